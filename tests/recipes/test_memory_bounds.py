@@ -11,7 +11,9 @@ from tokmill.recipes.memory_bounds import (
     blocks_bytes,
     engine_bytes,
     n_writers,
+    worker_bytes,
 )
+from tokmill.settings.sft import SftSettings
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -82,3 +84,13 @@ def test_threads_and_memory_bound_the_processes_that_render_chats(
 
 def test_pretraining_has_no_process_that_renders_chats(spec):
     assert n_writers(spec(64, 0)) == 0
+
+
+def test_a_worker_needs_its_base_its_engine_its_blocks_and_its_writers(spec):
+    plain = spec(2, GIB)
+    rest = BASE_BYTES + blocks_bytes(plain)
+    assert worker_bytes(plain) == rest  # the reference has no cache
+    fast = dataclasses.replace(plain, engine=dataclasses.replace(plain.engine, name="gigatoken"))
+    assert worker_bytes(fast) == rest + engine_bytes(plain) <= GIB * 3 // 4
+    chat = dataclasses.replace(plain, config=dataclasses.replace(plain.config, sft=SftSettings()))
+    assert worker_bytes(chat) == rest + 2 * WRITER_BYTES

@@ -1,11 +1,15 @@
-"""Runs with an executor of this machine: serial for one worker, processes for more."""
+"""Runs with an executor: serial for one worker, processes for more, or Ray."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from tokmill.errors import UsageError
 from tokmill.executors import serial
+from tokmill.render.function import is_local
 from tokmill.run.make_dataset import make_dataset
+from tokmill.settings.schema import RAY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +17,7 @@ if TYPE_CHECKING:
     from tokmill.dataset.commit_record import PartRecord
     from tokmill.engines.engine import Engine
     from tokmill.recipes.spec import Increments, Part, RunSpec
-    from tokmill.run.whole_run import Observer
+    from tokmill.run.whole_run import Executor, Observer
     from tokmill.settings.schema import Config
 
 
@@ -24,7 +28,37 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
         TokmillError: see `errors`; what is committed stays, and what a checkpoint names.
         KeyboardInterrupt: says what is kept.
     """
-    return make_dataset(config, observer, run_parts, overwrite=overwrite)
+    return make_dataset(config, observer, _executor(config), overwrite=overwrite)
+
+
+def _executor(config: Config) -> Executor:
+    """Return the executor that the settings name; raises `UsageError` if it cannot run this."""
+    if config.run.executor != RAY:
+        return run_parts
+    if find_spec("ray") is None:
+        raise UsageError("executor ray: the package ray is missing: pip install 'tokmill[ray]'")
+    if "-" in config.input.paths:
+        raise UsageError("executor ray: other machines cannot read standard input: give files")
+    if is_local(config.render.renderer):
+        raise UsageError(
+            f"executor ray: other processes cannot import renderer {config.render.renderer}: put "
+            "it into a module that is installed on every node"
+        )
+    return _on_ray
+
+
+def _on_ray(
+    spec: RunSpec,
+    parts: Sequence[Part],
+    report: Callable[[Increments], None],
+    n_workers: int,
+    reference: Callable[[], Engine],
+    ready: Callable[[], object] = lambda: None,
+) -> Iterator[PartRecord]:
+    """Yield the record of each part; `executors.ray` is imported here, as it takes a second."""
+    from tokmill.executors import ray
+
+    return ray.run_parts(spec, parts, report, n_workers, reference, ready)
 
 
 def run_parts(

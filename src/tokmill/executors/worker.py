@@ -33,10 +33,10 @@ def main() -> None:
         try:
             parent.send(run_part(spec, part, recipe, parent.send))
         except BaseException as error:  # a panic of native code is no Exception
-            parent.send(_portable(error))
+            parent.send(portable(error))
 
 
-def _portable(error: BaseException) -> BaseException:
+def portable(error: BaseException) -> BaseException:
     """Return an error as another process can read it; one that is a bug keeps its traceback."""
     if isinstance(error, TokmillError):
         return error

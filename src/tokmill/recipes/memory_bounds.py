@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tokmill.engines.engine import REFERENCE
 from tokmill.sources.streams import CHUNK_BYTES
 
 if TYPE_CHECKING:
@@ -61,6 +62,12 @@ def n_writers(spec: RunSpec) -> int:
     from tokmill.chat.templates import is_foreign
 
     return wanted if wanted >= 2 else int(is_foreign(spec.template))
+
+
+def worker_bytes(spec: RunSpec) -> int:
+    """Return the bound of the peak memory of one worker."""
+    engine = engine_bytes(spec) if spec.engine.name != REFERENCE else 0
+    return BASE_BYTES + engine + blocks_bytes(spec) + WRITER_BYTES * n_writers(spec)
 
 
 def engine_bytes(spec: RunSpec) -> int:

@@ -51,15 +51,21 @@ def workers_and_threads(config: Config, parts: Sequence[Part]) -> tuple[int, int
         return workers, run.threads or max(1, n_cores // workers)
     if is_local(config.render.renderer):
         n_parts = 1  # a worker cannot import it
+    n_bytes = sum(piece.n_bytes for part in parts for piece in part.slices)
+    n_parts = min(n_parts, max(1, n_bytes // LEAST_WORKER_BYTES))
+    most = most_threads(config, parts)
+    workers = default_workers(n_cores, n_parts, most, usable_memory())
+    return workers, max(1, n_cores // workers)
+
+
+def most_threads(config: Config, parts: Sequence[Part]) -> int:
+    """Return the threads that one process keeps busy with these parts."""
+    if config.sft is not None:
+        return MOST_THREADS_CHAT
     pieces = [piece for part in parts for piece in part.slices]
     n_bytes = sum(piece.n_bytes for piece in pieces)
     n_gzip = sum(piece.n_bytes for piece in pieces if piece.file.compression == "gz")
-    most_threads = MOST_THREADS_GZIP if 2 * n_gzip > n_bytes else MOST_THREADS
-    if config.sft is not None:
-        most_threads = MOST_THREADS_CHAT
-    n_parts = min(n_parts, max(1, n_bytes // LEAST_WORKER_BYTES))
-    workers = default_workers(n_cores, n_parts, most_threads, usable_memory())
-    return workers, max(1, n_cores // workers)
+    return MOST_THREADS_GZIP if 2 * n_gzip > n_bytes else MOST_THREADS
 
 
 def default_workers(n_cores: int, n_parts: int, most_threads: int, memory_bytes: int) -> int:

@@ -78,6 +78,8 @@ class _Run(TypedDict, total=False):
     engine: str
     workers: int
     threads: int
+    executor: str
+    ray_address: str
     batch_bytes: Amount
     engine_memory_bytes: Amount
 

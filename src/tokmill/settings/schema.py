@@ -16,6 +16,7 @@ from tokmill.settings.training import TrainingSettings
 from tokmill.tables import ENGINES, FORMATS, RENDERERS
 
 DTYPES = ("auto", "uint16", "uint32")
+PROCESSES, RAY = "processes", "ray"
 BLAKE3, SHA256 = "blake3", "sha256"
 CHECKSUMS = (BLAKE3, SHA256)
 PRETRAIN_SECTIONS = ("input", "tokenizer", "render", "output", "limits", "run")
@@ -159,6 +160,16 @@ class RunSettings:
     )
     threads: int = runtime_setting(
         0, "Threads in each worker; 0: cores divided by workers.", minimum=0, maximum=256
+    )
+    executor: str = runtime_setting(
+        PROCESSES,
+        "Where parts are worked on: processes of this machine, or tasks of a Ray cluster.",
+        choices=(PROCESSES, RAY),
+    )
+    ray_address: str = runtime_setting(
+        "",
+        "HOST:PORT of a Ray cluster, or auto; empty: RAY_ADDRESS, the cluster of this machine, or "
+        "Ray is started here.",
     )
     batch_bytes: int = runtime_setting(
         4 << 20, "Bytes of input per block.", minimum=1, maximum=256 << 20, unit="bytes"

@@ -1,0 +1,282 @@
+"""Parts as tasks of Ray, on the machines of a cluster; the only module that imports ray.
+
+A task works on one part, as a worker process does, and answers with its record. Input and output
+are files that every node sees: no record goes through Ray's object store. A node proves this
+before its first part (`run.node_proof`). The driver prepares, counts, packs and finishes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import signal
+import threading
+import time
+from collections import deque
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray import exceptions
+
+from tokmill.errors import UsageError, WorkerError
+from tokmill.executors.ray_part import Answer, run_one
+from tokmill.lock import PART_LOCKS
+from tokmill.recipes.memory_bounds import worker_bytes
+from tokmill.run.node_proof import written_proof
+from tokmill.run.workers import most_threads
+from tokmill.timing import StageSeconds
+from tokmill.words.plural import plural
+from tokmill.words.units import size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tokmill.dataset.commit_record import PartRecord
+    from tokmill.engines.engine import Engine
+    from tokmill.recipes.spec import Increments, Part, RunSpec
+    from tokmill.settings.schema import Config
+
+MOST_TRIES = 4
+"""Times that a part is begun if its process dies. The driver counts, as Ray has no bound of its own
+for kills by its memory monitor (`task_oom_retries` is infinite, unless `max_retries` is 0)."""
+
+_PARTS_PER_PROCESS = 8
+_WAIT_S = 10.0
+_FIT_S = 60.0
+"""How long no node may be large enough for a part: a cluster may be growing."""
+
+_STOP_S = 20.0
+"""How long parts that are stopped may take for a last checkpoint."""
+
+_DIED = (exceptions.OutOfMemoryError, exceptions.WorkerCrashedError, exceptions.NodeDiedError)
+
+
+def run_parts(
+    spec: RunSpec,
+    parts: Sequence[Part],
+    report: Callable[[Increments], None],
+    n_workers: int,
+    reference: Callable[[], Engine],
+    ready: Callable[[], object] = lambda: None,
+) -> Iterator[PartRecord]:
+    """Run parts as tasks of Ray; yield the records in the order in which they are done.
+
+    `report` gets the increments of a part when it is done. `n_workers` and `reference` are for this
+    machine, and not used. `ready`: called once the cluster is reached, before anything is written.
+
+    Raises:
+        UsageError: there is no cluster at the address, or it has another version of Ray or Python.
+        WorkerError: a part's process died `MOST_TRIES` times, no node is large enough, or the
+            cluster is gone.
+        TokmillError: whatever a part raised; parts under way are stopped.
+    """
+    with _connected(spec.config.run.ray_address):
+        ready()
+        with _explained():
+            nodes = _nodes()
+        spec = _for_nodes(spec, parts, nodes)
+        with written_proof(spec, parts) as proof:
+            yield from _Tasks(spec, parts, asdict(proof), report).records()
+    (Path(spec.config.output.dir) / PART_LOCKS).unlink(missing_ok=True)  # every part is done
+
+
+@contextlib.contextmanager
+def _connected(address: str) -> Iterator[None]:
+    """Connect to a cluster, or start Ray on this machine; leave a connection that was there."""
+    if ray.is_initialized():
+        yield
+        return
+    if address.startswith("ray://"):
+        raise UsageError(
+            f"--ray-address {address}: expected HOST:PORT of a cluster on one of whose nodes this "
+            "command runs, or auto"
+        )
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # of a cluster that is started here
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(address=address or None, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError, ValueError, exceptions.RayError) as error:
+        raise UsageError(
+            f"no Ray cluster can be used at {address or 'the default address'}: {_line(error)}: "
+            "start one (ray start --head), or name it by --ray-address"
+        ) from None
+    try:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)  # Ray's would end this process by SystemExit
+        with _silent():
+            yield
+    finally:
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Keep Ray from printing on standard output what happens to nodes and tasks.
+
+    There is no public way: `log_to_driver` concerns the output of tasks alone.
+    """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(ImportError, AttributeError):
+            from ray._private.ray_logging import stdout_deduplicator
+
+            stack.callback(setattr, stdout_deduplicator, "skip_re", stdout_deduplicator.skip_re)
+            stdout_deduplicator.skip_re = re.compile("")
+        yield
+
+
+def _task(proof: dict[str, Any], plan: list[Any], index: int) -> Answer | BaseException:
+    """Write one part, in a process of Ray; `plan`: a reference to the run and its parts."""
+    return run_one(proof, lambda: ray.get(plan[0]), index)
+
+
+@contextlib.contextmanager
+def _explained(*known: type[Exception]) -> Iterator[None]:
+    """Raise what Ray raises as one line, except errors that are `known`."""
+    try:
+        yield
+    except known:
+        raise
+    except (exceptions.RayError, ConnectionError) as error:
+        raise WorkerError(
+            f"Ray has failed ({_line(error)}): all commits are kept; run the same command again to "
+            "continue"
+        ) from error
+
+
+def _line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0].rstrip(".:") if lines else type(error).__name__
+
+
+def _nodes() -> list[tuple[int, int]]:
+    """Return (CPUs, bytes of memory) of each node that can work."""
+    found = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    every = [(int(one.get("CPU", 0)), int(one.get("memory", 0))) for one in found]
+    return [(cpus, memory) for cpus, memory in every if cpus]
+
+
+def _for_nodes(spec: RunSpec, parts: Sequence[Part], nodes: Sequence[tuple[int, int]]) -> RunSpec:
+    """Return the run with the threads and the memory of a task: a share of the smallest node."""
+    cpus, memory = min(nodes, default=(1, 0))
+    most = most_threads(spec.config, parts)
+    n_threads = spec.config.run.threads or max(1, cpus // -(-cpus // most))
+    n_tasks = max(1, cpus // n_threads)
+    return replace(spec, n_threads=n_threads, memory_bytes=memory // n_tasks)
+
+
+class _Tasks:
+    """The tasks of a run: about twice as many are with Ray as can work at once."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        parts: Sequence[Part],
+        proof: dict[str, Any],
+        report: Callable[[Increments], None],
+    ) -> None:
+        self._config: Config = spec.config
+        self._report = report
+        self._proof = proof
+        self._cpus, self._memory = spec.n_threads, worker_bytes(spec)
+        self._plan = [
+            ray.put((spec, list(parts)))
+        ]  # in a list, Ray does not fetch it for each task
+        self._run: Any = ray.remote(max_calls=_PARTS_PER_PROCESS)(_task).options(
+            num_cpus=self._cpus,
+            memory=self._memory,
+            max_retries=0,
+            retry_exceptions=False,
+            scheduling_strategy="SPREAD",
+        )
+        self._waiting = deque((i, 1) for i in range(len(parts)))
+        self._flying: dict[Any, tuple[int, int]] = {}
+        self._fitted_s = time.monotonic()
+
+    def records(self) -> Iterator[PartRecord]:
+        """Yield the record of each part as it is done; stop all others at the first error."""
+        try:
+            while self._waiting or self._flying:
+                with _explained():
+                    self._fill()
+                    done, _ = ray.wait(list(self._flying), num_returns=1, timeout=_WAIT_S)
+                for task in done:
+                    index, n_tries = self._flying.pop(task)
+                    record = self._record(task, index, n_tries)
+                    if record is not None:
+                        yield record
+        finally:
+            self._stop()
+
+    def _fill(self) -> None:
+        """Submit parts; raises `WorkerError` if no node has been large enough for long."""
+        slots = sum(
+            min(cpus // self._cpus, memory // self._memory if memory else cpus)
+            for cpus, memory in _nodes()
+        )
+        now = time.monotonic()
+        if slots:
+            self._fitted_s = now
+        elif now - self._fitted_s >= _FIT_S:
+            raise WorkerError(
+                f"no node of the Ray cluster can run a part: it takes {plural(self._cpus, 'CPU')} "
+                f"and {size(self._memory)} of memory: lower --threads or --engine-memory-bytes, or "
+                "add a node"
+            )
+        most = self._config.run.workers or max(1, 2 * slots)
+        while self._waiting and len(self._flying) < most:
+            index, n_tries = self._waiting.popleft()
+            self._flying[self._run.remote(self._proof, self._plan, index)] = index, n_tries
+
+    def _record(self, task: Any, index: int, n_tries: int) -> PartRecord | None:
+        """Return the record of a task that ended; None if its process died and it begins again."""
+        try:
+            with _explained(*_DIED, exceptions.RayTaskError):
+                answer: Answer | BaseException = ray.get(task)
+        except _DIED as error:
+            if n_tries >= MOST_TRIES:
+                raise WorkerError(_too_often(index, error)) from None
+            self._waiting.append((index, n_tries + 1))
+            return None
+        except exceptions.RayTaskError as error:  # `run_one` returns what a part raises
+            raise WorkerError(
+                f"a node of the Ray cluster cannot run tokmill ({_line(error.cause)}): install the "
+                "same tokmill[ray] on every node"
+            ) from None
+        if isinstance(answer, BaseException):
+            raise answer
+        now = time.perf_counter()  # the clock of this machine
+        for progress in answer.progress:
+            stages = {
+                name: StageSeconds(one.wall_s, one.cpu_s, now + one.since_s)
+                for name, one in progress.stage_s.items()
+            }
+            self._report(replace(progress, stage_s=stages))
+        return answer.record
+
+    def _stop(self) -> None:
+        """Stop the tasks that are left: with a last checkpoint if they answer in time."""
+        for force, patience_s in ((False, _STOP_S), (True, _STOP_S / 4)):
+            if not self._flying:
+                return
+            with contextlib.suppress(exceptions.RayError, ConnectionError):
+                for task in self._flying:
+                    ray.cancel(task, force=force)
+                tasks = list(self._flying)
+                ended, _ = ray.wait(tasks, num_returns=len(tasks), timeout=patience_s)
+                for task in ended:
+                    del self._flying[task]
+
+
+def _too_often(index: int, error: exceptions.RayError) -> str:
+    if isinstance(error, exceptions.OutOfMemoryError):
+        why, advice = "the node was short of memory", "--threads or --engine-memory-bytes"
+    else:
+        why, advice = "killed, or the node was lost", "--threads if memory is short"
+    return (
+        f"part {index}: its process on the Ray cluster died {MOST_TRIES} times ({why}): all "
+        f"commits are kept; run the same command again to continue, with a lower {advice}"
+    )

@@ -1,0 +1,129 @@
+"""One part in a process of Ray: the node proves itself, the run is fetched, the part is written."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokmill.engines.engine import engine_threads
+from tokmill.errors import StateError
+from tokmill.executors.worker import portable
+from tokmill.lock import parts_locked
+from tokmill.recipes.spec import Increments, Part, RunSpec
+from tokmill.recipes.table import make_recipe
+from tokmill.run.node_proof import NodeProof, check_node
+from tokmill.run.part import run_part
+from tokmill.timing import StageSeconds, add_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from tokmill.dataset.commit_record import PartRecord
+    from tokmill.recipes.table import Recipe
+
+_LOCK_S = 120.0
+"""How long another process may hold the part: one of a driver that was killed, or of a node that
+was cut off, ends within a minute or two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a task answers. In `progress`, stages began so many seconds (negative) before now."""
+
+    record: PartRecord
+    progress: list[Increments]
+
+
+class _Process:
+    """What this process keeps from one part of a run to the next."""
+
+    nonce = ""
+    spec: RunSpec
+    parts: list[Part]
+    recipe: Callable[[], Recipe]
+
+
+def run_one(
+    proof: dict[str, Any], fetch: Callable[[], tuple[RunSpec, list[Part]]], index: int
+) -> Answer | BaseException:
+    """Write one part; return its record, or the error: Ray would wrap one that is raised.
+
+    `proof`: the fields of a `NodeProof`. `fetch` returns the run and its parts; it is called once
+    in a process, after this node has proven itself. A KeyboardInterrupt is raised: Ray cancels the
+    task by it.
+    """
+    try:
+        _begin(NodeProof(**proof), fetch)
+        spec, part = _Process.spec, _Process.parts[index]
+        heard: list[Increments] = []
+        with (
+            contextlib.chdir(proof["working_directory"] or "."),
+            engine_threads(spec.n_threads),
+            _part_locked(Path(spec.config.output.dir), part.index),
+        ):
+            record = run_part(spec, part, _Process.recipe, heard.append)
+        return Answer(record, summed(heard, time.perf_counter()))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a panic of native code is no Exception
+        return portable(error)
+
+
+def _begin(proof: NodeProof, fetch: Callable[[], tuple[RunSpec, list[Part]]]) -> None:
+    """Check this node and fetch the run, once in a process."""
+    if _Process.nonce == proof.nonce:
+        return
+    check_node(proof)  # before the run is read: another tokmill may have other classes
+    spec, parts = fetch()
+
+    @cache
+    def recipe() -> Recipe:
+        return make_recipe(spec)
+
+    _Process.spec, _Process.parts, _Process.recipe = spec, parts, recipe
+    _Process.nonce = proof.nonce
+
+
+@contextlib.contextmanager
+def _part_locked(directory: Path, part: int) -> Iterator[None]:
+    """Take the lock of a part; wait for an attempt that is about to end."""
+    deadline = time.monotonic() + _LOCK_S
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(parts_locked(directory, [part]))
+                break
+            except StateError:
+                if time.monotonic() >= deadline:
+                    raise
+        yield
+
+
+def summed(heard: Iterable[Increments], now_s: float) -> list[Increments]:
+    """Return the sum of what was resumed and of what is new; stages began before `now_s`."""
+    totals = {True: Increments(resumed=True), False: Increments()}
+    stage_s: dict[str, StageSeconds] = {}
+    for one in heard:
+        total = totals[one.resumed]
+        add_seconds(stage_s, one.stage_s)
+        totals[one.resumed] = Increments(
+            total.input_bytes + one.input_bytes,
+            total.text_bytes + one.text_bytes,
+            total.records + one.records,
+            total.documents + one.documents,
+            total.tokens + one.tokens,
+            Counter(total.drops) + Counter(one.drops),
+            Counter(total.rejects) + Counter(one.rejects),
+            total.first_reject or one.first_reject,
+            one.resumed,
+        )
+    shifted = {
+        name: StageSeconds(one.wall_s, one.cpu_s, one.since_s - now_s)
+        for name, one in stage_s.items()
+    }
+    return [totals[True], replace(totals[False], stage_s=shifted)]

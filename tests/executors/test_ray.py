@@ -1,0 +1,304 @@
+"""Tasks of Ray make the dataset that this machine makes alone; every loss ends in one line."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import signal
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tokmill.api.functions import pretrain
+from tokmill.dataset.verify import verify
+from tokmill.errors import RecordError, StateError, UsageError, WorkerError
+from tokmill.executors import run as executors
+from tokmill.executors.run import run
+from tokmill.settings.sft import SftSettings
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None, reason="ray is not installed"
+)
+
+SFT = Path(__file__).parents[2] / "data_samples" / "sft"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """Ray on this machine, with two processors; the executor, and what Ray may raise."""
+    ray = pytest.importorskip("ray")
+    from tokmill.executors import ray as ours
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    handler = signal.getsignal(signal.SIGTERM)
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=80 << 20,
+        _memory=4 << 30,
+    )
+    signal.signal(signal.SIGTERM, handler)
+    with ours._silent():
+        yield SimpleNamespace(ray=ray, ours=ours, exceptions=ray.exceptions)
+    ray.shutdown()
+
+
+@pytest.fixture
+def planned(make_config, plan_of):
+    return plan_of(make_config(executor="ray"))
+
+
+@pytest.fixture
+def answered(cluster, planned, monkeypatch):
+    """Run the parts with tasks whose ends are given: a value to return, or an error to raise."""
+
+    def answer(end, parts=planned.parts, spec=planned.spec):
+        tasks = []
+
+        def begin(*arguments):
+            tasks.append(arguments[2])
+            return len(tasks) - 1
+
+        def get(task):
+            found = end(tasks[task])
+            if isinstance(found, Exception) and isinstance(found, cluster.exceptions.RayError):
+                raise found
+            return found
+
+        remote = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=begin))
+        stub = SimpleNamespace(
+            is_initialized=lambda: True,
+            nodes=lambda: [{"Alive": True, "Resources": {"CPU": 2.0, "memory": 4 << 30}}],
+            put=lambda value: value,
+            remote=lambda **_: lambda function: remote,
+            wait=lambda flying, **_: (flying[:1], flying[1:]),
+            get=get,
+            cancel=lambda task, force: None,
+        )
+        monkeypatch.setattr(cluster.ours, "ray", stub)
+        return list(cluster.ours.run_parts(spec, parts, print, 1, None)), tasks
+
+    return answer
+
+
+def test_tasks_make_the_dataset_of_one_process(
+    cluster, out, make_config, listener, silent, files_of
+):
+    alone = out.parent / "alone"
+    want = run(make_config(dir=str(alone)), silent)
+    manifest = run(make_config(executor="ray", shard_tokens=150), listener)
+    assert files_of(out) == files_of(alone)
+    assert manifest["totals"] == want["totals"]
+    assert not verify(out, manifest).problems
+    assert sum(progress.documents for progress in listener.heard) == 80
+    assert sum(sum(progress.rejects.values()) for progress in listener.heard) == 1
+    assert [path.name for path in out.rglob(".*")] == [".lock"]
+    assert cluster.ray.is_initialized()  # it was there before
+
+
+def test_packs_are_those_of_one_process(cluster, configure, tmp_path, silent, files_of):
+    settings = {
+        "sft": SftSettings(schema="mixed", template="tokenizer", packing=2000),
+        "path": str(SFT.parent / "tokenizer"), "max_tokens": 2000, "max_reject_fraction": 1.0,
+        "part_bytes": 2000,
+    }  # fmt: skip
+    run(configure(tmp_path / "alone", SFT / "prompt_chat.jsonl", **settings), silent)
+    settings["executor"] = "ray"
+    made = run(configure(tmp_path / "out", SFT / "prompt_chat.jsonl", **settings), silent)
+    assert "packs" in made
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "alone")
+
+
+def test_a_run_begun_by_processes_continues_on_ray(cluster, begun, make_config, listener):
+    listener.heard.clear()
+    run(make_config(executor="ray"), listener)
+    assert listener.n_done[-1] > 3
+    kept = sum(progress.documents for progress in listener.heard if progress.resumed)
+    assert 60 < kept < sum(progress.documents for progress in listener.heard) == 80
+
+
+def test_relative_paths_are_those_of_the_driver(
+    cluster, tmp_path, sources, tokenizer_dir, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    made = pretrain(
+        "a.jsonl", output="out", tokenizer=tokenizer_dir, executor="ray", part_bytes=1000
+    )
+    assert len(made) == 60
+
+
+def test_what_a_part_raises_ends_the_run_as_it_does_here(
+    cluster, out, make_config, silent, write_rows, tmp_path
+):
+    rows = [{"text": f"hello {i} " * 5} for i in range(30)]
+    source = write_rows(tmp_path / "in.jsonl", [*rows, b"{bad", *rows])
+    with pytest.raises(RecordError, match=r"in\.jsonl:31 .*--on-error skip"):
+        run(make_config(source, executor="ray", on_error="fail"), silent)
+    assert not (out / "manifest.json").exists()
+    assert {path.name for path in out.rglob(".*")} == {".lock", ".part-locks"}
+
+
+def test_a_node_that_differs_ends_the_run_in_its_one_line(cluster, planned, monkeypatch):
+    from tokmill.run.node_proof import NodeProof
+
+    proof = cluster.ours.asdict
+    monkeypatch.setattr(
+        cluster.ours,
+        "asdict",
+        lambda value: proof(value) | {"versions": {"tokmill": "9.9"}},
+    )
+    with pytest.raises(StateError, match=r"^node .*: has tokmill .*, expected 9\.9, as on "):
+        list(cluster.ours.run_parts(planned.spec, planned.parts, print, 1, None))
+    assert "versions" in NodeProof.__slots__
+
+
+def test_a_caller_that_stops_early_leaves_no_task(cluster, planned):
+    found = cluster.ours.run_parts(planned.spec, planned.parts, lambda _: None, 1, None)
+    record = next(found)
+    assert record.part < len(planned.parts)
+    found.close()
+    deadline = time.monotonic() + 20
+    while cluster.ray.available_resources().get("CPU") != 2.0:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_ready_is_asked_before_anything_is_written(cluster, planned, out):
+    class NotReadyError(Exception):
+        pass
+
+    def refuse() -> None:
+        raise NotReadyError
+
+    with pytest.raises(NotReadyError):
+        list(cluster.ours.run_parts(planned.spec, planned.parts, print, 1, None, refuse))
+    assert not [path for path in out.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    ("error", "why", "advice"),
+    [
+        ("OutOfMemoryError", "the node was short of memory", "--engine-memory-bytes"),
+        ("NodeDiedError", "killed, or the node was lost", "--threads if memory is short"),
+    ],
+)
+def test_a_part_whose_process_always_dies_is_one_clear_error(
+    cluster, answered, planned, error, why, advice
+):
+    begun = []
+    kind = getattr(cluster.exceptions, error)
+
+    def end(index):
+        begun.append(index)
+        return kind("gone\nwith many lines")
+
+    with pytest.raises(WorkerError) as caught:
+        answered(end, planned.parts[:1])
+    assert begun == [0] * cluster.ours.MOST_TRIES
+    assert str(caught.value).startswith(
+        f"part 0: its process on the Ray cluster died 4 times ({why}"
+    )
+    assert str(caught.value).endswith(advice)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_part_whose_process_died_goes_to_the_end_of_the_queue(cluster, answered, planned):
+    from tokmill.executors.ray_part import Answer
+
+    ended = []
+
+    def end(index):
+        ended.append(index)
+        if ended.count(0) == 1 and index == 0:
+            return cluster.exceptions.WorkerCrashedError()
+        return Answer(SimpleNamespace(part=index), [])
+
+    records, _ = answered(end)
+    assert sorted(record.part for record in records) == list(range(len(planned.parts)))
+    assert ended.count(0) == 2
+    assert ended.index(0, 1) > 1
+
+
+def test_a_task_that_cannot_be_loaded_says_what_a_node_lacks(cluster, answered):
+    cause = RuntimeError("The remote function failed to import on the worker.\nmore")
+    error = cluster.exceptions.RayTaskError("_task", "trace", cause)
+    with pytest.raises(WorkerError, match=r"cannot run tokmill \(The remote .*: install the same"):
+        answered(lambda index: error)
+
+
+def test_a_cluster_that_is_gone_is_one_line(cluster, answered):
+    error = cluster.exceptions.LocalRayletDiedError("The raylet died.\nmore")
+    with pytest.raises(WorkerError, match=r"^Ray has failed \(.*run the same command again"):
+        answered(lambda index: error)
+
+
+def test_a_part_that_no_node_can_hold_is_an_error_after_a_minute(cluster, answered, planned):
+    spec = dataclasses.replace(
+        planned.spec,
+        config=dataclasses.replace(
+            planned.spec.config, run=dataclasses.replace(planned.spec.config.run, threads=64)
+        ),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        seconds = iter(range(0, 1000, 20))
+        patch.setattr(cluster.ours.time, "monotonic", lambda: next(seconds))
+        patch.setattr(cluster.ours._Tasks, "_record", lambda *_: None)
+        with pytest.raises(WorkerError, match=r"can run a part: it takes 64 CPUs and .* of memory"):
+            answered(lambda index: None, spec=spec)
+
+
+def test_threads_and_memory_of_a_task_are_a_share_of_the_smallest_node(cluster, planned):
+    gib = 1 << 30
+    free = dataclasses.replace(
+        planned.spec,
+        config=dataclasses.replace(
+            planned.spec.config, run=dataclasses.replace(planned.spec.config.run, threads=0)
+        ),
+    )
+
+    def shares(*nodes):
+        found = cluster.ours._for_nodes(free, planned.parts, nodes)
+        return found.n_threads, found.memory_bytes // gib
+
+    assert shares((4, 8 * gib)) == (4, 8)
+    assert shares((64, 110 * gib)) == (5, 9)  # 12 tasks of 5 threads, not 10 of 6
+    assert shares((64, 110 * gib), (2, 4 * gib)) == (2, 4)
+    assert shares() == (1, 0)
+
+
+def test_no_cluster_at_an_address_is_a_usage_error(cluster, monkeypatch):
+    monkeypatch.setattr(cluster.ours.ray, "is_initialized", lambda: False)
+
+    def refuse(**_) -> None:
+        raise ConnectionError("ray.init(address=host:1) failed.\nmore")
+
+    monkeypatch.setattr(cluster.ours.ray, "init", refuse)
+    with (
+        pytest.raises(UsageError, match=r"no Ray cluster can be used at host:1: .*--ray-address"),
+        cluster.ours._connected("host:1"),
+    ):
+        pass
+    with (
+        pytest.raises(UsageError, match=r"^--ray-address ray://host:1: expected HOST:PORT"),
+        cluster.ours._connected("ray://host:1"),
+    ):
+        pass
+
+
+def test_input_that_no_other_machine_can_read_is_refused(configure, tmp_path, silent):
+    with pytest.raises(UsageError, match="cannot read standard input"):
+        run(configure(tmp_path / "out", Path("-"), executor="ray"), silent)
+    with pytest.raises(UsageError, match=r"cannot import renderer .*<lambda>"):
+        pretrain("in.jsonl", output="out", executor="ray", renderer=lambda record: "text")
+
+
+def test_without_the_package_the_error_says_what_to_install(
+    configure, tmp_path, silent, monkeypatch
+):
+    monkeypatch.setattr(executors, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"pip install 'tokmill\[ray\]'"):
+        run(configure(tmp_path / "out", tmp_path / "in.jsonl", executor="ray"), silent)

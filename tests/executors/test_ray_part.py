@@ -1,0 +1,109 @@
+"""A part in a process of Ray, called here without Ray."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from tokmill.errors import StateError
+from tokmill.executors import ray_part
+from tokmill.executors.ray_part import Answer, run_one, summed
+from tokmill.lock import parts_locked
+from tokmill.recipes.spec import Increments
+from tokmill.run.node_proof import written_proof
+from tokmill.timing import StageSeconds
+
+
+@pytest.fixture
+def planned(make_config, plan_of):
+    return plan_of(make_config())
+
+
+@pytest.fixture
+def proof(planned, monkeypatch):
+    monkeypatch.setattr(ray_part._Process, "nonce", "")
+    with written_proof(planned.spec, planned.parts) as written:
+        yield asdict(written)
+
+
+def test_a_process_fetches_the_run_once_and_answers_with_records(planned, proof):
+    fetched = []
+
+    def fetch():
+        fetched.append(1)
+        return pickle.loads(pickle.dumps((planned.spec, list(planned.parts))))
+
+    answers = [run_one(proof, fetch, index) for index in (1, 0)]
+    assert [answer.record.part for answer in answers] == [1, 0]
+    assert fetched == [1]
+    again = run_one(proof, fetch, 1)
+    assert isinstance(pickle.loads(pickle.dumps(again)), Answer)
+    assert [one.documents for one in again.progress] == [answers[0].progress[1].documents, 0]
+
+
+def test_a_node_that_differs_never_reads_the_run(planned, proof):
+    def fetch():
+        raise AssertionError
+
+    error = run_one({**proof, "versions": {"tokmill": "9.9"}}, fetch, 0)
+    assert isinstance(error, StateError)
+    assert "expected 9.9" in str(error)
+
+
+def test_an_error_is_returned_and_a_bug_keeps_its_traceback(planned, proof, sources):
+    def fetch():
+        return planned.spec, []
+
+    error = run_one(proof, fetch, 3)
+    assert isinstance(error, IndexError)
+    assert "in run_one" in error.__notes__[0]
+
+
+def test_an_interrupt_is_raised_for_ray(planned, proof):
+    def fetch():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_one(proof, fetch, 0)
+
+
+def test_a_part_is_waited_for_until_another_process_lets_it_go(planned, proof, monkeypatch):
+    directory, tries = Path(planned.spec.config.output.dir), []
+
+    def busy_twice(*arguments):
+        tries.append(arguments)
+        if len(tries) < 3:
+            raise StateError("another task is writing part 0")
+        return parts_locked(*arguments)
+
+    monkeypatch.setattr(ray_part, "parts_locked", busy_twice)
+    answer = run_one(proof, lambda: (planned.spec, planned.parts), 0)
+    assert answer.record.part == 0
+    assert tries == [(directory, [0])] * 3
+    monkeypatch.setattr(ray_part, "_LOCK_S", -1.0)
+    tries.clear()
+    assert isinstance(run_one(proof, lambda: None, 0), StateError)
+    assert len(tries) == 1
+
+
+def test_progress_is_summed_and_what_was_resumed_stays_apart():
+    heard = [
+        Increments(input_bytes=5, tokens=7, resumed=True),
+        Increments(
+            1, 2, 3, 4, 5, {"short": 1}, {"bad": 1}, "a:1", stage_s={"read": StageSeconds(1, 2, 90)}
+        ),
+        Increments(
+            1, 2, 3, 4, 5, {"short": 2}, {"odd": 1}, "b:2", stage_s={"read": StageSeconds(1, 2, 95)}
+        ),
+        Increments(stage_s={"libraries": StageSeconds(0, 1, math.inf)}),
+    ]
+    resumed, fresh = summed(heard, 100.0)
+    assert resumed == Increments(input_bytes=5, tokens=7, resumed=True)
+    assert fresh == Increments(
+        2, 4, 6, 8, 10, {"short": 3}, {"bad": 1, "odd": 1}, "a:1",
+        stage_s={"read": StageSeconds(2, 4, -10), "libraries": StageSeconds(0, 1, math.inf)},
+    )  # fmt: skip
