@@ -1,0 +1,277 @@
+"""A directory in an object store: objects by relative name. Every request is tried again.
+
+fsspec has one way of speaking to all stores. An object appears whole under its name or not at all.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tokmill.errors import StorageError, TokmillError, UsageError
+from tokmill.stores.retry import Waits, describe, retry
+from tokmill.stores.urls import shown
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from datetime import datetime
+    from pathlib import Path
+
+T = TypeVar("T")
+
+CHUNK_BYTES = 16 << 20
+"""Bytes that one request reads or writes; a request that fails begins again with as many."""
+
+_CONCURRENT = 4
+"""Requests at once for a large object: 64 MiB of memory."""
+
+_S3 = ("s3", "s3a")
+
+
+class Store:
+    """A directory in an object store; opened by its URL, without a request.
+
+    `url`: without secrets, for messages.
+    """
+
+    def __init__(self, url: str, waits: Waits | None = None) -> None:
+        self.url = shown(url).rstrip("/")
+        self._waits = waits
+        self._fs, root = _file_system(url)
+        self._root = root.rstrip("/")
+        if not self._root.strip("/"):
+            raise UsageError(f"{self.url}: expected a bucket and a name, as in s3://bucket/name")
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _try(self, name: str, action: Callable[[], T]) -> T:
+        where = f"{self.url}/{name}" if name else self.url
+        with _store_errors(where):
+            return retry(action, where, self._waits)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of every object, by relative name, sorted."""
+
+        def look() -> dict[str, Any]:
+            self._fs.invalidate_cache()
+            found: dict[str, Any] = self._fs.find(self._root, detail=True)
+            return found
+
+        try:
+            found = self._try("", look)
+        except FileNotFoundError:
+            return {}
+        prefix = f"{self._root}/".lstrip("/")
+        names = ((path.lstrip("/"), entry) for path, entry in found.items())
+        return {
+            path[len(prefix) :]: int(entry["size"])
+            for path, entry in sorted(names, key=lambda item: item[0])
+            if path.startswith(prefix) and path != prefix
+        }
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the objects below a folder, relative to the store's directory."""
+
+        def look() -> list[str]:
+            self._fs.invalidate_cache()
+            return list(self._fs.find(self._path(folder)))
+
+        try:
+            found = self._try(folder, look)
+        except FileNotFoundError:
+            return []
+        n = len(self._root.lstrip("/")) + 1
+        return sorted(path.lstrip("/")[n:] for path in found)
+
+    def size(self, name: str) -> int | None:
+        """Return the bytes of an object; None if it is not there."""
+
+        def look() -> int:
+            self._fs.invalidate_cache(self._path(name))
+            return int(self._fs.info(self._path(name))["size"])
+
+        try:
+            return self._try(name, look)
+        except FileNotFoundError:
+            return None
+
+    def modified(self, name: str) -> datetime:
+        """Return when an object was written, by the clock of the store.
+
+        Raises:
+            NotImplementedError: the store does not say.
+        """
+
+        def look() -> datetime:
+            self._fs.invalidate_cache(self._path(name))
+            found: datetime = self._fs.modified(self._path(name))
+            return found
+
+        return self._try(name, look)
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a small object; raises `FileNotFoundError`."""
+
+        def get() -> bytes:
+            content: bytes = self._fs.cat_file(self._path(name))
+            return content
+
+        return self._try(name, get)
+
+    def chunks(self, name: str, n_bytes: int) -> Iterator[bytes]:
+        """Yield the first `n_bytes` of an object, `CHUNK_BYTES` at a time."""
+        for start in range(0, n_bytes, CHUNK_BYTES):
+            stop = min(start + CHUNK_BYTES, n_bytes)
+
+            def get(start: int = start, stop: int = stop) -> bytes:
+                chunk: bytes = self._fs.cat_file(self._path(name), start=start, end=stop)
+                if len(chunk) != stop - start:
+                    raise TimeoutError(f"{len(chunk):,} of {stop - start:,} bytes came")
+                return chunk
+
+            yield self._try(name, get)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a small object; one of that name is replaced."""
+        self._write(name, lambda: self._fs.pipe_file(self._path(name), data))
+
+    def _write(self, name: str, action: Callable[[], object]) -> None:
+        try:
+            self._try(name, action)
+        except FileNotFoundError as error:
+            raise StorageError(
+                f"{self.url}/{name}: no such bucket or folder ({describe(error)}): make it first"
+            ) from None
+
+    def create(self, name: str, data: bytes) -> bytes:
+        """Write a small object if there is none of that name; return what stands there now.
+
+        Raises:
+            StorageError: the store has no conditional writes.
+        """
+        with suppress(FileExistsError):
+            self.write_new(name, data)
+        return self.read(name)
+
+    def write_new(self, name: str, data: bytes) -> None:
+        """Write a small object under a new name.
+
+        A request whose answer was lost is made again, and then finds its own object.
+
+        Raises:
+            FileExistsError: there is an object of that name.
+            StorageError: the store has no conditional writes.
+        """
+
+        def put() -> None:
+            try:
+                self._fs.pipe_file(self._path(name), data, mode="create")
+            except OSError as error:
+                if _is_condition(error):
+                    raise FileExistsError(name) from None
+                raise
+
+        try:
+            self._write(name, put)
+        except (NotImplementedError, TypeError, ValueError) as error:
+            raise StorageError(
+                f"{self.url}: this store has no conditional writes ({describe(error)}): write to a "
+                "directory, and copy the dataset"
+            ) from None
+
+    def upload(self, path: Path, name: str) -> None:
+        """Copy a file to an object; large ones in several requests, which fail or end together.
+
+        Raises:
+            StorageError: the object has another size than the file.
+        """
+        options: dict[str, Any] = {}
+        if self._protocols & set(_S3):
+            options = {"chunksize": CHUNK_BYTES, "max_concurrency": _CONCURRENT}
+        put = self._fs.put_file
+        self._write(name, lambda: put(str(path), self._path(name), **options))
+        expected, found = path.stat().st_size, self.size(name)
+        if found != expected:
+            is_there = "it is gone" if found is None else f"found {found:,}"
+            raise StorageError(
+                f"{self.url}/{name}: expected {plural(expected, 'byte')} after writing it, "
+                f"{is_there}: run the same command again to make it again"
+            )
+
+    def download(self, name: str, n_bytes: int, path: Path) -> None:
+        """Copy the `n_bytes` of an object to a new file."""
+        with path.open("wb") as file:
+            for chunk in self.chunks(name, n_bytes):
+                file.write(chunk)
+
+    def remove(self, name: str) -> None:
+        """Remove an object, if it is there."""
+        with suppress(FileNotFoundError):
+            self._try(name, lambda: self._fs.rm_file(self._path(name)))
+
+    @property
+    def _protocols(self) -> set[str]:
+        found = self._fs.protocol
+        return {found} if isinstance(found, str) else set(found)
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL and the path in it.
+
+    Requests fail fast: this module repeats them. Only single pieces of a large object are repeated
+    by the library too, or all of it would be written again for one of them.
+
+    Raises:
+        UsageError: fsspec, or its package for this kind of URL, is not installed.
+    """
+    scheme = url.partition("://")[0]
+    options: dict[str, Any] = {"use_listings_cache": False}
+    if scheme in _S3:
+        retries = {"mode": "standard", "total_max_attempts": 3}
+        options["config_kwargs"] = {"retries": retries, "max_pool_connections": 16}
+    if scheme in ("file", "local"):
+        options["auto_mkdir"] = True
+    try:
+        from fsspec.core import url_to_fs
+
+        fs, root = url_to_fs(url, **options)
+    except (ImportError, ValueError) as error:
+        raise UsageError(
+            f"{shown(url)}: cannot write there ({describe(error)}): for s3:// install "
+            "tokmill[s3], for gs:// gcsfs"
+        ) from None
+    if scheme in _S3:
+        fs.retries = 1
+    return fs, str(root)
+
+
+def _is_condition(error: OSError) -> bool:
+    """Return whether a store refused to replace an object: some do not say by which condition."""
+    answer = getattr(error.__cause__, "response", None) or {}
+    return answer.get("Error", {}).get("Code") in ("PreconditionFailed", "412")
+
+
+@contextmanager
+def _store_errors(where: str) -> Iterator[None]:
+    """Turn errors of a store that last into one line; a caller may expect some of them."""
+    try:
+        yield
+    except (TokmillError, FileNotFoundError, FileExistsError, NotImplementedError):
+        raise
+    except (TypeError, ValueError):  # an option that this store does not have
+        raise
+    except PermissionError as error:
+        raise StorageError(
+            f"{where}: the store refused ({describe(error)}): check the credentials and their "
+            "rights: to list, read, write and remove"
+        ) from None
+    except Exception as error:
+        raise StorageError(f"{where}: {describe(error)}") from None
+
+
+def remove_all(store: Store, names: Iterable[str]) -> None:
+    """Remove objects, one after the other, in this order."""
+    for name in names:
+        store.remove(name)

@@ -1,0 +1,52 @@
+"""URLs of object stores: recognise them, and show them without secrets."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePath
+
+from tokmill.errors import UsageError
+
+_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)://?(?P<rest>[^/].*|/.+)", re.DOTALL)
+
+
+def is_store(place: str) -> bool:
+    """Return whether an output is a place in an object store, such as `s3://bucket/name`."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", place) is not None
+
+
+def store_url(place: str | PurePath) -> str:
+    """Return the URL that a path once was; '' for a path of this machine.
+
+    A `Path` made of `s3://bucket/name` is `s3:/bucket/name`.
+
+    Example:
+        >>> store_url(PurePath("s3://bucket/name"))
+        's3://bucket/name'
+    """
+    found = _URL.fullmatch(str(place))
+    if found is None or not (isinstance(place, PurePath) or is_store(place)):
+        return ""
+    scheme, rest = found["scheme"], found["rest"]
+    return f"{scheme}://{'/' + rest.lstrip('/') if scheme in ('file', 'local') else rest}"
+
+
+def shown_place(place: PurePath) -> str:
+    """Return a directory or the URL that it once was, without secrets, for messages."""
+    return shown(store_url(place)) if store_url(place) else str(place)
+
+
+def refuse_store(directory: PurePath) -> None:
+    """Raise `UsageError` for a place in a store, where only files of a disk can be mapped."""
+    if url := store_url(directory):
+        raise UsageError(
+            f"{shown(url)}: documents are read from a disk: copy the dataset to one first, such as "
+            "by `aws s3 sync` or `gcloud storage cp -r`, and name that directory"
+        )
+
+
+def shown(url: str) -> str:
+    """Return a URL without user, password and query, which may be secrets."""
+    scheme, _, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
