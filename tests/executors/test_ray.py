@@ -292,6 +292,8 @@ def test_no_cluster_at_an_address_is_a_usage_error(cluster, monkeypatch):
 def test_input_that_no_other_machine_can_read_is_refused(configure, tmp_path, silent):
     with pytest.raises(UsageError, match="cannot read standard input"):
         run(configure(tmp_path / "out", Path("-"), executor="ray"), silent)
+    with pytest.raises(UsageError, match="not to s3://bucket/x: give one"):
+        run(configure("s3://bucket/x", tmp_path / "in.jsonl", executor="ray"), silent)
     with pytest.raises(UsageError, match=r"cannot import renderer .*<lambda>"):
         pretrain("in.jsonl", output="out", executor="ray", renderer=lambda record: "text")
 

@@ -50,11 +50,11 @@ class Dataset:
     def __init__(
         self, directory: Path, manifest: Mapping[str, Any], *, split: str, tokenizer: str
     ) -> None:
-        self.directory = directory.absolute()
         self.manifest: dict[str, Any] = dict(manifest)
         self.kind = str(manifest.get("kind", "pretrain"))
         self._split, self._tokenizer = split, tokenizer
         self._documents = Documents(directory, manifest, split)
+        self.directory = self._documents.directory
 
     def __repr__(self) -> str:
         split = f", split={self._split!r}" if self._split else ""

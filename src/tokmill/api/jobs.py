@@ -45,7 +45,13 @@ def finished_manifest(directory: Path) -> dict[str, Any]:
     """
     from tokmill.dataset.reader import check_complete, read_manifest
     from tokmill.lock import is_locked
+    from tokmill.stores.urls import store_url
 
+    if url := store_url(directory):
+        from tokmill.dataset.verify_store import stored_manifest
+        from tokmill.stores.store import Store
+
+        return stored_manifest(Store(url))
     try:
         manifest = read_manifest(directory)
     except (StateError, UsageError):
@@ -154,24 +160,34 @@ class Verification:
 
     def check(self, directory: Path) -> None:
         """Raise `VerifyError` with the problems, if there are any."""
+        from tokmill.stores.urls import shown_place
+
         if self.problems:
             n = plural(len(self.problems), "problem")
-            raise VerifyError(f"{directory}: verification failed, {n}", self.problems)
+            raise VerifyError(f"{shown_place(directory)}: verification failed, {n}", self.problems)
 
 
 def verify_dataset(directory: Path, tokenizer: str = "") -> Verification:
     """Check every file of a dataset against its manifest; see `Verification.problems`.
 
-    Of an export, the files are compared with its record. `tokenizer`: the tokenizer, if it has
-    moved.
+    Of an export, the files are compared with its record. In a store, only sizes and checksums are
+    compared. `tokenizer`: the tokenizer, if it has moved.
 
     Raises:
         TokmillError: there is no finished dataset, or `tokenizer` is not its own.
     """
     from tokmill.dataset.reader import read_manifest
     from tokmill.dataset.verify import verify
+    from tokmill.stores.urls import store_url
     from tokmill.trainers.exporting.record import RECORD, file_problems, read_record
 
+    if url := store_url(directory):
+        from tokmill.dataset.verify_store import verify_store
+        from tokmill.stores.store import Store
+
+        found = verify_store(Store(url))
+        notes, problems = tuple(found.notes), tuple(found.problems)
+        return Verification(found.n_files, found.n_bytes, 0, 0, 0, notes=notes, problems=problems)
     if (directory / RECORD).is_file():
         record = read_record(directory)
         n_bytes = sum(file["bytes"] for file in record["files"])

@@ -72,11 +72,17 @@ def run_and_show(
 
 def show_dataset(manifest: dict[str, Any]) -> Path:
     """Print the contents of a finished dataset; return its directory."""
+    from tokmill.dataset.canonical import json_chunks
     from tokmill.dataset.layout import MANIFEST
     from tokmill.page.summary import summary_rows
+    from tokmill.stores.urls import is_store
 
-    directory = Path(manifest["config"]["output"]["dir"])
+    place = manifest["config"]["output"]["dir"]
+    directory = Path(place)
     n_bytes = sum(file["bytes"] for file in manifest["files"])
+    if is_store(place):
+        show_rows(summary_rows(manifest, place, n_bytes + sum(map(len, json_chunks(manifest)))))
+        return directory
     n_bytes += (directory / MANIFEST).stat().st_size
     show_rows(summary_rows(manifest, str(directory), n_bytes))
     return directory

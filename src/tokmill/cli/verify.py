@@ -26,9 +26,11 @@ def command(directory: Path, tokenizer: str, as_json: bool) -> None:
 
     Hashes every file, and checks each index, the ids, the eos of every document, and all counts.
     For chats it also checks the masks and, on some samples, the decoded trained text. The files of
-    an export are compared with its record.
+    an export are compared with its record. In an object store (s3://bucket/name), names, sizes and
+    checksums are compared.
     """
     from tokmill.api.jobs import verify_dataset
+    from tokmill.stores.urls import shown_place
 
     found = verify_dataset(directory, tokenizer)
     if as_json:
@@ -51,4 +53,4 @@ def command(directory: Path, tokenizer: str, as_json: bool) -> None:
     hashed = f"{plural(found.n_files, 'file')} ({size(found.n_bytes)}) hashed"
     show(hashed + (counts if found.n_shards else ""))
     found.check(directory)
-    show(f"{directory}: no mismatch")
+    show(f"{shown_place(directory)}: no mismatch")

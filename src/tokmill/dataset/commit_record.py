@@ -131,17 +131,26 @@ def read_record(path: Path, fingerprint: str) -> PartRecord | None:
         StateError: it is damaged, or was written from other inputs or settings.
     """
     try:
-        data = json.loads(path.read_bytes())
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    return parse_record(data, fingerprint, path)
+
+
+def parse_record(content: bytes, fingerprint: str, where: Path | str) -> PartRecord:
+    """Return the record with this content; raises `StateError` as `read_record` does."""
+    try:
+        data = json.loads(content)
         found = str(data["fingerprint"])
         if found == fingerprint:
             commits = tuple(Commit.from_json(commit) for commit in data["steps"])
             return PartRecord(int(data["part"]), found, commits)
-    except FileNotFoundError:
-        return None
     except (ValueError, KeyError, TypeError) as error:
-        raise StateError(f"{path}: damaged commit record ({error}): run with --overwrite") from None
+        raise StateError(
+            f"{where}: damaged commit record ({error}): run with --overwrite"
+        ) from None
     raise StateError(
-        f"{path}: was written from other inputs or settings: run with --overwrite to start again"
+        f"{where}: was written from other inputs or settings: run with --overwrite to start again"
     )
 
 

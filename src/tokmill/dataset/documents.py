@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.reader import Shard, open_entry
+from tokmill.stores.urls import refuse_store, store_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -50,7 +51,8 @@ class Documents:
     """
 
     def __init__(self, directory: Path, manifest: Mapping[str, Any], split: str = "") -> None:
-        self.directory = directory.absolute()  # shards are mapped later, wherever we are then
+        # Shards are mapped later, wherever we are then.
+        self.directory = directory if store_url(directory) else directory.absolute()
         self.entries = [one for one in manifest["shards"] if split in ("", one["split"])]
         counts = np.array([entry["documents"] for entry in self.entries], np.int64)
         self.stops = np.cumsum(counts)
@@ -124,6 +126,7 @@ class Documents:
 
     def shard(self, index: int) -> Shard:
         """Return shard `index` of `entries`, mapped; see `find`."""
+        refuse_store(self.directory)
         with self._lock:
             if index not in self._open:
                 self._open[index] = open_entry(self.directory, self._manifest, self.entries[index])

@@ -108,7 +108,7 @@ def token_dtype(name: str, max_id: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype("<u2") if small else np.dtype("<u4")
 
 
-def check_format_version(found: object, where: Path) -> None:
+def check_format_version(found: object, where: Path | str) -> None:
     """Check that this version of tokmill can read a format version.
 
     Raises:

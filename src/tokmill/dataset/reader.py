@@ -16,10 +16,11 @@ from tokmill.dataset.layout import DATASET_FILE, MANIFEST, PLAN, SIDECARS, check
 from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.errors import StateError, UsageError, VerifyError
 from tokmill.storage import open_regular, read_errors, storage_errors
+from tokmill.stores.urls import refuse_store
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -72,6 +73,7 @@ def read_manifest(directory: Path, *, follow_links: bool = True) -> dict[str, An
     """
     path = directory / MANIFEST
     if not os.path.lexists(path):
+        refuse_store(directory)
         if (directory / PLAN).exists():
             raise StateError(
                 f"{directory}: its run is not finished (no {MANIFEST}): "
@@ -83,14 +85,19 @@ def read_manifest(directory: Path, *, follow_links: bool = True) -> dict[str, An
         )
     if path.is_symlink() and not follow_links:
         raise VerifyError(f"{path}: a link, not a file of the dataset")
+    with storage_errors(path), open_regular(path, follow_links=follow_links) as file:
+        return parse_manifest(file.read, path)
+
+
+def parse_manifest(read: Callable[[], bytes], where: Path | str) -> dict[str, Any]:
+    """Return the manifest whose bytes `read` returns; raises as `read_manifest` does."""
     try:
-        with storage_errors(path), open_regular(path, follow_links=follow_links) as file:
-            text = file.read().decode()  # frees the bytes: a manifest may be large
+        text = read().decode()  # frees the bytes: a manifest may be large
         manifest = json.loads(text, parse_constant=_refuse_constant)
         version = manifest["format_version"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise VerifyError(f"{path}: damaged manifest: {error}") from None
-    check_format_version(version, path)
+        raise VerifyError(f"{where}: damaged manifest: {error}") from None
+    check_format_version(version, where)
     return dict(manifest)
 
 

@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from tokmill.recipes.table import make_recipe
-from tokmill.run.part import run_part
+from tokmill.run.store_part import make_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ def run_parts(
 ) -> Iterator[PartRecord]:
     """Run parts in order and yield the record of each as it is committed.
 
-    `ready`: see `run_part`.
+    `ready`: see `run.part.run_part`.
     """
 
     @cache
@@ -34,4 +34,4 @@ def run_parts(
         return make_recipe(spec, reference)
 
     for part in parts:
-        yield run_part(spec, part, recipe, report, ready=ready)
+        yield make_part(spec, part, recipe, report, ready=ready)

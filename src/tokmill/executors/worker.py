@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tokmill.children import Parent
 from tokmill.errors import TokmillError
 from tokmill.recipes.table import make_recipe
-from tokmill.run.part import run_part
+from tokmill.run.store_part import make_part
 
 if TYPE_CHECKING:
     from tokmill.recipes.spec import Part, RunSpec
@@ -31,7 +31,7 @@ def main() -> None:
         if part is None:
             return
         try:
-            parent.send(run_part(spec, part, recipe, parent.send))
+            parent.send(make_part(spec, part, recipe, parent.send))
         except BaseException as error:  # a panic of native code is no Exception
             parent.send(portable(error))
 

@@ -34,6 +34,7 @@ from tokmill.run.resume import explain_interrupt, planned_hub_commits, resumed_p
 from tokmill.run.whole_run import Run, cpu_seconds
 from tokmill.run.workers import workers_and_threads
 from tokmill.storage import make_directory, write_file
+from tokmill.stores.urls import is_store, shown
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -91,6 +92,11 @@ def plan_array(config: Config, path: Path, observer: Observer, *, overwrite: boo
     """
     if not config.output.dir:
         raise UsageError("no output: give --output, a directory that every machine sees")
+    if is_store(config.output.dir):
+        raise UsageError(
+            f"{shown(config.output.dir)}: tasks of an array write to a directory that every "
+            "machine sees: give one, and copy the dataset afterwards"
+        )
     if "-" in config.input.paths:
         raise UsageError("standard input: tasks on other machines cannot read it: give files")
     directory = Path(config.output.dir)

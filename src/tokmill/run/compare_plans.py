@@ -32,7 +32,7 @@ _MOST_CHARACTERS = 12
 """Of a hash: enough to tell two tokenizers apart."""
 
 
-def check_same(found: dict[str, Any], plan: Plan, directory: Path) -> None:
+def check_same(found: dict[str, Any], plan: Plan, directory: Path | str) -> None:
     """Check that the plan in a directory is the plan of this command.
 
     Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,15 @@ from tokmill.dataset.canonical import json_chunks, manifest_sha256
 from tokmill.dataset.checksum import digest_of
 from tokmill.dataset.commit_record import is_intact_file, read_record
 from tokmill.dataset.counts import Counts
-from tokmill.dataset.layout import FORMAT_VERSION, MANIFEST, PARTS, PLAN, REJECTS, part_name
+from tokmill.dataset.layout import (
+    FORMAT_VERSION,
+    MANIFEST,
+    PARTS,
+    PLAN,
+    REJECTS,
+    SIDECARS,
+    part_name,
+)
 from tokmill.dataset.sums import Sums
 from tokmill.errors import StateError, StorageError
 from tokmill.masks.truncation import CUT_SAMPLES
@@ -25,7 +34,7 @@ from tokmill.version import __version__
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tokmill.dataset.commit_record import PartRecord
     from tokmill.run.plan import Plan
@@ -65,6 +74,24 @@ class Usage:
         return first.wall_s if encode is None else encode.since_s - first.since_s
 
 
+def _nothing(names: Iterable[str]) -> None:
+    """Fetch no file: all are in the directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files of a run that is finished: those of a store must be fetched into `directory`.
+
+    `check` raises `StorageError` if a file of a record is missing or has another size.
+    `most_rejects`: files of rejects that are worth fetching; the first have examples enough.
+    """
+
+    directory: Path
+    check: Callable[[PartRecord], None]
+    fetch: Callable[[Iterable[str]], None] = _nothing
+    most_rejects: int | None = None
+
+
 def committed(plan: Plan) -> Iterator[PartRecord]:
     """Yield the record of every part of a dataset, in order.
 
@@ -94,24 +121,32 @@ def finish(
     probe_ids: Sequence[int],
     usage: Usage,
     mask: Mapping[str, Any] | None = None,
+    files: Files | None = None,
 ) -> dict[str, Any]:
     """Write the manifest, and return it as plain values.
 
     `records`: of every part, in order; one at a time is in memory. `probe_ids`: ids of `PROBE_TEXT`
-    by the reference. `mask`: the entry about masks; None for pretraining.
+    by the reference. `mask`: the entry about masks; None for pretraining. `files`: where they are;
+    None for the output directory. Packs and manifest are written to their directory.
 
     Raises:
         RecordError: see `check_outcome`; no manifest is written.
         StorageError: a file of a record is missing or has another size.
     """
     config = plan.spec.config
-    directory = Path(config.output.dir)
+    if files is None:
+        output = Path(config.output.dir)
+        files = Files(output, partial(_check_files, directory=output))
+    directory = files.directory
     found = Sums(config.output.checksum)
     for part, record in zip(plan.parts, records, strict=True):
-        _check_files(record, directory)
+        files.check(record)
         found.add(record, [piece.file.path for piece in part.slices])
     sources = list(found.sources.values())
-    check_outcome(config.limits, found.totals, sources, _rejects(found.files, directory))
+    rejects = [name for name in _names(found.files) if name.startswith(f"{REJECTS}/")]
+    rejects = rejects[: files.most_rejects]
+    files.fetch(rejects)
+    check_outcome(config.limits, found.totals, sources, [directory / name for name in rejects])
     used = fields_read(config)
     if used and not plan.spec.is_named:
         check_fields(config.render, config.limits.max_reject_fraction, sources, used)
@@ -134,6 +169,8 @@ def finish(
         "run": _run_entry(usage, plan.spec.n_threads),
     }
     if config.sft is not None and config.sft.packing:
+        endings = ("idx", *(("bin", *SIDECARS) if config.sft.packed_rows else ()))
+        files.fetch(name for name in _names(found.files) if name.endswith(endings))
         _pack(directory, manifest, config.sft, config.output.checksum)
     manifest["sha256"] = manifest_sha256(manifest)
     write_chunks(directory / MANIFEST, json_chunks(manifest))
@@ -192,9 +229,8 @@ def _plan_file(directory: Path, algorithm: str) -> dict[str, Any]:
         return digest_of(file, algorithm).entry(PLAN).as_json()
 
 
-def _rejects(files: Iterable[Mapping[str, Any]], directory: Path) -> list[Path]:
-    names = (entry["name"] for entry in files)
-    return [directory / name for name in names if name.startswith(f"{REJECTS}/")]
+def _names(files: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    return (str(entry["name"]) for entry in files)
 
 
 def _totals(totals: Counts, sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from tokmill.run.resume import begin_run, planned_hub_commits, resumed_plan
 from tokmill.run.whole_run import Run, cpu_seconds
 from tokmill.run.workers import workers_and_threads
 from tokmill.storage import make_directory
+from tokmill.stores.urls import is_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +44,10 @@ def make_dataset(
     """
     if not config.output.dir:
         raise UsageError("no output: give --output, a directory to write the dataset to")
+    if is_store(config.output.dir):
+        from tokmill.run.store_run import make_store_dataset
+
+        return make_store_dataset(config, observer, execute, overwrite=overwrite)
     start_s, start_cpu_s = time.perf_counter(), cpu_seconds()
     directory = Path(config.output.dir)
     prepared = prepare(config, planned_hub_commits(config, directory, overwrite=overwrite))

@@ -40,11 +40,20 @@ NOTHING_KEPT = "interrupted; nothing is kept yet: the same command begins again"
 
 def planned_hub_commits(config: Config, directory: Path, *, overwrite: bool) -> dict[str, str]:
     """Return the commits of Hub datasets, by path, that the run in a directory began with."""
-    from_hub = any(path.startswith(HUB_PREFIX) for path in config.input.paths)
-    if not from_hub or overwrite or has_only_plan(directory):
+    if not _is_from_hub(config) or overwrite or has_only_plan(directory):
         return {}
-    files = (read_plan(directory) or {}).get("files", ())
-    rows = (row for row in files if isinstance(row, list) and len(row) == 6)
+    return hub_commits(config, read_plan(directory) or {})
+
+
+def _is_from_hub(config: Config) -> bool:
+    return any(path.startswith(HUB_PREFIX) for path in config.input.paths)
+
+
+def hub_commits(config: Config, found: dict[str, Any]) -> dict[str, str]:
+    """Return the commits of Hub datasets, by path, that stand in a plan."""
+    if not _is_from_hub(config):
+        return {}
+    rows = (row for row in found.get("files", ()) if isinstance(row, list) and len(row) == 6)
     return {str(row[0]): str(row[5]) for row in rows if row[1] == "hub"}
 
 
@@ -65,12 +74,28 @@ def resumed_plan(
     found = None if has_only_plan(directory) else read_plan(directory)
     if found is None:
         return None
-    refuse_stdin(prepared.files, directory)
+    return continued_plan(found, prepared, directory, n_threads, memory_bytes, warn)
+
+
+def continued_plan(
+    found: dict[str, Any],
+    prepared: Prepared,
+    where: Path | str,
+    n_threads: int,
+    memory_bytes: int,
+    warn: Callable[[str], None],
+) -> Plan:
+    """Return the plan of the run that began with the plan `found`; `where` is for messages.
+
+    Raises:
+        StateError: the run cannot be continued like this.
+    """
+    refuse_stdin(prepared.files, where)
     engine = planned_engine(found, prepared.config.run.engine)
     check_installed(found, engine, prepared.tokenizer, warn)
-    prepared = _with_planned_checksum(found, prepared, directory, warn)
+    prepared = _with_planned_checksum(found, prepared, where, warn)
     plan = Plan(prepared.spec(engine, n_threads, memory_bytes), prepared.parts)
-    check_same(found, plan, directory)
+    check_same(found, plan, where)
     return plan
 
 
@@ -84,11 +109,11 @@ def begin_run(directory: Path, plan: Plan) -> None:
     write_plan(directory, plan)  # first: files without a plan count as foreign
 
 
-def refuse_stdin(files: Iterable[SourceFile], directory: Path) -> None:
+def refuse_stdin(files: Iterable[SourceFile], where: Path | str) -> None:
     """Refuse to continue a run of standard input: its content cannot be compared."""
     if any(file.path == "-" for file in files):
         raise StateError(
-            f"{directory}: holds a run already, and standard input cannot be continued: "
+            f"{where}: holds a run already, and standard input cannot be continued: "
             "choose another --output, or run with --overwrite to start again"
         )
 
@@ -161,7 +186,7 @@ def _check_parser(found: dict[str, Any]) -> None:
 
 
 def _with_planned_checksum(
-    found: dict[str, Any], prepared: Prepared, directory: Path, warn: Callable[[str], None]
+    found: dict[str, Any], prepared: Prepared, where: Path | str, warn: Callable[[str], None]
 ) -> Prepared:
     """Return the run with the checksum algorithm of its plan: a dataset has one.
 
@@ -177,7 +202,7 @@ def _with_planned_checksum(
     asked = prepared.config.output.checksum
     if asked not in (planned, OutputSettings().checksum):
         warn(
-            f"{directory}: this run began with checksums by {planned} and continues with them, "
+            f"{where}: this run began with checksums by {planned} and continues with them, "
             f"not {asked}: --overwrite starts again"
         )
     return prepared.with_checksum(planned)

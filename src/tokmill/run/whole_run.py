@@ -171,7 +171,7 @@ class Run:
                 self._stage_s | limit.stage_s,
             )
             probe_ids = reference().encode(pa.array([PROBE_TEXT], pa.large_string())).ids
-            return finish(plan, records, probe_ids.tolist(), usage, _mask_entry(plan, reference))
+            return finish(plan, records, probe_ids.tolist(), usage, mask_entry(plan, reference))
 
 
 def _clean_output(
@@ -215,7 +215,7 @@ def _all_records(
     return records
 
 
-def _mask_entry(plan: Plan, reference: Callable[[], Engine]) -> dict[str, Any] | None:
+def mask_entry(plan: Plan, reference: Callable[[], Engine]) -> dict[str, Any] | None:
     """Return the manifest's entry about masks; None for pretraining."""
     if plan.spec.config.sft is None:
         return None

@@ -1,0 +1,103 @@
+"""Write a part to the output of its run: a directory, or an object store.
+
+For a store, the part is written into a staging directory of this machine, then uploaded; its record
+is the last object. Two machines that upload the same part write the same bytes.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tokmill.dataset.commit_record import parse_record
+from tokmill.dataset.layout import FOLDERS, PARTS, part_name
+from tokmill.errors import StateError
+from tokmill.lock import locked
+from tokmill.run.part import as_resumed, run_part
+from tokmill.storage import make_directory
+from tokmill.stores.staging import staging_directory
+from tokmill.stores.store import Store
+from tokmill.stores.urls import is_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tokmill.dataset.commit_record import PartRecord
+    from tokmill.recipes.spec import Increments, Part, RunSpec
+    from tokmill.recipes.table import Recipe
+
+
+def make_part(
+    spec: RunSpec,
+    part: Part,
+    recipe: Callable[[], Recipe],
+    report: Callable[[Increments], None],
+    *,
+    ready: Callable[[], object] = lambda: None,
+) -> PartRecord:
+    """Write one part to the output of the run and return its record; see `run.part.run_part`.
+
+    Raises:
+        TokmillError: see `run_part`; also if the store cannot be reached, or holds another record
+            of this part.
+    """
+    if not is_store(spec.config.output.dir):
+        return run_part(spec, part, recipe, report, ready=ready)
+    store = Store(spec.config.output.dir)
+    done = stored_record(store, part, part.fingerprint(spec))
+    if done is not None:
+        report(as_resumed(done.counts()))
+        return done
+    staging = staging_directory(store) / f"{part.index:07d}-{part.fingerprint(spec)[:16]}"
+    for folder in FOLDERS:
+        make_directory(staging / folder)
+    with locked(staging):
+        record = run_part(in_directory(spec, staging), part, recipe, report, ready=ready)
+        _commit(store, staging, record)
+        shutil.rmtree(staging)
+    return record
+
+
+def in_directory(spec: RunSpec, directory: Path | str) -> RunSpec:
+    """Return a run that writes the same files to another place."""
+    config = spec.config
+    return replace(spec, config=replace(config, output=replace(config.output, dir=str(directory))))
+
+
+def _commit(store: Store, staging: Path, record: PartRecord) -> None:
+    """Upload the files of a part, then its record, which makes them durable at once."""
+    for entry in record.files():
+        store.upload(staging / entry.name, entry.name)
+    name, data = f"{PARTS}/{part_name(record.part)}", record.as_bytes()
+    if store.create(name, data) != data:
+        raise StateError(
+            f"{store.url}/{name}: holds another record of this part than the one just made: "
+            "another run writes there too, with other settings: choose another --output"
+        )
+
+
+def stored_record(
+    store: Store, part: Part, fingerprint: str, sizes: Mapping[str, int] | None = None
+) -> PartRecord | None:
+    """Return the record of a part that is done; None if it is not, or not all of its files.
+
+    A record whose files are not there is removed. `sizes`: those of all objects, if known.
+
+    Raises:
+        StateError: the record is damaged, or of other inputs or settings.
+    """
+    name = f"{PARTS}/{part_name(part.index)}"
+    if sizes is not None and name not in sizes:
+        return None
+    try:
+        data = store.read(name)
+    except FileNotFoundError:
+        return None
+    record = parse_record(data, fingerprint, f"{store.url}/{name}")
+    size = store.size if sizes is None else sizes.get
+    if all(size(entry.name) == entry.n_bytes for entry in record.files()):
+        return record
+    store.remove(name)
+    return None

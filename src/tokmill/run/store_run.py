@@ -1,0 +1,291 @@
+"""Make a dataset in an object store: lease, plan or resume, parts, manifest.
+
+Every object appears whole and under its final name: the plan first, a part's record after its
+files, the manifest last. One listing says what earlier runs have left.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tokmill.bill.measuring.machine import usable_memory
+from tokmill.dataset.checksum import FileEntry
+from tokmill.dataset.layout import FOLDERS, MANIFEST, PARTS, PLAN
+from tokmill.dataset.manifest_shape import shape_problem
+from tokmill.dataset.plan_file import read_owned_names
+from tokmill.dataset.reader import is_intact
+from tokmill.engines.engine import engine_threads
+from tokmill.errors import RecordError, StateError, StorageError
+from tokmill.interrupts import STDIN_STOPPED
+from tokmill.lock import locked
+from tokmill.run.choose_engine import choose_run_engine
+from tokmill.run.finish import Files, Usage, check_all_read, finish
+from tokmill.run.part import as_resumed
+from tokmill.run.plan import Plan, read_plan
+from tokmill.run.prepare import prepare, reference_of
+from tokmill.run.reject_limits import RejectLimit
+from tokmill.run.resume import NOTHING_KEPT, continued_plan, hub_commits
+from tokmill.run.store_part import in_directory, stored_record
+from tokmill.run.whole_run import cpu_seconds, mask_entry
+from tokmill.run.workers import workers_and_threads
+from tokmill.storage import make_directory, storage_errors
+from tokmill.stores.lease import leased
+from tokmill.stores.staging import staging_directory
+from tokmill.stores.store import Store, remove_all
+from tokmill.timing import StageSeconds
+from tokmill.tokenizer.manifest_entry import PROBE_TEXT
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from tokmill.dataset.commit_record import PartRecord
+    from tokmill.engines.engine import Engine
+    from tokmill.run.whole_run import Executor, Observer
+    from tokmill.settings.schema import Config
+    from tokmill.stores.lease import Lease
+
+_READERS = 16
+"""Records of parts that are read at once."""
+
+_MOST_REJECTS = 20
+
+
+def make_store_dataset(
+    config: Config, observer: Observer, execute: Executor, *, overwrite: bool = False
+) -> dict[str, Any]:
+    """Make a dataset in an object store, or continue one, and return its manifest.
+
+    Raises:
+        TokmillError: see `errors`; parts that are done stay.
+        KeyboardInterrupt: with a message about the work that is kept.
+    """
+    start_s, start_cpu_s = time.perf_counter(), cpu_seconds()
+    store = Store(config.output.dir)
+    staging = staging_directory(store)
+    with locked(staging), leased(store, staging / ".lease") as lease:
+        sizes = {n: size for n, size in store.sizes().items() if not _is_hidden(n)}
+        begins = overwrite or set(sizes) <= {PLAN}
+        found = _stored_plan(store, sizes, staging, begins=begins)
+        prepared = prepare(config, hub_commits(config, found or {}))
+        for warning in prepared.found.warnings:
+            observer.warned(warning)
+        workers, threads = workers_and_threads(prepared.config, prepared.parts)
+        means = (threads, usable_memory() // workers)
+        with engine_threads(threads):
+            reference = reference_of(prepared)
+            if found is None:
+                engine = choose_run_engine(prepared, reference, threads)
+                reference()  # the library may still refuse the tokenizer
+                plan = Plan(prepared.spec(engine, *means), prepared.parts)
+                _begin(store, plan, sizes)
+                sizes = {}
+            else:
+                plan = continued_plan(found, prepared, store.url, *means, observer.warned)
+            run = _StoreRun(store, staging, lease, plan, observer, workers, reference)
+            run.started(prepared.all_notes(), sizes)
+            prepare_s = StageSeconds(
+                time.perf_counter() - start_s, cpu_seconds() - start_cpu_s, start_s
+            )
+            manifest = run.complete(sizes) or run.work(execute, start_s, start_cpu_s, prepare_s)
+        shutil.rmtree(staging, ignore_errors=True)
+    return manifest
+
+
+class _StoreRun:
+    """A run from its plan, which stands in the store, to its manifest."""
+
+    def __init__(
+        self,
+        store: Store,
+        staging: Path,
+        lease: Lease,
+        plan: Plan,
+        observer: Observer,
+        n_workers: int,
+        reference: Callable[[], Engine],
+    ) -> None:
+        self._store = store
+        self._staging = staging
+        self._lease = lease
+        self._plan = plan
+        self._observer = observer
+        self._n_workers = n_workers
+        self._reference = reference
+        self._records: dict[int, PartRecord] = {}
+
+    def started(self, notes: list[str], sizes: Mapping[str, int]) -> None:
+        """Find the parts that earlier runs finished, and tell the observer."""
+        spec, parts = self._plan.spec, self._plan.parts
+        with ThreadPoolExecutor(_READERS, "tokmill") as pool:
+            found = pool.map(
+                lambda part: stored_record(self._store, part, part.fingerprint(spec), sizes), parts
+            )
+            self._records = {record.part: record for record in found if record is not None}
+        self._observer.started(self._plan, len(self._records), notes)
+
+    def complete(self, sizes: Mapping[str, int]) -> dict[str, Any] | None:
+        """Return the manifest, if all of its objects are there with their sizes; else remove it."""
+        if MANIFEST not in sizes:
+            return None
+        try:
+            manifest: dict[str, Any] = json.loads(self._store.read(MANIFEST))
+            is_sound = is_intact(manifest) and not shape_problem(manifest)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            manifest, is_sound = {}, False
+        entries = [FileEntry.from_json(entry) for entry in manifest["files"]] if is_sound else []
+        wrong = [entry.name for entry in entries if sizes.get(entry.name) != entry.n_bytes]
+        if is_sound and not wrong and len(self._records) == len(self._plan.parts):
+            return manifest
+        what = f"{wrong[0]} was removed or cut" if wrong else f"{MANIFEST} was changed"
+        self._observer.warned(f"{self._store.url}: {what}: it is made again")
+        self._store.remove(MANIFEST)  # the dataset is incomplete from here on
+        return None
+
+    def work(
+        self, execute: Executor, start_s: float, start_cpu_s: float, prepare_s: StageSeconds
+    ) -> dict[str, Any]:
+        """Run the parts that are not done, and finish."""
+        plan, n_resumed = self._plan, len(self._records)
+        limit = RejectLimit(plan, self._observer.progressed)
+        for record in self._records.values():
+            limit.progressed(as_resumed(record.counts()))
+        with self._explained():
+            self._make_parts(execute, limit)
+            records = [self._records[part.index] for part in plan.parts]
+            try:
+                limit.check_at_end()
+            except RecordError:
+                check_all_read(plan, records)  # a broken file explains its rejects
+                raise
+            usage = Usage(
+                time.perf_counter() - start_s,
+                cpu_seconds() - start_cpu_s,
+                self._observer.peak_memory_bytes(),
+                n_resumed,
+                limit.text_bytes,
+                self._n_workers,
+                {"prepare": prepare_s, **limit.stage_s},
+            )
+            return self._finish(records, usage)
+
+    def _make_parts(self, execute: Executor, limit: RejectLimit) -> None:
+        plan = self._plan
+        left = [part for part in plan.parts if part.index not in self._records]
+        if not left:
+            return
+        report, reference = limit.progressed, self._reference
+        for record in execute(plan.spec, left, report, self._n_workers, reference, lambda: plan):
+            self._records[record.part] = record
+            self._lease.check()
+
+    def _finish(self, records: list[PartRecord], usage: Usage) -> dict[str, Any]:
+        """Write packs and manifest into the staging directory, and upload them; manifest last."""
+        store, plan = self._store, self._plan
+        directory = self._staging / "finish"
+        shutil.rmtree(directory, ignore_errors=True)
+        for name in FOLDERS:
+            make_directory(directory / name)
+        with storage_errors(directory):
+            (directory / PLAN).write_bytes(b"".join(plan.chunks()))
+        sizes = store.sizes()
+        if sizes.get(PLAN) != (directory / PLAN).stat().st_size:
+            raise StateError(f"{store.url}/{PLAN}: changed while the run went on: run again")
+
+        def check(record: PartRecord) -> None:
+            for entry in record.files():
+                if sizes.get(entry.name) != entry.n_bytes:
+                    raise StorageError(
+                        f"{store.url}/{entry.name}: changed while the run went on: expected "
+                        f"{plural(entry.n_bytes, 'byte')}, found {sizes.get(entry.name, 0):,}: "
+                        "run the same command again to make it again"
+                    )
+
+        def fetch(names: Iterable[str]) -> None:
+            with storage_errors(directory):
+                for name in names:
+                    store.download(name, sizes[name], directory / name)
+
+        # The manifest names the output; a URL may hold a password.
+        shown = replace(plan, spec=in_directory(plan.spec, store.url))
+        probe = pa.array([PROBE_TEXT], pa.large_string())
+        probe_ids = self._reference().encode(probe).ids.tolist()
+        mask = mask_entry(plan, self._reference)
+        files = Files(directory, check, fetch, _MOST_REJECTS)
+        manifest = finish(shown, records, probe_ids, usage, mask, files)
+        written = [entry["name"] for entry in manifest["files"] if entry["name"].startswith("pack")]
+        for name in written:
+            store.upload(directory / name, name)
+        self._lease.check()
+        store.upload(directory / MANIFEST, MANIFEST)
+        return manifest
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Add to an interrupt a message about the work that is kept."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            plan = self._plan
+            if any(piece.file.path == "-" for part in plan.parts[:1] for piece in part.slices):
+                raise KeyboardInterrupt(STDIN_STOPPED) from None
+            n_done, n_parts = len(self._records), plural(len(plan.parts), "part")
+            is_kept = f"{n_done:,} of {n_parts} {'is' if n_done == 1 else 'are'} kept"
+            message = f"interrupted; {is_kept}: the same command continues"
+            raise KeyboardInterrupt(message if n_done else NOTHING_KEPT) from None
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in name.split("/"))
+
+
+def _stored_plan(
+    store: Store, sizes: Mapping[str, int], staging: Path, *, begins: bool
+) -> dict[str, Any] | None:
+    """Return the plan that stands in a store; None without one, or if a new run begins.
+
+    Raises:
+        StateError: the plan is damaged, not tokmill's, or of a newer format; or the store holds
+            objects of others: nothing was changed.
+    """
+    path = staging / PLAN
+    path.unlink(missing_ok=True)
+    if PLAN in sizes:
+        store.download(PLAN, sizes[PLAN], path)
+    try:
+        owned = read_owned_names(staging)
+        found = None if begins else read_plan(staging)
+    except StateError as error:
+        raise StateError(str(error).replace(str(staging), store.url)) from None
+    foreign = [name for name in sizes if owned is None or not owned.has(name)]
+    if foreign:
+        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+        held = "objects but no plan of a run" if owned is None else "more than this dataset"
+        raise StateError(
+            f"{store.url}: holds {held} ({foreign[0]}{more}): nothing was changed; choose "
+            "another --output"
+        )
+    return found
+
+
+def _begin(store: Store, plan: Plan, old: Iterable[str]) -> None:
+    """Remove the dataset of an earlier run, and write the plan of a new one.
+
+    The manifest goes first, then records: no record names a removed object. The old plan is last.
+    """
+    order = sorted(
+        old, key=lambda name: (name == PLAN, name != MANIFEST, not name.startswith(f"{PARTS}/"))
+    )
+    remove_all(store, order)
+    data = b"".join(plan.chunks())
+    if store.create(PLAN, data) != data:
+        raise StateError(f"{store.url}/{PLAN}: another run has just begun here: wait for its end")
