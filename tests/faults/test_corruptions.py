@@ -1,0 +1,81 @@
+"""`verify` finds each kind of damage; `python -m bench.corruptions` tries many more."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from bench import corruptions
+from tokmill.cli.main import main
+
+ROUNDS_EACH = 3
+
+
+@pytest.fixture(scope="module")
+def desks(tmp_path_factory: pytest.TempPathFactory) -> list[corruptions.Desk]:
+    return corruptions.make_desks(tmp_path_factory.mktemp("desks"))
+
+
+def files(directory: Path) -> dict[str, object]:
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes()
+        if path.is_file() and not path.is_symlink()
+        else (path.is_symlink(), path.is_fifo(), path.is_dir())
+        for path in directory.rglob("*")
+    }
+
+
+@pytest.mark.parametrize("damage", corruptions.DAMAGES, ids=lambda damage: damage.__name__)
+def test_every_damage_is_found_and_names_a_file(desks, damage):
+    for number in range(ROUNDS_EACH):
+        chance = random.Random(f"{damage.__name__} {number}")
+        desk = desks[number % len(desks)]
+        whole = files(desk.work)
+        touched = damage(desk, chance)
+        assert files(desk.work) != whole
+        found, line = corruptions.is_found(desk.work)
+        assert found, (number, touched)
+        is_other_manifest = touched == ("manifest.json",)  # then the other files are wrong
+        assert is_other_manifest or any(name in line for name in [*touched, "manifest.json"]), line
+        desk.repair(*touched)
+        assert files(desk.work) == whole
+        assert corruptions.is_found(desk.work) == (False, "")
+
+
+def test_the_datasets_have_every_kind_of_file(desks):
+    names = " ".join(name for desk in desks for name in desk.names)
+    for kind in (
+        *(".bin", ".idx", ".mask", ".weight", "packs-train-rows", "packed-train-0000", "val-"),
+        *("rejects/", "parts/", "plan.json", "manifest.json"),
+    ):
+        assert kind in names
+
+
+def test_the_command_line_ends_with_1_and_names_the_file(desks, monkeypatch, capsys):
+    desk = desks[0]
+    touched = corruptions.flip(desk, random.Random(3))
+    monkeypatch.setattr("sys.argv", ["tokmill", "verify", str(desk.work)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    desk.repair(*touched)
+    assert stopped.value.code == 1
+    captured = capsys.readouterr()
+    assert touched[0] in captured.out + captured.err
+
+
+def test_what_is_missed_is_counted(monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["corruptions", "--count", "2"])
+    monkeypatch.setattr(corruptions, "SETTINGS", {"p": corruptions.SETTINGS["pretrain"]})
+    monkeypatch.setattr(corruptions, "DAMAGES", (nothing, corruptions.lose))
+    with pytest.raises(SystemExit) as stopped:
+        corruptions.main()
+    assert stopped.value.code == 1
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["missed"] == ["round 0: nothing of "]
+
+
+def nothing(desk: corruptions.Desk, chance: random.Random) -> tuple[str, ...]:
+    return ()
