@@ -175,6 +175,7 @@ def run(
     after that time, if it still runs.
     """
     printed = directory.parent / f".{directory.name}.errors"
+    printed.touch()
     reader, writer = os.pipe()
     child = os.fork()
     if not child:

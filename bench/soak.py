@@ -201,6 +201,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="number of the first round")
     parser.add_argument("--round", type=int, help="only this one")
     parser.add_argument("--every-step", action="store_true")
     parser.add_argument("--sample", type=int, default=0, help="of --every-step: this many rounds")
@@ -212,13 +213,17 @@ def main() -> None:
             for name, fault in every_step(soak, options.sample, options.seed):
                 soak.one_round(name, [(fault, 0.0)], found)
         else:
-            numbers = range(options.rounds) if options.round is None else [options.round]
+            numbers = [options.round]
+            if options.round is None:
+                numbers = list(range(options.first, options.first + options.rounds))
             for number in numbers:
                 if time.monotonic() - began > 60 * options.minutes:
                     break
                 chance = random.Random(f"{options.seed}-{number}")
                 name = chance.choice(list(CONFIGURATIONS))
                 soak.one_round(name, random_crashes(chance, soak, name), found)
+                if not found.rounds % 100:
+                    print(f"{found.rounds:,} rounds", file=sys.stderr, flush=True)
     found.seconds = time.monotonic() - began
     show(found)
     sys.exit(1 if found.problems else 0)

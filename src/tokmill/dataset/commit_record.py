@@ -145,7 +145,7 @@ def parse_record(content: bytes, fingerprint: str, where: Path | str) -> PartRec
         if found == fingerprint:
             commits = tuple(Commit.from_json(commit) for commit in data["steps"])
             return PartRecord(int(data["part"]), found, commits)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise StateError(
             f"{where}: damaged commit record ({error}): run with --overwrite"
         ) from None

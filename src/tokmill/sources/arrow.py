@@ -37,11 +37,12 @@ def open_arrow(slice_: Slice, reading: Reading) -> RowFile:
 
     def batches(first: int) -> Iterator[pa.RecordBatch]:
         found = _batches(path, mapped, slice_.start, stop)
-        return skip_rows((batch.select(columns) for batch in found), first)
+        return skip_rows((_checked(batch.select(columns), path) for batch in found), first)
 
     def head() -> pa.RecordBatch | None:
         found = _batches(path, _map(path), slice_.start, stop)
-        return next((batch.slice(0, HEAD_ROWS) for batch in found if batch.num_rows), None)
+        heads = (batch.slice(0, HEAD_ROWS) for batch in found if batch.num_rows)
+        return next((_checked(head, path) for head in heads), None)
 
     return RowFile(
         batches=batches,
@@ -106,6 +107,41 @@ def _batches(
                 yield batch
     except (pa.ArrowInvalid, OSError) as error:
         raise broken_file(path, "Arrow", error) from None
+
+
+def _checked(batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
+    """Return a batch whose offsets all lie in its buffers, which are the bytes of the file.
+
+    Text that is not UTF-8 is found later, row by row.
+
+    Raises:
+        StorageError: they do not: Arrow would read outside of the file.
+    """
+    try:
+        for column in batch.columns:
+            column.view(_as_bytes(column.type)).validate(full=True)
+    except pa.ArrowException as error:
+        raise broken_file(path, "Arrow", error) from None
+    return batch
+
+
+def _as_bytes(kind: pa.DataType) -> pa.DataType:
+    """Return a type of the same layout with bytes in place of text, which is checked faster."""
+    if pa.types.is_string(kind):
+        return pa.binary()
+    if pa.types.is_large_string(kind):
+        return pa.large_binary()
+    if pa.types.is_list(kind):
+        return pa.list_(_field_of_bytes(kind.value_field))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_field_of_bytes(kind.value_field))
+    if pa.types.is_struct(kind):
+        return pa.struct([_field_of_bytes(field) for field in kind])
+    return kind
+
+
+def _field_of_bytes(field: pa.Field) -> pa.Field:
+    return field.with_type(_as_bytes(field.type))
 
 
 def _unit_bytes(file: SourceFile) -> list[int]:

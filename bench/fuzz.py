@@ -1,0 +1,345 @@
+"""Fuzz everything that reads bytes from outside: whatever they are, tokmill answers in one line.
+
+    python -m bench.fuzz                       names the targets
+    python -m bench.fuzz idx --seconds 300     libFuzzer by atheris, guided by coverage
+    python -m bench.fuzz all --seconds 60      one after the other, with a table at the end
+
+A target gets bytes and reads them as tokmill would read a file. A `TokmillError` is an answer.
+Another exception, more than 20 s, or more than 2 GiB of memory is a crash. atheris instruments the
+modules of tokmill; tests/faults/test_fuzz.py runs the same targets on mutated seeds without it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+SAMPLES = Path(__file__).parents[1] / "data_samples"
+_LONGEST_S, _MOST_MB, _MOST_BYTES = 20, 2048, 4096
+
+
+@cache
+def desk() -> Path:
+    """Return a directory of this process for the files of its inputs."""
+    place = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    return Path(tempfile.mkdtemp(dir=place))
+
+
+@cache
+def dataset(recipe: str) -> Path:
+    """Return a small finished dataset; the target replaces one of its files."""
+    import tokmill
+
+    given = {"engine": "tokenizers", "workers": 1, "threads": 1, "progress": False}
+    out, source = desk() / recipe, "records.jsonl"
+    if recipe == "sft":
+        source, given["packing"], given["max_tokens"] = "sft/chats.jsonl", 2000, 2000
+    given["max_reject_fraction"] = 1.0
+    getattr(tokmill, recipe)(SAMPLES / source, tokenizer=SAMPLES / "tokenizer", output=out, **given)
+    return out
+
+
+def _replace(path: Path, data: bytes) -> None:
+    path.unlink(missing_ok=True)
+    path.write_bytes(data)
+
+
+def records(data: bytes, suffix: str) -> None:
+    """Read records of a file: find its format, its first records, and all of its blocks."""
+    import pyarrow as pa
+
+    from tokmill.settings.schema import InputSettings
+    from tokmill.sources.file_contents import check_contents
+    from tokmill.sources.files import cut, discover
+    from tokmill.sources.first_records import sample_fields
+    from tokmill.sources.formats import open_slice
+    from tokmill.sources.parse_blocks import parse_blocks
+
+    path = desk() / f"in{suffix}"
+    _replace(path, data)
+    settings = InputSettings(paths=(str(path),), max_record_bytes=2000)
+    files = discover(settings).files
+    check_contents(files, settings)
+    sample_fields(files, settings, frozenset())
+    section = pa.struct([("title", pa.string()), ("content", pa.string())])
+    schema = pa.schema([("title", pa.string()), ("sections", pa.list_(section))])
+    for file in files:
+        for piece in cut(file, 1000):
+            with open_slice(piece, settings, schema, 500) as reader:
+                for block in reader.blocks():
+                    parse_blocks([block])
+
+
+def index(data: bytes) -> None:
+    """Read the document index of a shard."""
+    from tokmill.dataset.idx_file import read_index
+
+    path = desk() / "shard.idx"
+    _replace(path, data)
+    read_index(path)
+
+
+def manifest(data: bytes) -> None:
+    """Open and verify a dataset with this manifest."""
+    import tokmill
+    from tokmill.api.jobs import verify_dataset
+
+    out = dataset("pretrain")
+    _replace(out / "manifest.json", data)
+    with tokmill.open(out) as found:
+        if len(found):
+            found[0]
+    verify_dataset(out)
+
+
+def plan(data: bytes) -> None:
+    """Read what a run left, before it continues: its plan, a record, a checkpoint."""
+    from tokmill.dataset.checkpoint import read_checkpoint
+    from tokmill.dataset.commit_record import read_record
+    from tokmill.dataset.plan_file import load_plan, read_owned_names
+    from tokmill.run.array_plan import read_array_plan
+
+    path = desk() / "plan.json"
+    _replace(path, data)
+    read_checkpoint(path)
+    for read in (
+        load_plan,
+        lambda path: read_owned_names(path.parent),
+        lambda path: read_record(path, "0"),
+        lambda path: read_array_plan(path, lambda _: None),
+    ):
+        _answered(read, path)
+
+
+def settings(data: bytes) -> None:
+    """Read a file of settings."""
+    from tokmill.settings.load import file_values
+
+    path = desk() / "settings.toml"
+    _replace(path, data)
+    file_values(path)
+
+
+def template(data: bytes) -> None:
+    """Render a chat by a Jinja template."""
+    from tokmill.chat.conversation import ChatError, Conversation
+    from tokmill.chat.jinja.template import JinjaTemplate
+    from tokmill.chat.segments import Segments
+    from tokmill.settings.sft import SftSettings
+
+    control = {"<bos>": 0, "<eos>": 1, "<|im_start|>": 2, "<|im_end|>": 3}
+    made = JinjaTemplate(
+        data.decode(errors="replace"),
+        control=control,
+        variables={"eos_token": "<eos>"},
+        settings=SftSettings(),
+        where="fuzz.jinja",
+        parse=False,
+    )
+    made.check_written()
+    turns = [{"role": role, "content": "hello"} for role in ("system", "user", "assistant")]
+    try:
+        made.render(Conversation(turns, [None] * 3), Segments(control))
+    except ChatError:  # the record becomes a reject
+        return
+
+
+def tokenizer(data: bytes) -> None:
+    """Load a tokenizer.json."""
+    from tokmill.settings.schema import TokenizerSettings
+    from tokmill.tokenizer.tokenizer import load_tokenizer
+
+    path = desk() / "tokenizer.json"
+    _replace(path, data)
+    load_tokenizer(TokenizerSettings(path=str(path), eos_token="<eos>"))
+
+
+def _answered(read: Callable[[Path], object], path: Path) -> None:
+    from tokmill.errors import TokmillError
+
+    try:
+        read(path)
+    except TokmillError:
+        return
+
+
+_SUFFIXES = (
+    ".jsonl", ".json", ".csv", ".txt", ".parquet", ".arrow", ".jsonl.gz", ".jsonl.zst",
+)  # fmt: skip
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    **{
+        f"records{suffix}": (lambda data, suffix=suffix: records(data, suffix))  # type: ignore[misc]
+        for suffix in _SUFFIXES
+    },
+    "idx": index,
+    "manifest": manifest,
+    "plan": plan,
+    "settings": settings,
+    "template": template,
+    "tokenizer": tokenizer,
+}
+
+
+def one_input(target: str, data: bytes) -> None:
+    """Give bytes to a target; an exception that is no answer comes out."""
+    from tokmill.errors import TokmillError
+
+    try:
+        TARGETS[target](data)
+    except TokmillError:
+        return
+
+
+@cache
+def seeds(target: str) -> list[bytes]:
+    """Return sound inputs of a target, at most some kB each: the same ones at each call."""
+    suffix = target.removeprefix("records")
+    lines = b"".join((SAMPLES / "records.jsonl").read_bytes().splitlines(keepends=True)[:3])
+    if target.startswith("records"):
+        found = {
+            ".jsonl": [lines],
+            ".json": [b"[" + lines.replace(b"\n", b",\n").rstrip(b",\n") + b"]", b'{"a": [1, 2]}'],
+            ".csv": [(SAMPLES / "records.csv").read_bytes()[:2000], b'a,b\n"x\ny",2\n'],
+            ".txt": [b"hello\n\nworld\n", "猫\n".encode()],
+            ".parquet": [_table("parquet")],
+            ".arrow": [_table("arrow")],
+            ".jsonl.gz": [_compressed(lines, "gzip")],
+            ".jsonl.zst": [_compressed(lines, "zstd")],
+        }
+        return found[suffix]
+    if target == "idx":
+        return [next(dataset("pretrain").glob("*.idx")).read_bytes()]
+    if target == "manifest":
+        return [(dataset("pretrain") / "manifest.json").read_bytes()]
+    if target == "plan":
+        out = dataset("pretrain")
+        return [(out / "plan.json").read_bytes(), next((out / "parts").iterdir()).read_bytes()]
+    if target == "settings":
+        configs = (SAMPLES.parent / "configs").glob("*.toml")
+        return [path.read_bytes() for path in configs]
+    if target == "template":
+        turns = b"{% for m in messages %}{{ m.role + m['content'] | trim }}{% endfor %}"
+        return [
+            turns.replace(b"{{", b"{% generation %}{{").replace(b"}}", b"}}{% endgeneration %}"),
+            b"{% macro f(x) %}{{ x * 2 }}{% endmacro %}{{ f('a') }}" + turns,
+            b"{% set ns = namespace(a=1) %}{% for i in range(9) %}{% set ns.a = ns.a * 9 %}"
+            b"{{ '%s' | format(ns.a) }}{% endfor %}{{ ''.join(['a'] * 9).replace('a', 'b') }}"
+            + turns,
+        ]
+    return [(SAMPLES / "tokenizer" / "tokenizer.json").read_bytes()]
+
+
+def _table(kind: str) -> bytes:
+    import io
+
+    import pyarrow as pa
+    from pyarrow import ipc, parquet
+
+    rows = [{"title": "a", "sections": [{"title": "b", "content": "猫"}]}] * 3
+    table, sink = pa.Table.from_pylist(rows), io.BytesIO()
+    if kind == "parquet":
+        parquet.write_table(table, sink, row_group_size=2)
+    else:
+        with ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+    return sink.getvalue()
+
+
+def _compressed(data: bytes, codec: str) -> bytes:
+    import pyarrow as pa
+
+    return pa.compress(data, codec=codec, asbytes=True) if codec == "zstd" else _gzip(data)
+
+
+def _gzip(data: bytes) -> bytes:
+    import gzip
+
+    return gzip.compress(data)
+
+
+def mutations(seed: bytes, chance: random.Random, count: int) -> Iterator[bytes]:
+    """Yield changed copies of a seed: bits, cuts, doubled and moved pieces, odd values."""
+    odd = [b"\0", b"\xff", b"\n", b'"', b"{", b"[", b"]" * 99, b"-1", b"9" * 400, b"\\ud800"]
+    odd += [b"NaN", b"null", b"1e999", b"[" * 2000, "\u202e".encode(), b"\xed\xa0\x80", b"../x"]
+    for _ in range(count):
+        data = bytearray(seed)
+        for _ in range(chance.randint(1, 4)):
+            at = chance.randrange(len(data) + 1)
+            kind = chance.randrange(5)
+            if kind == 0 and at < len(data):
+                data[at] ^= 1 << chance.randrange(8)
+            elif kind == 1:
+                del data[at : at + chance.randint(1, 50)]
+            elif kind == 2:
+                data[at:at] = chance.choice(odd)
+            elif kind == 3:
+                data[at:at] = data[: chance.randrange(200)]
+            else:
+                del data[chance.randrange(len(data) + 1) :]
+        yield bytes(data)
+
+
+def fuzz(target: str, seconds: int) -> None:
+    """Run libFuzzer on a target in this process, which it ends."""
+    import atheris  # type: ignore[import-untyped]
+
+    with atheris.instrument_imports(include=["tokmill"]):
+        for seed in seeds(target):
+            one_input(target, seed)
+    corpus = Path(tempfile.mkdtemp())
+    for number, seed in enumerate(seeds(target)):
+        (corpus / str(number)).write_bytes(seed)
+    arguments = [
+        f"-max_total_time={seconds}", f"-timeout={_LONGEST_S}", f"-rss_limit_mb={_MOST_MB}",
+        f"-max_len={_MOST_BYTES}", "-print_final_stats=1", "-verbosity=1",
+    ]  # fmt: skip
+    atheris.Setup([sys.argv[0], *arguments, str(corpus)], lambda data: one_input(target, data))
+    atheris.Fuzz()
+
+
+def main() -> None:
+    """Fuzz one target, or all in turn."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("target", nargs="?", choices=[*TARGETS, "all"])
+    parser.add_argument("--seconds", type=int, default=60)
+    options = parser.parse_args()
+    if options.target is None:
+        print("\n".join(TARGETS))
+    elif options.target != "all":
+        fuzz(options.target, options.seconds)
+    else:
+        n_crashes = 0
+        for target in TARGETS:
+            began = time.monotonic()
+            done = subprocess.run(
+                [sys.executable, "-m", "bench.fuzz", target, "--seconds", str(options.seconds)],
+                env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+            )
+            n = re.findall(r"stat::number_of_executed_units: (\d+)", done.stderr)
+            crashed = done.returncode != 0
+            n_crashes += crashed
+            shown = f"{int(n[-1]):,}" if n else "?"
+            took = time.monotonic() - began
+            print(f"{target:20} {shown:>10} inputs {took:6.0f} s  {'CRASH' if crashed else 'ok'}")
+            if crashed:
+                print(done.stderr[-3000:])
+            sys.stdout.flush()
+        sys.exit(1 if n_crashes else 0)
+
+
+if __name__ == "__main__":
+    main()
