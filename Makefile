@@ -66,7 +66,8 @@ oracles: $(VENV)/dev
 		peft==0.21.2 bitsandbytes==0.50.2
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps ai2-olmo-core==3.0.0 \
 		bettermap==1.3.1 cached_path==1.8.10 dataclass-extensions==0.5.0
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check boto3 google-cloud-storage
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check ray==2.60.0 s3fs==2026.9.0 \
+		"moto[server]==5.2.5" boto3==1.43.117 google-cloud-storage
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		datatrove==0.10.1 humanize litdata==0.2.76 grain==0.2.18
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
