@@ -26,6 +26,7 @@ class _Input(TypedDict, total=False):
     hub_split: str
     hub_revision: str
     max_record_bytes: Amount
+    max_decompression_ratio: int
 
 
 class _Tokenizer(TypedDict, total=False):

@@ -22,6 +22,7 @@ from tokmill.settings.declare import section_type
 from tokmill.settings.names import option_name, other_names, variable, variable_values
 from tokmill.settings.quantity import parse_quantity
 from tokmill.settings.schema import Config
+from tokmill.settings.secrets import refuse_secrets
 
 MOST_BYTES = 4 << 20
 """A configuration is some kB; what is larger is another file, or a device without an end."""
@@ -211,6 +212,9 @@ def _build_section(kind: type, values: Mapping[str, Any], named: Callable[[str],
 
 def _check(expected: Any, value: Any, metadata: Mapping[str, Any], where: str) -> Any:
     value = _plain(value)
+    for text in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(text, str):
+            refuse_secrets(text, where)
     if metadata.get("is_mapping"):
         value = _pairs(value, where)
     if expected == tuple[str, ...]:

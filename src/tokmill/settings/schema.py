@@ -49,6 +49,12 @@ class InputSettings:
         maximum=1 << 30,
         unit="bytes",
     )
+    max_decompression_ratio: int = runtime_setting(
+        500,
+        "Stop at a compressed file that holds more than this many bytes for each stored byte, once "
+        "that is over 1 GiB; 0: no limit.",
+        minimum=0,
+    )
 
 
 @dataclass(frozen=True, slots=True)

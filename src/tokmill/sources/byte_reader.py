@@ -64,6 +64,7 @@ class ByteReader:
         start: Place | None = None,
         *,
         opened: BinaryIO | None = None,
+        max_ratio: int = 0,
     ) -> None:
         self._slice = slice_
         self._format = data_format
@@ -81,6 +82,7 @@ class ByteReader:
             slice_.stop,
             opened=opened,
             convert=data_format.convert,
+            max_ratio=max_ratio,
         )
 
     def blocks(self) -> Iterator[Block]:

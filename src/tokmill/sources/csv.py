@@ -256,6 +256,7 @@ def _open_csv(slice_: Slice, reading: Reading) -> ByteReader:
         limit,
         reading.start or Place(1, n_bytes),
         opened=reading.opened,
+        max_ratio=reading.settings.max_decompression_ratio,
     )
 
 

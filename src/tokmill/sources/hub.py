@@ -69,6 +69,8 @@ def _load(file: SourceFile, settings: InputSettings) -> Any:
         import datasets
     except ImportError:
         raise _missing(file.path, "datasets") from None
+    # datasets 3 would ask, or obey the environment; later versions have no such code.
+    datasets.config.HF_DATASETS_TRUST_REMOTE_CODE = False
     try:
         return datasets.load_dataset(
             file.path.removeprefix(HUB_PREFIX),

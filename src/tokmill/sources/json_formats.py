@@ -41,7 +41,13 @@ def _opener(
 
         lines = ByteFormat(LineSplitter(), make_block, rewrite, convert)
         return ByteReader(
-            slice_, lines, reading.batch_bytes, limit, reading.start, opened=reading.opened
+            slice_,
+            lines,
+            reading.batch_bytes,
+            limit,
+            reading.start,
+            opened=reading.opened,
+            max_ratio=reading.settings.max_decompression_ratio,
         )
 
     return open_lines

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tokmill.sources.field_samples import HEAD_ROWS
+from tokmill.sources.ratio_limit import check_ratio
 from tokmill.sources.record_json import columns_to_read
 from tokmill.sources.row_bytes import dictionary_bytes
 from tokmill.sources.row_reader import RowFile, rows_format, skip_rows
@@ -35,7 +36,7 @@ def open_parquet(slice_: Slice, reading: Reading) -> RowFile:
     """Open the row groups `start` to `stop` of a Parquet file (all for stop -1).
 
     Raises:
-        StorageError: the file cannot be read or is not Parquet.
+        StorageError: the file cannot be read or is not Parquet, or holds too much for its size.
     """
     path = slice_.file.path
     file = open_file(path)
@@ -43,6 +44,8 @@ def open_parquet(slice_: Slice, reading: Reading) -> RowFile:
     rows = [file.metadata.row_group(i).num_rows for i in range(stop)]
     groups = range(slice_.start, stop)
     columns = columns_to_read(reading.schema, file.schema_arrow.names)
+    for i in groups:  # before a page of 2 GB is unpacked in memory
+        _check_group(path, file.metadata.row_group(i), reading.settings.max_decompression_ratio)
 
     def batches(first: int) -> Iterator[pa.RecordBatch]:
         left = list(groups)
@@ -135,6 +138,12 @@ def _plain_columns(file: pq.ParquetFile, wanted: list[str]) -> list[str]:
     """Return the wanted columns that are not read as dictionaries."""
     kinds = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
     return [name for name in wanted if not pa.types.is_dictionary(kinds[name])]
+
+
+def _check_group(path: str, group: pq.RowGroupMetaData, max_ratio: int) -> None:
+    for column in map(group.column, range(group.num_columns)):
+        sizes = column.total_compressed_size, column.total_uncompressed_size
+        check_ratio(f"{path}: column {column.path_in_schema}", *sizes, max_ratio)
 
 
 def _group_size(group: pq.RowGroupMetaData, names: list[str]) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from tokmill.sources.blocks import RowLookup, row_as_json
 from tokmill.sources.columns import fit_columns
 from tokmill.sources.field_samples import row_samples
 from tokmill.sources.formats import Format, Reading
+from tokmill.sources.ratio_limit import check_ratio
 from tokmill.sources.raw_blocks import next_block_bytes, too_large_message
 from tokmill.sources.record_json import wants_record_json
 from tokmill.sources.row_bytes import split_rows
@@ -123,14 +124,23 @@ class RowReader:
         self._schema = reading.schema
         self._batch_bytes = reading.batch_bytes
         self._max_record_bytes = reading.settings.max_record_bytes
+        self._max_ratio = reading.settings.max_decompression_ratio if source.n_bytes else 0
+        self._unpacked = 0
         self._first = reading.start.line - 1 if reading.start else 0
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the blocks in order; to be called once."""
+        """Yield the blocks in order; to be called once.
+
+        Raises:
+            StorageError: the rows are too much for the size of their file.
+        """
         held: list[pa.RecordBatch] = []
         n_held, limit = 0, next_block_bytes(0, self._batch_bytes)
         for batch in self._source.batches(self._first):
             for part, n_bytes in split_rows(batch, limit):
+                self._unpacked += n_bytes
+                where, stored_bytes = self._source.where, self._source.n_bytes
+                check_ratio(where, stored_bytes, self._unpacked, self._max_ratio)
                 if held and n_held + n_bytes > limit:
                     yield self._block(held, n_held)
                     left_bytes = self._left_bytes(n_held, sum(one.num_rows for one in held))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from tokmill.errors import StorageError
+from tokmill.sources.ratio_limit import check_ratio
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -58,6 +59,7 @@ class ByteStream:
     Offsets count stored bytes; chunks are decompressed. `consumed` counts the stored bytes read,
     `decompressed` the decompressed bytes of the range. `opened` is read instead of the file, if
     given. `convert` changes all decompressed bytes: then the changed ones are counted.
+    `max_ratio`: see `check_ratio`.
     """
 
     def __init__(
@@ -69,12 +71,15 @@ class ByteStream:
         *,
         opened: BinaryIO | None = None,
         convert: Callable[[Iterator[bytes]], Iterator[bytes]] | None = None,
+        max_ratio: int = 0,
     ) -> None:
         self.consumed = 0
         self.decompressed = 0
         self._path = path
         self._decode = _DECODERS[compression]
         self._convert = convert or _copy
+        self._max_ratio = max_ratio if compression else 0
+        self._unpacked = 0
         self._position = start
         self._stop = stop
         self._chunk_bytes = _ENCODED_BYTES if compression else CHUNK_BYTES
@@ -88,7 +93,7 @@ class ByteStream:
 
         Raises:
             BrokenInputError: the data is truncated or corrupt.
-            StorageError: the file cannot be read.
+            StorageError: the file cannot be read, or holds too much for its size.
         """
         if skip and self._decode is self._convert is _copy and self._path != "-":
             self._file.seek(skip, 1)
@@ -113,12 +118,18 @@ class ByteStream:
 
     def _decoded(self, stop: int) -> Iterator[bytes]:
         try:
-            yield from self._convert(self._decode(self._stored(stop)))
+            yield from self._convert(self._bounded(self._decode(self._stored(stop))))
             if not self._position and self._decode is not _copy:
                 raise _cut_short(self._path.rpartition(".")[2])  # even empty data has a header
         except _CodecError as error:
             stored_byte = self._position - error.n_left
             raise BrokenInputError(error.reason, str(error), stored_byte) from None
+
+    def _bounded(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            self._unpacked += len(chunk)
+            check_ratio(self._path, self.consumed, self._unpacked, self._max_ratio)
+            yield chunk
 
     def _stored(self, stop: int) -> Iterator[bytes]:
         while stop < 0 or self._position < stop:

@@ -147,7 +147,13 @@ def _open_text(slice_: Slice, reading: Reading) -> ByteReader:
 
     lines = ByteFormat(TextSplitter(separator), make_block)
     return ByteReader(
-        slice_, lines, reading.batch_bytes, limit, reading.start, opened=reading.opened
+        slice_,
+        lines,
+        reading.batch_bytes,
+        limit,
+        reading.start,
+        opened=reading.opened,
+        max_ratio=reading.settings.max_decompression_ratio,
     )
 
 
