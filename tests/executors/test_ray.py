@@ -236,6 +236,19 @@ def test_a_cluster_that_is_gone_is_one_line(cluster, answered):
         answered(lambda index: error)
 
 
+def test_a_driver_without_its_raylet_asks_ray_no_more(cluster, answered, tmp_path, monkeypatch):
+    assert cluster.ours._has_raylet()
+    monkeypatch.setattr(cluster.ours, "_has_raylet", lambda: False)
+    ended = []
+    with pytest.raises(WorkerError, match=r"^the raylet of this machine is gone: .*ray start"):
+        answered(ended.append)
+    assert ended == []
+    monkeypatch.undo()
+    node = cluster.ray._private.worker._global_node
+    monkeypatch.setattr(node, "_raylet_socket_name", str(tmp_path / "gone"))
+    assert not cluster.ours._has_raylet()
+
+
 def test_a_part_that_no_node_can_hold_is_an_error_after_a_minute(cluster, answered, planned):
     spec = dataclasses.replace(
         planned.spec,

@@ -63,6 +63,18 @@ def test_an_error_is_returned_and_a_bug_keeps_its_traceback(planned, proof, sour
     assert "in run_one" in error.__notes__[0]
 
 
+def test_without_the_probe_a_part_stops_and_keeps_what_it_has(planned, proof, monkeypatch, out):
+    def fetch():
+        return planned.spec, planned.parts
+
+    monkeypatch.setattr(ray_part, "_LOOK_S", 0.0)
+    assert isinstance(run_one(proof, fetch, 0), Answer)
+    (out / proof["probe"]).unlink()
+    error = run_one(proof, fetch, 1)
+    assert (type(error), str(error)) == (StateError, "the run was stopped")
+    assert [path.name for path in (out / "parts").glob("0000001*")] == []
+
+
 def test_an_interrupt_is_raised_for_ray(planned, proof):
     def fetch():
         raise KeyboardInterrupt

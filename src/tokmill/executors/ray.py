@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import threading
 import time
 from collections import deque
@@ -152,6 +153,20 @@ def _line(error: BaseException) -> str:
     return lines[0].rstrip(".:") if lines else type(error).__name__
 
 
+def _has_raylet() -> bool:
+    """Return whether the raylet of this machine lives; True where nobody can tell.
+
+    Without it, Ray ends this process after 15 seconds, with exit code 1 and no message.
+    """
+    unknown = contextlib.suppress(AttributeError, OSError)
+    with unknown, socket.socket(socket.AF_UNIX) as asked:
+        try:
+            asked.connect(ray._private.worker._global_node.raylet_socket_name)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+    return True
+
+
 def _nodes() -> list[tuple[int, int]]:
     """Return (CPUs, bytes of memory) of each node that can work."""
     found = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -161,11 +176,9 @@ def _nodes() -> list[tuple[int, int]]:
 
 def _for_nodes(spec: RunSpec, parts: Sequence[Part], nodes: Sequence[tuple[int, int]]) -> RunSpec:
     """Return the run with the threads and the memory of a task: a share of the smallest node."""
-    cpus, memory = min(nodes, default=(1, 0))
-    most = most_threads(spec.config, parts)
+    (cpus, memory), most = min(nodes, default=(1, 0)), most_threads(spec.config, parts)
     n_threads = spec.config.run.threads or max(1, cpus // -(-cpus // most))
-    n_tasks = max(1, cpus // n_threads)
-    return replace(spec, n_threads=n_threads, memory_bytes=memory // n_tasks)
+    return replace(spec, n_threads=n_threads, memory_bytes=memory // max(1, cpus // n_threads))
 
 
 class _Tasks:
@@ -203,6 +216,12 @@ class _Tasks:
                 with _explained():
                     self._fill()
                     done, _ = ray.wait(list(self._flying), num_returns=1, timeout=_WAIT_S)
+                if not _has_raylet():
+                    self._flying.clear()  # nothing can be asked of Ray any more
+                    raise WorkerError(
+                        "the raylet of this machine is gone: all commits are kept; start Ray "
+                        "again (ray start), then run the same command again to continue"
+                    )
                 for task in done:
                     index, n_tries = self._flying.pop(task)
                     record = self._record(task, index, n_tries)
@@ -258,17 +277,15 @@ class _Tasks:
         return answer.record
 
     def _stop(self) -> None:
-        """Stop the tasks that are left: with a last checkpoint if they answer in time."""
-        for force, patience_s in ((False, _STOP_S), (True, _STOP_S / 4)):
-            if not self._flying:
-                return
-            with contextlib.suppress(exceptions.RayError, ConnectionError):
-                for task in self._flying:
-                    ray.cancel(task, force=force)
-                tasks = list(self._flying)
-                ended, _ = ray.wait(tasks, num_returns=len(tasks), timeout=patience_s)
-                for task in ended:
-                    del self._flying[task]
+        """Stop the tasks that are left: without the probe, they write a checkpoint and end.
+
+        `ray.cancel` is not used: in Ray 2.60 it aborts this process now and then, if a task ends
+        meanwhile ("Tried to complete task that was not pending").
+        """
+        (Path(self._proof["directory"]) / self._proof["probe"]).unlink(missing_ok=True)
+        with contextlib.suppress(exceptions.RayError, ConnectionError):
+            if tasks := list(self._flying):
+                ray.wait(tasks, num_returns=len(tasks), timeout=_STOP_S)
 
 
 def _too_often(index: int, error: exceptions.RayError) -> str:

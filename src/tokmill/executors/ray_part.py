@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -31,6 +32,9 @@ _LOCK_S = 120.0
 was cut off, ends within a minute or two."""
 
 
+_LOOK_S = 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a task answers. In `progress`, stages began so many seconds (negative) before now."""
@@ -54,8 +58,8 @@ def run_one(
     """Write one part; return its record, or the error: Ray would wrap one that is raised.
 
     `proof`: the fields of a `NodeProof`. `fetch` returns the run and its parts; it is called once
-    in a process, after this node has proven itself. A KeyboardInterrupt is raised: Ray cancels the
-    task by it.
+    in a process, after this node has proven itself. A KeyboardInterrupt is raised: Ray cancels
+    tasks by it.
     """
     try:
         _begin(NodeProof(**proof), fetch)
@@ -66,7 +70,14 @@ def run_one(
             engine_threads(spec.n_threads),
             _part_locked(Path(spec.config.output.dir), part.index),
         ):
-            record = run_part(spec, part, _Process.recipe, heard.append)
+            stopped = _Stopped(Path(spec.config.output.dir) / proof["probe"])
+            stopped.check()
+
+            def report(progress: Increments) -> None:
+                heard.append(progress)
+                stopped.check()
+
+            record = run_part(spec, part, _Process.recipe, report)
         return Answer(record, summed(heard, time.perf_counter()))
     except KeyboardInterrupt:
         raise
@@ -87,6 +98,23 @@ def _begin(proof: NodeProof, fetch: Callable[[], tuple[RunSpec, list[Part]]]) ->
 
     _Process.spec, _Process.parts, _Process.recipe = spec, parts, recipe
     _Process.nonce = proof.nonce
+
+
+class _Stopped:
+    """Looks whether the driver goes on: it removes the probe when it ends or gives up."""
+
+    def __init__(self, probe: Path) -> None:
+        self._probe = probe
+        self._looked_s = -math.inf
+
+    def check(self) -> None:
+        """Raise `StateError` if the probe is gone; looks once a second."""
+        now = time.monotonic()
+        if now - self._looked_s < _LOOK_S:
+            return
+        self._looked_s = now
+        if not self._probe.exists():
+            raise StateError("the run was stopped")
 
 
 @contextlib.contextmanager
