@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,3 +68,15 @@ def test_nothing_but_arithmetic_is_evaluated(expression):
 
 def test_symbols_are_listed_in_the_order_of_the_text_without_functions():
     assert names_in("max(b * s, 16) * q + b") == ("b", "s", "q")
+
+
+@pytest.mark.parametrize(
+    "expression", ["(x - y) * 2 + max(x, min(y, 7), 1)", "ceil(x / 3) ** 2 // (y + 1) - x * y"]
+)
+def test_an_expression_is_evaluated_anew_for_the_symbols_of_each_call(expression):
+    names = {"max": max, "min": min, "ceil": math.ceil}
+    for x, y in ((1, 2), (10, 0), (2.5, 9)):
+        assert evaluate(expression, {"x": x, "y": y}) == eval(expression, names, {"x": x, "y": y})
+    with pytest.raises(TokmillError, match=r"cannot evaluate y; known: x$"):
+        evaluate(expression, {"x": 1})
+    assert evaluate(expression, {"x": 1, "y": 2}) == eval(expression, names, {"x": 1, "y": 2})

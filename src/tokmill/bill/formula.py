@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 from tokmill.errors import TokmillError
 
@@ -26,6 +26,7 @@ _BINARY: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Pow: operator.pow,
 }
 _FUNCTIONS: dict[str, Callable[..., float]] = {"min": min, "max": max, "ceil": math.ceil}
+_Function = Callable[[Mapping[str, float]], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def evaluate(expression: str, symbols: Mapping[str, float]) -> float:
     Raises:
         TokmillError: a symbol has no value, or the expression holds something else.
     """
-    return _value(_parsed(expression), symbols)
+    return _function(expression)(symbols)
 
 
 @cache
@@ -108,16 +109,28 @@ def _parsed(expression: str) -> ast.expr:
     return ast.parse(expression, mode="eval").body
 
 
-def _value(node: ast.expr, symbols: Mapping[str, float]) -> float:
+@cache
+def _function(expression: str) -> _Function:
+    return _function_of(_parsed(expression))
+
+
+def _function_of(node: ast.expr) -> _Function:
+    """Return the function of a node: thousands of bills evaluate the same few expressions."""
     match node:
         case ast.Constant(value=int() | float() as number):
-            return number
-        case ast.Name(id=name) if name in symbols:
-            return symbols[name]
+            return lambda symbols: number
+        case ast.Name(id=name):
+            return lambda symbols: symbols[name] if name in symbols else _refused(node, symbols)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _BINARY[type(op)](_value(left, symbols), _value(right, symbols))
+            apply, of_left, of_right = _BINARY[type(op)], _function_of(left), _function_of(right)
+            return lambda symbols: apply(of_left(symbols), of_right(symbols))
         case ast.Call(func=ast.Name(id=name), args=args) if name in _FUNCTIONS:
-            return _FUNCTIONS[name](*(_value(arg, symbols) for arg in args))
+            call, of_args = _FUNCTIONS[name], [_function_of(arg) for arg in args]
+            return lambda symbols: call(*[of_arg(symbols) for of_arg in of_args])
+    return lambda symbols: _refused(node, symbols)
+
+
+def _refused(node: ast.expr, symbols: Mapping[str, float]) -> NoReturn:
     raise TokmillError(f"formula: cannot evaluate {ast.unparse(node)}; known: {', '.join(symbols)}")
 
 
