@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from tokmill.bill.bill_settings import BillSettings
-from tokmill.bill.compute import Compute, compute, operations_per_token
+from tokmill.bill.compute import Compute, compute, compute_on_each, operations_per_token
 from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.full_bill import full_bill
 from tokmill.bill.gpus import Gpu, find_gpu
@@ -246,3 +246,14 @@ T4 = find_gpu("T4")
 def test_tokens_per_parameter_stand_beside_chinchillas_twenty():
     found = compute(a_model(UP), TrainingSettings(sequence=10), a_dataset(640))
     assert (found.tokens_per_parameter, found.chinchilla_tokens) == (10.0, 20 * 64)
+
+
+@pytest.mark.parametrize("tokens", [100_000, 10])
+def test_all_gpus_at_once_take_what_each_takes_alone(tokens):
+    gpus = [find_gpu("RTX 4090"), None, find_gpu("H100")]
+    training = TrainingSettings(sequence=100, micro_batch=2, price_per_hour=0.5)
+    given = a_model(EMBEDDING, UP, HEAD), training, a_dataset(tokens)
+    found = compute_on_each(*given, gpus)
+    assert found == [compute(*given, gpu) for gpu in gpus]
+    assert len({one.seconds for one in found}) == 3
+    assert all(("smaller than a step" in str(one.notes)) == (tokens == 10) for one in found)

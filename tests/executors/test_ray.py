@@ -35,6 +35,7 @@ def cluster(tmp_path_factory):
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     handler = signal.getsignal(signal.SIGTERM)
     ray.init(
+        address="local",
         num_cpus=2,
         include_dashboard=False,
         log_to_driver=False,

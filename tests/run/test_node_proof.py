@@ -149,10 +149,18 @@ def test_names_of_stores_are_no_relative_paths(configure):
     assert has_relative_paths(configure("out", "/in.jsonl"))
 
 
-def test_a_run_of_a_hub_dataset_has_no_file_to_compare(planned):
-    with written_proof(planned.spec, ()) as proof:
+def test_input_that_is_no_file_is_not_compared(planned, sources):
+    (piece, *_), *_ = (part.slices for part in planned.parts)
+    others = [
+        dataclasses.replace(piece, file=dataclasses.replace(piece.file, path=path, format=format_))
+        for path, format_ in (("s3://bucket/a.jsonl", "jsonl"), ("hf:name", "hub"))
+    ]
+    part = dataclasses.replace(planned.parts[0], slices=tuple(others))
+    with written_proof(planned.spec, [part]) as proof:
         assert proof.input_path == ""
         check_node(proof)
+    with written_proof(planned.spec, [part, *planned.parts]) as proof:
+        assert proof.input_path == str(sources[0])
 
 
 def test_a_directory_that_cannot_be_written_is_an_error_of_the_driver(planned, monkeypatch):

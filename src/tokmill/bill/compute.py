@@ -6,6 +6,7 @@ Operations are those of matrix products; a multiply-add counts as two.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tokmill.bill.dataset_size import DatasetSize
@@ -99,37 +100,51 @@ def compute(
     `training` comes from `settled`. The time is that of the executed operations at `training.mfu`
     of the peak, or by `throughput.step_time` if `training.throughput` is roofline.
     """
+    return compute_on_each(model, training, dataset, (gpu,))[0]
+
+
+def compute_on_each(
+    model: Model, training: TrainingSettings, dataset: DatasetSize, gpus: Sequence[Gpu | None]
+) -> list[Compute]:
+    """Return `compute` of every GPU; the operations, which are the same, are counted once."""
     sequence = training.sequence
     step_sequences = training.micro_batch * training.accumulation * data_parallel(training)
     per_epoch = _sequences(dataset, sequence) // step_sequences
     per_token, again = operations_per_token(model, training, sequence)
     trained = round(dataset.train_tokens * training.epochs)
     executed = (per_token + again) * trained
-    seconds, notes = _seconds(executed, trained, step_sequences * sequence, model, training, gpu)
-    hours = None if seconds is None else seconds * training.gpus / 3600
-    if per_epoch == 0:
-        step = plural(step_sequences, "sequence")
-        notes = (*notes, f"the dataset is smaller than a step of {step}")
-    return Compute(
-        tokens=dataset.train_tokens,
-        trained_tokens=trained,
-        parameters=model.parameters,
-        tokens_per_parameter=dataset.train_tokens / max(1, model.parameters),
-        chinchilla_tokens=CHINCHILLA_TOKENS * model.parameters,
-        sequence=sequence,
-        step_sequences=step_sequences,
-        step_tokens=step_sequences * sequence,
-        steps_per_epoch=per_epoch,
-        steps=math.floor(per_epoch * training.epochs),
-        operations_per_token=per_token,
-        operations=float(per_token * trained),
-        operations_with_recompute=float(executed),
-        seconds=seconds,
-        tokens_per_second=trained / seconds if seconds else None,
-        gpu_hours=hours,
-        cost=hours * training.price_per_hour if hours and training.price_per_hour else None,
-        notes=notes,
-    )
+    parameters = model.parameters
+    step = plural(step_sequences, "sequence")
+    too_small = () if per_epoch else (f"the dataset is smaller than a step of {step}",)
+    found = []
+    for gpu in gpus:
+        seconds, notes = _seconds(
+            executed, trained, step_sequences * sequence, model, training, gpu
+        )
+        hours = None if seconds is None else seconds * training.gpus / 3600
+        found.append(
+            Compute(
+                tokens=dataset.train_tokens,
+                trained_tokens=trained,
+                parameters=parameters,
+                tokens_per_parameter=dataset.train_tokens / max(1, parameters),
+                chinchilla_tokens=CHINCHILLA_TOKENS * parameters,
+                sequence=sequence,
+                step_sequences=step_sequences,
+                step_tokens=step_sequences * sequence,
+                steps_per_epoch=per_epoch,
+                steps=math.floor(per_epoch * training.epochs),
+                operations_per_token=per_token,
+                operations=float(per_token * trained),
+                operations_with_recompute=float(executed),
+                seconds=seconds,
+                tokens_per_second=trained / seconds if seconds else None,
+                gpu_hours=hours,
+                cost=hours * training.price_per_hour if hours and training.price_per_hour else None,
+                notes=(*notes, *too_small),
+            )
+        )
+    return found
 
 
 def operations_per_token(

@@ -21,6 +21,7 @@ from tokmill.engines.engine import REFERENCE, engine_row
 from tokmill.errors import StateError
 from tokmill.sources.json_parser import PARSER
 from tokmill.storage import storage_errors
+from tokmill.stores.urls import is_store
 from tokmill.version import __version__
 from tokmill.words.plural import plural
 
@@ -70,7 +71,8 @@ def written_proof(spec: RunSpec, parts: Sequence[Part]) -> Iterator[NodeProof]:
     directory, nonce = Path(spec.config.output.dir), secrets.token_hex(16)
     probe = directory / f"{_PREFIX}{nonce[:8]}"
     files = (piece.file for part in parts for piece in part.slices)
-    first = next((file for file in files if not file.is_stream), None)
+    on_disk = (file for file in files if not file.is_stream and not is_store(file.path))
+    first = next(on_disk, None)
     proof = NodeProof(
         platform.node(),
         str(directory),
@@ -95,7 +97,7 @@ def written_proof(spec: RunSpec, parts: Sequence[Part]) -> Iterator[NodeProof]:
 def has_relative_paths(config: Config) -> bool:
     """Return whether a path of a run depends on the directory in which a process works."""
     names = (config.output.dir, *config.input.paths)
-    paths = (name for name in names if "://" not in name and not name.startswith("hf:"))
+    paths = (name for name in names if not is_store(name) and not name.startswith("hf:"))
     return not all(Path(path).is_absolute() for path in paths)
 
 

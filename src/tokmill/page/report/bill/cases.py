@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Any
 
-from tokmill.bill.compute import Compute, compute
+from tokmill.bill.compute import Compute, compute, compute_on_each
 from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.formula import Bill
 from tokmill.bill.gpus import Gpu
@@ -196,17 +196,18 @@ def _times(axes: Axes, size: DatasetSize | None) -> tuple[tuple[int, ...], tuple
         return (), ()
     durations = {"": 0}
     found = []
-    choices = (axes.models, axes.spreads, axes.sequences, (0, *axes.remedies), axes.gpus)
-    for model, spread, sequence, row, gpu in product(*map(range, map(len, choices))):
+    choices = (axes.models, axes.spreads, axes.sequences, (0, *axes.remedies))
+    for model, spread, sequence, row in product(*map(range, map(len, choices))):
         named = axes.models[model].model
         try:
             training = settings_of(axes, spread, axes.start[3], sequence)
             training = remedied(axes, named, training, row)
             check_parallelism(named, training)
-            text = duration(compute(named, training, size, axes.gpus[gpu]), training)
+            on_each = compute_on_each(named, training, size, axes.gpus)
+            texts = [duration(one, training) for one in on_each]
         except UsageError:
-            text = ""
-        found.append(durations.setdefault(text, len(durations)))
+            texts = [""] * len(axes.gpus)
+        found += [durations.setdefault(text, len(durations)) for text in texts]
     return tuple(found), tuple(durations)
 
 
