@@ -40,6 +40,7 @@ class Hub:
         return SimpleNamespace(sha=self.branches[revision])
 
     def load_dataset(self, name: str, config: str | None, **how: Any) -> Any:
+        assert sys.modules["datasets"].config.HF_DATASETS_TRUST_REMOTE_CODE is False
         assert (name, how["streaming"]) == ("org/name", True)
         self.read.append(how["revision"])
         text = f"hello {how['revision']}"
@@ -74,6 +75,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Hub:
     ):
         module = ModuleType(name)
         setattr(module, attribute, value)
+        vars(module)["config"] = SimpleNamespace(HF_DATASETS_TRUST_REMOTE_CODE="ask")
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.chdir(tmp_path)
     return hub
