@@ -62,7 +62,7 @@ def test_the_eos_that_is_taken_although_no_file_names_it_is_said_in_one_line(
     [
         ("pretrian", "no such command 'pretrian': did you mean pretrain?"),
         ("Inspect", "no such command 'Inspect': did you mean inspect?"),
-        ("a.jsonl", "no such command 'a.jsonl': expected one of pretrain, sft, plan, report, "),
+        ("a.jsonl", "no such command 'a.jsonl': expected one of pretrain, sft, plan, run-part, "),
     ],
 )
 def test_a_misspelt_command_is_answered_with_the_one_that_was_meant(
