@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -75,17 +75,16 @@ class Found:
 class Soak:
     """Runs below a directory, with the files that each configuration makes without a fault."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, names: Sequence[str]) -> None:
+        self.names = names
         self.out = directory / "out"
         self.expected: dict[str, dict[str, str]] = {}
         self.n_steps: dict[str, int] = {}
         self.seconds: dict[str, float] = {}
         outside = directory / "warm"
-        faults.warm(
-            *(self.command(name, outside / str(i)) for i, name in enumerate(CONFIGURATIONS))
-        )
-        faults.warm(("verify", str(outside / "0")), ("verify", str(outside / "4")))
-        for name in CONFIGURATIONS:
+        faults.warm(*(self.command(name, outside / str(i)) for i, name in enumerate(names)))
+        faults.warm(*(("verify", str(outside / str(i))) for i in range(len(names))))
+        for name in names:
             began = time.monotonic()
             ended = faults.run([self.command(name)], self.out)
             self.seconds[name] = time.monotonic() - began
@@ -177,7 +176,7 @@ def every_step(soak: Soak, n_sample: int, seed: int) -> Iterator[tuple[str, Faul
     """Yield each kind of fault at each step of each configuration; or a sample of them."""
     rounds = [
         (name, Fault(kind, step))
-        for name in CONFIGURATIONS
+        for name in soak.names
         for kind in KINDS
         for step in range(1, soak.n_steps[name] + 1)
     ]
@@ -203,12 +202,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first round")
     parser.add_argument("--round", type=int, help="only this one")
+    parser.add_argument("--only", action="append", choices=CONFIGURATIONS)
     parser.add_argument("--every-step", action="store_true")
     parser.add_argument("--sample", type=int, default=0, help="of --every-step: this many rounds")
     options = parser.parse_args()
     found, began = Found(), time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
-        soak = Soak(Path(directory))
+        soak = Soak(Path(directory), options.only or list(CONFIGURATIONS))
         if options.every_step:
             for name, fault in every_step(soak, options.sample, options.seed):
                 soak.one_round(name, [(fault, 0.0)], found)
@@ -220,7 +220,7 @@ def main() -> None:
                 if time.monotonic() - began > 60 * options.minutes:
                     break
                 chance = random.Random(f"{options.seed}-{number}")
-                name = chance.choice(list(CONFIGURATIONS))
+                name = chance.choice(soak.names)
                 soak.one_round(name, random_crashes(chance, soak, name), found)
                 if not found.rounds % 100:
                     print(f"{found.rounds:,} rounds", file=sys.stderr, flush=True)

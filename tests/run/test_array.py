@@ -65,7 +65,7 @@ def test_packs_of_an_array_are_those_of_a_whole_run(
     settings = {
         "sft": SftSettings(schema="mixed", template="tokenizer", packing=2000),
         "path": str(SFT.parent / "tokenizer"), "max_tokens": 2000,
-        "part_bytes": 2000, "max_reject_fraction": 1.0,
+        "part_bytes": 9000, "max_reject_fraction": 1.0,
     }  # fmt: skip
     sources = [SFT / "chats.jsonl", SFT / "prompt_chat.jsonl"]
     fresh = tmp_path / "fresh"
