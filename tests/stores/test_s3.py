@@ -123,3 +123,17 @@ def test_a_run_among_faults_writes_the_same_objects(
     for name in store.sizes():
         if name != "manifest.json":
             assert store.read(name) == (out / name).read_bytes()
+
+
+def test_input_among_faults_gives_the_same_bytes(
+    store, faults, out, make_config, sources, listener, tmp_path
+):
+    for path in sources:
+        store.write(path.name, path.read_bytes())
+    run(make_config(), listener)
+    before, faults.share = faults.counts.total(), 0.1
+    run(make_config(store.url, dir=str(tmp_path / "remote")), listener)
+    faults.share = 0.0
+    assert faults.counts.total() > before
+    for path in out.glob("*.bin"):
+        assert (tmp_path / "remote" / path.name).read_bytes() == path.read_bytes()

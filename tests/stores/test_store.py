@@ -61,7 +61,7 @@ def test_an_object_that_is_shorter_than_said_is_an_error(store):
 
 
 def test_a_place_that_nobody_can_write_to_is_refused():
-    with pytest.raises(UsageError, match=r"^nothing://a/b: cannot write there .*nothing"):
+    with pytest.raises(UsageError, match=r"^nothing://a/b: cannot be opened .*nothing"):
         Store("nothing://me:secret@a/b")
     with pytest.raises(UsageError, match="expected a bucket and a name"):
         Store("memory://")

@@ -153,3 +153,8 @@ def read_owned_names(directory: Path) -> OwnedNames | None:
 def begins_as_plan(path: Path) -> bool:
     """Return whether a file begins like every plan of tokmill."""
     return begins_with(path, _BEGINNING)
+
+
+def is_plan(head: bytes) -> bool:
+    """Return whether the first bytes of an object are those of every plan of tokmill."""
+    return head.startswith(_BEGINNING)

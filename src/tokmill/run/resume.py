@@ -22,7 +22,7 @@ from tokmill.run.compare_plans import check_same
 from tokmill.run.directory import has_only_plan, remove_dataset
 from tokmill.run.plan import Plan, read_plan, write_plan
 from tokmill.settings.schema import CHECKSUMS, SHA256, OutputSettings
-from tokmill.sources.hub import HUB_PREFIX
+from tokmill.sources.hub import is_hub
 from tokmill.sources.json_parser import parser_entry
 from tokmill.words.plural import plural
 
@@ -46,7 +46,7 @@ def planned_hub_commits(config: Config, directory: Path, *, overwrite: bool) -> 
 
 
 def _is_from_hub(config: Config) -> bool:
-    return any(path.startswith(HUB_PREFIX) for path in config.input.paths)
+    return any(is_hub(path) for path in config.input.paths)
 
 
 def hub_commits(config: Config, found: dict[str, Any]) -> dict[str, str]:

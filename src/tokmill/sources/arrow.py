@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tokmill.errors import UsageError
 from tokmill.sources.field_samples import HEAD_ROWS
 from tokmill.sources.record_json import columns_to_read
 from tokmill.sources.row_reader import RowFile, rows_format, skip_rows
 from tokmill.sources.streams import broken_file, unreadable
+from tokmill.stores.urls import is_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +28,7 @@ def open_arrow(slice_: Slice, reading: Reading) -> RowFile:
     """Open the record batches `start` to `stop` of an Arrow file (all for stop -1).
 
     Raises:
+        UsageError: the file is in an object store.
         StorageError: the file cannot be read or is not Arrow.
     """
     path = slice_.file.path
@@ -72,6 +75,11 @@ def batch_rows(path: str) -> list[int]:
 
 
 def _map(path: str) -> pa.MemoryMappedFile:
+    if is_store(path):
+        raise UsageError(
+            f"{path}: Arrow files are mapped into memory, which only works on a disk: copy the "
+            "file to one first, or store it as Parquet"
+        )
     try:
         return pa.memory_map(path)
     except OSError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tokmill.sources.streams import open_binary
 from tokmill.storage import storage_errors
+from tokmill.stores.urls import is_store
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -25,13 +26,16 @@ _SMALLEST_GZIP = 18
 def frame_starts(path: str, start: int = 0, stop: int = -1) -> list[int]:
     """Return where zstandard frames begin in the bytes `start` to `stop` (-1: the end) of a file.
 
-    `start` must be where a frame begins. The list ends at the first frame that is cut short.
+    `start` must be where a frame begins. The list ends at the first frame that is cut short. It is
+    empty for an object in a store: all of it would have to be read.
 
     Raises:
         StorageError: the file cannot be read.
     """
-    stop = Path(path).stat().st_size if stop < 0 else stop
     starts: list[int] = []
+    if is_store(path):
+        return starts
+    stop = Path(path).stat().st_size if stop < 0 else stop
     if start >= stop:
         return starts
     with (
@@ -50,16 +54,16 @@ def frame_starts(path: str, start: int = 0, stop: int = -1) -> list[int]:
 def decompressed_bytes(path: str, compression: str, start: int = 0, stop: int = -1) -> int:
     """Return the decompressed size of bytes `start` to `stop` (-1: the end), 0 where not stated.
 
-    zstandard: the sum over its frames, if each states its size. gzip: the size modulo 2^32 of its
-    last member (RFC 1952, 2.3.1); that is the size of the file only if it has one member of less
-    than 4 GiB.
+    zstandard: the sum over its frames, if each states its size; 0 in a store. gzip: the size modulo
+    2^32 of its last member (RFC 1952, 2.3.1); that is the size of the file only if it has one
+    member of less than 4 GiB.
 
     Raises:
         StorageError: the file cannot be read.
     """
     if path == "-" or not compression:
         return 0
-    with storage_errors(path), Path(path).open("rb") as file:
+    with storage_errors(path), open_binary(path) as file:
         if compression == "gz":
             if file.seek(0, os.SEEK_END) < _SMALLEST_GZIP:
                 return 0

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from tokmill.errors import UsageError
 from tokmill.sources.file_list import FileList, Ignored, Way
 from tokmill.sources.formats import cut, format_named
-from tokmill.sources.hub import HUB_PREFIX, commit_of
-from tokmill.sources.names import classify, describe, endings, what_to_do
+from tokmill.sources.hub import commit_of, is_hub
+from tokmill.sources.names import classify, describe, endings, unknown_ending
+from tokmill.sources.object_list import add_objects
 from tokmill.sources.slices import Slice, SourceFile
 from tokmill.sources.streams import unreadable
 from tokmill.sources.walk import Walk, is_tokmill_dataset, matches
+from tokmill.stores.urls import is_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,12 +43,12 @@ def discover(settings: InputSettings, commits: Mapping[str, str] | None = None) 
     """Find the files to read, in the order of `settings.paths`.
 
     A glob or a directory stands for its files, at any depth, sorted by path (as strings with
-    forward slashes). A directory made by `save_to_disk` keeps its own order. Hidden files in
-    directories are skipped. Listed as ignored are: files with an unknown ending, Markdown (most are
-    READMEs), pipes, broken links and tokmill's own datasets. Links are followed; see `FileList` for
-    files that are reached twice. With a `settings.format` other than auto, every file is read as
-    that format. A dataset of the Hub is read at the commit that `commits` has for its path, else at
-    the current commit of its revision.
+    forward slashes); URLs of object stores too. A directory made by `save_to_disk` keeps its own
+    order. Hidden files in directories are skipped. Listed as ignored are: files with an unknown
+    ending, Markdown (most are READMEs), pipes, broken links and tokmill's own datasets. Links are
+    followed; see `FileList` for files that are reached twice. With a `settings.format` other than
+    auto, every file is read as that format. A dataset of the Hub is read at the commit that
+    `commits` has for its path, else at the current commit of its revision.
 
     Raises:
         UsageError: no path is given, nothing is found, or an ending belongs to no format.
@@ -62,7 +64,10 @@ def discover(settings: InputSettings, commits: Mapping[str, str] | None = None) 
         raise UsageError("-: standard input is named twice, and can be read once")
     for path in settings.paths:
         try:
-            if path.startswith(HUB_PREFIX):
+            if is_store(path):
+                add_objects(path, settings.format, found)
+                continue
+            if is_hub(path):
                 commit = (commits or {}).get(path)
                 if commit is None:
                     commit = commit_of(path, settings.hub_revision)
@@ -124,12 +129,9 @@ def _add_glob(pattern: str, settings: InputSettings, found: FileList, walk: Walk
 def _add_file(path: Path, forced: str, way: Way, found: FileList) -> None:
     data_format, compression = classify(path.name)
     if not data_format and forced == "auto":
-        message = f"{path.as_posix()}: expected a file ending in {endings()} (.gz, .zst)"
         if not path.exists():
-            message = f"{path.as_posix()}: no such file or directory"
-            raise UsageError(message)
-        advice = what_to_do(path.name)[1] or "name its format with --format"
-        raise UsageError(f"{message}; {advice}")
+            raise UsageError(f"{path.as_posix()}: no such file or directory")
+        raise unknown_ending(path.as_posix())
     taken = data_format if forced == "auto" else forced
     file, identity = describe(path, taken, compression)
     found.add(file, way, identity)

@@ -25,6 +25,11 @@ _COMMIT = re.compile("[0-9a-f]{40}")
 _ROWS = 256  # rows asked for at a time; blocks are made from them by size in bytes
 
 
+def is_hub(path: str) -> bool:
+    """Return whether an input is a dataset of the Hub, `hf:NAME`; `hf://` is a store of files."""
+    return path.startswith(HUB_PREFIX) and not path.startswith(f"{HUB_PREFIX}//")
+
+
 def open_hub(slice_: Slice, reading: Reading) -> RowFile:
     """Open a split of a Hub dataset as a stream; a resume asks the Hub to skip the rows before.
 

@@ -13,7 +13,7 @@ from tokmill.sources.formats import built_in_suffixes, format_named, outside_suf
 from tokmill.sources.slices import SourceFile
 from tokmill.sources.streams import BrokenInputError, ByteStream, unreadable
 
-_JSON = "json"
+JSON = "json"
 """A file that ends in .json: its first bytes show whether it is an array, lines or one object."""
 
 _COMPRESSIONS = {".gz": "gz", ".zst": "zst"}
@@ -43,7 +43,7 @@ def classify(name: str) -> tuple[str, str]:
     if compression:
         ending = os.path.splitext(stem)[1]  # noqa: PTH122
     if ending == ".json":
-        return _JSON, compression
+        return JSON, compression
     found = ending and (built_in_suffixes().get(ending) or outside_suffixes().get(ending))
     if not found or (compression and format_named(found).holds == "rows"):
         return "", compression
@@ -71,8 +71,8 @@ def describe(
         raise UsageError(f"{name}: no such file or directory") from None
     except OSError as error:
         raise unreadable(name, error) from None
-    if data_format == _JSON:
-        data_format = _sniff_json(name, compression)
+    if data_format == JSON:
+        data_format = sniff_json(name, compression)
     file = SourceFile(name, data_format, compression, stat.st_size, stat.st_mtime_ns, "")
     return file, (stat.st_dev, stat.st_ino)
 
@@ -88,6 +88,12 @@ def what_to_do(name: str) -> tuple[str, str]:
     return "", ""
 
 
+def unknown_ending(name: str) -> UsageError:
+    """Return the error for a file that is named, and whose ending belongs to no format."""
+    advice = what_to_do(name)[1] or "name its format with --format"
+    return UsageError(f"{name}: expected a file ending in {endings()} (.gz, .zst); {advice}")
+
+
 def _json_format(head: bytes) -> str:
     """Return the format of JSON by its first bytes.
 
@@ -101,7 +107,8 @@ def _json_format(head: bytes) -> str:
     return "object" if is_open and second.startswith((b'"', b"}")) else "jsonl"
 
 
-def _sniff_json(path: str, compression: str) -> str:
+def sniff_json(path: str, compression: str) -> str:
+    """Return the format of a file of JSON by its first bytes; raises `StorageError`."""
     # Broken input is reported when it is read.
     with closing(ByteStream(path, compression)) as stream, suppress(BrokenInputError):
         for chunk in stream.inside():

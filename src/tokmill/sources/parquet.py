@@ -11,7 +11,8 @@ from tokmill.sources.ratio_limit import check_ratio
 from tokmill.sources.record_json import columns_to_read
 from tokmill.sources.row_bytes import dictionary_bytes
 from tokmill.sources.row_reader import RowFile, rows_format, skip_rows
-from tokmill.sources.streams import broken_file, unreadable
+from tokmill.sources.streams import broken_file, open_binary, unreadable
+from tokmill.stores.urls import is_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tokmill.sources.slices import Slice, SourceFile
 
 _READ_BYTES = 1 << 20
+_REMOTE_READ_BYTES = 4 << 20  # for each column: few requests to a store
 
 _FIRST_ROWS = 32
 _MOST_ROWS = 512
@@ -80,9 +82,14 @@ def open_file(path: str) -> pq.ParquetFile:
     """
     import pyarrow.parquet as pq  # takes 10 ms, and suffixes need only the table of formats
 
+    is_remote = is_store(path)
     try:
         # Without the buffer, all compressed columns of a row group would be in memory.
-        return pq.ParquetFile(path, pre_buffer=False, buffer_size=_READ_BYTES)
+        return pq.ParquetFile(
+            open_binary(path) if is_remote else path,
+            pre_buffer=False,
+            buffer_size=_REMOTE_READ_BYTES if is_remote else _READ_BYTES,
+        )
     except pa.ArrowInvalid as error:
         raise broken_file(path, "Parquet", error) from None
     except OSError as error:

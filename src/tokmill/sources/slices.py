@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tokmill.errors import StorageError
 from tokmill.sources.streams import unreadable
+from tokmill.stores.urls import is_store
 from tokmill.words.plural import plural
 
 
@@ -14,9 +15,10 @@ from tokmill.words.plural import plural
 class SourceFile:
     """A file of records.
 
-    `path`: as given or found, with forward slashes; '-' is standard input, 'hf:NAME' a Hub dataset.
-    `format`: a name in the table of formats. `compression`: '', gz or zst. `stamp`: the revision of
-    a Hub dataset, else ''.
+    `path`: as given or found, with forward slashes; '-' is standard input, 'hf:NAME' a Hub dataset,
+    a URL an object in a store. `format`: a name in the table of formats. `compression`: '', gz or
+    zst. `mtime_ns`: 0 for an object, which has `stamp`: what its store changes whenever it is
+    written. `stamp` is the revision of a Hub dataset, and '' for a file.
     """
 
     path: str
@@ -55,16 +57,27 @@ def check_unchanged(file: SourceFile) -> None:
     """Check that a file is still the one that the plan was made from.
 
     Raises:
-        StorageError: its size or time has changed, or it is gone.
+        StorageError: its size, time or stamp has changed, or it is gone.
     """
     if file.is_stream:
         return
+    n_bytes, mtime_ns, stamp = _as_it_is(file)
+    if (n_bytes, mtime_ns, stamp) != (file.n_bytes, file.mtime_ns, file.stamp):
+        raise StorageError(
+            f"{file.path}: changed while it was read: {plural(file.n_bytes, 'byte')} when the run "
+            f"began, {n_bytes:,} now; run again with --overwrite when nothing writes to it"
+        )
+
+
+def _as_it_is(file: SourceFile) -> tuple[int, int, str]:
+    """Return the size, the time and the stamp of a file or an object as it is now."""
+    if is_store(file.path):
+        from tokmill.stores.object_file import look
+
+        entry = look(file.path)
+        return entry.n_bytes, 0, entry.stamp
     try:
         stat = os.stat(file.path)  # noqa: PTH116  asked of every file, and half of it is Path's
     except OSError as error:
         raise unreadable(file.path, error) from None
-    if (stat.st_size, stat.st_mtime_ns) != (file.n_bytes, file.mtime_ns):
-        raise StorageError(
-            f"{file.path}: changed while it was read: {plural(file.n_bytes, 'byte')} when the run "
-            f"began, {stat.st_size:,} now; run again with --overwrite when nothing writes to it"
-        )
+    return stat.st_size, stat.st_mtime_ns, file.stamp

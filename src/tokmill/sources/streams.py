@@ -6,10 +6,11 @@ import sys
 import weakref
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from tokmill.errors import StorageError
 from tokmill.sources.ratio_limit import check_ratio
+from tokmill.stores.urls import is_store
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -155,7 +156,7 @@ class ByteStream:
 
 
 def open_binary(path: str) -> BinaryIO:
-    """Open a file, or standard input for '-', for reading bytes.
+    """Open a file, an object by its URL, or standard input for '-', for reading bytes.
 
     Raises:
         StorageError: it cannot be opened.
@@ -164,6 +165,10 @@ def open_binary(path: str) -> BinaryIO:
         if sys.stdin is None:
             raise StorageError("-: standard input is closed")
         return sys.stdin.buffer
+    if is_store(path):
+        from tokmill.stores.object_file import ObjectFile
+
+        return cast("BinaryIO", ObjectFile(path))
     try:
         return Path(path).open("rb")
     except OSError as error:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _Key = tuple[str, int, int]
-_ANY_DEPTH = "**"
+ANY_DEPTH = "**"
 
 
 class Walk:
@@ -193,7 +193,7 @@ def matches(pattern: str, found: FileList, walk: Walk) -> Iterator[tuple[str, Wa
     parts = pattern.split("/")
     fixed = next(i for i, part in enumerate(parts) if glob.has_magic(part))
     root = "/".join(parts[:fixed]) or ("/" if pattern.startswith("/") else ".")
-    if _ANY_DEPTH not in parts:
+    if ANY_DEPTH not in parts:
         yield from _by_level(pattern, Path(root).as_posix(), found)
     elif Path(root).is_dir():
         wanted = [part for part in parts[fixed:] if part]
@@ -201,21 +201,21 @@ def matches(pattern: str, found: FileList, walk: Walk) -> Iterator[tuple[str, Wa
         start = Path(root).as_posix()
         n_before = 0 if start == "." else len(start.rstrip("/")) + 1
         for path, way in walk.below(start, hidden=hidden):
-            if _fits(path[n_before:].split("/"), wanted):
+            if fits(path[n_before:].split("/"), wanted):
                 yield path, way
 
 
-def _fits(names: list[str], parts: list[str]) -> bool:
+def fits(names: list[str], parts: list[str]) -> bool:
     """Return whether names match the parts of a pattern; a leading dot must be in the pattern."""
     if not parts or not names:
         return not parts and not names
-    if parts[0] != _ANY_DEPTH:
+    if parts[0] != ANY_DEPTH:
         is_named = not names[0].startswith(".") or parts[0].startswith(".")
-        return is_named and fnmatchcase(names[0], parts[0]) and _fits(names[1:], parts[1:])
+        return is_named and fnmatchcase(names[0], parts[0]) and fits(names[1:], parts[1:])
     n_seen = next((i for i, name in enumerate(names) if name.startswith(".")), len(names))
     if len(parts) == 1:
         return n_seen == len(names)
-    return any(_fits(names[i:], parts[1:]) for i in range(n_seen + 1))
+    return any(fits(names[i:], parts[1:]) for i in range(n_seen + 1))
 
 
 def _by_level(pattern: str, root: str, found: FileList) -> Iterator[tuple[str, Way]]:

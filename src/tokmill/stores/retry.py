@@ -34,6 +34,7 @@ _LASTING_NUMBERS = {errno.EINVAL, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno
 
 _PASSING_NAMES = {
     "HTTPClientError",
+    "EndpointConnectionError",
     "ClientError",
     "ClientPayloadError",
     "IncompleteRead",
@@ -83,10 +84,10 @@ def retry(action: Callable[[], T], where: str, waits: Waits | None = None) -> T:
         except TokmillError:
             raise
         except Exception as error:
-            if not passes(error):
+            cause = _real(error)
+            if not passes(cause):
                 raise
-            cause = error
-            _LOG.debug("%s: attempt %d failed: %s", where, attempt, describe(error))
+            _LOG.debug("%s: attempt %d failed: %s", where, attempt, describe(cause))
     raise StorageError(
         f"{where}: failed {plural(waits.attempts, 'time')}, last with: {describe(cause)}: see "
         "whether the store can be reached, then run the same command again"
@@ -95,11 +96,28 @@ def retry(action: Callable[[], T], where: str, waits: Waits | None = None) -> T:
 
 def passes(error: BaseException) -> bool:
     """Return whether an error may be gone at the next attempt."""
+    if _is_refused(error):
+        return False
     if isinstance(error, OSError):
         return not isinstance(error, _LASTING) and error.errno not in _LASTING_NUMBERS
     if getattr(error, "code", None) in {429, 500, 502, 503, 504}:  # gcsfs
         return True
     return any(kind.__name__ in _PASSING_NAMES for kind in type(error).__mro__)
+
+
+def _is_refused(error: BaseException) -> bool:
+    """Return whether a web server says that the fault is with the request."""
+    status = getattr(error, "status", None)
+    return isinstance(status, int) and 400 <= status < 500 and status not in {408, 429}
+
+
+def _real(error: Exception) -> Exception:
+    """Return why a web server could not be asked: fsspec calls that "file not found"."""
+    cause = error.__cause__
+    is_hidden = isinstance(error, FileNotFoundError) and type(cause).__module__.startswith(
+        "aiohttp"
+    )
+    return cause if is_hidden and isinstance(cause, Exception) else error
 
 
 def describe(error: BaseException) -> str:

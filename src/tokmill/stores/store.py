@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokmill.errors import StorageError, TokmillError, UsageError
+from tokmill.stores.entries import Entry, entry_of
 from tokmill.stores.retry import Waits, describe, retry
 from tokmill.stores.urls import shown
 from tokmill.words.plural import plural
@@ -51,8 +52,8 @@ class Store:
         with _store_errors(where):
             return retry(action, where, self._waits)
 
-    def sizes(self) -> dict[str, int]:
-        """Return the bytes of every object, by relative name, sorted."""
+    def entries(self) -> dict[str, Entry]:
+        """Return every object by relative name, sorted."""
 
         def look() -> dict[str, Any]:
             self._fs.invalidate_cache()
@@ -64,12 +65,16 @@ class Store:
         except FileNotFoundError:
             return {}
         prefix = f"{self._root}/".lstrip("/")
-        names = ((path.lstrip("/"), entry) for path, entry in found.items())
+        names = ((path.lstrip("/"), info) for path, info in found.items())
         return {
-            path[len(prefix) :]: int(entry["size"])
-            for path, entry in sorted(names, key=lambda item: item[0])
+            path[len(prefix) :]: entry_of(info, path)
+            for path, info in sorted(names, key=lambda item: item[0])
             if path.startswith(prefix) and path != prefix
         }
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of every object, by relative name, sorted."""
+        return {name: entry.n_bytes for name, entry in self.entries().items()}
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the objects below a folder, relative to the store's directory."""
@@ -85,17 +90,24 @@ class Store:
         n = len(self._root.lstrip("/")) + 1
         return sorted(path.lstrip("/")[n:] for path in found)
 
-    def size(self, name: str) -> int | None:
-        """Return the bytes of an object; None if it is not there."""
+    def entry(self, name: str) -> Entry | None:
+        """Return the size and the stamp of an object; None if it is not there."""
 
-        def look() -> int:
+        def look() -> dict[str, Any]:
             self._fs.invalidate_cache(self._path(name))
-            return int(self._fs.info(self._path(name))["size"])
+            found: dict[str, Any] = self._fs.info(self._path(name))
+            return found
 
         try:
-            return self._try(name, look)
+            info = self._try(name, look)
         except FileNotFoundError:
             return None
+        return entry_of(info, f"{self.url}/{name}") if info.get("type") != "directory" else None
+
+    def size(self, name: str) -> int | None:
+        """Return the bytes of an object; None if it is not there."""
+        entry = self.entry(name)
+        return None if entry is None else entry.n_bytes
 
     def modified(self, name: str) -> datetime:
         """Return when an object was written, by the clock of the store.
@@ -120,18 +132,26 @@ class Store:
 
         return self._try(name, get)
 
+    def range(self, name: str, start: int, stop: int) -> bytes:
+        """Return the bytes `start` to `stop` of an object; raises `FileNotFoundError`."""
+
+        def get() -> bytes:
+            chunk: bytes = self._fs.cat_file(self._path(name), start=start, end=stop)
+            if len(chunk) > stop - start:
+                raise StorageError(
+                    f"{self.url}/{name}: the server does not answer with the bytes that were asked "
+                    "for: copy the file to a disk first"
+                )
+            if len(chunk) != stop - start:
+                raise TimeoutError(f"{len(chunk):,} of {stop - start:,} bytes came")
+            return chunk
+
+        return self._try(name, get)
+
     def chunks(self, name: str, n_bytes: int) -> Iterator[bytes]:
         """Yield the first `n_bytes` of an object, `CHUNK_BYTES` at a time."""
         for start in range(0, n_bytes, CHUNK_BYTES):
-            stop = min(start + CHUNK_BYTES, n_bytes)
-
-            def get(start: int = start, stop: int = stop) -> bytes:
-                chunk: bytes = self._fs.cat_file(self._path(name), start=start, end=stop)
-                if len(chunk) != stop - start:
-                    raise TimeoutError(f"{len(chunk):,} of {stop - start:,} bytes came")
-                return chunk
-
-            yield self._try(name, get)
+            yield self.range(name, start, min(start + CHUNK_BYTES, n_bytes))
 
     def write(self, name: str, data: bytes) -> None:
         """Write a small object; one of that name is replaced."""
@@ -239,7 +259,7 @@ def _file_system(url: str) -> tuple[Any, str]:
         fs, root = url_to_fs(url, **options)
     except (ImportError, ValueError) as error:
         raise UsageError(
-            f"{shown(url)}: cannot write there ({describe(error)}): for s3:// install "
+            f"{shown(url)}: cannot be opened ({describe(error)}): for s3:// install "
             "tokmill[s3], for gs:// gcsfs"
         ) from None
     if scheme in _S3:

@@ -10,7 +10,6 @@ kinds of text more evenly.
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,6 +32,7 @@ from tokmill.sources.compressed_sizes import decompressed_bytes
 from tokmill.sources.formats import open_slice
 from tokmill.sources.json_lines import JsonBlock
 from tokmill.sources.parse_blocks import parse_blocks
+from tokmill.sources.streams import open_binary
 from tokmill.storage import storage_errors
 from tokmill.values import SampleBatch
 
@@ -115,7 +115,7 @@ def add_fragments(parts: Sequence[Part], found: InputSample, limit_bytes: int) -
 
 def _raw(piece: Slice) -> bytes:
     """Return the bytes of a slice; the last line of a file gets an end, so that ends count."""
-    with storage_errors(piece.file.path), Path(piece.file.path).open("rb") as file:
+    with storage_errors(piece.file.path), open_binary(piece.file.path) as file:
         file.seek(piece.start)
         data = file.read(piece.n_bytes)
     ends = piece.stop == piece.file.n_bytes and not data.endswith(b"\n")

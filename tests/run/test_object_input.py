@@ -1,0 +1,145 @@
+"""Records of an object store give the dataset of the same files, whatever happened meanwhile."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tokmill.api.jobs import verify_dataset
+from tokmill.errors import StateError, StorageError
+from tokmill.executors.run import run
+from tokmill.recipes.spec import Increments
+from tokmill.stores.store import Store
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+pytest.importorskip("fsspec")
+
+ROWS = [{"text": f"hello {i} \u732b " * (i % 40 + 1)} for i in range(2000)]
+LINES = b"".join(json.dumps(row).encode() + b"\n" for row in ROWS) + b"{bad\n"
+
+
+def parquet() -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(ROWS), sink, row_group_size=100)
+    return sink.getvalue().to_pybytes()
+
+
+CONTENTS = {
+    "a.jsonl": lambda: LINES,
+    "a.jsonl.gz": lambda: gzip.compress(LINES),
+    "a.jsonl.zst": lambda: zstd.compress(LINES),
+    "a.parquet": parquet,
+    "a.json": lambda: json.dumps(ROWS).encode(),
+    "a.csv": lambda: b"text\n" + b"".join(row["text"].encode() + b"\n" for row in ROWS),
+}
+
+
+def tokens(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(directory.glob("*.[bi][id][nx]"))}
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store(f"memory://bucket/{tmp_path.name}")
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+def test_every_format_gives_the_bytes_of_a_local_file(
+    name, store, tmp_path, configure, listener, out
+):
+    content = CONTENTS[name]()
+    (tmp_path / name).write_bytes(content)
+    store.write(name, content)
+    settings = {"part_bytes": 40_000, "shard_tokens": 9000, "max_reject_fraction": 1.0}
+    local = run(configure(out, tmp_path / name, **settings), listener)
+    remote = run(configure(tmp_path / "remote", f"{store.url}/{name}", **settings), listener)
+    assert tokens(tmp_path / "remote") == tokens(out)
+    assert remote["totals"] == local["totals"]
+    assert len(tokens(out)) >= 2
+    assert not verify_dataset(tmp_path / "remote").problems
+
+
+@pytest.fixture
+def long(store, configure, out, monkeypatch):
+    """Settings of one part with many commits, and the ranges that are asked for."""
+    store.write("a.jsonl", LINES)
+    monkeypatch.setattr("tokmill.sources.streams.CHUNK_BYTES", 16_000)
+    for name, n_bytes in (
+        ("FIRST_BYTES", 16_000),
+        ("_AHEAD_FROM_BYTES", 1),
+        ("MOST_BYTES", 32_000),
+    ):
+        monkeypatch.setattr(f"tokmill.stores.object_file.{name}", n_bytes)
+    asked: list[tuple[int, int]] = []
+    answer = Store.range
+
+    def watched(self: Store, name: str, start: int, stop: int) -> bytes:
+        asked.append((start, stop))
+        return answer(self, name, start, stop)
+
+    monkeypatch.setattr(Store, "range", watched)
+    config = configure(
+        out, f"{store.url}/a.jsonl", shard_tokens=5000, batch_bytes=4000, renderer="text",
+        max_reject_fraction=1.0,
+    )  # fmt: skip
+    return config, asked
+
+
+def test_a_run_that_was_stopped_reads_on_from_its_last_commit(
+    long, out, tmp_path, listener, monkeypatch
+):
+    config, asked = long
+
+    def stop(progress: Increments) -> None:
+        heard.append(progress.records)
+        if sum(heard) > len(ROWS) // 2:
+            raise KeyboardInterrupt
+
+    heard: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(listener, "progressed", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(config, listener)
+    assert not (out / "manifest.json").exists()
+    asked.clear()
+    run(config, listener)
+    n_continued = sum(stop - start for start, stop in asked)
+    asked.clear()
+    unbroken = replace(config, output=replace(config.output, dir=str(tmp_path / "unbroken")))
+    run(unbroken, listener)
+    assert sum(stop - start for start, stop in asked) > n_continued + len(LINES) // 4
+    assert tokens(out) == tokens(tmp_path / "unbroken")
+
+
+def test_an_object_that_is_replaced_in_the_middle_stops_the_run(
+    long, store, out, listener, monkeypatch
+):
+    config, _ = long
+    answer = Store.range
+
+    def replacing(self: Store, name: str, start: int, stop: int) -> bytes:
+        if listener.plans and start > len(LINES) // 2:
+            self.write(name, LINES.replace(b"hello", b"HELLO"))
+        return answer(self, name, start, stop)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "range", replacing)
+        with pytest.raises(StorageError, match=r"a\.jsonl: changed while it was read"):
+            run(config, listener)
+    assert not (out / "manifest.json").exists()
+    with pytest.raises(StateError, match=r"a\.jsonl"):  # what is done was made of other records
+        run(config, listener)
+    manifest = run(config, listener, overwrite=True)
+    assert manifest["totals"]["records"] == len(ROWS) + 1
+    assert not verify_dataset(out).problems
