@@ -18,6 +18,7 @@ from tokmill.storage import (
     file_sizes,
     free_bytes,
     make_directory,
+    remove_file,
     storage_errors,
     sync_directory,
     write_chunks,
@@ -251,3 +252,18 @@ def test_the_sizes_of_all_files_are_listed_by_path(tmp_path: Path):
 def test_a_directory_that_is_not_there_has_no_sizes(tmp_path: Path):
     with pytest.raises(StorageError, match="no such file or directory"):
         file_sizes(tmp_path / "gone")
+
+
+def test_a_file_that_cannot_be_removed_is_named(tmp_path, monkeypatch):
+    remove_file(tmp_path / "nothing")
+    (tmp_path / "a").write_bytes(b"1")
+
+    def failing(path: str) -> None:
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", failing)
+        with pytest.raises(StorageError, match=r"/a: input/output error$"):
+            remove_file(tmp_path / "a")
+    remove_file(tmp_path / "a")
+    assert not list(tmp_path.iterdir())

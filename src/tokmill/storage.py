@@ -55,10 +55,8 @@ def storage_errors(path: Path | str) -> Iterator[None]:
 
 
 def _describe(path: Path | str, error: OSError) -> str:
-    what = error.strerror or str(error)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return f"{path}: {what.lower()}; {KEPT}"
-    return f"{path}: {what.lower()}"
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return f"{path}: {(error.strerror or str(error)).lower()}" + f"; {KEPT}" * is_full
 
 
 @contextlib.contextmanager
@@ -248,6 +246,12 @@ def begins_with(path: Path, beginning: bytes) -> bool:
             return file.read(len(beginning)) == beginning
     except OSError:
         return False
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file, if it is there; raises `StorageError`."""
+    with storage_errors(path):
+        path.unlink(missing_ok=True)
 
 
 def make_directory(path: Path) -> None:

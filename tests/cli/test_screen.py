@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import re
@@ -190,6 +191,18 @@ def test_a_traceback_of_ours_drives_no_terminal(
     assert outcome.code == 70
     assert driving(outcome.err) == set()
     assert r"RuntimeError: \x1b]0;owned" in outcome.err
+
+
+def test_an_error_of_the_system_is_no_bug_wherever_it_comes_from(
+    tokmill: Callable[..., Any], hostile: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: Any, **options: Any) -> Any:
+        raise OSError(errno.EIO, "Input/output error", "/data/x")
+
+    monkeypatch.setattr(Path, "exists", broken)
+    monkeypatch.setattr(io, "open", broken)
+    outcome = check(tokmill("verify", "out"), 5)
+    assert outcome.error.endswith("/data/x: input/output error")
 
 
 @click.command()

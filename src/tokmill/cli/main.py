@@ -63,6 +63,12 @@ Exit codes:
 
 MAX_MESSAGE = 900
 
+_OF_THE_SYSTEM = {
+    errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EROFS, errno.EACCES,
+    errno.EPERM, errno.ESTALE,
+}  # fmt: skip
+"""Errors of a file, wherever one comes from, that no code of tokmill causes."""
+
 COMPLETE = "_TOKMILL_COMPLETE"
 """A shell sets it when it asks for completions; click makes the name from the command's."""
 
@@ -197,6 +203,8 @@ def _run() -> int:
                 show_labelled("unread:", line, colour="yellow", err=True)
         if isinstance(error, TokmillError):
             return _fail(str(error), error.exit_code)
+        if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM and error.filename:
+            return _fail(f"{error.filename}: {str(error.strerror).lower()}", StorageError.exit_code)
         show_styled(printable_lines(traceback.format_exc().rstrip()), err=True)
         return _fail("this is a bug in tokmill; please report the lines above", EXIT_INTERNAL)
 

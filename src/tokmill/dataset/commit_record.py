@@ -17,6 +17,7 @@ from tokmill.dataset.counts import Counts
 from tokmill.dataset.layout import DATASET_FILE, FORMAT_VERSION
 from tokmill.dataset.writer import ShardEntry
 from tokmill.errors import StateError
+from tokmill.storage import remove_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -171,7 +172,7 @@ def read_committed(path: Path, fingerprint: str, directory: Path) -> PartRecord 
         return record
     for entry in wrong:
         remove_truncated(entry.name, directory)
-    path.unlink()
+    remove_file(path)
     return None
 
 
@@ -188,4 +189,4 @@ def remove_truncated(name: str, directory: Path) -> None:
     """Remove a file of a dataset with a wrong size; anything but a file stays."""
     path = directory / name
     if DATASET_FILE.fullmatch(name) and not path.is_symlink() and path.is_file():
-        path.unlink()
+        remove_file(path)

@@ -33,7 +33,7 @@ from tokmill.run.prepare import prepare, reference_of
 from tokmill.run.resume import explain_interrupt, planned_hub_commits, resumed_plan
 from tokmill.run.whole_run import Run, cpu_seconds
 from tokmill.run.workers import workers_and_threads
-from tokmill.storage import make_directory, write_file
+from tokmill.storage import make_directory, remove_file, write_file
 from tokmill.stores.urls import is_store, shown
 from tokmill.words.plural import plural
 
@@ -181,8 +181,8 @@ def finish_array(path: Path, observer: Observer) -> dict[str, Any]:
         run = Run(directory, observer, _committed, reference, [], 1, 1, start_s, start_cpu_s)
         manifest = run.planned(array.plan)
         for note in (directory / PARTS).glob(_FAILED.format(index="*", n_tasks="*")):
-            note.unlink(missing_ok=True)
-        (directory / PART_LOCKS).unlink(missing_ok=True)  # no task is running
+            remove_file(note)
+        remove_file(directory / PART_LOCKS)  # no task is running
     return manifest
 
 
@@ -280,7 +280,7 @@ def _failure_noted(directory: Path, index: int, n_tasks: int) -> Iterator[None]:
         with contextlib.suppress(TokmillError):  # the disk may be full: the first error counts
             write_file(path, canonical_json(note), replace=True)
         raise
-    path.unlink(missing_ok=True)
+    remove_file(path)
 
 
 def _failure_notes(directory: Path) -> Iterator[dict[str, Any]]:

@@ -36,7 +36,7 @@ from tokmill.dataset.rejects import describe_reject
 from tokmill.errors import RecordError, StorageError
 from tokmill.recipes.spec import Increments
 from tokmill.run.open_commit import OpenCommit
-from tokmill.storage import write_file
+from tokmill.storage import remove_file, write_file
 from tokmill.timing import StageTimer, add_seconds
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class PartWriter:
         if not write_file(path, record.as_bytes(), first_wins=True):
             record = read_record(path, self.fingerprint) or record
         for commit in range(len(self._commits)):
-            self._commit_path(commit).unlink(missing_ok=True)
+            remove_file(self._commit_path(commit))
         remove_checkpoint(self.directory, self.part)
         return record
 

@@ -25,7 +25,7 @@ from tokmill.run.finish import Usage, check_all_read, finish
 from tokmill.run.plan import Plan
 from tokmill.run.reject_limits import RejectLimit
 from tokmill.run.resume import begin_run, explain_interrupt
-from tokmill.storage import make_directory
+from tokmill.storage import make_directory, remove_file
 from tokmill.timing import StageSeconds, StageTimer, add_seconds
 from tokmill.tokenizer.manifest_entry import PROBE_TEXT
 
@@ -187,7 +187,7 @@ def _clean_output(
     if manifest is not None and n_done == len(plan.parts):
         return manifest, n_done
     refuse_foreign_files(directory, owned)  # a manifest may stand beside missing records
-    (directory / MANIFEST).unlink(missing_ok=True)  # the dataset is incomplete from here on
+    remove_file(directory / MANIFEST)  # the dataset is incomplete from here on
     return None, n_done
 
 
