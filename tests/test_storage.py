@@ -168,8 +168,8 @@ def test_a_full_disk_leaves_no_file_and_the_error_says_how_to_continue(tmp_path:
     child = run_child(FULL, tmp_path / "a.bin")
     assert child.returncode == 0, child.stderr
     assert child.stdout == (
-        f"{tmp_path / 'a.bin'}: file too large; all commits are kept: "
-        "make room and run the same command again to continue\n"
+        f"{tmp_path / 'a.bin'}: file too large for this process (ulimit -f) or file system; "
+        "all commits are kept: make room and run the same command again to continue\n"
     )
     assert names(tmp_path) == []
 

@@ -74,7 +74,7 @@ class StateError(TokmillError):
 
 
 class WorkerError(TokmillError):
-    """A worker process died."""
+    """A worker process died; the command line ends with its code too where memory ran out."""
 
     exit_code = 7
 

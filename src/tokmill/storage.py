@@ -36,9 +36,13 @@ _FICLONE = 0x40049409
 UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)
 """Error numbers of operations that a file system does not support."""
 
-
 KEPT = "all commits are kept: make room and run the same command again to continue"
 """What a run that has no space left is told."""
+
+_ADVICE = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f"; {KEPT}") | {
+    errno.EFBIG: f" for this process (ulimit -f) or file system; {KEPT}",
+    errno.EROFS: ": choose a place that can be written to",
+}
 
 
 @contextlib.contextmanager
@@ -51,12 +55,8 @@ def storage_errors(path: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageError(_describe(path, error)) from error
-
-
-def _describe(path: Path | str, error: OSError) -> str:
-    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    return f"{path}: {(error.strerror or str(error)).lower()}" + f"; {KEPT}" * is_full
+        said = (error.strerror or str(error)).lower()
+        raise StorageError(f"{path}: {said}{_ADVICE.get(error.errno or 0, '')}") from error
 
 
 @contextlib.contextmanager

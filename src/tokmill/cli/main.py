@@ -15,6 +15,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from tokmill.cli import out_of_memory
 from tokmill.cli.other_words import meant
 from tokmill.cli.screen import show, show_labelled, show_styled
 from tokmill.errors import (
@@ -56,7 +57,7 @@ Exit codes:
   4    the tokenizer: it does not load, its eos is unknown, an id does not fit
   5    storage: no space, no permission, an unreadable file
   6    the output directory holds another run, is in use, or is of a newer format
-  7    a worker process died
+  7    memory ran out, or a worker process died
   70   a bug in tokmill
   130  interrupted, by Ctrl-C or SIGTERM
   141  standard output was closed (for example by `head`)"""
@@ -171,6 +172,7 @@ def main() -> None:
             "Windows lacks: run it in WSL"
         )
     answer_signals()
+    out_of_memory.spare_address_space()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal of Latin-1 has no 猫: it shows \u732b
             stream.reconfigure(errors="backslashreplace")
@@ -203,6 +205,9 @@ def _run() -> int:
                 show_labelled("unread:", line, colour="yellow", err=True)
         if isinstance(error, TokmillError):
             return _fail(str(error), error.exit_code)
+        if out_of_memory.is_out_of_memory(error):
+            _fail(out_of_memory.explain(), out_of_memory.EXIT_CODE)
+            out_of_memory.end()
         if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM and error.filename:
             return _fail(f"{error.filename}: {str(error.strerror).lower()}", StorageError.exit_code)
         show_styled(printable_lines(traceback.format_exc().rstrip()), err=True)

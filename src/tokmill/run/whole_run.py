@@ -25,7 +25,9 @@ from tokmill.run.finish import Usage, check_all_read, finish
 from tokmill.run.plan import Plan
 from tokmill.run.reject_limits import RejectLimit
 from tokmill.run.resume import begin_run, explain_interrupt
+from tokmill.sources.slices import check_unchanged
 from tokmill.storage import make_directory, remove_file
+from tokmill.stores.urls import is_store
 from tokmill.timing import StageSeconds, StageTimer, add_seconds
 from tokmill.tokenizer.manifest_entry import PROBE_TEXT
 
@@ -204,6 +206,12 @@ def _all_records(
     """Return the records of all parts, in order, as soon as all are done."""
     try:
         records = sorted(found, key=lambda record: record.part)
+    except RecordError:
+        remove_leftovers(directory)
+        for file in dict.fromkeys(piece.file for part in plan.parts for piece in part.slices):
+            if not is_store(file.path):  # that would be a request each
+                check_unchanged(file)  # a file that was replaced explains its rejects
+        raise
     except BaseException:
         remove_leftovers(directory)  # of workers that were killed
         raise
