@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tokmill.api.origin import Origin, ShardInfo
     from tokmill.api.progress import Progress
     from tokmill.errors import TokmillError
-    from tokmill.run.array import ArrayStatus
+    from tokmill.run.array_status import ArrayStatus
     from tokmill.trainers.exporting.export import Export
 
 __all__ = [
@@ -55,7 +55,7 @@ _MODULES = {
     **dict.fromkeys(("open", "plan", "pretrain", "sft", "verify"), "api.functions"),
     **dict.fromkeys(("finish", "run_part", "status", "write_plan"), "api.arrays"),
     "import_dataset": "api.importing",
-    "ArrayStatus": "run.array",
+    "ArrayStatus": "run.array_status",
     "Dataset": "api.dataset",
     "Export": "trainers.exporting.export",
     "Origin": "api.origin",

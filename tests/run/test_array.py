@@ -305,8 +305,3 @@ def test_the_plan_is_begun_again_where_a_write_was_interrupted(array, make_confi
     os.unlink(array.path)  # noqa: PTH108
     plan = array.start()
     assert array.status().missing == tuple(range(len(plan.parts)))
-
-
-def test_an_array_does_not_write_to_a_store(array):
-    with pytest.raises(UsageError, match=r"^s3://bucket/x: tasks of an array write to a directory"):
-        array.start(dir="s3://bucket/x")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tokmill.api.bar import Bar, NotebookBar
     from tokmill.dataset.commit_record import PartRecord
-    from tokmill.run.array import ArrayStatus
+    from tokmill.run.array_status import ArrayStatus
     from tokmill.settings.arguments import PlanArguments
     from tokmill.settings.schema import Config
 

@@ -8,15 +8,12 @@ started again or started twice. One process finishes: it sums up, packs, and wri
 from __future__ import annotations
 
 import contextlib
-import json
-import platform
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokmill.bill.measuring.machine import usable_memory
-from tokmill.dataset.canonical import canonical_json
 from tokmill.dataset.commit_record import read_committed
 from tokmill.dataset.layout import FOLDERS, MANIFEST, PARTS, part_name
 from tokmill.dataset.plan_file import read_owned_names
@@ -25,17 +22,30 @@ from tokmill.errors import StateError, TokmillError, UsageError
 from tokmill.lock import PART_LOCKS, locked, locked_parts, parts_locked
 from tokmill.recipes.spec import Increments
 from tokmill.run.array_plan import read_array_plan, write_array_plan
+from tokmill.run.array_status import (
+    array_status_of,
+    check_done,
+    failure_name,
+    failure_of,
+    failures,
+)
 from tokmill.run.directory import refuse_foreign_files, refuse_unplanned_files
 from tokmill.run.disk_checks import check_file_system, check_space
 from tokmill.run.make_dataset import begin_chosen
 from tokmill.run.part import as_resumed
+from tokmill.run.plan import read_plan
 from tokmill.run.prepare import prepare, reference_of
 from tokmill.run.resume import explain_interrupt, planned_hub_commits, resumed_plan
+from tokmill.run.store_array import (
+    finish_store_array,
+    plan_store_array,
+    store_share,
+    store_status,
+)
 from tokmill.run.whole_run import Run, cpu_seconds
 from tokmill.run.workers import workers_and_threads
 from tokmill.storage import make_directory, remove_file, write_file
-from tokmill.stores.urls import is_store, shown
-from tokmill.words.plural import plural
+from tokmill.stores.urls import is_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,44 +53,10 @@ if TYPE_CHECKING:
     from tokmill.dataset.commit_record import PartRecord
     from tokmill.engines.engine import Engine
     from tokmill.recipes.spec import Part, RunSpec
+    from tokmill.run.array_status import ArrayStatus
     from tokmill.run.plan import Plan
     from tokmill.run.whole_run import Executor, Observer
     from tokmill.settings.schema import Config
-
-_MOST_NAMED = 10
-
-_FAILED = ".failed-task-{index}-of-{n_tasks}.json"
-"""A private file in `parts/`: why a task stopped. The task removes it when it is done."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayStatus:
-    """What the parts of an array have come to, by number.
-
-    Attributes:
-        directory: the output directory.
-        parts: how many the plan has.
-        done: those that are committed.
-        running: those that a task holds.
-        failed: those that are not done and belong to a task that stopped with an error.
-        missing: all others: not begun, or their task was killed.
-        errors: for each task that failed, one line: which task, its machine, its error.
-        is_finished: whether `tokmill finish` has written the manifest.
-    """
-
-    directory: Path
-    parts: int
-    done: tuple[int, ...]
-    running: tuple[int, ...]
-    failed: tuple[int, ...]
-    missing: tuple[int, ...]
-    errors: tuple[str, ...]
-    is_finished: bool
-
-    @property
-    def undone(self) -> tuple[int, ...]:
-        """Return the parts that are not done."""
-        return tuple(sorted((*self.running, *self.failed, *self.missing)))
 
 
 def plan_array(config: Config, path: Path, observer: Observer, *, overwrite: bool = False) -> Plan:
@@ -92,13 +68,10 @@ def plan_array(config: Config, path: Path, observer: Observer, *, overwrite: boo
     """
     if not config.output.dir:
         raise UsageError("no output: give --output, a directory that every machine sees")
-    if is_store(config.output.dir):
-        raise UsageError(
-            f"{shown(config.output.dir)}: tasks of an array write to a directory that every "
-            "machine sees: give one, and copy the dataset afterwards"
-        )
     if "-" in config.input.paths:
         raise UsageError("standard input: tasks on other machines cannot read it: give files")
+    if is_store(config.output.dir):
+        return plan_store_array(config, path, observer, overwrite=overwrite)
     directory = Path(config.output.dir)
     prepared = prepare(config, planned_hub_commits(config, directory, overwrite=overwrite))
     for warning in prepared.found.warnings:
@@ -118,7 +91,7 @@ def plan_array(config: Config, path: Path, observer: Observer, *, overwrite: boo
             plan = begin_chosen(prepared, directory, reference, *means)
         for name in FOLDERS:
             make_directory(directory / name)
-        write_array_plan(path, plan)
+        write_array_plan(path, plan, read_plan(directory) or {})
     return plan
 
 
@@ -145,15 +118,9 @@ def run_share(
         share,
         spec=replace(share.spec, n_threads=threads, memory_bytes=usable_memory() // workers),
     )
-    numbers = [part.index for part in share.parts]
-    with (
-        locked(array.directory, is_shared=True),
-        parts_locked(array.directory, numbers),
-        engine_threads(threads),
-        _failure_noted(array.directory, index, n_tasks),
-        explain_interrupt(share, array.directory),
-    ):
-        observer.started(share, len(_done(share)), [])
+    held = store_share if array.is_in_store else _share
+    with held(share, index, n_tasks) as n_done, engine_threads(threads):
+        observer.started(share, n_done, [])
         found = execute(
             share.spec,
             share.parts,
@@ -174,13 +141,15 @@ def finish_array(path: Path, observer: Observer) -> dict[str, Any]:
     """
     start_s, start_cpu_s = time.perf_counter(), cpu_seconds()
     array = read_array_plan(path, observer.warned)
+    if array.is_in_store:
+        return finish_store_array(array, observer, start_s, start_cpu_s)
     directory = array.directory
     with locked(directory), engine_threads(1):
-        _check_done(_status(array.plan, directory), path)
+        check_done(_status(array.plan, directory), path)
         reference = _reference(array.plan.spec)
         run = Run(directory, observer, _committed, reference, [], 1, 1, start_s, start_cpu_s)
         manifest = run.planned(array.plan)
-        for note in (directory / PARTS).glob(_FAILED.format(index="*", n_tasks="*")):
+        for note in (directory / PARTS).glob(failure_name("*", "*")):
             remove_file(note)
         remove_file(directory / PART_LOCKS)  # no task is running
     return manifest
@@ -193,29 +162,33 @@ def array_status(path: Path, warn: Callable[[str], None]) -> ArrayStatus:
         TokmillError: see `read_array_plan`.
     """
     array = read_array_plan(path, warn)
-    return _status(array.plan, array.directory)
+    return store_status(array) if array.is_in_store else _status(array.plan, array.directory)
 
 
 def _status(plan: Plan, directory: Path) -> ArrayStatus:
     done = _done(plan)
     undone = [part.index for part in plan.parts if part.index not in done]
-    running = set(locked_parts(directory, undone))
-    notes = list(_failure_notes(directory))
-    failed = {
-        part
-        for part in undone
-        if part not in running and any(part % note["of"] == note["index"] for note in notes)
-    }
-    return ArrayStatus(
+    return array_status_of(
         directory,
         len(plan.parts),
-        tuple(sorted(done)),
-        tuple(sorted(running)),
-        tuple(sorted(failed)),
-        tuple(part for part in undone if part not in running | failed),
-        tuple(f"task {n['index']} of {n['of']} on {n['host']}: {n['error']}" for n in notes),
-        (directory / MANIFEST).is_file(),
+        done,
+        locked_parts(directory, undone),
+        list(failures(_failure_notes(directory))),
+        is_finished=(directory / MANIFEST).is_file(),
     )
+
+
+@contextlib.contextmanager
+def _share(share: Plan, index: int, n_tasks: int) -> Iterator[int]:
+    """Hold a share of parts, and yield how many of them are done."""
+    directory = Path(share.spec.config.output.dir)
+    with (
+        locked(directory, is_shared=True),
+        parts_locked(directory, [part.index for part in share.parts]),
+        _failure_noted(directory, index, n_tasks),
+        explain_interrupt(share, directory),
+    ):
+        yield len(_done(share))
 
 
 def _done(plan: Plan) -> set[int]:
@@ -227,18 +200,6 @@ def _done(plan: Plan) -> set[int]:
             directory / PARTS / part_name(part.index), part.fingerprint(plan.spec), directory
         )
     }
-
-
-def _check_done(status: ArrayStatus, path: Path) -> None:
-    undone = status.undone
-    if undone:
-        named = ", ".join(map(str, undone[:_MOST_NAMED])) + ", …" * (len(undone) > _MOST_NAMED)
-        error = f" ({status.errors[0]})" if status.errors else ""
-        raise StateError(
-            f"{status.directory}: {len(undone):,} of {plural(status.parts, 'part')} "
-            f"{'is' if len(undone) == 1 else 'are'} not done: {named}{error}: start their tasks "
-            f"again (tokmill status {path} says more), then finish"
-        )
 
 
 def _committed(
@@ -271,23 +232,18 @@ def _failure_noted(directory: Path, index: int, n_tasks: int) -> Iterator[None]:
 
     An interrupt is no failure: the task is started again.
     """
-    path = directory / PARTS / _FAILED.format(index=index, n_tasks=n_tasks)
+    path = directory / PARTS / failure_name(index, n_tasks)
     try:
         yield
     except TokmillError as error:
-        host = platform.node()
-        note = {"index": index, "of": n_tasks, "host": host, "error": str(error)}
+        note = failure_of(index, n_tasks, error).as_bytes()
         with contextlib.suppress(TokmillError):  # the disk may be full: the first error counts
-            write_file(path, canonical_json(note), replace=True)
+            write_file(path, note, replace=True)
         raise
     remove_file(path)
 
 
-def _failure_notes(directory: Path) -> Iterator[dict[str, Any]]:
-    for path in sorted((directory / PARTS).glob(_FAILED.format(index="*", n_tasks="*"))):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            note = json.loads(path.read_bytes())
-            index, n_tasks = int(note["index"]), int(note["of"])
-            if 0 <= index < n_tasks:
-                error, host = str(note["error"]), str(note["host"])
-                yield {"index": index, "of": n_tasks, "host": host, "error": error}
+def _failure_notes(directory: Path) -> Iterator[bytes]:
+    for path in sorted((directory / PARTS).glob(failure_name("*", "*"))):
+        with contextlib.suppress(OSError):
+            yield path.read_bytes()

@@ -23,14 +23,18 @@ from tokmill.run.node_proof import has_relative_paths
 from tokmill.run.plan import Plan, planned_parts, read_plan
 from tokmill.run.prepare import extensions_of
 from tokmill.run.resume import check_installed, planned_engine
+from tokmill.run.store_plan import downloaded_plan
 from tokmill.settings.load import build_config
 from tokmill.settings.plain import plain
 from tokmill.storage import storage_errors, write_file
+from tokmill.stores.staging import staging_directory
+from tokmill.stores.store import Store
+from tokmill.stores.urls import is_store, shown
 from tokmill.tokenizer.tokenizer import Token, Tokenizer
 from tokmill.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tokmill.settings.schema import Config
 
@@ -69,19 +73,23 @@ class ArrayPlan:
         """Return the output directory."""
         return Path(self.plan.spec.config.output.dir)
 
+    @property
+    def is_in_store(self) -> bool:
+        """Return whether the output is in an object store."""
+        return is_store(self.plan.spec.config.output.dir)
+
     def for_share(self, index: int, n_tasks: int) -> Plan:
         """Return the plan with the parts of task `index` of `n_tasks`: every `n_tasks`-th part."""
         return replace(self.plan, parts=self.plan.parts[index::n_tasks])
 
 
-def write_array_plan(path: Path, plan: Plan) -> None:
-    """Write the plan of an array; `plan` stands in its output directory already.
+def write_array_plan(path: Path, plan: Plan, found: Mapping[str, Any]) -> None:
+    """Write the plan of an array; `plan` stands in its output directory already, as `found`.
 
     Raises:
         StorageError: the file cannot be written.
     """
     spec = plan.spec
-    found = read_plan(Path(spec.config.output.dir)) or {}
     data = {
         "format": FORMAT,
         "version": _VERSION,
@@ -117,9 +125,9 @@ def read_array_plan(path: Path, warn: Callable[[str], None]) -> ArrayPlan:
             f"{__version__}: install that version on every machine"
         )
     config = build_config(data["config"], where=str(path))
-    directory = Path(config.output.dir)
+    directory = shown(config.output.dir)
     _check_place(path, data["written_in"], config)
-    found = read_plan(directory)
+    found = _found_plan(config.output.dir)
     if found is None:
         raise StateError(
             f"{directory}: has no {PLAN}: this machine does not see the output directory of {path} "
@@ -148,6 +156,14 @@ def read_array_plan(path: Path, warn: Callable[[str], None]) -> ArrayPlan:
     plan = Plan(spec, planned_parts(found))
     check_same(found, plan, directory)
     return ArrayPlan(path, plan)
+
+
+def _found_plan(place: str) -> dict[str, Any] | None:
+    """Return the plan of a dataset in a directory or a store; None if it has none."""
+    if not is_store(place):
+        return read_plan(Path(place))
+    store = Store(place)
+    return downloaded_plan(store, staging_directory(store))
 
 
 def _read(path: Path) -> dict[str, Any]:

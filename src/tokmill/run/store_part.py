@@ -96,8 +96,22 @@ def stored_record(
     except FileNotFoundError:
         return None
     record = parse_record(data, fingerprint, f"{store.url}/{name}")
-    size = store.size if sizes is None else sizes.get
-    if all(size(entry.name) == entry.n_bytes for entry in record.files()):
+    if _has_files(store, record, sizes):
         return record
     store.remove(name)
     return None
+
+
+def is_stored(store: Store, part: Part, fingerprint: str, sizes: Mapping[str, int]) -> bool:
+    """Return whether a part is done, as `stored_record`; nothing is removed."""
+    name = f"{PARTS}/{part_name(part.index)}"
+    try:
+        record = parse_record(store.read(name), fingerprint, f"{store.url}/{name}")
+    except FileNotFoundError:
+        return False
+    return _has_files(store, record, sizes)
+
+
+def _has_files(store: Store, record: PartRecord, sizes: Mapping[str, int] | None) -> bool:
+    size = store.size if sizes is None else sizes.get
+    return all(size(entry.name) == entry.n_bytes for entry in record.files())

@@ -17,30 +17,25 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tokmill.bill.measuring.machine import usable_memory
 from tokmill.dataset.checksum import FileEntry
-from tokmill.dataset.layout import FOLDERS, MANIFEST, PARTS, PLAN
+from tokmill.dataset.layout import FOLDERS, MANIFEST, PLAN
 from tokmill.dataset.manifest_shape import shape_problem
-from tokmill.dataset.plan_file import read_owned_names
 from tokmill.dataset.reader import is_intact
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import RecordError, StateError, StorageError
 from tokmill.interrupts import STDIN_STOPPED
 from tokmill.lock import locked
-from tokmill.run.choose_engine import choose_run_engine
 from tokmill.run.finish import Files, Usage, check_all_read, finish
 from tokmill.run.part import as_resumed
-from tokmill.run.plan import Plan, read_plan
-from tokmill.run.prepare import prepare, reference_of
 from tokmill.run.reject_limits import RejectLimit
-from tokmill.run.resume import NOTHING_KEPT, continued_plan, hub_commits
+from tokmill.run.resume import NOTHING_KEPT
 from tokmill.run.store_part import in_directory, stored_record
+from tokmill.run.store_plan import plan_in_store
 from tokmill.run.whole_run import cpu_seconds, mask_entry
-from tokmill.run.workers import workers_and_threads
 from tokmill.storage import make_directory, storage_errors
-from tokmill.stores.lease import leased
+from tokmill.stores.lease import TASKS, leased, refuse_held
 from tokmill.stores.staging import staging_directory
-from tokmill.stores.store import Store, remove_all
+from tokmill.stores.store import Store
 from tokmill.timing import StageSeconds
 from tokmill.tokenizer.manifest_entry import PROBE_TEXT
 from tokmill.words.plural import plural
@@ -50,11 +45,12 @@ if TYPE_CHECKING:
 
     from tokmill.dataset.commit_record import PartRecord
     from tokmill.engines.engine import Engine
+    from tokmill.run.plan import Plan
     from tokmill.run.whole_run import Executor, Observer
     from tokmill.settings.schema import Config
     from tokmill.stores.lease import Lease
 
-_READERS = 16
+READERS = 16
 """Records of parts that are read at once."""
 
 _MOST_REJECTS = 20
@@ -73,26 +69,12 @@ def make_store_dataset(
     store = Store(config.output.dir)
     staging = staging_directory(store)
     with locked(staging), leased(store, staging / ".lease") as lease:
-        sizes = {n: size for n, size in store.sizes().items() if not _is_hidden(n)}
-        begins = overwrite or set(sizes) <= {PLAN}
-        found = _stored_plan(store, sizes, staging, begins=begins)
-        prepared = prepare(config, hub_commits(config, found or {}))
-        for warning in prepared.found.warnings:
-            observer.warned(warning)
-        workers, threads = workers_and_threads(prepared.config, prepared.parts)
-        means = (threads, usable_memory() // workers)
-        with engine_threads(threads):
-            reference = reference_of(prepared)
-            if found is None:
-                engine = choose_run_engine(prepared, reference, threads)
-                reference()  # the library may still refuse the tokenizer
-                plan = Plan(prepared.spec(engine, *means), prepared.parts)
-                _begin(store, plan, sizes)
-                sizes = {}
-            else:
-                plan = continued_plan(found, prepared, store.url, *means, observer.warned)
-            run = _StoreRun(store, staging, lease, plan, observer, workers, reference)
-            run.started(prepared.all_notes(), sizes)
+        refuse_held(store, TASKS)
+        begun = plan_in_store(config, observer, store, staging, overwrite=overwrite)
+        with engine_threads(begun.n_threads):
+            plan, sizes = begun.plan, begun.sizes
+            run = StoreRun(store, staging, lease, plan, observer, begun.n_workers, begun.reference)
+            run.started(begun.notes, sizes)
             prepare_s = StageSeconds(
                 time.perf_counter() - start_s, cpu_seconds() - start_cpu_s, start_s
             )
@@ -101,7 +83,7 @@ def make_store_dataset(
     return manifest
 
 
-class _StoreRun:
+class StoreRun:
     """A run from its plan, which stands in the store, to its manifest."""
 
     def __init__(
@@ -126,7 +108,7 @@ class _StoreRun:
     def started(self, notes: list[str], sizes: Mapping[str, int]) -> None:
         """Find the parts that earlier runs finished, and tell the observer."""
         spec, parts = self._plan.spec, self._plan.parts
-        with ThreadPoolExecutor(_READERS, "tokmill") as pool:
+        with ThreadPoolExecutor(READERS, "tokmill") as pool:
             found = pool.map(
                 lambda part: stored_record(self._store, part, part.fingerprint(spec), sizes), parts
             )
@@ -242,50 +224,3 @@ class _StoreRun:
             is_kept = f"{n_done:,} of {n_parts} {'is' if n_done == 1 else 'are'} kept"
             message = f"interrupted; {is_kept}: the same command continues"
             raise KeyboardInterrupt(message if n_done else NOTHING_KEPT) from None
-
-
-def _is_hidden(name: str) -> bool:
-    return any(part.startswith(".") for part in name.split("/"))
-
-
-def _stored_plan(
-    store: Store, sizes: Mapping[str, int], staging: Path, *, begins: bool
-) -> dict[str, Any] | None:
-    """Return the plan that stands in a store; None without one, or if a new run begins.
-
-    Raises:
-        StateError: the plan is damaged, not tokmill's, or of a newer format; or the store holds
-            objects of others: nothing was changed.
-    """
-    path = staging / PLAN
-    path.unlink(missing_ok=True)
-    if PLAN in sizes:
-        store.download(PLAN, sizes[PLAN], path)
-    try:
-        owned = read_owned_names(staging)
-        found = None if begins else read_plan(staging)
-    except StateError as error:
-        raise StateError(str(error).replace(str(staging), store.url)) from None
-    foreign = [name for name in sizes if owned is None or not owned.has(name)]
-    if foreign:
-        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
-        held = "objects but no plan of a run" if owned is None else "more than this dataset"
-        raise StateError(
-            f"{store.url}: holds {held} ({foreign[0]}{more}): nothing was changed; choose "
-            "another --output"
-        )
-    return found
-
-
-def _begin(store: Store, plan: Plan, old: Iterable[str]) -> None:
-    """Remove the dataset of an earlier run, and write the plan of a new one.
-
-    The manifest goes first, then records: no record names a removed object. The old plan is last.
-    """
-    order = sorted(
-        old, key=lambda name: (name == PLAN, name != MANIFEST, not name.startswith(f"{PARTS}/"))
-    )
-    remove_all(store, order)
-    data = b"".join(plan.chunks())
-    if store.create(PLAN, data) != data:
-        raise StateError(f"{store.url}/{PLAN}: another run has just begun here: wait for its end")

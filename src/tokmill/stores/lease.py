@@ -15,18 +15,21 @@ import socket
 import threading
 import time
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tokmill.errors import StateError, StorageError, TokmillError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from datetime import datetime
     from pathlib import Path
 
     from tokmill.stores.store import Store
 
 FOLDER = ".lock"
+TASKS = ".tasks"
+"""The tasks of an array hold a lease each, in a folder of their own below this one."""
+
 LEASE_S = 60.0
 """A run that did not renew its lease for so long has ended, or cannot reach the store."""
 
@@ -119,6 +122,22 @@ def leased(store: Store, note: Path, *, lease_s: float = LEASE_S) -> Iterator[Le
         note.unlink(missing_ok=True)
 
 
+def refuse_held(store: Store, folder: str) -> None:
+    """Check that nobody holds a lease in a folder of a store.
+
+    Raises:
+        StateError: somebody does.
+    """
+    names = [name for name in store.names(folder) if _number(name)]
+    if names:
+        _refuse_held(store, names, _checked_time(store), None, LEASE_S)
+
+
+def is_fresh(written: datetime, lease_s: float = LEASE_S) -> bool:
+    """Return whether a lease of this time is held, as far as the clock of this machine can tell."""
+    return (datetime.now(UTC) - written).total_seconds() <= lease_s
+
+
 def _number(name: str) -> int:
     """Return the number of a lease; 0 for another name."""
     last = name.rpartition("/")[2]
@@ -146,9 +165,11 @@ def _checked_time(store: Store) -> datetime:
             store.remove(name)
 
 
-def _refuse_held(store: Store, names: list[str], now: datetime, note: Path, lease_s: float) -> None:
+def _refuse_held(
+    store: Store, names: list[str], now: datetime, note: Path | None, lease_s: float
+) -> None:
     """Raise `StateError` if one of the leases is held by a run that goes on."""
-    mine = note.read_bytes() if note.is_file() else b""
+    mine = note.read_bytes() if note is not None and note.is_file() else b""
     for name in names:
         try:
             age_s, body = (now - store.modified(name)).total_seconds(), store.read(name)

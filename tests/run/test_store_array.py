@@ -1,0 +1,203 @@
+"""An array whose dataset is in an object store: the bytes of a whole run in a directory."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tokmill.api.jobs import verify_dataset
+from tokmill.dataset.layout import PARTS, part_name
+from tokmill.errors import StateError, StorageError
+from tokmill.executors.run import run, run_parts
+from tokmill.run.array import array_status, finish_array, plan_array, run_share
+from tokmill.settings.sft import SftSettings
+from tokmill.stores.lease import leased
+from tokmill.stores.staging import staging_directory
+from tokmill.stores.store import Store
+
+pytest.importorskip("fsspec")
+
+SFT = Path(__file__).parents[2] / "data_samples" / "sft"
+
+
+@pytest.fixture(autouse=True)
+def private_temporary_files(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
+@pytest.fixture
+def url(tmp_path) -> str:
+    return f"memory://bucket/{tmp_path.name}/out"
+
+
+@pytest.fixture
+def store(url) -> Store:
+    return Store(url)
+
+
+@pytest.fixture
+def array(tmp_path, listener):
+    """The steps of an array as functions."""
+    path = tmp_path / "array.plan"
+    return SimpleNamespace(
+        start=lambda config, **how: plan_array(config, path, listener, **how),
+        work=lambda index, of: run_share(path, index, of, listener, run_parts),
+        status=lambda: array_status(path, listener.warned),
+        finish=lambda: finish_array(path, listener),
+    )
+
+
+def objects(store: Store) -> dict[str, bytes]:
+    return {name: store.read(name) for name in store.sizes() if name != "manifest.json"}
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file() and path.name not in (".lock", "manifest.json")
+    }
+
+
+def test_an_array_makes_the_objects_of_a_whole_run(
+    url, store, out, array, make_config, listener, tmp_path
+):
+    whole = run(make_config(), listener)
+    plan = array.start(make_config(dir=url))
+    for index in (2, 0, 1):
+        assert array.status().missing
+        records = array.work(index, 3)
+        assert [record.part for record in records] == list(range(len(plan.parts)))[index::3]
+    assert array.status().done == tuple(range(len(plan.parts)))
+    assert array.work(0, 3)  # all done: nothing is made again
+    manifest = array.finish()
+    assert objects(store) == files(out)
+    outside = ("run", "sha256", "config")
+    for key in whole.keys() - set(outside):
+        assert manifest[key] == whole[key]
+    assert not verify_dataset(Path(url)).problems
+    assert array.status().is_finished
+    assert array.finish() == manifest
+    assert not staging_directory(store).exists() or not any(staging_directory(store).iterdir())
+
+
+def test_packs_are_made_by_finish(url, store, out, array, configure, listener):
+    settings = {
+        "sft": SftSettings(schema="mixed", template="tokenizer", packing=2000, packed_rows=True),
+        "path": str(SFT.parent / "tokenizer"), "max_tokens": 2000,
+        "part_bytes": 9000, "max_reject_fraction": 1.0,
+    }  # fmt: skip
+    run(configure(out, SFT / "chats.jsonl", **settings), listener)
+    array.start(configure(url, SFT / "chats.jsonl", **settings))
+    array.work(0, 1)
+    assert "packs" in array.finish()
+    assert objects(store) == files(out)
+
+
+def test_a_task_that_failed_is_named_and_continues(
+    url, store, out, array, make_config, listener, monkeypatch
+):
+    run(make_config(), listener)
+    plan = array.start(make_config(dir=url))
+    upload = Store.upload
+
+    def failing(self: Store, path: Path, name: str) -> None:
+        if name.startswith("train-0000002"):
+            raise StorageError("the network is gone")
+        upload(self, path, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "upload", failing)
+        with pytest.raises(StorageError, match="the network is gone"):
+            array.work(0, 1)
+    found = array.status()
+    assert found.done == (0, 1)
+    assert found.failed == tuple(range(2, len(plan.parts)))
+    assert found.errors[0].startswith("task 0 of 1 on ")
+    assert found.errors[0].endswith(": the network is gone")
+    with pytest.raises(StateError, match=rf"^{url}: .* are not done: 2, 3, .*the network is gone"):
+        array.finish()
+    array.work(1, 2)
+    array.work(0, 2)
+    array.finish()
+    assert objects(store) == files(out)
+
+
+def test_a_part_whose_files_are_gone_is_made_again(url, store, out, array, make_config, listener):
+    run(make_config(), listener)
+    array.start(make_config(dir=url))
+    array.work(0, 1)
+    store.remove("train-0000001-0000.bin")
+    assert array.status().missing == (1,)
+    assert f"{PARTS}/{part_name(1)}" in store.sizes()  # a look changes nothing
+    with pytest.raises(StateError, match=r"1 of .* parts is not done: 1"):
+        array.finish()
+    array.work(0, 1)
+    array.finish()
+    assert objects(store) == files(out)
+
+
+def test_nobody_else_begins_while_a_task_works(url, store, array, make_config, listener, tmp_path):
+    array.start(make_config(dir=url))
+    with leased(Store(f"{url}/.tasks/1-of-3"), tmp_path / "note"):
+        held = array.status()
+        assert held.running == tuple(range(held.parts))[1::3]
+        array.work(0, 3)  # another one may
+        for act in (
+            lambda: array.work(1, 3),
+            lambda: array.start(make_config(dir=url)),
+            lambda: run(make_config(dir=url), listener),
+        ):
+            with pytest.raises(StateError, match=r"another run is writing there \(process \d+ on"):
+                act()
+        with pytest.raises(StateError, match="are not done"):
+            array.finish()
+    array.work(1, 3)
+    array.work(2, 3)
+    with (
+        leased(Store(f"{url}/.tasks/1-of-3"), tmp_path / "note"),
+        pytest.raises(StateError, match="another run is writing there"),
+    ):
+        array.finish()
+    with (
+        leased(store, tmp_path / "note"),
+        pytest.raises(StateError, match="another run is writing there"),
+    ):
+        array.work(1, 3)
+    assert array.finish()["files"]
+
+
+def test_tasks_of_one_machine_work_at_once(url, store, out, array, make_config, listener):
+    run(make_config(), listener)
+    array.start(make_config(dir=url))
+    errors: list[BaseException] = []
+
+    def work(index: int) -> None:
+        try:
+            array.work(index, 3)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    array.finish()
+    assert objects(store) == files(out)
+
+
+def test_another_plan_in_the_store_is_refused(url, store, array, make_config, sources):
+    array.start(make_config(dir=url))
+    array.start(make_config(sources[0], dir=url), overwrite=True)
+    array.work(0, 1)
+    array.finish()
+    with pytest.raises(StateError, match=r"holds another run|is not the one|other"):
+        array.start(make_config(dir=url))
+    store.remove("plan.json")
+    with pytest.raises(StateError, match=rf"^{url}: has no plan.json"):
+        array.status()
