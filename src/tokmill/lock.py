@@ -10,14 +10,15 @@ import errno
 import fcntl
 import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokmill.errors import StateError, StorageError
-from tokmill.storage import UNSUPPORTED, storage_errors
+from tokmill.storage import UNSUPPORTED, remove_file, storage_errors
+from tokmill.stores.urls import is_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
 LOCK_NAME = ".lock"
 PART_LOCKS = ".part-locks"
@@ -114,6 +115,12 @@ def _open(path: Path) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with storage_errors(path):
         return os.open(path, flags, 0o666)
+
+
+def remove_part_locks(place: str) -> None:
+    """Remove the locks of parts from an output directory: every part is done. A store has none."""
+    if not is_store(place):
+        remove_file(Path(place) / PART_LOCKS)
 
 
 def is_locked(directory: Path) -> bool:

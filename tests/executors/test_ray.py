@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from tokmill.api.functions import pretrain
+from tokmill.api.jobs import verify_dataset
 from tokmill.dataset.verify import verify
 from tokmill.errors import RecordError, StateError, UsageError, WorkerError
 from tokmill.executors import run as executors
@@ -112,6 +113,19 @@ def test_packs_are_those_of_one_process(cluster, configure, tmp_path, silent, fi
     made = run(configure(tmp_path / "out", SFT / "prompt_chat.jsonl", **settings), silent)
     assert "packs" in made
     assert files_of(tmp_path / "out") == files_of(tmp_path / "alone")
+
+
+def test_tasks_write_to_a_store(
+    cluster, make_config, listener, out, files_of, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    run(make_config(), listener)
+    url = (tmp_path / "store").as_uri()
+    run(make_config(dir=url, executor="ray"), listener)
+    made, local = files_of(tmp_path / "store"), files_of(out)
+    assert made == local
+    assert not verify_dataset(Path(url)).problems
 
 
 def test_a_run_begun_by_processes_continues_on_ray(cluster, begun, make_config, listener):
@@ -306,10 +320,6 @@ def test_no_cluster_at_an_address_is_a_usage_error(cluster, monkeypatch):
 def test_input_that_no_other_machine_can_read_is_refused(configure, tmp_path, silent):
     with pytest.raises(UsageError, match="cannot read standard input"):
         run(configure(tmp_path / "out", Path("-"), executor="ray"), silent)
-    with pytest.raises(UsageError, match="not to s3://bucket/x: give one"):
-        run(configure("s3://bucket/x", tmp_path / "in.jsonl", executor="ray"), silent)
-    with pytest.raises(UsageError, match=r"cannot import renderer .*<lambda>"):
-        pretrain("in.jsonl", output="out", executor="ray", renderer=lambda record: "text")
 
 
 def test_without_the_package_the_error_says_what_to_install(

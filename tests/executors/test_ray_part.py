@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import pickle
-from dataclasses import asdict
+from contextlib import ExitStack
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ import pytest
 from tokmill.errors import StateError
 from tokmill.executors import ray_part
 from tokmill.executors.ray_part import Answer, run_one, summed
-from tokmill.lock import parts_locked
+from tokmill.lock import locked, parts_locked
 from tokmill.recipes.spec import Increments
 from tokmill.run.node_proof import written_proof
+from tokmill.run.store_part import in_directory, part_staging
+from tokmill.stores.store import Store
 from tokmill.timing import StageSeconds
 
 
@@ -119,3 +122,64 @@ def test_progress_is_summed_and_what_was_resumed_stays_apart():
         2, 4, 6, 8, 10, {"short": 3}, {"bad": 1, "odd": 1}, "a:1",
         stage_s={"read": StageSeconds(2, 4, -10), "libraries": StageSeconds(0, 1, math.inf)},
     )  # fmt: skip
+
+
+@pytest.fixture
+def in_store(make_config, plan_of, monkeypatch, tmp_path):
+    """The plan of a run to a store, and its proof."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(ray_part._Process, "nonce", "")
+    url = f"memory://bucket/{tmp_path.name}"
+    planned = plan_of(make_config())
+    planned = replace(planned, spec=in_directory(planned.spec, url))
+    with written_proof(planned.spec, planned.parts) as written:
+        yield planned, asdict(written)
+    assert Store(url).names(".node-proofs") == []
+
+
+def test_a_part_goes_to_a_store(in_store):
+    pytest.importorskip("fsspec")
+    planned, proof = in_store
+    store = Store(planned.spec.config.output.dir)
+    answer = run_one(proof, lambda: (planned.spec, list(planned.parts)), 1)
+    assert isinstance(answer, Answer)
+    names = {entry.name for entry in answer.record.files()}
+    assert names | {"parts/0000001.json"} <= set(store.sizes())
+    with written_proof(planned.spec, planned.parts):  # of a driver that came after a killed one
+        assert store.names(".node-proofs") != [proof["probe"]]
+        error = run_one(proof, lambda: (planned.spec, list(planned.parts)), 0)
+    assert isinstance(error, StateError)
+    assert "the run was stopped" in str(error)
+
+
+@pytest.mark.parametrize("found", [None, b"another"])
+def test_a_node_that_sees_other_objects_is_named(in_store, found):
+    pytest.importorskip("fsspec")
+    planned, proof = in_store
+    store = Store(planned.spec.config.output.dir)
+    store.remove(proof["probe"])
+    if found is not None:
+        store.write(proof["probe"], found)
+    error = run_one(proof, lambda: (planned.spec, list(planned.parts)), 0)
+    assert isinstance(error, StateError)
+    assert "does not see the objects of" in str(error)
+    assert "the same endpoint and credentials" in str(error)
+
+
+def test_a_part_for_a_store_is_waited_for(in_store, monkeypatch):
+    pytest.importorskip("fsspec")
+    planned, proof = in_store
+    staging = part_staging(planned.spec, planned.parts[0])
+    staging.mkdir(parents=True)
+    waited: list[float] = []
+    with ExitStack() as stack:
+        stack.enter_context(locked(staging))
+
+        def let_go(seconds: float) -> None:
+            waited.append(seconds)
+            stack.close()
+
+        monkeypatch.setattr("tokmill.executors.ray_part.time.sleep", let_go)
+        answer = run_one(proof, lambda: (planned.spec, list(planned.parts)), 0)
+    assert waited
+    assert isinstance(answer, Answer)

@@ -17,7 +17,6 @@ import threading
 import time
 from collections import deque
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -25,9 +24,9 @@ from ray import exceptions
 
 from tokmill.errors import UsageError, WorkerError
 from tokmill.executors.ray_part import Answer, run_one
-from tokmill.lock import PART_LOCKS
+from tokmill.lock import remove_part_locks
 from tokmill.recipes.memory_bounds import worker_bytes
-from tokmill.run.node_proof import written_proof
+from tokmill.run.node_proof import remove_probe, written_proof
 from tokmill.run.workers import most_threads
 from tokmill.timing import StageSeconds
 from tokmill.words.plural import plural
@@ -82,7 +81,7 @@ def run_parts(
         spec = _for_nodes(spec, parts, nodes)
         with written_proof(spec, parts) as proof:
             yield from _Tasks(spec, parts, asdict(proof), report).records()
-    (Path(spec.config.output.dir) / PART_LOCKS).unlink(missing_ok=True)  # every part is done
+    remove_part_locks(spec.config.output.dir)
 
 
 @contextlib.contextmanager
@@ -282,7 +281,7 @@ class _Tasks:
         `ray.cancel` is not used: in Ray 2.60 it aborts this process now and then, if a task ends
         meanwhile ("Tried to complete task that was not pending").
         """
-        (Path(self._proof["directory"]) / self._proof["probe"]).unlink(missing_ok=True)
+        remove_probe(self._proof["directory"], self._proof["probe"])
         with contextlib.suppress(exceptions.RayError, ConnectionError):
             if tasks := list(self._flying):
                 ray.wait(tasks, num_returns=len(tasks), timeout=_STOP_S)

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import StateError
 from tokmill.executors.worker import portable
-from tokmill.lock import parts_locked
+from tokmill.lock import is_locked, parts_locked
 from tokmill.recipes.spec import Increments, Part, RunSpec
 from tokmill.recipes.table import make_recipe
-from tokmill.run.node_proof import NodeProof, check_node
-from tokmill.run.part import run_part
+from tokmill.run.node_proof import NodeProof, check_node, has_probe
+from tokmill.run.store_part import make_part, part_staging
+from tokmill.stores.urls import is_store
 from tokmill.timing import StageSeconds, add_seconds
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ was cut off, ends within a minute or two."""
 
 
 _LOOK_S = 1.0
+_LOOK_IN_STORE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +70,16 @@ def run_one(
         with (
             contextlib.chdir(proof["working_directory"] or "."),
             engine_threads(spec.n_threads),
-            _part_locked(Path(spec.config.output.dir), part.index),
+            _part_locked(spec, part),
         ):
-            stopped = _Stopped(Path(spec.config.output.dir) / proof["probe"])
+            stopped = _Stopped(spec.config.output.dir, proof["probe"])
             stopped.check()
 
             def report(progress: Increments) -> None:
                 heard.append(progress)
                 stopped.check()
 
-            record = run_part(spec, part, _Process.recipe, report)
+            record = make_part(spec, part, _Process.recipe, report)
         return Answer(record, summed(heard, time.perf_counter()))
     except KeyboardInterrupt:
         raise
@@ -103,28 +105,38 @@ def _begin(proof: NodeProof, fetch: Callable[[], tuple[RunSpec, list[Part]]]) ->
 class _Stopped:
     """Looks whether the driver goes on: it removes the probe when it ends or gives up."""
 
-    def __init__(self, probe: Path) -> None:
-        self._probe = probe
+    def __init__(self, place: str, probe: str) -> None:
+        self._place, self._probe = place, probe
         self._looked_s = -math.inf
+        self._pause_s = _LOOK_IN_STORE_S if is_store(place) else _LOOK_S
 
     def check(self) -> None:
-        """Raise `StateError` if the probe is gone; looks once a second."""
+        """Raise `StateError` if the probe is gone; looks once in some seconds."""
         now = time.monotonic()
-        if now - self._looked_s < _LOOK_S:
+        if now - self._looked_s < self._pause_s:
             return
         self._looked_s = now
-        if not self._probe.exists():
+        if not has_probe(self._place, self._probe):
             raise StateError("the run was stopped")
 
 
 @contextlib.contextmanager
-def _part_locked(directory: Path, part: int) -> Iterator[None]:
-    """Take the lock of a part; wait for an attempt that is about to end."""
+def _part_locked(spec: RunSpec, part: Part) -> Iterator[None]:
+    """Take the lock of a part; wait for an attempt that is about to end.
+
+    For a part that goes to a store, `make_part` takes it: that of its directory on this machine.
+    """
     deadline = time.monotonic() + _LOCK_S
+    directory = Path(spec.config.output.dir)
+    if is_store(spec.config.output.dir):
+        while is_locked(part_staging(spec, part)) and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+        yield
+        return
     with contextlib.ExitStack() as stack:
         while True:
             try:
-                stack.enter_context(parts_locked(directory, [part]))
+                stack.enter_context(parts_locked(directory, [part.index]))
                 break
             except StateError:
                 if time.monotonic() >= deadline:

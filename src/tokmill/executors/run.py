@@ -10,7 +10,6 @@ from tokmill.executors import serial
 from tokmill.render.function import is_local
 from tokmill.run.make_dataset import make_dataset
 from tokmill.settings.schema import RAY
-from tokmill.stores.urls import is_store, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,11 +39,6 @@ def _executor(config: Config) -> Executor:
         raise UsageError("executor ray: the package ray is missing: pip install 'tokmill[ray]'")
     if "-" in config.input.paths:
         raise UsageError("executor ray: other machines cannot read standard input: give files")
-    if is_store(config.output.dir):
-        raise UsageError(
-            f"executor ray: nodes write to a directory that all of them see, not to "
-            f"{shown(config.output.dir)}: give one, and copy the dataset afterwards"
-        )
     if is_local(config.render.renderer):
         raise UsageError(
             f"executor ray: other processes cannot import renderer {config.render.renderer}: put "

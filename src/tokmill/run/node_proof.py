@@ -1,8 +1,8 @@
 """A node of a cluster proves that it can work on a run, before its first part.
 
-It must see the output directory of the driver (a probe file with a random nonce is there), be able
-to write into it, see the same input, and have the same versions. Otherwise its shards would be
-lost, or hold other tokens, and nobody would know until the end.
+It must see the output of the driver (a probe file or object with a random nonce is there), be able
+to write to it, see the same input, and have the same versions. Otherwise its shards would be lost,
+or hold other tokens, and nobody would know until the end.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokmill.engines.engine import REFERENCE, engine_row
-from tokmill.errors import StateError
+from tokmill.errors import StateError, StorageError
 from tokmill.sources.json_parser import PARSER
 from tokmill.storage import storage_errors
+from tokmill.stores.store import Store
 from tokmill.stores.urls import is_store
 from tokmill.version import __version__
 from tokmill.words.plural import plural
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 _PREFIX = ".node-proof-"
 """The probe's name begins so: hidden names are no part of a dataset."""
 
+_FOLDER = ".node-proofs"
+"""The folder of probes in an object store."""
+
 _TOKMILL = "tokmill"
 
 PATIENCE_S = 10.0
@@ -44,7 +48,7 @@ PATIENCE_S = 10.0
 class NodeProof:
     """What every node must find as the driver has it; plain values, for any version of tokmill.
 
-    `directory`: of the output. `probe`: name of the file in it that holds `nonce`.
+    `directory`: of the output, or its URL. `probe`: name of what holds `nonce` there.
     `working_directory`: that of the driver if a path is relative to it, else ''. `input_path`: the
     first input that is a file, with `input_bytes` and `input_mtime_ns`; '' without one. `versions`:
     by distribution.
@@ -68,15 +72,14 @@ def written_proof(spec: RunSpec, parts: Sequence[Part]) -> Iterator[NodeProof]:
     Raises:
         StorageError: the probe cannot be written.
     """
-    directory, nonce = Path(spec.config.output.dir), secrets.token_hex(16)
-    probe = directory / f"{_PREFIX}{nonce[:8]}"
+    place, nonce = spec.config.output.dir, secrets.token_hex(16)
     files = (piece.file for part in parts for piece in part.slices)
     on_disk = (file for file in files if not file.is_stream and not is_store(file.path))
     first = next(on_disk, None)
     proof = NodeProof(
         platform.node(),
-        str(directory),
-        probe.name,
+        place,
+        f"{_FOLDER}/{nonce[:8]}" if is_store(place) else f"{_PREFIX}{nonce[:8]}",
         nonce,
         str(Path.cwd()) if has_relative_paths(spec.config) else "",
         "" if first is None else first.path,
@@ -84,14 +87,40 @@ def written_proof(spec: RunSpec, parts: Sequence[Part]) -> Iterator[NodeProof]:
         0 if first is None else first.mtime_ns,
         _versions(spec),
     )
-    for left in directory.glob(f"{_PREFIX}*"):
-        left.unlink(missing_ok=True)  # of drivers that were killed; this one holds the lock
+    for left in _probes(place):
+        remove_probe(place, left)  # of drivers that were killed; this one holds the lock
     try:
-        with storage_errors(probe):
-            probe.write_text(nonce)
+        _write_probe(place, proof.probe, nonce)
         yield proof
     finally:
-        probe.unlink(missing_ok=True)
+        remove_probe(place, proof.probe)
+
+
+def _probes(place: str) -> list[str]:
+    if is_store(place):
+        return Store(place).names(_FOLDER)
+    return [path.name for path in Path(place).glob(f"{_PREFIX}*")]
+
+
+def _write_probe(place: str, name: str, nonce: str) -> None:
+    if is_store(place):
+        Store(place).write(name, nonce.encode())
+        return
+    with storage_errors(Path(place) / name):
+        (Path(place) / name).write_text(nonce)
+
+
+def remove_probe(place: str, name: str) -> None:
+    """Remove a probe from a directory or a store: tasks that look for it then end."""
+    if is_store(place):
+        Store(place).remove(name)
+    else:
+        (Path(place) / name).unlink(missing_ok=True)
+
+
+def has_probe(place: str, name: str) -> bool:
+    """Return whether a probe is there."""
+    return Store(place).size(name) is not None if is_store(place) else (Path(place) / name).exists()
 
 
 def has_relative_paths(config: Config) -> bool:
@@ -123,11 +152,32 @@ def check_node(proof: NodeProof, *, patience_s: float = PATIENCE_S) -> None:
             f"{here}: has no directory {base}, to which paths of this run are relative: mount it "
             "there, or name input and output by absolute paths"
         )
-    directory = base / proof.directory
-    _check_probe(here, proof, directory, patience_s)
-    _check_writable(here, directory, proof.nonce)
+    if is_store(proof.directory):
+        _check_store(here, proof)
+    else:
+        directory = base / proof.directory
+        _check_probe(here, proof, directory, patience_s)
+        _check_writable(here, directory, proof.nonce)
     if proof.input_path:
         _check_input(here, proof, base / proof.input_path)
+
+
+def _check_store(here: str, proof: NodeProof) -> None:
+    """Check that this node reads and writes the objects of the driver."""
+    store, mine = Store(proof.directory), f"{proof.probe}-{secrets.token_hex(4)}"
+    try:
+        found = store.read(proof.probe)
+        store.write(mine, proof.nonce.encode())
+        store.remove(mine)
+    except FileNotFoundError:
+        found = b""
+    except StorageError as error:
+        raise StateError(f"{here}: cannot use the output, as {proof.host} can: {error}") from None
+    if found != proof.nonce.encode():
+        raise StateError(
+            f"{here}: does not see the objects of {proof.host} in {store.url}: give every node the "
+            "same endpoint and credentials"
+        )
 
 
 def _check_probe(here: str, proof: NodeProof, directory: Path, patience_s: float) -> None:

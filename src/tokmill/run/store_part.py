@@ -50,7 +50,7 @@ def make_part(
     if done is not None:
         report(as_resumed(done.counts()))
         return done
-    staging = staging_directory(store) / f"{part.index:07d}-{part.fingerprint(spec)[:16]}"
+    staging = part_staging(spec, part)
     for folder in FOLDERS:
         make_directory(staging / folder)
     with locked(staging):
@@ -58,6 +58,12 @@ def make_part(
         _commit(store, staging, record)
         shutil.rmtree(staging)
     return record
+
+
+def part_staging(spec: RunSpec, part: Part) -> Path:
+    """Return the directory of this machine in which a part for a store is made."""
+    parent = staging_directory(Store(spec.config.output.dir))
+    return parent / f"{part.index:07d}-{part.fingerprint(spec)[:16]}"
 
 
 def in_directory(spec: RunSpec, directory: Path | str) -> RunSpec:

@@ -106,6 +106,8 @@ def leased(store: Store, note: Path, *, lease_s: float = LEASE_S) -> Iterator[Le
     number = 1 + max(map(_number, old), default=0)
     _refuse_held(store, old, now, note, lease_s)
     name = f"{FOLDER}/{number:010d}"
+    # Before the object: a run that is killed while it waits for the answer knows its lease again.
+    note.write_bytes((note.read_bytes() if note.is_file() else b"") + body)
     if store.create(name, body) != body:
         raise StateError(f"{store.url}: another run has just begun here: wait for its end")
     note.write_bytes(body)
@@ -175,7 +177,7 @@ def _refuse_held(
             age_s, body = (now - store.modified(name)).total_seconds(), store.read(name)
         except FileNotFoundError:  # released just now
             continue
-        if age_s > lease_s or body == mine:
+        if age_s > lease_s or (body and body in mine):
             continue
         raise StateError(
             f"{store.url}: another run is writing there ({_holder(body)}, seen "
