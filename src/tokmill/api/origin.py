@@ -128,7 +128,7 @@ class OriginFinder:
             try:
                 data = json.loads(path.read_bytes())
                 self._known[part] = [Commit.from_json(commit) for commit in data["steps"]]
-            except (OSError, ValueError, KeyError, TypeError) as error:
+            except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
                 raise VerifyError(f"{path}: damaged or missing record: {error}") from None
         return self._known[part]
 

@@ -66,7 +66,7 @@ def _entry(source: str, place: Place, reject: Reject) -> dict[str, Any]:
 def read_rejects(paths: Iterable[Path]) -> Iterator[Mapping[str, Any]]:
     """Yield the entries of files of rejects; a file that is gone or damaged is passed over."""
     for path in paths:
-        with suppress(OSError, ValueError), path.open("rb") as file:
+        with suppress(OSError, ValueError, RecursionError), path.open("rb") as file:
             yield from map(json.loads, file)
 
 

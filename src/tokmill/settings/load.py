@@ -43,7 +43,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: no such configuration file") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also an integer of too many digits
         raise UsageError(f"{path}: not valid TOML: {error}") from None
     raise UsageError(f"{path}: expected settings in TOML, found more than {MOST_BYTES >> 20} MiB")
 

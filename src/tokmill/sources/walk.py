@@ -179,7 +179,7 @@ def _read_json(path: Path) -> dict[str, object]:
         value = json.loads(path.read_bytes())
     except OSError as error:
         raise unreadable(path.as_posix(), error) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StorageError(f"{path.as_posix()}: not valid JSON: {error}") from None
     return value if isinstance(value, dict) else {}
 

@@ -190,5 +190,5 @@ def _holder(body: bytes) -> str:
     try:
         found = json.loads(body)
         return f"process {int(found['pid'])} on {str(found['host'])[:80]!r}"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "unknown"

@@ -7,8 +7,10 @@ read-only file costs time, nothing else.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import stat
 import unicodedata
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +21,7 @@ import xxhash
 from tokmill.engines.choice import ScanResult
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, engine_version, is_installed
 from tokmill.errors import StorageError
-from tokmill.storage import write_file
+from tokmill.storage import open_regular, write_file
 from tokmill.version import __version__
 
 if TYPE_CHECKING:
@@ -95,13 +97,13 @@ class KeptScans:
 
     def _read(self, of: Sequence[str]) -> ScanResult | None:
         try:
-            kept = json.loads(_scan_path(of).read_bytes())
+            kept = json.loads(read_kept(_scan_path(of)))
             return (
                 ScanResult.from_json(kept["result"])
                 if _sum(of, kept["result"]) == kept["sum"]
                 else None
             )
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def _of(self, engine: str, *, all_characters: bool) -> list[str]:
@@ -154,13 +156,32 @@ def remember(key: str, choice: dict[str, Any]) -> None:
 def write_kept(path: Path, text: str) -> None:
     """Write a file of the cache directory, if it can be written."""
     with contextlib.suppress(OSError, StorageError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        for folder in reversed((path.parent, *path.parent.parents)):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        if (found := path.parent.stat()).st_uid == os.getuid():
+            path.parent.chmod(found.st_mode & 0o700)
         write_file(path, text.encode(), replace=True)
+
+
+def read_kept(path: Path) -> bytes:
+    """Return the bytes of a file of the cache directory.
+
+    Raises:
+        OSError: it is missing, a link, or another user than root can write it: who writes it
+            chooses the engine.
+    """
+    with open_regular(path) as file:
+        for found in (os.fstat(file.fileno()), path.parent.stat()):
+            if found.st_uid not in (0, os.getuid()) or found.st_mode & (
+                stat.S_IWGRP | stat.S_IWOTH
+            ):
+                raise PermissionError(errno.EPERM, "not a private file of this user", str(path))
+        return file.read()
 
 
 def _read() -> dict[str, Any]:
     try:
-        choices = json.loads(cache_path().read_bytes())
-    except (OSError, ValueError):
+        choices = json.loads(read_kept(cache_path()))
+    except (OSError, ValueError, RecursionError):
         return {}
     return choices if isinstance(choices, dict) else {}

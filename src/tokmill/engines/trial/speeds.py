@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.engines.engine import engine_version
-from tokmill.engines.trial.remembered import cache_path, variant_of, write_kept
+from tokmill.engines.trial.remembered import cache_path, read_kept, variant_of, write_kept
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -196,7 +196,7 @@ def _family(tokenizer: Tokenizer) -> str:
 def _entries() -> list[dict[str, Any]]:
     """Return what is kept and well formed."""
     try:
-        kept = json.loads(_path().read_bytes())
+        kept = json.loads(read_kept(_path()))
         return [
             one
             for one in kept
@@ -207,5 +207,5 @@ def _entries() -> list[dict[str, Any]]:
             and isinstance(one["family"], str)
             and all(len(cost) == 2 and min(cost) > 0 for cost in one["costs"].values())
         ]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return []

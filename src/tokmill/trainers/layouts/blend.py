@@ -220,5 +220,5 @@ def paths_of_shards(source: ExportSource) -> dict[str, list[str]]:
 def _commits(path: Path) -> list[Commit]:
     try:
         return [Commit.from_json(commit) for commit in json.loads(path.read_bytes())["steps"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise VerifyError(f"{path}: damaged or missing record: {error}") from None
