@@ -27,6 +27,20 @@ SKIPPED = "skipped: "
 """Prefix of keys of `Counts.checks`: the reason follows why chosen documents were not compared."""
 
 
+class _Nothing(Counter[str]):
+    """The one empty counter that counts at rest share."""
+
+    def __setitem__(self, key: str, value: int) -> None:
+        raise TypeError("counts at rest: take them by Counts.awake")
+
+    def __reduce__(self) -> str:
+        return "_NOTHING"
+
+
+_NOTHING = _Nothing()
+_COUNTERS = ("drops", "rejects", "counters", "checks", "unread_keys", "fields")
+
+
 @dataclass(slots=True)
 class Counts:
     """Counts of the records of one slice. Records + extra = documents + drops + rejects.
@@ -53,6 +67,23 @@ class Counts:
     checks: Counter[str] = field(default_factory=Counter)
     unread_keys: Counter[str] = field(default_factory=Counter)
     fields: Counter[str] = field(default_factory=Counter)
+
+    def at_rest(self) -> Counts:
+        """Return these counts, which need 250 instead of 800 bytes now, and cannot be added to.
+
+        A run keeps counts of every file: there may be millions.
+        """
+        for name in _COUNTERS:
+            if not getattr(self, name):
+                setattr(self, name, _NOTHING)
+        return self
+
+    def awake(self) -> Counts:
+        """Return these counts, to be added to."""
+        for name in _COUNTERS:
+            if getattr(self, name) is _NOTHING:
+                setattr(self, name, Counter())
+        return self
 
     def add(self, other: Counts) -> None:
         """Add another slice's counts to these."""
@@ -115,7 +146,7 @@ class Counts:
         counts.unread = [unread_from_json(entry) for entry in data.get("unread", ())]
         counts.checks = Counter(data.get("checks", {}))
         counts.fields = Counter(data.get("fields", {}))
-        return counts
+        return counts.at_rest()
 
 
 def _is_short(key: str) -> bool:

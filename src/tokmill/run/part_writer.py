@@ -175,7 +175,9 @@ class PartWriter:
     def end_slice(self, slice_index: int, input_bytes: int) -> None:
         """Count a slice of `input_bytes` that has been read to its end."""
         self._is_adding = True
-        self._open.counts_of(slice_index).input_bytes += input_bytes
+        counts = self._open.counts_of(slice_index)
+        counts.input_bytes += input_bytes
+        counts.at_rest()
         self._added()
 
     def _added(self) -> None:
