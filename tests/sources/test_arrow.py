@@ -97,3 +97,12 @@ def test_rows_of_several_batches_of_dictionaries_make_one_block(tmp_path, read):
     expected = [{"title": text} for text in ("a", "b", "a", "b", None, "c")]
     for batch_bytes in (1, 20, 1 << 20):
         assert read(path, schema=TITLES, batch_bytes=batch_bytes).rows == expected
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path, read):
+    path = tmp_path / "a.arrow"
+    table = pa.table([pa.array(["a"]), pa.array(["b"])], names=["title", "title"])
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(StorageError, match=r"a\.arrow: has 2 columns named 'title', expected one"):
+        read(path)

@@ -186,3 +186,13 @@ def test_a_row_over_the_limit_is_one_reject(tmp_path, read):
     ((line, _, reason, raw),) = found.rejects
     assert (line, reason) == (2, "record too large")
     assert raw == b'{"text": "' + b"b" * (1024 - 10)
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path, read):
+    path = tmp_path / "a.parquet"
+    names = ["title", "title", "url", "url"]
+    pq.write_table(pa.table([pa.array([name]) for name in names], names=names), path)
+    with pytest.raises(
+        StorageError, match=r"a\.parquet: has 2 columns named 'title', expected one"
+    ):
+        read(path, schema=TITLES)

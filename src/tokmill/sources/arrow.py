@@ -13,7 +13,7 @@ import pyarrow as pa
 from tokmill.errors import UsageError
 from tokmill.sources.field_samples import HEAD_ROWS
 from tokmill.sources.record_json import columns_to_read
-from tokmill.sources.row_reader import RowFile, rows_format, skip_rows
+from tokmill.sources.row_reader import RowFile, refuse_repeated, rows_format, skip_rows
 from tokmill.sources.streams import broken_file, unreadable
 from tokmill.stores.urls import is_store
 
@@ -37,6 +37,7 @@ def open_arrow(slice_: Slice, reading: Reading) -> RowFile:
     mapped = _map(path)
     names = arrow_schema(path).names
     columns = columns_to_read(reading.schema, names)
+    refuse_repeated(path, names, columns)
 
     def batches(first: int) -> Iterator[pa.RecordBatch]:
         found = _batches(path, mapped, slice_.start, stop)

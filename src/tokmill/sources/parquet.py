@@ -10,7 +10,7 @@ from tokmill.sources.field_samples import HEAD_ROWS
 from tokmill.sources.ratio_limit import check_ratio
 from tokmill.sources.record_json import columns_to_read
 from tokmill.sources.row_bytes import dictionary_bytes
-from tokmill.sources.row_reader import RowFile, rows_format, skip_rows
+from tokmill.sources.row_reader import RowFile, refuse_repeated, rows_format, skip_rows
 from tokmill.sources.streams import broken_file, open_binary, unreadable
 from tokmill.stores.urls import is_store
 
@@ -46,6 +46,7 @@ def open_parquet(slice_: Slice, reading: Reading) -> RowFile:
     rows = [file.metadata.row_group(i).num_rows for i in range(stop)]
     groups = range(slice_.start, stop)
     columns = columns_to_read(reading.schema, file.schema_arrow.names)
+    refuse_repeated(path, file.schema_arrow.names, columns)
     for i in groups:  # before a page of 2 GB is unpacked in memory
         _check_group(path, file.metadata.row_group(i), reading.settings.max_decompression_ratio)
 

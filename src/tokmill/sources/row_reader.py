@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
+from tokmill.errors import StorageError
 from tokmill.sources.blocks import RowLookup, row_as_json
 from tokmill.sources.columns import fit_columns
 from tokmill.sources.field_samples import row_samples
@@ -200,6 +201,20 @@ def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
         for column in batch.columns
     ]
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
+
+
+def refuse_repeated(path: str, names: Sequence[str], wanted: Sequence[str]) -> None:
+    """Refuse a file with several columns of a name that is read: Arrow would give none of them.
+
+    Raises:
+        StorageError: it has some.
+    """
+    repeated = next((name for name in wanted if names.count(name) > 1), None)
+    if repeated is not None:
+        raise StorageError(
+            f"{path}: has {names.count(repeated)} columns named {repeated!r}, expected one: rename "
+            "or remove the others"
+        )
 
 
 def skip_rows(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[pa.RecordBatch]:
