@@ -5,18 +5,27 @@ import fcntl
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tokmill.errors import StateError, StorageError
-from tokmill.lock import LOCK_NAME, locked
+from tokmill.lock import LOCK_NAME, is_locked, locked
 
 
 def test_the_lock_is_free_again_after_the_run(tmp_path: Path):
     for _ in range(2):
         with locked(tmp_path):
             assert [path.name for path in tmp_path.iterdir()] == [LOCK_NAME]
+
+
+def test_a_look_at_the_lock_keeps_no_run_out(tmp_path: Path, monkeypatch):
+    with ExitStack() as look:
+        look.enter_context(locked(tmp_path, is_shared=True))
+        monkeypatch.setattr("tokmill.lock.time.sleep", lambda _: look.close())
+        with locked(tmp_path):
+            assert is_locked(tmp_path)
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])

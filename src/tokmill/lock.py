@@ -25,9 +25,9 @@ PART_LOCKS = ".part-locks"
 """A file whose byte number i is locked by who writes part i: a task may hold a thousand parts."""
 LOCK_NAMES = (LOCK_NAME, PART_LOCKS)
 
-_TRIES = 20
+_TRIES, _LOOKS = 20, 3
 _PAUSE_S = 0.1
-"""`locked_parts` of another process may look at a part for an instant."""
+"""`locked_parts` and `is_locked` of another process may look at a lock for an instant."""
 
 
 @contextlib.contextmanager
@@ -43,13 +43,7 @@ def locked(directory: Path, *, is_shared: bool = False) -> Iterator[None]:
     descriptor = _open(directory / LOCK_NAME)
     try:
         with storage_errors(directory):
-            try:
-                fcntl.flock(
-                    descriptor, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
-                )
-            except OSError as error:
-                _explain_lock(directory, error)
-                raise
+            _lock(descriptor, fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX, directory)
         yield
     finally:
         os.close(descriptor)
@@ -92,6 +86,18 @@ def _is_held(descriptor: int, part: int) -> bool:
     except OSError as error:
         return error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
     return False
+
+
+def _lock(descriptor: int, kind: int, directory: Path) -> None:
+    for n_left in reversed(range(_LOOKS)):
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            return
+        except OSError as error:
+            if not n_left or error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN):
+                _explain_lock(directory, error)
+                raise
+        time.sleep(_PAUSE_S)
 
 
 def _lock_part(descriptor: int, part: int, directory: Path) -> None:
