@@ -158,7 +158,9 @@ except StorageError as error:
 )
 def test_a_disk_that_fills_up_leaves_no_file(tmp_path: Path, n_documents, n_tokens, name):
     child = run_child(FULL, tmp_path, n_documents, n_tokens)
-    assert child.stdout.startswith("file too large for this process (ulimit -f)")
+    assert child.stdout.startswith(
+        f"{tmp_path / name}: file too large for this process (ulimit -f)"
+    )
     assert names(tmp_path) == []
 
 
