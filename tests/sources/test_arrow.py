@@ -106,3 +106,15 @@ def test_two_columns_of_one_name_are_refused(tmp_path, read):
         writer.write_table(table)
     with pytest.raises(StorageError, match=r"a\.arrow: has 2 columns named 'title', expected one"):
         read(path)
+
+
+def test_a_column_whose_name_is_no_utf8_is_a_storage_error(tmp_path, read):
+    path = tmp_path / "a.arrow"
+    table = pa.table({"title": ["a"]})
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    path.write_bytes(path.read_bytes().replace(b"title", b"t\x9btle"))
+    with pytest.raises(
+        StorageError, match=r"a\.arrow: expected a complete Arrow file: 'utf-8' codec"
+    ):
+        read(path)

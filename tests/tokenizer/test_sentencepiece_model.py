@@ -173,8 +173,13 @@ def test_the_fields_of_a_trained_model_are_read(train):
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"hello", b"\x0a", b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x02\x0a\x05", b"\xff" * 40]
-)
+    "data",
+    [
+        b"", b"hello", b"\x0a", b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x02\x0a\x05", b"\xff" * 40,
+        b"\x0a\0\0\xe1t",  # a piece without content
+        b"\x0a\x02\x08\x01",  # a piece whose content is a number
+    ],
+)  # fmt: skip
 def test_other_bytes_are_refused(data):
     with pytest.raises(TokenizerError, match=r"^x: not a SentencePiece model$"):
         read_model(data, where="x")

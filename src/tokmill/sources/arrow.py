@@ -63,7 +63,12 @@ def open_arrow(slice_: Slice, reading: Reading) -> RowFile:
 def arrow_schema(path: str) -> pa.Schema:
     """Return the schema of an Arrow file; raises as `open_arrow`."""
     with _map(path) as mapped:
-        return _reader(path, mapped).schema
+        schema = _reader(path, mapped).schema
+    try:
+        schema.names  # noqa: B018  decodes them
+    except UnicodeDecodeError as error:
+        raise broken_file(path, "Arrow", error) from None
+    return schema
 
 
 def batch_rows(path: str) -> list[int]:

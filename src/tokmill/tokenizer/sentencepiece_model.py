@@ -90,7 +90,7 @@ def read_model(data: bytes, *, where: str) -> SentencePieceModel:
             remove_extra_whitespaces=bool(normalizer.get(4, [1])[-1]),
             escape_whitespaces=bool(normalizer.get(5, [1])[-1]),
         )
-    except (ValueError, IndexError, TypeError, struct.error):
+    except (ValueError, LookupError, TypeError, AttributeError, struct.error):
         raise TokenizerError(f"{where}: not a SentencePiece model") from None
 
 
