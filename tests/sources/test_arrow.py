@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import struct
+
 import pyarrow as pa
 import pytest
 
@@ -117,4 +119,19 @@ def test_a_column_whose_name_is_no_utf8_is_a_storage_error(tmp_path, read):
     with pytest.raises(
         StorageError, match=r"a\.arrow: expected a complete Arrow file: 'utf-8' codec"
     ):
+        read(path)
+
+
+def test_a_child_of_negative_length_is_a_storage_error(tmp_path, read):
+    """Found by fuzzing: a view of the column is sound, and pyarrow reads outside of its memory."""
+    kind = pa.list_(pa.struct([("title", pa.null()), ("content", pa.string())]))
+    table = pa.table({"sections": pa.array([[{"title": None, "content": "a"}]], kind)})
+    path = tmp_path / "a.arrow"
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    data = path.read_bytes()
+    node = struct.pack("<qq", 1, 1)  # the length and the nulls of the child without buffers
+    assert data.count(node) == 1
+    path.write_bytes(data.replace(node, struct.pack("<qq", -1, 1)))
+    with pytest.raises(StorageError, match=r"a\.arrow: expected a complete Arrow file"):
         read(path)

@@ -133,6 +133,7 @@ def _checked(batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
     """
     try:
         for column in batch.columns:
+            column.validate()  # lengths: a view may have others
             column.view(_as_bytes(column.type)).validate(full=True)
     except pa.ArrowException as error:
         raise broken_file(path, "Arrow", error) from None
