@@ -135,3 +135,15 @@ def test_a_child_of_negative_length_is_a_storage_error(tmp_path, read):
     path.write_bytes(data.replace(node, struct.pack("<qq", -1, 1)))
     with pytest.raises(StorageError, match=r"a\.arrow: expected a complete Arrow file"):
         read(path)
+
+
+def test_a_batch_that_claims_too_many_rows_is_a_storage_error(tmp_path, read):
+    """Found by fuzzing: nulls take no bytes, and memory for so many rows was asked for."""
+    path = tmp_path / "a.arrow"
+    n_rows = 0x1234_5678_9ABC
+    batch = pa.record_batch([pa.nulls(77)], names=["other"])
+    with pa.ipc.new_file(path, batch.schema) as writer:
+        writer.write_batch(batch)
+    path.write_bytes(path.read_bytes().replace(struct.pack("<q", 77), struct.pack("<q", n_rows)))
+    with pytest.raises(StorageError, match=rf"a\.arrow: .* claims {n_rows:,}: the file is damaged"):
+        read(path)

@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tokmill.errors import UsageError
+from tokmill.errors import StorageError, UsageError
 from tokmill.sources.field_samples import HEAD_ROWS
 from tokmill.sources.record_json import columns_to_read
 from tokmill.sources.row_reader import RowFile, refuse_repeated, rows_format, skip_rows
 from tokmill.sources.streams import broken_file, unreadable
 from tokmill.stores.urls import is_store
+from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tokmill.sources.formats import Reading
     from tokmill.sources.slices import Slice, SourceFile
+
+_MOST_ROWS_PER_BYTE = 1 << 16
 
 
 def open_arrow(slice_: Slice, reading: Reading) -> RowFile:
@@ -112,15 +115,27 @@ def _batches(
         reader = _reader(path, mapped)
         if isinstance(reader, pa.RecordBatchFileReader):
             stop = reader.num_record_batches if stop < 0 else stop
-            yield from (reader.get_batch(i) for i in range(start, stop))
+            for i in range(start, stop):
+                yield _plausible(reader.get_batch(i), path, mapped)
             return
         for i, batch in enumerate(reader):
             if 0 <= stop <= i:
                 return
             if i >= start:
-                yield batch
+                yield _plausible(batch, path, mapped)
     except (pa.ArrowInvalid, OSError) as error:
         raise broken_file(path, "Arrow", error) from None
+
+
+def _plausible(batch: pa.RecordBatch, path: str, mapped: pa.MemoryMappedFile) -> pa.RecordBatch:
+    """Return a batch; columns of nulls take no bytes, so that it may claim any number of rows."""
+    most = _MOST_ROWS_PER_BYTE * mapped.size()
+    if batch.num_rows > most:
+        raise StorageError(
+            f"{path}: expected at most {most:,} rows in a file of {plural(mapped.size(), 'byte')}, "
+            f"found a batch that claims {batch.num_rows:,}: the file is damaged"
+        )
+    return batch
 
 
 def _checked(batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
