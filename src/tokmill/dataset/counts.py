@@ -69,9 +69,10 @@ class Counts:
     fields: Counter[str] = field(default_factory=Counter)
 
     def at_rest(self) -> Counts:
-        """Return these counts, which need 250 instead of 800 bytes now, and cannot be added to.
+        """Return these counts, whose empty counters are one object now, which refuses additions.
 
-        A run keeps counts of every file: there may be millions.
+        A run keeps counts of every file, and there may be millions: without any counter they need
+        209 bytes instead of 737 (CPython 3.11).
         """
         for name in _COUNTERS:
             if not getattr(self, name):

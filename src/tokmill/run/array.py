@@ -17,9 +17,10 @@ from tokmill.bill.measuring.machine import usable_memory
 from tokmill.dataset.commit_record import read_committed
 from tokmill.dataset.layout import FOLDERS, MANIFEST, PARTS, part_name
 from tokmill.dataset.plan_file import read_owned_names
-from tokmill.engines.engine import REFERENCE, engine_threads
+from tokmill.engines.engine import engine_threads
 from tokmill.errors import StateError, TokmillError, UsageError
-from tokmill.lock import PART_LOCKS, locked, locked_parts, parts_locked
+from tokmill.lock import locked, locked_parts, parts_locked, remove_part_locks
+from tokmill.recipes.engines import reference_loader
 from tokmill.recipes.spec import Increments
 from tokmill.run.array_plan import read_array_plan, write_array_plan
 from tokmill.run.array_status import (
@@ -33,7 +34,6 @@ from tokmill.run.directory import refuse_foreign_files, refuse_unplanned_files
 from tokmill.run.disk_checks import check_file_system, check_space
 from tokmill.run.make_dataset import begin_chosen
 from tokmill.run.part import as_resumed
-from tokmill.run.plan import read_plan
 from tokmill.run.prepare import prepare, reference_of
 from tokmill.run.resume import explain_interrupt, planned_hub_commits, resumed_plan
 from tokmill.run.store_array import (
@@ -91,7 +91,7 @@ def plan_array(config: Config, path: Path, observer: Observer, *, overwrite: boo
             plan = begin_chosen(prepared, directory, reference, *means)
         for name in FOLDERS:
             make_directory(directory / name)
-        write_array_plan(path, plan, read_plan(directory) or {})
+        write_array_plan(path, plan)
     return plan
 
 
@@ -126,7 +126,7 @@ def run_share(
             share.parts,
             observer.progressed,
             workers,
-            _reference(share.spec),
+            reference_loader(share.spec, share.spec.tokenizer),
             lambda: None,
         )
         return tuple(found)
@@ -146,12 +146,12 @@ def finish_array(path: Path, observer: Observer) -> dict[str, Any]:
     directory = array.directory
     with locked(directory), engine_threads(1):
         check_done(_status(array.plan, directory), path)
-        reference = _reference(array.plan.spec)
+        reference = reference_loader(array.plan.spec, array.plan.spec.tokenizer)
         run = Run(directory, observer, _committed, reference, [], 1, 1, start_s, start_cpu_s)
         manifest = run.planned(array.plan)
         for note in (directory / PARTS).glob(failure_name("*", "*")):
             remove_file(note)
-        remove_file(directory / PART_LOCKS)  # no task is running
+        remove_part_locks(str(directory))  # no task is running
     return manifest
 
 
@@ -219,11 +219,6 @@ def _committed(
             raise StateError(f"{path}: gone since this command began: start its task again")
         report(as_resumed(record.counts()))
         yield record
-
-
-def _reference(spec: RunSpec) -> Callable[[], Engine]:
-    control = spec.config.tokenizer.control_tokens_in_text
-    return spec.engines.share(REFERENCE, spec.tokenizer, control_in_text=control, n_threads=1)
 
 
 @contextlib.contextmanager

@@ -34,7 +34,7 @@ from tokmill.tokenizer.tokenizer import Token, Tokenizer
 from tokmill.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from tokmill.settings.schema import Config
 
@@ -83,13 +83,14 @@ class ArrayPlan:
         return replace(self.plan, parts=self.plan.parts[index::n_tasks])
 
 
-def write_array_plan(path: Path, plan: Plan, found: Mapping[str, Any]) -> None:
-    """Write the plan of an array; `plan` stands in its output directory already, as `found`.
+def write_array_plan(path: Path, plan: Plan) -> None:
+    """Write the plan of an array; `plan` stands in its output directory or store already.
 
     Raises:
         StorageError: the file cannot be written.
     """
     spec = plan.spec
+    found = _found_plan(spec.config.output.dir) or {}
     data = {
         "format": FORMAT,
         "version": _VERSION,

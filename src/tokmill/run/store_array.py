@@ -8,16 +8,16 @@ record of it stays.
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.layout import MANIFEST, PARTS, part_name
-from tokmill.engines.engine import REFERENCE, engine_threads
+from tokmill.engines.engine import engine_threads
 from tokmill.errors import StateError, TokmillError
 from tokmill.lock import locked
+from tokmill.recipes.engines import reference_loader
 from tokmill.run.array_plan import write_array_plan
 from tokmill.run.array_status import (
     array_status_of,
@@ -60,7 +60,7 @@ def plan_store_array(config: Config, path: Path, observer: Observer, *, overwrit
     with locked(staging), leased(store, staging / ".lease"):
         refuse_held(store, TASKS)
         plan = plan_in_store(config, observer, store, staging, overwrite=overwrite).plan
-        write_array_plan(path, plan, json.loads(b"".join(plan.chunks())))
+        write_array_plan(path, plan)
     return plan
 
 
@@ -123,10 +123,7 @@ def finish_store_array(
     with locked(staging), leased(store, staging / ".lease") as lease, engine_threads(1):
         check_done(store_status(array), array.path)
         refuse_held(store, TASKS)
-        control = spec.config.tokenizer.control_tokens_in_text
-        reference = spec.engines.share(
-            REFERENCE, spec.tokenizer, control_in_text=control, n_threads=1
-        )
+        reference = reference_loader(spec, spec.tokenizer)
         sizes = visible_sizes(store)
         run = StoreRun(store, staging, lease, plan, observer, 1, reference)
         run.started([], sizes)

@@ -141,5 +141,5 @@ def _datasets(root: str, entries: dict[str, Entry]) -> set[str]:
     return {
         name.removesuffix(PLAN).rstrip("/")
         for name in plans
-        if is_plan(store.range(name, 0, min(_HEAD_BYTES, entries[name].n_bytes)))
+        if is_plan(store.read_range(name, 0, min(_HEAD_BYTES, entries[name].n_bytes)))
     }

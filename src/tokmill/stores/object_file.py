@@ -135,7 +135,7 @@ class ObjectFile(io.RawIOBase):
 
     def _range(self, start: int, stop: int) -> bytes:
         try:
-            return self._store.range(self._name, start, stop)
+            return self._store.read_range(self._name, start, stop)
         except (FileNotFoundError, StorageError) as error:
             now = self._store.entry(self._name)
             if now == self._entry and isinstance(error, StorageError):

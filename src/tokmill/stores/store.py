@@ -132,7 +132,7 @@ class Store:
 
         return self._try(name, get)
 
-    def range(self, name: str, start: int, stop: int) -> bytes:
+    def read_range(self, name: str, start: int, stop: int) -> bytes:
         """Return the bytes `start` to `stop` of an object; raises `FileNotFoundError`."""
 
         def get() -> bytes:
@@ -151,7 +151,7 @@ class Store:
     def chunks(self, name: str, n_bytes: int) -> Iterator[bytes]:
         """Yield the first `n_bytes` of an object, `CHUNK_BYTES` at a time."""
         for start in range(0, n_bytes, CHUNK_BYTES):
-            yield self.range(name, start, min(start + CHUNK_BYTES, n_bytes))
+            yield self.read_range(name, start, min(start + CHUNK_BYTES, n_bytes))
 
     def write(self, name: str, data: bytes) -> None:
         """Write a small object; one of that name is replaced."""
