@@ -41,6 +41,7 @@ pytest_plugins = [
     "tests.fixtures.datasets",
     "tests.fixtures.recipes",
     "tests.fixtures.runs",
+    "tests.fixtures.stores",
     "tests.fixtures.tokenizers",
     "tests.fixtures.written_datasets",
 ]

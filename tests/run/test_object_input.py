@@ -49,11 +49,6 @@ def tokens(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(directory.glob("*.[bi][id][nx]"))}
 
 
-@pytest.fixture
-def store(tmp_path) -> Store:
-    return Store(f"memory://bucket/{tmp_path.name}")
-
-
 @pytest.mark.parametrize("name", CONTENTS)
 def test_every_format_gives_the_bytes_of_a_local_file(
     name, store, tmp_path, configure, listener, out
@@ -71,7 +66,7 @@ def test_every_format_gives_the_bytes_of_a_local_file(
 
 
 @pytest.fixture
-def long(store, configure, out, monkeypatch):
+def long(store, configure, out, monkeypatch, asked_ranges):
     """Settings of one part with many commits, and the ranges that are asked for."""
     store.write("a.jsonl", LINES)
     monkeypatch.setattr("tokmill.sources.streams.CHUNK_BYTES", 16_000)
@@ -81,19 +76,11 @@ def long(store, configure, out, monkeypatch):
         ("MOST_BYTES", 32_000),
     ):
         monkeypatch.setattr(f"tokmill.stores.object_file.{name}", n_bytes)
-    asked: list[tuple[int, int]] = []
-    answer = Store.range
-
-    def watched(self: Store, name: str, start: int, stop: int) -> bytes:
-        asked.append((start, stop))
-        return answer(self, name, start, stop)
-
-    monkeypatch.setattr(Store, "range", watched)
     config = configure(
         out, f"{store.url}/a.jsonl", shard_tokens=5000, batch_bytes=4000, renderer="text",
         max_reject_fraction=1.0,
     )  # fmt: skip
-    return config, asked
+    return config, asked_ranges
 
 
 def test_a_run_that_was_stopped_reads_on_from_its_last_commit(
@@ -126,7 +113,7 @@ def test_an_object_that_is_replaced_in_the_middle_stops_the_run(
     long, store, out, listener, monkeypatch
 ):
     config, _ = long
-    answer = Store.range
+    answer = Store.read_range
 
     def replacing(self: Store, name: str, start: int, stop: int) -> bytes:
         if listener.plans and start > len(LINES) // 2:
@@ -134,7 +121,7 @@ def test_an_object_that_is_replaced_in_the_middle_stops_the_run(
         return answer(self, name, start, stop)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "range", replacing)
+        patch.setattr(Store, "read_range", replacing)
         with pytest.raises(StorageError, match=r"a\.jsonl: changed while it was read"):
             run(config, listener)
     assert not (out / "manifest.json").exists()

@@ -16,23 +16,9 @@ from tokmill.stores.staging import staging_directory
 from tokmill.stores.store import Store
 
 pytest.importorskip("fsspec")
+pytestmark = pytest.mark.usefixtures("private_temporary_files")
 
 SFT = Path(__file__).parents[2] / "data_samples" / "sft"
-
-
-@pytest.fixture(autouse=True)
-def private_temporary_files(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-
-
-@pytest.fixture
-def url(tmp_path) -> str:
-    return f"memory://bucket/{tmp_path.name}/out"
-
-
-@pytest.fixture
-def store(url) -> Store:
-    return Store(url)
 
 
 @pytest.fixture

@@ -20,52 +20,33 @@ CONTENT = random.Random(1).randbytes(1 << 20) * 40 + b"end"
 
 
 @pytest.fixture
-def store(tmp_path) -> Store:
-    return Store(f"memory://bucket/{tmp_path.name}")
-
-
-@pytest.fixture
-def url(store) -> str:
+def big(store) -> str:
     store.write("big.bin", CONTENT)
     return f"{store.url}/big.bin"
 
 
-@pytest.fixture
-def requests(monkeypatch) -> list[tuple[int, int]]:
-    """The ranges that are asked for, in order."""
-    asked: list[tuple[int, int]] = []
-    answer = Store.range
-
-    def watched(self: Store, name: str, start: int, stop: int) -> bytes:
-        asked.append((start, stop))
-        return answer(self, name, start, stop)
-
-    monkeypatch.setattr(Store, "range", watched)
-    return asked
-
-
-def test_reading_on_makes_larger_requests_of_each_byte_once(url, requests):
-    with ObjectFile(url) as file:
+def test_reading_on_makes_larger_requests_of_each_byte_once(big, asked_ranges):
+    with ObjectFile(big) as file:
         chunks = iter(lambda: file.read(1 << 20), b"")
         assert b"".join(chunks) == CONTENT
-    requests.sort()
-    assert requests[0][0] == 0
-    assert requests[-1][1] == len(CONTENT)
-    assert all(before[1] == after[0] for before, after in pairwise(requests))
-    assert max(stop - start for start, stop in requests) == MOST_BYTES
+    asked_ranges.sort()
+    assert asked_ranges[0][0] == 0
+    assert asked_ranges[-1][1] == len(CONTENT)
+    assert all(before[1] == after[0] for before, after in pairwise(asked_ranges))
+    assert max(stop - start for start, stop in asked_ranges) == MOST_BYTES
 
 
-def test_the_head_and_the_end_are_small_requests(url, requests):
-    with ObjectFile(url) as file:
+def test_the_head_and_the_end_are_small_requests(big, asked_ranges):
+    with ObjectFile(big) as file:
         assert file.read(100) == CONTENT[:100]
         assert file.seek(-3, io.SEEK_END) == len(CONTENT) - 3
         assert file.read() == b"end"
         assert file.read(1) == b""
-    assert requests == [(0, FIRST_BYTES), (len(CONTENT) - 3, len(CONTENT))]
+    assert asked_ranges == [(0, FIRST_BYTES), (len(CONTENT) - 3, len(CONTENT))]
 
 
-def test_any_order_of_ranges_gives_the_bytes_of_a_file(url):
-    ours, plain, chance = ObjectFile(url), io.BytesIO(CONTENT), random.Random(2)
+def test_any_order_of_ranges_gives_the_bytes_of_a_file(big):
+    ours, plain, chance = ObjectFile(big), io.BytesIO(CONTENT), random.Random(2)
     for _ in range(300):
         if chance.random() < 0.3:
             offset = chance.randrange(len(CONTENT) + 10)
@@ -77,23 +58,23 @@ def test_any_order_of_ranges_gives_the_bytes_of_a_file(url):
             assert ours.seek(-5, io.SEEK_CUR) == plain.seek(-5, io.SEEK_CUR)
 
 
-def test_a_listing_saves_the_question_about_each_object(url, store, monkeypatch):
-    monkeypatch.setattr(object_file, "_last_seen", {url: look(url)})
+def test_a_listing_saves_the_question_about_each_object(big, store, monkeypatch):
+    monkeypatch.setattr(object_file, "_last_seen", {big: look(big)})
     monkeypatch.setattr(Store, "entry", None)
-    assert open_binary(url).read(3) == CONTENT[:3]
+    assert open_binary(big).read(3) == CONTENT[:3]
 
 
-def test_what_was_heard_of_objects_does_not_grow_without_end(url, monkeypatch):
+def test_what_was_heard_of_objects_does_not_grow_without_end(big, monkeypatch):
     monkeypatch.setattr(object_file, "_MOST_SEEN", 2)
     monkeypatch.setattr(object_file, "_last_seen", {})
     for i in range(5):
-        object_file.remember(f"{url}-{i}", look(url))
+        object_file.remember(f"{big}-{i}", look(big))
     assert len(object_file._last_seen) <= 2
 
 
-def test_an_object_that_becomes_shorter_is_named(url, store, monkeypatch):
+def test_an_object_that_becomes_shorter_is_named(big, store, monkeypatch):
     monkeypatch.setattr("tokmill.stores.retry.time.sleep", lambda _: None)
-    file = ObjectFile(url)
+    file = ObjectFile(big)
     store.write("big.bin", b"short")
     with pytest.raises(
         StorageError, match=r"changed while it was read: 41,943,043 .*, 5 bytes now"
@@ -102,20 +83,20 @@ def test_an_object_that_becomes_shorter_is_named(url, store, monkeypatch):
     store.remove("big.bin")
     with pytest.raises(StorageError, match=r"changed while it was read: .*, it is gone; run again"):
         file.read(10)
-    with pytest.raises(StorageError, match=f"^{url}: cannot be read: no such object"):
-        look(url)
+    with pytest.raises(StorageError, match=f"^{big}: cannot be read: no such object"):
+        look(big)
 
 
-def test_an_error_ahead_of_time_is_raised_when_its_bytes_are_read(url, monkeypatch):
-    answer = Store.range
+def test_an_error_ahead_of_time_is_raised_when_its_bytes_are_read(big, monkeypatch):
+    answer = Store.read_range
 
     def failing(self: Store, name: str, start: int, stop: int) -> bytes:
         if stop > 20 << 20:
             raise StorageError("the network is gone")
         return answer(self, name, start, stop)
 
-    monkeypatch.setattr(Store, "range", failing)
-    file, read = ObjectFile(url), b""
+    monkeypatch.setattr(Store, "read_range", failing)
+    file, read = ObjectFile(big), b""
     while file.tell() < 12 << 20:
         read += file.read(1 << 20)
     assert read == CONTENT[: len(read)]
