@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from tokmill.sources.field_samples import HEAD_ROWS
+from tokmill.sources.parquet_columns import ParquetColumns
 from tokmill.sources.ratio_limit import check_ratio
 from tokmill.sources.record_json import columns_to_read
 from tokmill.sources.row_bytes import dictionary_bytes
@@ -47,14 +49,17 @@ def open_parquet(slice_: Slice, reading: Reading) -> RowFile:
     groups = range(slice_.start, stop)
     columns = columns_to_read(reading.schema, file.schema_arrow.names)
     refuse_repeated(path, file.schema_arrow.names, columns)
-    for i in groups:  # before a page of 2 GB is unpacked in memory
-        _check_group(path, file.metadata.row_group(i), reading.settings.max_decompression_ratio)
+    footer = ParquetColumns(file)
+    for column in chain.from_iterable(map(footer.sizes, groups)):  # before 2 GB are unpacked
+        given = column.stored, column.plain, reading.settings.max_decompression_ratio
+        check_ratio(f"{path}: column {column.name}", *given)
 
     def batches(first: int) -> Iterator[pa.RecordBatch]:
         left = list(groups)
         while left and first >= rows[left[0]]:
             first -= rows[left.pop(0)]
-        return skip_rows(_readable(_batches(file, left, columns, reading.batch_bytes), path), first)
+        found = _batches(file, footer, left, columns, reading.batch_bytes)
+        return skip_rows(_readable(found, path), first)
 
     return RowFile(
         batches=batches,
@@ -91,7 +96,7 @@ def open_file(path: str) -> pq.ParquetFile:
             pre_buffer=False,
             buffer_size=_REMOTE_READ_BYTES if is_remote else _READ_BYTES,
         )
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         raise broken_file(path, "Parquet", error) from None
     except OSError as error:
         raise unreadable(path, error) from None
@@ -104,15 +109,19 @@ def group_bytes(source: SourceFile) -> list[int]:
         StorageError: the file cannot be read or is not Parquet.
     """
     with open_file(source.path) as file:
-        groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+        footer = ParquetColumns(file)
         return [
-            sum(group.column(i).total_compressed_size for i in range(group.num_columns))
-            for group in groups
+            sum(column.stored for column in footer.sizes(i))
+            for i in range(file.metadata.num_row_groups)
         ]
 
 
 def _batches(
-    file: pq.ParquetFile, groups: list[int], wanted: list[str], batch_bytes: int
+    file: pq.ParquetFile,
+    footer: ParquetColumns,
+    groups: list[int],
+    wanted: list[str],
+    batch_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of row groups in batches of about `batch_bytes`, not counting dictionaries.
 
@@ -124,7 +133,9 @@ def _batches(
     rows, plain = _FIRST_ROWS, _plain_columns(file, wanted)
     most = _MOST_ROWS if plain or not wanted else _MOST_DICTIONARY_ROWS
     for i in groups:
-        left_rows, left_bytes = _group_size(file.metadata.row_group(i), plain)
+        left_rows = file.metadata.row_group(i).num_rows
+        sizes = footer.sizes(i)
+        left_bytes = sum(size.plain for size in sizes if size.name.split(".")[0] in plain)
         while left_rows > 0:
             expected = batch_bytes * left_rows // max(left_bytes, 1)
             rows = max(1, min(rows, expected, left_rows))
@@ -146,23 +157,6 @@ def _plain_columns(file: pq.ParquetFile, wanted: list[str]) -> list[str]:
     """Return the wanted columns that are not read as dictionaries."""
     kinds = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
     return [name for name in wanted if not pa.types.is_dictionary(kinds[name])]
-
-
-def _check_group(path: str, group: pq.RowGroupMetaData, max_ratio: int) -> None:
-    for column in map(group.column, range(group.num_columns)):
-        sizes = column.total_compressed_size, column.total_uncompressed_size
-        check_ratio(f"{path}: column {column.path_in_schema}", *sizes, max_ratio)
-
-
-def _group_size(group: pq.RowGroupMetaData, names: list[str]) -> tuple[int, int]:
-    """Return the rows of a row group, and the encoded bytes of the columns `names`."""
-    columns = (group.column(j) for j in range(group.num_columns))
-    n_bytes = sum(
-        column.total_uncompressed_size
-        for column in columns
-        if column.path_in_schema.split(".")[0] in names
-    )
-    return group.num_rows, n_bytes
 
 
 def _readable(batches: Iterator[pa.RecordBatch], path: str) -> Iterator[pa.RecordBatch]:
