@@ -12,7 +12,7 @@ import pytest
 
 from tokmill.errors import StateError
 from tokmill.executors import ray_part
-from tokmill.executors.ray_part import Answer, run_one, summed
+from tokmill.executors.ray_part import Answer, parts_per_process, run_one, summed
 from tokmill.lock import locked, parts_locked
 from tokmill.recipes.spec import Increments
 from tokmill.run.node_proof import written_proof
@@ -46,6 +46,16 @@ def test_a_process_fetches_the_run_once_and_answers_with_records(planned, proof)
     again = run_one(proof, fetch, 1)
     assert isinstance(pickle.loads(pickle.dumps(again)), Answer)
     assert [one.documents for one in again.progress] == [answers[0].progress[1].documents, 0]
+
+
+@pytest.mark.parametrize(
+    ("part_bytes", "calls"), [(4 << 30, 8), (1 << 30, 8), (64 << 20, 128), (1, 10_000)]
+)
+def test_a_process_ends_after_8_parts_or_as_many_bytes_of_small_ones(planned, part_bytes, calls):
+    config = planned.spec.config
+    output = replace(config.output, part_bytes=part_bytes)
+    spec = replace(planned.spec, config=replace(config, output=output))
+    assert parts_per_process(spec) == calls
 
 
 def test_a_node_that_differs_never_reads_the_run(planned, proof):

@@ -23,7 +23,7 @@ import ray
 from ray import exceptions
 
 from tokmill.errors import UsageError, WorkerError
-from tokmill.executors.ray_part import Answer, run_one
+from tokmill.executors.ray_part import Answer, parts_per_process, run_one
 from tokmill.lock import remove_part_locks
 from tokmill.recipes.memory_bounds import worker_bytes
 from tokmill.run.node_proof import remove_probe, written_proof
@@ -44,7 +44,6 @@ MOST_TRIES = 4
 """Times that a part is begun if its process dies. The driver counts, as Ray has no bound of its own
 for kills by its memory monitor (`task_oom_retries` is infinite, unless `max_retries` is 0)."""
 
-_PARTS_PER_PROCESS = 8
 _WAIT_S = 10.0
 _FIT_S = 60.0
 """How long no node may be large enough for a part: a cluster may be growing."""
@@ -197,7 +196,7 @@ class _Tasks:
         self._plan = [
             ray.put((spec, list(parts)))
         ]  # in a list, Ray does not fetch it for each task
-        self._run: Any = ray.remote(max_calls=_PARTS_PER_PROCESS)(_task).options(
+        self._run: Any = ray.remote(max_calls=parts_per_process(spec))(_task).options(
             num_cpus=self._cpus,
             memory=self._memory,
             max_retries=0,

@@ -32,6 +32,8 @@ _LOCK_S = 120.0
 """How long another process may hold the part: one of a driver that was killed, or of a node that
 was cut off, ends within a minute or two."""
 
+_LEAST_PARTS, _MOST_PARTS = 8, 10_000
+_PROCESS_BYTES = 8 << 30
 
 _LOOK_S = 1.0
 _LOOK_IN_STORE_S = 10.0
@@ -52,6 +54,14 @@ class _Process:
     spec: RunSpec
     parts: list[Part]
     recipe: Callable[[], Recipe]
+
+
+def parts_per_process(spec: RunSpec) -> int:
+    """Return after how many parts a process of Ray ends: 8, or small ones of 8 GiB of input.
+
+    What libraries leak ends with it, but the next process starts and loads the engine for seconds.
+    """
+    return min(_MOST_PARTS, max(_LEAST_PARTS, _PROCESS_BYTES // spec.config.output.part_bytes))
 
 
 def run_one(
