@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -92,20 +91,14 @@ def test_the_usage_runs_as_it_is_printed(name, options, tmp_path, request, monke
         def __init__(self, model, arguments, **others):
             super().__init__(model, arguments, processing_class=tokenizer, **others)
 
+    def quick_config(**given):
+        # The logits of a row of 4,096 tokens take seconds, those of eight rows gigabytes.
+        quickly = {"use_cpu": True, "bf16": False, "max_steps": 1, "report_to": []}
+        shorter = {"max_length": 256} if given["max_length"] else {}
+        return trl.SFTConfig(**given | quickly | shorter | {"per_device_train_batch_size": 1})
+
     usage = made.usage.replace("from trl import SFTConfig, SFTTrainer", "")
     model = tiny_model(dataset.manifest["tokenizer"]["vocab_size"])
-    # Logits of eight rows of 4,096 tokens would take gigabytes.
-    quickly = {
-        "use_cpu": True,
-        "bf16": False,
-        "max_steps": 1,
-        "report_to": [],
-        "per_device_train_batch_size": 1,
-    }
-    names = {
-        "SFTConfig": partial(trl.SFTConfig, **quickly),
-        "SFTTrainer": Quick,
-        "model": model,
-    }
+    names = {"SFTConfig": quick_config, "SFTTrainer": Quick, "model": model}
     exec(usage, names)
     assert names["trainer"].state.global_step == 1

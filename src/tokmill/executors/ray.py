@@ -193,9 +193,8 @@ class _Tasks:
         self._report = report
         self._proof = proof
         self._cpus, self._memory = spec.n_threads, worker_bytes(spec)
-        self._plan = [
-            ray.put((spec, list(parts)))
-        ]  # in a list, Ray does not fetch it for each task
+        # In a list, Ray does not fetch it for each task.
+        self._plan = [ray.put((spec, list(parts)))]
         self._run: Any = ray.remote(max_calls=parts_per_process(spec))(_task).options(
             num_cpus=self._cpus,
             memory=self._memory,
