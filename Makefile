@@ -56,25 +56,22 @@ $(VENV)/bench: $(BIN)/tokmill
 bench: $(VENV)/bench
 	$(BIN)/python -m bench $(BENCH)
 
-# Each test that needs one of these skips with a reason where it is missing.
+# Each test that needs one of these skips with a reason where it is missing. litdata comes without
+# its dependencies: torchvision would replace torch by a build with 3 GB of CUDA.
+ORACLE := -$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+
 oracles: $(VENV)/dev
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps megatron-core==0.16.1
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[hub]" tiktoken
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check trl==1.16.0 transformers==5.23.0
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
-		peft==0.21.2 bitsandbytes==0.50.2
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps ai2-olmo-core==3.0.0 \
-		bettermap==1.3.1 cached_path==1.8.10 dataclass-extensions==0.5.0
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check ray==2.60.0 s3fs==2026.9.0 \
-		"moto[server]==5.2.5" boto3==1.43.117 google-cloud-storage
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		datatrove==0.10.1 humanize litdata==0.2.76 grain==0.2.18
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
-		axolotl==0.19.0 addict==2.4.0 megatron-bridge==0.3.1 torchtitan==0.3.0 torchdata==0.11.0 \
-		tyro==1.0.17 docstring-parser==0.18.0 typeguard==4.6.0 shtab==1.13.0
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
-	-$(BIN)/python -m pip install --quiet --disable-pip-version-check playwright==1.65.2
+	$(ORACLE) torch==2.13.0
+	$(ORACLE) -e ".[docs,hub]" tiktoken playwright==1.65.2
+	$(ORACLE) trl==1.16.0 transformers==5.23.0
+	$(ORACLE) ray==2.60.0 s3fs==2026.9.0 "moto[server]==5.2.5" boto3==1.43.117 google-cloud-storage
+	$(ORACLE) datatrove==0.10.1 humanize grain==0.2.18
+	$(ORACLE) --no-deps megatron-core==0.16.1 peft==0.21.2 bitsandbytes==0.50.2
+	$(ORACLE) --no-deps ai2-olmo-core==3.0.0 bettermap==1.3.1 cached_path==1.8.10 \
+		dataclass-extensions==0.5.0
+	$(ORACLE) --no-deps axolotl==0.19.0 addict==2.4.0 megatron-bridge==0.3.1 torchtitan==0.3.0 \
+		torchdata==0.11.0 tyro==1.0.17 docstring-parser==0.18.0 typeguard==4.6.0 shtab==1.13.0
+	$(ORACLE) --no-deps litdata==0.2.76 lightning-utilities obstore tifffile
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
 		timeout 300 sh -c 'apt-get -qq update && apt-get -qq install -y --no-install-recommends \
 		chromium' >/dev/null 2>&1; } || echo "no chromium: tests of pages in a browser are skipped"
