@@ -4,6 +4,7 @@ import dataclasses
 import os
 import signal
 import time
+from collections.abc import Callable
 
 import psutil
 import pytest
@@ -23,15 +24,18 @@ def plan(tmp_path, configure, plan_of, write_rows):
     return plan_of(configure(tmp_path / "out", source, part_bytes=600))
 
 
-def workers() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+@pytest.fixture
+def workers() -> Callable[[], list[psutil.Process]]:
+    """The processes that a test has started; earlier tests may have left a resource tracker."""
+    before = set(psutil.Process().children(recursive=True))
+    return lambda: [one for one in psutil.Process().children(recursive=True) if one not in before]
 
 
 def temporaries(directory) -> list[str]:
     return [path.name for path in directory.rglob(".*.tmp")]
 
 
-def test_every_part_is_run_once_and_no_process_stays(plan, tmp_path):
+def test_every_part_is_run_once_and_no_process_stays(plan, tmp_path, workers):
     heard = []
     found = list(processes.run_parts(plan.spec, plan.parts, heard.append, 2))
     assert sorted(record.part for record in found) == list(range(len(plan.parts)))
@@ -40,7 +44,7 @@ def test_every_part_is_run_once_and_no_process_stays(plan, tmp_path):
     assert temporaries(tmp_path / "out") == []
 
 
-def test_a_killed_worker_is_an_error_at_once_and_what_is_committed_stays(plan, tmp_path):
+def test_a_killed_worker_is_an_error_at_once_and_what_is_committed_stays(plan, tmp_path, workers):
     killed = []
 
     def kill_one(progress) -> None:
@@ -63,7 +67,7 @@ def test_a_killed_worker_is_an_error_at_once_and_what_is_committed_stays(plan, t
     assert sum(progress.resumed for progress in heard) >= done
 
 
-def test_all_workers_killed_is_the_same_error(plan):
+def test_all_workers_killed_is_the_same_error(plan, workers):
     def kill_all(progress) -> None:
         for process in workers():
             process.kill()
@@ -74,7 +78,7 @@ def test_all_workers_killed_is_the_same_error(plan):
 
 
 def test_what_a_part_raises_reaches_the_caller_and_stops_the_others(
-    tmp_path, configure, plan_of, write_rows
+    tmp_path, configure, plan_of, write_rows, workers
 ):
     source = write_rows(tmp_path / "in.jsonl", [*ROWS[:50], b"{bad", *ROWS])
     plan = plan_of(configure(tmp_path / "out", source, part_bytes=600, on_error="fail"))
@@ -83,7 +87,7 @@ def test_what_a_part_raises_reaches_the_caller_and_stops_the_others(
     assert workers() == []
 
 
-def test_what_a_report_raises_stops_the_workers(plan):
+def test_what_a_report_raises_stops_the_workers(plan, workers):
     class EnoughError(Exception):
         pass
 
@@ -95,7 +99,7 @@ def test_what_a_report_raises_stops_the_workers(plan):
     assert workers() == []
 
 
-def test_a_caller_that_stops_early_leaves_no_process(plan):
+def test_a_caller_that_stops_early_leaves_no_process(plan, workers):
     found = processes.run_parts(plan.spec, plan.parts, lambda progress: None, 2)
     next(found)
     found.close()
