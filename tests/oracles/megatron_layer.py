@@ -7,6 +7,7 @@ left out: attention scores, statistics of norms, tables of rotary positions.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import socket
 import sys
@@ -103,6 +104,8 @@ def _without_gpu() -> contextlib.ExitStack:
 def main() -> None:
     """Print the bytes of each layer in the argument, a list."""
     warnings.simplefilter("ignore")
+    # What is saved is decided by partitioning, as under inductor; generating code takes 30 s more.
+    torch.compile = functools.partial(torch.compile, backend="aot_eager_decomp_partition")
     from megatron.core import parallel_state
 
     with socket.socket() as free:
