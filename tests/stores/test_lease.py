@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import ExitStack
 
 import pytest
@@ -65,6 +66,77 @@ def test_a_run_that_lost_its_lease_stops(store, tmp_path):
         with pytest.raises(StateError, match="another run took over"):
             lease.check()
     assert store.names(FOLDER) == [SECOND]
+
+
+def test_a_run_that_stood_still_does_not_take_the_lease_of_a_later_one(
+    store, tmp_path, monkeypatch
+):
+    """Another run came and went meanwhile, and a third one has the number of the first."""
+    with leased(store, tmp_path / "note") as lease:
+        store.write(FIRST, other())
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "clock_gettime", lambda clock: 1e12)
+            with pytest.raises(StateError, match="another run took over"):
+                lease.check()
+    assert store.read(FIRST) == other()
+
+
+def test_a_lease_that_is_gone_is_lost(store, tmp_path, monkeypatch):
+    with leased(store, tmp_path / "note") as lease:
+        store.remove(FIRST)
+        monkeypatch.setattr(time, "clock_gettime", lambda clock: 1e12)
+        with pytest.raises(StateError, match="another run took over"):
+            lease.check()
+    assert store.sizes() == {}
+
+
+def test_the_end_of_a_run_does_not_wait_for_a_store_that_is_gone(store, tmp_path, monkeypatch):
+    asked = []
+
+    def gone(path: str, *args: object, **options: object) -> None:
+        asked.append(path)
+        raise ConnectionError
+
+    with leased(store, tmp_path / "note"):
+        monkeypatch.setattr(store._fs, "cat_file", gone)
+    assert 1 <= len(asked) <= 2
+    assert store.names(FOLDER) == [FIRST]
+
+
+def test_probes_of_processes_that_were_killed_are_removed(store, tmp_path):
+    probe = f"{FOLDER}/probe-0"
+    store.write(probe, b"1")
+    with leased(store, tmp_path / "note"):
+        assert store.names(FOLDER) == [FIRST, probe]  # somebody may be looking at it
+    with leased(store, tmp_path / "note", lease_s=-1.0):
+        assert store.names(FOLDER) == [FIRST]
+
+
+@pytest.mark.parametrize("end", ["released", "expired"])
+def test_who_waits_begins_when_the_lease_ends(store, tmp_path, end):
+    store.write(FIRST, other())
+    said: list[str] = []
+
+    def told(line: str) -> None:
+        said.append(line)
+        if end == "released":
+            store.remove(FIRST)
+
+    lease_s = 60.0 if end == "released" else 0.3
+    with leased(store, tmp_path / "note", lease_s=lease_s, wait=told) as lease:
+        lease.check()
+    assert len(said) == 1
+    assert said[0].endswith("; this one waits for it")
+    assert "process 7 on 'far away'" in said[0]
+
+
+def test_who_waits_is_refused_when_the_lease_is_renewed(store, tmp_path):
+    store.write(FIRST, other())
+    with (
+        pytest.raises(StateError, match="process 7 on 'far away'"),
+        leased(store, tmp_path / "note", wait=lambda line: store.write(FIRST, other())),
+    ):
+        pytest.fail("the other run works")
 
 
 def test_a_lease_is_renewed(store, tmp_path):

@@ -15,16 +15,16 @@ import socket
 import threading
 import time
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tokmill.errors import StateError, StorageError, TokmillError
+from tokmill.stores.retry import Waits
+from tokmill.stores.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
-
-    from tokmill.stores.store import Store
 
 FOLDER = ".lock"
 TASKS = ".tasks"
@@ -37,6 +37,18 @@ _LOG = logging.getLogger("tokmill")
 _RENEWALS = 4
 """Renewals in the time of a lease: some may fail."""
 
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""A clock that goes on while the machine is suspended, where there is one."""
+
+_RELEASE_S = 2.0
+"""How long the end of a run waits for a renewal that is under way."""
+
+_LOOK_S = 0.5
+"""Between two looks of somebody who waits."""
+
+_PROBE = "probe-"
+"""What looks for the store's abilities; one that is old is of a process that was killed."""
+
 _INSTEAD = "write to a directory, and copy the dataset"
 
 
@@ -45,7 +57,8 @@ class Lease:
 
     def __init__(self, store: Store, name: str, body: bytes, lease_s: float) -> None:
         self._store, self._name, self._body, self._lease_s = store, name, body, lease_s
-        self._renewed_s = time.monotonic()
+        self._quick = Store(store.url, Waits(attempts=2))
+        self._renewed_s = time.clock_gettime(_CLOCK)
         self._lost = ""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._renew_often, name="lease", daemon=True)
@@ -53,46 +66,68 @@ class Lease:
 
     def check(self) -> None:
         """Check that this run still holds the lease; raises `StateError`."""
-        if not self._lost and time.monotonic() - self._renewed_s > self._lease_s:
-            self._renew()  # this process slept, or the store could not be reached
+        if not self._lost and time.clock_gettime(_CLOCK) - self._renewed_s > self._lease_s:
+            self._renew(self._store)  # this process stood still, or the store could not be reached
         if self._lost:
             raise StateError(self._lost)
 
     def _renew_often(self) -> None:
         while not self._ended.wait(self._lease_s / _RENEWALS) and not self._lost:
             try:
-                self._renew()
-            except Exception as error:  # `check` tries again, and raises
+                self._renew(self._quick)
+            except Exception as error:  # the next renewal may succeed; `check` raises
                 _LOG.debug("%s: the lease was not renewed: %s", self._store.url, error)
 
-    def _renew(self) -> None:
-        started_s = time.monotonic()
-        if self._is_taken():
+    def _renew(self, store: Store) -> None:
+        started_s = time.clock_gettime(_CLOCK)
+        if self._is_taken(store):
             self._lost = (
                 f"{self._store.url}: another run took over while this one could not renew its "
                 f"lease for {self._lease_s:.0f} seconds: wait for its end"
             )
             return
-        self._store.write(self._name, self._body)
+        store.write(self._name, self._body)
         self._renewed_s = started_s
 
-    def _is_taken(self) -> bool:
-        return any(_number(name) > _number(self._name) for name in self._store.names(FOLDER))
+    def _is_taken(self, store: Store) -> bool:
+        """Return whether another run has or had the lease; numbers begin again after each run."""
+        mine = _number(self._name)
+        return not self._is_mine(store) or any(_number(n) > mine for n in store.names(FOLDER))
+
+    def _is_mine(self, store: Store) -> bool:
+        try:
+            return store.read(self._name) == self._body
+        except FileNotFoundError:
+            return False
 
     def release(self) -> None:
-        """Remove the lease; a later run then begins at once."""
+        """Remove the lease; a later run then begins at once.
+
+        Where the store does not answer, the lease is left to expire: the user is to see the error
+        of the run without waiting for more requests.
+        """
         self._ended.set()
-        self._thread.join()
-        with suppress(TokmillError):  # it expires
-            self._store.remove(self._name)
+        self._thread.join(_RELEASE_S)
+        if not self._thread.is_alive():
+            with suppress(TokmillError):
+                if self._is_mine(self._quick):
+                    self._quick.remove(self._name)
 
 
 @contextmanager
-def leased(store: Store, note: Path, *, lease_s: float = LEASE_S) -> Iterator[Lease]:
+def leased(
+    store: Store,
+    note: Path,
+    *,
+    lease_s: float = LEASE_S,
+    wait: Callable[[str], None] | None = None,
+) -> Iterator[Lease]:
     """Take the lease of a directory in a store, and release it at the end.
 
     `note`: a private file that remembers the lease on this machine, which nobody else may use
-    now: after a kill, the next run here need not wait until the lease has expired.
+    now: after a kill, the next run here need not wait until the lease has expired. `wait`: if
+    somebody holds the lease, it is called with a line, and this waits until the lease is renewed
+    (then it is refused), released or expired; without it, it is refused at once.
 
     Raises:
         StateError: another run holds it.
@@ -102,7 +137,10 @@ def leased(store: Store, note: Path, *, lease_s: float = LEASE_S) -> Iterator[Le
     body = json.dumps(
         {"host": socket.gethostname(), "pid": os.getpid(), "key": secrets.token_hex(16)}
     ).encode()
-    old = [name for name in store.names(FOLDER) if _number(name)]
+    if wait is not None:
+        now = _waited(store, now, note, lease_s, wait)
+    names = store.names(FOLDER)
+    old = [name for name in names if _number(name)]
     number = 1 + max(map(_number, old), default=0)
     _refuse_held(store, old, now, note, lease_s)
     name = f"{FOLDER}/{number:010d}"
@@ -116,12 +154,53 @@ def leased(store: Store, note: Path, *, lease_s: float = LEASE_S) -> Iterator[Le
         # Two runs may have looked at the same time, and made different numbers.
         others = [other for other in store.names(FOLDER) if _number(other) and other != name]
         _refuse_held(store, [one for one in others if one not in old], now, note, lease_s)
-        for one in old:
+        for one in (*old, *_left_probes(store, names, now, lease_s)):
             store.remove(one)
         yield lease
     finally:
         lease.release()
         note.unlink(missing_ok=True)
+
+
+def _waited(
+    store: Store, now: datetime, note: Path, lease_s: float, wait: Callable[[str], None]
+) -> datetime:
+    """Wait while a lease is held and not renewed; return the time of the store after that."""
+    started_s, written = time.clock_gettime(_CLOCK), _times(store)
+    is_told = False
+    while True:
+        at = now + timedelta(seconds=time.clock_gettime(_CLOCK) - started_s)
+        found = _times(store)
+        try:
+            _refuse_held(store, list(found), at, note, lease_s)
+        except StateError as error:
+            if any(found[name] != time for name, time in written.items() if name in found):
+                raise  # it was renewed
+            if not is_told:
+                wait(f"{error}; this one waits for it")
+                is_told = True
+            written = {**found, **written}
+            time.sleep(_LOOK_S)
+        else:
+            return at
+
+
+def _times(store: Store) -> dict[str, datetime]:
+    """Return when each lease was written."""
+    found = {}
+    for name in filter(_number, store.names(FOLDER)):
+        with suppress(FileNotFoundError):
+            found[name] = store.modified(name)
+    return found
+
+
+def _left_probes(store: Store, names: list[str], now: datetime, lease_s: float) -> Iterator[str]:
+    """Yield the probes of processes that were killed."""
+    for name in names:
+        if name.rpartition("/")[2].startswith(_PROBE):
+            with suppress(FileNotFoundError):
+                if (now - store.modified(name)).total_seconds() > lease_s:
+                    yield name
 
 
 def refuse_held(store: Store, folder: str) -> None:
@@ -148,7 +227,7 @@ def _number(name: str) -> int:
 
 def _checked_time(store: Store) -> datetime:
     """Return the time of the store, after checking that it does what a lease needs."""
-    name = f"{FOLDER}/probe-{secrets.token_hex(8)}"
+    name = f"{FOLDER}/{_PROBE}{secrets.token_hex(8)}"
     try:
         store.create(name, b"1")
         if store.create(name, b"2") != b"1":
