@@ -13,6 +13,8 @@ from tokmill.dataset.layout import PARTS, part_name
 from tokmill.errors import StateError, StorageError
 from tokmill.executors.run import run, run_parts
 from tokmill.run.array import array_status, finish_array, plan_array, run_share
+from tokmill.run.array_plan import read_array_plan
+from tokmill.run.array_status import failure_name
 from tokmill.settings.sft import SftSettings
 from tokmill.stores.lease import leased
 from tokmill.stores.staging import staging_directory
@@ -128,7 +130,7 @@ def test_a_part_whose_files_are_gone_is_made_again(url, store, out, array, make_
 
 def test_nobody_else_begins_while_a_task_works(url, store, array, make_config, listener, tmp_path):
     array.start(make_config(dir=url))
-    with leased(Store(f"{url}/.tasks/1-of-3"), tmp_path / "note"):
+    with leased(Store(f"{url}/.tasks/1-of-3"), tmp_path / "note", lease_s=0.4):
         held = array.status()
         assert held.running == tuple(range(held.parts))[1::3]
         array.work(0, 3)  # another one may
@@ -175,6 +177,54 @@ def test_tasks_of_one_machine_work_at_once(url, store, out, array, make_config, 
     assert not errors
     array.finish()
     assert objects(store) == files(out)
+
+
+def test_a_task_that_stood_still_writes_nothing_into_the_dataset_of_a_later_run(
+    url, store, array, make_config, sources, listener, tmp_path, monkeypatch
+):
+    array.start(make_config(dir=url))
+    later: dict[str, bytes] = {}
+
+    def overtaken(progress: object) -> None:
+        """The lease expires while the first part is made; another machine's run comes and goes."""
+        if later:
+            return
+        for name in store.names(".tasks"):
+            store.remove(name)
+        (tmp_path / "another machine").mkdir()
+        with monkeypatch.context() as patch:
+            patch.setattr("tempfile.tempdir", str(tmp_path / "another machine"))
+            run(make_config(sources[0], dir=url, val_fraction=0.5), listener, overwrite=True)
+        later.update(objects(store))
+
+    with pytest.raises(StateError, match=r"plan\.json: was replaced or removed since this run"):
+        run_share(
+            tmp_path / "array.plan", 0, 1, listener,
+            lambda spec, parts, report, *rest: run_parts(spec, parts, overtaken, *rest),
+        )  # fmt: skip
+    assert objects(store) == later
+    assert not verify_dataset(Path(url)).problems
+
+
+@pytest.mark.parametrize("place", ["directory", "store"])
+def test_a_plan_is_compared_again_once_nobody_else_can_begin(
+    url, out, array, make_config, sources, listener, tmp_path, place
+):
+    output = url if place == "store" else str(out)
+    array.start(make_config(dir=output))
+    read = read_array_plan(tmp_path / "array.plan", listener.warned)
+    read.check_current()
+    array.start(make_config(sources[0], dir=output), overwrite=True)
+    with pytest.raises(StateError, match="another run"):
+        read.check_current()
+
+
+def test_a_failure_that_is_taken_back_during_a_look_is_none(url, array, make_config, monkeypatch):
+    array.start(make_config(dir=url))
+    sizes, note = Store.sizes, f"{PARTS}/{failure_name(0, 1)}"
+    monkeypatch.setattr(Store, "sizes", lambda store: {**sizes(store), note: 3})
+    found = array.status()
+    assert (found.failed, found.errors) == ((), ())
 
 
 def test_another_plan_in_the_store_is_refused(url, store, array, make_config, sources):

@@ -118,8 +118,13 @@ def run_share(
         share,
         spec=replace(share.spec, n_threads=threads, memory_bytes=usable_memory() // workers),
     )
-    held = store_share if array.is_in_store else _share
-    with held(share, index, n_tasks) as n_done, engine_threads(threads):
+    held = (
+        store_share(share, index, n_tasks, observer.warned)
+        if array.is_in_store
+        else _share(share, index, n_tasks)
+    )
+    with held as n_done, engine_threads(threads):
+        array.check_current()
         observer.started(share, n_done, [])
         found = execute(
             share.spec,
@@ -145,6 +150,7 @@ def finish_array(path: Path, observer: Observer) -> dict[str, Any]:
         return finish_store_array(array, observer, start_s, start_cpu_s)
     directory = array.directory
     with locked(directory), engine_threads(1):
+        array.check_current()
         check_done(_status(array.plan, directory), path)
         reference = reference_loader(array.plan.spec, array.plan.spec.tokenizer)
         run = Run(directory, observer, _committed, reference, [], 1, 1, start_s, start_cpu_s)

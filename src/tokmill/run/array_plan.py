@@ -23,6 +23,7 @@ from tokmill.run.node_proof import has_relative_paths
 from tokmill.run.plan import Plan, planned_parts, read_plan
 from tokmill.run.prepare import extensions_of
 from tokmill.run.resume import check_installed, planned_engine
+from tokmill.run.store_part import check_plan, plan_stamp
 from tokmill.run.store_plan import downloaded_plan
 from tokmill.settings.load import build_config
 from tokmill.settings.plain import plain
@@ -62,11 +63,12 @@ class ArrayPlan:
     """The plan of an array, read on the machine of a task.
 
     `path`: of its file. `plan`: the whole run, as this machine will work; threads and memory are
-    set for a share by `for_share`.
+    set for a share by `for_share`. `fingerprint`: of `plan.json` in the output.
     """
 
     path: Path
     plan: Plan
+    fingerprint: str
 
     @property
     def directory(self) -> Path:
@@ -82,6 +84,19 @@ class ArrayPlan:
         """Return the plan with the parts of task `index` of `n_tasks`: every `n_tasks`-th part."""
         return replace(self.plan, parts=self.plan.parts[index::n_tasks])
 
+    def check_current(self) -> None:
+        """Check that the run still goes on; the caller holds a lock, so no other one can begin.
+
+        Raises:
+            StateError: another run began in the output.
+        """
+        if self.is_in_store:
+            check_plan(Store(self.plan.spec.config.output.dir), self.plan.spec)
+            return
+        found = read_plan(self.directory) or {}
+        if found.get("fingerprint") != self.fingerprint:
+            raise _another_run(str(self.directory), self.path)
+
 
 def write_array_plan(path: Path, plan: Plan) -> None:
     """Write the plan of an array; `plan` stands in its output directory or store already.
@@ -90,7 +105,7 @@ def write_array_plan(path: Path, plan: Plan) -> None:
         StorageError: the file cannot be written.
     """
     spec = plan.spec
-    found = _found_plan(spec.config.output.dir) or {}
+    found = _found_plan(spec.config.output.dir)[0] or {}
     data = {
         "format": FORMAT,
         "version": _VERSION,
@@ -128,14 +143,14 @@ def read_array_plan(path: Path, warn: Callable[[str], None]) -> ArrayPlan:
     config = build_config(data["config"], where=str(path))
     directory = shown(config.output.dir)
     _check_place(path, data["written_in"], config)
-    found = _found_plan(config.output.dir)
+    found, stamp = _found_plan(config.output.dir)
     if found is None:
         raise StateError(
             f"{directory}: has no {PLAN}: this machine does not see the output directory of {path} "
             "(mount it here), or it was removed (write the plan again)"
         )
     if found.get("fingerprint") != data["plan_fingerprint"]:
-        raise StateError(f"{directory}: another run began here after {path}: write that again")
+        raise _another_run(directory, path)
     engine = planned_engine(found, config.run.engine)
     try:
         tokenizer = _unpacked(data["tokenizer"])
@@ -153,18 +168,27 @@ def read_array_plan(path: Path, warn: Callable[[str], None]) -> ArrayPlan:
         is_named=data["is_named"],
         labels=frozenset(data["labels"]),
         extensions=extensions_of(config, engine.name, {row[1] for row in found["files"]}),
+        plan_stamp=stamp,
     )
     plan = Plan(spec, planned_parts(found))
     check_same(found, plan, directory)
-    return ArrayPlan(path, plan)
+    return ArrayPlan(path, plan, data["plan_fingerprint"])
 
 
-def _found_plan(place: str) -> dict[str, Any] | None:
-    """Return the plan of a dataset in a directory or a store; None if it has none."""
+def _found_plan(place: str) -> tuple[dict[str, Any] | None, str]:
+    """Return the plan of a dataset in a directory or a store, None if it has none; and its stamp.
+
+    The stamp is that of the plan or of an earlier one, never of a later one.
+    """
     if not is_store(place):
-        return read_plan(Path(place))
+        return read_plan(Path(place)), ""
     store = Store(place)
-    return downloaded_plan(store, staging_directory(store))
+    stamp = plan_stamp(store)
+    return downloaded_plan(store, staging_directory(store)), stamp
+
+
+def _another_run(directory: str, path: Path) -> StateError:
+    return StateError(f"{directory}: another run began here after {path}: write that again")
 
 
 def _read(path: Path) -> dict[str, Any]:

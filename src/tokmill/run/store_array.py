@@ -26,7 +26,7 @@ from tokmill.run.array_status import (
     failure_of,
     failures,
 )
-from tokmill.run.store_part import is_stored
+from tokmill.run.store_part import check_plan, is_stored
 from tokmill.run.store_plan import plan_in_store, visible_sizes
 from tokmill.run.store_run import READERS, StoreRun
 from tokmill.stores.lease import FOLDER, TASKS, is_fresh, leased, refuse_held
@@ -65,8 +65,12 @@ def plan_store_array(config: Config, path: Path, observer: Observer, *, overwrit
 
 
 @contextlib.contextmanager
-def store_share(share: Plan, index: int, n_tasks: int) -> Iterator[int]:
+def store_share(
+    share: Plan, index: int, n_tasks: int, warn: Callable[[str], None]
+) -> Iterator[int]:
     """Yield how many parts of a share are done; the lease of its task is held meanwhile.
+
+    A scheduler may start a task elsewhere at once after it killed it: it waits for its own lease.
 
     Raises:
         StateError: the same task is working elsewhere, or a whole run writes to the store.
@@ -75,15 +79,18 @@ def store_share(share: Plan, index: int, n_tasks: int) -> Iterator[int]:
     store, task = Store(place), f"{index}-of-{n_tasks}"
     staging = staging_directory(store)
     note = f"{PARTS}/{failure_name(index, n_tasks)}"
-    refuse_held(store, FOLDER)
     with (
         locked(staging, is_shared=True),
-        leased(Store(f"{place}/{TASKS}/{task}"), staging / f".lease-{task}"),
+        leased(Store(f"{place}/{TASKS}/{task}"), staging / f".lease-{task}", wait=warn),
     ):
+        refuse_held(
+            store, FOLDER
+        )  # after its own lease: one of two that begin at once sees the other
         try:
             yield len(_done(share, store, visible_sizes(store)))
         except TokmillError as error:
             with contextlib.suppress(TokmillError):  # the store may be gone: the first error counts
+                check_plan(store, share.spec)  # no note in the dataset of another run
                 store.write(note, failure_of(index, n_tasks, error).as_bytes())
             raise
         store.remove(note)
@@ -101,7 +108,7 @@ def store_status(array: ArrayPlan) -> ArrayStatus:
         for part in plan.parts
         if part.index not in done and any(part.index % of == index for index, of in held)
     ]
-    found = list(failures(store.read(name) for name in _failure_names(sizes)))
+    found = list(failures(_failure_notes(store, sizes)))
     return array_status_of(
         array.directory, len(plan.parts), done, running, found, is_finished=MANIFEST in sizes
     )
@@ -121,6 +128,7 @@ def finish_store_array(
     store = Store(spec.config.output.dir)
     staging = staging_directory(store)
     with locked(staging), leased(store, staging / ".lease") as lease, engine_threads(1):
+        array.check_current()
         check_done(store_status(array), array.path)
         refuse_held(store, TASKS)
         reference = reference_loader(spec, spec.tokenizer)
@@ -170,6 +178,12 @@ def _held_tasks(store: Store, sizes: Mapping[str, int]) -> Iterator[tuple[int, i
         with contextlib.suppress(FileNotFoundError):
             if lease.rpartition("/")[2].isdecimal() and is_fresh(store.modified(name)):
                 yield int(index), int(n_tasks)
+
+
+def _failure_notes(store: Store, sizes: Mapping[str, int]) -> Iterator[bytes]:
+    for name in _failure_names(sizes):
+        with contextlib.suppress(FileNotFoundError):  # its task has ended well meanwhile
+            yield store.read(name)
 
 
 def _failure_names(sizes: Mapping[str, int]) -> list[str]:

@@ -7,12 +7,13 @@ is the last object. Two machines that upload the same part write the same bytes.
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokmill.dataset.commit_record import parse_record
-from tokmill.dataset.layout import FOLDERS, PARTS, part_name
+from tokmill.dataset.layout import FOLDERS, PARTS, PLAN, part_name
 from tokmill.errors import StateError
 from tokmill.lock import locked
 from tokmill.run.part import as_resumed, run_part
@@ -55,7 +56,7 @@ def make_part(
         make_directory(staging / folder)
     with locked(staging):
         record = run_part(in_directory(spec, staging), part, recipe, report, ready=ready)
-        _commit(store, staging, record)
+        _commit(store, spec, staging, record)
         shutil.rmtree(staging)
     return record
 
@@ -72,16 +73,48 @@ def in_directory(spec: RunSpec, directory: Path | str) -> RunSpec:
     return replace(spec, config=replace(config, output=replace(config.output, dir=str(directory))))
 
 
-def _commit(store: Store, staging: Path, record: PartRecord) -> None:
-    """Upload the files of a part, then its record, which makes them durable at once."""
+def _commit(store: Store, spec: RunSpec, staging: Path, record: PartRecord) -> None:
+    """Upload the files of a part, then its record, which makes them durable at once.
+
+    This process may have stood still for so long that another run took the place over: nothing is
+    written into its dataset.
+    """
+    name, data = f"{PARTS}/{part_name(record.part)}", record.as_bytes()
+    check_plan(store, spec)
+    with suppress(FileNotFoundError):
+        if store.read(name) != data:
+            raise _another(store, name)
     for entry in record.files():
         store.upload(staging / entry.name, entry.name)
-    name, data = f"{PARTS}/{part_name(record.part)}", record.as_bytes()
+    check_plan(store, spec)
     if store.create(name, data) != data:
+        raise _another(store, name)
+
+
+def _another(store: Store, name: str) -> StateError:
+    return StateError(
+        f"{store.url}/{name}: holds another record of this part than the one just made: "
+        "another run writes there too, with other settings: choose another --output"
+    )
+
+
+def check_plan(store: Store, spec: RunSpec) -> None:
+    """Check that the plan in a store is still the one with which a run began.
+
+    Raises:
+        StateError: it was removed or replaced.
+    """
+    if plan_stamp(store) != spec.plan_stamp:
         raise StateError(
-            f"{store.url}/{name}: holds another record of this part than the one just made: "
-            "another run writes there too, with other settings: choose another --output"
+            f"{store.url}/{PLAN}: was replaced or removed since this run began: another run took "
+            "this place over; nothing more is written to it: choose another --output"
         )
+
+
+def plan_stamp(store: Store) -> str:
+    """Return what changes whenever the plan in a store is written; '' if the store has no such."""
+    entry = store.entry(PLAN)
+    return "" if entry is None else entry.stamp
 
 
 def stored_record(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +16,7 @@ from tokmill.run.choose_engine import choose_run_engine
 from tokmill.run.plan import Plan, read_plan
 from tokmill.run.prepare import prepare, reference_of
 from tokmill.run.resume import continued_plan, hub_commits
+from tokmill.run.store_part import plan_stamp
 from tokmill.run.workers import workers_and_threads
 from tokmill.stores.store import remove_all
 
@@ -67,6 +69,7 @@ def plan_in_store(
             sizes = {}
         else:
             plan = continued_plan(found, prepared, store.url, *means, observer.warned)
+    plan = replace(plan, spec=replace(plan.spec, plan_stamp=plan_stamp(store)))
     return StorePlan(plan, sizes, prepared.all_notes(), workers, threads, reference)
 
 

@@ -29,7 +29,7 @@ from tokmill.run.finish import Files, Usage, check_all_read, finish
 from tokmill.run.part import as_resumed
 from tokmill.run.reject_limits import RejectLimit
 from tokmill.run.resume import NOTHING_KEPT
-from tokmill.run.store_part import in_directory, stored_record
+from tokmill.run.store_part import check_plan, in_directory, stored_record
 from tokmill.run.store_plan import plan_in_store
 from tokmill.run.whole_run import cpu_seconds, mask_entry
 from tokmill.storage import make_directory, storage_errors
@@ -206,10 +206,16 @@ class StoreRun:
         manifest = finish(shown, records, probe_ids, usage, mask, files)
         written = [entry["name"] for entry in manifest["files"] if entry["name"].startswith("pack")]
         for name in written:
+            self._check_place()
             store.upload(directory / name, name)
-        self._lease.check()
+        self._check_place()
         store.upload(directory / MANIFEST, MANIFEST)
         return manifest
+
+    def _check_place(self) -> None:
+        """Check that the place in the store is still that of this run; raises `StateError`."""
+        self._lease.check()
+        check_plan(self._store, self._plan.spec)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
