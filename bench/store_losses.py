@@ -53,7 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--share", type=float, default=0.01)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--part-bytes", default="2MB")
-    chosen, (recipe, source, *more) = parser.parse_known_args(arguments)
+    chosen, command = parser.parse_known_args(arguments)
+    if len(command) < 2:
+        parser.error("expected a command at the end: pretrain INPUT, or sft INPUT --packing 2048")
+    recipe, source, *more = command
     shutil.rmtree(chosen.directory, ignore_errors=True)
     chosen.directory.mkdir(parents=True)
     os.environ |= _ENVIRONMENT
