@@ -9,6 +9,9 @@ and output in the store. It kills the run (SIGKILL) once to three times at rando
 a second run while the first goes on (which must end with exit code 6), and starts the command again
 until it is done; every other round as if on another machine. All objects must be those of an
 unbroken run to a directory, and `tokmill verify` must find nothing.
+
+Name the engine (`--engine gigatoken`): otherwise, on short texts, the faster one may be another in
+the next run, and `plan.json` names it.
 """
 
 from __future__ import annotations
