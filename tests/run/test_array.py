@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -174,6 +175,7 @@ def test_rejects_are_judged_at_the_end_as_in_a_whole_run(tmp_path, write_rows, l
 
 HOLDER = """
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tokmill.lock import locked, parts_locked
 with locked(Path(sys.argv[1]), is_shared=True), parts_locked(Path(sys.argv[1]), [1, 4]):
@@ -203,6 +205,25 @@ def test_tasks_share_a_directory_and_hold_their_parts(array, out, make_config, l
     for index in (1, 2):
         array.work(index, 3)
     array.finish()
+
+
+def test_a_task_in_another_thread_is_seen_and_kept_apart(array, out, listener, monkeypatch):
+    n_parts = len(array.start().parts)
+    monkeypatch.setattr("tokmill.lock.time.sleep", lambda _: None)
+
+    def meanwhile(*arguments):
+        with ThreadPoolExecutor(1) as pool:
+            for _ in range(2):  # a look leaves the locks where they are
+                assert pool.submit(array.status).result(60).running == tuple(range(0, n_parts, 2))
+            second = pool.submit(array.work, 0, 2)
+            with pytest.raises(StateError, match=r"another task is writing part 0: wait for its"):
+                second.result(60)
+            assert pool.submit(array.work, 1, 2).result(60)
+        return run_parts(*arguments)
+
+    assert run_share(array.path, 0, 2, listener, meanwhile)
+    assert array.status().running == ()
+    assert not verify(out, array.finish()).problems
 
 
 @pytest.mark.parametrize(("index", "of"), [(-1, 2), (2, 2), (0, 0), (0, -1)])
