@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tokmill.fields import add_fields
 from tokmill.values import Place, UnreadInput
@@ -28,10 +28,20 @@ SKIPPED = "skipped: "
 
 
 class _Nothing(Counter[str]):
-    """The one empty counter that counts at rest share."""
+    """The one empty counter that counts at rest share; whatever would change it raises."""
 
-    def __setitem__(self, key: str, value: int) -> None:
+    def __init__(self) -> None:
+        dict.__init__(self)  # Counter's calls `update`
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError("counts at rest: take them by Counts.awake")
+
+    __setitem__ = __delitem__ = update = subtract = setdefault = _refuse
+    pop = popitem = clear = _refuse
+    __iadd__ = __isub__ = __ior__ = __iand__ = __ixor__ = _refuse
+
+    def copy(self) -> Counter[str]:  # type: ignore[override]  # one that can be changed
+        return Counter()
 
     def __reduce__(self) -> str:
         return "_NOTHING"
