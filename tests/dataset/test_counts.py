@@ -1,4 +1,4 @@
-"""Counts at rest say the same in less memory, and are not added to by mistake."""
+"""Compacted counts say the same in less memory, and are not added to by mistake."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ def filled() -> Counts:
     return Counts(3, 2, 70, 300, 400, rejects=Counter({"bad": 1}), fields=Counter(text=300))
 
 
-def test_counts_at_rest_are_equal_and_say_the_same():
-    assert filled().at_rest() == filled()
-    assert filled().at_rest().as_json() == filled().as_json()
+def test_compacted_counts_are_equal_and_say_the_same():
+    assert filled().compacted() == filled()
+    assert filled().compacted().as_json() == filled().as_json()
     assert Counts.from_json(filled().as_json()) == filled()
-    again = pickle.loads(pickle.dumps(filled().at_rest()))
+    again = pickle.loads(pickle.dumps(filled().compacted()))
     assert again == filled()
-    assert again.drops is filled().at_rest().drops  # one for all, in other processes too
+    assert again.drops is filled().compacted().drops  # one for all, in other processes too
 
 
-def test_counts_at_rest_are_summed_and_not_added_to():
-    total, one = Counts(), filled().at_rest()
+def test_compacted_counts_are_summed_and_not_added_to():
+    total, one = Counts(), filled().compacted()
     for _ in range(2):
         total.add(one)
     assert total.rejects == {"bad": 2}
     assert total.drops == {}
-    with pytest.raises(TypeError, match="at rest"):
+    with pytest.raises(TypeError, match="compacted counts"):
         one.drops["short"] += 1
-    one.awake().drops["short"] += 1
+    one.mutable().drops["short"] += 1
     assert one.drops == {"short": 1}
-    assert filled().at_rest().drops == Counts().drops == {}
+    assert filled().compacted().drops == Counts().drops == {}
 
 
 CHANGES = {
@@ -61,11 +61,11 @@ READS = {"copy", "elements", "fromkeys", "get", "items", "keys", "most_common", 
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_nothing_changes_the_empty_counter_that_all_share(name):
-    drops = Counts().at_rest().drops
-    with pytest.raises(TypeError, match=r"^counts at rest"):
+    drops = Counts().compacted().drops
+    with pytest.raises(TypeError, match=r"^compacted counts"):
         CHANGES[name](drops)
     assert drops == {}
-    assert Counts().at_rest().drops == {}
+    assert Counts().compacted().drops == {}
 
 
 def test_each_method_that_changes_a_counter_is_tried():
@@ -75,7 +75,7 @@ def test_each_method_that_changes_a_counter_is_tried():
 
 
 def test_what_is_made_of_the_empty_counter_is_a_counter_of_its_own():
-    drops = Counts().at_rest().drops
+    drops = Counts().compacted().drops
     for made in (drops.copy(), drops + Counter(), drops | Counter(), Counter(drops)):
         made["short"] += 1
         assert made == {"short": 1}
@@ -83,11 +83,11 @@ def test_what_is_made_of_the_empty_counter_is_a_counter_of_its_own():
     assert drops == {}
 
 
-def test_counts_at_rest_take_less_than_half_the_memory():
+def test_compacted_counts_take_less_than_half_the_memory():
     sizes = []
-    for is_at_rest in (False, True):
+    for is_compacted in (False, True):
         tracemalloc.start()
-        kept = [Counts().at_rest() if is_at_rest else Counts() for _ in range(1000)]
+        kept = [Counts().compacted() if is_compacted else Counts() for _ in range(1000)]
         sizes.append(tracemalloc.get_traced_memory()[0] / len(kept))
         tracemalloc.stop()
     assert sizes[1] < sizes[0] / 2

@@ -27,14 +27,14 @@ SKIPPED = "skipped: "
 """Prefix of keys of `Counts.checks`: the reason follows why chosen documents were not compared."""
 
 
-class _Nothing(Counter[str]):
-    """The one empty counter that counts at rest share; whatever would change it raises."""
+class _EmptyCounter(Counter[str]):
+    """The one empty counter that compacted counts share; whatever would change it raises."""
 
     def __init__(self) -> None:
         dict.__init__(self)  # Counter's calls `update`
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError("counts at rest: take them by Counts.awake")
+        raise TypeError("compacted counts cannot be added to: call Counts.mutable() first")
 
     __setitem__ = __delitem__ = update = subtract = setdefault = _refuse
     pop = popitem = clear = _refuse
@@ -44,10 +44,10 @@ class _Nothing(Counter[str]):
         return Counter()
 
     def __reduce__(self) -> str:
-        return "_NOTHING"
+        return "_EMPTY"
 
 
-_NOTHING = _Nothing()
+_EMPTY = _EmptyCounter()
 _COUNTERS = ("drops", "rejects", "counters", "checks", "unread_keys", "fields")
 
 
@@ -78,7 +78,7 @@ class Counts:
     unread_keys: Counter[str] = field(default_factory=Counter)
     fields: Counter[str] = field(default_factory=Counter)
 
-    def at_rest(self) -> Counts:
+    def compacted(self) -> Counts:
         """Return these counts, whose empty counters are one object now, which refuses additions.
 
         A run keeps counts of every file, and there may be millions: without any counter they need
@@ -86,13 +86,13 @@ class Counts:
         """
         for name in _COUNTERS:
             if not getattr(self, name):
-                setattr(self, name, _NOTHING)
+                setattr(self, name, _EMPTY)
         return self
 
-    def awake(self) -> Counts:
+    def mutable(self) -> Counts:
         """Return these counts, to be added to."""
         for name in _COUNTERS:
-            if getattr(self, name) is _NOTHING:
+            if getattr(self, name) is _EMPTY:
                 setattr(self, name, Counter())
         return self
 
@@ -157,7 +157,7 @@ class Counts:
         counts.unread = [unread_from_json(entry) for entry in data.get("unread", ())]
         counts.checks = Counter(data.get("checks", {}))
         counts.fields = Counter(data.get("fields", {}))
-        return counts.at_rest()
+        return counts.compacted()
 
 
 def _is_short(key: str) -> bool:

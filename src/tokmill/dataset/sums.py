@@ -48,7 +48,7 @@ class Sums:
     def _add_source(self, path: str, counts: Counts) -> None:
         row = self.sources.get(path)
         if row is not None:  # an earlier commit, or slice of the same file
-            before = Counts.from_json(row).awake()
+            before = Counts.from_json(row).mutable()
             before.add(counts)
             counts = before
         self.sources[path] = {"path": path, **counts.as_json()}

@@ -95,7 +95,7 @@ class OpenCommit:
 
     def counts_of(self, slice_index: int) -> Counts:
         """Return the counts of a slice, to add to."""
-        return self.counts.setdefault(slice_index, Counts()).awake()
+        return self.counts.setdefault(slice_index, Counts()).mutable()
 
     def write(self, block: EncodedBlock, start: int, stop: int) -> None:
         """Append documents start:stop of a block to the shards of their splits."""

@@ -177,7 +177,7 @@ class PartWriter:
         self._is_adding = True
         counts = self._open.counts_of(slice_index)
         counts.input_bytes += input_bytes
-        counts.at_rest()
+        counts.compacted()
         self._added()
 
     def _added(self) -> None:
