@@ -15,5 +15,6 @@ tokmill plan $INPUT --tokenizer "$TOKENIZER" --output "$OUT" --write "$PLAN" ${S
 
 array=$(sbatch --parsable --array=0-$((TASKS - 1)) --cpus-per-task=8 --requeue \
   --wrap "tokmill run-part '$PLAN' --index \$SLURM_ARRAY_TASK_ID --of $TASKS")
-sbatch --dependency=afterok:"$array" --wrap "tokmill finish '$PLAN'"
+# Without --kill-on-invalid-dep, this job would wait for ever if a task fails.
+sbatch --dependency=afterok:"$array" --kill-on-invalid-dep=yes --wrap "tokmill finish '$PLAN'"
 echo "look: tokmill status $PLAN"

@@ -102,12 +102,16 @@ def test_what_cannot_work_is_refused(tokmill, arguments, words, monkeypatch, tmp
 
 @pytest.fixture
 def shell(tmp_path):
-    """Run a script where `tokmill` and `sbatch` are commands; sbatch runs its job at once."""
+    """Run a script where `tokmill` and `sbatch` are commands; sbatch runs its job at once.
+
+    A file `sbatch.log` has the arguments of each call of sbatch on a line.
+    """
     commands = tmp_path / "bin"
     commands.mkdir()
     scripts = {
         "tokmill": f'exec "{sys.executable}" -m tokmill "$@"',
         "sbatch": """
+echo "$*" >> sbatch.log
 while [ $# -gt 0 ]; do
   case $1 in
     --array=*) last=${1##*-} ;;
@@ -153,6 +157,10 @@ def test_the_example_for_slurm_makes_the_dataset(shell, tmp_path, tokmill, files
         TASKS=2,
         SETTINGS=" ".join((*SMALL, *PARTS)),
     )
+    array, finish = (tmp_path / "sbatch.log").read_text().splitlines()
+    assert array.startswith("--parsable --array=0-1 ")
+    # Slurm keeps a job whose dependency has failed waiting, unless it is told not to.
+    assert finish.startswith("--dependency=afterok:17 --kill-on-invalid-dep=yes ")
     whole = tmp_path / "whole"
     assert tokmill("pretrain", RECORDS, "-t", TOKENIZER, "-o", whole, *SMALL, *PARTS).code == 0
     assert files_of(out) == files_of(whole)
@@ -164,6 +172,8 @@ def test_the_example_for_kubernetes_makes_the_dataset(planned, shell, tmp_path, 
     (command,) = re.findall(r"- (exec tokmill run-part .*)", text)
     assert re.search(r"completions: 8\n +parallelism: 8", text)
     assert command.endswith("--of 8")
+    asked, limit = re.findall(r"(?:requests|limits): ({.*})", text)
+    assert asked == limit == '{cpu: "8", memory: 8Gi}'
     command = command.replace("/data/out.plan", str(path)).replace("--of 8", "--of 2")
     for index in range(2):
         shell(command, JOB_COMPLETION_INDEX=index)
