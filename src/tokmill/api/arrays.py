@@ -51,7 +51,7 @@ def write_plan(
         **settings: the settings of the run.
 
     Returns:
-        The parts of the plan, all of them still to do.
+        The state of the parts: all are missing in a new run, some are done in a continued one.
 
     Raises:
         TokmillError: see `tokmill.pretrain`.
