@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import threading
 from itertools import pairwise
 
 import pytest
@@ -102,6 +103,28 @@ def test_an_error_ahead_of_time_is_raised_when_its_bytes_are_read(big, monkeypat
     assert read == CONTENT[: len(read)]
     with pytest.raises(StorageError, match="the network is gone"):
         file.read()
+
+
+def test_bytes_whose_request_ahead_failed_are_asked_for_again(big, monkeypatch):
+    answer, left = Store.read_range, [StorageError("the network is gone")]
+
+    def failing(self: Store, name: str, start: int, stop: int) -> bytes:
+        if stop > 20 << 20 and left:
+            raise left.pop()
+        return answer(self, name, start, stop)
+
+    monkeypatch.setattr(Store, "read_range", failing)
+    file = ObjectFile(big)
+    while file.tell() < 12 << 20:
+        file.read(1 << 20)
+    with pytest.raises(StorageError, match="the network is gone"):
+        file.read()
+    rest: list[bytes] = []
+    offset = file.tell()
+    reader = threading.Thread(target=lambda: rest.append(file.read()), daemon=True)
+    reader.start()
+    reader.join(20)  # it would wait for ever for the thread that ended
+    assert rest == [CONTENT[offset:]]
 
 
 @pytest.mark.parametrize("url", ["memory://", "memory://name", "memory://bucket/"])

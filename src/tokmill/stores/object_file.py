@@ -122,12 +122,13 @@ class ObjectFile(io.RawIOBase):
         """Get the bytes at the position, and begin to get those after them."""
         is_next = bool(self._data) and self._position == self._start + len(self._data)
         size = max(2 * len(self._data) if is_next else FIRST_BYTES, wanted)
-        if is_next and self._ahead is not None:
-            self._data, size = self._ahead(), self._ahead_bytes
+        ahead, self._ahead = self._ahead, None  # it answers once, also if it raises
+        if is_next and ahead is not None:
+            self._data, size = ahead(), self._ahead_bytes
         else:
             size = min(size, MOST_BYTES, self._entry.n_bytes - self._position)
             self._data = self._range(self._position, self._position + size)
-        self._start, self._ahead = self._position, None
+        self._start = self._position
         stop = self._start + len(self._data)
         if is_next and size >= _AHEAD_FROM_BYTES and stop < self._entry.n_bytes:
             self._ahead_bytes = min(2 * size, MOST_BYTES, self._entry.n_bytes - stop)
