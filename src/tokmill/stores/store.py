@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokmill.errors import StorageError, TokmillError, UsageError
 from tokmill.stores.entries import Entry, entry_of
+from tokmill.stores.file_system import S3, create_object, open_file_system
 from tokmill.stores.retry import Waits, describe, retry
 from tokmill.stores.urls import shown
 from tokmill.words.plural import plural
@@ -27,8 +28,6 @@ CHUNK_BYTES = 16 << 20
 _CONCURRENT = 4
 """Requests at once for a large object: 64 MiB of memory."""
 
-_S3 = ("s3", "s3a")
-
 
 class Store:
     """A directory in an object store; opened by its URL, without a request.
@@ -39,7 +38,7 @@ class Store:
     def __init__(self, url: str, waits: Waits | None = None) -> None:
         self.url = shown(url).rstrip("/")
         self._waits = waits
-        self._fs, root = _file_system(url)
+        self._fs, root = open_file_system(url)
         self._root = root.rstrip("/")
         if not self._root.strip("/"):
             raise UsageError(f"{self.url}: expected a bucket and a name, as in s3://bucket/name")
@@ -184,17 +183,8 @@ class Store:
             FileExistsError: there is an object of that name.
             StorageError: the store has no conditional writes.
         """
-
-        def put() -> None:
-            try:
-                self._fs.pipe_file(self._path(name), data, mode="create")
-            except OSError as error:
-                if _is_condition(error):
-                    raise FileExistsError(name) from None
-                raise
-
         try:
-            self._write(name, put)
+            self._write(name, lambda: create_object(self._fs, self._path(name), data))
         except (NotImplementedError, TypeError, ValueError) as error:
             raise StorageError(
                 f"{self.url}: this store has no conditional writes ({describe(error)}): write to a "
@@ -208,7 +198,7 @@ class Store:
             StorageError: the object has another size than the file.
         """
         options: dict[str, Any] = {}
-        if self._protocols & set(_S3):
+        if self._protocols & set(S3):
             options = {"chunksize": CHUNK_BYTES, "max_concurrency": _CONCURRENT}
         put = self._fs.put_file
         self._write(name, lambda: put(str(path), self._path(name), **options))
@@ -235,42 +225,6 @@ class Store:
     def _protocols(self) -> set[str]:
         found = self._fs.protocol
         return {found} if isinstance(found, str) else set(found)
-
-
-def _file_system(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL and the path in it.
-
-    Requests fail fast: this module repeats them. Only single pieces of a large object are repeated
-    by the library too, or all of it would be written again for one of them.
-
-    Raises:
-        UsageError: fsspec, or its package for this kind of URL, is not installed.
-    """
-    scheme = url.partition("://")[0]
-    options: dict[str, Any] = {"use_listings_cache": False}
-    if scheme in _S3:
-        retries = {"mode": "standard", "total_max_attempts": 3}
-        options["config_kwargs"] = {"retries": retries, "max_pool_connections": 16}
-    if scheme in ("file", "local"):
-        options["auto_mkdir"] = True
-    try:
-        from fsspec.core import url_to_fs
-
-        fs, root = url_to_fs(url, **options)
-    except (ImportError, ValueError) as error:
-        raise UsageError(
-            f"{shown(url)}: cannot be opened ({describe(error)}): for s3:// install "
-            "tokmill[s3], for gs:// gcsfs"
-        ) from None
-    if scheme in _S3:
-        fs.retries = 1
-    return fs, str(root)
-
-
-def _is_condition(error: OSError) -> bool:
-    """Return whether a store refused to replace an object: some do not say by which condition."""
-    answer = getattr(error.__cause__, "response", None) or {}
-    return answer.get("Error", {}).get("Code") in ("PreconditionFailed", "412")
 
 
 @contextmanager
