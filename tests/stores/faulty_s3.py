@@ -2,6 +2,7 @@
 
 Kinds of faults: `error` (500 before the request is done), `lost` (500 after it was done), `cut`
 (the connection breaks instead of an answer), `late` (the answer comes after the client gave up).
+A test may ask for `forgotten` as well: the answer of a server that no longer knows an upload.
 `python -m tests.stores.faulty_s3 PORT SHARE LATE_S` serves until it is killed.
 """
 
@@ -25,6 +26,10 @@ _WEIGHTS = (4, 3, 3, 0)
 _BODY = (
     b'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>InternalError</Code>'
     b"<Message>We encountered an internal error. Please try again.</Message></Error>"
+)
+_FORGOTTEN = (
+    b'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>NoSuchUpload</Code>'
+    b"<Message>The specified upload does not exist.</Message></Error>"
 )
 
 
@@ -52,6 +57,10 @@ class Faulty:
         if kind == "error":
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             return _failed(environ, start)
+        if kind == "forgotten":
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            start("404 Not Found", [("Content-Type", "application/xml")])
+            return [_FORGOTTEN]
         if kind == "late":
             time.sleep(self.late_s)
         answer = self._app(environ, start if kind not in ("lost", "cut") else _ignore)

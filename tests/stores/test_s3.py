@@ -71,6 +71,24 @@ def test_large_files_are_uploaded_in_pieces_that_fail_alone(store, faults, tmp_p
     assert b"".join(store.chunks("big", len(content))) == content
 
 
+@pytest.mark.parametrize("kind", ["lost", "cut"])
+def test_a_large_file_whose_last_answer_is_lost_is_there(kind, store, faults, tmp_path):
+    """The server forgets an upload once it is complete, and says so at the repeat."""
+    content = bytes(range(256)) * (CHUNK_BYTES // 256 * 2) + b"rest"
+    (tmp_path / "up").write_bytes(content)
+    kinds = ["", kind, "forgotten"]  # of the requests that begin an upload, and complete it
+
+    def next_kind(method: str, path: str) -> str:
+        is_asked = method == "POST" and path.endswith("/big") and kinds
+        return kinds.pop(0) if is_asked else ""
+
+    before, faults.fails = faults.counts.copy(), next_kind
+    store.upload(tmp_path / "up", "big")
+    assert faults.counts["forgotten"] == before["forgotten"] + 1
+    assert faults.counts[kind] == before[kind] + 1
+    assert b"".join(store.chunks("big", len(content))) == content
+
+
 def test_a_server_that_always_fails_ends_in_one_line(store, faults):
     faults.share = 1.0
     with pytest.raises(StorageError, match=rf"^{store.url}/a: failed 2 times, last with: OSError"):

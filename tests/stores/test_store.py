@@ -54,6 +54,56 @@ def test_files_are_uploaded_and_downloaded(store, tmp_path):
     assert b"".join(chunks) == content == (tmp_path / "down").read_bytes()
 
 
+class Forgets:
+    """Uploads whose answers are lost: at the repeat, the store no longer knows the upload.
+
+    `stored`: what stands there after each try; None: nothing.
+    """
+
+    def __init__(self, store: Store, stored: list[bytes | None]) -> None:
+        self.n_tries = 0
+        self._store, self._stored = store, stored
+
+    def __call__(self, path: str, target: str, **_: object) -> None:
+        content = self._stored[self.n_tries]
+        self.n_tries += 1
+        if content is not None:
+            self._store._fs.pipe_file(target, content)
+        raise FileNotFoundError("NoSuchUpload")
+
+
+@pytest.mark.parametrize(
+    ("stored", "n_tries"),
+    [([b"12345"], 1), ([None, b"12345"], 2), ([b"xxxxx", b"12345"], 2), ([b"1", b"12345"], 2)],
+)
+def test_an_upload_whose_answer_was_lost_is_found_by_its_bytes(
+    store, tmp_path, monkeypatch, stored, n_tries
+):
+    (tmp_path / "up").write_bytes(b"12345")
+    store.write("seen", b"")
+    put = Forgets(store, stored)
+    monkeypatch.setattr(store._fs, "put_file", put)
+    store.upload(tmp_path / "up", "a")
+    assert put.n_tries == n_tries
+    assert store.read("a") == b"12345"
+
+
+@pytest.mark.parametrize("stored", [None, b"xxxxx"])
+def test_an_upload_that_is_never_there_is_one_line(store, tmp_path, monkeypatch, stored):
+    (tmp_path / "up").write_bytes(b"12345")
+    store.write("seen", b"")
+    put = Forgets(store, [stored] * 2)
+    monkeypatch.setattr(store._fs, "put_file", put)
+    with pytest.raises(StorageError, match=r"/a: no such bucket or folder .*: make it first"):
+        store.upload(tmp_path / "up", "a")
+    assert put.n_tries == 2
+
+
+def test_a_file_that_is_gone_is_not_a_missing_bucket(store, tmp_path):
+    with pytest.raises(StorageError, match=r"/gone: no such file"):
+        store.upload(tmp_path / "gone", "a")
+
+
 def test_an_object_that_is_shorter_than_said_is_an_error(store):
     store.write("a", b"123")
     with pytest.raises(StorageError, match=r"/a: failed 2 times, .*3 of 4 bytes came"):

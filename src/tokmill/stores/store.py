@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokmill.errors import StorageError, TokmillError, UsageError
+from tokmill.storage import storage_errors
 from tokmill.stores.entries import Entry, entry_of
 from tokmill.stores.file_system import S3, create_object, open_file_system
 from tokmill.stores.retry import Waits, describe, retry
@@ -160,9 +161,12 @@ class Store:
         try:
             self._try(name, action)
         except FileNotFoundError as error:
-            raise StorageError(
-                f"{self.url}/{name}: no such bucket or folder ({describe(error)}): make it first"
-            ) from None
+            raise self._no_place(name, error) from None
+
+    def _no_place(self, name: str, error: Exception) -> StorageError:
+        return StorageError(
+            f"{self.url}/{name}: no such bucket or folder ({describe(error)}): make it first"
+        )
 
     def create(self, name: str, data: bytes) -> bytes:
         """Write a small object if there is none of that name; return what stands there now.
@@ -197,18 +201,44 @@ class Store:
         Raises:
             StorageError: the object has another size than the file.
         """
-        options: dict[str, Any] = {}
-        if self._protocols & set(S3):
-            options = {"chunksize": CHUNK_BYTES, "max_concurrency": _CONCURRENT}
-        put = self._fs.put_file
-        self._write(name, lambda: put(str(path), self._path(name), **options))
-        expected, found = path.stat().st_size, self.size(name)
+        with storage_errors(path):
+            expected = path.stat().st_size
+        self._put(path, name, expected)
+        found = self.size(name)
         if found != expected:
             is_there = "it is gone" if found is None else f"found {found:,}"
             raise StorageError(
                 f"{self.url}/{name}: expected {plural(expected, 'byte')} after writing it, "
                 f"{is_there}: run the same command again to make it again"
             )
+
+    def _put(self, path: Path, name: str, n_bytes: int) -> None:
+        options: dict[str, Any] = {}
+        if self._protocols & set(S3):
+            options = {"chunksize": CHUNK_BYTES, "max_concurrency": _CONCURRENT}
+
+        def put() -> None:
+            self._fs.put_file(str(path), self._path(name), **options)
+
+        for attempt in (1, 2):
+            try:
+                self._try(name, put)
+            except FileNotFoundError as error:
+                # If the answer to the last request of many was lost, the store no longer knows
+                # the upload when it is asked again, and the object is there.
+                if not self._holds(name, path, n_bytes):
+                    if attempt == 1:
+                        continue
+                    raise self._no_place(name, error) from None
+            return
+
+    def _holds(self, name: str, path: Path, n_bytes: int) -> bool:
+        """Return whether an object has the bytes of a file; another may have its size."""
+        if self.size(name) != n_bytes:
+            return False
+        with storage_errors(path), path.open("rb") as file, suppress(FileNotFoundError):
+            return all(chunk == file.read(len(chunk)) for chunk in self.chunks(name, n_bytes))
+        return False
 
     def download(self, name: str, n_bytes: int, path: Path) -> None:
         """Copy the `n_bytes` of an object to a new file."""
