@@ -2,37 +2,107 @@
 
 from __future__ import annotations
 
+import string
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.cli.conftest import SAMPLES
 from tests.cli.conftest import tokmill as tokmill  # the fixture
 from tokmill.errors import UsageError
 from tokmill.settings.secrets import refuse_secrets
+from tokmill.stores.store import Store
+from tokmill.stores.urls import shown
 
 SECRET = "Zq7secretZq7"
-URLS = (
+WITH_SECRETS = (
     f"s3://me:{SECRET}@bucket/a.jsonl",
     f"s3:/{SECRET}@bucket/a.jsonl",
+    f"s3://AKIA:{SECRET}/b+c/d=@bucket/a.jsonl",
+    f"s3://AKIA:8080/{SECRET}@bucket/a.jsonl",
+    f"s3://:{SECRET}@bucket/a.jsonl",
+    f"s3://AKIA:a@{SECRET}/b@bucket/a.jsonl",
+    f"s3:///AKIA:{SECRET}@bucket/a.jsonl",
+    f"S3://AKIA:{SECRET}/x@BUCKET/a.jsonl",
+    f"simplecache::s3://u:{SECRET}@b/x",
+    f"simplecache::s3:/u:{SECRET}@b/x",
+    f"zip://a.csv::s3://u:{SECRET}/x@b/x.zip",
+    f"zip://a@v1.csv::https://u:{SECRET}@host/x.zip",
+    f"https://u:{SECRET}@host:8080/a@b",
+    f"https://u:1x/{SECRET}@host/a",
+    f"https://web/https://u:{SECRET}@host/a",
+    f"hf://u:{SECRET}@datasets/me/name",
+    f"file://u:{SECRET}@host/a",
     f"https://host/a.jsonl?X-Amz-Signature={SECRET}",
     f"https://host/a.jsonl?x=1&X-Amz-Security-Token={SECRET}",
     f"gs://bucket/a.jsonl?access_token={SECRET}",
     f"az://c/a.jsonl?sv=1&sig={SECRET}",
-)
+    *(
+        f"https://h/f?{key}={SECRET}"
+        for key in (
+            "key", "KEY", "api_key", "apiKey", "apikey", "auth", "authorization", "code", "pwd",
+            "pass", "passwd", "jwt", "access_key", "AWSAccessKeyId", "GoogleAccessId", "sessionid",
+            "privateToken", "private-key", "X-Amz-Credential", "client.secret", "accesstoken",
+            "X%2DAmz%2DSignature", "%6Bey", "a=1&v=2;token", "delegation", "sas", "key2",
+        )
+    ),
+    f"https://h/f#access_token={SECRET}",
+    f"https://h?token={SECRET}",
+)  # fmt: skip
+WITHOUT = (
+    "s3://bucket/a@b.jsonl", "a@b?token=1", "me@host:/x", "hf:me/data", "s3://b/x?v=1",
+    "s3://bucket/path@v1/x", "s3://bucket/12:30@x", "hf://datasets/user/name@main/file",
+    "hf://datasets/u/n@refs%2Fconvert", "hf://gpt2@main/tokenizer.json", "https://host:8080/a@b",
+    "http://[::1]:8080/a@b", "http://[::1]/a@b", "webhdfs://host:50070/a@b", "file:///a:b@c/d",
+    "abfs://container@account.dfs.core.windows.net/x", "zip://*.csv::s3://bucket/a@v1.zip",
+    "simplecache::s3://bucket/a@v1", "s3://arn:aws:s3:eu-west-1:123456789012:accesspoint/n/a@v1",
+    "https://h/f?versionId=3", "https://h/f?download=true", "https://h/f?alt=media",
+    "https://h/f?rev=3&keyword=a&monkey=b&design=c", "https://h/f?X-Amz-Date=1&author=me",
+    "s3://bucket/key=5/part-?/token=6/x", "out/key=5&token", "memory://bucket/a", "",
+)  # fmt: skip
+PASSWORDS = st.text(string.ascii_letters + string.digits + "+/=:@%", min_size=12, max_size=40)
 
 
-@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize("url", WITH_SECRETS)
 def test_a_url_with_a_secret_is_refused_and_not_repeated(url):
     with pytest.raises(UsageError) as error:
         refuse_secrets(url, "--output")
     assert "--output: expected a URL without a user" in str(error.value)
     assert SECRET not in str(error.value)
+    assert SECRET not in shown(url)
+    refuse_secrets(shown(url), "--output")
 
 
-@pytest.mark.parametrize(
-    "text", ["s3://bucket/a@b.jsonl", "a@b?token=1", "me@host:/x", "hf:me/data", "s3://b/x?v=1"]
-)
+@pytest.mark.parametrize("text", WITHOUT)
 def test_other_paths_are_taken(text):
     refuse_secrets(text, "--output")
+    assert shown(text) == (text.partition("?")[0] if "://" in text else text)
+
+
+@given(PASSWORDS)
+@pytest.mark.parametrize(
+    "form",
+    [
+        "s3://AKIA:{}@bucket/name", "simplecache::s3://AKIA:{}@bucket/name", "S3:/A:{}@bucket/name",
+        "https://me:x{}@bucket/name", "https://bucket/name?key={}", "az://bucket/name?sv=1&sig={}",
+    ],
+)  # fmt: skip
+def test_no_password_is_repeated_or_shown(form, password):
+    url = form.format(password)
+    with pytest.raises(UsageError) as error:
+        refuse_secrets(url, "--output")
+    assert password not in str(error.value)
+    assert shown(url).partition(":/")[2].lstrip("/") == "bucket/name"
+    assert password not in shown(url)
+
+
+@pytest.mark.parametrize("form", ["s3://AKIA:{}/x@bucket/y", "simplecache::s3://AKIA:{}/x@b/y"])
+def test_a_password_is_not_taken_for_the_name_of_a_bucket(form):
+    pytest.importorskip("s3fs")
+    with pytest.raises(UsageError, match="expected a URL without a user") as error:
+        Store(form.format(SECRET))
+    assert SECRET not in str(error.value)
 
 
 @pytest.mark.parametrize("place", ["input", "tokenizer", "output"])
@@ -41,7 +111,7 @@ def test_no_command_prints_or_writes_a_secret_of_a_url(tokmill, tmp_path, place)
         "input": str(SAMPLES / "records.jsonl"),
         "tokenizer": str(SAMPLES / "tokenizer"),
         "output": str(tmp_path / "out"),
-    } | {place: URLS[0]}
+    } | {place: WITH_SECRETS[2]}
     words = (given["input"], "-t", given["tokenizer"], "-o", given["output"])
     for verb in ("pretrain", "plan"):
         ended = tokmill(verb, *words)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.errors import UsageError
+from tokmill.settings.secrets import refuse_secrets
 from tokmill.stores.retry import describe
 from tokmill.stores.urls import shown
 
@@ -39,9 +40,12 @@ def open_file_system(url: str) -> tuple[Any, str]:
     the library too, or all of it would be written again for one of them.
 
     Raises:
-        UsageError: fsspec, or its package for this kind of URL, is not installed.
+        UsageError: fsspec, or its package for this kind of URL, is not installed, or a password
+            stands where S3 has none.
     """
     scheme = url.partition("://")[0]
+    if scheme.rpartition("::")[2] in S3:  # s3fs would take them for the bucket, and name it
+        refuse_secrets(url, shown(url))
     options: dict[str, Any] = {"use_listings_cache": False}
     if scheme in S3:
         retries = {"mode": "standard", "total_max_attempts": 3}

@@ -6,6 +6,7 @@ import re
 from pathlib import PurePath
 
 from tokmill.errors import UsageError
+from tokmill.settings.secrets import without_secrets
 
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)://?(?P<rest>[^/].*|/.+)", re.DOTALL)
 
@@ -47,6 +48,4 @@ def refuse_store(directory: PurePath) -> None:
 
 def shown(url: str) -> str:
     """Return a URL without user, password and query, which may be secrets."""
-    scheme, _, rest = url.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
+    return without_secrets(url)
