@@ -97,6 +97,21 @@ def test_what_cannot_work_is_refused(tokmill, arguments, words, monkeypatch, tmp
     assert not list(tmp_path.iterdir())
 
 
+def test_a_pattern_after_write_costs_no_file_of_the_corpus(tmp_path, tokmill):
+    corpus = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for path in corpus:
+        path.write_bytes(RECORDS.read_bytes())
+    out = tmp_path / "out"
+    outcome = tokmill("plan", "-t", TOKENIZER, "--output", out, *SMALL, "--write", *corpus)
+    assert outcome.code == 2
+    assert outcome.error.startswith(f"{corpus[0]}: a file, not the plan of an array, so it is not")
+    assert corpus[0].read_bytes() == RECORDS.read_bytes()
+    assert not out.exists()
+    inside = tokmill("plan", *corpus, "-t", TOKENIZER, "-o", out, *SMALL, "--write", out / "a.json")
+    assert (inside.code, inside.error.split(": ")[1][:23]) == (2, "in the output directory")
+    assert not out.exists()
+
+
 # With real processes
 
 

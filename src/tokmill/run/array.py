@@ -22,6 +22,7 @@ from tokmill.errors import StateError, TokmillError, UsageError
 from tokmill.lock import locked, locked_parts, parts_locked, remove_part_locks
 from tokmill.recipes.engines import reference_loader
 from tokmill.recipes.spec import Increments
+from tokmill.run.array_place import check_plan_place
 from tokmill.run.array_plan import read_array_plan, write_array_plan
 from tokmill.run.array_status import (
     array_status_of,
@@ -63,13 +64,15 @@ def plan_array(config: Config, path: Path, observer: Observer, *, overwrite: boo
     """Begin a run in its output directory, or continue one; write the plan of an array to `path`.
 
     Raises:
-        UsageError: there is no output, or the input is standard input.
+        UsageError: there is no output, or the input is standard input, or `path` is not free: see
+            `check_plan_place`.
         TokmillError: see `make_dataset`.
     """
     if not config.output.dir:
         raise UsageError("no output: give --output, a directory that every machine sees")
     if "-" in config.input.paths:
         raise UsageError("standard input: tasks on other machines cannot read it: give files")
+    check_plan_place(path, config)  # before anything is begun
     if is_store(config.output.dir):
         return plan_store_array(config, path, observer, overwrite=overwrite)
     directory = Path(config.output.dir)

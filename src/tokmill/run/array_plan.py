@@ -18,6 +18,7 @@ from tokmill.dataset.canonical import canonical_json, sha256_hex
 from tokmill.dataset.layout import PLAN
 from tokmill.errors import StateError, UsageError
 from tokmill.recipes.spec import RunSpec
+from tokmill.run.array_place import FORMAT, check_plan_place
 from tokmill.run.compare_plans import check_same
 from tokmill.run.node_proof import has_relative_paths
 from tokmill.run.plan import Plan, planned_parts, read_plan
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
     from tokmill.settings.schema import Config
 
-FORMAT = "tokmill array plan"
 _VERSION = 1
 
 _KINDS = {
@@ -102,9 +102,11 @@ def write_array_plan(path: Path, plan: Plan) -> None:
     """Write the plan of an array; `plan` stands in its output directory or store already.
 
     Raises:
+        UsageError: another file is there; see `check_plan_place`.
         StorageError: the file cannot be written.
     """
     spec = plan.spec
+    check_plan_place(path, spec.config)  # again: planning took its time
     found = _found_plan(spec.config.output.dir)[0] or {}
     data = {
         "format": FORMAT,
