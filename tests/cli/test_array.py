@@ -70,6 +70,7 @@ def test_the_steps_print_what_was_done_and_what_is_missing(planned, tmp_path, to
     assert rows(tokmill("status", path).out)["dataset"] == f"not finished: tokmill finish {path}"
     found = json.loads(tokmill("status", path, "--json").out)
     assert (found["missing"], found["is_finished"]) == ([], False)
+    assert found["directory"] == str(tmp_path / "out")
     finished = tokmill("finish", path)
     assert finished.code == 0
     assert str(tmp_path / "out") in rows(finished.out)["output"]
@@ -110,6 +111,15 @@ def test_a_pattern_after_write_costs_no_file_of_the_corpus(tmp_path, tokmill):
     inside = tokmill("plan", *corpus, "-t", TOKENIZER, "-o", out, *SMALL, "--write", out / "a.json")
     assert (inside.code, inside.error.split(": ")[1][:23]) == (2, "in the output directory")
     assert not out.exists()
+
+
+def test_the_status_of_an_array_in_a_store_has_its_url(tmp_path, tokmill, monkeypatch):
+    pytest.importorskip("fsspec")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    url, path = f"memory://bucket/{tmp_path.name}/out", tmp_path / "out.plan"
+    outcome = tokmill("plan", RECORDS, "-t", TOKENIZER, "-o", url, "--write", path, *SMALL, *PARTS)
+    assert outcome.code == 0, outcome.err
+    assert json.loads(tokmill("status", path, "--json").out)["directory"] == url
 
 
 # With real processes

@@ -72,6 +72,13 @@ def test_an_array_makes_the_objects_of_a_whole_run(
     assert not staging_directory(store).exists() or not any(staging_directory(store).iterdir())
 
 
+def test_the_status_names_the_url(url, array, make_config):
+    array.start(make_config(dir=f"{url}/"))
+    assert array.status().directory == url
+    with pytest.raises(StateError, match=rf"^{url}: "):
+        array.finish()
+
+
 def test_packs_are_made_by_finish(url, store, out, array, configure, listener):
     settings = {
         "sft": SftSettings(schema="mixed", template="tokenizer", packing=2000, packed_rows=True),

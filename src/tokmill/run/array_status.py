@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.canonical import canonical_json
 from tokmill.errors import StateError
-from tokmill.stores.urls import shown_place
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ class ArrayStatus:
     """What the parts of an array have come to, by number.
 
     Attributes:
-        directory: the output directory.
+        directory: the output directory; of an object store, its URL as text, without secrets.
         parts: how many the plan has.
         done: those that are committed.
         running: those that a task holds.
@@ -35,7 +34,7 @@ class ArrayStatus:
         is_finished: whether `tokmill finish` has written the manifest.
     """
 
-    directory: Path
+    directory: Path | str
     parts: int
     done: tuple[int, ...]
     running: tuple[int, ...]
@@ -86,7 +85,7 @@ def failures(contents: Iterable[bytes]) -> Iterator[Failure]:
 
 
 def array_status_of(
-    directory: Path,
+    directory: Path | str,
     n_parts: int,
     done: Collection[int],
     running: Collection[int],
@@ -120,7 +119,7 @@ def check_done(status: ArrayStatus, path: Path) -> None:
         named = ", ".join(map(str, undone[:_MOST_NAMED])) + ", …" * (len(undone) > _MOST_NAMED)
         error = f" ({status.errors[0]})" if status.errors else ""
         raise StateError(
-            f"{shown_place(status.directory)}: {len(undone):,} of {plural(status.parts, 'part')} "
+            f"{status.directory}: {len(undone):,} of {plural(status.parts, 'part')} "
             f"{'is' if len(undone) == 1 else 'are'} not done: {named}{error}: start their tasks "
             f"again (tokmill status {path} says more), then finish"
         )

@@ -110,7 +110,7 @@ def store_status(array: ArrayPlan) -> ArrayStatus:
     ]
     found = list(failures(_failure_notes(store, sizes)))
     return array_status_of(
-        array.directory, len(plan.parts), done, running, found, is_finished=MANIFEST in sizes
+        store.url, len(plan.parts), done, running, found, is_finished=MANIFEST in sizes
     )
 
 
