@@ -18,6 +18,7 @@ from tokmill.dataset.verify import verify
 from tokmill.errors import RecordError, StateError, StorageError, UsageError
 from tokmill.executors.run import run, run_parts
 from tokmill.run.array import array_status, finish_array, plan_array, run_share
+from tokmill.run.make_dataset import make_dataset
 from tokmill.settings.plain import plain
 from tokmill.settings.sft import SftSettings
 
@@ -243,6 +244,142 @@ def test_standard_input_has_no_array(make_config, listener, tmp_path):
         plan_array(make_config("-"), tmp_path / "array.plan", listener)
 
 
+# Machines that do not see what the plan was made from
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Do not wait for a probe that another machine may have written just now."""
+    monkeypatch.setattr("tokmill.run.array_plan.PATIENCE_S", 0.0)
+
+
+def probes_in(out: Path) -> list[str]:
+    return [path.name for path in out.rglob(".array-proof*")]
+
+
+def test_an_equal_plan_on_a_disk_of_its_own_is_seen(array, out, tmp_path, impatient, files_of):
+    array.start()
+    mine = array.path.read_bytes()
+    out.rename(tmp_path / "shared")
+    array.start()  # the same run in another directory
+    array.path.chmod(0o600)
+    array.path.write_bytes(mine)
+    for act in (lambda: array.work(0, 2), array.finish):
+        with pytest.raises(StateError, match="does not see the output directory") as caught:
+            act()
+        assert str(caught.value).endswith(
+            "mount the same directory under this path on every node; if it is the same one, write "
+            f"{array.path} again"
+        )
+    assert [name for name in files_of(out) if not name.startswith(".")] == ["plan.json"]
+    shutil.rmtree(out)
+    (tmp_path / "shared").rename(out)
+    array.work(0, 1)
+    array.finish()
+
+
+def test_a_plan_that_is_written_again_keeps_its_only_probe(array, out, make_config, listener):
+    array.start()
+    (kept,) = probes_in(out)
+    (out / ".array-proof-1234abcd").write_text("")  # of a write that was killed
+    (out / f"{kept}-00000000").touch()  # of a task that was killed
+    earlier = array.path.read_bytes()
+    array.start()
+    assert probes_in(out) == [kept]
+    assert array.path.read_bytes() == earlier
+    array.work(0, 1)
+    assert probes_in(out) == [kept]
+    array.finish()
+    assert probes_in(out) == []
+
+
+def test_a_finished_array_is_finished_again_without_its_probe(array, out, impatient):
+    array.start()
+    array.work(0, 1)
+    manifest = array.finish()
+    assert probes_in(out) == []
+    assert array.finish() == manifest
+    with pytest.raises(StateError, match="if it is the same one, the array is finished"):
+        array.work(0, 2)  # another directory may hold an equal dataset
+    array.start()
+    assert array.work(0, 2)
+    assert array.finish() == manifest
+    assert not [note for note in verify(out, manifest).notes if "proof" in note]
+
+
+def test_verify_accepts_a_probe(array, out):
+    array.start()
+    array.work(0, 1)
+    manifest = array.finish()
+    array.start()
+    findings = verify(out, manifest)
+    assert not findings.problems
+    assert findings.notes == probes_in(out)
+
+
+def test_a_whole_run_ends_an_array_and_a_stopped_one_does_not(array, out, make_config, listener):
+    def stopped(*_):
+        raise StateError("stopped")
+
+    array.start()
+    (kept,) = probes_in(out)
+    with pytest.raises(StateError, match="stopped"):
+        make_dataset(make_config(), listener, stopped)
+    assert probes_in(out) == [kept]
+    array.work(0, 2)
+    run(make_config(), listener)
+    assert probes_in(out) == []
+    assert array.finish()["files"]
+
+
+def test_another_version_on_a_machine_is_named(array, out):
+    array.start()
+    versions = json.loads(array.path.read_bytes())["versions"]
+    forged(array.path, versions=versions | {"tokenizers": "0.0.1"})
+    with pytest.raises(StateError, match=r"^node .*: has tokenizers .*, expected 0\.0\.1, as on "):
+        array.work(0, 1)
+    with pytest.raises(StateError, match=r"expected 0\.0\.1"):
+        array.finish()
+
+
+def test_an_output_that_a_machine_cannot_write_is_named(array, out, monkeypatch):
+    def read_only(path, **_) -> None:
+        raise PermissionError(13, "Read-only file system", str(path))
+
+    array.start()
+    monkeypatch.setattr(Path, "touch", read_only)
+    with pytest.raises(StateError, match=r"cannot write into the output directory .*read-only"):
+        array.work(0, 1)
+
+
+def test_each_task_compares_the_first_input_of_its_own_share(array, sources, out):
+    plan = array.start()
+    own = next(i for i, p in enumerate(plan.parts) if p.slices[0].file.path == str(sources[1]))
+    stat = sources[1].stat()
+    os.utime(sources[1], ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
+    n_parts = len(plan.parts)
+    array.work(0, n_parts)
+    with pytest.raises(
+        StorageError, match=r"^node .*: the input .*/b\.jsonl is another file: ex"
+    ) as e:
+        array.work(own, n_parts)
+    assert "every node must see the input of" in str(e.value)
+    assert array.status().failed == (own,)
+    assert array.status().errors[0].endswith("begin again with --overwrite")
+    os.utime(sources[1], ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    array.work(own, n_parts)
+    assert not array.status().errors
+
+
+def test_a_task_whose_parts_are_done_needs_no_input(array, sources):
+    array.start()
+    array.work(0, 1)
+    for source in sources:
+        source.unlink()
+    assert array.work(0, 1)
+    array.finish()
+
+
 # Plans that do not fit
 
 
@@ -275,12 +412,22 @@ def test_a_tokenizer_that_cannot_be_read_is_refused(array, text):
         array.status()
 
 
-@pytest.mark.parametrize("key", ["version", "config", "labels", "is_named", "plan_fingerprint"])
+@pytest.mark.parametrize(
+    "key", ["version", "config", "labels", "is_named", "plan_fingerprint", "nonce"]
+)
 def test_a_key_of_another_kind_is_refused(array, key):
     array.start()
     forged(array.path, **{key: 1.5})
     with pytest.raises(UsageError, match="not the plan of an array, or damaged"):
         array.status()
+
+
+@pytest.mark.parametrize("nonce", ["", "0", "../" * 11, "g" * 32, "a" * 33])
+def test_a_nonce_that_is_none_names_no_file(array, nonce):
+    array.start()
+    forged(array.path, nonce=nonce)
+    with pytest.raises(UsageError, match="not the plan of an array, or damaged"):
+        array.finish()
 
 
 def test_a_plan_of_another_version_is_refused(array):

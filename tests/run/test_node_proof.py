@@ -11,7 +11,14 @@ import pytest
 
 from tokmill.errors import StateError, StorageError
 from tokmill.run import node_proof
-from tokmill.run.node_proof import NodeProof, check_node, has_relative_paths, written_proof
+from tokmill.run.node_proof import (
+    NodeProof,
+    check_input,
+    check_node,
+    has_relative_paths,
+    written_proof,
+)
+from tokmill.run.probes import array_nonce
 from tokmill.version import __version__
 
 HERE = f"node {platform.node()}: "
@@ -147,6 +154,25 @@ def test_names_of_stores_are_no_relative_paths(configure):
     )
     assert has_relative_paths(configure("/out", "in.jsonl"))
     assert has_relative_paths(configure("out", "/in.jsonl"))
+
+
+def test_a_part_is_compared_by_its_own_first_file(planned, proof, sources):
+    last = planned.parts[-1:]
+    assert proof.for_parts(last).input_path == str(sources[1])
+    check_input(proof.for_parts(last))
+    sources[1].write_bytes(b"{}")
+    check_node(proof)
+    with pytest.raises(StorageError, match=r"^node .*b\.jsonl is another file: .*, found 2 of "):
+        check_input(proof.for_parts(last))
+
+
+def test_the_probe_of_an_array_is_left_alone(planned, out):
+    nonce = array_nonce(str(out))
+    kept = hidden(out)
+    with written_proof(planned.spec, planned.parts) as proof:
+        assert sorted(hidden(out)) == sorted([*kept, proof.probe])
+    assert hidden(out) == kept
+    assert array_nonce(str(out)) == nonce
 
 
 def test_input_that_is_no_file_is_not_compared(planned, sources):

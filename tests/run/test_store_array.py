@@ -79,6 +79,49 @@ def test_the_status_names_the_url(url, array, make_config):
         array.finish()
 
 
+def probes_in(store: Store) -> list[str]:
+    return [name for name in store.sizes() if name.startswith(".array-proofs/")]
+
+
+def test_other_objects_under_the_same_url_are_seen(url, store, array, make_config):
+    array.start(make_config(dir=url))
+    (probe,) = probes_in(store)
+    content = store.read(probe)
+    for wrong in (b"another", None):
+        store.remove(probe)
+        if wrong is not None:
+            store.write(probe, wrong)
+        for act in (lambda: array.work(0, 1), array.finish):
+            with pytest.raises(StateError, match=rf"does not see the objects of .* in {url}: give"):
+                act()
+    assert not store.names(PARTS)
+    store.write(probe, content)
+    assert array.work(0, 1)
+    assert probes_in(store) == [probe]
+    manifest = array.finish()
+    assert not probes_in(store)
+    assert array.finish() == manifest
+
+
+def test_a_plan_that_is_written_again_keeps_its_only_probe(url, store, array, make_config):
+    array.start(make_config(dir=url))
+    kept = probes_in(store)
+    store.write(".array-proofs/12345678", b"")
+    array.start(make_config(dir=url))
+    assert probes_in(store) == kept
+
+
+def test_a_share_with_other_input_is_refused_before_it_is_read(
+    url, store, array, make_config, sources
+):
+    array.start(make_config(dir=url))
+    sources[0].write_bytes(sources[0].read_bytes() + b"\n")
+    with pytest.raises(StorageError, match=r"^node .*a\.jsonl is another file"):
+        array.work(0, 1)
+    assert array.status().failed
+    assert not [name for name in store.names(PARTS) if not name.startswith(f"{PARTS}/.")]
+
+
 def test_packs_are_made_by_finish(url, store, out, array, configure, listener):
     settings = {
         "sft": SftSettings(schema="mixed", template="tokenizer", packing=2000, packed_rows=True),

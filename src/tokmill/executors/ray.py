@@ -26,7 +26,8 @@ from tokmill.errors import UsageError, WorkerError
 from tokmill.executors.ray_part import Answer, parts_per_process, run_one
 from tokmill.lock import remove_part_locks
 from tokmill.recipes.memory_bounds import worker_bytes
-from tokmill.run.node_proof import remove_probe, written_proof
+from tokmill.run.node_proof import written_proof
+from tokmill.run.probes import remove_probe
 from tokmill.run.workers import most_threads
 from tokmill.timing import StageSeconds
 from tokmill.words.plural import plural

@@ -17,7 +17,8 @@ from tokmill.executors.worker import portable
 from tokmill.lock import is_locked, parts_locked
 from tokmill.recipes.spec import Increments, Part, RunSpec
 from tokmill.recipes.table import make_recipe
-from tokmill.run.node_proof import NodeProof, check_node, has_probe
+from tokmill.run.node_proof import NodeProof, check_node
+from tokmill.run.probes import has_probe
 from tokmill.run.store_part import make_part, part_staging
 from tokmill.stores.urls import is_store
 from tokmill.timing import StageSeconds, add_seconds

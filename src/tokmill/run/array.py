@@ -34,8 +34,10 @@ from tokmill.run.array_status import (
 from tokmill.run.directory import refuse_foreign_files, refuse_unplanned_files
 from tokmill.run.disk_checks import check_file_system, check_space
 from tokmill.run.make_dataset import begin_chosen
+from tokmill.run.node_proof import check_input
 from tokmill.run.part import as_resumed
 from tokmill.run.prepare import prepare, reference_of
+from tokmill.run.probes import remove_array_probes
 from tokmill.run.resume import explain_interrupt, planned_hub_commits, resumed_plan
 from tokmill.run.store_array import (
     finish_store_array,
@@ -105,7 +107,9 @@ def run_share(
 
     Raises:
         UsageError: `index` is not one of 0 to `n_tasks` - 1, or there is no task.
-        StateError: see `read_array_plan`; or another task holds a part of the share.
+        StateError: see `read_array_plan`; or another task holds a part of the share; or this
+            machine does not see the output of the plan, or cannot write there.
+        StorageError: this machine does not see the input of the plan.
         TokmillError: see `run_part`; what is committed stays.
     """
     if n_tasks < 1:
@@ -116,6 +120,7 @@ def run_share(
     share = array.for_share(index, n_tasks)
     if not share.parts:
         return ()
+    array.check_machine()
     workers, threads = workers_and_threads(share.spec.config, share.parts)
     share = replace(
         share,
@@ -128,6 +133,8 @@ def run_share(
     )
     with held as n_done, engine_threads(threads):
         array.check_current()
+        if n_done < len(share.parts):
+            check_input(array.proof.for_parts(share.parts))
         observer.started(share, n_done, [])
         found = execute(
             share.spec,
@@ -144,11 +151,13 @@ def finish_array(path: Path, observer: Observer) -> dict[str, Any]:
     """Finish the run of an array once all parts are done; return its manifest.
 
     Raises:
-        StateError: see `read_array_plan`; or tasks are running; or parts are missing.
+        StateError: see `read_array_plan`; or tasks are running; or parts are missing; or this
+            machine does not see the output of the plan, or cannot write there.
         TokmillError: see `finish`.
     """
     start_s, start_cpu_s = time.perf_counter(), cpu_seconds()
     array = read_array_plan(path, observer.warned)
+    array.check_machine(may_be_finished=True)
     if array.is_in_store:
         return finish_store_array(array, observer, start_s, start_cpu_s)
     directory = array.directory
@@ -161,6 +170,7 @@ def finish_array(path: Path, observer: Observer) -> dict[str, Any]:
         for note in (directory / PARTS).glob(failure_name("*", "*")):
             remove_file(note)
         remove_part_locks(str(directory))  # no task is running
+        remove_array_probes(str(directory))
     return manifest
 
 

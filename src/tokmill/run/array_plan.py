@@ -9,20 +9,35 @@ from __future__ import annotations
 
 import base64
 import json
+import platform
 import zlib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.canonical import canonical_json, sha256_hex
-from tokmill.dataset.layout import PLAN
+from tokmill.dataset.layout import MANIFEST, PLAN
 from tokmill.errors import StateError, UsageError
 from tokmill.recipes.spec import RunSpec
 from tokmill.run.array_place import FORMAT, check_plan_place
 from tokmill.run.compare_plans import check_same
-from tokmill.run.node_proof import has_relative_paths
+from tokmill.run.node_proof import (
+    PATIENCE_S,
+    NodeProof,
+    check_node,
+    has_relative_paths,
+    versions_of,
+)
 from tokmill.run.plan import Plan, planned_parts, read_plan
 from tokmill.run.prepare import extensions_of
+from tokmill.run.probes import (
+    ARRAY,
+    array_nonce,
+    has_probe,
+    is_nonce,
+    probe_name,
+    remove_array_probes,
+)
 from tokmill.run.resume import check_installed, planned_engine
 from tokmill.run.store_part import check_plan, plan_stamp
 from tokmill.run.store_plan import downloaded_plan
@@ -52,6 +67,9 @@ _KINDS = {
     "is_named": bool,
     "labels": list,
     "plan_fingerprint": str,
+    "host": str,
+    "nonce": str,
+    "versions": dict,
 }
 
 _MOST_TOKENIZER_BYTES = 1 << 30
@@ -63,12 +81,15 @@ class ArrayPlan:
     """The plan of an array, read on the machine of a task.
 
     `path`: of its file. `plan`: the whole run, as this machine will work; threads and memory are
-    set for a share by `for_share`. `fingerprint`: of `plan.json` in the output.
+    set for a share by `for_share`. `fingerprint`: of `plan.json` in the output. `proof`: what a
+    machine must find as the one that planned has it; without an input, as shares have different
+    ones.
     """
 
     path: Path
     plan: Plan
     fingerprint: str
+    proof: NodeProof
 
     @property
     def directory(self) -> Path:
@@ -97,9 +118,28 @@ class ArrayPlan:
         if found.get("fingerprint") != self.fingerprint:
             raise _another_run(str(self.directory), self.path)
 
+    def check_machine(self, *, may_be_finished: bool = False) -> None:
+        """Check that this machine sees the output of the plan, can write there, has its versions.
+
+        The probe is gone once the array is finished. `may_be_finished`: then there is nothing to
+        check; a task, which would make nothing, is refused: another directory may look like that.
+
+        Raises:
+            StateError: it does not; see `node_proof.check_node`.
+        """
+        place, otherwise = self.plan.spec.config.output.dir, f"write {self.path} again"
+        if has_probe(place, MANIFEST) and not has_probe(place, self.proof.probe):
+            if may_be_finished:
+                return
+            otherwise = "the array is finished"
+        otherwise = f"; if it is the same one, {otherwise}"
+        check_node(self.proof, patience_s=PATIENCE_S, otherwise=otherwise)
+
 
 def write_array_plan(path: Path, plan: Plan) -> None:
     """Write the plan of an array; `plan` stands in its output directory or store already.
+
+    A probe is written there first, by which tasks recognise it; see `run.probes`.
 
     Raises:
         UsageError: another file is there; see `check_plan_place`.
@@ -107,7 +147,8 @@ def write_array_plan(path: Path, plan: Plan) -> None:
     """
     spec = plan.spec
     check_plan_place(path, spec.config)  # again: planning took its time
-    found = _found_plan(spec.config.output.dir)[0] or {}
+    place = spec.config.output.dir
+    found, nonce = _found_plan(place)[0] or {}, array_nonce(place)
     data = {
         "format": FORMAT,
         "version": _VERSION,
@@ -119,10 +160,14 @@ def write_array_plan(path: Path, plan: Plan) -> None:
         "is_named": spec.is_named,
         "labels": sorted(spec.labels),
         "plan_fingerprint": found["fingerprint"],
+        "host": platform.node(),
+        "nonce": nonce,
+        "versions": versions_of(spec),
     }
     write_file(
         path, canonical_json({**data, "sha256": sha256_hex(canonical_json(data))}), replace=True
     )
+    remove_array_probes(place, keep=nonce)
 
 
 def read_array_plan(path: Path, warn: Callable[[str], None]) -> ArrayPlan:
@@ -174,7 +219,15 @@ def read_array_plan(path: Path, warn: Callable[[str], None]) -> ArrayPlan:
     )
     plan = Plan(spec, planned_parts(found))
     check_same(found, plan, directory)
-    return ArrayPlan(path, plan, data["plan_fingerprint"])
+    return ArrayPlan(path, plan, data["plan_fingerprint"], _proof(data, config))
+
+
+def _proof(data: dict[str, Any], config: Config) -> NodeProof:
+    place, nonce = config.output.dir, data["nonce"]
+    working_directory = data["written_in"] if has_relative_paths(config) else ""
+    probe = probe_name(place, ARRAY, nonce)
+    host, versions = data["host"], data["versions"]
+    return NodeProof(host, place, probe, nonce, working_directory, versions=versions)
 
 
 def _found_plan(place: str) -> tuple[dict[str, Any] | None, str]:
@@ -208,7 +261,7 @@ def _read(path: Path) -> dict[str, Any]:
         )
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         data, is_whole = {}, False
-    if not is_whole or data.get("format") != FORMAT:
+    if not is_whole or data.get("format") != FORMAT or not is_nonce(data["nonce"]):
         raise UsageError(f"{path}: not the plan of an array, or damaged: write it again")
     if data["version"] > _VERSION:
         raise StateError(f"{path}: written by a newer tokmill: install a newer one")

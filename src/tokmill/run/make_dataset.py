@@ -18,6 +18,7 @@ from tokmill.run.directory import refuse_foreign_files, refuse_unplanned_files
 from tokmill.run.disk_checks import check_file_system, check_space
 from tokmill.run.plan import Plan
 from tokmill.run.prepare import prepare, reference_of
+from tokmill.run.probes import array_ended
 from tokmill.run.resume import begin_run, planned_hub_commits, resumed_plan
 from tokmill.run.whole_run import Run, cpu_seconds
 from tokmill.run.workers import workers_and_threads
@@ -56,7 +57,7 @@ def make_dataset(
     refuse_unplanned_files(directory)
     make_directory(directory)
     workers, threads = workers_and_threads(prepared.config, prepared.parts)
-    with locked(directory), engine_threads(threads):
+    with locked(directory), engine_threads(threads), array_ended(directory):
         reference, notes = reference_of(prepared), prepared.all_notes()
         run = Run(
             directory, observer, execute, reference, notes, workers, threads, start_s, start_cpu_s

@@ -1,4 +1,4 @@
-"""A node of a cluster proves that it can work on a run, before its first part.
+"""A node of a cluster proves that it can work on a run or an array, before its first part.
 
 It must see the output of the driver (a probe file or object with a random nonce is there), be able
 to write to it, see the same input, and have the same versions. Otherwise its shards would be lost,
@@ -13,30 +13,24 @@ import os
 import platform
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokmill.engines.engine import REFERENCE, engine_row
 from tokmill.errors import StateError, StorageError
+from tokmill.run.probes import NODES, probe_name, probes, remove_probe, write_probe
 from tokmill.sources.json_parser import PARSER
-from tokmill.storage import storage_errors
 from tokmill.stores.store import Store
 from tokmill.stores.urls import is_store
 from tokmill.version import __version__
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tokmill.recipes.spec import Part, RunSpec
     from tokmill.settings.schema import Config
-
-_PREFIX = ".node-proof-"
-"""The probe's name begins so: hidden names are no part of a dataset."""
-
-_FOLDER = ".node-proofs"
-"""The folder of probes in an object store."""
 
 _TOKMILL = "tokmill"
 
@@ -48,10 +42,10 @@ PATIENCE_S = 10.0
 class NodeProof:
     """What every node must find as the driver has it; plain values, for any version of tokmill.
 
-    `directory`: of the output, or its URL. `probe`: name of what holds `nonce` there.
-    `working_directory`: that of the driver if a path is relative to it, else ''. `input_path`: the
-    first input that is a file, with `input_bytes` and `input_mtime_ns`; '' without one. `versions`:
-    by distribution.
+    `host`: the driver, or the machine that planned an array. `directory`: of the output, or its
+    URL. `probe`: name of what holds `nonce` there. `working_directory`: that of the driver if a
+    path is relative to it, else ''. `input_path`: the first input that is a file, with
+    `input_bytes` and `input_mtime_ns`; '' without one. `versions`: by distribution.
     """
 
     host: str
@@ -59,10 +53,20 @@ class NodeProof:
     probe: str
     nonce: str
     working_directory: str
-    input_path: str
-    input_bytes: int
-    input_mtime_ns: int
-    versions: dict[str, str]
+    input_path: str = ""
+    input_bytes: int = 0
+    input_mtime_ns: int = 0
+    versions: dict[str, str] = field(default_factory=dict)
+
+    def for_parts(self, parts: Iterable[Part]) -> NodeProof:
+        """Return the proof with the first input of some parts that is a file on a disk."""
+        files = (piece.file for part in parts for piece in part.slices)
+        on_disk = (file for file in files if not file.is_stream and not is_store(file.path))
+        first = next(on_disk, None)
+        path, n_bytes, mtime_ns = "", 0, 0
+        if first is not None:
+            path, n_bytes, mtime_ns = first.path, first.n_bytes, first.mtime_ns
+        return replace(self, input_path=path, input_bytes=n_bytes, input_mtime_ns=mtime_ns)
 
 
 @contextlib.contextmanager
@@ -73,54 +77,22 @@ def written_proof(spec: RunSpec, parts: Sequence[Part]) -> Iterator[NodeProof]:
         StorageError: the probe cannot be written.
     """
     place, nonce = spec.config.output.dir, secrets.token_hex(16)
-    files = (piece.file for part in parts for piece in part.slices)
-    on_disk = (file for file in files if not file.is_stream and not is_store(file.path))
-    first = next(on_disk, None)
+    working_directory = str(Path.cwd()) if has_relative_paths(spec.config) else ""
     proof = NodeProof(
         platform.node(),
         place,
-        f"{_FOLDER}/{nonce[:8]}" if is_store(place) else f"{_PREFIX}{nonce[:8]}",
+        probe_name(place, NODES, nonce),
         nonce,
-        str(Path.cwd()) if has_relative_paths(spec.config) else "",
-        "" if first is None else first.path,
-        0 if first is None else first.n_bytes,
-        0 if first is None else first.mtime_ns,
-        _versions(spec),
-    )
-    for left in _probes(place):
+        working_directory,
+        versions=versions_of(spec),
+    ).for_parts(parts)
+    for left in probes(place, NODES):
         remove_probe(place, left)  # of drivers that were killed; this one holds the lock
     try:
-        _write_probe(place, proof.probe, nonce)
+        write_probe(place, proof.probe, nonce)
         yield proof
     finally:
         remove_probe(place, proof.probe)
-
-
-def _probes(place: str) -> list[str]:
-    if is_store(place):
-        return Store(place).names(_FOLDER)
-    return [path.name for path in Path(place).glob(f"{_PREFIX}*")]
-
-
-def _write_probe(place: str, name: str, nonce: str) -> None:
-    if is_store(place):
-        Store(place).write(name, nonce.encode())
-        return
-    with storage_errors(Path(place) / name):
-        (Path(place) / name).write_text(nonce)
-
-
-def remove_probe(place: str, name: str) -> None:
-    """Remove a probe from a directory or a store: tasks that look for it then end."""
-    if is_store(place):
-        Store(place).remove(name)
-    else:
-        (Path(place) / name).unlink(missing_ok=True)
-
-
-def has_probe(place: str, name: str) -> bool:
-    """Return whether a probe is there."""
-    return Store(place).size(name) is not None if is_store(place) else (Path(place) / name).exists()
 
 
 def has_relative_paths(config: Config) -> bool:
@@ -130,15 +102,15 @@ def has_relative_paths(config: Config) -> bool:
     return not all(Path(path).is_absolute() for path in paths)
 
 
-def check_node(proof: NodeProof, *, patience_s: float = PATIENCE_S) -> None:
+def check_node(proof: NodeProof, *, patience_s: float = PATIENCE_S, otherwise: str = "") -> None:
     """Check that this process sees and has what the driver does.
 
-    `patience_s`: how long to wait for the probe.
+    `patience_s`: how long to wait for the probe. `otherwise`: what else to do if it is not there.
 
     Raises:
         StateError: it does not; names this machine, what was expected, what was found.
     """
-    here = f"node {platform.node()}"
+    here = _here()
     for distribution, wanted in proof.versions.items():
         found = _installed(distribution)
         if found != wanted:
@@ -153,16 +125,18 @@ def check_node(proof: NodeProof, *, patience_s: float = PATIENCE_S) -> None:
             "there, or name input and output by absolute paths"
         )
     if is_store(proof.directory):
-        _check_store(here, proof)
+        _check_store(here, proof, otherwise)
     else:
         directory = base / proof.directory
-        _check_probe(here, proof, directory, patience_s)
-        _check_writable(here, directory, proof.nonce)
-    if proof.input_path:
-        _check_input(here, proof, base / proof.input_path)
+        _check_probe(here, proof, directory, patience_s, otherwise)
+        _check_writable(here, directory, proof.probe)
+    try:
+        check_input(proof)
+    except StorageError as error:
+        raise StateError(str(error)) from None  # of the node, as all that differs there
 
 
-def _check_store(here: str, proof: NodeProof) -> None:
+def _check_store(here: str, proof: NodeProof, otherwise: str) -> None:
     """Check that this node reads and writes the objects of the driver."""
     store, mine = Store(proof.directory), f"{proof.probe}-{secrets.token_hex(4)}"
     try:
@@ -176,11 +150,13 @@ def _check_store(here: str, proof: NodeProof) -> None:
     if found != proof.nonce.encode():
         raise StateError(
             f"{here}: does not see the objects of {proof.host} in {store.url}: give every node the "
-            "same endpoint and credentials"
+            f"same endpoint and credentials{otherwise}"
         )
 
 
-def _check_probe(here: str, proof: NodeProof, directory: Path, patience_s: float) -> None:
+def _check_probe(
+    here: str, proof: NodeProof, directory: Path, patience_s: float, otherwise: str
+) -> None:
     deadline = time.monotonic() + patience_s
     while True:
         try:
@@ -193,15 +169,16 @@ def _check_probe(here: str, proof: NodeProof, directory: Path, patience_s: float
             raise StateError(
                 f"{here}: does not see the output directory {directory} of {proof.host} ({reason}: "
                 f"{proof.probe}): mount the same directory under this path on every node"
+                f"{otherwise}"
             )
         time.sleep(0.1)
 
 
-def _check_writable(here: str, directory: Path, nonce: str) -> None:
-    path = directory / f"{_PREFIX}{nonce[:8]}-{secrets.token_hex(4)}"
+def _check_writable(here: str, directory: Path, probe: str) -> None:
+    path = directory / f"{probe}-{secrets.token_hex(4)}"
     try:
         path.touch()
-        path.unlink()
+        path.unlink(missing_ok=True)  # a plan that is written meanwhile removes it, too
     except OSError as error:
         raise StateError(
             f"{here}: cannot write into the output directory {directory} "
@@ -209,27 +186,42 @@ def _check_writable(here: str, directory: Path, nonce: str) -> None:
         ) from None
 
 
-def _check_input(here: str, proof: NodeProof, path: Path) -> None:
-    advice = f"every node must see the input of {proof.host} under the same paths"
+def check_input(proof: NodeProof) -> None:
+    """Check that this node sees the input file of a proof as it was planned.
+
+    Raises:
+        StorageError: it is another one, or cannot be read; see `check_node`.
+    """
+    if not proof.input_path:
+        return
+    here, path = _here(), Path(proof.working_directory) / proof.input_path
+    advice = (
+        f"every node must see the input of {proof.host} under the same paths; if it was changed "
+        "since, begin again with --overwrite"
+    )
     try:
         stat = os.stat(path)  # noqa: PTH116  as the plan took it
     except OSError as error:
-        raise StateError(
+        raise StorageError(
             f"{here}: cannot read the input {path} ({str(error.strerror).lower()}): {advice}"
         ) from None
     if (stat.st_size, stat.st_mtime_ns) != (proof.input_bytes, proof.input_mtime_ns):
-        raise StateError(
+        raise StorageError(
             f"{here}: the input {path} is another file: expected "
             f"{plural(proof.input_bytes, 'byte')} of time {_seconds(proof.input_mtime_ns)}, found "
             f"{stat.st_size:,} of {_seconds(stat.st_mtime_ns)}: {advice}"
         )
 
 
+def _here() -> str:
+    return f"node {platform.node()}"
+
+
 def _seconds(ns: int) -> str:
     return f"{ns // 10**9}.{ns % 10**9:09}"
 
 
-def _versions(spec: RunSpec) -> dict[str, str]:
+def versions_of(spec: RunSpec) -> dict[str, str]:
     """Return the versions, by distribution, of all that decides the tokens.
 
     Code from outside tokmill is compared by its source (`extensions.check_extensions`).
@@ -244,5 +236,5 @@ def _installed(distribution: str) -> str:
         return __version__
     try:
         return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
+    except (importlib.metadata.PackageNotFoundError, ValueError):  # a name that is none
         return "none"

@@ -26,6 +26,7 @@ from tokmill.run.array_status import (
     failure_of,
     failures,
 )
+from tokmill.run.probes import remove_array_probes
 from tokmill.run.store_part import check_plan, is_stored
 from tokmill.run.store_plan import plan_in_store, visible_sizes
 from tokmill.run.store_run import READERS, StoreRun
@@ -138,6 +139,7 @@ def finish_store_array(
         prepare_s = StageSeconds(0.0, 0.0, start_s)
         manifest = run.complete(sizes) or run.work(_none_left, start_s, start_cpu_s, prepare_s)
         remove_all(store, [*store.names(TASKS), *_failure_names(store.sizes())])
+        remove_array_probes(spec.config.output.dir)
         shutil.rmtree(staging, ignore_errors=True)
     return manifest
 
