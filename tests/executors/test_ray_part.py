@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.errors import StateError
+from tokmill.errors import StateError, StorageError
 from tokmill.executors import ray_part
 from tokmill.executors.ray_part import Answer, parts_per_process, run_one, summed
 from tokmill.lock import locked, parts_locked
@@ -65,6 +65,19 @@ def test_a_node_that_differs_never_reads_the_run(planned, proof):
     error = run_one({**proof, "versions": {"tokmill": "9.9"}}, fetch, 0)
     assert isinstance(error, StateError)
     assert "expected 9.9" in str(error)
+
+
+def test_the_first_input_of_each_part_is_compared_before_it_is_read(planned, proof, sources):
+    def fetch():
+        return planned.spec, planned.parts
+
+    last = len(planned.parts) - 1
+    assert isinstance(run_one(proof, fetch, 0), Answer)
+    sources[1].write_bytes(sources[1].read_bytes() + b"\n")
+    error = run_one(proof, fetch, last)
+    assert isinstance(error, StorageError)
+    assert f"the input {sources[1]} is another file" in str(error)
+    assert isinstance(run_one(proof, fetch, 1), Answer)
 
 
 def test_an_error_is_returned_and_a_bug_keeps_its_traceback(planned, proof, sources):

@@ -17,7 +17,7 @@ from tokmill.executors.worker import portable
 from tokmill.lock import is_locked, parts_locked
 from tokmill.recipes.spec import Increments, Part, RunSpec
 from tokmill.recipes.table import make_recipe
-from tokmill.run.node_proof import NodeProof, check_node
+from tokmill.run.node_proof import NodeProof, check_input, check_node
 from tokmill.run.probes import has_probe
 from tokmill.run.store_part import make_part, part_staging
 from tokmill.stores.urls import is_store
@@ -77,6 +77,7 @@ def run_one(
     try:
         _begin(NodeProof(**proof), fetch)
         spec, part = _Process.spec, _Process.parts[index]
+        check_input(NodeProof(**proof).for_parts([part]))
         heard: list[Increments] = []
         with (
             contextlib.chdir(proof["working_directory"] or "."),
