@@ -111,6 +111,13 @@ def test_a_plan_that_is_written_again_keeps_its_only_probe(url, store, array, ma
     assert probes_in(store) == kept
 
 
+def test_a_whole_run_removes_the_probe_of_an_array(url, store, array, make_config, listener):
+    array.start(make_config(dir=url))
+    assert len(store.names(".array-proofs")) == 1
+    run(make_config(dir=url), listener)
+    assert store.names(".array-proofs") == []
+
+
 def test_a_share_with_other_input_is_refused_before_it_is_read(
     url, store, array, make_config, sources
 ):

@@ -120,7 +120,7 @@ def run_share(
     share = array.for_share(index, n_tasks)
     if not share.parts:
         return ()
-    array.check_machine()
+    array.check_machine(may_be_finished=True)
     workers, threads = workers_and_threads(share.spec.config, share.parts)
     share = replace(
         share,
@@ -134,6 +134,7 @@ def run_share(
     with held as n_done, engine_threads(threads):
         array.check_current()
         if n_done < len(share.parts):
+            array.check_machine()
             check_input(array.proof.for_parts(share.parts))
         observer.started(share, n_done, [])
         found = execute(

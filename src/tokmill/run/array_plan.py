@@ -121,19 +121,16 @@ class ArrayPlan:
     def check_machine(self, *, may_be_finished: bool = False) -> None:
         """Check that this machine sees the output of the plan, can write there, has its versions.
 
-        The probe is gone once the array is finished. `may_be_finished`: then there is nothing to
-        check; a task, which would make nothing, is refused: another directory may look like that.
+        `may_be_finished`: the probe is gone once the array is finished; then nothing is checked.
 
         Raises:
             StateError: it does not; see `node_proof.check_node`.
         """
-        place, otherwise = self.plan.spec.config.output.dir, f"write {self.path} again"
-        if has_probe(place, MANIFEST) and not has_probe(place, self.proof.probe):
-            if may_be_finished:
-                return
-            otherwise = "the array is finished"
-        otherwise = f"; if it is the same one, {otherwise}"
-        check_node(self.proof, patience_s=PATIENCE_S, otherwise=otherwise)
+        place = self.plan.spec.config.output.dir
+        is_finished = has_probe(place, MANIFEST) and not has_probe(place, self.proof.probe)
+        if not (may_be_finished and is_finished):
+            otherwise = f"; if it is the same one, write {self.path} again"
+            check_node(self.proof, patience_s=PATIENCE_S, otherwise=otherwise)
 
 
 def write_array_plan(path: Path, plan: Plan) -> None:

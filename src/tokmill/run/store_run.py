@@ -27,6 +27,7 @@ from tokmill.interrupts import STDIN_STOPPED
 from tokmill.lock import locked
 from tokmill.run.finish import Files, Usage, check_all_read, finish
 from tokmill.run.part import as_resumed
+from tokmill.run.probes import remove_array_probes
 from tokmill.run.reject_limits import RejectLimit
 from tokmill.run.resume import NOTHING_KEPT
 from tokmill.run.store_part import check_plan, in_directory, stored_record
@@ -79,6 +80,7 @@ def make_store_dataset(
                 time.perf_counter() - start_s, cpu_seconds() - start_cpu_s, start_s
             )
             manifest = run.complete(sizes) or run.work(execute, start_s, start_cpu_s, prepare_s)
+        remove_array_probes(config.output.dir)
         shutil.rmtree(staging, ignore_errors=True)
     return manifest
 
