@@ -8,7 +8,7 @@
 set -euo pipefail
 
 TASKS=${TASKS:-8}
-PLAN=$OUT.plan
+PLAN=${OUT%/}.plan
 
 # shellcheck disable=SC2086  # INPUT is a glob
 tokmill plan $INPUT --tokenizer "$TOKENIZER" --output "$OUT" --write "$PLAN" ${SETTINGS:-}
