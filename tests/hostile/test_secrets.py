@@ -135,3 +135,17 @@ def test_the_environment_is_in_no_file_of_a_dataset(tokmill, tmp_path, monkeypat
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) > 4
     assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "You help users of example.org. Shops: https://example.org/find?code=US",
+        "{title}\nhttps://example.org/item?key={id}",
+        "Ask http://help:desk or me@example.org",
+        "az://container@account/name",
+        "oci://bucket@namespace/name",
+    ],
+)
+def test_a_text_in_which_a_url_stands_is_no_place(text):
+    refuse_secrets(text, "default_system")

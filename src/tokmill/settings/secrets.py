@@ -14,6 +14,8 @@ _URL = re.compile(rf"(?:(?:^|::)(?P<path>{_SCHEME}):/(?!/)|(?P<url>{_SCHEME})://
 A `Path` made of `s3://bucket/name` is `s3:/bucket/name`.
 """
 
+_PLACE = re.compile(rf"(?:{_SCHEME}::)*{_SCHEME}:/", re.IGNORECASE)
+
 _FIRST = re.compile(rf"/|::(?={_SCHEME}:/)", re.IGNORECASE)
 """The end of the first component of a URL."""
 
@@ -24,7 +26,7 @@ _ARN = re.compile(r"arn:aws[a-z-]*:s3[a-z-]*:[a-z0-9-]*:[0-9]*:[a-z]+(:[a-z0-9-]
 _LOCAL = {"file", "local"}
 _NO_PORTS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "hf", "oss"}
 """Schemes whose first component is no host: a colon in it is one of a password."""
-_NAMES_WITH_AT = {"hf", "abfs", "abfss"}
+_NAMES_WITH_AT = {"hf", "az", "abfs", "abfss", "wasb", "wasbs", "oci"}
 """Schemes whose names have an @ of their own: hf://model@main, abfs://container@account."""
 
 _KEY = re.compile(r"[?&;#]([^=?&;#/]*)=")
@@ -44,10 +46,12 @@ _SECRET_ENDINGS = (
 def refuse_secrets(text: str, where: str) -> None:
     """Refuse a URL with a user, a password or a signed query; the message does not repeat it.
 
+    A text that only has a URL in it, such as a template, is no place of a file.
+
     Raises:
         UsageError: the text is such a URL.
     """
-    if _next_user(text, 0) or _secret_query(text) is not None:
+    if _PLACE.match(text) and (_next_user(text, 0) or _secret_query(text) is not None):
         raise UsageError(
             f"{where}: expected a URL without a user, a password, a signature or a key in its "
             "query, since it would be written to the dataset; found one with: give it through the "
