@@ -226,7 +226,9 @@ def versions_of(spec: RunSpec) -> dict[str, str]:
 
     Code from outside tokmill is compared by its source (`extensions.check_extensions`).
     """
-    named = [_TOKMILL, PARSER.name, "sentencepiece"]
+    named = [_TOKMILL, PARSER.name]
+    if spec.tokenizer.kind == "sentencepiece":
+        named.append("sentencepiece")
     named += [engine_row(name)[0].distribution for name in (REFERENCE, spec.engine.name)]
     return {name: _installed(name) for name in named if name}
 
