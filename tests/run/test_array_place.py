@@ -82,13 +82,13 @@ def test_a_path_in_the_output_is_refused_however_it_is_written(config, out, tmp_
 def test_an_input_is_refused_and_what_would_be_one(make_config, tmp_path, sources, monkeypatch):
     path = tmp_path / "array.json"
     for given in (path, tmp_path, tmp_path / "*.json", tmp_path / "**/*.json", tmp_path.parent):
-        refused(path, make_config(given), "one of the inputs")
+        refused(path, make_config(given), "would be read as an input")
     monkeypatch.chdir(tmp_path)
-    refused(Path("array.json"), make_config(Path("./*.json")), "one of the inputs")
-    refused(sources[0], make_config(), "one of the inputs")
+    refused(Path("array.json"), make_config(Path("./*.json")), "would be read as an input")
+    refused(sources[0], make_config(), "would be read as an input")
     (tmp_path / "in.jsonl").symlink_to(sources[0])
-    refused(sources[0], make_config(tmp_path / "in.jsonl"), "one of the inputs")
-    refused(tmp_path / "x.plan", make_config(tmp_path, format="jsonl"), "one of the inputs")
+    refused(sources[0], make_config(tmp_path / "in.jsonl"), "would be read as an input")
+    refused(tmp_path / "x.plan", make_config(tmp_path, format="jsonl"), "would be read as an input")
 
 
 def test_a_plan_beside_the_inputs_is_no_input(make_config, tmp_path, sources):

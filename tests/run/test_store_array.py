@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -236,31 +237,80 @@ def test_tasks_of_one_machine_work_at_once(url, store, out, array, make_config, 
     assert objects(store) == files(out)
 
 
-def test_a_task_that_stood_still_writes_nothing_into_the_dataset_of_a_later_run(
-    url, store, array, make_config, sources, listener, tmp_path, monkeypatch
-):
-    array.start(make_config(dir=url))
+@pytest.fixture
+def overtake(url, store, make_config, sources, listener, tmp_path, monkeypatch):
+    """Let another machine's run come and go, once the leases of this one have expired."""
     later: dict[str, bytes] = {}
 
-    def overtaken(progress: object) -> None:
-        """The lease expires while the first part is made; another machine's run comes and goes."""
-        if later:
-            return
-        for name in store.names(".tasks"):
-            store.remove(name)
+    def come_and_go() -> None:
+        if (tmp_path / "another machine").exists():
+            return  # this is that run
         (tmp_path / "another machine").mkdir()
+        for name in (*store.names(".lock"), *store.names(".tasks")):
+            store.remove(name)
         with monkeypatch.context() as patch:
             patch.setattr("tempfile.tempdir", str(tmp_path / "another machine"))
             run(make_config(sources[0], dir=url, val_fraction=0.5), listener, overwrite=True)
         later.update(objects(store))
 
+    return SimpleNamespace(come_and_go=come_and_go, later=later)
+
+
+@pytest.mark.parametrize("moment", ["before its upload", "during its upload"])
+def test_a_task_that_stood_still_writes_nothing_into_the_dataset_of_a_later_run(
+    url, store, array, make_config, listener, tmp_path, monkeypatch, overtake, moment
+):
+    array.start(make_config(dir=url))
+    upload = Store.upload
+
+    def uploaded(self: Store, path: Path, name: str) -> None:
+        upload(self, path, name)
+        overtake.come_and_go()
+
+    def report(progress: object) -> None:
+        if moment == "before its upload":
+            overtake.come_and_go()
+        else:
+            monkeypatch.setattr(Store, "upload", uploaded)
+
     with pytest.raises(StateError, match=r"plan\.json: was replaced or removed since this run"):
         run_share(
             tmp_path / "array.plan", 0, 1, listener,
-            lambda spec, parts, report, *rest: run_parts(spec, parts, overtaken, *rest),
+            lambda spec, parts, _, *rest: run_parts(spec, parts, report, *rest),
         )  # fmt: skip
-    assert objects(store) == later
+    assert objects(store) == overtake.later
     assert not verify_dataset(Path(url)).problems
+
+
+def test_a_run_that_stood_still_removes_nothing_of_a_later_run(
+    url, store, make_config, listener, monkeypatch, overtake
+):
+    run(make_config(dir=url), listener)
+    remove = Store.remove
+
+    def removed(self: Store, name: str) -> None:
+        remove(self, name)
+        if name.startswith("train-") and not overtake.later:
+            overtake.come_and_go()
+            monkeypatch.setattr(time, "clock_gettime", lambda clock: 1e12)
+
+    monkeypatch.setattr(Store, "remove", removed)
+    with pytest.raises(StateError, match="another run took over"):
+        run(make_config(dir=url), listener, overwrite=True)
+    assert objects(store) == overtake.later
+    assert not verify_dataset(Path(url)).problems
+
+
+def test_the_same_task_works_once_on_a_machine(url, array, make_config, listener, tmp_path):
+    array.start(make_config(dir=url))
+
+    def again(*_: object) -> object:
+        with pytest.raises(StateError, match=r"out: task 0 of 2 is working on this machine"):
+            array.work(0, 2)
+        return array.work(1, 2)
+
+    run_share(tmp_path / "array.plan", 0, 2, listener, again)
+    assert array.status().missing
 
 
 @pytest.mark.parametrize("place", ["directory", "store"])

@@ -18,7 +18,7 @@ from tokmill.lock import is_locked, parts_locked
 from tokmill.recipes.spec import Increments, Part, RunSpec
 from tokmill.recipes.table import make_recipe
 from tokmill.run.node_proof import NodeProof, check_input, check_node
-from tokmill.run.probes import has_probe
+from tokmill.run.probes import has_file
 from tokmill.run.store_part import make_part, part_staging
 from tokmill.stores.urls import is_store
 from tokmill.timing import StageSeconds, add_seconds
@@ -75,9 +75,10 @@ def run_one(
     tasks by it.
     """
     try:
-        _begin(NodeProof(**proof), fetch)
+        wanted = NodeProof(**proof)
+        _begin(wanted, fetch)
         spec, part = _Process.spec, _Process.parts[index]
-        check_input(NodeProof(**proof).for_parts([part]))
+        check_input(wanted.for_parts([part]))
         heard: list[Increments] = []
         with (
             contextlib.chdir(proof["working_directory"] or "."),
@@ -128,7 +129,7 @@ class _Stopped:
         if now - self._looked_s < self._pause_s:
             return
         self._looked_s = now
-        if not has_probe(self._place, self._probe):
+        if not has_file(self._place, self._probe):
             raise StateError("the run was stopped")
 
 

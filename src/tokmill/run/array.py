@@ -131,12 +131,13 @@ def run_share(
         if array.is_in_store
         else _share(share, index, n_tasks)
     )
-    with held as n_done, engine_threads(threads):
+    with held as done, engine_threads(threads):
         array.check_current()
-        if n_done < len(share.parts):
+        left = [part for part in share.parts if part.index not in done]
+        if left:
             array.check_machine()
-            check_input(array.proof.for_parts(share.parts))
-        observer.started(share, n_done, [])
+            check_input(array.proof.for_parts(left))
+        observer.started(share, len(done), [])
         found = execute(
             share.spec,
             share.parts,
@@ -199,8 +200,8 @@ def _status(plan: Plan, directory: Path) -> ArrayStatus:
 
 
 @contextlib.contextmanager
-def _share(share: Plan, index: int, n_tasks: int) -> Iterator[int]:
-    """Hold a share of parts, and yield how many of them are done."""
+def _share(share: Plan, index: int, n_tasks: int) -> Iterator[set[int]]:
+    """Hold a share of parts, and yield those that are done."""
     directory = Path(share.spec.config.output.dir)
     with (
         locked(directory, is_shared=True),
@@ -208,7 +209,7 @@ def _share(share: Plan, index: int, n_tasks: int) -> Iterator[int]:
         _failure_noted(directory, index, n_tasks),
         explain_interrupt(share, directory),
     ):
-        yield len(_done(share))
+        yield _done(share)
 
 
 def _done(plan: Plan) -> set[int]:

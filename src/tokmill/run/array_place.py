@@ -47,7 +47,7 @@ def check_plan_place(path: Path, config: Config) -> None:
                 "outside"
             )
         if _is_input(path, config.input):
-            raise UsageError(f"{path}: one of the inputs: name another file for the plan")
+            raise UsageError(f"{path}: would be read as an input: name another file for the plan")
         if not path.parent.is_dir():
             raise UsageError(f"{path}: there is no directory {path.parent}: make it first")
         if os.path.lexists(path) and not _is_array_plan(path):

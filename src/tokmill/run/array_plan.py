@@ -33,7 +33,7 @@ from tokmill.run.prepare import extensions_of
 from tokmill.run.probes import (
     ARRAY,
     array_nonce,
-    has_probe,
+    has_file,
     is_nonce,
     probe_name,
     remove_array_probes,
@@ -127,7 +127,7 @@ class ArrayPlan:
             StateError: it does not; see `node_proof.check_node`.
         """
         place = self.plan.spec.config.output.dir
-        is_finished = has_probe(place, MANIFEST) and not has_probe(place, self.proof.probe)
+        is_finished = has_file(place, MANIFEST) and not has_file(place, self.proof.probe)
         if not (may_be_finished and is_finished):
             otherwise = f"; if it is the same one, write {self.path} again"
             check_node(self.proof, patience_s=PATIENCE_S, otherwise=otherwise)

@@ -67,8 +67,8 @@ def remove_probe(place: str, name: str) -> None:
         (Path(place) / name).unlink(missing_ok=True)
 
 
-def has_probe(place: str, name: str) -> bool:
-    """Return whether a probe is there."""
+def has_file(place: str, name: str) -> bool:
+    """Return whether a file or an object of an output is there, such as a probe."""
     return (
         _store(place).size(name) is not None if is_store(place) else (Path(place) / name).exists()
     )

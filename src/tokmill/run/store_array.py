@@ -30,6 +30,7 @@ from tokmill.run.probes import remove_array_probes
 from tokmill.run.store_part import check_plan, is_stored
 from tokmill.run.store_plan import plan_in_store, visible_sizes
 from tokmill.run.store_run import READERS, StoreRun
+from tokmill.storage import make_directory
 from tokmill.stores.lease import FOLDER, TASKS, is_fresh, leased, refuse_held
 from tokmill.stores.staging import staging_directory
 from tokmill.stores.store import Store, remove_all
@@ -58,9 +59,9 @@ def plan_store_array(config: Config, path: Path, observer: Observer, *, overwrit
     """
     store = Store(config.output.dir)
     staging = staging_directory(store)
-    with locked(staging), leased(store, staging / ".lease"):
+    with locked(staging), leased(store, staging / ".lease") as lease:
         refuse_held(store, TASKS)
-        plan = plan_in_store(config, observer, store, staging, overwrite=overwrite).plan
+        plan = plan_in_store(config, observer, store, staging, lease, overwrite=overwrite).plan
         write_array_plan(path, plan)
     return plan
 
@@ -68,8 +69,8 @@ def plan_store_array(config: Config, path: Path, observer: Observer, *, overwrit
 @contextlib.contextmanager
 def store_share(
     share: Plan, index: int, n_tasks: int, warn: Callable[[str], None]
-) -> Iterator[int]:
-    """Yield how many parts of a share are done; the lease of its task is held meanwhile.
+) -> Iterator[set[int]]:
+    """Yield the parts of a share that are done; the lease of its task is held meanwhile.
 
     A scheduler may start a task elsewhere at once after it killed it: it waits for its own lease.
 
@@ -82,19 +83,31 @@ def store_share(
     note = f"{PARTS}/{failure_name(index, n_tasks)}"
     with (
         locked(staging, is_shared=True),
+        _only_here(staging / f".task-{task}", f"{store.url}: task {index} of {n_tasks}"),
         leased(Store(f"{place}/{TASKS}/{task}"), staging / f".lease-{task}", wait=warn),
     ):
-        refuse_held(
-            store, FOLDER
-        )  # after its own lease: one of two that begin at once sees the other
+        # After its own lease is there: of two that begin at once, one sees the other.
+        refuse_held(store, FOLDER)
         try:
-            yield len(_done(share, store, visible_sizes(store)))
+            yield _done(share, store, visible_sizes(store))
         except TokmillError as error:
             with contextlib.suppress(TokmillError):  # the store may be gone: the first error counts
                 check_plan(store, share.spec)  # no note in the dataset of another run
                 store.write(note, failure_of(index, n_tasks, error).as_bytes())
             raise
         store.remove(note)
+
+
+@contextlib.contextmanager
+def _only_here(directory: Path, task: str) -> Iterator[None]:
+    """Keep a second process of this machine out, which could take over the lease of the first."""
+    make_directory(directory)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(directory))
+        except StateError:
+            raise StateError(f"{task} is working on this machine: wait for its end") from None
+        yield
 
 
 def store_status(array: ArrayPlan) -> ArrayStatus:
@@ -138,7 +151,8 @@ def finish_store_array(
         run.started([], sizes)
         prepare_s = StageSeconds(0.0, 0.0, start_s)
         manifest = run.complete(sizes) or run.work(_none_left, start_s, start_cpu_s, prepare_s)
-        remove_all(store, [*store.names(TASKS), *_failure_names(store.sizes())])
+        left = [*store.names(TASKS), *_failure_names(store.sizes())]
+        remove_all(store, left, lease.check)
         remove_array_probes(spec.config.output.dir)
         shutil.rmtree(staging, ignore_errors=True)
     return manifest

@@ -85,6 +85,7 @@ def _commit(store: Store, spec: RunSpec, staging: Path, record: PartRecord) -> N
         if store.read(name) != data:
             raise _another(store, name)
     for entry in record.files():
+        check_plan(store, spec)
         store.upload(staging / entry.name, entry.name)
     check_plan(store, spec)
     if store.create(name, data) != data:

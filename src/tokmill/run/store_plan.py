@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tokmill.engines.engine import Engine
     from tokmill.run.whole_run import Observer
     from tokmill.settings.schema import Config
+    from tokmill.stores.lease import Lease
     from tokmill.stores.store import Store
 
 
@@ -44,9 +45,15 @@ class StorePlan(NamedTuple):
 
 
 def plan_in_store(
-    config: Config, observer: Observer, store: Store, staging: Path, *, overwrite: bool
+    config: Config,
+    observer: Observer,
+    store: Store,
+    staging: Path,
+    lease: Lease,
+    *,
+    overwrite: bool,
 ) -> StorePlan:
-    """Continue the plan of a place in a store, or begin one; the caller holds its lease.
+    """Continue the plan of a place in a store, or begin one.
 
     Raises:
         TokmillError: see `make_dataset`; nothing was changed.
@@ -65,7 +72,7 @@ def plan_in_store(
             engine = choose_run_engine(prepared, reference, threads)
             reference()  # the library may still refuse the tokenizer
             plan = Plan(prepared.spec(engine, *means), prepared.parts)
-            _begin(store, plan, sizes)
+            _begin(store, plan, sizes, lease)
             sizes = {}
         else:
             plan = continued_plan(found, prepared, store.url, *means, observer.warned)
@@ -128,15 +135,18 @@ def _stored_plan(
     return found
 
 
-def _begin(store: Store, plan: Plan, old: Iterable[str]) -> None:
+def _begin(store: Store, plan: Plan, old: Iterable[str], lease: Lease) -> None:
     """Remove the dataset of an earlier run, and write the plan of a new one.
+
+    The lease is looked at each time: a run that stood still removes nothing of a later one.
 
     The manifest goes first, then records: no record names a removed object. The old plan is last.
     """
     order = sorted(
         old, key=lambda name: (name == PLAN, name != MANIFEST, not name.startswith(f"{PARTS}/"))
     )
-    remove_all(store, order)
+    remove_all(store, order, lease.check)
+    lease.check()
     data = b"".join(plan.chunks())
     if store.create(PLAN, data) != data:
         raise StateError(f"{store.url}/{PLAN}: another run has just begun here: wait for its end")

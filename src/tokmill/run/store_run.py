@@ -71,7 +71,7 @@ def make_store_dataset(
     staging = staging_directory(store)
     with locked(staging), leased(store, staging / ".lease") as lease:
         refuse_held(store, TASKS)
-        begun = plan_in_store(config, observer, store, staging, overwrite=overwrite)
+        begun = plan_in_store(config, observer, store, staging, lease, overwrite=overwrite)
         with engine_threads(begun.n_threads):
             plan, sizes = begun.plan, begun.sizes
             run = StoreRun(store, staging, lease, plan, observer, begun.n_workers, begun.reference)
@@ -80,6 +80,7 @@ def make_store_dataset(
                 time.perf_counter() - start_s, cpu_seconds() - start_cpu_s, start_s
             )
             manifest = run.complete(sizes) or run.work(execute, start_s, start_cpu_s, prepare_s)
+        lease.check()
         remove_array_probes(config.output.dir)
         shutil.rmtree(staging, ignore_errors=True)
     return manifest
@@ -132,6 +133,7 @@ class StoreRun:
             return manifest
         what = f"{wrong[0]} was removed or cut" if wrong else f"{MANIFEST} was changed"
         self._observer.warned(f"{self._store.url}: {what}: it is made again")
+        self._check_place()
         self._store.remove(MANIFEST)  # the dataset is incomplete from here on
         return None
 

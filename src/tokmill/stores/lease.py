@@ -57,7 +57,8 @@ class Lease:
 
     def __init__(self, store: Store, name: str, body: bytes, lease_s: float) -> None:
         self._store, self._name, self._body, self._lease_s = store, name, body, lease_s
-        self._quick = Store(store.url, Waits(attempts=2))
+        self._quick = store.with_waits(Waits(attempts=2))
+        self._renewing = threading.Lock()
         self._renewed_s = time.clock_gettime(_CLOCK)
         self._lost = ""
         self._ended = threading.Event()
@@ -66,15 +67,21 @@ class Lease:
 
     def check(self) -> None:
         """Check that this run still holds the lease; raises `StateError`."""
-        if not self._lost and time.clock_gettime(_CLOCK) - self._renewed_s > self._lease_s:
-            self._renew(self._store)  # this process stood still, or the store could not be reached
+        if self._is_old():
+            with self._renewing:
+                if self._is_old():  # this process stood still, or the store could not be reached
+                    self._renew(self._store)
         if self._lost:
             raise StateError(self._lost)
+
+    def _is_old(self) -> bool:
+        return not self._lost and time.clock_gettime(_CLOCK) - self._renewed_s > self._lease_s
 
     def _renew_often(self) -> None:
         while not self._ended.wait(self._lease_s / _RENEWALS) and not self._lost:
             try:
-                self._renew(self._quick)
+                with self._renewing:
+                    self._renew(self._quick)
             except Exception as error:  # the next renewal may succeed; `check` raises
                 _LOG.debug("%s: the lease was not renewed: %s", self._store.url, error)
 
@@ -100,18 +107,22 @@ class Lease:
         except FileNotFoundError:
             return False
 
-    def release(self) -> None:
-        """Remove the lease; a later run then begins at once.
+    def release(self) -> bool:
+        """Remove the lease, and return whether it is gone; a later run then begins at once.
 
         Where the store does not answer, the lease is left to expire: the user is to see the error
         of the run without waiting for more requests.
         """
         self._ended.set()
         self._thread.join(_RELEASE_S)
-        if not self._thread.is_alive():
-            with suppress(TokmillError):
-                if self._is_mine(self._quick):
-                    self._quick.remove(self._name)
+        if self._thread.is_alive():
+            return False
+        try:
+            if self._is_mine(self._quick):
+                self._quick.remove(self._name)
+        except TokmillError:
+            return False
+        return True
 
 
 @contextmanager
@@ -158,8 +169,8 @@ def leased(
             store.remove(one)
         yield lease
     finally:
-        lease.release()
-        note.unlink(missing_ok=True)
+        if lease.release():
+            note.unlink(missing_ok=True)
 
 
 def _waited(
@@ -174,10 +185,10 @@ def _waited(
         try:
             _refuse_held(store, list(found), at, note, lease_s)
         except StateError as error:
-            if any(found[name] != time for name, time in written.items() if name in found):
+            if any(found[name] != before for name, before in written.items() if name in found):
                 raise  # it was renewed
             if not is_told:
-                wait(f"{error}; this one waits for it")
+                wait(f"{error}; this one waits until then")
                 is_told = True
             written = {**found, **written}
             time.sleep(_LOOK_S)

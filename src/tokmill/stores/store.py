@@ -5,6 +5,7 @@ fsspec has one way of speaking to all stores. An object appears whole under its 
 
 from __future__ import annotations
 
+import copy
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -43,6 +44,12 @@ class Store:
         self._root = root.rstrip("/")
         if not self._root.strip("/"):
             raise UsageError(f"{self.url}: expected a bucket and a name, as in s3://bucket/name")
+
+    def with_waits(self, waits: Waits) -> Store:
+        """Return the same place, whose requests are tried again as `waits` says."""
+        other = copy.copy(self)
+        other._waits = waits
+        return other
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -275,7 +282,8 @@ def _store_errors(where: str) -> Iterator[None]:
         raise StorageError(f"{where}: {describe(error)}") from None
 
 
-def remove_all(store: Store, names: Iterable[str]) -> None:
-    """Remove objects, one after the other, in this order."""
+def remove_all(store: Store, names: Iterable[str], check: Callable[[], None]) -> None:
+    """Remove objects, one after the other, in this order; `check` is called before each."""
     for name in names:
+        check()
         store.remove(name)
