@@ -8,9 +8,9 @@ import logging
 import pytest
 
 from tokmill.errors import StateError, StorageError
-from tokmill.stores.retry import Waits, passes, retry
+from tokmill.stores.retry import Backoff, is_transient, retry
 
-AT_ONCE = Waits(attempts=4, first_s=0.0)
+AT_ONCE = Backoff(attempts=4, first_s=0.0)
 
 
 class HttpError(Exception):
@@ -83,11 +83,11 @@ def test_errors_that_last_are_raised_at_once(error):
     ],
 )  # fmt: skip
 def test_errors_of_a_busy_or_broken_server_pass(error):
-    assert passes(error)
+    assert is_transient(error)
 
 
 def test_waits_grow_to_a_limit_and_differ():
-    waits = Waits(first_s=0.5, most_s=3.0)
+    backoff = Backoff(first_s=0.5, most_s=3.0)
     for attempt, longest in ((2, 0.5), (3, 1.0), (4, 2.0), (5, 3.0), (40, 3.0)):
-        found = {waits.before(attempt) for _ in range(20)}
+        found = {backoff.before(attempt) for _ in range(20)}
         assert longest / 2 <= min(found) < max(found) <= longest

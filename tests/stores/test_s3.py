@@ -11,13 +11,13 @@ from tokmill.dataset.verify_store import verify_store
 from tokmill.errors import StateError, StorageError
 from tokmill.executors.run import run
 from tokmill.stores.lease import leased
-from tokmill.stores.retry import Waits
+from tokmill.stores.retry import Backoff
 from tokmill.stores.store import CHUNK_BYTES, Store
 
 pytest.importorskip("moto", reason="moto is not installed: make oracles does it")
 pytest.importorskip("s3fs", reason="s3fs is not installed: pip install '.[s3]'")
 
-QUICK = Waits(attempts=6, first_s=0.01)
+QUICK = Backoff(attempts=6, first_s=0.01)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_a_large_file_whose_last_answer_is_lost_is_there(kind, store, faults, tm
 def test_a_server_that_always_fails_ends_in_one_line(store, faults):
     faults.share = 1.0
     with pytest.raises(StorageError, match=rf"^{store.url}/a: failed 2 times, last with: OSError"):
-        Store(store.url, Waits(attempts=2, first_s=0.0)).read("a")
+        Store(store.url, Backoff(attempts=2, first_s=0.0)).read("a")
 
 
 def test_a_bucket_that_is_not_there_is_named(

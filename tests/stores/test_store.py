@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tokmill.errors import StorageError, UsageError
-from tokmill.stores.retry import Waits
+from tokmill.stores.retry import Backoff
 from tokmill.stores.staging import staging_directory
 from tokmill.stores.store import CHUNK_BYTES, Store
 
@@ -15,8 +15,8 @@ pytest.importorskip("fsspec")
 @pytest.fixture(params=["memory", "file"])
 def store(request, tmp_path) -> Store:
     if request.param == "memory":
-        return Store(f"memory://bucket/{tmp_path.name}/x", Waits(attempts=2, first_s=0.0))
-    return Store(f"file://{tmp_path}/store", Waits(attempts=2, first_s=0.0))
+        return Store(f"memory://bucket/{tmp_path.name}/x", Backoff(attempts=2, first_s=0.0))
+    return Store(f"file://{tmp_path}/store", Backoff(attempts=2, first_s=0.0))
 
 
 def test_objects_are_written_listed_read_and_removed(store):

@@ -204,24 +204,24 @@ class _Tasks:
             scheduling_strategy="SPREAD",
         )
         self._waiting = deque((i, 1) for i in range(len(parts)))
-        self._flying: dict[Any, tuple[int, int]] = {}
+        self._in_flight: dict[Any, tuple[int, int]] = {}
         self._fitted_s = time.monotonic()
 
     def records(self) -> Iterator[PartRecord]:
         """Yield the record of each part as it is done; stop all others at the first error."""
         try:
-            while self._waiting or self._flying:
+            while self._waiting or self._in_flight:
                 with _explained():
                     self._fill()
-                    done, _ = ray.wait(list(self._flying), num_returns=1, timeout=_WAIT_S)
+                    done, _ = ray.wait(list(self._in_flight), num_returns=1, timeout=_WAIT_S)
                 if not _has_raylet():
-                    self._flying.clear()  # nothing can be asked of Ray any more
+                    self._in_flight.clear()  # nothing can be asked of Ray any more
                     raise WorkerError(
                         "the raylet of this machine is gone: all commits are kept; start Ray "
                         "again (ray start), then run the same command again to continue"
                     )
                 for task in done:
-                    index, n_tries = self._flying.pop(task)
+                    index, n_tries = self._in_flight.pop(task)
                     record = self._record(task, index, n_tries)
                     if record is not None:
                         yield record
@@ -244,9 +244,9 @@ class _Tasks:
                 "add a node"
             )
         most = self._config.run.workers or max(1, 2 * slots)
-        while self._waiting and len(self._flying) < most:
+        while self._waiting and len(self._in_flight) < most:
             index, n_tries = self._waiting.popleft()
-            self._flying[self._run.remote(self._proof, self._plan, index)] = index, n_tries
+            self._in_flight[self._run.remote(self._proof, self._plan, index)] = index, n_tries
 
     def _record(self, task: Any, index: int, n_tries: int) -> PartRecord | None:
         """Return the record of a task that ended; None if its process died and it begins again."""
@@ -282,7 +282,7 @@ class _Tasks:
         """
         remove_probe(self._proof["directory"], self._proof["probe"])
         with contextlib.suppress(exceptions.RayError, ConnectionError):
-            if tasks := list(self._flying):
+            if tasks := list(self._in_flight):
                 ray.wait(tasks, num_returns=len(tasks), timeout=_STOP_S)
 
 

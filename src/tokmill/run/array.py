@@ -85,15 +85,15 @@ def plan_array(config: Config, path: Path, observer: Observer, *, overwrite: boo
     make_directory(directory)
     workers, threads = workers_and_threads(prepared.config, prepared.parts)
     with locked(directory), engine_threads(threads):
-        reference, means = reference_of(prepared), (threads, usable_memory() // workers)
+        reference, per_worker = reference_of(prepared), (threads, usable_memory() // workers)
         check_file_system(directory)
         check_space(prepared, reference, directory, observer.warned)
         plan = None
         if not overwrite:
-            plan = resumed_plan(prepared, directory, *means, observer.warned)
+            plan = resumed_plan(prepared, directory, *per_worker, observer.warned)
         if plan is None:
             refuse_foreign_files(directory, read_owned_names(directory))
-            plan = begin_chosen(prepared, directory, reference, *means)
+            plan = begin_chosen(prepared, directory, reference, *per_worker)
         for name in FOLDERS:
             make_directory(directory / name)
         write_array_plan(path, plan)

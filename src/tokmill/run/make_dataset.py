@@ -65,15 +65,15 @@ def make_dataset(
         if overwrite or not (directory / MANIFEST).exists():
             check_file_system(directory)
             check_space(prepared, reference, directory, observer.warned)
-        means = (threads, usable_memory() // workers)
+        per_worker = (threads, usable_memory() // workers)
         plan = None
         if not overwrite:
-            plan = resumed_plan(prepared, directory, *means, observer.warned)
+            plan = resumed_plan(prepared, directory, *per_worker, observer.warned)
         if plan is None:
             refuse_foreign_files(directory, read_owned_names(directory))
             with suppress(OtherEngineError):
-                return run.while_compared(prepared, *means)
-            plan = begin_chosen(prepared, directory, reference, *means)
+                return run.while_compared(prepared, *per_worker)
+            plan = begin_chosen(prepared, directory, reference, *per_worker)
         return run.planned(plan)
 
 

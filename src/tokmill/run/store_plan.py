@@ -65,17 +65,17 @@ def plan_in_store(
     for warning in prepared.found.warnings:
         observer.warned(warning)
     workers, threads = workers_and_threads(prepared.config, prepared.parts)
-    means = (threads, usable_memory() // workers)
+    per_worker = (threads, usable_memory() // workers)
     with engine_threads(threads):
         reference = reference_of(prepared)
         if found is None:
             engine = choose_run_engine(prepared, reference, threads)
             reference()  # the library may still refuse the tokenizer
-            plan = Plan(prepared.spec(engine, *means), prepared.parts)
+            plan = Plan(prepared.spec(engine, *per_worker), prepared.parts)
             _begin(store, plan, sizes, lease)
             sizes = {}
         else:
-            plan = continued_plan(found, prepared, store.url, *means, observer.warned)
+            plan = continued_plan(found, prepared, store.url, *per_worker, observer.warned)
     plan = replace(plan, spec=replace(plan.spec, plan_stamp=plan_stamp(store)))
     return StorePlan(plan, sizes, prepared.all_notes(), workers, threads, reference)
 

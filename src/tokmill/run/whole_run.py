@@ -113,7 +113,7 @@ class Run:
         self._end_prepare()
         return complete or self._work(plan, lambda: plan)
 
-    def while_compared(self, prepared: Prepared, *means: int) -> dict[str, Any]:
+    def while_compared(self, prepared: Prepared, *per_worker: int) -> dict[str, Any]:
         """Encode with the engine that is expected while it is compared; write once it is proven.
 
         Raises:
@@ -126,14 +126,14 @@ class Run:
             @cache
             def proven() -> Plan:
                 timer = StageTimer()
-                plan = Plan(prepared.spec(compared.result(), *means), prepared.parts)
+                plan = Plan(prepared.spec(compared.result(), *per_worker), prepared.parts)
                 timer.end("prepare")  # the wait: that much of the comparison was not hidden
                 add_seconds(self._stage_s, timer.seconds | compared.seconds)
                 begin_run(self._directory, plan)
                 self._begin(plan)
                 return plan
 
-            expected = Plan(prepared.spec(compared.expected, *means), prepared.parts)
+            expected = Plan(prepared.spec(compared.expected, *per_worker), prepared.parts)
             self._end_prepare()
             try:
                 return self._work(expected, proven)

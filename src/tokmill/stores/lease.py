@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tokmill.errors import StateError, StorageError, TokmillError
-from tokmill.stores.retry import Waits
+from tokmill.stores.retry import Backoff
 from tokmill.stores.store import Store
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Lease:
 
     def __init__(self, store: Store, name: str, body: bytes, lease_s: float) -> None:
         self._store, self._name, self._body, self._lease_s = store, name, body, lease_s
-        self._quick = store.with_waits(Waits(attempts=2))
+        self._quick = store.with_backoff(Backoff(attempts=2))
         self._renewing = threading.Lock()
         self._renewed_s = time.clock_gettime(_CLOCK)
         self._lost = ""

@@ -1,6 +1,6 @@
 """Try a request to an object store again, after longer and longer waits, a bounded number of times.
 
-Errors that pass: broken connections, timeouts, and answers with which a server says that it is at
+Transient errors: broken connections, timeouts, and answers with which a server says that it is at
 fault or too busy. All others are raised at once.
 """
 
@@ -23,16 +23,16 @@ T = TypeVar("T")
 
 _LOG = logging.getLogger("tokmill")
 
-_LASTING = (
+_PERMANENT = (
     FileNotFoundError,
     FileExistsError,
     PermissionError,
     IsADirectoryError,
     NotADirectoryError,
 )
-_LASTING_NUMBERS = {errno.EINVAL, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE}
+_PERMANENT_NUMBERS = {errno.EINVAL, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE}
 
-_PASSING_NAMES = {
+_TRANSIENT_NAMES = {
     "HTTPClientError",
     "EndpointConnectionError",
     "ClientError",
@@ -49,7 +49,7 @@ _PASSING_NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class Backoff:
     """How often a request is made, and the longest wait before each further attempt.
 
     The wait before attempt n is chosen by chance between half of `first_s` * 2^(n - 2) and all of
@@ -66,43 +66,43 @@ class Waits:
         return longest * random.uniform(0.5, 1)  # noqa: S311  no secret
 
 
-def retry(action: Callable[[], T], where: str, waits: Waits | None = None) -> T:
-    """Return the result of `action`, called again after errors that pass.
+def retry(action: Callable[[], T], where: str, backoff: Backoff | None = None) -> T:
+    """Return the result of `action`, called again after transient errors.
 
     `where`: the URL for messages, without secrets.
 
     Raises:
-        StorageError: it failed with such an error `waits.attempts` times.
+        StorageError: it failed with a transient error `backoff.attempts` times.
         Exception: another error of `action`, at once.
     """
-    waits = waits or Waits()
-    for attempt in range(1, waits.attempts + 1):
+    backoff = backoff or Backoff()
+    for attempt in range(1, backoff.attempts + 1):
         if attempt > 1:
-            time.sleep(waits.before(attempt))
+            time.sleep(backoff.before(attempt))
         try:
             return action()
         except TokmillError:
             raise
         except Exception as error:
             cause = _real(error)
-            if not passes(cause):
+            if not is_transient(cause):
                 raise
             _LOG.debug("%s: attempt %d failed: %s", where, attempt, describe(cause))
     raise StorageError(
-        f"{where}: failed {plural(waits.attempts, 'time')}, last with: {describe(cause)}: see "
+        f"{where}: failed {plural(backoff.attempts, 'time')}, last with: {describe(cause)}: see "
         "whether the store can be reached, then run the same command again"
     ) from None
 
 
-def passes(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Return whether an error may be gone at the next attempt."""
     if _is_refused(error):
         return False
     if isinstance(error, OSError):
-        return not isinstance(error, _LASTING) and error.errno not in _LASTING_NUMBERS
+        return not isinstance(error, _PERMANENT) and error.errno not in _PERMANENT_NUMBERS
     if getattr(error, "code", None) in {429, 500, 502, 503, 504}:  # gcsfs
         return True
-    return any(kind.__name__ in _PASSING_NAMES for kind in type(error).__mro__)
+    return any(kind.__name__ in _TRANSIENT_NAMES for kind in type(error).__mro__)
 
 
 def _is_refused(error: BaseException) -> bool:

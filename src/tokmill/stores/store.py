@@ -13,7 +13,7 @@ from tokmill.errors import StorageError, TokmillError, UsageError
 from tokmill.storage import storage_errors
 from tokmill.stores.entries import Entry, entry_of
 from tokmill.stores.file_system import S3, create_object, open_file_system
-from tokmill.stores.retry import Waits, describe, retry
+from tokmill.stores.retry import Backoff, describe, retry
 from tokmill.stores.urls import shown
 from tokmill.words.plural import plural
 
@@ -37,18 +37,18 @@ class Store:
     `url`: without secrets, for messages.
     """
 
-    def __init__(self, url: str, waits: Waits | None = None) -> None:
+    def __init__(self, url: str, backoff: Backoff | None = None) -> None:
         self.url = shown(url).rstrip("/")
-        self._waits = waits
+        self._backoff = backoff
         self._fs, root = open_file_system(url)
         self._root = root.rstrip("/")
         if not self._root.strip("/"):
             raise UsageError(f"{self.url}: expected a bucket and a name, as in s3://bucket/name")
 
-    def with_waits(self, waits: Waits) -> Store:
-        """Return the same place, whose requests are tried again as `waits` says."""
+    def with_backoff(self, backoff: Backoff) -> Store:
+        """Return the same place, whose requests are tried again as `backoff` says."""
         other = copy.copy(self)
-        other._waits = waits
+        other._backoff = backoff
         return other
 
     def _path(self, name: str) -> str:
@@ -57,7 +57,7 @@ class Store:
     def _try(self, name: str, action: Callable[[], T]) -> T:
         where = f"{self.url}/{name}" if name else self.url
         with _store_errors(where):
-            return retry(action, where, self._waits)
+            return retry(action, where, self._backoff)
 
     def entries(self) -> dict[str, Entry]:
         """Return every object by relative name, sorted."""
