@@ -476,3 +476,15 @@ def test_the_plan_is_begun_again_where_a_write_was_interrupted(array, make_confi
     os.unlink(array.path)  # noqa: PTH108
     plan = array.start()
     assert array.status().missing == tuple(range(len(plan.parts)))
+
+
+@pytest.mark.parametrize("name", ["parts/0000000.json", "train-0000000-0000.bin", "plan.json"])
+def test_a_task_whose_work_is_removed_ends_with_an_error(array, out, listener, name):
+    array.start()
+
+    def execute(*of_run):
+        yield from run_parts(*of_run)
+        (out / name).unlink()
+
+    with pytest.raises((StorageError, StateError), match=r"removed while it worked|another run"):
+        run_share(array.path, 0, 2, listener, execute)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -72,6 +73,9 @@ def test_a_directory_a_link_and_a_pipe_are_no_place_for_a_plan(config, tmp_path,
 def test_a_path_in_the_output_is_refused_however_it_is_written(config, out, tmp_path, monkeypatch):
     refused(out / "plan.json", config, "in the output directory")
     refused(out, config, "in the output directory")
+    output = dataclasses.replace(config.output, dir=f"file://{out}")
+    in_store = dataclasses.replace(config, output=output)
+    refused(out / "x.plan", in_store, "in the output directory")
     (tmp_path / "link").symlink_to(out)
     refused(tmp_path / "link" / "parts" / "a.plan", config, "in the output directory")
     monkeypatch.chdir(tmp_path)

@@ -9,7 +9,11 @@ import pytest
 from tokmill.dataset.plan_file import plan_fingerprint
 from tokmill.dataset.verify import verify
 from tokmill.errors import RecordError, StateError, StorageError, UsageError
-from tokmill.executors.run import run
+from tokmill.executors.run import run, run_parts
+from tokmill.lock import LOCK_NAME, PART_LOCKS
+from tokmill.run.array import plan_array, run_share
+from tokmill.run.array_status import failure_name
+from tokmill.run.make_dataset import make_dataset
 
 
 def test_a_run_reports_its_plan_and_every_record_and_returns_its_manifest(
@@ -224,3 +228,49 @@ def test_a_file_that_is_removed_or_truncated_during_the_run_is_an_error_at_its_e
     fresh = out.parent / "fresh"
     run(make_config(dir=str(fresh)), listener)
     assert files_of(out) == files_of(fresh)
+
+
+@pytest.mark.parametrize("name", ["parts/0000000.json", "plan.json"])
+def test_a_run_whose_record_or_plan_is_removed_ends_without_a_manifest(
+    out, make_config, listener, name
+):
+    def execute(*of_run):
+        yield from run_parts(*of_run)
+        (out / name).unlink()
+
+    with pytest.raises(StorageError, match=rf"{name}: "):
+        make_dataset(make_config(), listener, execute)
+    assert not (out / "manifest.json").exists()
+    if name != "plan.json":  # without its plan, nobody can say whose files these are
+        assert not verify(out, run(make_config(), listener)).problems
+
+
+def test_a_whole_run_removes_what_an_array_left(out, make_config, listener, tmp_path):
+    path = tmp_path / "array.plan"
+    plan_array(make_config(), path, listener)
+    run_share(path, 0, 2, listener, run_parts)
+    (out / "parts" / failure_name(1, 2)).write_bytes(b"{}")
+    assert (out / PART_LOCKS).exists()
+    run(make_config(), listener)
+    assert [name.name for name in out.rglob(".*")] == [LOCK_NAME]
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("s3:/bucket/out", "expected a directory, or a URL such as s3://"),
+        ("simplecache::s3://bucket/out", "expected a directory, or a URL such as s3://"),
+        ("https://127.0.0.1:1/out", "a web server is only read from"),
+    ],
+)
+def test_a_url_that_cannot_be_an_output_is_refused(
+    make_config, listener, tmp_path, monkeypatch, place, reason
+):
+    monkeypatch.chdir(tmp_path)
+    for act in (
+        lambda: run(make_config(dir=place), listener),
+        lambda: plan_array(make_config(dir=place), tmp_path / "array.plan", listener),
+    ):
+        with pytest.raises(UsageError, match=reason):
+            act()
+    assert not list(tmp_path.glob("*:*"))

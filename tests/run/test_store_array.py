@@ -70,7 +70,7 @@ def test_an_array_makes_the_objects_of_a_whole_run(
     assert not verify_dataset(Path(url)).problems
     assert array.status().is_finished
     assert array.finish() == manifest
-    assert not staging_directory(store).exists() or not any(staging_directory(store).iterdir())
+    assert [path.name for path in staging_directory(store).iterdir()] == [".lock"]
 
 
 def test_the_status_names_the_url(url, array, make_config):
@@ -304,13 +304,14 @@ def test_a_run_that_stood_still_removes_nothing_of_a_later_run(
 def test_the_same_task_works_once_on_a_machine(url, array, make_config, listener, tmp_path):
     array.start(make_config(dir=url))
 
-    def again(*_: object) -> object:
+    def again(*of_run: object) -> object:
         with pytest.raises(StateError, match=r"out: task 0 of 2 is working on this machine"):
             array.work(0, 2)
-        return array.work(1, 2)
+        array.work(1, 2)
+        return run_parts(*of_run)
 
     run_share(tmp_path / "array.plan", 0, 2, listener, again)
-    assert array.status().missing
+    assert not array.status().undone
 
 
 @pytest.mark.parametrize("place", ["directory", "store"])
@@ -344,3 +345,27 @@ def test_another_plan_in_the_store_is_refused(url, store, array, make_config, so
     store.remove("plan.json")
     with pytest.raises(StateError, match=rf"^{url}: has no plan.json"):
         array.status()
+
+
+def test_a_task_whose_work_is_removed_ends_with_an_error(
+    url, store, array, make_config, listener, tmp_path
+):
+    array.start(make_config(dir=url))
+
+    def execute(*of_run: object) -> object:
+        yield from run_parts(*of_run)
+        store.remove(f"{PARTS}/{part_name(0)}")
+
+    with pytest.raises(StorageError, match=r"out: 1 part of this task was removed .* of them 0"):
+        run_share(tmp_path / "array.plan", 0, 2, listener, execute)
+    assert array.status().failed
+
+
+def test_a_whole_run_removes_what_an_array_left(url, store, array, make_config, listener):
+    array.start(make_config(dir=url))
+    store.write(f".tasks/0-of-2/.lock/{1:010d}", b"{}")
+    store.write(f"{PARTS}/{failure_name(1, 2)}", b"{}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tokmill.stores.lease.LEASE_S", -1.0)  # of a task that was killed
+        run(make_config(dir=url), listener)
+    assert not [name for name in store.sizes() if "/." in f"/{name}"]

@@ -9,8 +9,10 @@ import pytest
 
 from tokmill.api.jobs import finished_manifest, verify_dataset
 from tokmill.dataset.verify_store import verify_store
-from tokmill.errors import StateError, UsageError, VerifyError
-from tokmill.executors.run import run
+from tokmill.errors import StateError, StorageError, UsageError, VerifyError
+from tokmill.executors.run import run, run_parts
+from tokmill.run.make_dataset import make_dataset
+from tokmill.run.staging_lock import clear_staging, locked_staging
 from tokmill.settings.sft import SftSettings
 from tokmill.stores.staging import staging_directory
 from tokmill.stores.store import Store
@@ -56,7 +58,7 @@ def test_the_objects_are_the_files_of_a_directory(
     assert comparable(manifest) == comparable(local)
     assert manifest["config"]["output"]["dir"] == url
     assert json.loads(store.read("manifest.json")) == manifest
-    assert not staging_directory(store).exists() or not any(staging_directory(store).iterdir())
+    assert [path.name for path in staging_directory(store).iterdir()] == [".lock"]
     found = verify_dataset(Path(url))
     assert found.n_files == len(manifest["files"]) > 10
     assert not found.problems
@@ -202,3 +204,24 @@ def test_verify_finds_what_was_changed(url, store, make_config, listener):
     store.write("manifest.json", b"{}")
     with pytest.raises(VerifyError, match="damaged manifest"):
         verify_store(store)
+
+
+def test_a_run_whose_record_is_removed_ends_without_a_manifest(url, store, make_config, listener):
+    def execute(*of_run):
+        yield from run_parts(*of_run)
+        store.remove("parts/0000000.json")
+
+    with pytest.raises(StorageError, match=r"parts/0000000\.json: removed while the run went on"):
+        make_dataset(make_config(dir=url), listener, execute)
+    assert "manifest.json" not in store.sizes()
+    run(make_config(dir=url), listener)
+    assert not verify_store(store).problems
+
+
+def test_a_second_run_of_this_machine_is_named_by_the_url(url, store, make_config, listener):
+    with locked_staging(store) as staging:
+        (staging / "finish").mkdir()
+        clear_staging(staging)  # at the end of a run; the lock stays for who has opened it
+        with pytest.raises(StateError, match=rf"^{url}: another run is working on this machine"):
+            run(make_config(dir=url), listener)
+        assert [path.name for path in staging.iterdir()] == [".lock"]

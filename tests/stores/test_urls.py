@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from tokmill.errors import UsageError
-from tokmill.stores.urls import is_store, refuse_store, shown, shown_place, store_url
+from tokmill.stores.urls import (
+    check_output,
+    is_store,
+    local_path,
+    refuse_store,
+    shown,
+    shown_place,
+    store_url,
+)
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/a/b", "gs://bucket", "memory://a/b", "file:///a/b"])
@@ -31,3 +39,16 @@ def test_paths_are_no_urls(path):
 def test_a_url_is_shown_without_user_password_and_query():
     assert shown("ftp://me:secret@host/a/b?key=secret") == "ftp://host/a/b"
     assert shown("s3://bucket/a@b") == "s3://bucket/a@b"
+
+
+@pytest.mark.parametrize(
+    ("place", "path"),
+    [("file:///a/b", "/a/b"), ("LOCAL:///a", "/a"), ("/a/b", "/a/b"), ("s3://a/b", "s3://a/b")],
+)
+def test_the_path_of_a_url_of_this_machine(place, path):
+    assert local_path(place) == path
+
+
+def test_a_directory_whose_name_has_a_colon_is_an_output():
+    for place in ("out", "./s3:/bucket", "C:/data", "a:b", "/a/s3:/b", "s3://bucket/name"):
+        check_output(place)

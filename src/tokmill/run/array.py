@@ -27,6 +27,7 @@ from tokmill.run.array_plan import read_array_plan, write_array_plan
 from tokmill.run.array_status import (
     array_status_of,
     check_done,
+    check_kept,
     failure_name,
     failure_of,
     failures,
@@ -48,7 +49,7 @@ from tokmill.run.store_array import (
 from tokmill.run.whole_run import Run, cpu_seconds
 from tokmill.run.workers import workers_and_threads
 from tokmill.storage import make_directory, remove_file, write_file
-from tokmill.stores.urls import is_store
+from tokmill.stores.urls import check_output, is_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -72,6 +73,7 @@ def plan_array(config: Config, path: Path, observer: Observer, *, overwrite: boo
     """
     if not config.output.dir:
         raise UsageError("no output: give --output, a directory that every machine sees")
+    check_output(config.output.dir)
     if "-" in config.input.paths:
         raise UsageError("standard input: tasks on other machines cannot read it: give files")
     check_plan_place(path, config)  # before anything is begun
@@ -138,15 +140,18 @@ def run_share(
             array.check_machine()
             check_input(array.proof.for_parts(left))
         observer.started(share, len(done), [])
-        found = execute(
-            share.spec,
-            share.parts,
-            observer.progressed,
-            workers,
-            reference_loader(share.spec, share.spec.tokenizer),
-            lambda: None,
+        found = tuple(
+            execute(
+                share.spec,
+                share.parts,
+                observer.progressed,
+                workers,
+                reference_loader(share.spec, share.spec.tokenizer),
+                lambda: None,
+            )
         )
-        return tuple(found)
+        array.check_current()
+        return found
 
 
 def finish_array(path: Path, observer: Observer) -> dict[str, Any]:
@@ -210,6 +215,7 @@ def _share(share: Plan, index: int, n_tasks: int) -> Iterator[set[int]]:
         explain_interrupt(share, directory),
     ):
         yield _done(share)
+        check_kept(share, _done(share))
 
 
 def _done(plan: Plan) -> set[int]:

@@ -15,7 +15,7 @@ from tokmill.sources.hub import is_hub
 from tokmill.sources.names import classify
 from tokmill.sources.walk import fits
 from tokmill.storage import open_regular, storage_errors
-from tokmill.stores.urls import is_store, shown, store_url
+from tokmill.stores.urls import is_store, local_path, shown, store_url
 
 if TYPE_CHECKING:
     from tokmill.settings.schema import Config, InputSettings
@@ -41,7 +41,8 @@ def check_plan_place(path: Path, config: Config) -> None:
     if url := store_url(path):
         raise UsageError(f"{shown(url)}: the plan of an array is a file on a disk: name one")
     with storage_errors(path):
-        if not is_store(config.output.dir) and _is_below(path, config.output.dir):
+        output = local_path(config.output.dir)
+        if not is_store(output) and _is_below(path, output):
             raise UsageError(
                 f"{path}: in the output directory, which holds the dataset alone: name a file "
                 "outside"
@@ -85,7 +86,7 @@ def _is_input(path: Path, settings: InputSettings) -> bool:
         os.path.realpath(path) == os.path.realpath(given)
         or _is_matched(path, given)
         or (is_listed and _is_in_folder(path, given))
-        for given in settings.paths
+        for given in map(local_path, settings.paths)
         if not (is_store(given) or is_hub(given) or given == "-")
     )
 

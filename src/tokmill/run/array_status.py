@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.canonical import canonical_json
-from tokmill.errors import StateError
+from tokmill.errors import StateError, StorageError
+from tokmill.stores.urls import shown
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
+
+    from tokmill.run.plan import Plan
 
 _MOST_NAMED = 10
 
@@ -110,6 +113,21 @@ def array_status_of(
         tuple(f"task {n.index} of {n.n_tasks} on {n.host}: {n.error}" for n in found),
         is_finished,
     )
+
+
+def check_kept(share: Plan, done: Collection[int]) -> None:
+    """Check that the parts of a share are still there when its task ends.
+
+    Raises:
+        StorageError: the record or a file of one was removed meanwhile.
+    """
+    lost = [part.index for part in share.parts if part.index not in done]
+    if lost:
+        raise StorageError(
+            f"{shown(share.spec.config.output.dir)}: {plural(len(lost), 'part')} "
+            f"of this task {'was' if len(lost) == 1 else 'were'} removed while it worked, the "
+            f"first of them {lost[0]}: start it again"
+        )
 
 
 def check_done(status: ArrayStatus, path: Path) -> None:

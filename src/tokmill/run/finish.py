@@ -27,7 +27,7 @@ from tokmill.recipes.left_out import check_fields, fields_read
 from tokmill.run.reject_limits import check_outcome
 from tokmill.run.unread_input import check_read, sum_unread
 from tokmill.settings.plain import plain
-from tokmill.storage import write_chunks
+from tokmill.storage import storage_errors, write_chunks
 from tokmill.timing import LIBRARIES
 from tokmill.tokenizer.manifest_entry import tokenizer_entry
 from tokmill.version import __version__
@@ -198,6 +198,11 @@ def _run_entry(usage: Usage, n_threads: int) -> dict[str, Any]:
 
 def _check_files(record: PartRecord, directory: Path) -> None:
     """Raise `StorageError` for a file that was removed or truncated during the run."""
+    path = directory / PARTS / part_name(record.part)
+    if not path.is_file():
+        raise StorageError(
+            f"{path}: removed while the run went on: run the same command again to make it again"
+        )
     for entry in record.files():
         if not is_intact_file(entry, directory):
             path = directory / entry.name
@@ -225,7 +230,7 @@ def _pack(directory: Path, manifest: dict[str, Any], settings: SftSettings, algo
 
 
 def _plan_file(directory: Path, algorithm: str) -> dict[str, Any]:
-    with (directory / PLAN).open("rb") as file:
+    with storage_errors(directory / PLAN), (directory / PLAN).open("rb") as file:
         return digest_of(file, algorithm).entry(PLAN).as_json()
 
 

@@ -23,7 +23,7 @@ from tokmill.run.resume import begin_run, planned_hub_commits, resumed_plan
 from tokmill.run.whole_run import Run, cpu_seconds
 from tokmill.run.workers import workers_and_threads
 from tokmill.storage import make_directory
-from tokmill.stores.urls import is_store
+from tokmill.stores.urls import check_output, is_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +45,7 @@ def make_dataset(
     """
     if not config.output.dir:
         raise UsageError("no output: give --output, a directory to write the dataset to")
+    check_output(config.output.dir)
     if is_store(config.output.dir):
         from tokmill.run.store_run import make_store_dataset
 

@@ -12,7 +12,10 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokmill.storage import open_regular, storage_errors
+from tokmill.dataset.layout import PARTS
+from tokmill.lock import remove_part_locks
+from tokmill.run.array_status import failure_name
+from tokmill.storage import open_regular, remove_file, storage_errors
 from tokmill.stores.urls import is_store
 
 if TYPE_CHECKING:
@@ -110,11 +113,14 @@ def remove_array_probes(place: str, *, keep: str = "") -> None:
 
 @contextlib.contextmanager
 def array_ended(directory: Path) -> Iterator[None]:
-    """Remove the probes of arrays from a directory in which a whole run makes the dataset.
+    """Remove what arrays left in a directory in which a whole run makes the dataset.
 
-    If the run is stopped, they stay: the tasks of an array may go on with it.
+    If the run is stopped, it stays: the tasks of an array may go on with it.
     """
     yield
+    for note in (directory / PARTS).glob(failure_name("*", "*")):
+        remove_file(note)
+    remove_part_locks(str(directory))  # this run holds the lock: no task is working
     remove_array_probes(str(directory))
 
 

@@ -8,7 +8,6 @@ record of it stays.
 from __future__ import annotations
 
 import contextlib
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,24 +15,22 @@ from typing import TYPE_CHECKING, Any
 from tokmill.dataset.layout import MANIFEST, PARTS, part_name
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import StateError, TokmillError
-from tokmill.lock import locked
 from tokmill.recipes.engines import reference_loader
 from tokmill.run.array_plan import write_array_plan
 from tokmill.run.array_status import (
     array_status_of,
     check_done,
+    check_kept,
     failure_name,
     failure_of,
     failures,
 )
-from tokmill.run.probes import remove_array_probes
+from tokmill.run.staging_lock import clear_staging, locked_staging, only_here
 from tokmill.run.store_part import check_plan, is_stored
 from tokmill.run.store_plan import plan_in_store, visible_sizes
-from tokmill.run.store_run import READERS, StoreRun
-from tokmill.storage import make_directory
+from tokmill.run.store_run import READERS, StoreRun, end_array
 from tokmill.stores.lease import FOLDER, TASKS, is_fresh, leased, refuse_held
-from tokmill.stores.staging import staging_directory
-from tokmill.stores.store import Store, remove_all
+from tokmill.stores.store import Store
 from tokmill.stores.urls import shown
 from tokmill.timing import StageSeconds
 
@@ -58,8 +55,7 @@ def plan_store_array(config: Config, path: Path, observer: Observer, *, overwrit
         TokmillError: see `make_dataset`.
     """
     store = Store(config.output.dir)
-    staging = staging_directory(store)
-    with locked(staging), leased(store, staging / ".lease") as lease:
+    with locked_staging(store) as staging, leased(store, staging / ".lease") as lease:
         refuse_held(store, TASKS)
         plan = plan_in_store(config, observer, store, staging, lease, overwrite=overwrite).plan
         write_array_plan(path, plan)
@@ -79,35 +75,23 @@ def store_share(
     """
     place = share.spec.config.output.dir.rstrip("/")
     store, task = Store(place), f"{index}-of-{n_tasks}"
-    staging = staging_directory(store)
     note = f"{PARTS}/{failure_name(index, n_tasks)}"
     with (
-        locked(staging, is_shared=True),
-        _only_here(staging / f".task-{task}", f"{store.url}: task {index} of {n_tasks}"),
+        locked_staging(store, is_shared=True) as staging,
+        only_here(staging / f".task-{task}", f"{store.url}: task {index} of {n_tasks}"),
         leased(Store(f"{place}/{TASKS}/{task}"), staging / f".lease-{task}", wait=warn),
     ):
         # After its own lease is there: of two that begin at once, one sees the other.
         refuse_held(store, FOLDER)
         try:
             yield _done(share, store, visible_sizes(store))
+            check_kept(share, _done(share, store, visible_sizes(store)))
         except TokmillError as error:
             with contextlib.suppress(TokmillError):  # the store may be gone: the first error counts
                 check_plan(store, share.spec)  # no note in the dataset of another run
                 store.write(note, failure_of(index, n_tasks, error).as_bytes())
             raise
         store.remove(note)
-
-
-@contextlib.contextmanager
-def _only_here(directory: Path, task: str) -> Iterator[None]:
-    """Keep a second process of this machine out, which could take over the lease of the first."""
-    make_directory(directory)
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(locked(directory))
-        except StateError:
-            raise StateError(f"{task} is working on this machine: wait for its end") from None
-        yield
 
 
 def store_status(array: ArrayPlan) -> ArrayStatus:
@@ -140,8 +124,11 @@ def finish_store_array(
     plan = array.plan
     spec = plan.spec
     store = Store(spec.config.output.dir)
-    staging = staging_directory(store)
-    with locked(staging), leased(store, staging / ".lease") as lease, engine_threads(1):
+    with (
+        locked_staging(store) as staging,
+        leased(store, staging / ".lease") as lease,
+        engine_threads(1),
+    ):
         array.check_current()
         check_done(store_status(array), array.path)
         refuse_held(store, TASKS)
@@ -151,10 +138,8 @@ def finish_store_array(
         run.started([], sizes)
         prepare_s = StageSeconds(0.0, 0.0, start_s)
         manifest = run.complete(sizes) or run.work(_none_left, start_s, start_cpu_s, prepare_s)
-        left = [*store.names(TASKS), *_failure_names(store.sizes())]
-        remove_all(store, left, lease.check)
-        remove_array_probes(spec.config.output.dir)
-        shutil.rmtree(staging, ignore_errors=True)
+        end_array(store, lease)
+        clear_staging(staging)
     return manifest
 
 

@@ -52,9 +52,10 @@ def make_part(
         report(as_resumed(done.counts()))
         return done
     staging = part_staging(spec, part)
-    for folder in FOLDERS:
-        make_directory(staging / folder)
+    make_directory(staging)
     with locked(staging):
+        for folder in FOLDERS:  # another process may just have made the part, and removed them
+            make_directory(staging / folder)
         record = run_part(in_directory(spec, staging), part, recipe, report, ready=ready)
         _commit(store, spec, staging, record)
         shutil.rmtree(staging)

@@ -18,25 +18,25 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tokmill.dataset.checksum import FileEntry
-from tokmill.dataset.layout import FOLDERS, MANIFEST, PLAN
+from tokmill.dataset.layout import FOLDERS, MANIFEST, PARTS, PLAN, part_name
 from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.dataset.reader import is_intact
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import RecordError, StateError, StorageError
 from tokmill.interrupts import STDIN_STOPPED
-from tokmill.lock import locked
+from tokmill.run.array_status import failure_name
 from tokmill.run.finish import Files, Usage, check_all_read, finish
 from tokmill.run.part import as_resumed
 from tokmill.run.probes import remove_array_probes
 from tokmill.run.reject_limits import RejectLimit
 from tokmill.run.resume import NOTHING_KEPT
+from tokmill.run.staging_lock import clear_staging, locked_staging
 from tokmill.run.store_part import check_plan, in_directory, stored_record
 from tokmill.run.store_plan import plan_in_store
 from tokmill.run.whole_run import cpu_seconds, mask_entry
 from tokmill.storage import make_directory, storage_errors
 from tokmill.stores.lease import TASKS, leased, refuse_held
-from tokmill.stores.staging import staging_directory
-from tokmill.stores.store import Store
+from tokmill.stores.store import Store, remove_all
 from tokmill.timing import StageSeconds
 from tokmill.tokenizer.manifest_entry import PROBE_TEXT
 from tokmill.words.plural import plural
@@ -68,8 +68,10 @@ def make_store_dataset(
     """
     start_s, start_cpu_s = time.perf_counter(), cpu_seconds()
     store = Store(config.output.dir)
-    staging = staging_directory(store)
-    with locked(staging), leased(store, staging / ".lease") as lease:
+    with (
+        locked_staging(store) as staging,
+        leased(store, staging / ".lease") as lease,
+    ):
         refuse_held(store, TASKS)
         begun = plan_in_store(config, observer, store, staging, lease, overwrite=overwrite)
         with engine_threads(begun.n_threads):
@@ -80,10 +82,18 @@ def make_store_dataset(
                 time.perf_counter() - start_s, cpu_seconds() - start_cpu_s, start_s
             )
             manifest = run.complete(sizes) or run.work(execute, start_s, start_cpu_s, prepare_s)
-        lease.check()
-        remove_array_probes(config.output.dir)
-        shutil.rmtree(staging, ignore_errors=True)
+        end_array(store, lease)
+        clear_staging(staging)
     return manifest
+
+
+def end_array(store: Store, lease: Lease) -> None:
+    """Remove what tasks of an array left in a store whose dataset is complete."""
+    notes = f"{PARTS}/{failure_name('*', '*').partition('*')[0]}"
+    left = [name for name in store.sizes() if name.startswith((f"{TASKS}/", notes))]
+    remove_all(store, left, lease.check)
+    lease.check()
+    remove_array_probes(store.url)
 
 
 class StoreRun:
@@ -188,6 +198,12 @@ class StoreRun:
             raise StateError(f"{store.url}/{PLAN}: changed while the run went on: run again")
 
         def check(record: PartRecord) -> None:
+            name = f"{PARTS}/{part_name(record.part)}"
+            if name not in sizes:
+                raise StorageError(
+                    f"{store.url}/{name}: removed while the run went on: run the same command "
+                    "again to make it again"
+                )
             for entry in record.files():
                 if sizes.get(entry.name) != entry.n_bytes:
                     raise StorageError(

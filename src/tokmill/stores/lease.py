@@ -253,7 +253,7 @@ def _checked_time(store: Store) -> datetime:
             f"kept apart: {_INSTEAD}"
         ) from None
     finally:
-        with suppress(TokmillError):
+        with suppress(TokmillError, NotImplementedError):
             store.remove(name)
 
 

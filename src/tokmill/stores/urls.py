@@ -37,6 +37,31 @@ def shown_place(place: PurePath) -> str:
     return shown(store_url(place)) if store_url(place) else str(place)
 
 
+def local_path(place: str) -> str:
+    """Return the path of a directory of this machine that a URL with file:// names, or `place`."""
+    return re.sub(r"^(?:file|local)://", "", place, count=1, flags=re.IGNORECASE)
+
+
+def check_output(place: str) -> None:
+    """Check that an output is a directory, or the URL of a store that can be written to.
+
+    Raises:
+        UsageError: it is on a web server; or it looks like a URL with one slash, as a `Path` of a
+            URL has, or like a chain of URLs.
+    """
+    if re.match("https?://", place, re.IGNORECASE):
+        raise UsageError(
+            f"{shown(place)}: a web server is only read from: choose a directory, or a store such "
+            "as s3://bucket/name"
+        )
+    scheme = r"[A-Za-z][A-Za-z0-9+.-]+"
+    if not is_store(place) and re.match(rf"{scheme}:/[^/]|({scheme}::)+{scheme}://", place):
+        raise UsageError(
+            f"{shown(place)}: expected a directory, or a URL such as s3://bucket/name as text (not "
+            "as a Path); a directory of this name is given as ./ and its name"
+        )
+
+
 def refuse_store(directory: PurePath) -> None:
     """Raise `UsageError` for a place in a store, where only files of a disk can be mapped."""
     if url := store_url(directory):
