@@ -488,3 +488,43 @@ def test_a_task_whose_work_is_removed_ends_with_an_error(array, out, listener, n
 
     with pytest.raises((StorageError, StateError), match=r"removed while it worked|another run"):
         run_share(array.path, 0, 2, listener, execute)
+
+
+@pytest.mark.parametrize("labels", [[[1]], [{}], [1]])
+def test_labels_that_are_no_text_are_damage(array, labels):
+    array.start()
+    forged(array.path, labels=labels)
+    with pytest.raises(UsageError, match="not the plan of an array, or damaged"):
+        array.work(0, 2)
+
+
+def test_a_task_follows_no_link_in_place_of_a_folder(array, out, tmp_path):
+    array.start()
+    (out / "parts").rename(tmp_path / "elsewhere")
+    (out / "parts").symlink_to(tmp_path / "elsewhere")
+    before = sorted(path.name for path in (tmp_path / "elsewhere").iterdir())
+    with pytest.raises(StateError, match=r"holds more than this dataset \(parts\)"):
+        array.work(0, 2)
+    assert sorted(path.name for path in (tmp_path / "elsewhere").iterdir()) == before
+
+
+def test_absolute_paths_need_no_working_directory(array, out, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    try:
+        array.start()
+        array.work(0, 1)
+        assert array.finish()["files"]
+    finally:
+        os.chdir(tmp_path)
+
+
+def test_relative_paths_without_a_working_directory_are_one_line(array, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    array.start(dir="out")
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(StorageError, match="no such file or directory"):
+        array.work(0, 1)

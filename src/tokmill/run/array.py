@@ -208,6 +208,7 @@ def _status(plan: Plan, directory: Path) -> ArrayStatus:
 def _share(share: Plan, index: int, n_tasks: int) -> Iterator[set[int]]:
     """Hold a share of parts, and yield those that are done."""
     directory = Path(share.spec.config.output.dir)
+    refuse_foreign_files(directory, read_owned_names(directory), folders_alone=True)
     with (
         locked(directory, is_shared=True),
         parts_locked(directory, [part.index for part in share.parts]),

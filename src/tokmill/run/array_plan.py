@@ -150,7 +150,7 @@ def write_array_plan(path: Path, plan: Plan) -> None:
         "format": FORMAT,
         "version": _VERSION,
         "tokmill_version": __version__,
-        "written_in": str(Path.cwd()),
+        "written_in": _here() if has_relative_paths(spec.config) else "",
         "config": plain(spec.config),
         "tokenizer": _packed(spec.tokenizer),
         "template": spec.template,
@@ -228,10 +228,7 @@ def _proof(data: dict[str, Any], config: Config) -> NodeProof:
 
 
 def _found_plan(place: str) -> tuple[dict[str, Any] | None, str]:
-    """Return the plan of a dataset in a directory or a store, None if it has none; and its stamp.
-
-    The stamp is that of the plan or of an earlier one, never of a later one.
-    """
+    """Return the plan of a dataset, None without one, and its stamp or that of an earlier one."""
     if not is_store(place):
         return read_plan(Path(place)), ""
     store = Store(place)
@@ -256,6 +253,7 @@ def _read(path: Path) -> dict[str, Any]:
         is_whole = written == sha256_hex(canonical_json(data)) and all(
             isinstance(data[key], kind) for key, kind in _KINDS.items()
         )
+        is_whole &= all(isinstance(label, str) for label in data["labels"])
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         data, is_whole = {}, False
     if not is_whole or data.get("format") != FORMAT or not is_nonce(data["nonce"]):
@@ -265,11 +263,16 @@ def _read(path: Path) -> dict[str, Any]:
     return data
 
 
+def _here() -> str:
+    with storage_errors(Path()):  # it may have been removed
+        return str(Path.cwd())
+
+
 def _check_place(path: Path, written_in: str, config: Config) -> None:
     """Check that relative paths mean the same as where the plan was written."""
-    if has_relative_paths(config) and str(Path.cwd()) != written_in:
+    if has_relative_paths(config) and _here() != written_in:
         raise UsageError(
-            f"{path}: its paths are relative to {written_in}, this is {Path.cwd()}: work in that "
+            f"{path}: its paths are relative to {written_in}, this is {_here()}: work in that "
             "directory, or write the plan with absolute paths"
         )
 
