@@ -178,11 +178,16 @@ def read_committed(path: Path, fingerprint: str, directory: Path) -> PartRecord 
 
 def is_intact_file(entry: FileEntry, directory: Path) -> bool:
     """Return whether a file, not a link, is there with its size."""
+    return size_of_file(directory, entry.name) == entry.n_bytes
+
+
+def size_of_file(directory: Path, name: str) -> int | None:
+    """Return the bytes of a file; None if nothing is there, or a link or a directory."""
     try:
-        stat = (directory / entry.name).lstat()
+        stat = (directory / name).lstat()
     except (FileNotFoundError, NotADirectoryError):
-        return False
-    return S_ISREG(stat.st_mode) and stat.st_size == entry.n_bytes
+        return None
+    return stat.st_size if S_ISREG(stat.st_mode) else None
 
 
 def remove_truncated(name: str, directory: Path) -> None:

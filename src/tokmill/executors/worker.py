@@ -43,7 +43,7 @@ def portable(error: BaseException) -> BaseException:
     trace = traceback.format_exc().rstrip()
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301  what we have just written
-    except Exception:
+    except Exception:  # whatever its own class raises; its text and traceback go on below
         error = RuntimeError(f"{type(error).__name__}: {error}")
     error.add_note(f"in a worker process:\n{trace}")
     return error

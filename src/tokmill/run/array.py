@@ -19,7 +19,7 @@ from tokmill.dataset.layout import FOLDERS, MANIFEST, PARTS, part_name
 from tokmill.dataset.plan_file import read_owned_names
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import StateError, TokmillError, UsageError
-from tokmill.lock import locked, locked_parts, parts_locked, remove_part_locks
+from tokmill.lock import locked, locked_parts, parts_locked
 from tokmill.recipes.engines import reference_loader
 from tokmill.recipes.spec import Increments
 from tokmill.run.array_place import check_plan_place
@@ -38,7 +38,7 @@ from tokmill.run.make_dataset import begin_chosen
 from tokmill.run.node_proof import check_input
 from tokmill.run.part import as_resumed
 from tokmill.run.prepare import prepare, reference_of
-from tokmill.run.probes import remove_array_probes
+from tokmill.run.probes import end_array
 from tokmill.run.resume import explain_interrupt, planned_hub_commits, resumed_plan
 from tokmill.run.store_array import (
     finish_store_array,
@@ -122,7 +122,9 @@ def run_share(
     share = array.for_share(index, n_tasks)
     if not share.parts:
         return ()
-    array.check_machine(may_be_finished=True)
+    is_finished = array.is_finished()  # then it makes nothing, unless a part is gone
+    if not is_finished:
+        array.check_machine()
     workers, threads = workers_and_threads(share.spec.config, share.parts)
     share = replace(
         share,
@@ -137,7 +139,8 @@ def run_share(
         array.check_current()
         left = [part for part in share.parts if part.index not in done]
         if left:
-            array.check_machine()
+            if is_finished:
+                array.check_machine()
             check_input(array.proof.for_parts(left))
         observer.started(share, len(done), [])
         found = tuple(
@@ -164,7 +167,8 @@ def finish_array(path: Path, observer: Observer) -> dict[str, Any]:
     """
     start_s, start_cpu_s = time.perf_counter(), cpu_seconds()
     array = read_array_plan(path, observer.warned)
-    array.check_machine(may_be_finished=True)
+    if not array.is_finished():
+        array.check_machine()
     if array.is_in_store:
         return finish_store_array(array, observer, start_s, start_cpu_s)
     directory = array.directory
@@ -174,10 +178,7 @@ def finish_array(path: Path, observer: Observer) -> dict[str, Any]:
         reference = reference_loader(array.plan.spec, array.plan.spec.tokenizer)
         run = Run(directory, observer, _committed, reference, [], 1, 1, start_s, start_cpu_s)
         manifest = run.planned(array.plan)
-        for note in (directory / PARTS).glob(failure_name("*", "*")):
-            remove_file(note)
-        remove_part_locks(str(directory))  # no task is running
-        remove_array_probes(str(directory))
+        end_array(directory)
     return manifest
 
 

@@ -118,19 +118,19 @@ class ArrayPlan:
         if found.get("fingerprint") != self.fingerprint:
             raise _another_run(str(self.directory), self.path)
 
-    def check_machine(self, *, may_be_finished: bool = False) -> None:
-        """Check that this machine sees the output of the plan, can write there, has its versions.
+    def is_finished(self) -> bool:
+        """Return whether the manifest is there, and the probe is gone, as after `finish`."""
+        place = self.plan.spec.config.output.dir
+        return has_file(place, MANIFEST) and not has_file(place, self.proof.probe)
 
-        `may_be_finished`: the probe is gone once the array is finished; then nothing is checked.
+    def check_machine(self) -> None:
+        """Check that this machine sees the output of the plan, can write there, has its versions.
 
         Raises:
             StateError: it does not; see `node_proof.check_node`.
         """
-        place = self.plan.spec.config.output.dir
-        is_finished = has_file(place, MANIFEST) and not has_file(place, self.proof.probe)
-        if not (may_be_finished and is_finished):
-            otherwise = f"; if it is the same one, write {self.path} again"
-            check_node(self.proof, patience_s=PATIENCE_S, otherwise=otherwise)
+        otherwise = f"; if it is the same one, write {self.path} again"
+        check_node(self.proof, patience_s=PATIENCE_S, otherwise=otherwise)
 
 
 def write_array_plan(path: Path, plan: Plan) -> None:
@@ -221,10 +221,8 @@ def read_array_plan(path: Path, warn: Callable[[str], None]) -> ArrayPlan:
 
 def _proof(data: dict[str, Any], config: Config) -> NodeProof:
     place, nonce = config.output.dir, data["nonce"]
-    working_directory = data["written_in"] if has_relative_paths(config) else ""
-    probe = probe_name(place, ARRAY, nonce)
-    host, versions = data["host"], data["versions"]
-    return NodeProof(host, place, probe, nonce, working_directory, versions=versions)
+    probe, written_in = probe_name(place, ARRAY, nonce), data["written_in"]
+    return NodeProof(data["host"], place, probe, nonce, written_in, versions=data["versions"])
 
 
 def _found_plan(place: str) -> tuple[dict[str, Any] | None, str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.canonical import canonical_json
+from tokmill.dataset.layout import PARTS
 from tokmill.errors import StateError, StorageError
 from tokmill.stores.urls import shown
 from tokmill.words.plural import plural
@@ -70,6 +71,11 @@ class Failure:
 def failure_name(index: int | str, n_tasks: int | str) -> str:
     """Return the name of the file of a task; with `*`, a pattern."""
     return f".failed-task-{index}-of-{n_tasks}.json"
+
+
+def is_failure(name: str) -> bool:
+    """Return whether an object of a store is the note of a task that stopped."""
+    return name.startswith(f"{PARTS}/{failure_name('*', '*').partition('*')[0]}")
 
 
 def failure_of(index: int, n_tasks: int, error: Exception) -> Failure:

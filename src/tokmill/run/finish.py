@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.canonical import json_chunks, manifest_sha256
 from tokmill.dataset.checksum import digest_of
-from tokmill.dataset.commit_record import is_intact_file, read_record
+from tokmill.dataset.commit_record import read_record, size_of_file
 from tokmill.dataset.counts import Counts
 from tokmill.dataset.layout import (
     FORMAT_VERSION,
@@ -197,19 +197,31 @@ def _run_entry(usage: Usage, n_threads: int) -> dict[str, Any]:
 
 
 def _check_files(record: PartRecord, directory: Path) -> None:
-    """Raise `StorageError` for a file that was removed or truncated during the run."""
-    path = directory / PARTS / part_name(record.part)
-    if not path.is_file():
+    check_sizes(record, partial(size_of_file, directory), str(directory))
+
+
+def check_sizes(record: PartRecord, size: Callable[[str], int | None], place: str) -> None:
+    """Check that a record and its files were neither removed nor truncated during the run.
+
+    `size`: returns the bytes of a file or object by name, None without one. `place`: of all names.
+
+    Raises:
+        StorageError: one was.
+    """
+    name = f"{PARTS}/{part_name(record.part)}"
+    if size(name) is None:
         raise StorageError(
-            f"{path}: removed while the run went on: run the same command again to make it again"
+            f"{place}/{name}: removed while the run went on: run the same command again to make it "
+            "again"
         )
     for entry in record.files():
-        if not is_intact_file(entry, directory):
-            path = directory / entry.name
-            found = f"found {path.stat().st_size:,}" if path.is_file() else "it is gone"
+        n_bytes = size(entry.name)
+        if n_bytes != entry.n_bytes:
+            found = "it is gone" if n_bytes is None else f"found {n_bytes:,}"
             raise StorageError(
-                f"{path}: changed while the run went on: expected {plural(entry.n_bytes, 'byte')}, "
-                f"{found}: run the same command again to make it again"
+                f"{place}/{entry.name}: changed while the run went on: expected "
+                f"{plural(entry.n_bytes, 'byte')}, {found}: run the same command again to make it "
+                "again"
             )
 
 

@@ -118,9 +118,14 @@ def array_ended(directory: Path) -> Iterator[None]:
     If the run is stopped, it stays: the tasks of an array may go on with it.
     """
     yield
+    end_array(directory)
+
+
+def end_array(directory: Path) -> None:
+    """Remove what an array left; the caller holds the lock of the directory: no task is working."""
     for note in (directory / PARTS).glob(failure_name("*", "*")):
         remove_file(note)
-    remove_part_locks(str(directory))  # this run holds the lock: no task is working
+    remove_part_locks(str(directory))
     remove_array_probes(str(directory))
 
 

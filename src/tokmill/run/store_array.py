@@ -24,6 +24,7 @@ from tokmill.run.array_status import (
     failure_name,
     failure_of,
     failures,
+    is_failure,
 )
 from tokmill.run.staging_lock import clear_staging, locked_staging, only_here
 from tokmill.run.store_part import check_plan, is_stored
@@ -138,7 +139,7 @@ def finish_store_array(
         run.started([], sizes)
         prepare_s = StageSeconds(0.0, 0.0, start_s)
         manifest = run.complete(sizes) or run.work(_none_left, start_s, start_cpu_s, prepare_s)
-        end_array(store, lease)
+        end_array(store, spec.config.output.dir, lease)
         clear_staging(staging)
     return manifest
 
@@ -182,11 +183,6 @@ def _held_tasks(store: Store, sizes: Mapping[str, int]) -> Iterator[tuple[int, i
 
 
 def _failure_notes(store: Store, sizes: Mapping[str, int]) -> Iterator[bytes]:
-    for name in _failure_names(sizes):
+    for name in filter(is_failure, sizes):
         with contextlib.suppress(FileNotFoundError):  # its task has ended well meanwhile
             yield store.read(name)
-
-
-def _failure_names(sizes: Mapping[str, int]) -> list[str]:
-    beginning = f"{PARTS}/{failure_name('*', '*').partition('*')[0]}"
-    return [name for name in sizes if name.startswith(beginning)]

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from tokmill.dataset.commit_record import parse_record
 from tokmill.dataset.layout import FOLDERS, PARTS, PLAN, part_name
 from tokmill.errors import StateError
-from tokmill.lock import locked
 from tokmill.run.part import as_resumed, run_part
+from tokmill.run.staging_lock import only_here
 from tokmill.storage import make_directory
 from tokmill.stores.staging import staging_directory
 from tokmill.stores.store import Store
@@ -52,8 +52,7 @@ def make_part(
         report(as_resumed(done.counts()))
         return done
     staging = part_staging(spec, part)
-    make_directory(staging)
-    with locked(staging):
+    with only_here(staging, f"{store.url}: another process that makes part {part.index}"):
         for folder in FOLDERS:  # another process may just have made the part, and removed them
             make_directory(staging / folder)
         record = run_part(in_directory(spec, staging), part, recipe, report, ready=ready)

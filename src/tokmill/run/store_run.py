@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tokmill.dataset.checksum import FileEntry
-from tokmill.dataset.layout import FOLDERS, MANIFEST, PARTS, PLAN, part_name
+from tokmill.dataset.layout import FOLDERS, MANIFEST, PLAN
 from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.dataset.reader import is_intact
 from tokmill.engines.engine import engine_threads
-from tokmill.errors import RecordError, StateError, StorageError
+from tokmill.errors import RecordError, StateError
 from tokmill.interrupts import STDIN_STOPPED
-from tokmill.run.array_status import failure_name
-from tokmill.run.finish import Files, Usage, check_all_read, finish
+from tokmill.run.array_status import is_failure
+from tokmill.run.finish import Files, Usage, check_all_read, check_sizes, finish
 from tokmill.run.part import as_resumed
 from tokmill.run.probes import remove_array_probes
 from tokmill.run.reject_limits import RejectLimit
@@ -82,18 +82,17 @@ def make_store_dataset(
                 time.perf_counter() - start_s, cpu_seconds() - start_cpu_s, start_s
             )
             manifest = run.complete(sizes) or run.work(execute, start_s, start_cpu_s, prepare_s)
-        end_array(store, lease)
+        end_array(store, config.output.dir, lease)
         clear_staging(staging)
     return manifest
 
 
-def end_array(store: Store, lease: Lease) -> None:
-    """Remove what tasks of an array left in a store whose dataset is complete."""
-    notes = f"{PARTS}/{failure_name('*', '*').partition('*')[0]}"
-    left = [name for name in store.sizes() if name.startswith((f"{TASKS}/", notes))]
+def end_array(store: Store, place: str, lease: Lease) -> None:
+    """Remove what tasks of an array left in a store whose dataset is complete; `place`: its URL."""
+    left = [name for name in store.sizes() if name.startswith(f"{TASKS}/") or is_failure(name)]
     remove_all(store, left, lease.check)
     lease.check()
-    remove_array_probes(store.url)
+    remove_array_probes(place)
 
 
 class StoreRun:
@@ -198,19 +197,7 @@ class StoreRun:
             raise StateError(f"{store.url}/{PLAN}: changed while the run went on: run again")
 
         def check(record: PartRecord) -> None:
-            name = f"{PARTS}/{part_name(record.part)}"
-            if name not in sizes:
-                raise StorageError(
-                    f"{store.url}/{name}: removed while the run went on: run the same command "
-                    "again to make it again"
-                )
-            for entry in record.files():
-                if sizes.get(entry.name) != entry.n_bytes:
-                    raise StorageError(
-                        f"{store.url}/{entry.name}: changed while the run went on: expected "
-                        f"{plural(entry.n_bytes, 'byte')}, found {sizes.get(entry.name, 0):,}: "
-                        "run the same command again to make it again"
-                    )
+            check_sizes(record, sizes.get, store.url)
 
         def fetch(names: Iterable[str]) -> None:
             with storage_errors(directory):

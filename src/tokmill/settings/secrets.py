@@ -51,7 +51,7 @@ def refuse_secrets(text: str, where: str) -> None:
     Raises:
         UsageError: the text is such a URL.
     """
-    if _PLACE.match(text) and (_next_user(text, 0) or _secret_query(text) is not None):
+    if _PLACE.match(text) and (_user(text) or _secret_query(text) is not None):
         raise UsageError(
             f"{where}: expected a URL without a user, a password, a signature or a key in its "
             "query, since it would be written to the dataset; found one with: give it through the "
@@ -69,14 +69,15 @@ def without_secrets(text: str) -> str:
     first = _URL.search(text)
     if first is None:
         return text
-    while found := _next_user(text, 0):
+    while found := _user(text):
         text = text[: found[0]] + text[found[1] :]
     text = text[: first.end()] + text[first.end() :].partition("?")[0]
     return text[: _secret_query(text)]
 
 
-def _next_user(text: str, start: int) -> tuple[int, int] | None:
+def _user(text: str) -> tuple[int, int] | None:
     """Return where what may be a user and a password begins and ends; None without one."""
+    start = 0
     while found := _URL.search(text, start):
         start = found.end()
         scheme = (found["url"] or found["path"]).lower()
