@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
+import time
 
 import pytest
 
@@ -102,6 +104,29 @@ def test_the_hub_is_input_only():
 )
 def test_stores_with_conditional_writes_are_known(package, name):
     assert has_own_create(getattr(pytest.importorskip(package), name))
+
+
+def test_a_writer_in_memory_looks_only_when_another_one_has_written(monkeypatch):
+    class SlowToAnswer(dict):
+        def __contains__(self, name: object) -> bool:
+            found = super().__contains__(name)
+            time.sleep(0.005)  # the other writer looks meanwhile, if it may
+            return found
+
+    monkeypatch.setattr(fsspec.get_filesystem_class("memory"), "store", SlowToAnswer())
+    store, wins = Store("memory://bucket/slow"), []
+
+    def write() -> None:
+        with contextlib.suppress(FileExistsError):
+            store.write_new("object", b"1")
+            wins.append(1)
+
+    threads = [threading.Thread(target=write) for _ in range(WRITERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wins == [1]
 
 
 @pytest.mark.parametrize("inner", ["memory", "file"])
