@@ -147,3 +147,26 @@ def test_a_batch_that_claims_too_many_rows_is_a_storage_error(tmp_path, read):
     path.write_bytes(path.read_bytes().replace(struct.pack("<q", 77), struct.pack("<q", n_rows)))
     with pytest.raises(StorageError, match=rf"a\.arrow: .* claims {n_rows:,}: the file is damaged"):
         read(path)
+
+
+def test_a_type_that_arrow_cannot_read_is_a_storage_error(tmp_path, read):
+    """A damaged width of integers: fuzzing found it as ArrowNotImplementedError."""
+    whole = tmp_path / "whole.arrow"
+    table = pa.table({"text": ["one"], "n": pa.array([1], pa.int32())})
+    with pa.ipc.new_file(whole, table.schema) as writer:
+        writer.write_table(table)
+    data = whole.read_bytes()
+    widths = [at for at in range(len(data)) if data[at : at + 4] == (32).to_bytes(4, "little")]
+    refused = 0
+    path = tmp_path / "a.arrow"
+    for at in widths:
+        path.write_bytes(data[:at] + b"\x04" + data[at + 1 :])
+        try:
+            pa.ipc.open_file(path.read_bytes())
+        except pa.ArrowNotImplementedError:
+            refused += 1
+            with pytest.raises(StorageError, match=r"a\.arrow: expected a complete Arrow file: "):
+                list(read(path))
+        except pa.ArrowException:
+            continue
+    assert refused

@@ -98,12 +98,12 @@ def _map(path: str) -> pa.MemoryMappedFile:
 def _reader(path: str, mapped: pa.MemoryMappedFile) -> pa.RecordBatchReader:
     """Return a reader of either layout: the file format, or the stream that `datasets` writes."""
     try:
-        return pa.ipc.open_file(mapped)
-    except pa.ArrowInvalid:
-        mapped.seek(0)
-    try:
+        try:
+            return pa.ipc.open_file(mapped)
+        except pa.ArrowInvalid:
+            mapped.seek(0)
         return pa.ipc.open_stream(mapped)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise broken_file(path, "Arrow", error) from None
 
 
@@ -123,7 +123,7 @@ def _batches(
                 return
             if i >= start:
                 yield _plausible(batch, path, mapped)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise broken_file(path, "Arrow", error) from None
 
 

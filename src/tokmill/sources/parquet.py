@@ -96,7 +96,7 @@ def open_file(path: str) -> pq.ParquetFile:
             pre_buffer=False,
             buffer_size=_REMOTE_READ_BYTES if is_remote else _READ_BYTES,
         )
-    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise broken_file(path, "Parquet", error) from None
     except OSError as error:
         raise unreadable(path, error) from None
