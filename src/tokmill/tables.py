@@ -59,6 +59,7 @@ RENDERERS = Table(
     "tokmill.renderers",
     {
         "encyclopedia": "tokmill.render.encyclopedia:Encyclopedia",
+        "article": "tokmill.render.article:Article",
         "text": "tokmill.render.template:text_renderer",
         "template": "tokmill.render.template:template_renderer",
     },

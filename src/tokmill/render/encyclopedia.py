@@ -27,6 +27,19 @@ if TYPE_CHECKING:
     from tokmill.values import DocumentBatch, Records
 
 
+def encyclopedia_schema(settings: RenderSettings) -> pa.Schema:
+    """Return the columns of a title, a summary and a list of sections."""
+    names = (settings.section_title_field, settings.section_content_field)
+    section = pa.struct([(name, pa.string()) for name in names])
+    return pa.schema(
+        [
+            (settings.title_field, pa.string()),
+            (settings.summary_field, pa.string()),
+            (settings.sections_field, pa.list_(section)),
+        ]
+    )
+
+
 class Encyclopedia:
     """Renders the columns `title`, `summary` and `sections`; works on whole Arrow columns."""
 
@@ -35,19 +48,7 @@ class Encyclopedia:
     def __init__(self, settings: RenderSettings) -> None:
         self._separator = settings.separator
         self._terminator = settings.terminator
-        section = pa.struct(
-            [
-                (settings.section_title_field, pa.string()),
-                (settings.section_content_field, pa.string()),
-            ]
-        )
-        self.schema = pa.schema(
-            [
-                (settings.title_field, pa.string()),
-                (settings.summary_field, pa.string()),
-                (settings.sections_field, pa.list_(section)),
-            ]
-        )
+        self.schema = encyclopedia_schema(settings)
 
     def render(self, records: Records) -> DocumentBatch:
         """Return a document for each record; rejects records without text."""

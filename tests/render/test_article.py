@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+
+from tests.render.test_encyclopedia import ROWS
+from tokmill.render.article import Article
+from tokmill.settings.schema import RenderSettings
+
+
+def expected(row: dict[str, Any]) -> str:
+    """The rule in plain Python; '' for a record without any text."""
+    sections = [section or {} for section in row.get("sections") or []]
+    bodies = ["\n".join(filter(None, (s.get("title"), s.get("content")))) for s in sections]
+    return "\n\n".join(filter(None, (row.get("title"), row.get("summary"), *bodies)))
+
+
+def rendered(records, rows):
+    renderer = Article(RenderSettings())
+    return renderer.render(records(rows, renderer.schema))
+
+
+def test_the_example_of_the_module_is_rendered_as_it_says(records):
+    row = {
+        "title": "Cat",
+        "summary": "A mammal.",
+        "sections": [{"title": "Habits", "content": "Hunts."}],
+    }
+    assert rendered(records, [row]).text.to_pylist() == ["Cat\n\nA mammal.\n\nHabits\nHunts."]
+
+
+def test_empty_pieces_leave_nothing_behind(records):
+    sections = [{"title": "", "content": "b"}, None, {"title": "c", "content": None}]
+    rows = [{"title": "a", "summary": "", "sections": sections}, {"summary": "s"}]
+    assert rendered(records, rows).text.to_pylist() == ["a\n\nb\n\nc", "s"]
+
+
+@given(ROWS)
+def test_the_rule_holds_for_any_records(records, rows):
+    documents = rendered(records, rows)
+    texts = [expected(row) for row in rows]
+    assert documents.text.to_pylist() == [text for text in texts if text]
+    assert documents.rows.tolist() == [i for i, text in enumerate(texts) if text]
+    assert {reject.reason for reject in documents.rejects} <= {"empty", "no such fields"}
+    assert len(documents.rejects) == texts.count("")
