@@ -58,9 +58,9 @@ def records(data: bytes, suffix: str) -> None:
     import pyarrow as pa
 
     from tokmill.settings.schema import InputSettings
-    from tokmill.sources.file_contents import check_contents
+    from tokmill.sources.file_contents import check_encoding, check_kind
     from tokmill.sources.files import cut, discover
-    from tokmill.sources.first_records import sample_fields
+    from tokmill.sources.first_records import first_of_file
     from tokmill.sources.formats import open_slice
     from tokmill.sources.parse_blocks import parse_blocks
 
@@ -68,8 +68,10 @@ def records(data: bytes, suffix: str) -> None:
     _replace(path, data)
     settings = InputSettings(paths=(str(path),), max_record_bytes=2000)
     files = discover(settings).files
-    check_contents(files, settings)
-    sample_fields(files, settings, frozenset())
+    check_encoding(files)
+    for file in files:
+        check_kind(file, settings)
+        first_of_file(file, settings, 100, 1 << 20, whole=False)
     section = pa.struct([("title", pa.string()), ("content", pa.string())])
     schema = pa.schema([("title", pa.string()), ("sections", pa.list_(section))])
     for file in files:

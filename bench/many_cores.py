@@ -81,8 +81,12 @@ class NullEngine:
 def costs(args: argparse.Namespace) -> list[Row]:
     """Measure a run without its engine, the engine's hold on the GIL, and readers."""
     spec, prepared = _planned(args, args.directory)
+    schema = next(iter(prepared.renderers().values()))[1].schema
     readers = [
-        {"what": f"reader, {name}", "ms/MB": _reader(path, prepared.renderer.schema)}
+        {
+            "what": f"reader, {name}",
+            "ms/MB": _reader(path, schema),
+        }
         for name, path in _containers(args.input, args.directory)
     ]
     return [*_around(args), *_engine(args.engine, spec, args.input), *readers]

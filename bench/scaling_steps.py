@@ -23,14 +23,13 @@ from tokmill.dataset.writer import ShardEntry
 from tokmill.engines.choice import EngineChoice
 from tokmill.errors import VerifyError
 from tokmill.recipes.spec import Part, RunSpec
-from tokmill.render.renderer import make_renderer
 from tokmill.run.compare_plans import check_same
 from tokmill.run.finish import Usage, committed, finish
 from tokmill.run.plan import Plan, make_parts, read_plan, resolve, write_plan
 from tokmill.run.prepare import Prepared, sample
+from tokmill.run.readings import find_readings, inputs_of, resolve_render
 from tokmill.settings.schema import BLAKE3, Config
 from tokmill.sources.files import SourceFile, discover
-from tokmill.sources.first_records import sample_fields
 from tokmill.tokenizer.tokenizer import Token, Tokenizer
 
 Row = dict[str, Any]
@@ -100,9 +99,10 @@ def planner_steps(n_files: int, directory: Path) -> list[Row]:
             (folder / f"{i:08d}.jsonl").write_text(f'{{"text": "record {i}"}}\n')
         config = _config(place / "out", (str(many),))
         found = steps.time("discover", lambda: discover(config.input))
-        steps.time("probe", lambda: list(sample_fields(found.files, config.input).keys))
+        inputs = inputs_of(config, None)
+        readings = steps.time("probe", lambda: find_readings(inputs, resolve_render))
         parts = steps.time("make parts", lambda: make_parts(found.files, config.output.part_bytes))
-        prepared = Prepared(config, found, TOKENIZER, make_renderer(config.render), parts)
+        prepared = Prepared(config, found, TOKENIZER, tuple(readings), parts)
         steps.time("sample", lambda: sample(prepared, 4 << 20))
         _from_plan_to_manifest(steps, config, parts)
     return steps.rows

@@ -24,7 +24,12 @@ from tokmill.engines.engine import REFERENCE
 from tokmill.engines.engine_memory import EngineMemory
 from tokmill.errors import TokmillError
 from tokmill.recipes.sft_encoder import make_sample_encoder
-from tokmill.recipes.sft_setup import make_chat_renderer, resolve_sft
+from tokmill.recipes.sft_setup import (
+    make_chat_renderer,
+    resolve_records,
+    resolve_sft,
+    sft_settings,
+)
 from tokmill.recipes.spec import RunSpec
 from tokmill.run.plan import resolve
 from tokmill.settings.schema import (
@@ -123,7 +128,9 @@ class Ours:
     def _prepared(
         self, first_records: Sequence[dict[str, Any]]
     ) -> tuple[ChatRenderer, SampleEncoder]:
-        config, tokenizer, source = resolve_sft(self._config, self.tokenizer, first_records)
+        settings = sft_settings(self._config)
+        sft = resolve_records(settings, self.tokenizer, first_records, "records")
+        config, tokenizer, source = resolve_sft(replace(self._config, sft=sft), self.tokenizer)
         spec = RunSpec(resolve(config, tokenizer, "auto"), tokenizer, _REFERENCE, 1, source)
         return make_chat_renderer(config, tokenizer, source), _encoder(spec)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tokmill.api.progress import Progress
     from tokmill.errors import TokmillError
     from tokmill.run.array_status import ArrayStatus
+    from tokmill.settings.source import Source
     from tokmill.trainers.exporting.export import Export
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Progress",
     "RunForecast",
     "ShardInfo",
+    "Source",
     "TokmillError",
     "Verification",
     "__version__",
@@ -62,6 +64,7 @@ _MODULES = {
     "Progress": "api.progress",
     "RunForecast": "api.forecast",
     "ShardInfo": "api.origin",
+    "Source": "settings.source",
     "TokmillError": "errors",
     "Verification": "api.jobs",
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokmill.text_shape import is_text, json_in
+from tokmill.text_shape import count_letters, is_text, json_in
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -59,7 +59,8 @@ class FieldSample:
     """The fields of some records, which are added one by one and not kept.
 
     `where`: the file of the records. `fields`: bytes by path, in the order of their first records.
-    `keys`: top-level keys in order. `string_keys`: those with a string in some record.
+    `keys`: top-level keys in order. `string_keys`: those with a string in some record. `letters`:
+    by path, the letters at the beginning of its strings, and how many of them are Han or Kana.
     """
 
     def __init__(self, nested: Collection[str] = ()) -> None:
@@ -68,6 +69,7 @@ class FieldSample:
         self.keys: dict[str, None] = {}
         self.fields: dict[str, FieldBytes] = {}
         self.string_keys: set[str] = set()
+        self.letters: dict[str, tuple[int, int]] = {}
         self._empty: set[str] = set()
         self._new_key_at = 0
         self._nested = nested
@@ -82,6 +84,30 @@ class FieldSample:
         for path, text in _leaves(record, self._nested):
             self.n_bytes += _count(self.fields, path, text)
             self._labels.setdefault(path, _Labels()).add(text)
+            n, n_han = self.letters.get(path, (0, 0))
+            more, more_han = count_letters(text)
+            self.letters[path] = n + more, n_han + more_han
+
+    def merge(self, other: FieldSample) -> None:
+        """Add the records of another sample, which come after those of this one."""
+        self.where = self.where or other.where
+        self.n_records += other.n_records
+        self.n_bytes += other.n_bytes
+        self.keys |= other.keys
+        self.string_keys |= other.string_keys
+        for path, n in other.fields.items():
+            before = self.fields.get(path, _NOTHING)
+            self.fields[path] = FieldBytes(*map(sum, zip(before, n, strict=True)))
+        for path, counts in other.letters.items():
+            before_letters = self.letters.get(path, (0, 0))
+            self.letters[path] = (before_letters[0] + counts[0], before_letters[1] + counts[1])
+        for path, labels in other._labels.items():
+            self._labels.setdefault(path, _Labels()).merge(labels)
+
+    def han_share(self, used: Collection[str]) -> float:
+        """Return the share of Han and Kana in the letters of the used fields."""
+        counts = [n for path, n in self.letters.items() if is_used(path, used)]
+        return sum(n_han for _, n_han in counts) / max(1, sum(n for n, _ in counts))
 
     @property
     def n_since_new_key(self) -> int:
@@ -98,23 +124,26 @@ class FieldSample:
     def weighed(self, text_field: str = "") -> dict[str, FieldBytes]:
         """Return the fields; those whose few short values repeat hold no text.
 
-        `text_field` always counts as text, even if it holds JSON. If no field holds text, all
-        fields count as text.
+        `text_field` always counts as text, even if it holds JSON; it may be several keys with
+        commas between them. If no field holds text, all fields count as text.
         """
         labels = self.labels(text_field)
         found = {
             path: FieldBytes(n.n_bytes, 0) if path in labels else n
             for path, n in self.fields.items()
         }
-        if text_field in found:
-            found[text_field] = FieldBytes(*[found[text_field].n_bytes] * 2)
+        for name in text_field.split(","):
+            if name in found:
+                found[name] = FieldBytes(*[found[name].n_bytes] * 2)
         if any(n.text_bytes for n in found.values()):
             return found
         return {path: FieldBytes(n.n_bytes, n.n_bytes) for path, n in self.fields.items()}
 
     def labels(self, text_field: str = "") -> frozenset[str]:
         """Return the fields whose few short values repeat, as categories do."""
-        return frozenset(p for p, found in self._labels.items() if found.repeat()) - {text_field}
+        return frozenset(p for p, found in self._labels.items() if found.repeat()) - {
+            *text_field.split(",")
+        }
 
 
 class _Labels:
@@ -130,6 +159,13 @@ class _Labels:
             self._values = None
         elif self._values is not None:
             self._values.add(value)
+
+    def merge(self, other: _Labels) -> None:
+        self._n_values += other._n_values
+        if self._values is None or other._values is None:
+            self._values = None
+        else:
+            self._values |= other._values
 
     def repeat(self) -> bool:
         if self._values is None or self._n_values < _FEWEST_LABELS:

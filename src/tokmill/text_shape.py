@@ -1,4 +1,4 @@
-"""Whether a string is text or a label of a record, judged by its characters alone."""
+"""Whether a string is text or a label of a record, and its script, judged by its characters."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 _LONGEST_JSON = 1 << 20
 _LONGEST_DATE = 48
 _LONGEST_WORD = 3
+_LONGEST_LOOKED_AT = 1000
 
 _NO_BLANK = re.compile(r"[!-~]+")
 _MARKED = re.compile(r"[0-9/\\_@:=.+-]")
@@ -20,6 +21,19 @@ _DATE = re.compile(
     r"gmt|utc|am|pm|st|nd|rd|th)+",
     re.IGNORECASE,
 )
+
+_HAN_AND_KANA = re.compile(
+    "[\u3005\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+
+
+def count_letters(value: str) -> tuple[int, int]:
+    """Return the letters among the first 1,000 characters, and how many are Han or Kana."""
+    head = value[:_LONGEST_LOOKED_AT]
+    if head.isascii():
+        return sum(map(str.isalpha, head)), 0
+    return sum(map(str.isalpha, head)), len(_HAN_AND_KANA.findall(head))
 
 
 def is_text(value: str) -> bool:

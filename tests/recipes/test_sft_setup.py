@@ -8,6 +8,7 @@ from tokmill.errors import TokenizerError, UsageError
 from tokmill.recipes.sft_setup import (
     check_boundary,
     make_chat_renderer,
+    resolve_records,
     resolve_sft,
     sft_settings,
     vocabulary_of,
@@ -30,7 +31,9 @@ def settled(chat_config):
         record = record or CHAT
         config = chat_config([record], sft, **settings)
         tokenizer = load_tokenizer(config.tokenizer, for_chat=True)
-        return resolve_sft(config, tokenizer, [record])
+        where = f"first records of {config.input.paths[0]}"
+        sft = resolve_records(sft_settings(config), tokenizer, [record], where)
+        return resolve_sft(dataclasses.replace(config, sft=sft), tokenizer)
 
     return run
 
@@ -153,7 +156,7 @@ def test_a_template_may_write_every_token(chat_config, chat_tokenizer):
     config = chat_config([CHAT])
     loaded = load_tokenizer(config.tokenizer, for_chat=True)
     few = dataclasses.replace(loaded, max_emittable_id=0)
-    assert resolve_sft(config, few, [CHAT])[1].max_emittable_id == loaded.vocab_size - 1 == 262
+    assert resolve_sft(config, few)[1].max_emittable_id == loaded.vocab_size - 1 == 262
 
 
 def test_control_tokens_are_the_special_ones_and_those_that_the_template_writes(

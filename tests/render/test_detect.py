@@ -93,18 +93,18 @@ def test_without_a_record_it_is_an_encyclopedia():
             {"title": "cats", "text": BODY, "sections": SECTIONS},
             "a.jsonl: the text is not in one field, found text 64%, sections[].content 34%, "
             "sections[].title 1%, title under 1%: take the sections with "
-            "--renderer encyclopedia, or only the other texts with --template '{title}\\n{text}'",
+            "--renderer article, or only the other texts with --template '{title}\\n{text}'",
         ),
         (
             {"title": "cats", "sections": [{"heading": "habits at night", "text": BODY}]},
             "a.jsonl: the text is not in one field, found sections[].text 94%, "
-            "sections[].heading 4%, title 1%: take the list with --renderer encyclopedia "
+            "sections[].heading 4%, title 1%: take the list with --renderer article "
             "--section-title-field heading --section-content-field text",
         ),
         (
             {"标题": "猫", "段落": [{"行号": 1, "内容": "夜行动物。" * 40}]},
             "a.jsonl: the text is not in one field, found 段落[].内容 over 99%, 标题 under 1%; "
-            "without text 段落[].行号: take the list with --renderer encyclopedia "
+            "without text 段落[].行号: take the list with --renderer article "
             "--title-field '标题' --sections-field '段落' --section-content-field '内容'",
         ),
         (
@@ -153,7 +153,7 @@ def test_a_body_is_never_dropped_but_the_fields_are_listed(record, expected):
 def test_a_single_record_with_a_list_may_be_a_list_of_records():
     message = refused({"version": "1.1", "data": [{"title": "cats", "text": BODY}] * 9})
     assert message.endswith(
-        "take the list with --renderer encyclopedia --sections-field data "
+        "take the list with --renderer article --sections-field data "
         "--section-content-field text, or its entries as records with jq -c '.data[]' "
         "FILE > NEW_FILE.jsonl"
     )

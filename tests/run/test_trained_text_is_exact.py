@@ -51,10 +51,10 @@ class Chat:
         config = Config(
             input=InputSettings(paths=("-",)),
             tokenizer=TokenizerSettings(path=str(SAMPLES / "tokenizer")),
-            sft=SftSettings(schema="messages", **sft),
+            sft=SftSettings(schema="messages", rendered_text="text", **sft),
         )
         tokenizer = load_tokenizer(config.tokenizer, for_chat=True)
-        config, tokenizer, template = resolve_sft(config, tokenizer, ())
+        config, tokenizer, template = resolve_sft(config, tokenizer)
         engine = EngineChoice("gigatoken", "", "")
         spec = RunSpec(resolve(config, tokenizer, "auto"), tokenizer, engine, 1, template)
         self._settings = spec.config.sft

@@ -10,7 +10,7 @@ import pytest
 
 from tokmill.errors import UsageError
 from tokmill.settings.schema import InputSettings
-from tokmill.sources.file_contents import check_contents
+from tokmill.sources.file_contents import check_encoding, check_kind
 from tokmill.sources.files import discover
 
 LINES = b'{"text": "one two"}\n' * 3
@@ -24,7 +24,10 @@ def parquet() -> bytes:
 
 def checked(*paths, **options):
     settings = InputSettings(paths=tuple(map(str, paths)), **options)
-    check_contents(discover(settings).files, settings)
+    files = discover(settings).files
+    for file in files:
+        check_kind(file, settings)
+    check_encoding(files)
 
 
 @pytest.mark.parametrize(
@@ -106,11 +109,11 @@ def test_one_file_of_many_in_another_encoding_is_left_to_its_rejects(tmp_path):
     checked(tmp_path)
 
 
-def test_not_every_file_of_many_is_opened(tmp_path):
-    for i in range(20):
-        (tmp_path / f"{i:02d}.jsonl").write_bytes(LINES)
-    (tmp_path / "99.jsonl").write_bytes(gzip.compress(LINES))
-    checked(tmp_path)
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_a_binary_file_is_called_binary(name, tmp_path):
+    (tmp_path / name).write_bytes(bytes(range(256)) * 4)
+    with pytest.raises(UsageError, match="holds binary data, expected"):
+        checked(tmp_path)
 
 
 def test_a_forced_format_is_believed(tmp_path):

@@ -7,15 +7,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tokmill.fields import FieldSample
 from tokmill.settings.schema import InputSettings
 from tokmill.sources.files import Slice, discover
-from tokmill.sources.first_records import first_records, sample_fields
+from tokmill.sources.first_records import first_of_file
 from tokmill.sources.formats import open_slice
 
 
 def sampled(*paths, **options):
     settings = InputSettings(paths=tuple(map(str, paths)), **options)
-    return sample_fields(discover(settings).files, settings, ("sections",))
+    sample = FieldSample(("sections",))
+    for file in discover(settings).files:
+        for record in first_of_file(file, settings, 100, 16 << 20, whole=False):
+            sample.add(record)
+    return sample
+
+
+def whole(file, settings):
+    return first_of_file(file, settings, 100, 16 << 20, whole=True)
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
@@ -34,15 +43,12 @@ def test_keys_of_json_come_in_the_order_seen(name, tmp_path):
     assert list(sample.fields) == ["title", "sections[].title", "n", "mixed", "null"]
     assert sample.n_records == 4
     assert sample.string_keys == {"title", "mixed"}
-    assert sample.where == (tmp_path / name).as_posix()
 
 
-def test_the_first_file_with_records_answers(tmp_path):
+def test_a_file_without_records_has_no_fields(tmp_path):
     (tmp_path / "a.jsonl").touch()
     (tmp_path / "b.jsonl").write_text("\n\n")
-    (tmp_path / "c.csv").write_text("x,y\n1,2\n")
-    assert list(sampled(tmp_path).keys) == ["x", "y"]
-    assert not sampled(tmp_path / "a.jsonl").keys
+    assert not sampled(tmp_path).keys
 
 
 def test_tables_and_texts_answer_as_json_does(tmp_path):
@@ -73,8 +79,8 @@ def test_standard_input_is_sampled_and_still_read_whole(data_format, data, rows,
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
     settings = InputSettings(paths=("-",), format=data_format)
     (file,) = discover(settings).files
-    assert "a" in sample_fields([file], settings).string_keys
-    assert [record["a"] for record in first_records([file], settings)] == rows
+    assert "a" in first_of_file(file, settings, 100, 1 << 20, whole=False)[0]
+    assert [record["a"] for record in whole(file, settings)] == rows
     schema = pa.schema([("a", pa.string())])
     with open_slice(Slice(file, 0, -1, 0), settings, schema, 1 << 20) as reader:
         found = [row["a"] for block in reader.blocks() for row in block.parse().batch.to_pylist()]
@@ -115,7 +121,7 @@ def test_an_object_over_several_lines_is_one_record(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps({"title": "a\nb", "n": [1, 2]}, indent=2) + "\n")
     settings = InputSettings(paths=(str(tmp_path / "a.json"),))
     files = discover(settings).files
-    assert first_records(files, settings) == [{"title": "a\nb", "n": [1, 2]}]
+    assert whole(files[0], settings) == [{"title": "a\nb", "n": [1, 2]}]
     schema = pa.schema([("title", pa.string())])
     with open_slice(Slice(files[0], 0, -1, files[0].n_bytes), settings, schema, 9) as reader:
         parsed = [block.parse() for block in reader.blocks()]
@@ -127,4 +133,4 @@ def test_columns_of_a_tsv_are_separated_by_tabs(tmp_path):
     (tmp_path / "a.tsv").write_text("id\ttext\n1\tone, two\n")
     settings = InputSettings(paths=(str(tmp_path / "a.tsv"),))
     files = discover(settings).files
-    assert first_records(files, settings) == [{"id": "1", "text": "one, two"}]
+    assert whole(files[0], settings) == [{"id": "1", "text": "one, two"}]

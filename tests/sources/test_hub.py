@@ -34,14 +34,14 @@ from tokmill.values import Place
 from tokmill.settings.schema import InputSettings
 from tokmill.errors import TokmillError
 from tokmill.sources.files import Slice, discover
-from tokmill.sources.first_records import sample_fields
+from tokmill.sources.first_records import first_of_file
 from tokmill.sources.formats import open_slice
 
 settings = InputSettings(paths=(sys.argv[1],), hub_revision=sys.argv[2])
 schema = pa.schema([("title", pa.string())])
 try:
     (file,) = discover(settings).files
-    names = list(sample_fields([file], settings).keys)
+    names = list(first_of_file(file, settings, 100, 1 << 20, whole=False)[0])
     found = []
     for start in (None, Place(4, -1)):
         with open_slice(Slice(file, 0, -1, 0), settings, schema, 20, start) as reader:

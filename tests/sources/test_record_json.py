@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from tokmill.settings.schema import InputSettings
 from tokmill.sources.files import discover
-from tokmill.sources.first_records import first_records
+from tokmill.sources.first_records import first_of_file
 from tokmill.sources.formats import cut, open_slice
 from tokmill.sources.record_json import columns_to_read, row_batch
 from tokmill.values import WHOLE_RECORD
@@ -111,12 +111,11 @@ def test_all_columns_are_read_for_whole_records():
     assert columns_to_read(pa.schema([("b", pa.string()), ("c", pa.string())]), ["a", "b"]) == ["b"]
 
 
-def test_first_records_are_those_of_the_first_file_that_has_some(tmp_path):
+def test_whole_records_of_json_and_of_tables_are_objects(tmp_path):
     (tmp_path / "a.jsonl").write_text("")
     pq.write_table(pa.table({"q": ["1"], "a": ["2"]}), tmp_path / "b.parquet")
     (tmp_path / "c.jsonl").write_text('{"x": 1}\n')
     settings = InputSettings(paths=(str(tmp_path),))
     files = discover(settings).files
-    assert first_records(files, settings) == [{"q": "1", "a": "2"}]
-    assert first_records(files[2:], settings) == [{"x": 1}]
-    assert first_records(files[:1], settings) == []
+    found = [first_of_file(file, settings, 100, 1 << 20, whole=True) for file in files]
+    assert found == [[], [{"q": "1", "a": "2"}], [{"x": 1}]]

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tokmill.bill.full_bill import FullBill
-    from tokmill.errors import RecordError
+    from tokmill.errors import TokmillError
     from tokmill.settings.schema import Config
 
 
@@ -85,7 +85,7 @@ class Planned:
 
     forecast: RunForecast
     bill: FullBill
-    problem: RecordError | None
+    problem: TokmillError | None
 
 
 def plan_run(config: Config, warn: Callable[[str], None], note: Callable[[str], None]) -> Planned:

@@ -23,6 +23,7 @@ from tokmill.errors import UsageError
 from tokmill.settings.keyword_messages import keyword_messages
 from tokmill.settings.load import config_from_arguments, file_values
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
+from tokmill.settings.source import Source
 
 if TYPE_CHECKING:
     from tokmill.api.bar import Bar, NotebookBar
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from tokmill.settings.arguments import PlanArguments, PretrainArguments, SftArguments
     from tokmill.settings.schema import Config
 
-Inputs = str | Path | Sequence[str | Path]
+Paths = str | Path | Sequence[str | Path]
+Inputs = str | Path | Source | Sequence[str | Path | Source]
 ProgressCall = Callable[[Progress], object]
 
 _SECTIONS = {"pretrain": PRETRAIN_SECTIONS, "sft": SFT_SECTIONS}
@@ -57,7 +59,8 @@ def pretrain(
 
     Args:
         inputs: files, globs, directories or `hf:NAME` for a Hugging Face dataset: one, or a
-            sequence whose order is the order of the dataset.
+            sequence whose order is the order of the dataset. A `tokmill.Source` has its own
+            settings of reading; sources come behind other inputs.
         tokenizer: tokenizer.json, a directory, a SentencePiece .model, a tiktoken file or a name on
             the Hub.
         output: the directory to write the dataset to.
@@ -240,10 +243,13 @@ def _config(
     recipe: str, inputs: Inputs, config: str | Path | None, given: Mapping[str, Any]
 ) -> Config:
     """Return the settings of a run from the arguments of a call, variables and a file."""
-    paths = _paths(inputs)
+    listed = _listed(inputs)
+    paths = [path for path in listed if not isinstance(path, Source)]
+    sources = [source for source in listed if isinstance(source, Source)]
     if paths and "paths" in given:
         raise UsageError("paths: the input is named twice: name it as inputs only")
-    arguments = {**given, **({"paths": paths} if paths else {})}
+    named = {"paths": paths, "source": sources}
+    arguments = {**given, **{name: found for name, found in named.items() if found}}
     if given["output"]:
         checked_path(given["output"], "output")
     if callable(arguments.get("renderer")):
@@ -255,16 +261,19 @@ def _config(
     return checked_recipe(made, recipe, file)
 
 
-def _paths(inputs: Inputs) -> list[str | Path]:
-    """Return the paths of the argument `inputs`, in their order."""
-    if isinstance(inputs, str | os.PathLike):
+def _listed(inputs: Inputs) -> Sequence[str | os.PathLike[str] | Source]:
+    """Return the paths and sources of the argument `inputs`, in their order."""
+    kinds = (str, os.PathLike, Source)
+    if isinstance(inputs, kinds):
         return [inputs]
     refused = (bytes, IOBase, set, frozenset, Mapping)  # a set has no order
     is_sequence = isinstance(inputs, Iterable) and not isinstance(inputs, refused)
-    paths = list(inputs) if is_sequence else []
-    if not is_sequence or not all(isinstance(path, str | os.PathLike) for path in paths):
-        raise UsageError(f"inputs: expected a path, or a sequence of paths; found {inputs!r}")
-    return paths
+    found = list(inputs) if is_sequence else []
+    if not is_sequence or not all(isinstance(item, kinds) for item in found):
+        raise UsageError(
+            f"inputs: expected a path, a Source, or a sequence of these; found {inputs!r}"
+        )
+    return found
 
 
 def receivers(

@@ -14,19 +14,19 @@ from tokmill.errors import UsageError
 from tokmill.settings.keyword_messages import keyword_messages
 
 if TYPE_CHECKING:
-    from tokmill.api.functions import Inputs, ProgressCall
+    from tokmill.api.functions import Paths, ProgressCall
     from tokmill.api.progress import RunObserver
 
 _LOG = logging.getLogger("tokmill")
 
 
 def import_dataset(
-    sources: Inputs,
+    sources: Paths,
     *,
     trainer: Literal["megatron", "datatrove", "nanogpt"],
     output: str | Path,
     tokenizer: str | Path,
-    val: Inputs = (),
+    val: Paths = (),
     eos_token: str = "",
     add_eos: bool = False,
     dtype: Literal["", "uint16", "uint32"] = "",
@@ -113,7 +113,7 @@ def import_noted(
     return open_dataset(output), notes
 
 
-def _paths(given: Inputs, name: str) -> list[Path]:
+def _paths(given: Paths, name: str) -> list[Path]:
     """Return the paths of an argument that takes one or several."""
     if isinstance(given, str | os.PathLike):
         given = [given]

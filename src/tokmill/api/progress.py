@@ -254,7 +254,8 @@ def _rendering(plan: Plan) -> str:
     """Return how records become text."""
     config = plan.spec.config
     if config.sft is None:
-        return f"renderer: {config.render.renderer}"
+        renders = [one.render for one in plan.spec.readings] or [config.render]
+        return f"renderer: {', '.join(dict.fromkeys(render.renderer for render in renders))}"
     template = plan.spec.template
     name = template if len(template.splitlines()) == 1 and "{" not in template else "Jinja"
     fields = f" ({', '.join(config.sft.fields)})" if config.sft.fields else ""

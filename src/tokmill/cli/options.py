@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -48,6 +49,23 @@ class Names(_StrType):
     def split_envvar_value(self, rv: str) -> list[str]:
         """Return the value of a variable unchanged: names may contain spaces."""
         return [rv]
+
+
+class SourceTable(_StrType):
+    """A source, as the inside of an inline table of TOML; the option may be repeated."""
+
+    name = "table"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the table."""
+        try:
+            return tomllib.loads(f"source = {{{value}}}")["source"]
+        except tomllib.TOMLDecodeError as error:
+            self.fail(
+                f"expected 'paths = [\"FILE\"], KEY = VALUE, …', found {value!r}: {error}",
+                param,
+                ctx,
+            )
 
 
 class Quantity(_IntType):
@@ -120,6 +138,8 @@ def _option(
         option_type = Quantity(setting.metadata["unit"])
     elif kind == tuple[str, ...]:
         option_type = Names()
+    elif "is_source" in setting.metadata:
+        option_type = SourceTable()
     shown = tuple(filter(None, choices or ()))
     is_long = len("|".join(shown)) > _LONGEST_CHOICES
     metavar = f"[{'|'.join(table.choices)}|…]" if table else name.upper() if is_long else None
@@ -134,7 +154,7 @@ def _option(
         *([_SHORT[name]] if name in _SHORT else []),
         type=option_type,
         metavar=metavar,
-        multiple=kind == tuple[str, ...],
+        multiple=isinstance(setting.default, tuple),
         default=None,
         envvar=variable(section, setting.name),
         show_envvar=name in shared_names(),
@@ -181,7 +201,7 @@ def option_values(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         if value is not None and value != ():
             section, _, name = key.partition("__")
             if isinstance(value, tuple):
-                value = listed(value)
+                value = list(value) if isinstance(value[0], dict) else listed(value)
             values.setdefault(section, {})[name] = (
                 unescaped(name, value) if isinstance(value, str) else value
             )

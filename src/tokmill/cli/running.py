@@ -44,7 +44,7 @@ def run_and_show(
     from tokmill.api.jobs import make_observed
 
     continues = f"{STOPPED}; from what is kept, the same command continues"
-    explain(STDIN_STOPPED if "-" in config.input.paths else continues)
+    explain(STDIN_STOPPED if "-" in config.input.all_paths else continues)
     has_notes = not (quiet or as_json)
     manifest = make_observed(
         config,

@@ -108,6 +108,7 @@ _SHAPE = {
         "bos": (_TOKEN, None),
     },
     "fields_read?": [_TEXT],
+    "readings?": [{"source": _TEXT, "files": _TEXT, "settings": {}, "fields_read?": [_TEXT]}],
     "engine": {
         "name": _TEXT,
         "version": _FILLED_TEXT,

@@ -7,7 +7,7 @@ import math
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from tokmill.errors import StateError
 from tokmill.executors.worker import portable
 from tokmill.lock import is_locked, parts_locked
 from tokmill.recipes.spec import Increments, Part, RunSpec
-from tokmill.recipes.table import make_recipe
+from tokmill.recipes.table import Recipes
 from tokmill.run.node_proof import NodeProof, check_input, check_node
 from tokmill.run.probes import has_file
 from tokmill.run.store_part import make_part, part_staging
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from tokmill.dataset.commit_record import PartRecord
-    from tokmill.recipes.table import Recipe
 
 _LOCK_S = 120.0
 """How long another process may hold the part: one of a driver that was killed, or of a node that
@@ -54,7 +53,7 @@ class _Process:
     nonce = ""
     spec: RunSpec
     parts: list[Part]
-    recipe: Callable[[], Recipe]
+    recipes: Recipes
 
 
 def parts_per_process(spec: RunSpec) -> int:
@@ -92,7 +91,7 @@ def run_one(
                 heard.append(progress)
                 stopped.check()
 
-            record = make_part(spec, part, _Process.recipe, report)
+            record = make_part(spec, part, partial(_Process.recipes.of, part), report)
         return Answer(record, summed(heard, time.perf_counter()))
     except KeyboardInterrupt:
         raise
@@ -106,12 +105,7 @@ def _begin(proof: NodeProof, fetch: Callable[[], tuple[RunSpec, list[Part]]]) ->
         return
     check_node(proof)  # before the run is read: another tokmill may have other classes
     spec, parts = fetch()
-
-    @cache
-    def recipe() -> Recipe:
-        return make_recipe(spec)
-
-    _Process.spec, _Process.parts, _Process.recipe = spec, parts, recipe
+    _Process.spec, _Process.parts, _Process.recipes = spec, parts, Recipes(spec)
     _Process.nonce = proof.nonce
 
 

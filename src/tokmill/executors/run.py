@@ -37,7 +37,7 @@ def _executor(config: Config) -> Executor:
         return run_parts
     if find_spec("ray") is None:
         raise UsageError("executor ray: the package ray is missing: pip install 'tokmill[ray]'")
-    if "-" in config.input.paths:
+    if "-" in config.input.all_paths:
         raise UsageError("executor ray: other machines cannot read standard input: give files")
     if is_local(config.render.renderer):
         raise UsageError(

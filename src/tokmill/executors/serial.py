@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import partial
 from typing import TYPE_CHECKING
 
-from tokmill.recipes.table import make_recipe
+from tokmill.recipes.table import Recipes
 from tokmill.run.store_part import make_part
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tokmill.dataset.commit_record import PartRecord
     from tokmill.engines.engine import Engine
     from tokmill.recipes.spec import Increments, Part, RunSpec
-    from tokmill.recipes.table import Recipe
 
 
 def run_parts(
@@ -28,10 +27,6 @@ def run_parts(
 
     `ready`: see `run.part.run_part`.
     """
-
-    @cache
-    def recipe() -> Recipe:
-        return make_recipe(spec, reference)
-
+    recipes = Recipes(spec, reference)
     for part in parts:
-        yield make_part(spec, part, recipe, report, ready=ready)
+        yield make_part(spec, part, partial(recipes.of, part), report, ready=ready)

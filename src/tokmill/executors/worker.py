@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from functools import cache
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tokmill.children import Parent
 from tokmill.errors import TokmillError
-from tokmill.recipes.table import make_recipe
+from tokmill.recipes.table import Recipes
 from tokmill.run.store_part import make_part
 
 if TYPE_CHECKING:
     from tokmill.recipes.spec import Part, RunSpec
-    from tokmill.recipes.table import Recipe
 
 
 def main() -> None:
     """Work through the parts that the parent sends, until it sends None."""
     parent = Parent()
     spec: RunSpec = parent.receive()
-
-    @cache
-    def recipe() -> Recipe:
-        return make_recipe(spec)
-
+    recipes = Recipes(spec)
     while True:
         part: Part | None = parent.receive()
         if part is None:
             return
         try:
-            parent.send(make_part(spec, part, recipe, parent.send))
+            parent.send(make_part(spec, part, partial(recipes.of, part), parent.send))
         except BaseException as error:  # a panic of native code is no Exception
             parent.send(portable(error))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tokmill.fields import ENOUGH, describe_fields, noted_sources, percent, used_share
@@ -21,6 +22,7 @@ _MOST_REASONS = 4
 _MOST_KEYS = 8
 _MOST_SOURCES = 12
 _MOST_UNREAD = 3
+_MOST_READINGS = 4
 _KINDS = ("bin", "idx", "mask", "weight")
 
 _PARTS = {
@@ -257,6 +259,8 @@ def fields_line(manifest: Mapping[str, Any]) -> str:
 
     If less than 90% of the text was read, in total or of a source, the line says so.
     """
+    if "readings" in manifest:
+        return _fields_of_readings(manifest)
     used, counts = manifest.get("fields_read"), manifest["totals"].get("fields")
     if not used or not counts:
         return ""
@@ -264,6 +268,20 @@ def fields_line(manifest: Mapping[str, Any]) -> str:
     only = f"only {percent(share)} of the text is used: " if share < ENOUGH else ""
     few = noted_sources(manifest["sources"], used) if len(manifest["sources"]) > 1 else ""
     return f"{only}{describe_fields(counts, used)}" + (f"; used of the text: {few}" if few else "")
+
+
+def _fields_of_readings(manifest: Mapping[str, Any]) -> str:
+    """Return the same for files that were read in several ways, a few of which are shown."""
+    lines = []
+    for number, reading in enumerate(manifest["readings"]):
+        rows = [row for row in manifest["sources"] if row.get("reading") == number]
+        counts: Counter[str] = Counter()
+        for row in rows:
+            counts.update(row.get("fields") or {})
+        if counts:
+            used = reading.get("fields_read", ())
+            lines.append(f"{reading['files']}: {describe_fields(counts, used)}")
+    return " | ".join(lines[:_MOST_READINGS] + ["…"] * (len(lines) > _MOST_READINGS))
 
 
 def trained_parts(mask: Mapping[str, Any]) -> str:

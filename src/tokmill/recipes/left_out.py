@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tokmill.recipes.spec import Part, RunSpec
     from tokmill.settings.schema import Config, RenderSettings
     from tokmill.values import Records
 
@@ -60,6 +61,31 @@ def fields_read(config: Config) -> frozenset[str]:
     if config.sft is not None:
         return frozenset()
     return used_paths(make_renderer(config.render).schema) - {WHOLE_RECORD}
+
+
+def check_read_fields(
+    spec: RunSpec, parts: Sequence[Part], rows: Sequence[Row]
+) -> list[frozenset[str]]:
+    """Check that no source loses most of its text; return the paths that each reading reads.
+
+    `rows`: the sources, as in the manifest.
+
+    Raises:
+        RecordError: see `check_fields`.
+    """
+    used: dict[int, frozenset[str]] = {}
+    paths: dict[int, set[str]] = {}
+    for part in parts:
+        paths.setdefault(part.reading, set()).update(s.file.path for s in part.slices)
+        if part.reading not in used:
+            used[part.reading] = fields_read(spec.for_part(part).config)
+    for part in {part.reading: part for part in parts}.values():
+        of_part = spec.for_part(part)
+        own = [row for row in rows if row["path"] in paths[part.reading]]
+        if used[part.reading] and not of_part.is_named:
+            fraction = of_part.config.limits.max_reject_fraction
+            check_fields(of_part.config.render, fraction, own, used[part.reading])
+    return [used[n] for n in sorted(used)]
 
 
 def check_fields(

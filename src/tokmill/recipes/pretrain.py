@@ -5,7 +5,8 @@ The result for a block depends on that block alone, so blocks may be processed o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from copy import copy
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -57,8 +58,7 @@ class PretrainRecipe:
 
     def __init__(self, spec: RunSpec, reference: Callable[[], Engine] | None = None) -> None:
         config, tokenizer, choice = spec.config, spec.tokenizer, spec.engine
-        self.renderer = make_renderer(config.render)
-        self.schema = self.renderer.schema
+        self._read_by(spec)
         self.dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
         self._memory = EngineMemory(engine_bytes(spec))
         load_reference = reference or reference_loader(spec, tokenizer)
@@ -70,9 +70,20 @@ class PretrainRecipe:
         self._bos_id = None if tokenizer.bos is None else tokenizer.bos.id
         self._limits = config.limits
         self._val_fraction = config.output.val_fraction
-        self._used, self._labels = used_paths(self.schema), spec.labels
         is_reject = config.tokenizer.control_tokens_in_text == "reject"
         self._control = control_token_strings(tokenizer) if is_reject else []
+
+    def _read_by(self, spec: RunSpec) -> None:
+        """Take the renderer and the fields of the settings of reading."""
+        self.renderer = make_renderer(spec.config.render)
+        self.schema = self.renderer.schema
+        self._used, self._labels = used_paths(self.schema), spec.labels
+
+    def for_reading(self, spec: RunSpec) -> Self:
+        """Return a recipe of the same run for files that are read with the settings of `spec`."""
+        other = copy(self)
+        other._read_by(spec)
+        return other
 
     def process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
         """Return the documents of each block, at least one; blocks do not influence each other."""

@@ -9,6 +9,7 @@ from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.reading.detect import resolve_rendered_text, resolve_schema
 from tokmill.chat.reading.instructions import STANFORD
+from tokmill.chat.reading.schemas import MIXED
 from tokmill.chat.renderer import ChatRenderer
 from tokmill.chat.templates import ALPACA, emitted_strings, make_template, template_source
 from tokmill.chat.weights import mask_rule
@@ -39,24 +40,42 @@ def sft_settings(config: Config) -> SftSettings:
     return config.sft
 
 
-def resolve_sft(
-    config: Config, tokenizer: Tokenizer, first_records: Sequence[Mapping[str, Any]]
-) -> tuple[Config, Tokenizer, str]:
-    """Resolve the settings that are `auto`, and choose the control tokens.
+def resolve_records(
+    settings: SftSettings,
+    tokenizer: Tokenizer,
+    records: Sequence[Mapping[str, Any]],
+    where: str,
+) -> SftSettings:
+    """Return the settings with those of reading resolved, by the first records of some files.
+
+    Raises:
+        UsageError: no schema fits; `where` names the records.
+    """
+    settings = resolve_schema(settings, records, where)
+    control = [string for string, token in added_tokens(tokenizer).items() if token.special]
+    return resolve_rendered_text(settings, records, control, where)
+
+
+def common_settings(settings: SftSettings, of_readings: Sequence[SftSettings]) -> SftSettings:
+    """Return the settings of a run whose files are read in these ways; one if there is one."""
+    if len(of_readings) == 1:
+        return of_readings[0]
+    parses = any(one.rendered_text == "parse" for one in of_readings)
+    return replace(settings, schema=MIXED, rendered_text="parse" if parses else "text")
+
+
+def resolve_sft(config: Config, tokenizer: Tokenizer) -> tuple[Config, Tokenizer, str]:
+    """Resolve the settings that are `auto` besides those of reading; choose the control tokens.
 
     Returns:
         the settings without `auto`; the tokenizer, which encodes the strings of control tokens in
         texts as text; and the template: the name of a built-in one, or its source.
 
     Raises:
-        UsageError: no schema or template fits.
+        UsageError: no template fits.
     """
     settings = sft_settings(config)
-    where = f"first records of {config.input.paths[0]}"
-    settings = resolve_schema(settings, first_records, where)
     added = added_tokens(tokenizer)
-    control = [string for string, token in added.items() if token.special]
-    settings = resolve_rendered_text(settings, first_records, control, where)
     rule = mask_rule(settings)
     config = _with_lengths(config, settings)
     if settings.schema == "text" and settings.rendered_text == "parse":

@@ -2,28 +2,62 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.canonical import canonical_json, sha256_hex
 from tokmill.dataset.layout import FORMAT_VERSION
 from tokmill.engines.store import EngineStore
 from tokmill.settings.plain import output_settings
+from tokmill.settings.schema import Config
+from tokmill.settings.source import READING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tokmill.engines.choice import EngineChoice
     from tokmill.extensions import Extension
-    from tokmill.settings.schema import Config
+    from tokmill.settings.schema import InputSettings, RenderSettings
+    from tokmill.settings.sft import SftSettings
     from tokmill.sources.files import Slice
     from tokmill.timing import StageSeconds
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """How the files of a group are read and rendered; no setting of it is `auto`.
+
+    `source`: the name of their source, '' for inputs without one. `files`: the files in words.
+    `is_named`: the user named the fields to read, so a run may leave out most of the text.
+    `labels`: fields whose values repeat in the first records; they do not count as text.
+    """
+
+    source: str
+    files: str
+    input: InputSettings
+    render: RenderSettings
+    sft: SftSettings | None
+    is_named: bool = True
+    labels: frozenset[str] = frozenset()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values for plan and manifest: the source, and its settings of reading."""
+        config = Config(input=self.input, render=self.render, sft=self.sft)
+        settings = {
+            key: value
+            for section, values in output_settings(config).items()
+            for key, value in values.items()
+            if key in READING.get(section, ())
+        }
+        return {"source": self.source, "files": self.files, "settings": settings}
+
+
+@dataclass(frozen=True, slots=True)
 class RunSpec:
     """A run. `config` is resolved: no setting that changes an output byte is `auto`.
+
+    `readings`: how each group of files is read, if not all are read by `config`.
 
     `template`: in SFT, the name of a built-in template or the source of a Jinja template.
     `memory_bytes`: the memory that one worker may take; 0 if not known. `is_named`: the user named
@@ -44,6 +78,17 @@ class RunSpec:
     extensions: tuple[Extension, ...] = ()
     engines: EngineStore = field(default_factory=EngineStore, compare=False, repr=False)
     plan_stamp: str = ""
+    readings: tuple[Reading, ...] = ()
+
+    def for_part(self, part: Part) -> RunSpec:
+        """Return the run with the settings with which the files of a part are read."""
+        if not self.readings:
+            return self
+        of_part = self.readings[part.reading]
+        config = replace(self.config, input=of_part.input, render=of_part.render, sft=of_part.sft)
+        return replace(
+            self, config=config, is_named=of_part.is_named, labels=of_part.labels, readings=()
+        )
 
     @property
     def kind(self) -> str:
@@ -55,8 +100,10 @@ class RunSpec:
         chat = {} if self.config.sft is None else {"template_sha256": self.template_sha256}
         # Every engine writes the same tokens.
         extensions = [one.as_json() for one in self.extensions if one.kind != "engine"]
+        readings = [reading.as_json() for reading in self.readings]
         return {
             **chat,
+            **({"readings": readings} if readings else {}),
             **({"extensions": extensions} if extensions else {}),
             "format_version": FORMAT_VERSION,
             "settings": output_settings(self.config),
@@ -78,10 +125,14 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A fixed, ordered set of slices: the unit of commit, resume and distribution."""
+    """A fixed, ordered set of slices: the unit of commit, resume and distribution.
+
+    `reading`: how its files are read; an index in `RunSpec.readings`, 0 if that is empty.
+    """
 
     index: int
     slices: tuple[Slice, ...]
+    reading: int = 0
 
     def fingerprint(self, spec: RunSpec) -> str:
         """Return the sha256 of the run's identity and of this part's slices."""
@@ -89,7 +140,8 @@ class Part:
             [s.file.path, s.file.n_bytes, s.file.mtime_ns, s.file.stamp, s.start, s.stop]
             for s in self.slices
         ]
-        return sha256_hex(canonical_json([spec.identity(), slices]))
+        reading = [self.reading] if spec.readings else []
+        return sha256_hex(canonical_json([spec.identity(), slices, *reading]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from tokmill.extensions import check_extensions
 from tokmill.recipes.pretrain import PretrainRecipe
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tokmill.engines.engine import Engine
     from tokmill.recipes.encoded import EncodedBlock
-    from tokmill.recipes.spec import RunSpec
+    from tokmill.recipes.spec import Part, RunSpec
     from tokmill.sources.blocks import Block
 
 
@@ -27,6 +27,9 @@ class Recipe(Protocol):
 
     schema: pa.Schema
     dtype: np.dtype[np.unsignedinteger]
+
+    def for_reading(self, spec: RunSpec) -> Self:
+        """Return a recipe of the same run for files that are read with the settings of `spec`."""
 
     def process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
         """Return the documents of each block, at least one; blocks do not influence each other."""
@@ -47,3 +50,20 @@ def make_recipe(spec: RunSpec, reference: Callable[[], Engine] | None = None) ->
     from tokmill.recipes.sft import SftRecipe
 
     return SftRecipe(spec, reference)
+
+
+class Recipes:
+    """The recipes of a process, made as its parts need them; all share their engines."""
+
+    def __init__(self, spec: RunSpec, reference: Callable[[], Engine] | None = None) -> None:
+        self._spec, self._reference = spec, reference
+        self._made: dict[int, Recipe] = {}
+
+    def of(self, part: Part) -> Recipe:
+        """Return the recipe of a part."""
+        if part.reading not in self._made:
+            spec = self._spec.for_part(part)
+            first = next(iter(self._made.values()), None)
+            made = make_recipe(spec, self._reference) if first is None else first.for_reading(spec)
+            self._made[part.reading] = made
+        return self._made[part.reading]

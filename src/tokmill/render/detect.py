@@ -12,7 +12,7 @@ from tokmill.fields import ENOUGH, FieldSample, counted, listed_shares, used_sha
 from tokmill.settings.schema import RenderSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from tokmill.fields import FieldBytes
 
@@ -58,7 +58,7 @@ def detect(settings: RenderSettings, sample: FieldSample, where: str) -> RenderS
     if chat := _chat(sample, fields):
         raise UsageError(f"{where}: {chat}")
     if _has_sections(settings, sample) and share(fields, _encyclopedia(settings)) >= ENOUGH:
-        return replace(settings, renderer="encyclopedia")
+        return replace(settings, renderer="encyclopedia")  # or article: see `sections_renderer`
     texts = _texts(sample, fields)
     if not any(n.n_bytes for n in fields.values()) and settings.text_field in sample.keys:
         return replace(settings, renderer="text")
@@ -66,6 +66,26 @@ def detect(settings: RenderSettings, sample: FieldSample, where: str) -> RenderS
         if share(fields, {name}) >= ENOUGH:
             return replace(settings, renderer="text", text_field=name)
     raise UsageError(f"{where}: {_fields_found(fields)}: {advice(settings, sample)}")
+
+
+FORMULA_SHARE = 0.1
+"""The share of Han and Kana from which records with sections are rendered by the formula of
+encyclopedias; technical documentation in Chinese has 0.37 and more, in English 0."""
+
+
+def sections_renderer(settings: RenderSettings, samples: Iterable[FieldSample]) -> str:
+    """Return the renderer of records with title, summary and sections, by the script of all.
+
+    A separator or terminator that is given belongs to the formula.
+    """
+    default = RenderSettings()
+    if (settings.separator, settings.terminator) != (default.separator, default.terminator):
+        return "encyclopedia"
+    merged = FieldSample()
+    for sample in samples:
+        merged.merge(sample)
+    is_chinese = merged.han_share(_encyclopedia(settings)) >= FORMULA_SHARE
+    return "encyclopedia" if is_chinese or not merged.n_records else "article"
 
 
 def share(fields: Mapping[str, FieldBytes], used: Collection[str]) -> float:
@@ -82,9 +102,11 @@ def advice(settings: RenderSettings, sample: FieldSample) -> str:
     n_nested = sum(fields[path].text_bytes for path in nested)
     if _has_sections(settings, sample) and n_nested:
         flat = f", or only the other texts with {_template(texts)}" if n_flat else ""
-        return f"take the sections with --renderer encyclopedia{flat}"
+        name = sections_renderer(settings, [sample])
+        return f"take the sections with --renderer {name}{flat}"
     if nested and n_nested >= n_flat:
-        option = f"take the list with {_sections(settings, texts, nested, fields)}"
+        named = replace(settings, **_names_of_sections(settings, texts, nested, fields))
+        option = f"take the list with {_sections(settings, named, sample)}"
         if sample.n_records > 1:
             return option
         name = nested[0].partition("[")[0]
@@ -122,7 +144,8 @@ def _named(settings: RenderSettings, keys: Collection[str]) -> str:
     if settings.template:
         return "template"
     others = any(getattr(settings, name) != getattr(default, name) for name in _NAMES[1:])
-    if settings.text_field != default.text_field and (settings.text_field in keys or not others):
+    is_there = any(name in keys for name in settings.text_fields)
+    if settings.text_field != default.text_field and (is_there or not others):
         return "text"
     return "encyclopedia"
 
@@ -204,24 +227,28 @@ def _template(texts: Collection[str]) -> str:
     return "--template " + shlex.quote("\\n".join("{" + name + "}" for name in kept))
 
 
-def _sections(
+def _names_of_sections(
     settings: RenderSettings, texts: list[str], nested: list[str], fields: Mapping[str, FieldBytes]
-) -> str:
-    """Return the options with which the encyclopedia renderer reads a list of objects."""
+) -> dict[str, str]:
+    """Return the settings with which a renderer of sections reads a list of objects."""
     content = max(nested, key=lambda path: fields[path].text_bytes)
     found = _ITEM.fullmatch(content)
     name, inner = (found[1], found[2]) if found else (content, "")
     headings = [path for path in nested if path != content and path.startswith(f"{name}[].")]
-    wanted = {
+    return {
         "title_field": next(iter(texts), settings.title_field),
         "summary_field": next(iter(texts[1:]), settings.summary_field),
         "sections_field": name,
         "section_title_field": headings[0].rpartition(".")[2] if headings else "title",
         "section_content_field": inner,
     }
+
+
+def _sections(settings: RenderSettings, named: RenderSettings, sample: FieldSample) -> str:
+    """Return the options for the names of `named` that `settings` do not have."""
     options = (
-        f"--{setting.replace('_', '-')} {shlex.quote(value)}"
-        for setting, value in wanted.items()
-        if value != getattr(settings, setting)
+        f"--{name.replace('_', '-')} {shlex.quote(getattr(named, name))}"
+        for name in _NAMES[1:]
+        if getattr(named, name) != getattr(settings, name)
     )
-    return " ".join(("--renderer encyclopedia", *options))
+    return " ".join((f"--renderer {sections_renderer(named, [sample])}", *options))

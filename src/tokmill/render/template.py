@@ -13,6 +13,8 @@ from tokmill.errors import UsageError
 from tokmill.render.renderer import documents, joined
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tokmill.settings.schema import RenderSettings
     from tokmill.values import DocumentBatch, Records
 
@@ -47,9 +49,26 @@ def template_renderer(settings: RenderSettings) -> Template:
     return Template(settings.template, "template")
 
 
-def text_renderer(settings: RenderSettings) -> Template:
-    """Return the renderer of one field."""
-    return Template("{" + settings.text_field + "}", "text")
+class FirstText:
+    """Takes the first of several string columns that is filled."""
+
+    name = "text"
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        self.schema = pa.schema([(field, pa.string()) for field in fields])
+
+    def render(self, records: Records) -> DocumentBatch:
+        """Return a document for each record; rejects records whose fields are all empty."""
+        none = pa.scalar(None, pa.string())
+        filled = [pc.if_else(pc.equal(c, ""), none, c) for c in records.batch.columns]
+        text = pc.fill_null(pc.coalesce(*filled), "")
+        return documents(records, text, pc.equal(text, "").to_numpy(zero_copy_only=False))
+
+
+def text_renderer(settings: RenderSettings) -> Template | FirstText:
+    """Return the renderer of one field, or of the first filled one of several."""
+    fields = settings.text_fields
+    return FirstText(fields) if len(fields) > 1 else Template("{" + fields[0] + "}", "text")
 
 
 def parse_template(template: str) -> list[tuple[str, str]]:

@@ -74,7 +74,7 @@ def plan_array(config: Config, path: Path, observer: Observer, *, overwrite: boo
     if not config.output.dir:
         raise UsageError("no output: give --output, a directory that every machine sees")
     check_output(config.output.dir)
-    if "-" in config.input.paths:
+    if "-" in config.input.all_paths:
         raise UsageError("standard input: tasks on other machines cannot read it: give files")
     check_plan_place(path, config)  # before anything is begun
     if is_store(config.output.dir):

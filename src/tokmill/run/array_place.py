@@ -86,7 +86,7 @@ def _is_input(path: Path, settings: InputSettings) -> bool:
         os.path.realpath(path) == os.path.realpath(given)
         or _is_matched(path, given)
         or (is_listed and _is_in_folder(path, given))
-        for given in map(local_path, settings.paths)
+        for given in map(local_path, settings.all_paths)
         if not (is_store(given) or is_hub(given) or given == "-")
     )
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.dataset.canonical import canonical_json, sha256_hex
 from tokmill.dataset.layout import MANIFEST, PLAN
 from tokmill.errors import StateError, UsageError
-from tokmill.recipes.spec import RunSpec
+from tokmill.recipes.spec import Reading, RunSpec
 from tokmill.run.array_place import FORMAT, check_plan_place
 from tokmill.run.compare_plans import check_same
 from tokmill.run.node_proof import (
@@ -43,6 +43,7 @@ from tokmill.run.store_part import check_plan, plan_stamp
 from tokmill.run.store_plan import downloaded_plan
 from tokmill.settings.load import build_config
 from tokmill.settings.plain import plain
+from tokmill.settings.schema import Config
 from tokmill.storage import storage_errors, write_file
 from tokmill.stores.staging import staging_directory
 from tokmill.stores.store import Store
@@ -53,7 +54,6 @@ from tokmill.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tokmill.settings.schema import Config
 
 _VERSION = 1
 
@@ -66,6 +66,7 @@ _KINDS = {
     "template": str,
     "is_named": bool,
     "labels": list,
+    "readings": list,
     "plan_fingerprint": str,
     "host": str,
     "nonce": str,
@@ -156,6 +157,7 @@ def write_array_plan(path: Path, plan: Plan) -> None:
         "template": spec.template,
         "is_named": spec.is_named,
         "labels": sorted(spec.labels),
+        "readings": [_reading_entry(reading) for reading in spec.readings],
         "plan_fingerprint": found["fingerprint"],
         "host": platform.node(),
         "nonce": nonce,
@@ -203,6 +205,7 @@ def read_array_plan(path: Path, warn: Callable[[str], None]) -> ArrayPlan:
             f"{path}: its tokenizer cannot be read ({error}): write it again"
         ) from None
     check_installed(found, engine, tokenizer, warn)
+    readings = tuple(_reading(entry, str(path)) for entry in data["readings"])
     spec = RunSpec(
         config,
         tokenizer,
@@ -211,12 +214,32 @@ def read_array_plan(path: Path, warn: Callable[[str], None]) -> ArrayPlan:
         template=data["template"],
         is_named=data["is_named"],
         labels=frozenset(data["labels"]),
-        extensions=extensions_of(config, engine.name, {row[1] for row in found["files"]}),
+        extensions=extensions_of(config, engine.name, {row[1] for row in found["files"]}, readings),
         plan_stamp=stamp,
+        readings=readings,
     )
     plan = Plan(spec, planned_parts(found))
     check_same(found, plan, directory)
     return ArrayPlan(path, plan, data["plan_fingerprint"], _proof(data, config))
+
+
+def _reading_entry(reading: Reading) -> dict[str, Any]:
+    config = Config(input=reading.input, render=reading.render, sft=reading.sft)
+    sections = {"input", "render" if reading.sft is None else "sft"}
+    return {
+        "source": reading.source,
+        "files": reading.files,
+        "settings": {name: values for name, values in plain(config).items() if name in sections},
+        "is_named": reading.is_named,
+        "labels": sorted(reading.labels),
+    }
+
+
+def _reading(entry: dict[str, Any], where: str) -> Reading:
+    config = build_config(entry["settings"], where=where)
+    settings = (config.input, config.render, config.sft)
+    labels = frozenset(entry["labels"])
+    return Reading(entry["source"], entry["files"], *settings, entry["is_named"], labels)
 
 
 def _proof(data: dict[str, Any], config: Config) -> NodeProof:

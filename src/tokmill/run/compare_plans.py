@@ -45,6 +45,8 @@ def check_same(found: dict[str, Any], plan: Plan, directory: Path | str) -> None
         for key, words in _HEAD.items()
         if found.get(key) != asked.get(key)
     ]
+    if found.get("readings", []) != asked.get("readings", []):
+        changes.append(_changed_reading(found.get("readings", []), asked.get("readings", [])))
     before = {_key(one): one for one in found.get("extensions", ())}
     changes += [
         _changed_extension(before.get(_key(one)), one)
@@ -62,6 +64,12 @@ def check_same(found: dict[str, Any], plan: Plan, directory: Path | str) -> None
             f"{directory}: holds a run of other inputs or settings: {'; '.join(changes[:3])}{more}"
             ": choose another --output, or run with --overwrite to start again"
         )
+
+
+def _changed_reading(before: Sequence[Any], after: Sequence[Any]) -> str:
+    """Return the first group of files that is read in another way."""
+    was, now = next(pair for pair in zip_longest(before, after) if pair[0] != pair[1])
+    return f"how {(now or was or {})['files']} is read was {was}, is {now}"
 
 
 def _key(extension: dict[str, str]) -> tuple[str, str]:

@@ -23,7 +23,7 @@ from tokmill.dataset.layout import (
 from tokmill.dataset.sums import Sums
 from tokmill.errors import StateError, StorageError
 from tokmill.masks.truncation import CUT_SAMPLES
-from tokmill.recipes.left_out import check_fields, fields_read
+from tokmill.recipes.left_out import check_read_fields
 from tokmill.run.reject_limits import check_outcome
 from tokmill.run.unread_input import check_read, sum_unread
 from tokmill.settings.plain import plain
@@ -147,9 +147,8 @@ def finish(
     rejects = rejects[: files.most_rejects]
     files.fetch(rejects)
     check_outcome(config.limits, found.totals, sources, [directory / name for name in rejects])
-    used = fields_read(config)
-    if used and not plan.spec.is_named:
-        check_fields(config.render, config.limits.max_reject_fraction, sources, used)
+    used = check_read_fields(plan.spec, plan.parts, sources)
+    readings = _readings(plan, used, sources)
     manifest: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "tokmill_version": __version__,
@@ -157,7 +156,8 @@ def finish(
         "config": plain(config),
         "tokenizer": tokenizer_entry(plan.spec.tokenizer, probe_ids),
         **({} if mask is None else {"mask": {**mask, "cut": found.totals.counters[CUT_SAMPLES]}}),
-        **({"fields_read": sorted(used)} if used else {}),
+        **({"fields_read": sorted(used[0])} if used[0] and not readings else {}),
+        **({"readings": readings} if readings else {}),
         "engine": plan.spec.engine.as_json(),
         **plan.spec.outside(),
         "dtype": config.output.dtype,
@@ -175,6 +175,26 @@ def finish(
     manifest["sha256"] = manifest_sha256(manifest)
     write_chunks(directory / MANIFEST, json_chunks(manifest))
     return manifest
+
+
+def _readings(
+    plan: Plan, used: Sequence[frozenset[str]], sources: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return how each group of files was read, and put its number into the rows of its files.
+
+    Nothing if all files are read by the settings of the run.
+    """
+    readings = plan.spec.readings
+    if readings:
+        of_path = {s.file.path: part.reading for part in plan.parts for s in part.slices}
+        for row in sources:
+            row["reading"] = of_path[row["path"]]
+            if name := readings[row["reading"]].source:
+                row["name"] = name
+    return [
+        {**one.as_json(), **({"fields_read": sorted(paths)} if paths else {})}
+        for one, paths in zip(readings, used, strict=False)
+    ]
 
 
 def _run_entry(usage: Usage, n_threads: int) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.bill.measuring.machine import usable_memory
 from tokmill.engines.engine import engine_threads
-from tokmill.errors import RecordError, UsageError
+from tokmill.errors import RecordError, TokmillError, UsageError
 from tokmill.fields import noted_sources
-from tokmill.recipes.left_out import check_fields, fields_read
+from tokmill.recipes.left_out import check_read_fields, fields_read
 from tokmill.run.choose_engine import choose_run_engine
 from tokmill.run.forecast.forecast import forecast, sample_limits
 from tokmill.run.forecast.read_sample import add_fragments
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from tokmill.bill.dataset_size import DatasetSize
     from tokmill.bill.formula import Bill
+    from tokmill.recipes.spec import RunSpec
     from tokmill.run.forecast.sample import InputSample
     from tokmill.run.prepare import Prepared
     from tokmill.settings.schema import Config
@@ -40,7 +41,7 @@ class RunValues:
     size: DatasetSize
     disk: Bill
     free_bytes: int
-    problem: RecordError | None
+    problem: TokmillError | None
 
 
 def forecast_run(
@@ -51,12 +52,14 @@ def forecast_run(
     Raises:
         TokmillError: the run could not start, or nothing can be predicted from the sample.
     """
-    if "-" in config.input.paths:
+    if "-" in config.input.all_paths:
         raise UsageError("standard input can be read only once: plan needs files")
-    prepared = prepare(config)
+    prepared = prepare(config, leave_bad_out=True)
     for warning in prepared.found.warnings:
         warn(warning)
-    for line in prepared.notes():
+    for line in prepared.bad:
+        warn(f"{line} (left out of this forecast)")
+    for line in (*prepared.notes(), *prepared.document_notes()):
         note(line)
     workers, threads = workers_and_threads(prepared.config, prepared.parts)
     with engine_threads(threads):
@@ -72,6 +75,7 @@ def _forecast(prepared: Prepared, workers: int, threads: int) -> RunValues:
     spec = prepared.spec(engine, threads, memory_bytes // workers)
     result = forecast(spec, prepared.parts, found, workers)
     config, tokenizer = prepared.config, prepared.tokenizer
+    renderers = [renderer for _, renderer in prepared.renderers().values()]
     values = {
         "schema": 1,
         "kind": spec.kind,
@@ -80,9 +84,9 @@ def _forecast(prepared: Prepared, workers: int, threads: int) -> RunValues:
         "usable_memory_bytes": memory_bytes,
         "workers": workers,
         "threads": threads,
-        "renderer": prepared.renderer.name,
+        "renderer": ", ".join(dict.fromkeys(one.name for one in renderers)),
         "fields": prepared.fields_note(),
-        "left_out": noted_sources(found.sources, fields_read(config)),
+        "left_out": _left_out(prepared, spec, found),
         "tokenizer": tokenizer.name,
         "eos": {"id": tokenizer.eos.id, "token": tokenizer.eos.content},
         "dtype": config.output.dtype,
@@ -90,17 +94,29 @@ def _forecast(prepared: Prepared, workers: int, threads: int) -> RunValues:
     }
     n_records = round(found.records_per_byte * result.input_bytes)
     free = free_bytes(Path(config.output.dir or "."))
-    return RunValues(values, result.size, result.disk, free, _problem(prepared, found, n_records))
+    problem = _problem(prepared, spec, found, n_records)
+    return RunValues(values, result.size, result.disk, free, problem)
 
 
-def _problem(prepared: Prepared, found: InputSample, n_records: int) -> RecordError | None:
+def _problem(
+    prepared: Prepared, spec: RunSpec, found: InputSample, n_records: int
+) -> TokmillError | None:
     """Return the error with which the run would stop, if the sample has one."""
-    limits, used = prepared.config.limits, fields_read(prepared.config)
+    if prepared.bad:
+        return UsageError(f"the run would stop: {prepared.bad[0]}")
     try:
-        check_sample(limits, found, n_records)
-        if used and not prepared.is_named:
-            render = prepared.config.render
-            check_fields(render, limits.max_reject_fraction, found.sources, used)
+        check_sample(prepared.config.limits, found, n_records)
+        check_read_fields(spec, prepared.parts, found.sources)
     except RecordError as error:
         return error
     return None
+
+
+def _left_out(prepared: Prepared, spec: RunSpec, found: InputSample) -> str:
+    """Return the sources that use less than 90% of their text; '' if none."""
+    noted = []
+    for part in {part.reading: part for part in prepared.parts}.values():
+        paths = {file.path for file in prepared.readings[part.reading].files}
+        rows = [row for row in found.sources if row["path"] in paths]
+        noted.append(noted_sources(rows, fields_read(spec.for_part(part).config)))
+    return ", ".join(filter(None, noted))

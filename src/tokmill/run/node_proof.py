@@ -97,7 +97,7 @@ def written_proof(spec: RunSpec, parts: Sequence[Part]) -> Iterator[NodeProof]:
 
 def has_relative_paths(config: Config) -> bool:
     """Return whether a path of a run depends on the directory in which a process works."""
-    names = (config.output.dir, *config.input.paths)
+    names = (config.output.dir, *config.input.all_paths)
     paths = (name for name in names if not is_store(name) and not name.startswith("hf:"))
     return not all(Path(path).is_absolute() for path in paths)
 

@@ -24,6 +24,7 @@ from tokmill.recipes.left_out import is_weighed_slice
 from tokmill.recipes.spec import Increments
 from tokmill.run.block_pool import BlockPool, Work
 from tokmill.run.part_writer import CHECKPOINT_S, PartWriter
+from tokmill.run.readings import check_first_block
 from tokmill.sources.formats import open_slice
 from tokmill.sources.slices import check_unchanged
 from tokmill.timing import LIBRARIES, StageSeconds, StageTimer, library_cpu_s
@@ -62,7 +63,7 @@ def run_part(
     if done is not None:
         report(as_resumed(done.counts()))
         return done
-    loaded = recipe()
+    loaded, spec = recipe(), spec.for_part(part)
     is_read_once = any(piece.file.path == "-" for piece in part.slices)
     writer = PartWriter(
         directory,
@@ -107,6 +108,7 @@ def _write_blocks(
 ) -> None:
     with ThreadPoolExecutor(spec.n_threads, "tokmill") as pool, DelayedInterrupts() as interrupts:
         blocks = BlockPool(pool, recipe, _timed(_works(spec, part, recipe, start), timer), spec)
+        last_slice = -1
         try:
             for work, encoded in blocks:
                 ready()
@@ -115,6 +117,9 @@ def _write_blocks(
                     _end_slice(writer, part, work, interrupts)
                     continue
                 _check_parity(encoded, source.path)
+                if work.slice_index != last_slice:
+                    check_first_block(spec, source.path, encoded)
+                    last_slice = work.slice_index
                 if encoded.rejects or encoded.unread is not None:
                     work.reader.origin()  # may read the file up to here: not inside `delayed`
                 with interrupts.delayed():

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.canonical import json_chunks
@@ -19,7 +19,7 @@ from tokmill.storage import write_chunks
 from tokmill.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from tokmill.settings.schema import Config
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 MAX_SLICES = 16_384
 """Most slices of a part: a worker holds the counts of each, and a million tiny files need many
 workers."""
+
+_FILE_VALUES = len(fields(SourceFile))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +52,14 @@ class Plan:
         }
 
     def files(self) -> Iterator[list[Any]]:
-        """Yield every input file once, as a row of `plan.json`, in the order of its first slice."""
+        """Yield every input file once, as a row of `plan.json`, in the order of its first slice.
+
+        If files are read in several ways, a row ends with the number of its reading.
+        """
+        readings = {piece.file: part.reading for part in self.parts for piece in part.slices}
         for file in self._numbered():
-            yield [
-                file.path, file.format, file.compression, file.n_bytes, file.mtime_ns, file.stamp
-            ]  # fmt: skip
+            row = astuple(file)
+            yield [*row, readings[file]] if self.spec.readings else [*row]
 
     def rows_of_parts(self) -> Iterator[list[list[int]]]:
         """Yield every part as a row of `plan.json`: its slices, each file as its row in `files`."""
@@ -98,32 +103,42 @@ def resolve(config: Config, tokenizer: Tokenizer, renderer: str) -> Config:
     return replace(config, output=output, render=replace(config.render, renderer=renderer))
 
 
-def make_parts(files: Iterable[SourceFile], part_bytes: int) -> tuple[Part, ...]:
+def make_parts(
+    files: Iterable[SourceFile], part_bytes: int, readings: Mapping[SourceFile, int] | None = None
+) -> tuple[Part, ...]:
     """Return parts of about `part_bytes` and at most `MAX_SLICES`, in the order of the files.
 
-    A larger file is cut where its format allows; smaller files share a part.
+    A larger file is cut where its format allows; smaller files share a part, if they are read in
+    the same way. `readings`: how each file is read; None: all in one way.
     """
     parts: list[Part] = []
     gathered: list[Slice] = []
-    n_bytes = 0
+    n_bytes = reading = 0
     for file in files:
+        of_file = readings[file] if readings else 0
         for piece in cut(file, part_bytes):
             is_full = n_bytes + piece.n_bytes > part_bytes or len(gathered) == MAX_SLICES
-            if gathered and is_full:
-                parts.append(Part(len(parts), tuple(gathered)))
+            if gathered and (is_full or of_file != reading):
+                parts.append(Part(len(parts), tuple(gathered), reading))
                 gathered, n_bytes = [], 0
+            reading = of_file
             gathered.append(piece)
             n_bytes += piece.n_bytes
     if gathered:
-        parts.append(Part(len(parts), tuple(gathered)))
+        parts.append(Part(len(parts), tuple(gathered), reading))
     return tuple(parts)
 
 
 def planned_parts(found: dict[str, Any]) -> tuple[Part, ...]:
     """Return the parts of a `plan.json`, which `read_plan` has read."""
-    files = [SourceFile(*row) for row in found["files"]]
+    files = [SourceFile(*row[:_FILE_VALUES]) for row in found["files"]]
+    readings = [sum(row[_FILE_VALUES:]) for row in found["files"]]  # 0 if all are read in one way
     return tuple(
-        Part(index, tuple(Slice(files[number], *rest) for number, *rest in rows))
+        Part(
+            index,
+            tuple(Slice(files[number], *rest) for number, *rest in rows),
+            readings[rows[0][0]],
+        )
         for index, rows in enumerate(found["parts"])
     )
 

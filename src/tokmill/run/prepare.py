@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
+from tokmill.chat.reading.detect import text_note
 from tokmill.engines.engine import REFERENCE
 from tokmill.engines.store import EngineStore
 from tokmill.errors import UsageError
 from tokmill.extensions import find
-from tokmill.fields import counted, describe_fields, used_paths, used_share
-from tokmill.recipes.spec import Part, RunSpec
-from tokmill.render.detect import detect, is_named, nested_keys, template_option
+from tokmill.recipes.spec import Part, Reading, RunSpec
 from tokmill.render.function import find_renderer, is_local
 from tokmill.render.renderer import make_renderer
 from tokmill.run.forecast.read_sample import read_sample
 from tokmill.run.forecast.sample import InputSample
 from tokmill.run.head_start import begun_for
 from tokmill.run.plan import make_parts, resolve
-from tokmill.sources.file_contents import check_contents
-from tokmill.sources.files import Discovery, SourceFile, discover
-from tokmill.sources.first_records import first_records, sample_fields
+from tokmill.run.readings import (
+    FoundReading,
+    find_readings,
+    first_document,
+    inputs_of,
+    resolve_chat,
+    resolve_render,
+)
+from tokmill.sources.files import Discovery, SourceFile
 from tokmill.tables import ENGINES, FORMATS
 from tokmill.tokenizer.tokenizer import Tokenizer, load_tokenizer
-from tokmill.values import WHOLE_RECORD
 from tokmill.words.plural import plural
 from tokmill.words.units import size
 
@@ -34,7 +41,6 @@ if TYPE_CHECKING:
     from tokmill.engines.choice import EngineChoice
     from tokmill.engines.engine import Engine
     from tokmill.extensions import Extension
-    from tokmill.fields import FieldSample
     from tokmill.render.renderer import Renderer
     from tokmill.settings.schema import Config, InputSettings
 
@@ -42,25 +48,27 @@ if TYPE_CHECKING:
 LARGE_TEXT_BYTES = 1 << 20
 """A document of this size has some 250,000 tokens: more than most models read."""
 
+_MOST_SHOWN = 8
+_SHOWN_CHARACTERS = 300
 _SPLIT = "--text-separator '\\n\\n' splits at empty lines"
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Inputs, tokenizer and renderer of a run, before an engine is chosen.
+    """Inputs, tokenizer and parts of a run, before an engine is chosen.
 
-    `fields`: those of its first records; None for chats. `is_named`: the settings name the fields
-    to use. `engines`: those that this process has loaded.
+    `readings`: how the files are read, at least one, in the order of their first files. `bad`: a
+    line for each file that was left out, as it cannot be read. `engines`: those that this process
+    has loaded.
     """
 
     config: Config
     found: Discovery
     tokenizer: Tokenizer
-    renderer: Renderer | ChatRenderer
+    readings: tuple[FoundReading, ...]
     parts: tuple[Part, ...]
     template: str = ""
-    fields: FieldSample | None = None
-    is_named: bool = True
+    bad: tuple[str, ...] = ()
     engines: EngineStore = field(default_factory=EngineStore, compare=False, repr=False)
 
     @property
@@ -68,53 +76,77 @@ class Prepared:
         """Return the input files, in order."""
         return self.found.files
 
+    @property
+    def own_readings(self) -> tuple[Reading, ...]:
+        """Return the readings, if not all files are read by the settings of the run."""
+        found = tuple(one.reading for one in self.readings)
+        return found if len(found) > 1 or found[0].source else ()
+
+    def notes(self) -> list[str]:
+        """Return notes for the user: eos, texts as chats, ignored files, large texts, readings."""
+        eos = self.tokenizer.eos_note
+        settings = {one.reading.sft for one in self.readings}
+        texts = (text_note(sft) for sft in settings if sft is not None)
+        large = large_text_notes(self.files, self.config.input)
+        return [*filter(None, (eos, *texts)), *self.found.ignored, *large, *self._reading_notes()]
+
+    def _reading_notes(self) -> list[str]:
+        """Return a line for each group of files that is read in its own way."""
+        if not self.own_readings:
+            return []
+        shown = [f"{one.reading.files}: {one.in_words()}" for one in self.readings[:_MOST_SHOWN]]
+        rest = len(self.readings) - _MOST_SHOWN
+        return [*shown, *([f"{plural(rest, 'other group')} of files"] if rest > 0 else [])]
+
     def fields_note(self) -> str:
         """Return a line on the used and unused fields of the first records; '' for chats.
 
-        If one field was detected and others have text, the line names the option to use all.
+        If files are read in several ways, each has its own line among the notes.
         """
-        sample = self.fields
-        if sample is None or not sample.n_records or WHOLE_RECORD in self.renderer.schema.names:
-            return ""
-        render, used = self.config.render, used_paths(self.renderer.schema)
-        counts = counted(sample.weighed(render.text_field), used)
-        is_one = render.renderer == "text" and not self.is_named
-        is_all = not is_one or used_share(counts, used) == 1
-        option = "" if is_all else template_option(sample, render.text_field)
-        return describe_fields(counts, used) + (f"; to take all: {option}" if option else "")
+        return "" if self.own_readings else self.readings[0].fields_note()
 
-    def notes(self) -> list[str]:
-        """Return notes for the user: eos, texts as chats, ignored files, large texts."""
-        eos = self.tokenizer.eos_note
-        large = large_text_notes(self.files, self.config.input)
-        return [*filter(None, (eos, self._text_note())), *self.found.ignored, *large]
-
-    def _text_note(self) -> str:
-        if self.config.sft is None:
-            return ""
-        from tokmill.chat.reading.detect import text_note
-
-        return text_note(self.config.sft)
+    def document_notes(self) -> list[str]:
+        """Return the beginning of a document of each group of files, as a string of JSON."""
+        notes = []
+        for one in self.readings[:_MOST_SHOWN]:
+            where = f" of {one.reading.files}" if self.own_readings else ""
+            if text := first_document(one):
+                notes.append(f"first document{where}: {_shown(text)}")
+        return notes
 
     def all_notes(self) -> list[str]:
-        """Return the notes, and the line on fields."""
+        """Return the notes, the line on fields, and the beginning of a document."""
         fields = self.fields_note()
-        return [*self.notes(), *([f"fields: {fields}"] if fields else [])]
+        named = [f"fields: {fields}"] if fields else []
+        return [*self.notes(), *named, *self.document_notes()]
 
-    @property
-    def labels(self) -> frozenset[str]:
-        """Return the fields whose values repeat in the first records; see `FieldSample.labels`."""
-        sample = self.fields
-        return frozenset() if sample is None else sample.labels(self.config.render.text_field)
+    def renderers(self) -> dict[SourceFile, tuple[InputSettings, Renderer | ChatRenderer]]:
+        """Return the settings of reading and the renderer of each file."""
+        found: dict[SourceFile, tuple[InputSettings, Renderer | ChatRenderer]] = {}
+        for one in self.readings:
+            pair = one.reading.input, self._renderer(one)
+            found |= dict.fromkeys(one.files, pair)
+        return found
+
+    def _renderer(self, one: FoundReading) -> Renderer | ChatRenderer:
+        if one.reading.sft is None:
+            return make_renderer(one.reading.render, one.fields)
+        from tokmill.recipes.sft_setup import make_chat_renderer
+
+        config = replace(self.config, sft=one.reading.sft)
+        return make_chat_renderer(config, self.tokenizer, self.template)
 
     def spec(self, engine: EngineChoice, n_threads: int, memory_bytes: int = 0) -> RunSpec:
         """Return the run, once its engine is chosen; see `RunSpec`."""
-        known = (self.template, memory_bytes, self.is_named, self.labels)
-        formats = {file.format for file in self.files}
-        extensions = extensions_of(self.config, engine.name, formats)
-        return RunSpec(
+        first = self.readings[0].reading
+        known = (self.template, memory_bytes, first.is_named, first.labels)
+        extensions = extensions_of(
+            self.config, engine.name, {file.format for file in self.files}, self.own_readings
+        )
+        spec = RunSpec(
             self.config, self.tokenizer, engine, n_threads, *known, extensions, self.engines
         )
+        return replace(spec, readings=self.own_readings)
 
     def with_checksum(self, algorithm: str) -> Prepared:
         """Return the same run with another checksum algorithm."""
@@ -122,7 +154,9 @@ class Prepared:
         return replace(self, config=replace(self.config, output=output))
 
 
-def extensions_of(config: Config, engine: str, formats: Iterable[str]) -> tuple[Extension, ...]:
+def extensions_of(
+    config: Config, engine: str, formats: Iterable[str], readings: Sequence[Reading] = ()
+) -> tuple[Extension, ...]:
     """Return everything that a run uses and that did not come with tokmill.
 
     `engine`, `formats`: the names of its engine and of the formats of its input.
@@ -130,7 +164,9 @@ def extensions_of(config: Config, engine: str, formats: Iterable[str]) -> tuple[
     found = [find(FORMATS, name) for name in sorted(formats)]
     outside = [one.extension for one in (*found, find(ENGINES, engine))]
     if config.sft is None:
-        outside.append(find_renderer(config.render.renderer).extension)
+        renders = [one.render for one in readings] or [config.render]
+        names = dict.fromkeys(render.renderer for render in renders)
+        outside += [find_renderer(name).extension for name in names]
     else:
         from tokmill.chat.templates import template_extension
 
@@ -138,15 +174,18 @@ def extensions_of(config: Config, engine: str, formats: Iterable[str]) -> tuple[
     return tuple(extension for extension in outside if extension)
 
 
-def prepare(config: Config, commits: Mapping[str, str] | None = None) -> Prepared:
-    """Find the inputs, load the tokenizer, detect the renderer, make the parts; write nothing.
+def prepare(
+    config: Config, commits: Mapping[str, str] | None = None, *, leave_bad_out: bool = False
+) -> Prepared:
+    """Find the inputs, load the tokenizer, decide how files are read, make the parts.
 
-    `commits`: of Hub datasets, by path, from the plan of an earlier attempt.
+    Nothing is written. `commits`: of Hub datasets, by path, from the plan of an earlier attempt.
+    `leave_bad_out`: a file that cannot be read is left out, if others can be.
 
     Raises:
         TokmillError: a path, the tokenizer, its eos, the renderer or the dtype is wrong.
     """
-    if not config.input.paths:
+    if not config.input.all_paths:
         raise UsageError(
             "no input: name files, directories or globs, or set input.paths in a --config file"
         )
@@ -160,32 +199,65 @@ def prepare(config: Config, commits: Mapping[str, str] | None = None) -> Prepare
     begun = begun_for(config)
     is_chat = config.sft is not None
     tokenizer = begun.tokenizer if begun else load_tokenizer(config.tokenizer, for_chat=is_chat)
-    found = discover(config.input, commits)
-    check_contents(found.files, config.input)
-    engines = begun.engines if begun else EngineStore()
+    inputs = inputs_of(config, commits)
+    found = Discovery(
+        *(list(chain(*column)) for column in zip(*(i.found for i in inputs), strict=True))
+    )
+    bad: list[str] | None = [] if leave_bad_out and len(found.files) > 1 else None
+    of_group = partial(resolve_chat, tokenizer=tokenizer) if is_chat else resolve_render
+    readings = find_readings(inputs, of_group, bad)
+    if bad and not readings:
+        raise UsageError(bad[0])
+    template = ""
     if is_chat:
-        return _prepare_chat(config, tokenizer, found, engines)
-    fields = sample_fields(found.files, config.input, nested_keys(config.render))
-    render = detect(config.render, fields, fields.where)
-    renderer = make_renderer(render, fields)
-    resolved = resolve(replace(config, render=render), tokenizer, render.renderer)
-    parts = make_parts(found.files, config.output.part_bytes)
-    known = ("", fields, is_named(config.render))
-    return Prepared(resolved, found, tokenizer, renderer, parts, *known, engines)
+        config, tokenizer, template, readings = _resolve_chats(config, tokenizer, readings)
+    only = readings[0].reading
+    if len(readings) == 1:
+        config = replace(
+            config,
+            input=replace(only.input, paths=config.input.paths, sources=config.input.sources),
+            render=only.render,
+        )
+    config = resolve(config, tokenizer, "auto" if is_chat else config.render.renderer)
+    number = {file: n for n, one in enumerate(readings) for file in one.files}
+    files = [file for file in found.files if file in number]
+    parts = make_parts(files, config.output.part_bytes, number)
+    engines = begun.engines if begun else EngineStore()
+    prepared = Prepared(
+        config, found._replace(files=files), tokenizer, tuple(readings), parts, template,
+        tuple(bad or ()), engines,
+    )  # fmt: skip
+    if is_chat:
+        from tokmill.recipes.sft_setup import check_boundary, make_chat_renderer
+
+        renderer = make_chat_renderer(config, tokenizer, template)
+        check_boundary(config, tokenizer, renderer)
+    return prepared
 
 
-def _prepare_chat(
-    config: Config, tokenizer: Tokenizer, found: Discovery, engines: EngineStore
-) -> Prepared:
-    from tokmill.recipes.sft_setup import check_boundary, make_chat_renderer, resolve_sft
+def _resolve_chats(
+    config: Config, tokenizer: Tokenizer, readings: list[FoundReading]
+) -> tuple[Config, Tokenizer, str, list[FoundReading]]:
+    """Resolve the settings that all chats share, and put them into every reading."""
+    from tokmill.recipes.sft_setup import common_settings, resolve_sft, sft_settings
 
-    records = first_records(found.files, config.input)
-    config, tokenizer, template = resolve_sft(config, tokenizer, records)
-    resolved = resolve(config, tokenizer, "auto")
-    renderer = make_chat_renderer(resolved, tokenizer, template)
-    check_boundary(resolved, tokenizer, renderer)
-    parts = make_parts(found.files, resolved.output.part_bytes)
-    return Prepared(resolved, found, tokenizer, renderer, parts, template, engines=engines)
+    own = [one.reading.sft for one in readings if one.reading.sft is not None]
+    config = replace(config, sft=common_settings(sft_settings(config), own))
+    config, tokenizer, template = resolve_sft(config, tokenizer)
+    style = sft_settings(config).instruction
+    resolved = [replace(sft, instruction=style) for sft in own]
+    readings = [
+        replace(one, reading=replace(one.reading, sft=sft))
+        for one, sft in zip(readings, resolved, strict=True)
+    ]
+    return config, tokenizer, template, readings
+
+
+def _shown(text: str) -> str:
+    """Return the first 300 characters of a text as a string of JSON."""
+    rest = len(text) - _SHOWN_CHARACTERS
+    more = f" and {plural(rest, 'more character')}" if rest > 0 else ""
+    return json.dumps(text[:_SHOWN_CHARACTERS], ensure_ascii=False) + more
 
 
 def sample(
@@ -199,14 +271,13 @@ def sample(
     """Return a sample of the input; empty for standard input. See `read_sample`."""
     if any(file.path == "-" for file in prepared.files):
         return InputSample()
-    settings = prepared.config.input
+    labels = frozenset().union(*(one.reading.labels for one in prepared.readings))
     return read_sample(
         prepared.parts,
-        settings,
-        prepared.renderer,
+        prepared.renderers(),
         limit_bytes,
         at_random=at_random,
-        labels=prepared.labels if weighs else None,
+        labels=labels if weighs else None,
         keep_blocks=keep_blocks,
     )
 

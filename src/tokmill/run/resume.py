@@ -46,14 +46,14 @@ def planned_hub_commits(config: Config, directory: Path, *, overwrite: bool) -> 
 
 
 def _is_from_hub(config: Config) -> bool:
-    return any(is_hub(path) for path in config.input.paths)
+    return any(is_hub(path) for path in config.input.all_paths)
 
 
 def hub_commits(config: Config, found: dict[str, Any]) -> dict[str, str]:
     """Return the commits of Hub datasets, by path, that stand in a plan."""
     if not _is_from_hub(config):
         return {}
-    rows = (row for row in found.get("files", ()) if isinstance(row, list) and len(row) == 6)
+    rows = (row for row in found.get("files", ()) if isinstance(row, list) and len(row) >= 6)
     return {str(row[0]): str(row[5]) for row in rows if row[1] == "hub"}
 
 

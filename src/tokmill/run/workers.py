@@ -44,7 +44,7 @@ def workers_and_threads(config: Config, parts: Sequence[Part]) -> tuple[int, int
     there is one. By default a worker has as many threads as it keeps busy.
     """
     run = config.run
-    n_parts = 1 if "-" in config.input.paths else len(parts)  # a worker has no standard input
+    n_parts = 1 if "-" in config.input.all_paths else len(parts)  # a worker has no standard input
     n_cores = usable_cores()
     if run.workers or run.threads:
         workers = max(1, min(run.workers or 1, n_parts))

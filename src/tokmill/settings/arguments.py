@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
+from tokmill.settings.source import Source
+
 Amount = int | str
 Names = Sequence[str]
 Pairs = Mapping[str, str] | Sequence[str]
@@ -27,6 +29,7 @@ class _Input(TypedDict, total=False):
     hub_revision: str
     max_record_bytes: Amount
     max_decompression_ratio: int
+    source: Sequence[Source | Mapping[str, Any]]
 
 
 class _Tokenizer(TypedDict, total=False):

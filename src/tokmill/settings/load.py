@@ -23,6 +23,7 @@ from tokmill.settings.names import option_name, other_names, variable, variable_
 from tokmill.settings.quantity import parse_quantity
 from tokmill.settings.schema import Config
 from tokmill.settings.secrets import refuse_secrets
+from tokmill.settings.source import READING, Source
 
 MOST_BYTES = 4 << 20
 """A configuration is some kB; what is larger is another file, or a device without an end."""
@@ -57,6 +58,8 @@ def file_values(path: Path | None) -> dict[str, dict[str, Any]]:
     if path is None:
         return {}
     values = read_toml(path)
+    if "source" in values:
+        values.setdefault("input", {})["sources"] = values.pop("source")
     build_config(values, where=str(path))
     return values
 
@@ -211,6 +214,8 @@ def _build_section(kind: type, values: Mapping[str, Any], named: Callable[[str],
 
 
 def _check(expected: Any, value: Any, metadata: Mapping[str, Any], where: str) -> Any:
+    if metadata.get("is_source"):
+        return _sources(value, where)
     value = _plain(value)
     for text in value if isinstance(value, list | tuple) else [value]:
         if isinstance(text, str):
@@ -250,6 +255,39 @@ def _check(expected: Any, value: Any, metadata: Mapping[str, Any], where: str) -
         bounds = f"at least {low}" if high is None else f"between {low} and {high}"
         raise UsageError(f"{where}: expected {bounds}, found {value!r}")
     return value
+
+
+def _sources(values: Any, where: str) -> tuple[Source, ...]:
+    """Return sources, given as objects or tables; each has another name, by default its paths."""
+    if not isinstance(values, list | tuple):
+        raise UsageError(f"{where}: expected a list of sources, found {_kind(values)}")
+    sources = tuple(_source(value, f"{where}, source {n}") for n, value in enumerate(values, 1))
+    names = [source.name for source in sources]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"{where}: two sources are named {twice!r}: give each its own name")
+    return sources
+
+
+def _source(value: Any, where: str) -> Source:
+    table = dict(value.values() if isinstance(value, Source) else value)
+    name, paths = table.pop("name", None), _plain(table.pop("paths", ()))
+    paths = [paths] if isinstance(paths, str) else paths
+    config = build_config({"input": {"paths": paths}}, where=where)
+    if not config.input.paths:
+        raise UsageError(f"{where}: no paths: expected paths = [...], the inputs of the source")
+    name = ", ".join(config.input.paths) if name is None else name
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"{where}: expected a name, found {name!r}")
+    sections = {key: section for section, keys in READING.items() for key in keys}
+    for key, given in table.items():
+        if key not in sections:
+            raise UsageError(
+                f"{where} ({name}): {key}: no setting of reading: {_known(key, sections)}"
+            )
+        built = build_config({sections[key]: {key: given}}, where=f"{where} ({name})")
+        table[key] = getattr(getattr(built, sections[key]), key)
+    return Source(name, config.input.paths, **table)
 
 
 def _json_object(value: Any, where: str) -> Any:

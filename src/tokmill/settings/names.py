@@ -11,11 +11,13 @@ from typing import Any, get_type_hints
 from tokmill.errors import UsageError
 from tokmill.settings.declare import section_type
 from tokmill.settings.schema import Config
+from tokmill.settings.source import Source
 
 _NAMES = {
     ("tokenizer", "path"): "tokenizer",
     ("output", "dir"): "output",
     ("model", "name"): "model",
+    ("input", "sources"): "source",
 }
 
 
@@ -80,6 +82,8 @@ def variable_values(settings: Iterable[tuple[str, str]]) -> dict[str, dict[str, 
         text = os.environ.get(variable(section, name))
         if text:
             declared = section_type(types[section])
+            if get_type_hints(declared)[name] == tuple[Source, ...]:
+                raise UsageError(f"{variable(section, name)}: sources stand in a TOML file")
             units = {f.name for f in dataclasses.fields(declared) if "unit" in f.metadata}
             kind = str if name in units else get_type_hints(declared)[name]
             where = f"{variable(section, name)} ({section}.{name})"

@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 from tokmill.settings.declare import section_type
 from tokmill.settings.schema import Config
 from tokmill.settings.sft import SftSettings
+from tokmill.settings.source import Source
 
 
 def output_settings(config: Config) -> dict[str, dict[str, Any]]:
@@ -82,4 +83,6 @@ def _fields(section: Any) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
 
 
 def _as_json(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, Source):
+        return {key: _as_json(given) for key, given in value.values().items()}
+    return [_as_json(item) for item in value] if isinstance(value, tuple) else value

@@ -12,6 +12,7 @@ from tokmill.settings.declare import dataset_setting, runtime_setting
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.sft import SftSettings
+from tokmill.settings.source import Source
 from tokmill.settings.training import TrainingSettings
 from tokmill.tables import ENGINES, FORMATS, RENDERERS
 
@@ -31,6 +32,12 @@ class InputSettings:
     # Paths do not affect output: the plan has the slices, and the sha256 of the tokenizer.
     paths: tuple[str, ...] = runtime_setting(
         (), "Files, globs, directories, hf:NAME, or - (stdin)."
+    )
+    sources: tuple[Source, ...] = runtime_setting(
+        (),
+        'Inputs with their own settings of reading, as a table of TOML: \'name = "sgd", '
+        'paths = ["sgd.jsonl"], role_names = {system = "assistant"}\'.',
+        is_source=True,
     )
     format: str = dataset_setting(
         "auto", "Format of the input; auto: by file ending.", table=FORMATS
@@ -56,6 +63,11 @@ class InputSettings:
         minimum=0,
     )
 
+    @property
+    def all_paths(self) -> tuple[str, ...]:
+        """Return the paths of the run, and those of its sources."""
+        return (*self.paths, *(path for source in self.sources for path in source.path_list))
+
 
 @dataclass(frozen=True, slots=True)
 class RenderSettings:
@@ -63,7 +75,7 @@ class RenderSettings:
 
     renderer: str = dataset_setting(
         "auto",
-        "How a record becomes text; auto: by the keys of the first records.",
+        "How a record becomes text; auto: by the keys and the script of the first records.",
         table=RENDERERS,
     )
     title_field: str = dataset_setting("title", "Key of the title.")
@@ -73,8 +85,16 @@ class RenderSettings:
     section_content_field: str = dataset_setting("content", "Key of a section's content.")
     separator: str = dataset_setting(":", "Text between a title and its text.")
     terminator: str = dataset_setting("。", "Text after every section.")
-    text_field: str = dataset_setting("text", "Key of the text, for renderer text.")
+    text_field: str = dataset_setting(
+        "text",
+        "Key of the text, for renderer text; of several, text,content, the first filled one.",
+    )
     template: str = dataset_setting("", "Format string over keys, such as '{title}\\n{body}'.")
+
+    @property
+    def text_fields(self) -> tuple[str, ...]:
+        """Return the keys of the text, in the order in which they are tried."""
+        return tuple(name.strip() for name in self.text_field.split(","))
 
 
 @dataclass(frozen=True, slots=True)

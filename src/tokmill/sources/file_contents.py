@@ -40,21 +40,47 @@ _JSON = re.compile(rb"\s*[\[{]")
 _DELIMITERS = (";", "\t", "|")
 
 
-def check_contents(files: Sequence[SourceFile], settings: InputSettings) -> None:
-    """Check that the first files hold what their names promise; broken records become rejects.
+def check_kind(file: SourceFile, settings: InputSettings) -> None:
+    """Check that a file holds what its name promises; broken records become rejects.
 
     Raises:
-        UsageError: a file is of another kind.
+        UsageError: it is of another kind.
+        StorageError: it cannot be read.
+    """
+    if not _is_file(file):
+        return
+    if found := _other_kind(file) or _other_csv(file, settings) or _binary(file):
+        raise UsageError(f"{file.path}: {found}")
+
+
+def check_encoding(files: Sequence[SourceFile]) -> None:
+    """Check that not all of the first files have another encoding than UTF-8.
+
+    One such file among others becomes rejects.
+
+    Raises:
+        UsageError: all have.
         StorageError: a file cannot be read.
     """
-    looked = list(islice((f for f in files if f.n_bytes and f.path != "-"), _MOST_FILES))
+    looked = list(islice(filter(_is_file, files), _MOST_FILES))
     strange = []
     for file in looked:
-        if found := _other_kind(file) or _other_csv(file, settings):
-            raise UsageError(f"{file.path}: {found}")
-        strange.append(_other_encoding(file))
-    if strange and all(strange):  # one such file among others becomes rejects
+        strange.append(other_encoding(file))
+        if not strange[-1]:
+            return
+    if strange:
         raise UsageError(f"{looked[0].path}: {strange[0]}")
+
+
+def _is_file(file: SourceFile) -> bool:
+    return file.n_bytes > 0 and file.path != "-"
+
+
+def _binary(file: SourceFile) -> str:
+    """Return what a file of text that holds NUL bytes is, if it is in no other encoding."""
+    if not format_named(file.format).is_utf8 or b"\0" not in _head(file) or other_encoding(file):
+        return ""
+    return f"holds binary data, expected {file.format}: leave it out of the input"
 
 
 def _other_kind(file: SourceFile) -> str:
@@ -106,8 +132,9 @@ def _other_csv(file: SourceFile, settings: InputSettings) -> str:
     )
 
 
-def _other_encoding(file: SourceFile) -> str:
-    if not format_named(file.format).is_utf8:
+def other_encoding(file: SourceFile) -> str:
+    """Return that a file is in another encoding than UTF-8, and what to do; '' if it is not."""
+    if not (_is_file(file) and format_named(file.format).is_utf8):
         return ""
     encoding = encoding_of(_head(file))
     if not encoding:

@@ -20,64 +20,54 @@ from tokmill.sources.text import TEXT_COLUMN
 from tokmill.values import WHOLE_RECORD
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator
     from typing import BinaryIO
 
     from tokmill.settings.schema import InputSettings
     from tokmill.sources.slices import SourceFile
+    from tokmill.values import Records
 
-_FIRST_RECORDS = 100
 _MOST_RECORDS = 1000
 """More records are read while a key has had no value: its text may come later."""
-
-_FIRST_BYTES = 16 << 20
-"""Bytes of strings after which reading stops, if the records are long."""
 
 _WHOLE = pa.schema([(WHOLE_RECORD, pa.large_string())])
 
 
-def sample_fields(
-    files: Sequence[SourceFile], settings: InputSettings, nested: Collection[str] = ()
-) -> FieldSample:
-    """Return the fields of the first records, taken from the first file that has records.
+def first_of_file(
+    file: SourceFile, settings: InputSettings, n_records: int, n_bytes: int, *, whole: bool
+) -> list[dict[str, Any]]:
+    """Return the first records of a file, as Python objects.
 
-    Reading stops 100 records after a record filled a key for the first time, and after 1,000.
-    Standard input is only peeked at. `nested`: see `fields.weigh`.
+    `whole`: exactly `n_records`, if the file has as many. Else reading stops `n_records` after a
+    record filled a key for the first time, after 1,000 records, and after `n_bytes` of strings; of
+    plain text only its field is returned, and of a table only rows with valid text. Standard input
+    is only peeked at.
 
     Raises:
-        UsageError, StorageError: a file cannot be read; see `open_slice`.
+        UsageError, StorageError: the file cannot be read; see `open_slice`.
     """
-    sample = FieldSample(nested)
-    for file in _filled(files):
-        for record in islice(_records(file, settings), _MOST_RECORDS):
-            sample.add(record)
-            if sample.n_since_new_key >= _FIRST_RECORDS or sample.n_bytes > _FIRST_BYTES:
-                break
-        if sample.n_records:
-            sample.where = file.path
+    if not (file.n_bytes or file.is_stream):
+        return []
+    if whole:
+        return list(islice(_whole_records(file, settings), n_records))
+    records, fields = [], FieldSample()
+    for record in islice(_records(file, settings), _MOST_RECORDS):
+        records.append(record)
+        fields.add(record)
+        if fields.n_since_new_key >= n_records or fields.n_bytes > n_bytes:
             break
-    return sample
+    return records
 
 
-def first_records(files: Sequence[SourceFile], settings: InputSettings) -> list[dict[str, Any]]:
-    """Return up to 100 records of the first file that has records.
-
-    Raises:
-        UsageError, StorageError: a file cannot be read; see `open_slice`.
-    """
-    for file in _filled(files):
-        records = list(islice(_whole_records(file, settings), _FIRST_RECORDS))
-        if records:
-            return records
-    return []
-
-
-def _filled(files: Sequence[SourceFile]) -> Iterator[SourceFile]:
-    return (file for file in files if file.n_bytes or file.is_stream)
+def first_block(file: SourceFile, settings: InputSettings, schema: pa.Schema) -> Records:
+    """Return the records of a file's first block, with the columns of a schema."""
+    piece, opened = Slice(file, 0, -1, file.n_bytes), _opened(file)
+    with open_slice(piece, settings, schema, CHUNK_BYTES, opened=opened) as reader:
+        return next(iter(reader.blocks())).parse()
 
 
 def _records(file: SourceFile, settings: InputSettings) -> Iterator[dict[str, Any]]:
-    """Yield records as `sample_fields` needs them; of a table only rows with valid text."""
+    """Yield the records that show which fields hold text; of a table only rows with valid text."""
     holds = format_named(file.format).holds
     if holds == "text":
         yield {TEXT_COLUMN: TEXT_COLUMN}  # the only field, whatever the file holds

@@ -101,7 +101,8 @@ def test_a_sample_is_encoded_as_the_run_would_window_by_window(
     config = configure(tmp_path / "out", first, second, min_tokens=2)
     found = sample(prepare(config), 1 << 20, keep_blocks=True)
     assert found.is_complete
-    sampled = encode_sample(make_recipe(plan_of(config).spec), found.blocks, len(found.window_read))
+    recipe = make_recipe(plan_of(config).spec)
+    sampled = encode_sample(lambda _: recipe, found)
     assert sampled.records.tolist() == [3, 1]
     assert sampled.documents.tolist() == [1, 1]
     assert sampled.text_bytes.tolist() == [9, 12]

@@ -27,8 +27,7 @@ def surveyed(configure):
         prepared = prepare(configure(paths[0].parent / "out", *paths, **settings))
         return read_sample(
             prepared.parts,
-            prepared.config.input,
-            prepared.renderer,
+            prepared.renderers(),
             limit_bytes,
             at_random=at_random,
         )
@@ -129,9 +128,7 @@ def test_a_file_of_many_frames_is_sampled_in_one_pass(configure, tmp_path, part_
             patch.setattr(streams.ByteStream, "_read", counted)
             patch.setattr(streams.zstd, "get_frame_size", sized)
             limit_bytes = path.stat().st_size // 2
-            sample = read_sample(
-                prepared.parts, prepared.config.input, prepared.renderer, limit_bytes
-            )
+            sample = read_sample(prepared.parts, prepared.renderers(), limit_bytes)
         assert len(sample.texts) > 1000
         found.append(n_read[0] / path.stat().st_size)
     assert all(share < 2.1 for share in found)  # the frames once for their sizes, then to decode

@@ -9,6 +9,7 @@ from tokmill.chat.control_strings import RenderedTexts
 from tokmill.chat.reading.names import LABEL_KEY, check_names, given_fields, of_record
 from tokmill.chat.reading.schemas import FIELDS_BY_SCHEMA, MIXED, recognise
 from tokmill.chat.reading.unknown_names import (
+    UnclearNamesError,
     advised_names,
     check_assistant,
     check_not_single_messages,
@@ -75,10 +76,12 @@ def detect_schema(records: Sequence[Mapping[str, Any]], where: str = "records") 
     found = {kind for kind in map(recognise, records) if kind}
     if records and not found:
         known = "; ".join(f"{name}: {fields}" for name, fields in FIELDS_BY_SCHEMA.items())
-        advice = advised_names(records)
-        raise UsageError(
+        options, table = advised_names(records)
+        raise UnclearNamesError(
             f"{where}: no known schema: found {shown_keys(keys_inside(records))}; known: {known}: "
-            f"rename the fields{advice and f', or name them: {advice}'}"
+            f"rename the fields{', or name them: ' if options else ''}",
+            f"{options} (under [sft]: {table.replace('}, ', '} and ')})" if options else "",
+            table,
         )
     return "messages" if not records else found.pop() if len(found) == 1 else MIXED
 

@@ -37,6 +37,18 @@ if TYPE_CHECKING:
 
     Records = Sequence[Mapping[str, Any]]
 
+
+class UnclearNamesError(UsageError):
+    """Records whose keys or roles must be named; `table`: the settings to give, as TOML.
+
+    `about`: the message up to the settings, `options`: the same settings as options.
+    """
+
+    def __init__(self, about: str, options: str, table: str) -> None:
+        super().__init__(f"{about}{options}")
+        self.about, self.table = about, table
+
+
 SPEAKER_KEYS = (
     "role", "from", "speaker", "author", "sender", "participant", "who", "user", "name", "type",
 )  # fmt: skip
@@ -78,9 +90,11 @@ def check_assistant(records: Records, settings: SftSettings, where: str) -> None
         speakers.update(roles)
         answers |= ("user", "system") in pairwise(roles)
     if answers and speakers <= {"user", "system"}:
-        raise UsageError(
+        raise UnclearNamesError(
             f"{where}: no message is the assistant's, and system speaks behind user: if that is "
-            "who answers, --role-names system=assistant"
+            "who answers, ",
+            "--role-names system=assistant",
+            'role_names = {system = "assistant"}',
         )
 
 
@@ -179,11 +193,11 @@ _ANSWERED = (
 )  # fmt: skip
 
 
-def advised_names(records: Records) -> str:
-    """Return options to copy, and the same in TOML; '' if no key looks similar."""
+def advised_names(records: Records) -> tuple[str, str]:
+    """Return options to copy, and the same in TOML; ('', '') if no key looks similar."""
     lists = lists_in(records)
     if lists and is_half_sample(records, next(iter(lists))):
-        return ""
+        return "", ""
     roles: dict[str, str] = {}
     if lists:
         key, items = next(iter(lists.items()))
@@ -199,13 +213,13 @@ def advised_names(records: Records) -> str:
         answered = _first_like(_ANSWERED, [key for key in keys if key != asked])
         fields = {"prompt": asked, "completion": answered or (keys[-1] if keys else "")}
     if not all(fields.values()) or len(set(fields.values())) < len(fields):
-        return ""
+        return "", ""
     named = {field: key for field, key in fields.items() if field != key}
     options, toml = _written("fields", named)
     if roles:
         more_options, more_toml = _written("role_names", roles)
-        options, toml = f"{options} {more_options}", f"{toml} and {more_toml}"
-    return f"{options} (under [sft]: {toml})"
+        options, toml = f"{options} {more_options}", f"{toml}, {more_toml}"
+    return options, toml
 
 
 def keys_inside(records: Records) -> list[str]:

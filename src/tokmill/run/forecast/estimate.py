@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tokmill.recipes.table import Recipe
     from tokmill.run.forecast.sample import InputSample
     from tokmill.sources.blocks import Block
+    from tokmill.sources.slices import SourceFile
 
     Floats = npt.NDArray[np.float64]
 
@@ -99,16 +100,15 @@ class Fragments:
     raw_bytes: Floats
 
 
-def encode_sample(
-    recipe: Recipe, blocks: Sequence[tuple[int, Block]], n_windows: int
-) -> EncodedSample:
-    """Encode the blocks of a sample, each with the number of its window, in order."""
+def encode_sample(recipe_of: Callable[[SourceFile], Recipe], found: InputSample) -> EncodedSample:
+    """Encode the blocks that a sample kept, each by the recipe of its file."""
+    n_windows = len(found.window_read)
     sums = np.zeros((4, n_windows), np.int64)
     lengths: list[npt.NDArray[np.int64]] = [np.zeros(0, np.int64)]
     is_val: list[npt.NDArray[np.bool_]] = [np.zeros(0, bool)]
     drops: Counter[str] = Counter()
     rejects: Counter[str] = Counter()
-    for window, block in _encoded(recipe, blocks):
+    for window, block in _encoded(recipe_of, found.blocks):
         lengths.append(np.diff(block.offsets).astype(np.int64))
         is_val.append(block.is_val)
         drops.update({reason: len(rows) for reason, rows in block.drops.items()})
@@ -134,15 +134,17 @@ def encode_sample(
 
 
 def _encoded(
-    recipe: Recipe, blocks: Sequence[tuple[int, Block]]
+    recipe_of: Callable[[SourceFile], Recipe], blocks: Sequence[tuple[int, SourceFile, Block]]
 ) -> Iterator[tuple[int, EncodedBlock]]:
-    """Yield window and encoded block; small blocks are encoded together."""
-    ends = np.cumsum([block.n_bytes for _, block in blocks], dtype=np.int64)
+    """Yield window and encoded block; small blocks of one recipe are encoded together."""
+    ends = np.cumsum([block.n_bytes for *_, block in blocks], dtype=np.int64)
     numbers = (ends // _ENCODED_TOGETHER_BYTES).tolist()
-    for _, group in groupby(zip(numbers, blocks, strict=True), lambda item: item[0]):
-        chosen = [item for _, item in group]
-        encoded = recipe.process([block for _, block in chosen])
-        yield from zip([window for window, _ in chosen], encoded, strict=True)
+    recipes = [recipe_of(file) for _, file, _ in blocks]
+    items = zip(numbers, recipes, blocks, strict=True)
+    for (_, recipe), group in groupby(items, lambda item: item[:2]):
+        chosen = [item[2] for item in group]
+        encoded = recipe.process([block for *_, block in chosen])
+        yield from zip([window for window, *_ in chosen], encoded, strict=True)
 
 
 def exact_totals(sampled: EncodedSample, bytes_per: tuple[float, float]) -> Estimates:

@@ -20,7 +20,7 @@ from tokmill.recipes.memory_bounds import (
     engine_bytes,
     n_writers,
 )
-from tokmill.recipes.table import make_recipe
+from tokmill.recipes.table import Recipes
 from tokmill.run.forecast.dataset_size import input_bytes_of, size_of
 from tokmill.run.forecast.estimate import (
     EncodedSample,
@@ -128,7 +128,7 @@ def forecast(spec: RunSpec, parts: tuple[Part, ...], found: InputSample, workers
     """
     if not found.texts:
         raise RecordError(_no_document(found))
-    sampled, speed = _encoded(spec, found)
+    sampled, speed = _encoded(spec, parts, found)
     if found.is_complete and not len(sampled.lengths):
         raise RecordError(_nothing_kept(sampled))
     bytes_per = _disk_bytes_of(spec.config)
@@ -175,11 +175,15 @@ def forecast(spec: RunSpec, parts: tuple[Part, ...], found: InputSample, workers
     )
 
 
-def _encoded(spec: RunSpec, found: InputSample) -> tuple[EncodedSample, float]:
+def _encoded(
+    spec: RunSpec, parts: tuple[Part, ...], found: InputSample
+) -> tuple[EncodedSample, float]:
     """Return the sample as the run encodes it, and the bytes of text encoded per second."""
-    recipe = make_recipe(spec)
+    recipes = Recipes(spec)
+    part_of = {piece.file: part for part in parts for piece in part.slices}
+    recipes.of(parts[0])  # loading it is not encoding
     start = time.perf_counter()
-    sampled = encode_sample(recipe, found.blocks, len(found.window_read))
+    sampled = encode_sample(lambda file: recipes.of(part_of[file]), found)
     taken_s = time.perf_counter() - start
     measured = spec.engine.mb_per_s.get(spec.engine.name)
     speed = max(1, int(sampled.text_bytes.sum())) / max(taken_s, 1e-9)

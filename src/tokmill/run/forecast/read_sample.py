@@ -37,7 +37,7 @@ from tokmill.storage import storage_errors
 from tokmill.values import SampleBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tokmill.chat.renderer import ChatRenderer
     from tokmill.recipes.left_out import Weighed
@@ -45,8 +45,10 @@ if TYPE_CHECKING:
     from tokmill.render.renderer import Renderer
     from tokmill.settings.schema import InputSettings
     from tokmill.sources.blocks import Block
-    from tokmill.sources.files import Slice
+    from tokmill.sources.files import Slice, SourceFile
     from tokmill.values import Records
+
+    Renderers = Mapping[SourceFile, tuple[InputSettings, Renderer | ChatRenderer]]
 
 _HEAD_BATCH_BYTES = 64 << 10
 _MOST_WAITING = 64
@@ -61,8 +63,7 @@ as .gz."""
 
 def read_sample(
     parts: Sequence[Part],
-    settings: InputSettings,
-    renderer: Renderer | ChatRenderer,
+    renderers: Renderers,
     limit_bytes: int,
     *,
     at_random: bool = False,
@@ -71,6 +72,7 @@ def read_sample(
 ) -> InputSample:
     """Return a sample of at most `limit_bytes` of the input; of a smaller input, all records.
 
+    `renderers`: the settings of reading and the renderer of each file.
     Files that can be read only from their beginning are sampled there. `at_random`: random windows,
     so that two copies of a text are as likely in the sample as any two texts. `labels`: count the
     bytes of fields; these are labels, not text. `keep_blocks`: keep the blocks in memory.
@@ -79,22 +81,24 @@ def read_sample(
     slices = row_group_slices(_slices(parts))
     share = max(1, limit_bytes // len(slices)) if slices else 0
     result.is_complete = is_read_completely(slices, limit_bytes)
-    waiting: list[tuple[str, Block]] = []
+    waiting: list[tuple[SourceFile, Block]] = []
     for window in windows(slices, limit_bytes, at_random=at_random):
         left = limit_bytes - result.stored_bytes
         if left <= 0 and not result.is_complete:
             break
         limit = left if has_byte_ranges(window) else share
         limit = limit_bytes if result.is_complete else limit
-        blocks = _read(window, settings, renderer, limit, result, weighs=labels is not None)
-        waiting += [(window.file.path, block) for block in blocks]
-        if keep_blocks:
-            result.blocks += [(len(result.window_read) - 1, block) for block in blocks]
-        if len(waiting) >= _MOST_WAITING:
-            _render(waiting, renderer, result, labels)
+        pair = renderers[window.file]
+        if waiting and (len(waiting) >= _MOST_WAITING or renderers[waiting[0][0]] is not pair):
+            _render(waiting, renderers, result, labels)
             waiting = []
+        blocks = _read(window, *pair, limit, result, weighs=labels is not None)
+        waiting += [(window.file, block) for block in blocks]
+        if keep_blocks:
+            number = len(result.window_read) - 1
+            result.blocks += [(number, window.file, block) for block in blocks]
     if waiting:
-        _render(waiting, renderer, result, labels)
+        _render(waiting, renderers, result, labels)
     result.heads_only &= not result.is_complete
     return result
 
@@ -181,19 +185,23 @@ def _share_of_file(window: Slice, n_bytes: int, stored: int) -> int:
 
 
 def _render(
-    waiting: Sequence[tuple[str, Block]],
-    renderer: Renderer | ChatRenderer,
+    waiting: Sequence[tuple[SourceFile, Block]],
+    renderers: Renderers,
     into: InputSample,
     labels: frozenset[str] | None,
 ) -> None:
-    """Add the documents of blocks; rendered together, since a block alone costs 1 ms."""
+    """Add the documents of blocks that are read in one way.
+
+    They are rendered together, since a block alone costs 1 ms.
+    """
+    _, renderer = renderers[waiting[0][0]]
     parsed = parse_blocks([block for _, block in waiting])
     joined = join_records(parsed)
     rendered = renderer.render(joined)
     rejects = [reject for records in parsed for reject in records.rejects]
-    for (path, _), records in zip(waiting, parsed, strict=True):
+    for (file, _), records in zip(waiting, parsed, strict=True):
         if records.unread is not None:
-            into.unread.append(describe_unread(path, records.unread))
+            into.unread.append(describe_unread(file.path, records.unread))
     if isinstance(rendered, SampleBatch):
         into.texts += rendered.texts()
         into.n_control += np.add.reduceat(
@@ -212,7 +220,7 @@ def _render(
 
 
 def _weigh(
-    waiting: Sequence[tuple[str, Block]],
+    waiting: Sequence[tuple[SourceFile, Block]],
     parsed: Sequence[Records],
     weighed: Sequence[Weighed],
     into: InputSample,
@@ -220,7 +228,7 @@ def _weigh(
     """Add the bytes of the records' fields, by file."""
     starts = np.cumsum([records.batch.num_rows for records in parsed])
     for row, found in weighed:
-        path = waiting[int(np.searchsorted(starts, row, "right"))][0]
+        path = waiting[int(np.searchsorted(starts, row, "right"))][0].path
         add_fields(into.fields.setdefault(path, Counter()), found)
 
 

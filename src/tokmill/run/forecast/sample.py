@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokmill.sources.blocks import Block
+    from tokmill.sources.slices import SourceFile
 
 _FEWEST_PAIRS = 3
 """Fewer documents seen twice are too few for an estimate."""
@@ -30,7 +31,7 @@ class InputSample:
     `raw`: the sampled records as they stand in the file, in pieces as long as fragments;
     `raw_windows`: the window of each. `fragments`: pieces from the complete input,
     `fragment_bytes` in all; none for files that can be read only from their beginning.
-    `blocks`: the blocks with their windows, if they are kept.
+    `blocks`: the blocks with their windows and files, if they are kept.
     """
 
     texts: list[str] = field(default_factory=list)
@@ -49,7 +50,7 @@ class InputSample:
     window_read: list[int] = field(default_factory=list)
     window_ranges: list[int] = field(default_factory=list)
     raw_windows: list[int] = field(default_factory=list)
-    blocks: list[tuple[int, Block]] = field(default_factory=list)
+    blocks: list[tuple[int, SourceFile, Block]] = field(default_factory=list)
     is_complete: bool = False
 
     @property

@@ -1,0 +1,457 @@
+"""Decide how each file is read: a renderer, or a schema of chats, for groups of alike files.
+
+The first records of some files are read. Files of one folder and format whose records have the same
+keys are looked at together; groups of a source that come to the same settings are one reading. A
+file that was not looked at is read like the others of its folder, and checked when its first block
+is read (`check_first_block`).
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from itertools import chain, groupby
+from os.path import abspath
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tokmill.chat.reading.unknown_names import UnclearNamesError
+from tokmill.errors import RecordError, StorageError, UsageError
+from tokmill.fields import (
+    ENOUGH,
+    FieldSample,
+    counted,
+    describe_fields,
+    used_paths,
+    used_share,
+)
+from tokmill.recipes.spec import Reading
+from tokmill.render.detect import (
+    detect,
+    is_named,
+    nested_keys,
+    sections_renderer,
+    share,
+    template_option,
+)
+from tokmill.render.renderer import make_renderer
+from tokmill.settings.schema import RenderSettings
+from tokmill.sources.file_contents import check_encoding, check_kind, other_encoding
+from tokmill.sources.files import Discovery, discover
+from tokmill.sources.first_records import first_block, first_of_file
+from tokmill.values import WHOLE_RECORD
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from tokmill.recipes.encoded import EncodedBlock
+    from tokmill.recipes.spec import RunSpec
+    from tokmill.settings.schema import Config
+    from tokmill.settings.sft import SftSettings
+    from tokmill.sources.slices import SourceFile
+    from tokmill.tokenizer.tokenizer import Tokenizer
+
+    Resolve = Callable[["FileGroup"], "RenderSettings | SftSettings"]
+
+MOST_OF_FOLDER, MOST_OF_FORMAT = 64, 1024
+"""Files that are looked at, of a folder and format, and of all folders of a source together."""
+
+_MOST_RECORDS, _LEAST_RECORDS = 100, 8
+_MOST_BYTES, _LEAST_BYTES = 16 << 20, 16 << 10
+"""What is read of one file, alone and among a thousand."""
+
+_MOST_NAMED = 3
+
+
+class Input(NamedTuple):
+    """The files of a source, with the settings of the run as this source has them."""
+
+    name: str
+    config: Config
+    found: Discovery
+
+
+@dataclass(slots=True)
+class FileGroup:
+    """Files that are looked at together; `files` are those, in order.
+
+    `fields`: of the first records of these files. `records`: some of these records, for chats.
+    """
+
+    config: Config
+    fields: FieldSample
+    files: list[SourceFile] = field(default_factory=list)
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        """Return the files in words."""
+        return files_in_words(self.files)
+
+
+@dataclass(slots=True)
+class FoundReading:
+    """A reading, all its files in order, and the fields of the first records of some."""
+
+    reading: Reading
+    files: list[SourceFile]
+    fields: FieldSample
+
+    def in_words(self) -> str:
+        """Return how the files are read: `text: content 97%; left out: title 3%`."""
+        render, sft = self.reading.render, self.reading.sft
+        if sft is None:
+            fields = self.fields_note()
+            return render.renderer + (f": {fields}" if fields else "")
+        given = [("fields", sft.fields), ("roles", sft.role_names)]
+        named = [f"{word} {', '.join(pairs)}" for word, pairs in given if pairs]
+        return "; ".join([f"schema {sft.schema}", *named])
+
+    def fields_note(self) -> str:
+        """Return a line on the used and unused fields of the first records; '' for chats.
+
+        If one field was detected and others have text, the line names the option to use all.
+        """
+        sample, render = self.fields, self.reading.render
+        if self.reading.sft is not None or not sample.n_records:
+            return ""
+        schema = make_renderer(render).schema
+        if WHOLE_RECORD in schema.names:
+            return ""
+        used = used_paths(schema)
+        counts = counted(sample.weighed(render.text_field), used)
+        is_one = render.renderer == "text" and not self.reading.is_named
+        is_all = not is_one or used_share(counts, used) == 1
+        option = "" if is_all else template_option(sample, render.text_field)
+        return describe_fields(counts, used) + (f"; to take all: {option}" if option else "")
+
+
+def inputs_of(config: Config, commits: Mapping[str, str] | None) -> list[Input]:
+    """Find the files of each source; inputs without a source come first.
+
+    A file of a source is no file of the inputs without one.
+
+    Raises:
+        UsageError: nothing is found, a file is of two sources, or a setting is of another recipe.
+        StorageError: a file or directory cannot be read.
+    """
+    plain = replace(config, input=replace(config.input, sources=()))
+    inputs = []
+    owners: dict[str, str] = {}
+    for source in config.input.sources:
+        of_source = _config_of(plain, source.values())
+        found = discover(of_source.input, commits)
+        for file in found.files:
+            owner = owners.setdefault(abspath(file.path), source.name)  # noqa: PTH100
+            if owner != source.name:
+                raise UsageError(
+                    f"{file.path}: in two sources, {owner} and {source.name}: name it in one"
+                )
+        inputs.append(Input(source.name, of_source, found))
+    if config.input.paths:
+        found = discover(plain.input, commits)
+        if owners:
+            rest = [file for file in found.files if abspath(file.path) not in owners]  # noqa: PTH100
+            found = found._replace(files=rest)
+        inputs.insert(0, Input("", plain, found))
+    return inputs
+
+
+def _config_of(config: Config, values: dict[str, Any]) -> Config:
+    """Return the settings of a run as a source has them."""
+    from tokmill.settings.source import READING
+
+    name, paths = values.pop("name"), values.pop("paths")
+    unused = READING["render" if config.sft is not None else "sft"]
+    for key in values:
+        if key in unused:
+            right, wrong = ("sft", "pretrain") if config.sft is None else ("pretrain", "sft")
+            raise UsageError(
+                f"source {name}: {key} is a setting of tokmill {right}, this is tokmill {wrong}"
+            )
+    given = {
+        section: {key: values[key] for key in keys if key in values}
+        for section, keys in READING.items()
+    }
+    sft = None if config.sft is None else replace(config.sft, **given["sft"])
+    return replace(
+        config,
+        input=replace(config.input, paths=paths, **given["input"]),
+        render=replace(config.render, **given["render"]),
+        sft=sft,
+    )
+
+
+def find_readings(
+    inputs: Sequence[Input], resolve: Resolve, bad: list[str] | None = None
+) -> list[FoundReading]:
+    """Return how the files of all inputs are read, each with its files.
+
+    `resolve` returns the settings of a group, without `auto`. `bad`: gets a line for each file
+    that cannot be read, which is then left out; None: such a file is an error.
+
+    Raises:
+        UsageError, StorageError: a file is of another kind, or nothing fits the records of a group.
+    """
+    found: list[FoundReading] = []
+    for source in inputs:
+        groups = _Groups(source, resolve, bad)
+        groups.look_at(_sampled(source.found.files))
+        check_encoding(source.found.files)
+        if len(groups.settings) > 1:  # those that were not looked at may be of either kind
+            groups.look_at(_sampled(source.found.files, MOST_OF_FOLDER, None))
+            mixed = groups.mixed_folders()
+            groups.look_at(f for f in source.found.files if folder_of(f) in mixed)
+        found += groups.readings()
+    return found
+
+
+class _Groups:
+    """The groups of a source's files, and the settings of each."""
+
+    def __init__(self, source: Input, resolve: Resolve, bad: list[str] | None) -> None:
+        self._source, self._resolve, self._bad = source, resolve, bad
+        self._groups: dict[tuple[Any, ...], FileGroup] = {}
+        self._seen: set[SourceFile] = set()
+        self._left_out: set[SourceFile] = set()
+        self.settings: dict[Any, list[FileGroup]] = {}
+
+    def look_at(self, files: Iterable[SourceFile]) -> None:
+        """Read the first records of files, and resolve the settings of all groups."""
+        new = [file for file in files if file not in self._seen]
+        n = max(1, len(new))
+        limits = max(_LEAST_RECORDS, _MOST_RECORDS // n), max(_LEAST_BYTES, _MOST_BYTES // n)
+        for file in new:
+            self._seen.add(file)
+            try:
+                self._add(file, *limits)
+            except (UsageError, StorageError) as error:
+                if self._bad is None:
+                    raise
+                self._bad.append(str(error))
+                self._left_out.add(file)
+        self._resolve_all()
+
+    def _add(self, file: SourceFile, n_records: int, n_bytes: int) -> None:
+        config = self._source.config
+        check_kind(file, config.input)
+        if other_encoding(file):
+            return
+        nested = () if config.sft is not None else nested_keys(config.render)
+        records = first_of_file(
+            file, config.input, n_records, n_bytes, whole=config.sft is not None
+        )
+        keys = frozenset(chain.from_iterable(records))
+        if not keys:
+            return
+        group = self._groups.setdefault(
+            (*folder_of(file), keys), FileGroup(config, FieldSample(nested))
+        )
+        group.files.append(file)
+        group.fields.where = group.fields.where or file.path
+        if config.sft is None:
+            for record in records:
+                group.fields.add(record)
+        else:
+            group.records += records
+
+    def _resolve_all(self) -> None:
+        self.settings = {}
+        failed: list[tuple[FileGroup, UsageError]] = []
+        for group in self._groups.values():
+            try:
+                self.settings.setdefault(self._resolve(group), []).append(group)
+            except UsageError as error:
+                failed.append((group, error))
+        is_given = is_named(self._source.config.render)  # for every file of its source
+        for group, problem in failed:
+            settings = next((s for s in self.settings if is_given or _fits(s, group)), None)
+            if settings is None:
+                raise self._explained(problem, group)
+            self.settings[settings].append(group)
+        self._decide_sections()
+
+    def _explained(self, problem: UsageError, group: FileGroup) -> UsageError:
+        """Return an error whose advice holds for the files of a group alone, if there are others.
+
+        An option of the command would change how all files are read.
+        """
+        if self._source.name or len(group.files) == len(self._source.found.files):
+            return problem
+        paths = [json.dumps(f.path, ensure_ascii=False) for f in group.files[:_MOST_NAMED]]
+        table = f"paths = [{', '.join(paths)}{', …' * (len(group.files) > _MOST_NAMED)}]"
+        if isinstance(problem, UnclearNamesError) and problem.table:
+            source = shlex.quote(f"{table}, {problem.table}")
+            return UsageError(
+                f"{problem.about}give this file a source of its own: --source {source}"
+            )
+        return UsageError(
+            f"{problem}; for these files alone, as a source of their own: --source '{table}, "
+            "SETTING = VALUE'"
+        )
+
+    def _decide_sections(self) -> None:
+        """Take one renderer for all groups with sections, by the script of all their text."""
+        config = self._source.config
+        if config.sft is not None or config.render.renderer != "auto":
+            return
+        both = [s for s in self.settings if s.renderer in ("encyclopedia", "article")]
+        samples = [group.fields for s in both for group in self.settings[s]]
+        for settings in both:
+            chosen = replace(settings, renderer=sections_renderer(settings, samples))
+            groups = self.settings.pop(settings)
+            self.settings.setdefault(chosen, []).extend(groups)
+
+    def mixed_folders(self) -> set[tuple[str, str]]:
+        """Return the folders, with a format, in which files are read in several ways."""
+        pairs = {
+            (folder_of(group.files[0]), number)
+            for number, groups in enumerate(self.settings.values())
+            for group in groups
+        }
+        counts = Counter(folder for folder, _ in pairs)
+        return {folder for folder, n in counts.items() if n > 1}
+
+    def readings(self) -> list[FoundReading]:
+        """Return the readings, each with its files, in the order of their first files."""
+        config = self._source.config
+        if not self.settings:  # no file has a record
+            self.settings = {self._resolve(FileGroup(config, FieldSample())): []}
+        of_file: dict[SourceFile, Any] = {}
+        of_folder: dict[tuple[str, str], Any] = {}
+        for settings, groups in self.settings.items():
+            for group in groups:
+                of_file |= dict.fromkeys(group.files, settings)
+                of_folder.setdefault(folder_of(group.files[0]), settings)
+        common = max(self.settings, key=lambda s: sum(len(g.files) for g in self.settings[s]))
+        files: dict[Any, list[SourceFile]] = {}
+        for file in self._source.found.files:
+            if file not in self._left_out:
+                settings = of_file.get(file) or of_folder.get(folder_of(file), common)
+                files.setdefault(settings, []).append(file)
+        return [self._reading(settings, members) for settings, members in files.items()]
+
+    def _reading(self, settings: Any, files: list[SourceFile]) -> FoundReading:
+        config, fields = self._source.config, FieldSample()
+        for group in self.settings[settings]:
+            fields.merge(group.fields)
+        is_render = isinstance(settings, RenderSettings)
+        label = files_in_words(files)
+        reading = Reading(
+            self._source.name,
+            label,
+            config.input,
+            settings if is_render else config.render,
+            None if is_render else settings,
+            is_named(config.render) if is_render else True,
+            fields.labels(settings.text_field) if is_render else frozenset(),
+        )
+        return FoundReading(reading, files, fields)
+
+
+def resolve_render(group: FileGroup) -> RenderSettings:
+    """Return the settings of the renderer of a group.
+
+    Raises:
+        UsageError: no renderer fits the records.
+    """
+    render = detect(group.config.render, group.fields, group.label or "input")
+    make_renderer(render, group.fields)
+    return render
+
+
+def resolve_chat(group: FileGroup, tokenizer: Tokenizer) -> SftSettings:
+    """Return the settings with which the records of a group are read as chats.
+
+    Raises:
+        UsageError: no schema fits.
+    """
+    from tokmill.recipes.sft_setup import resolve_records, sft_settings
+
+    where = f"first records of {group.label or ', '.join(group.config.input.paths)}"
+    return resolve_records(sft_settings(group.config), tokenizer, group.records, where)
+
+
+def first_document(found: FoundReading) -> str:
+    """Return the document of the first record that has one, '' if the first block has none."""
+    if found.reading.sft is not None:
+        return ""
+    renderer = make_renderer(found.reading.render)
+    for file in found.files[:_MOST_NAMED]:
+        texts = renderer.render(first_block(file, found.reading.input, renderer.schema)).text
+        if len(texts):
+            return str(texts[0].as_py())
+    return ""
+
+
+def _fits(settings: Any, group: FileGroup) -> bool:
+    """Return whether settings that were found for other files read most text of a group."""
+    if not isinstance(settings, RenderSettings):
+        return False
+    used = used_paths(make_renderer(settings).schema)
+    return share(group.fields.weighed(settings.text_field), used) >= ENOUGH
+
+
+def _sampled(
+    files: Sequence[SourceFile],
+    most_of_folder: int = MOST_OF_FOLDER,
+    most: int | None = MOST_OF_FORMAT,
+) -> Iterator[SourceFile]:
+    """Yield files, evenly spread over each folder and format, and over all."""
+    by_folder: dict[tuple[str, str], list[SourceFile]] = {}
+    for file in files:
+        if file.n_bytes or file.is_stream:
+            by_folder.setdefault(folder_of(file), []).append(file)
+    chosen = [f for of_folder in by_folder.values() for f in _spread(of_folder, most_of_folder)]
+    yield from chosen if most is None else _spread(chosen, most)
+
+
+def _spread(files: list[SourceFile], most: int) -> list[SourceFile]:
+    if len(files) <= most:
+        return files
+    return [files[i * len(files) // most] for i in range(most)]
+
+
+def folder_of(file: SourceFile) -> tuple[str, str]:
+    """Return the folder and the format of a file."""
+    return file.path.rpartition("/")[0], file.format
+
+
+def files_in_words(files: Sequence[SourceFile]) -> str:
+    """Return files as a person names them: `wiki/*.jsonl (12 files), c4/*.parquet (3 files)`."""
+    groups = [
+        (pattern, [file.path for file in members])
+        for pattern, members in groupby(files, lambda f: _pattern(f.path))
+    ]
+    words = [
+        paths[0] if len(paths) == 1 else f"{pattern} ({plural(len(paths), 'file')})"
+        for pattern, paths in groups[:_MOST_NAMED]
+    ]
+    rest = sum(len(paths) for _, paths in groups[_MOST_NAMED:])
+    return ", ".join(words) + (f" and {plural(rest, 'other file')}" if rest else "")
+
+
+def _pattern(path: str) -> str:
+    folder, slash, name = path.rpartition("/")
+    endings = name.split(".")[1:]
+    n_kept = 2 if endings[-1:] in (["gz"], ["zst"]) else 1
+    return f"{folder}{slash}" + ".".join(["*", *endings[-n_kept:]])
+
+
+def check_first_block(spec: RunSpec, path: str, encoded: EncodedBlock) -> None:
+    """Check that a file's first block has the fields that the run reads.
+
+    Raises:
+        RecordError: no record has them, or they hold less than half of the text.
+    """
+    if spec.is_named and spec.config.sft is None:
+        return
+    advice = (
+        "it differs from the files of this folder whose first records were read before the run: "
+        "give it its own [[source]], or leave it out"
+    )
+    lost = [reject for reject in encoded.rejects if reject.reason == "no such fields"]
+    if len(lost) > 1 and not encoded.n_documents and len(lost) == len(encoded.rejects):
+        raise RecordError(f"{path}: no record can be read: {lost[0].message}; {advice}")
