@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tokmill.chat.reply_counts import EMPTY_REPLIES, UNENDED_REPLIES
+from tokmill.chat.reply_counts import ASSISTANT_FIRST, EMPTY_REPLIES, UNENDED_REPLIES
 
 TOOL = {"role": "tool", "content": "3"}
 CALL = {
@@ -130,3 +130,11 @@ def jinja_noticed(whole_records):
         return {name: counts.tolist() for name, counts in batch.counters.items()}
 
     return find
+
+
+@pytest.mark.parametrize("template", ["chatml", "llama3"])
+def test_a_system_prompt_that_a_named_role_makes_a_reply_is_counted(noticed, template):
+    chat = [said("system", "Be kind."), said("user", "a"), said("assistant", "b")]
+    named = {"role_names": ("system=assistant",), "template": template}
+    assert noticed(chat, chat[1:], **named)[ASSISTANT_FIRST] == [1, 0]
+    assert ASSISTANT_FIRST not in noticed(chat, template=template)

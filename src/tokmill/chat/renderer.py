@@ -81,6 +81,7 @@ class ChatRenderer:
     def _samples(self, written: Written, refused: Sequence[tuple[int, Reject]]) -> SampleBatch:
         columns = written.columns
         weights, turn_ends = segment_weights(columns.table, self._rule)
+        names_roles = bool(self._settings.role_names)
         return SampleBatch(
             columns.text,
             columns.offsets,
@@ -91,7 +92,10 @@ class ChatRenderer:
             refused,
             {reason: np.array(rows, np.int64) for reason, rows in written.drops.items()},
             written.unread,
-            {**written.noticed, **reply_counts(columns, weights, self._rule)},
+            {
+                **written.noticed,
+                **reply_counts(columns, weights, self._rule, names_roles=names_roles),
+            },
         )
 
     def _regular_samples(self, text: pa.LargeStringArray) -> Written | None:

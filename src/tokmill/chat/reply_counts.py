@@ -1,6 +1,6 @@
-"""Counts of trained replies that are empty, and of replies whose end of turn is not trained.
+"""Counts of replies that look wrong: empty ones, without an end, before anything was asked.
 
-Neither shows in the ids. A model trained on empty replies learns to say nothing, and a model that
+None of them shows in the ids. A model trained on empty replies learns to say nothing, and a model that
 never sees the end of its turn as a target does not stop.
 """
 
@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from tokmill.chat.segments import ROLES, Kind
+from tokmill.offsets import starts_run
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 EMPTY_REPLIES = "empty replies (only their end of turn is trained)"
 UNENDED_REPLIES = "replies whose end of turn is not trained"
+ASSISTANT_FIRST = "chats that begin with the assistant: are --role-names right?"
 
 _SHORT = 8
 """Bytes; longer texts are assumed to hold more than white space."""
@@ -31,11 +33,12 @@ _ENDS[[Kind.EOT, Kind.EOT_OUTSIDE, Kind.END]] = True
 
 
 def reply_counts(
-    columns: Columns, weights: npt.NDArray[np.float32], rule: MaskRule
+    columns: Columns, weights: npt.NDArray[np.float32], rule: MaskRule, *, names_roles: bool
 ) -> dict[str, npt.NDArray[np.int64]]:
     """Return how many such replies each sample has, (n_samples,) by name; only if any.
 
     `weights`: (n_segments,), by `rule`. A missing end of turn counts only if the rule trains ends.
+    `names_roles`: the settings name roles, so that chats may begin with a system prompt as a reply.
     """
     table, is_trained = columns.table, weights > 0
     is_ended = _turns_of(table, is_trained & _ENDS[table.kinds])
@@ -44,6 +47,11 @@ def reply_counts(
     found = {EMPTY_REPLIES: is_reply & is_ended & ~is_said}
     if rule.trained[Kind.EOT]:
         found[UNENDED_REPLIES] = is_reply & is_said & ~is_ended
+    if names_roles:
+        spoken = np.flatnonzero(table.roles != ROLES.index("system"))
+        is_first = np.zeros(len(table.roles), bool)
+        is_first[spoken[starts_run(table.samples[spoken])]] = True
+        found[ASSISTANT_FIRST] = is_reply & is_first
     n_samples = len(columns.offsets) - 1
     return {
         name: np.bincount(table.samples[turns], minlength=n_samples)
