@@ -104,13 +104,14 @@ def test_without_a_record_it_is_an_encyclopedia():
         (
             {"标题": "猫", "段落": [{"行号": 1, "内容": "夜行动物。" * 40}]},
             "a.jsonl: the text is not in one field, found 段落[].内容 over 99%, 标题 under 1%; "
-            "without text 段落[].行号: take the list with --renderer article "
+            "without text 段落[].行号: take the list with --renderer encyclopedia "
             "--title-field '标题' --sections-field '段落' --section-content-field '内容'",
         ),
         (
             {"title": "cats", "paragraphs": [BODY, BODY]},
             "a.jsonl: the text is not in one field, found paragraphs[] over 99%, title under 1%: "
-            "renderers read strings under keys of their own: make one string of paragraphs[]",
+            "paragraphs is a list, and renderer text expects text under it: make one string of the "
+            "list, or give a renderer of your own (--renderer MODULE:FUNCTION)",
         ),
         (
             {"id": 12, "n": 3.5},

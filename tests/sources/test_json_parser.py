@@ -18,9 +18,9 @@ from tokmill.sources.json_parser import PARSER, Failure, parser_entry
 SECTION = pa.struct([("title", pa.string()), ("content", pa.string())])
 SCHEMA = pa.schema([("title", pa.string()), ("sections", pa.list_(SECTION))])
 MESSAGES = {
-    '{"title": 1}': ("wrong type", "Column(/title) changed from string to number"),
-    '{"title": ["a"]}': ("wrong type", "Column(/title) changed from string to array"),
-    '{"sections": [["a"]]}': ("wrong type", "Column(/sections/[]) changed from object to array"),
+    '{"title": 1}': ("wrong type", "title: expected text, found a number"),
+    '{"title": ["a"]}': ("wrong type", "title: expected text, found a list"),
+    '{"sections": [["a"]]}': ("wrong type", "sections[]: expected an object, found a list"),
     '{"title": "a", "title": "b"}': ("malformed JSON", "Column(/title) was specified twice"),
     '{"title": "lone \\ud800"}': (
         "malformed JSON",

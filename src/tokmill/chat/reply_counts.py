@@ -1,7 +1,7 @@
-"""Counts of replies that look wrong: empty ones, without an end, before anything was asked.
+"""Counts of replies that look wrong: empty, without an end, or before anything was asked.
 
-None of them shows in the ids. A model trained on empty replies learns to say nothing, and a model that
-never sees the end of its turn as a target does not stop.
+None of them shows in the ids. A model trained on empty replies learns to say nothing, and a model
+that never sees the end of its turn as a target does not stop.
 """
 
 from __future__ import annotations

@@ -114,6 +114,11 @@ def advice(settings: RenderSettings, sample: FieldSample) -> str:
         return f"{option}, or its entries as records with jq -c {entries} FILE > NEW_FILE.jsonl"
     fullest = max(fields, key=lambda path: fields[path].text_bytes, default="")
     if not texts or fields[fullest].text_bytes > n_flat:
+        if fullest.endswith("[]") and "[]" not in fullest[:-2]:
+            return (
+                f"{fullest[:-2]} is a list, and renderer text expects text under it: make one "
+                "string of the list, or give a renderer of your own (--renderer MODULE:FUNCTION)"
+            )
         inside = f": make one string of {fullest}" if fullest and fields[fullest].n_bytes else ""
         return f"renderers read strings under keys of their own{inside}"
     longest = max(texts, key=lambda name: fields[name].text_bytes)

@@ -48,6 +48,8 @@ def make_renderer(settings: RenderSettings, sample: FieldSample | None = None) -
     value, extension = find_renderer(name)
     renderer: Renderer = value(settings) if extension is None else FunctionRenderer(value, name)
     _refuse_twins(renderer.schema)
+    if sample:
+        _refuse_lists(name, renderer.schema, sample)
     names = set(renderer.schema.names)
     if sample and sample.keys and not names & {*sample.keys, WHOLE_RECORD}:
         wanted = ", ".join(renderer.schema.names)
@@ -56,6 +58,17 @@ def make_renderer(settings: RenderSettings, sample: FieldSample | None = None) -
             f"{_listed(sample.keys)}: {advice(settings, sample)}"
         )
     return renderer
+
+
+def _refuse_lists(name: str, schema: pa.Schema, sample: FieldSample) -> None:
+    """Refuse a list of strings where the renderer reads text."""
+    for field in schema:
+        is_list = field.name not in sample.string_keys and f"{field.name}[]" in sample.fields
+        if field.type == pa.string() and is_list:
+            raise UsageError(
+                f"{sample.where}: {field.name} is a list: renderer {name} expects text under it: "
+                "join the list first, or give a renderer of your own (--renderer MODULE:FUNCTION)"
+            )
 
 
 def _refuse_twins(schema: pa.Schema) -> None:

@@ -370,8 +370,29 @@ def resolve_chat(group: FileGroup, tokenizer: Tokenizer) -> SftSettings:
     """
     from tokmill.recipes.sft_setup import resolve_records, sft_settings
 
-    where = f"first records of {group.label or ', '.join(group.config.input.paths)}"
-    return resolve_records(sft_settings(group.config), tokenizer, group.records, where)
+    where = group.label or ", ".join(group.config.input.paths)
+    settings = sft_settings(group.config)
+    try:
+        return resolve_records(settings, tokenizer, group.records, f"first records of {where}")
+    except UsageError as error:
+        if settings.schema == "auto" and (fields := _documents(group.records)):
+            raise UsageError(
+                f"{where}: these are documents, not chats ({fields}): use tokmill pretrain"
+            ) from error
+        raise
+
+
+def _documents(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return the fields of records with sections, which are no chats; '' for others."""
+    sample = FieldSample()
+    for record in records:
+        sample.add(record)
+    try:
+        found = detect(RenderSettings(), sample, "")
+    except UsageError:
+        return ""
+    has_sections = found.renderer in ("encyclopedia", "article") and sample.n_records
+    return ", ".join(sample.keys) if has_sections else ""
 
 
 def first_document(found: FoundReading) -> str:

@@ -128,8 +128,8 @@ def _too_many(reasons: Counter[str], records: str, allowed: float, first: str) -
     first = f"; the first: {first}" if first else ""
     return (
         f"{reasons.total():,} of {records} {'was' if reasons.total() == 1 else 'were'} rejected "
-        f"({named}), more than --max-reject-fraction {allowed:g} allows{first}; if that is the "
-        "right input, raise it"
+        f"({named}), more than --max-reject-fraction {allowed:g} allows{first}; mend the "
+        "records, or name other fields or files; a higher limit accepts the loss"
     )
 
 

@@ -77,8 +77,10 @@ def _is_file(file: SourceFile) -> bool:
 
 
 def _binary(file: SourceFile) -> str:
-    """Return what a file of text that holds NUL bytes is, if it is in no other encoding."""
-    if not format_named(file.format).is_utf8 or b"\0" not in _head(file) or other_encoding(file):
+    """Return that a file of text holds NUL bytes, as no text but UTF-16 and UTF-32 does."""
+    head = _head(file)
+    is_wide = (encoding_of(head) or "").startswith(("UTF-16", "UTF-32"))
+    if not format_named(file.format).is_utf8 or b"\0" not in head or is_wide:
         return ""
     return f"holds binary data, expected {file.format}: leave it out of the input"
 

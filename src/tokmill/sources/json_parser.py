@@ -74,6 +74,9 @@ class ArrowParser:
         return Failure("several records on a line", f"{table.num_rows} JSON values on one line")
 
 
+_CHANGED = re.compile(r"Column\((/.*)\) changed from (\w+) to (\w+)", re.DOTALL)
+_KINDS = {"string": "text", "array": "a list", "object": "an object", "number": "a number"}
+
 PARSER: JsonParser = ArrowParser()
 """The parser of all runs."""
 
@@ -87,6 +90,11 @@ def _failure(message: str) -> Failure:
     """Return a failure from Arrow's message, which may name the row: a hint for the next run."""
     found = re.search(r" in row (\d+)", message)
     text = message.removeprefix("JSON parse error: ").replace(found[0] if found else "\0", "")
-    is_type = "changed from" in message or "ailed to convert" in message
-    reason = "wrong type" if is_type else "malformed JSON"
-    return Failure(reason, text.strip().rstrip("."), int(found[1]) if found else -1)
+    row = int(found[1]) if found else -1
+    if changed := _CHANGED.search(text):
+        path, *kinds = changed.groups()
+        field = path[1:].replace("/[]", "[]").replace("/", ".")
+        wanted, held = (_KINDS.get(kind, kind) for kind in kinds)
+        return Failure("wrong type", f"{field}: expected {wanted}, found {held}", row)
+    reason = "wrong type" if "ailed to convert" in message else "malformed JSON"
+    return Failure(reason, text.strip().rstrip("."), row)
