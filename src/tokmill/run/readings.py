@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokmill.chat.reading.unknown_names import UnclearNamesError
 from tokmill.errors import RecordError, StorageError, UsageError
 from tokmill.fields import (
-    ENOUGH,
     FieldSample,
     counted,
     describe_fields,
@@ -63,6 +62,8 @@ _MOST_BYTES, _LEAST_BYTES = 16 << 20, 16 << 10
 """What is read of one file, alone and among a thousand."""
 
 _MOST_NAMED = 3
+_MOSTLY = 0.75
+"""A group for which nothing is found alone is read like another one that holds so much of it."""
 
 
 class Input(NamedTuple):
@@ -412,7 +413,7 @@ def _fits(settings: Any, group: FileGroup) -> bool:
     if not isinstance(settings, RenderSettings):
         return False
     used = used_paths(make_renderer(settings).schema)
-    return share(group.fields.weighed(settings.text_field), used) >= ENOUGH
+    return share(group.fields.weighed(settings.text_field), used) >= _MOSTLY
 
 
 def _sampled(

@@ -35,6 +35,10 @@ _MAGIC = (
 )
 """First bytes, the compression that has them, its name, advice."""
 
+_CONTROLS = bytes({*range(32)} - {*b"\t\n\f\r\x1b"})
+_BINARY = 0.05
+"""The share of control characters from which bytes are no text; of random bytes they are 0.11."""
+
 _ARRAY = re.compile(rb"\s*\[\s*\{")
 _JSON = re.compile(rb"\s*[\[{]")
 _DELIMITERS = (";", "\t", "|")
@@ -77,10 +81,11 @@ def _is_file(file: SourceFile) -> bool:
 
 
 def _binary(file: SourceFile) -> str:
-    """Return that a file of text holds NUL bytes, as no text but UTF-16 and UTF-32 does."""
+    """Return that a file of text holds many control characters, and is not UTF-16 or UTF-32."""
     head = _head(file)
     is_wide = (encoding_of(head) or "").startswith(("UTF-16", "UTF-32"))
-    if not format_named(file.format).is_utf8 or b"\0" not in head or is_wide:
+    n_controls = len(head) - len(head.translate(None, _CONTROLS))
+    if not format_named(file.format).is_utf8 or is_wide or n_controls <= _BINARY * len(head):
         return ""
     return f"holds binary data, expected {file.format}: leave it out of the input"
 
