@@ -43,5 +43,5 @@ def test_every_example_runs_with_the_installed_package(installed: Installed) -> 
         lines = textwrap.dedent(example).splitlines()
         program = "\n".join(line[4:] for line in lines if line.startswith((">>>", "...")))
         program = program.replace('"out"', '"chats"') if "sft(" in program else program
-        programs.append(program.replace('packs("sft")', 'packs("chats")'))
+        programs.append(program.replace('packs("sft"', 'packs("chats"'))
     installed.python("\n".join(programs))

@@ -72,6 +72,7 @@ def test_the_bill_is_the_one_that_is_quoted(installed: Installed) -> None:
 def test_the_programs_run_with_the_installed_package(installed: Installed) -> None:
     programs = [block.text for block in blocks(PAGE) if block.language == "python"]
     assert programs
-    installed.python("\n".join(programs))
+    labels_are_the_next_tokens = "assert (labels[:, :-1] == ids[:, 1:]).all()"
+    installed.python("\n".join([*programs, labels_are_the_next_tokens]))
     where = installed.python("import tokmill; print(tokmill.__file__)")
     assert where.startswith(str(installed.site))

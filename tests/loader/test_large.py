@@ -80,7 +80,7 @@ def anonymous_bytes():
 def resident_bytes():
     return 4096 * int(open("/proc/self/statm").read().split()[1])
 
-source = windows(sys.argv[1], 4096, position_ids=True)
+source = windows(sys.argv[1], 4096, position_ids=True, shift=False)
 numbers = np.random.default_rng(0).permutation(len(source))
 for start in range(0, 640, 64):
     source.batch(numbers[start : start + 64])

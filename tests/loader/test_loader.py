@@ -28,7 +28,7 @@ def rows_of(steps: list[dict[str, Any]]) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("workers", [0, 2, 4])
 @pytest.mark.parametrize("tail", ["drop", "pad"])
 def test_an_epoch_has_every_window_exactly_once(pretrained, world, workers, tail) -> None:
-    source = windows(pretrained, 64)
+    source = windows(pretrained, 64, shift=False)
     make = partial(Loader, source, 3, epochs=1, tail=tail, workers=workers, seed=5)
     found = []
     for batches in in_step(ranks(make, world)):
@@ -162,7 +162,10 @@ def test_a_tail_is_dealt_out_to_all_ranks() -> None:
 
 @pytest.mark.parametrize("tail", ["drop", "pad"])
 def test_real_rows_are_padded(chats: Dataset, pretrained: Dataset, tail: Any) -> None:
-    for source in (packs(chats), windows(pretrained, 500, document_ids=True, cu_seqlens=True)):
+    for source in (
+        packs(chats, shift=False),
+        windows(pretrained, 500, document_ids=True, cu_seqlens=True, shift=False),
+    ):
         batch = len(source) + 2 if tail == "pad" else len(source)
         found = next(iter(Loader(source, batch, tail=tail, shuffle=False)))
         wanted = source.batch(range(len(source)))
@@ -176,14 +179,14 @@ def test_real_rows_are_padded(chats: Dataset, pretrained: Dataset, tail: Any) ->
 
 
 def test_rows_without_padding_are_one_batch_end_to_end(chats: Dataset) -> None:
-    source = packs(chats, pad=False)
+    source = packs(chats, pad=False, shift=False)
     found = list(Loader(source, 2, shuffle=False, epochs=1))
     assert len(found) == len(source) // 2
     np.testing.assert_array_equal(found[0]["input_ids"], source.batch([0, 1])["input_ids"])
     with pytest.raises(UsageError, match="different lengths"):
         Loader(source, 2, tail="pad")
     with pytest.raises(UsageError, match="cannot be blended"):
-        Loader([(source, 1), (packs(chats), 1)], 2)
+        Loader([(source, 1), (packs(chats, shift=False), 1)], 2)
 
 
 def test_a_blend_has_its_shares_and_each_source_its_epochs() -> None:
@@ -206,7 +209,7 @@ def test_equal_sources_of_a_blend_have_different_orders() -> None:
 
 
 def test_rows_of_a_blend_are_those_of_its_sources(pretrained, wide, chats) -> None:
-    for options in ({"shift": True}, {"document_ids": True, "cu_seqlens": True}):
+    for options in ({"shift": True}, {"shift": False, "document_ids": True, "cu_seqlens": True}):
         sources = [windows(one, 128, **options) for one in (pretrained, wide, chats)]
         loader = Loader([(source, 1) for source in sources], 30, shuffle=False)
         batch = next(iter(loader))
@@ -220,18 +223,21 @@ def test_rows_of_a_blend_are_those_of_its_sources(pretrained, wide, chats) -> No
 
 
 def test_rows_of_a_blend_must_be_alike(pretrained: Dataset) -> None:
-    plain = windows(pretrained, 64)
+    plain = windows(pretrained, 64, shift=False)
     for other, reason in (
-        (windows(pretrained, 65), "length is 65, but 64"),
+        (windows(pretrained, 65, shift=False), "length is 65, but 64"),
         (windows(pretrained, 64, shift=True), "shift is True, but False"),
-        (windows(pretrained, 64, position_ids=True), "keys is input_ids labels position_ids, but"),
+        (
+            windows(pretrained, 64, position_ids=True, shift=False),
+            "keys is input_ids labels position_ids, but",
+        ),
     ):
         with pytest.raises(UsageError, match=reason):
             Loader([(plain, 1), (other, 1)], 2)
 
 
 def test_sources_of_different_tokenizers_are_not_blended(pretrained: Dataset) -> None:
-    first, second = windows(pretrained, 64), windows(pretrained, 64)
+    first, second = windows(pretrained, 64, shift=False), windows(pretrained, 64, shift=False)
     Loader([(first, 1), (second, 1)], 2)
     second.probe_ids = (*second.probe_ids[:-1], 7)
     with pytest.raises(UsageError, match="made with another tokenizer"):
@@ -406,12 +412,14 @@ def test_arrays_are_made_as_asked(pretrained: Dataset) -> None:
         made.append(np.empty(shape, dtype))
         return made[-1]
 
-    batch = next(iter(Loader(windows(pretrained, 64), 4, allocate=allocate)))
+    batch = next(iter(Loader(windows(pretrained, 64, shift=False), 4, allocate=allocate)))
     assert [np.shares_memory(values, one) for values, one in zip(batch.values(), made, strict=True)]
 
 
 def test_a_sequence_is_pickled_without_its_tokens(pretrained: Dataset, wide: Dataset) -> None:
-    sources = [(windows(one, 64), weight) for one, weight in ((pretrained, 2), (wide, 1))]
+    sources = [
+        (windows(one, 64, shift=False), weight) for one, weight in ((pretrained, 2), (wide, 1))
+    ]
     sequence = SampleSequence(sources, 1, shuffle=True)
     pickled = pickle.dumps(sequence)
     assert len(pickled) < 3_000

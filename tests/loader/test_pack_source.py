@@ -16,7 +16,7 @@ from tokmill.loader import packs
 
 def test_a_row_is_its_samples_and_padding(make_sft) -> None:
     directory, _ = make_sft(packed=5, weight=0.5)
-    source = packs(directory)
+    source = packs(directory, shift=False)
     assert (len(source), source.length) == (3, 5)
     check_sample(
         source[0],
@@ -38,7 +38,7 @@ def test_a_row_is_its_samples_and_padding(make_sft) -> None:
 
 def test_rows_without_padding_have_their_own_length(make_sft) -> None:
     directory, _ = make_sft(packed=5)
-    source = packs(directory, pad=False)
+    source = packs(directory, pad=False, shift=False)
     check_sample(
         source[0],
         input_ids=[1, 7, 8, 3],
@@ -55,7 +55,7 @@ def test_rows_without_padding_have_their_own_length(make_sft) -> None:
     )
     with pytest.raises(UsageError, match="different lengths: use batch"):
         source.fill([0], source.empty(1))
-    assert "cu_seqlens" not in packs(directory, pad=False, cu_seqlens=False).batch([0])
+    assert "cu_seqlens" not in packs(directory, pad=False, cu_seqlens=False, shift=False).batch([0])
     assert source.__getitems__([]) == []
 
 
@@ -74,13 +74,17 @@ def test_shifted_labels_stay_in_their_sample(make_sft) -> None:
     )
     flat = packs(directory, shift=True, pad=False).batch([0, 1])
     np.testing.assert_array_equal(flat["labels"], [[-100, 8, 3, -100, 9, 3, -100, 3, -100]])
-    assert source.fingerprint != packs(directory).fingerprint
+    assert source.fingerprint != packs(directory, shift=False).fingerprint
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
 @pytest.mark.parametrize("pad", [True, False])
 def test_every_sample_is_in_one_row(chats: Dataset, split: str, pad: bool) -> None:
-    source, expected, index = packs(chats, split, pad=pad), naive(chats, split), chats.packs[split]
+    source, expected, index = (
+        packs(chats, split, pad=pad, shift=False),
+        naive(chats, split),
+        chats.packs[split],
+    )
     assert len(source) == index.n_rows > (split == "train")
     seen = []
     for i, row in enumerate(source.__getitems__(range(len(source)))):
@@ -105,7 +109,7 @@ def test_every_sample_is_in_one_row(chats: Dataset, split: str, pad: bool) -> No
 
 
 def test_a_batch_is_its_rows_in_the_order_asked_for(chats: Dataset) -> None:
-    source = packs(chats)
+    source = packs(chats, shift=False)
     numbers = [2, 0, -1, 2]
     batch, rows = source.batch(numbers), [source[i] for i in numbers]
     for name in ("input_ids", "labels", "position_ids"):
@@ -120,11 +124,11 @@ def test_a_batch_is_its_rows_in_the_order_asked_for(chats: Dataset) -> None:
 def test_a_dataset_without_packs_is_refused(unpacked: Dataset, pretrained: Dataset) -> None:
     for dataset in (unpacked, pretrained):
         with pytest.raises(UsageError, match="samples are not packed: make it with"):
-            packs(dataset.directory)
+            packs(dataset.directory, shift=False)
 
 
 def test_a_pickled_source_reads_the_same_rows(chats: Dataset) -> None:
-    source = packs(chats, pad=False)
+    source = packs(chats, pad=False, shift=False)
     source[0]
     data = pickle.dumps(source)
     assert len(data) < 400
@@ -153,11 +157,11 @@ def test_a_damaged_pack_index_is_one_line(make_sft, rows, samples, message: str)
     rewritten(directory, "packs-train-rows.bin", rows)
     rewritten(directory, "packs-train-samples.bin", samples)
     with pytest.raises(VerifyError, match=message):
-        packs(directory).batch([1, 2])
+        packs(directory, shift=False).batch([1, 2])
 
 
 def test_a_missing_pack_index_is_one_line(make_sft) -> None:
     directory, _ = make_sft(packed=5)
     (directory / "packs-train-samples.bin").unlink()
     with pytest.raises(VerifyError, match=r"packs-train-samples\.bin: .*No such file"):
-        packs(directory)[0]
+        packs(directory, shift=False)[0]

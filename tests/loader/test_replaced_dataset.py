@@ -36,7 +36,7 @@ def opened(make_dataset, monkeypatch) -> tuple[Path, Replace]:
     return directory, replace
 
 
-@pytest.mark.parametrize("make", [documents, lambda directory: windows(directory, 4)])
+@pytest.mark.parametrize("make", [documents, lambda directory: windows(directory, 4, shift=False)])
 def test_an_open_source_notices_another_dataset_of_equal_size(opened, make) -> None:
     directory, replace = opened
     source = make(directory)
@@ -61,7 +61,7 @@ def test_a_source_that_has_read_nothing_yet_notices(opened) -> None:
 
 def test_packs_notice_before_they_map_their_index(make_sft) -> None:
     directory, _ = make_sft(packed=5)
-    source = packs(directory)
+    source = packs(directory, shift=False)
     shutil.rmtree(directory)
     make_sft()
     with pytest.raises(VerifyError, match="replaced after it was opened"):
@@ -99,7 +99,7 @@ def test_a_copy_of_the_same_dataset_is_the_same(opened, tmp_path: Path) -> None:
 
 def test_an_epoch_and_a_state_begin_with_a_look(make_dataset) -> None:
     directory, _ = make_dataset()
-    loader, other = (Loader(windows(directory, 2), 1) for _ in range(2))
+    loader, other = (Loader(windows(directory, 2, shift=False), 1) for _ in range(2))
     list(loader.one_epoch())
     state = loader.state_dict()
     shutil.rmtree(directory)
@@ -109,13 +109,13 @@ def test_an_epoch_and_a_state_begin_with_a_look(make_dataset) -> None:
     with pytest.raises(VerifyError, match="replaced"):
         other.load_state_dict(state)
     with pytest.raises(StateError, match="state of another sequence: fingerprint"):
-        Loader(windows(directory, 2), 1).load_state_dict(state)
+        Loader(windows(directory, 2, shift=False), 1).load_state_dict(state)
 
 
 def test_a_worker_of_torch_notices_in_one_line(opened) -> None:
     torch: Any = pytest.importorskip("torch", reason="needs torch's DataLoader")
     directory, replace = opened
-    source = windows(directory, 4)
+    source = windows(directory, 4, shift=False)
     replace()
     loader = torch.utils.data.DataLoader(source, num_workers=1, collate_fn=collate)
     for batches in (loader, Loader(source, 1, workers=1, processes=True)):

@@ -39,7 +39,7 @@ def test_a_data_loader_stacks_windows(pretrained: Dataset, n_workers, start) -> 
 
 @pytest.mark.parametrize(("n_workers", "start"), START)
 def test_a_data_loader_shuffles_packs(chats: Dataset, n_workers, start) -> None:
-    source = packs(chats)
+    source = packs(chats, shift=False)
     shuffled = load(source, n_workers, start, batch_size=2, shuffle=True, collate_fn=collate)
     rows = torch.cat([batch["input_ids"] for batch in shuffled]).numpy()
     wanted = source.batch(range(len(source)))["input_ids"]
@@ -59,7 +59,7 @@ def test_a_data_loader_gives_documents_one_by_one(chats: Dataset, n_workers, sta
 
 
 def test_a_sampler_chooses_the_windows(pretrained: Dataset) -> None:
-    source = windows(pretrained, 64)
+    source = windows(pretrained, 64, shift=False)
     sampler = torch.utils.data.DistributedSampler(source, num_replicas=4, rank=1, shuffle=False)
     ids = torch.cat([batch["input_ids"] for batch in load(source, 0, None, sampler=sampler)])
     numbers = np.arange(1, len(source), 4)
@@ -67,7 +67,10 @@ def test_a_sampler_chooses_the_windows(pretrained: Dataset) -> None:
 
 
 def test_collated_rows_are_the_batch_of_the_source(chats: Dataset) -> None:
-    for source in (packs(chats), windows(chats, 100, document_ids=True, cu_seqlens=True)):
+    for source in (
+        packs(chats, shift=False),
+        windows(chats, 100, document_ids=True, cu_seqlens=True, shift=False),
+    ):
         batch, collated = tensors(source.batch([3, 0])), collate(source.__getitems__([3, 0]))
         assert batch.keys() == collated.keys()
         for name, values in batch.items():
@@ -76,7 +79,7 @@ def test_collated_rows_are_the_batch_of_the_source(chats: Dataset) -> None:
 
 
 def test_rows_of_their_own_length_are_collated_end_to_end(chats: Dataset) -> None:
-    source = packs(chats, pad=False)
+    source = packs(chats, pad=False, shift=False)
     batch = source.batch([1, 0, 2])
     collated = collate([source[1], source[0], source[2]], flatten=True)
     assert collated["input_ids"].shape == (1, batch["cu_seqlens"][-1])
@@ -87,13 +90,13 @@ def test_rows_of_their_own_length_are_collated_end_to_end(chats: Dataset) -> Non
 
 
 def test_tensors_share_the_memory_of_the_arrays(pretrained: Dataset) -> None:
-    batch = windows(pretrained, 64).batch([0, 1])
+    batch = windows(pretrained, 64, shift=False).batch([0, 1])
     tensors(batch)["labels"][0, 0] = -5
     assert batch["labels"][0, 0] == -5
 
 
 def test_rows_are_read_into_memory_that_is_pinned_where_there_is_a_gpu(pretrained) -> None:
-    source = windows(pretrained, 64, cu_seqlens=True)
+    source = windows(pretrained, 64, cu_seqlens=True, shift=False)
     made: list[Any] = []
 
     def allocate(shape: tuple[int, ...], dtype: Any) -> Any:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  #
 @pytest.mark.parametrize("workers", [2, 4])
 @pytest.mark.parametrize("world", [1, 2])
 def test_processes_give_every_window_once(pretrained: Dataset, workers: int, world: int) -> None:
-    source = windows(pretrained, 256)
+    source = windows(pretrained, 256, shift=False)
     alone = partial(Loader, source, 5, epochs=1, tail="pad", seed=2)
     wanted = list(in_step(ranks(alone, world)))
     found = list(in_step(ranks(partial(alone, workers=workers, processes=True), world)))
@@ -34,7 +34,7 @@ def test_processes_give_every_window_once(pretrained: Dataset, workers: int, wor
 
 
 def test_what_processes_read_ahead_is_not_counted(pretrained: Dataset) -> None:
-    source = windows(pretrained, 64)
+    source = windows(pretrained, 64, shift=False)
     loader = Loader(source, 4, seed=1, workers=2, processes=True)
     received = [batch["input_ids"] for batch in islice(loader, 5)]
     state = loader.state_dict()
@@ -47,7 +47,7 @@ def test_what_processes_read_ahead_is_not_counted(pretrained: Dataset) -> None:
 
 
 def test_a_blend_is_read_in_processes(pretrained: Dataset, chats: Dataset) -> None:
-    sources = [(windows(one, 128, cu_seqlens=True), 1) for one in (pretrained, chats)]
+    sources = [(windows(one, 128, cu_seqlens=True, shift=False), 1) for one in (pretrained, chats)]
     alone, others = (
         list(islice(Loader(sources, 8, **options), 4))
         for options in ({}, {"workers": 2, "processes": True})
@@ -55,7 +55,7 @@ def test_a_blend_is_read_in_processes(pretrained: Dataset, chats: Dataset) -> No
     for batch, other in zip(alone, others, strict=True):
         for name, values in batch.items():
             np.testing.assert_array_equal(values, other[name])
-    assert len(list(Loader(packs(chats), 2, epochs=1, workers=1, processes=True))) > 1
+    assert len(list(Loader(packs(chats, shift=False), 2, epochs=1, workers=1, processes=True))) > 1
 
 
 def test_an_error_of_a_process_is_raised_in_the_loop() -> None:

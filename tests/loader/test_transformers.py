@@ -37,7 +37,7 @@ def test_the_loss_of_packs_is_that_of_their_samples(make_sft, model, pad: bool) 
     directory, _ = make_sft(packed=5)
     losses: list[float] = []
     with torch.no_grad():
-        found = float(model(**inputs(packs(directory, pad=pad).batch([0, 1, 2]))).loss)
+        found = float(model(**inputs(packs(directory, pad=pad, shift=False).batch([0, 1, 2]))).loss)
         for sample in documents(directory):
             ids = torch.from_numpy(sample["input_ids"])[None]
             logits = model(input_ids=ids).logits[0, :-1]
@@ -50,7 +50,7 @@ def test_the_loss_of_packs_is_that_of_their_samples(make_sft, model, pad: bool) 
 def test_shifted_labels_are_the_targets_that_a_model_makes_of_others(make_sft, model) -> None:
     directory, _ = make_sft(packed=5)
     with torch.no_grad():
-        given = inputs(packs(directory).batch([0, 1, 2]))
+        given = inputs(packs(directory, shift=False).batch([0, 1, 2]))
         expected = float(model(**given).loss)
         shifted = torch.from_numpy(packs(directory, shift=True).batch([0, 1, 2])["labels"])
         logits = model(**{name: one for name, one in given.items() if name != "labels"}).logits
@@ -65,8 +65,11 @@ def test_the_trainer_takes_sources(make_sft, model, tmp_path: Path) -> None:
         use_cpu=True, save_strategy="no", disable_tqdm=True,
     )  # fmt: skip
     for source, collator in (
-        (windows(directory, 5, position_ids=True), collate),
-        (packs(directory, pad=False, cu_seqlens=False), partial(collate, flatten=True)),
+        (windows(directory, 5, position_ids=True, shift=False), collate),
+        (
+            packs(directory, pad=False, cu_seqlens=False, shift=False),
+            partial(collate, flatten=True),
+        ),
     ):
         trainer = transformers.Trainer(
             model, arguments, train_dataset=source, data_collator=collator

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from tests.loader.naive import check_sample, naive
 from tokmill.api.dataset import Dataset
 from tokmill.errors import UsageError, VerifyError
-from tokmill.loader import documents, windows
+from tokmill.loader import PackSource, WindowSource, documents, packs, windows
 from tokmill.loader.segments import cu_seqlens
 
 
@@ -69,7 +70,7 @@ def test_documents_inside_rows_are_told_apart(any_dataset, length: int, shift: b
 
 
 def test_a_batch_is_its_rows_in_the_order_asked_for(chats: Dataset) -> None:
-    source = windows(chats, 100, document_ids=True, cu_seqlens=True)
+    source = windows(chats, 100, document_ids=True, cu_seqlens=True, shift=False)
     numbers = [5, 0, -1, 5]
     batch = source.batch(np.array(numbers))
     rows = source.__getitems__(numbers)
@@ -84,7 +85,7 @@ def test_a_batch_is_its_rows_in_the_order_asked_for(chats: Dataset) -> None:
 
 
 def test_rows_can_be_read_into_arrays_that_stand(chats: Dataset) -> None:
-    source = windows(chats, 64, document_ids=True, position_ids=True)
+    source = windows(chats, 64, document_ids=True, position_ids=True, shift=False)
     into = source.empty(5)
     for values in into.values():
         values[:] = -7
@@ -112,7 +113,7 @@ def test_a_window_over_many_small_shards_is_whole(make_dataset) -> None:
 def test_labels_stand_where_the_mask_is_1(make_sft) -> None:
     directory, _ = make_sft(weight=0.5)
     check_sample(
-        windows(directory, 7)[0],
+        windows(directory, 7, shift=False)[0],
         input_ids=[1, 7, 8, 3, 1, 9, 3],
         labels=[-100, -100, 8, 3, -100, 9, 3],
         weights=np.array([0, 0, 0.5, 0.5, 0, 0.5, 0.5], np.float32),
@@ -128,32 +129,54 @@ def test_labels_stand_where_the_mask_is_1(make_sft) -> None:
 def test_large_ids_are_positive(make_dataset) -> None:
     directory, _ = make_dataset({"train-0000000-0000": [[70_000, 2**31 - 1, 2]]}, "uint32")
     check_sample(
-        windows(directory, 3)[0], input_ids=[70_000, 2**31 - 1, 2], labels=[70_000, 2**31 - 1, 2]
+        windows(directory, 3, shift=False)[0],
+        input_ids=[70_000, 2**31 - 1, 2],
+        labels=[70_000, 2**31 - 1, 2],
     )
 
 
 @pytest.mark.parametrize("length", [0, -1, True, 1.5, "4096", None])
 def test_a_length_that_is_none_is_refused(pretrained: Dataset, length: Any) -> None:
     with pytest.raises(UsageError, match=r"length: expected a whole number from 1, found "):
-        windows(pretrained, length)
+        windows(pretrained, length, shift=False)
+
+
+@pytest.mark.parametrize("make", [partial(windows, length=64), packs, WindowSource, PackSource])
+def test_whether_labels_are_shifted_must_be_said(chats: Dataset, make: Any) -> None:
+    with pytest.raises(TypeError, match=r"missing 1 required keyword-only argument: 'shift'"):
+        make(chats)
+
+
+@pytest.mark.parametrize("make", [windows, packs])
+@pytest.mark.parametrize("shift", [None, "False", 0])
+def test_a_shift_that_is_no_bool_is_refused(chats: Dataset, make: Any, shift: Any) -> None:
+    with pytest.raises(UsageError) as caught:
+        make(chats, shift=shift)
+    assert str(caught.value) == (
+        "shift: expected True, if your loop compares logits with labels as they are, or False, if "
+        f"the model shifts labels itself, as those of transformers do; found {shift!r}"
+    )
 
 
 def test_a_split_shorter_than_a_row_is_refused(make_dataset) -> None:
     directory, _ = make_dataset()
-    assert len(windows(directory, 14)) == 1
+    assert len(windows(directory, 14, shift=False)) == 1
     with pytest.raises(UsageError, match="train has 14 tokens, a row reads 15: choose a shorter"):
-        windows(directory, 15)
+        windows(directory, 15, shift=False)
     with pytest.raises(UsageError, match="a row reads 15"):
         windows(directory, 14, shift=True)
 
 
 def test_a_fingerprint_names_what_decides_samples(pretrained: Dataset) -> None:
-    one = windows(pretrained, 64)
-    assert one.fingerprint == windows(pretrained.directory, 64, document_ids=True).fingerprint
+    one = windows(pretrained, 64, shift=False)
+    assert (
+        one.fingerprint
+        == windows(pretrained.directory, 64, document_ids=True, shift=False).fingerprint
+    )
     others = [
-        windows(pretrained, 65),
+        windows(pretrained, 65, shift=False),
         windows(pretrained, 64, shift=True),
-        windows(pretrained, 64, split="val"),
+        windows(pretrained, 64, split="val", shift=False),
     ]
     assert len({source.fingerprint for source in (one, *others)}) == 4
     assert pretrained.manifest["sha256"] in one.fingerprint
@@ -170,7 +193,7 @@ def test_a_pickled_source_keeps_its_options(chats: Dataset) -> None:
 def test_a_missing_shard_is_one_line_when_it_is_read(make_dataset) -> None:
     directory, _ = make_dataset()
     (directory / "train-0000000-0001.bin").unlink()
-    source = windows(directory, 7)
+    source = windows(directory, 7, shift=False)
     check_sample(source[0], input_ids=[1, 7, 8, 2, 1, 9, 2], labels=[1, 7, 8, 2, 1, 9, 2])
     with pytest.raises(VerifyError, match=r"train-0000000-0001\.bin: .*No such file"):
         source[1]
@@ -192,7 +215,9 @@ def test_an_index_with_impossible_offsets_is_one_line(make_dataset, offsets, mes
     path.unlink()
     path.write_bytes(data)
     with pytest.raises(VerifyError, match=message):
-        documents(directory)[1] if offsets[0] != 4 else windows(directory, 7, document_ids=True)[0]
+        documents(directory)[1] if offsets[0] != 4 else windows(
+            directory, 7, document_ids=True, shift=False
+        )[0]
 
 
 def test_an_index_out_of_order_is_one_line(make_dataset) -> None:
@@ -203,7 +228,7 @@ def test_an_index_out_of_order_is_one_line(make_dataset) -> None:
     path.unlink()
     path.write_bytes(data)
     with pytest.raises(VerifyError, match=r"0000-0000\.idx: documents that overlap"):
-        windows(directory, 8, position_ids=True)[0]
+        windows(directory, 8, position_ids=True, shift=False)[0]
 
 
 def test_an_error_of_the_disk_is_one_line(make_dataset, monkeypatch) -> None:
@@ -214,4 +239,4 @@ def test_an_error_of_the_disk_is_one_line(make_dataset, monkeypatch) -> None:
 
     monkeypatch.setattr(os, "preadv", broken)
     with pytest.raises(VerifyError, match=r"train-0000000-0000\.bin: .*Input/output error"):
-        windows(directory, 7)[0]
+        windows(directory, 7, shift=False)[0]

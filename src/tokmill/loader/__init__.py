@@ -4,7 +4,7 @@ A source is a random-access collection of samples: it has `len` and `[i]`, and `
 several samples at once. PyTorch's DataLoader, Grain and torchtitan take it as it is. `dataset` is a
 directory or an open `tokmill.Dataset`.
 
-    >>> source = tokmill.loader.windows("out", length=1024, shift=True)
+    >>> source = tokmill.loader.windows("out", length=1024, shift=True)  # for your own loop
     >>> batch = source.batch([0, 5, 7])
     >>> batch["input_ids"].shape, batch["labels"].shape
     ((3, 1024), (3, 1024))

@@ -26,7 +26,7 @@ class BatchSampler:
     Args: see `Loader`.
 
     Example:
-        >>> source = tokmill.loader.windows("out", length=1024, shift=True)
+        >>> source = tokmill.loader.windows("out", length=1024, shift=True)  # for your own loop
         >>> sampler = tokmill.loader.BatchSampler(source, batch=16)
         >>> next(iter(sampler))
     """

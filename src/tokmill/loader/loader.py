@@ -63,7 +63,7 @@ class Loader:
         UsageError: an argument is wrong, rows of a blend differ, or an epoch has no whole batch.
 
     Example:
-        >>> source = tokmill.loader.windows("out", length=1024, shift=True)
+        >>> source = tokmill.loader.windows("out", length=1024, shift=True)  # for your own loop
         >>> loader = tokmill.loader.Loader(source, batch=16, epochs=1)
         >>> for batch in loader:
         ...     print(batch["input_ids"].shape, loader.state_dict())

@@ -11,7 +11,7 @@ import numpy as np
 from tokmill.dataset.documents import Spans
 from tokmill.dataset.packs import open_packs
 from tokmill.errors import UsageError, VerifyError
-from tokmill.loader.row_source import EVERY_ROW, RowSource, labels_of
+from tokmill.loader.row_source import EVERY_ROW, RowSource, checked_shift, labels_of
 from tokmill.loader.segments import cu_seqlens, position_ids
 from tokmill.loader.source import IGNORED
 from tokmill.words.plural import plural
@@ -49,11 +49,12 @@ class PackSource(RowSource):
         dataset: str | os.PathLike[str] | OpenDataset,
         *,
         split: str = "train",
-        shift: bool = False,
+        shift: bool,
         pad: bool = True,
         cu_seqlens: bool = True,
     ) -> None:
-        self.shift, self.padded, self.has_cu_seqlens = bool(shift), bool(pad), bool(cu_seqlens)
+        self.shift, self.padded = checked_shift(shift), bool(pad)
+        self.has_cu_seqlens = bool(cu_seqlens)
         options = {"shift": self.shift, "pad": self.padded, "cu_seqlens": self.has_cu_seqlens}
         super().__init__(dataset, split, options, ("shift",))
         packed = self._manifest.get("packs", {})
@@ -191,7 +192,7 @@ def packs(
     dataset: str | os.PathLike[str] | OpenDataset,
     split: str = "train",
     *,
-    shift: bool = False,
+    shift: bool,
     pad: bool = True,
     cu_seqlens: bool = True,
 ) -> PackSource:
@@ -199,15 +200,17 @@ def packs(
 
     A row has `input_ids`, `labels` and `position_ids`: (capacity,) int64 each, where the capacity
     is that of the dataset; and `cu_seqlens`: (m + 1,) int32, where the samples of the row begin,
-    then its length. Labels are the ids at their own place, -100 where the mask is 0: so the first
-    token of each sample is never a target, and a model that shifts labels trains no token across
-    samples. Position ids are from 0 in each sample. `weights`: float32, if the dataset has them.
+    then its length. Labels are -100 where the mask is 0: the first token of each sample is never a
+    target, so no token is predicted from another sample. Position ids are from 0 in each sample.
+    `weights`: float32, if the dataset has them.
 
     Args:
         dataset: a directory, or an open `tokmill.Dataset`.
         split: `train` or `val`.
-        shift: labels are the next tokens, each within its own sample: the label of the last token
-            of a sample is -100. For trainers that do not shift labels, such as torchtitan.
+        shift: True: labels are the next tokens, each within its own sample, for a loop of your own
+            and torchtitan, which do not shift them; the label of the last token of a sample is
+            -100. False: labels are the ids at their own place, for models that shift them, as those
+            of transformers do. The wrong one trains a model to copy, or to skip a token.
         pad: fill each row up to the capacity with eos whose label is -100; this padding is a
             segment of its own in `position_ids` and `cu_seqlens`. Otherwise a row has its own
             length, and a batch is one row of all samples: (1, n_tokens).
@@ -218,7 +221,7 @@ def packs(
         TokmillError: the manifest is damaged or cannot be read.
 
     Example:
-        >>> source = tokmill.loader.packs("sft")
+        >>> source = tokmill.loader.packs("sft", shift=False)  # for a model of transformers
         >>> len(source), source[0]["cu_seqlens"]
     """
     return PackSource(dataset, split=split, shift=shift, pad=pad, cu_seqlens=cu_seqlens)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokmill.errors import UsageError
 from tokmill.loader.segments import cu_seqlens
 from tokmill.loader.source import IGNORED, Source
 
@@ -100,6 +101,16 @@ class RowSource(Source):
             into: arrays by name, with the rows to fill.
             rows: which rows of the arrays to fill: n.
         """
+
+
+def checked_shift(shift: bool) -> bool:
+    """Return whether labels are the next tokens; raise `UsageError` for what is no bool."""
+    if not isinstance(shift, bool):
+        raise UsageError(
+            "shift: expected True, if your loop compares logits with labels as they are, or False, "
+            f"if the model shifts labels itself, as those of transformers do; found {shift!r}"
+        )
+    return shift
 
 
 def labels_of(

@@ -9,7 +9,7 @@ import numpy as np
 
 from tokmill.dataset.documents import Spans
 from tokmill.errors import UsageError
-from tokmill.loader.row_source import EVERY_ROW, RowSource, labels_of
+from tokmill.loader.row_source import EVERY_ROW, RowSource, checked_shift, labels_of
 from tokmill.loader.segments import position_ids as positions_in
 from tokmill.loader.source import checked_count
 from tokmill.words.plural import plural
@@ -39,16 +39,17 @@ class WindowSource(RowSource):
         length: SupportsIndex = 4096,
         *,
         split: str = "train",
-        shift: bool = False,
+        shift: bool,
         document_ids: bool = False,
         position_ids: bool = False,
         cu_seqlens: bool = False,
     ) -> None:
         self.length = checked_count("length", length)
-        self.shift, self._shift = bool(shift), int(bool(shift))
+        self.shift = checked_shift(shift)
+        self._shift = int(shift)
         self.has_cu_seqlens = bool(cu_seqlens)
         options = {
-            "length": self.length, "shift": bool(shift), "document_ids": bool(document_ids),
+            "length": self.length, "shift": shift, "document_ids": bool(document_ids),
             "position_ids": bool(position_ids), "cu_seqlens": bool(cu_seqlens),
         }  # fmt: skip
         super().__init__(dataset, split, options, ("length", "shift"))
@@ -167,7 +168,7 @@ def windows(
     length: SupportsIndex = 4096,
     split: str = "train",
     *,
-    shift: bool = False,
+    shift: bool,
     document_ids: bool = False,
     position_ids: bool = False,
     cu_seqlens: bool = False,
@@ -185,9 +186,10 @@ def windows(
         dataset: a directory, or an open `tokmill.Dataset`.
         length: tokens of a row.
         split: `train` or `val`.
-        shift: labels are the next tokens, as nanoGPT and torchtitan train: a row reads one token
-            more, which is the first of the next row. Otherwise labels are the ids at their own
-            place, for models that shift them, as those of Hugging Face.
+        shift: True: labels are the next tokens, for a loop of your own, nanoGPT and torchtitan,
+            which do not shift them. A row reads one token more, the first of the next row. False:
+            labels are the ids at their own place, for models that shift them, as those of
+            transformers do. The wrong one trains a model to copy, or to skip a token.
         document_ids: also `document_ids`: (length,) int64, the number of each token's document.
         position_ids: also `position_ids`: (length,) int64, from 0 at the start of each document and
             of the row.
@@ -199,7 +201,7 @@ def windows(
         TokmillError: the manifest is damaged or cannot be read.
 
     Example:
-        >>> source = tokmill.loader.windows("out", length=1024, shift=True)
+        >>> source = tokmill.loader.windows("out", length=1024, shift=True)  # for your own loop
         >>> len(source), source[0]["labels"], source.n_left_out
     """
     return WindowSource(
