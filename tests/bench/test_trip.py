@@ -1,0 +1,44 @@
+"""The trip of records through tokmill is traced: functions and modules, in order."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def printed(*options: str) -> list[str]:
+    command = [sys.executable, "-m", "bench.trip", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def test_functions_and_modules_of_each_trip_are_counted() -> None:
+    head, _, *rows = printed()
+    assert " ".join(head.replace("|", " ").split()) == "trip functions aim modules aim calls"
+    found = {}
+    for row in rows:
+        name, functions, _, modules, _, calls = (cell.strip() for cell in row.split("|")[1:-1])
+        found[name] = [int(cell.replace(",", "")) for cell in (functions, modules, calls)]
+    assert list(found) == ["block", "chat", "call"]
+    for functions, modules, calls in found.values():
+        assert 10 <= modules < functions < calls
+    assert found["block"][0] < found["chat"][0]
+    assert found["block"][0] < found["call"][0]
+
+
+def test_the_functions_of_a_trip_are_listed_in_the_order_of_their_first_call() -> None:
+    lines = printed("--list", "block")
+    assert lines[0] == "run/part.py: run_part 1"
+    assert len(lines) == len({line.rsplit(" ", 1)[0] for line in lines})
+    names = [line.split(": ")[1].rsplit(" ", 1)[0] for line in lines]
+    assert names.index("open_slice") < names.index("PretrainRecipe.process")
+    assert "<module>" not in names
+
+
+def test_the_rooms_are_printed_with_their_limits() -> None:
+    head, _, *rows = printed("--rooms")
+    assert " ".join(head.replace("|", " ").split()) == "room lines limit aim"
+    assert rows[-1].split("|")[1].strip() == "all"
