@@ -81,6 +81,22 @@ def test_workers_of_a_trainer_that_was_killed_do_not_keep_us_waiting(tmp_path, m
         measure_interpreter(torch=False)
 
 
+def test_a_trainer_that_was_killed_before_it_was_told_to_go_on_is_one_clear_line(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "dying_trainer.py").write_text(
+        "import os, signal, sys\n"
+        "sys.stdin.readline()\n"
+        "os.close(0)\n"  # what we write now finds no reader
+        "print('started', flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr("tokmill.bill.measuring.loading.MODULE", "dying_trainer")
+    with pytest.raises(WorkerError, match="ended with code -9: killed by the system"):
+        measure_interpreter(torch=False)
+
+
 def test_a_dataset_without_tokens_has_nothing_to_load(make_dataset):
     with pytest.raises(UsageError, match="the dataset has no tokens: there is nothing to load"):
         plain_run(make_dataset([]))

@@ -161,6 +161,8 @@ def measure(run: Run) -> Measured:
             raise WorkerError(_why(child.returncode, errors.read().decode())) from None
         finally:
             _kill_group(child)
+            with suppress(BrokenPipeError):  # it has what a failed write left, and writes it again
+                _open(child.stdin).close()
 
 
 def compare_loading(
