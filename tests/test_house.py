@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import grimp
+import pytest
+from packaging.requirements import Requirement
 
 from bench.rooms import ROOMS, room_lines, too_large
 
@@ -75,3 +78,11 @@ def test_docstrings_of_public_functions_begin_with_a_verb() -> None:
         if (docstring := ast.get_docstring(function)) and docstring.split()[0] in NO_VERBS
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize(("package", "version"), [("tokenizers", "1.0"), ("click", "9.0")])
+def test_an_announced_release_that_breaks_us_is_not_installed(package: str, version: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    bounds = {one.name: one.specifier for one in map(Requirement, project["dependencies"])}
+    assert not bounds[package].contains(version)
+    assert not bounds[package].contains(f"{version}rc1", prereleases=True)
