@@ -115,6 +115,36 @@ def test_a_package_adds_a_format_a_renderer_and_an_engine(outside):
     assert outside.run("verify", "two").returncode == 0
 
 
+RAISES = """
+        texts = text.to_pylist()
+        if len(texts) > 7 or any("world 1" in one for one in texts):
+            raise OSError(f"no {texts}")
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_texts_on_which_an_engine_raises_go_to_the_reference_and_are_counted(outside, workers):
+    code = CODE["tokmill_demo/engine.py"]
+    first, rest = code.split("        found = self.library", 1)
+    outside.edit("tokmill_demo/engine.py", first + RAISES + "        found = self.library" + rest)
+    chats = [
+        {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": text}]}
+        for text in (f"hello world {i}" for i in range(50))
+    ]
+    (outside.folder / "chats.jsonl").write_text("".join(json.dumps(c) + "\n" for c in chats))
+    inputs = {"pretrain": ["same.jsonl"], "sft": ["chats.jsonl", "--template", "dialog"]}
+    for recipe, paths in inputs.items():
+        for engine in ("tokenizers", "careful"):
+            given = ("-t", outside.tokenizer, "--engine", engine, "--max-reject-fraction", 1)
+            given += ("--workers", workers, "--part-bytes", 600, "-o", f"{recipe}-{engine}")
+            said = outside.run(recipe, *paths, *given).stdout
+        assert "11 documents encoded by the reference" in said
+        assert outside.manifest(f"{recipe}-careful")["totals"]["checks"]["routed"] == 11
+        assert outside.bytes(f"{recipe}-careful") == outside.bytes(f"{recipe}-tokenizers")
+    forecast = outside.run("plan", "same.jsonl", "-t", outside.tokenizer, "--engine", "careful")
+    assert forecast.returncode == 0
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_stopped_run_continues_unless_the_source_changed(outside, workers):
     used = (*USED[:4], *USED[6:], "--workers", workers)

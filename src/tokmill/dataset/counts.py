@@ -21,7 +21,7 @@ _NUMBERS = ("records", "documents", "tokens", "text_bytes", "input_bytes")
 
 CHECKED, CHECKED_BYTES, ROUTED = "checked", "checked_bytes", "routed"
 """Keys of `Counts.checks`: documents compared with the reference, bytes of text compared, and
-documents encoded by the reference because the engine is not exact on their characters."""
+documents encoded by the reference: the engine raises, or is not exact on their characters."""
 
 SKIPPED = "skipped: "
 """Prefix of keys of `Counts.checks`: the reason follows why chosen documents were not compared."""

@@ -1,4 +1,4 @@
-"""Routes documents with certain characters to the reference, all others to a fast engine."""
+"""Routes documents to the reference: with certain characters, or on which a fast engine raises."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class RoutedEngine:
-    """Encodes documents with certain characters by the reference, all others by an engine.
+    """Encodes documents by an engine, and by the reference where that differs or raises.
 
     `reference` loads the reference; it is called with the first such document. `characters`: those
-    on which the two differ or were not compared, at least one.
+    on which the two differ or were not compared; may be empty.
     """
 
     def __init__(
@@ -37,18 +37,38 @@ class RoutedEngine:
         self.concurrent = engine.concurrent
         self._engine = engine
         self._reference = reference
-        self._finder = CharacterFinder(characters)
+        self._finder = CharacterFinder(characters) if characters else None
 
     def encode(self, text: pa.LargeStringArray) -> TokenBatch:
         """Encode documents; see `Engine`."""
-        routed = self._finder.documents(text)
+        routed = self._finder.documents(text) if self._finder else ()
         if not len(routed):
-            return self._engine.encode(text)
+            return self._encode_or_route(text)
         is_routed = np.zeros(len(text), np.bool_)
         is_routed[routed] = True
-        rest = self._reference().encode(text.filter(pa.array(is_routed)))
-        first = self._engine.encode(text.filter(pa.array(~is_routed)))
-        return replace(merge_tokens(first, rest, is_routed), routed=routed)
+        rest = self._route(text.filter(pa.array(is_routed)))
+        first = self._encode_or_route(text.filter(pa.array(~is_routed)))
+        return merge_tokens(first, rest, is_routed)
+
+    def _encode_or_route(self, text: pa.LargeStringArray) -> TokenBatch:
+        """Encode documents by the engine, and those on which it raises by the reference.
+
+        A batch raises as a whole: it is halved until the engine takes a half, or one document is
+        left. So the documents that go to the reference do not depend on the size of blocks.
+        """
+        try:
+            return self._engine.encode(text)
+        except MemoryError:
+            raise
+        except Exception:
+            if len(text) < 2:
+                return self._route(text)
+        middle = len(text) // 2
+        first, rest = (self._encode_or_route(half) for half in (text[:middle], text[middle:]))
+        return merge_tokens(first, rest, np.arange(len(text)) >= middle)
+
+    def _route(self, text: pa.LargeStringArray) -> TokenBatch:
+        return replace(self._reference().encode(text), routed=np.arange(len(text)))
 
 
 def routed_counts(

@@ -46,7 +46,7 @@ def make_engine(
         engine = spec.engines.take(
             choice.name, tokenizer, control_in_text=control, n_threads=n_threads
         )
-        routed = choice.routed
-        return RoutedEngine(engine, load_reference, routed) if routed else engine
+        is_reference = choice.name == REFERENCE
+        return engine if is_reference else RoutedEngine(engine, load_reference, choice.routed)
 
     return RenewableEngine(load, memory)

@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from tokmill.bill.disk_files import predicted_disk
 from tokmill.dataset.packing import pack
+from tokmill.engines.routing import RoutedEngine
 from tokmill.errors import RecordError
+from tokmill.recipes.engines import reference_loader
 from tokmill.recipes.memory_bounds import (
     BASE_BYTES,
     BLOCK_COPIES,
@@ -232,6 +234,7 @@ def _fragments(spec: RunSpec, found: InputSample) -> Fragments:
         control_in_text=spec.config.tokenizer.control_tokens_in_text,
         n_threads=spec.n_threads,
     )
+    engine = RoutedEngine(engine, reference_loader(spec, spec.tokenizer), spec.engine.routed)
     for row, amounts in zip(raw, _amounts(engine, found.raw), strict=True):
         np.add.at(row, found.raw_windows, amounts)
     line_ends = np.array([text.count("\n") for text in found.fragments], float)
