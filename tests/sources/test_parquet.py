@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -196,3 +199,31 @@ def test_two_columns_of_one_name_are_refused(tmp_path, read):
         StorageError, match=r"a\.parquet: has 2 columns named 'title', expected one"
     ):
         read(path, schema=TITLES)
+
+
+PEAK = """
+import sys
+import pyarrow as pa
+from tokmill.settings.schema import InputSettings
+from tokmill.sources.files import Slice, SourceFile
+from tokmill.sources.formats import open_slice
+
+source = SourceFile(sys.argv[1], "parquet", "", 1, 0, "")
+options = InputSettings(max_decompression_ratio=0), pa.schema([("title", pa.string())]), 1 << 20
+with open_slice(Slice(source, 0, -1, 1), *options, samples_head=True) as reader:
+    parsed = [block.parse() for block in reader.blocks()]
+assert [set(record) for _, record in parsed[0].samples] == [{"title", "id"}]
+print(pa.default_memory_pool().max_memory())
+"""
+
+
+def test_the_first_rows_of_a_column_that_is_read_are_not_read_a_second_time(tmp_path):
+    """Its first page can be hundreds of MB, and a reader holds it twice, once decoded."""
+    page_bytes = 20_000_000
+    table = pa.table(
+        {"title": [f"{i}" * (page_bytes // 20) for i in range(10, 20)], "id": [0] * 10}
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    command = [sys.executable, "-c", PEAK, str(tmp_path / "a.parquet")]
+    peak = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert int(peak) < 3.5 * page_bytes

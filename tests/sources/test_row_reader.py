@@ -65,4 +65,6 @@ def test_the_head_is_read_by_the_thread_that_parses_and_gives_samples_of_fitted_
     assert calls == []
     assert block.parse().samples == [(0, {"t": "a", "n": 1}), (1, {"t": "b", "n": 2})]
     assert calls == ["read"]
-    assert RowBlock([BATCH], schema, 0, ["t"], 9, 7, "f", 65, lambda: None).parse().samples == []
+    # None: the block has all columns of the file.
+    alone = RowBlock([BATCH.select(["t"])], schema, 0, ["t"], 100, 7, "f", 65, lambda: None)
+    assert alone.parse().samples[:2] == [(0, {"t": "a"}), (1, {"t": "b"})]

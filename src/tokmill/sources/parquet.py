@@ -47,8 +47,9 @@ def open_parquet(slice_: Slice, reading: Reading) -> RowFile:
     stop = slice_.stop if slice_.stop >= 0 else file.metadata.num_row_groups
     rows = [file.metadata.row_group(i).num_rows for i in range(stop)]
     groups = range(slice_.start, stop)
-    columns = columns_to_read(reading.schema, file.schema_arrow.names)
-    refuse_repeated(path, file.schema_arrow.names, columns)
+    names = file.schema_arrow.names
+    columns = columns_to_read(reading.schema, names)
+    refuse_repeated(path, names, columns)
     footer = ParquetColumns(file)
     for column in chain.from_iterable(map(footer.sizes, groups)):  # before 2 GB are unpacked
         given = column.stored, column.plain, reading.settings.max_decompression_ratio
@@ -63,20 +64,25 @@ def open_parquet(slice_: Slice, reading: Reading) -> RowFile:
 
     return RowFile(
         batches=batches,
-        names=file.schema_arrow.names,
+        names=names,
         n_rows=sum(rows[slice_.start :]),
         n_bytes=slice_.n_bytes,
         rows_before=lambda: sum(rows[: slice_.start]),
         close=file.close,
         where=path,
-        head=lambda: _head(path, groups),
+        head=lambda: _head(path, groups, [name for name in names if name not in columns]),
     )
 
 
-def _head(path: str, groups: Sequence[int]) -> pa.RecordBatch | None:
-    """Return the first rows of row groups with all columns, through a reader of its own."""
+def _head(path: str, groups: Sequence[int], columns: list[str]) -> pa.RecordBatch | None:
+    """Return the first rows of row groups with some columns, through a reader of its own.
+
+    Not the columns that the run reads: a column of long rows would be in memory twice.
+    """
+    if not columns:
+        return None
     with open_file(path) as file:
-        found = file.iter_batches(HEAD_ROWS, groups, use_threads=False)
+        found = file.iter_batches(HEAD_ROWS, groups, columns, use_threads=False)
         return next(_readable(found, path), None)
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from tokmill.errors import StorageError
 from tokmill.sources.blocks import RowLookup, row_as_json
 from tokmill.sources.columns import fit_columns
-from tokmill.sources.field_samples import row_samples
+from tokmill.sources.field_samples import HEAD_ROWS, row_samples
 from tokmill.sources.formats import Format, Reading
 from tokmill.sources.ratio_limit import check_ratio
 from tokmill.sources.raw_blocks import next_block_bytes, too_large_message
@@ -37,8 +37,8 @@ MOST_FITTED_BYTES = 1 << 30
 class RowBlock:
     """Rows of a table in several batches; `first` is the 0-based number of row 0 in the slice.
 
-    `n_bytes`: memory of the rows once decoded. `head`: reads the first rows with all columns of the
-    file, to see which columns are left out; called by `parse`, as the reader must not wait for it.
+    `n_bytes`: memory of the rows once decoded. `head`: reads the first rows with the columns
+    that are left out, to see which they are; called by `parse`, as the reader must not wait for it.
     """
 
     batches: Sequence[pa.RecordBatch]
@@ -71,15 +71,13 @@ class RowBlock:
             for bad in fitted.bad
         ]
         lookup = RowLookup(batch, fitted.rows, self.first, self.names)
-        return Records(fitted.batch, lookup, rejects, samples=self._samples(fitted.rows))
+        return Records(fitted.batch, lookup, rejects, samples=self._samples(batch, fitted.rows))
 
-    def _samples(self, rows: npt.NDArray[np.int64]) -> Samples:
+    def _samples(self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> Samples:
         """Return the rows that `head` has too, with their records."""
         if self.head is None or wants_record_json(self.schema):
             return []
-        head = self.head()
-        if head is None:
-            return []
+        head = _with_columns(batch.slice(0, HEAD_ROWS), self.head())
         fitted = {row: i for i, row in enumerate(rows[: head.num_rows].tolist())}
         return [(fitted[row], record) for row, record in row_samples(head) if row in fitted]
 
@@ -99,7 +97,7 @@ class RowFile:
 
     `batches(n)` returns the batches of the slice from its row n on, of any size. `n_rows`: rows of
     the slice, 0 if unknown. `n_bytes`: its stored bytes. `rows_before` counts the rows of the file
-    before the slice. `head` reads its first rows with all columns.
+    before the slice. `head` reads the first rows of its other columns; None if it has none.
     """
 
     batches: Callable[[int], Iterable[pa.RecordBatch]]
@@ -201,6 +199,18 @@ def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
         for column in batch.columns
     ]
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
+
+
+def _with_columns(batch: pa.RecordBatch, more: pa.RecordBatch | None) -> pa.RecordBatch:
+    """Return the rows that two batches have, with the columns that only `more` has after others."""
+    if more is None:
+        return batch
+    n_rows = min(batch.num_rows, more.num_rows)
+    names, others = batch.schema.names, more.schema.names
+    added = [i for i, name in enumerate(others) if name not in names]
+    columns = [*batch.columns, *(more.column(i) for i in added)]
+    cut = [column.slice(0, n_rows) for column in columns]
+    return pa.RecordBatch.from_arrays(cut, [*names, *(others[i] for i in added)])
 
 
 def refuse_repeated(path: str, names: Sequence[str], wanted: Sequence[str]) -> None:
