@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tokmill import children
 from tokmill.children import Child, ChildEndedError
 
 MODULE = "tests.fixtures.echo_child"
@@ -72,6 +74,31 @@ def test_a_child_that_ended_is_an_error_with_its_status(child, how):
     assert caught.value.status == (86 if how == "end" else -signal.SIGKILL)
     with pytest.raises(ChildEndedError):
         child.send("more")
+
+
+def test_a_stopped_child_is_ended_and_the_error_says_so(monkeypatch):
+    monkeypatch.setattr(children, "LOOK_S", 0.02)
+    monkeypatch.syspath_prepend(ROOT)
+    with Child(MODULE) as child:
+        assert ask(child, "echo", 1) == 1
+        newest = max(psutil.Process().children(), key=psutil.Process.create_time)
+        newest.send_signal(signal.SIGSTOP)
+        with pytest.raises(ChildEndedError) as caught:
+            ask(child, "echo", b"x" * (1 << 21))
+    assert caught.value.stopped.startswith(f"process {newest.pid} was stopped by a signal")
+
+
+def test_a_child_that_waits_is_not_taken_for_a_stopped_one(monkeypatch, tmp_path):
+    """As one does whose disk or object store is slow: its processor time stands still, too."""
+    monkeypatch.setattr(children, "LOOK_S", 0.02)
+    monkeypatch.syspath_prepend(ROOT)
+    os.mkfifo(tmp_path / "slow")
+    with Child(MODULE) as child:
+        child.send(("file", str(tmp_path / "slow")))
+        readable, _, _ = select.select([child], [], [], 1)
+        assert not readable
+        (tmp_path / "slow").write_text("at last")
+        assert child.receive() == "at last"
 
 
 def test_a_child_ignores_ctrl_c(child):

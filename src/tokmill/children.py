@@ -31,13 +31,19 @@ _START = (
 _LENGTH_BYTES = 8
 _LOOK_MS = 1000
 
+LOOK_S, MOST_LOOKS = 5.0, 6
+"""A child that is found stopped at so many looks in a row is killed."""
+
 
 class ChildEndedError(Exception):
-    """A child ended before it answered; `status` is its exit status, negative for a signal."""
+    """A child ended before it answered; `status` is its exit status, negative for a signal.
 
-    def __init__(self, status: int) -> None:
+    `stopped`: a sentence if it was killed because it had been stopped; else ''.
+    """
+
+    def __init__(self, status: int, stopped: str) -> None:
         super().__init__(f"a child process ended with status {status}")
-        self.status = status
+        self.status, self.stopped = status, stopped
 
 
 class Child:
@@ -66,6 +72,9 @@ class Child:
                 stderr=errors,
                 env={**(defaults or {}), **os.environ},
             )
+        self.work = "its start"
+        """What it was asked to do, for a message."""
+        self._watch = _StopWatch(self._process.pid)
 
     def __enter__(self) -> Self:
         return self
@@ -86,7 +95,7 @@ class Child:
         try:
             _write(_pipe(self._process.stdin).fileno(), message)
         except BrokenPipeError:
-            raise ChildEndedError(self._process.wait()) from None
+            raise self._ended() from None
 
     def receive(self) -> Any:
         """Read the next message of the child.
@@ -97,11 +106,20 @@ class Child:
         try:
             return _read(self.fileno())
         except EOFError:
-            raise ChildEndedError(self._process.wait()) from None
+            raise self._ended() from None
 
     def wait(self) -> int:
         """Wait for the end of the child and return its exit status."""
-        return self._process.wait()
+        status = self._process.wait()
+        self._watch.ended.set()
+        return status
+
+    def _ended(self) -> ChildEndedError:
+        stopped = (
+            f"process {self._process.pid} was stopped by a signal (SIGSTOP) and did not go on "
+            f"within {LOOK_S * MOST_LOOKS:g} s, during {self.work}"
+        )
+        return ChildEndedError(self.wait(), stopped if self._watch.has_killed else "")
 
     def stop(self) -> None:
         """Kill the child and return at once; `kill` must follow."""
@@ -110,9 +128,40 @@ class Child:
     def kill(self) -> None:
         """Kill the child if it still runs, and close the pipes."""
         self._process.kill()
-        self._process.wait()
+        self.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             _pipe(pipe).close()
+
+
+class _StopWatch:
+    """Kills a child that was stopped (SIGSTOP), since whoever waits for its answer waits for ever.
+
+    A child that waits for a disk, a network or another process is in another state, and one that
+    `cpulimit` stops again and again spends processor time. Looks are counted, not seconds: Ctrl-Z
+    stops this process too, and after `fg` no look finds the child stopped.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.ended = threading.Event()
+        self.has_killed = False
+        threading.Thread(target=self._look, args=(pid,), daemon=True).start()
+
+    def _look(self, pid: int) -> None:
+        n_found, process = 0, None
+        spent: object = None
+        while not self.ended.wait(LOOK_S):
+            import psutil  # takes 10 ms
+
+            try:
+                process = process or psutil.Process(pid)  # later another may have its id
+                before, spent = spent, process.cpu_times()
+                is_stopped = process.status() == psutil.STATUS_STOPPED and spent == before
+                n_found = n_found + 1 if is_stopped else 0
+                if n_found >= MOST_LOOKS:
+                    self.has_killed = True
+                    process.kill()
+            except psutil.Error:  # it has ended
+                return
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

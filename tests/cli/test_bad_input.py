@@ -157,6 +157,44 @@ def test_a_configuration_file_that_is_not_there_is_a_usage_error(
     )
 
 
+CHATS = Path(__file__).parents[2] / "data_samples" / "sft" / "chats.jsonl"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "pretrain {good} --config {pipe}",
+        "pretrain {good} --tokenizer {pipe}",
+        "pretrain {good} --tokenizer {folder}",
+        "sft {chats} --tokenizer {tokenizer} --template {pipe}",
+        "memory --model {weights}",
+        "memory --model llama-3-8b --deepspeed {pipe}",
+    ],
+)
+def test_a_pipe_given_as_a_file_of_settings_is_a_usage_error(
+    good: Path, tokenizer_dir: Path, tmp_path: Path, words: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "tokenizer.json").write_bytes(
+        (tokenizer_dir / "tokenizer.json").read_bytes()
+    )
+    os.mkfifo(tmp_path / "folder" / "tokenizer_config.json")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "weights").mkdir()
+    os.mkfifo(tmp_path / "weights" / "a.safetensors")
+    places = {name: tmp_path / name for name in ("pipe", "folder", "weights")}
+    files = {"good": good, "chats": CHATS, "tokenizer": tokenizer_dir}
+    given = words.format(**files, **places).split()
+    given += ["--output", str(tmp_path / "out")] if given[0] != "memory" else []
+    done = subprocess.run(
+        [sys.executable, "-m", "tokmill", *given], capture_output=True, text=True, timeout=30
+    )
+    assert done.returncode == 2
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("error: "))
+    assert ": expected a regular file, found a pipe" in line
+    assert line.startswith(f"error: {tmp_path}")
+
+
 def test_a_variable_that_cannot_be_is_a_usage_error_that_names_it(
     pretrain: Callable[..., Any], good: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

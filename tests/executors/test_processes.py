@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
 import psutil
 import pytest
 
+from tokmill import children
 from tokmill.errors import RecordError, WorkerError
 from tokmill.executors import processes
 from tokmill.executors.run import run
@@ -65,6 +69,53 @@ def test_a_killed_worker_is_an_error_at_once_and_what_is_committed_stays(plan, t
     found = list(processes.run_parts(plan.spec, plan.parts, heard.append, 2))
     assert len(found) == len(plan.parts)
     assert sum(progress.resumed for progress in heard) >= done
+
+
+def test_a_stopped_worker_is_an_error_that_names_it_and_what_it_did(plan, workers, monkeypatch):
+    monkeypatch.setattr(children, "LOOK_S", 0.02)
+    stopped = []
+
+    def stop_one(progress) -> None:
+        if not stopped:
+            stopped.append(workers()[0].pid)
+            os.kill(stopped[0], signal.SIGSTOP)
+
+    with pytest.raises(WorkerError) as caught:
+        list(processes.run_parts(plan.spec, plan.parts, stop_one, 2))
+    assert re.fullmatch(
+        rf"a worker process {stopped[0]} was stopped by a signal \(SIGSTOP\) and did not go on "
+        r"within \S+ s, during part \d+ \(.*/in\.jsonl\): all commits are kept; run the same "
+        "command again to continue",
+        str(caught.value),
+    )
+    assert workers() == []
+
+
+CONTINUED = """
+import sys, tokmill
+from tokmill import children
+children.LOOK_S = 0.02
+paths, tokenizer, output = sys.argv[1:]
+if __name__ == "__main__":
+    tokmill.pretrain(paths, tokenizer=tokenizer, output=output, engine="tokenizers", workers=2,
+                     part_bytes=600)
+"""
+
+
+def test_a_run_that_is_stopped_with_its_workers_goes_on(tmp_path, write_rows, tokenizer_dir):
+    """As Ctrl-Z and `fg` do, longer than one worker may be stopped alone."""
+    source, out = write_rows(tmp_path / "in.jsonl", ROWS), tmp_path / "out"
+    command = [sys.executable, "-c", CONTINUED, source, tokenizer_dir, out]
+    driver = subprocess.Popen(command, start_new_session=True)
+    deadline = time.monotonic() + SECONDS
+    while not list(out.glob("parts/*")):
+        assert time.monotonic() < deadline
+    os.killpg(driver.pid, signal.SIGSTOP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        driver.wait(1)
+    os.killpg(driver.pid, signal.SIGCONT)
+    assert driver.wait(SECONDS) == 0
+    assert (out / "manifest.json").exists()
 
 
 def test_all_workers_killed_is_the_same_error(plan, workers):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tokmill.errors import UsageError
-from tokmill.settings.load import config_from_arguments, read_toml
+from tokmill.settings.load import MOST_BYTES, config_from_arguments, read_toml
 from tokmill.settings.schema import (
     PRETRAIN_SECTIONS,
     SFT_SECTIONS,
@@ -73,9 +73,12 @@ def test_a_wrong_argument_is_named_as_it_was_written(arguments: dict[str, object
     assert str(caught.value).startswith(expected)
 
 
-def test_a_configuration_without_an_end_is_refused_by_its_size():
-    with pytest.raises(UsageError, match=r"^/dev/zero: expected settings in TOML, found more"):
+def test_a_configuration_without_an_end_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"^/dev/zero: expected a regular file, found"):
         read_toml(Path("/dev/zero"))
+    (tmp_path / "large.toml").write_bytes(b" " * (MOST_BYTES + 1))
+    with pytest.raises(UsageError, match=r"large\.toml: expected settings in TOML, found more"):
+        read_toml(tmp_path / "large.toml")
 
 
 def test_a_configuration_that_is_nested_too_deeply_is_one_line(tmp_path: Path):

@@ -12,6 +12,7 @@ from tokmill.chat.jinja.training_templates import TRAINING, training_source
 from tokmill.chat.jinja.variables import check_read, chosen_variables
 from tokmill.errors import UsageError
 from tokmill.extensions import find, names_of_packages, nearest
+from tokmill.settings.regular_file import check_regular
 from tokmill.tables import TEMPLATES
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def template_source(settings: SftSettings, preset_template: str, own: str | None
     if name in TRAINING:
         return training_source(name)
     try:
+        check_regular(Path(name))
         return Path(name).read_text(encoding="utf-8-sig")  # a mark at the start is no text
     except FileNotFoundError:
         if found := _find_outside(name):

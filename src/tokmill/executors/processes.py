@@ -44,10 +44,12 @@ def run_parts(
         ready()
         try:
             yield from _records(workers, spec, parts, report)
-        except ChildEndedError:
+        except ChildEndedError as error:
+            how = error.stopped or "process died (killed, or out of memory)"
+            fewer = "" if error.stopped else ", with fewer --workers if memory is short"
             raise WorkerError(
-                "a worker process died (killed, or out of memory): all commits are kept; "
-                "run the same command again to continue, with fewer --workers if memory is short"
+                f"a worker {how}: all commits are kept; run the same command again to "
+                f"continue{fewer}"
             ) from None
 
 
@@ -73,7 +75,7 @@ def _records(
     with selectors.DefaultSelector() as selector:
         for worker in workers:
             worker.send(spec)
-            worker.send(next(waiting))
+            _send(worker, next(waiting))
             selector.register(worker, selectors.EVENT_READ, worker)
         while selector.get_map():
             for key, _ in selector.select():
@@ -85,9 +87,14 @@ def _records(
                 if isinstance(answer, BaseException):
                     raise answer
                 part = next(waiting, None)
-                worker.send(part)
+                _send(worker, part)
                 if part is None:
                     selector.unregister(worker)
                 yield answer
     for worker in workers:
         worker.wait()
+
+
+def _send(worker: Child, part: Part | None) -> None:
+    worker.work = f"part {part.index} ({part.slices[0].file.path})" if part else "its end"
+    worker.send(part)

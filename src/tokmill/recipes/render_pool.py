@@ -76,7 +76,7 @@ class RenderPool:
             child.send(text)
             answer: Written | TokmillError = child.receive()
         except ChildEndedError as error:
-            raise WorkerError(_death(error.status)) from None
+            raise WorkerError(_death(error)) from None
         finally:
             self._spent_s += time.perf_counter() - start
             self._idle.put(child)
@@ -94,11 +94,12 @@ class RenderPool:
 
     def _start(self) -> None:
         child = Child("tokmill.chat.worker")
+        child.work = "the rendering of chats"
         self._children.append(child)
         try:
             child.send(self._setup)
         except ChildEndedError as error:
-            raise WorkerError(_death(error.status)) from None
+            raise WorkerError(_death(error)) from None
         finally:
             self._idle.put(child)  # even if it died: no thread must wait for it forever
 
@@ -108,7 +109,10 @@ def _kill_all(children: list[Child]) -> None:
         children.pop().kill()
 
 
-def _death(status: int) -> str:
+def _death(error: ChildEndedError) -> str:
+    if error.stopped:
+        return f"{error.stopped}: run the same command again"
+    status = error.status
     if status == OUT_OF_TIME:
         return (
             f"the chat template took more than {TIME_S} s of processor time for one block of "

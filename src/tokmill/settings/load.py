@@ -21,21 +21,23 @@ from tokmill.errors import UsageError
 from tokmill.settings.declare import section_type
 from tokmill.settings.names import option_name, other_names, variable, variable_values
 from tokmill.settings.quantity import parse_quantity
+from tokmill.settings.regular_file import check_regular
 from tokmill.settings.schema import Config
 from tokmill.settings.secrets import refuse_secrets
 from tokmill.settings.source import READING, Source
 
 MOST_BYTES = 4 << 20
-"""A configuration is some kB; what is larger is another file, or a device without an end."""
+"""A configuration is some kB; what is larger is another file."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file into nested dicts.
 
     Raises:
-        UsageError: the file is missing, unreadable, or not TOML.
+        UsageError: the file is missing, unreadable, no regular file, or not TOML.
     """
     try:
+        check_regular(path)
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
         if len(content) <= MOST_BYTES:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import StorageError, TokenizerError, UsageError
+from tokmill.settings.regular_file import check_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,9 +91,11 @@ def read_file(path: Path) -> bytes:
     """Return the bytes of a file.
 
     Raises:
+        UsageError: it is a pipe or a device.
         StorageError: it cannot be read.
     """
     try:
+        check_regular(path)
         return path.read_bytes()
     except OSError as error:
         raise StorageError(f"{path}: cannot be read: {error.strerror}") from None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.errors import StorageError, UsageError
+from tokmill.settings.regular_file import check_regular
 
 LENGTH_BYTES = 8
 MOST_HEADER_BYTES = 100_000_000
@@ -102,6 +103,7 @@ def hub_entries(name: str) -> list[Entry]:
 
 def _read_file(path: Path) -> list[Entry]:
     try:
+        check_regular(path)
         with path.open("rb") as file:
             length = int.from_bytes(file.read(LENGTH_BYTES), "little")
             room = path.stat().st_size - LENGTH_BYTES

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.errors import UsageError
+from tokmill.settings.regular_file import check_regular
 
 MOST_BYTES = 4 << 20
-"""A settings file is some kB; what is larger is another file, or a device without an end."""
+"""A settings file is some kB; what is larger is another file."""
 MOST_SHOWN = 80
 
 
@@ -22,6 +23,7 @@ def parse_file(path: Path) -> Mapping[str, Any]:
             object, or has a key twice.
     """
     try:
+        check_regular(path)
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
         text = content.decode("utf-8-sig")
