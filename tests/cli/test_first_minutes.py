@@ -54,6 +54,34 @@ def test_the_eos_that_is_taken_although_no_file_names_it_is_said_in_one_line(
     assert tokmill(verb, corpus, *options, *quiet).err == ""
 
 
+@pytest.mark.parametrize("config", [{}, {"eos_token": "<|im_end|>"}])
+@pytest.mark.parametrize("verb", ["plan", "pretrain", "sft"])
+def test_a_tokenizer_of_a_known_family_needs_no_option_to_end_documents(
+    tokmill: Callable[..., Any],
+    corpus: Path,
+    base: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+    config: dict[str, str],
+) -> None:
+    monkeypatch.chdir(corpus.parent)
+    text = (base / "tokenizer.json").read_text().replace("<|im_start|>", "<|im_end|>")
+    content = json.loads(text.replace("<eos>", "<|endoftext|>"))
+    vocabulary = content["model"]["vocab"]
+    vocabulary |= {f"filler {i}": i for i in range(max(vocabulary.values()) + 2, 6400)}
+    (base / "tokenizer.json").write_text(json.dumps(content))
+    (base / "tokenizer_config.json").write_text(json.dumps(config))
+    more = ["--template", "plain"] if verb == "sft" else []
+    outcome = tokmill(verb, corpus, "-t", base, "-o", "out", *more)
+    assert outcome.code == 0, outcome.err
+    taken = "taken: id 2 <|im_end|>, with which minimind ends documents of pretraining"
+    said = [line for line in outcome.err.splitlines() if taken in line]
+    assert len(said) == (0 if config and verb == "sft" else 1)
+    if verb != "plan":
+        manifest = json.loads(Path("out/manifest.json").read_text())
+        assert manifest["tokenizer"]["eos"] == {"token": "<|im_end|>", "id": 2}
+
+
 # Words of the command line
 
 

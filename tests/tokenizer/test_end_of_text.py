@@ -117,37 +117,59 @@ def test_an_ordinary_token_is_no_candidate_if_a_control_token_is():
 
 
 @pytest.mark.parametrize(
-    ("ids", "advice"),
+    ("ids", "family", "eos"),
     [
-        (
-            {"<|endoftext|>": 151643, "<|im_end|>": 151645, "</s>": 128247},
-            "Qwen ends documents of pretraining with <|endoftext|>, and turns of chats with "
-            "<|im_end|>: choose --eos-token '<|endoftext|>'",
-        ),
+        ({"<|endoftext|>": 151643, "<|im_end|>": 151645, "</s>": 9}, "Qwen", "<|endoftext|>"),
+        ({"<|endoftext|>": 248044, "<|im_end|>": 248046}, "Qwen 3.5", "<|endoftext|>"),
         (
             {"<|end_of_text|>": 128001, "<|eom_id|>": 128008, "<|eot_id|>": 128009},
-            "Llama 3 ends documents of pretraining with <|end_of_text|>, and turns of chats with "
-            "<|eom_id|> or <|eot_id|>: choose --eos-token '<|end_of_text|>'",
+            "Llama 3",
+            "<|end_of_text|>",
         ),
+        ({"<eos>": 1, "<end_of_turn>": 106}, "Gemma 3", "<eos>"),
+        ({"<｜end▁of▁sentence｜>": 1, "<|EOT|>": 7}, "DeepSeek", "<｜end▁of▁sentence｜>"),
         (
             {"<|endoftext|>": 0, "<|im_start|>": 1, "<|im_end|>": 2}
             | {f"{i}": i for i in range(3, 6400)},
-            "minimind ends documents of pretraining with <|im_end|>: choose --eos-token "
-            "'<|im_end|>'",
-        ),
-        (
-            {"<|eod|>": 4, "<|im_end|>": 5},
-            "by the names, documents end with <|eod|>, and turns of chats with <|im_end|>: choose "
-            "--eos-token '<|eod|>'",
+            "minimind",
+            "<|im_end|>",
         ),
     ],
 )
-def test_of_several_candidates_the_one_for_pretraining_is_advised_with_the_reason(ids, advice):
+def test_the_eos_of_a_known_family_is_taken_with_a_note_if_the_files_do_not_settle_it(
+    ids, family, eos
+):
+    token = Token(ids[eos], eos)
+    taken = f"taken: id {token.id} {eos}, with which {family} ends documents of pretraining "
+    taken += "(--eos-token: another)"
+    note = f"t: no file names an end-of-text token; {taken}"
+    assert find_eos(ids, companions(), None, where="t") == FoundEos(token, note)
+    assert find_eos(ids, companions(), None, where="t", of_turns=True) == FoundEos(token, note)
+    turn = "<|im_end|>" if "<|im_end|>" in ids else next(text for text in ids if text != eos)
+    given = companions(turn, default=turn)
+    role = f"t: the chat template uses '{turn}' itself, as an end of turn"
+    assert find_eos(ids, given, None, where="t") == FoundEos(token, f"{role}; {taken}")
+    kept = find_eos(ids, given, None, where="t", of_turns=True)
+    assert kept == FoundEos(Token(ids[turn], turn))
+
+
+def test_of_several_candidates_in_no_known_family_one_is_advised_by_its_name():
+    ids = {"<|eod|>": 4, "<|im_end|>": 5}
+    advice = (
+        "by the names, documents end with <|eod|>, and turns of chats with <|im_end|>: choose "
+        "--eos-token '<|eod|>'"
+    )
     message = refusal(lambda: find_eos(ids, companions(), None, where="t"))
     assert message.startswith(f"t: no file names an end-of-text token; {advice}; candidates: ")
     given = companions("<|im_end|>", default="<|im_end|>")
-    if "<|im_end|>" in ids:
-        assert advice in refusal(lambda: find_eos(ids, given, None, where="t"))
+    assert advice in refusal(lambda: find_eos(ids, given, None, where="t"))
+
+
+def test_a_configured_eos_that_is_no_token_is_an_error_in_a_known_family_too():
+    ids = {"<|endoftext|>": 151643, "<|im_end|>": 151645}
+    message = refusal(lambda: find_eos(ids, companions("<eos>"), None, where="t"))
+    assert "which is not in the vocabulary; Qwen ends documents of pretraining with" in message
+    assert "choose --eos-token '<|endoftext|>'" in message
 
 
 def test_the_only_candidate_may_end_turns_too_with_a_note():

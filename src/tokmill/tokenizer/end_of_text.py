@@ -1,4 +1,4 @@
-"""Finds the token that ends a document: named by the tokenizer's files, or the only candidate."""
+"""Finds the token that ends a document: named by the files, the family's, or the only candidate."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class FoundEos:
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """A family of models, recognized by the ids of some tokens, and its end of a document."""
+    """A family of models, recognized by its eos and some ids, and its end of a document."""
 
     name: str
     eos: str
@@ -51,6 +51,7 @@ _FAMILIES = (
     _Family("minimind", "<|im_end|>", {"<|endoftext|>": 0, "<|im_end|>": 2}, n_ids=6400),
     _Family("SmolLM 2", "<|endoftext|>", {"<|endoftext|>": 0, "<|im_end|>": 2, "<repo_name>": 3}),
     _Family("Qwen", "<|endoftext|>", {"<|endoftext|>": 151643, "<|im_end|>": 151645}),
+    _Family("Qwen 3.5", "<|endoftext|>", {"<|endoftext|>": 248044, "<|im_end|>": 248046}),
     _Family("SmolLM 3", "<|end_of_text|>", {"<|end_of_text|>": 128001, "<|im_end|>": 128012}),
     _Family("Llama 3", "<|end_of_text|>", {"<|end_of_text|>": 128001, "<|eot_id|>": 128009}),
     _Family("Llama 4", "<|end_of_text|>", {"<|end_of_text|>": 200001, "<|eot|>": 200008}),
@@ -62,6 +63,7 @@ _FAMILIES = (
     _Family("InternLM 2", "</s>", {"</s>": 2, "<|im_end|>": 92542}),
     _Family("Gemma", "<eos>", {"<eos>": 1, "<end_of_turn>": 107}),
     _Family("Gemma 3", "<eos>", {"<eos>": 1, "<end_of_turn>": 106}),
+    _Family("DeepSeek", "<｜end▁of▁sentence｜>", {}),
 )
 """Vocabularies with several tokens that end something, and the one for documents of pretraining.
 
@@ -101,7 +103,7 @@ def find_eos(
     special: Collection[int] = (),
     of_turns: bool = False,
 ) -> FoundEos:
-    """Return the end-of-text token: the one that the tokenizer's files name, or the only candidate.
+    """Return the end-of-text token: named by the tokenizer's files, the family's, or the only one.
 
     `ids`: the id of every token by its string. `model_eos`: eos in the tokenizer's own file (only a
     SentencePiece model has one). `where`: name of the tokenizer in messages. `special`: ids of
@@ -109,12 +111,12 @@ def find_eos(
     end turns, as in SFT.
 
     Raises:
-        TokenizerError: no file names one and there is no single candidate, two files name
-            different ones, or it ends the turns of chats, so the end of a text is ambiguous.
+        TokenizerError: two files name different ones; or, in no known family: no file names one and
+            there is no single candidate, or it ends the turns of chats.
     """
     named = _named(ids, companions, model_eos, where=where, special=special)
     if named is None:
-        return _only_candidate(ids, special, where=where)
+        return _unnamed(ids, special, where=where)
     if of_turns:
         return FoundEos(named)
     candidates = _candidates(ids, special, named)
@@ -127,6 +129,8 @@ def find_eos(
         return FoundEos(named)
     if candidates == [named] == _of_text(candidates):
         return FoundEos(named, f"{where}: eos is {_shown(named)}; it ends the turns of chats too")
+    if (family := _family(ids)) is not None:
+        return _of_family(family, ids, f"{where}: {role}")
     raise TokenizerError(f"{where}: eos is ambiguous: {role}; {_advice(ids, candidates)}")
 
 
@@ -157,8 +161,11 @@ def _named(
     return eos
 
 
-def _only_candidate(ids: Mapping[str, int], special: Collection[int], *, where: str) -> FoundEos:
-    """Return the only token that looks like an end of text; an end of turn does not count."""
+def _unnamed(ids: Mapping[str, int], special: Collection[int], *, where: str) -> FoundEos:
+    """Return the eos of the family, or the only token that looks like an end of text.
+
+    An end of turn does not count.
+    """
     candidates = _candidates(ids, special)
     unnamed = f"{where}: no file names an end-of-text token"
     if len(candidates) == 1 == len(_of_text(candidates)):
@@ -166,7 +173,16 @@ def _only_candidate(ids: Mapping[str, int], special: Collection[int], *, where: 
         return FoundEos(
             token, f"{unnamed}; taken: {_shown(token)}, the only candidate (--eos-token: another)"
         )
+    if (family := _family(ids)) is not None:
+        return _of_family(family, ids, unnamed)
     raise TokenizerError(f"{unnamed}; {_advice(ids, candidates)}")
+
+
+def _of_family(family: _Family, ids: Mapping[str, int], reason: str) -> FoundEos:
+    """Return the eos of a known family; `reason`: why the files do not settle it."""
+    token = Token(ids[family.eos], family.eos)
+    taken = f"taken: {_shown(token)}, with which {family.name} ends documents of pretraining"
+    return FoundEos(token, f"{reason}; {taken} (--eos-token: another)")
 
 
 def _candidates(ids: Mapping[str, int], special: Collection[int], *also: Token) -> list[Token]:
@@ -219,7 +235,7 @@ def _and_turns(contents: Sequence[str]) -> str:
 def _family(ids: Mapping[str, int]) -> _Family | None:
     for family in _FAMILIES:
         same = all(ids.get(content) == id_ for content, id_ in family.marks.items())
-        if same and family.n_ids in (0, len(ids)):
+        if same and family.eos in ids and family.n_ids in (0, len(ids)):
             return family
     return None
 
