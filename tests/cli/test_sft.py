@@ -57,7 +57,8 @@ def test_sft_prints_a_summary_on_stdout_and_notes_on_stderr(
     totals = manifest(tmp_path / "out")["totals"]
     assert found["records"] == f"{N_CHATS} = {N_CHATS - 1} samples + 1 drop + 0 rejects"
     assert found["drops"] == "1 more than max_tokens"
-    assert found["tokens"].startswith(f"{totals['tokens']:,}; text bytes per token ")
+    none = "(no validation split)"
+    assert found["tokens"].startswith(f"{totals['tokens']:,} {none}; text bytes per token ")
     assert found["trained"].startswith(f"{totals['trained_tokens']:,} (")
     assert re.fullmatch(r"train \d+ rows of 4,096 tokens, .* full", found["packing"])
     assert "schema: messages; template: Jinja; preset: tokmill; " in outcome.err

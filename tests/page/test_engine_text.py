@@ -45,23 +45,41 @@ def test_an_engine_is_described_with_its_proof_and_the_others_refusal(changes, e
 
 
 @pytest.mark.parametrize(
-    ("checks", "expected"),
+    ("changes", "checks", "expected"),
     [
-        (None, "; same ids as the reference on 1,234 texts"),
-        ({}, "; same ids as the reference on 1,234 texts"),
+        ({}, None, "gigatoken 0.10.0, ids equal to the reference's (checked)"),
+        ({}, {"routed": 3}, "gigatoken 0.10.0, ids equal to the reference's (checked)"),
         (
-            {"checked": 52, "checked_bytes": 99_999},
-            "; same ids as the reference on 1,234 texts before the run and 52 documents during it",
+            {"n_checked": 0},
+            {"checked": 1},
+            "gigatoken 0.10.0, ids equal to the reference's (checked)",
         ),
+        ({"n_checked": 0}, {}, "gigatoken 0.10.0, ids not checked"),
         (
-            {"checked": 1, "routed": 3, "skipped: too long": 1, "skipped: other": 2},
-            "; same ids as the reference on 1,234 texts before the run and 1 document during "
-            "it; 3 documents encoded by the reference; 3 sampled documents not compared",
+            {"name": "tokenizers", "version": "sentencepiece 0.2.1", "n_checked": 0},
+            {},
+            "tokenizers 0.2.1, the reference",
         ),
     ],
 )
-def test_a_line_says_what_was_compared_routed_and_skipped(checks, expected):
-    assert engine_line(ENGINE, checks) == f"gigatoken 0.10.0 (fastest on a sample){expected}"
+def test_the_line_of_the_summary_names_the_engine_and_whether_its_ids_were_checked(
+    changes, checks, expected
+):
+    assert engine_line({**ENGINE, **changes}, checks) == expected
+
+
+@pytest.mark.parametrize(
+    ("checks", "expected"),
+    [
+        (None, ""),
+        ({"checked": 52, "checked_bytes": 99_999}, " before the run and 52 documents during it"),
+        ({"checked": 1}, " before the run and 1 document during it"),
+    ],
+)
+def test_the_report_says_how_much_was_compared(checks, expected):
+    text = describe_engine({**ENGINE, "mb_per_s": {}}, checks)
+    reason = "fastest on a sample; same ids as the reference on 1,234 texts"
+    assert text == f"gigatoken 0.10.0 ({reason}{expected})"
 
 
 def test_the_report_says_why_picked_documents_were_not_compared():
@@ -90,9 +108,9 @@ def test_the_report_says_why_picked_documents_were_not_compared():
         ({}, True, "1,112,064 characters (compared in an earlier run)"),
     ],
 )  # fmt: skip
-def test_a_line_says_on_which_characters_ids_were_compared_and_when(scan, kept, expected):
+def test_the_report_says_on_which_characters_ids_were_compared_and_when(scan, kept, expected):
     scan = {"differs": [], "refused": "", "n_characters": 1_112_064, "n_sequences": 9} | scan
-    line = engine_line({**ENGINE, "scan": scan, "scan_kept": kept}, {"checked": 2})
-    assert line.endswith(f"on 1,234 texts before the run and 2 documents during it, {expected}")
-    bare = engine_line({**ENGINE, "scan": scan, "scan_kept": kept, "n_checked": 0})
-    assert bare.endswith(f"; same ids as the reference on {expected}")
+    text = describe_engine({**ENGINE, "scan": scan, "scan_kept": kept}, {"checked": 2})
+    assert text.endswith(f"on 1,234 texts before the run and 2 documents during it, {expected})")
+    bare = describe_engine({**ENGINE, "scan": scan, "scan_kept": kept, "n_checked": 0})
+    assert bare.endswith(f"; same ids as the reference on {expected})")

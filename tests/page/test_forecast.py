@@ -51,7 +51,7 @@ def test_a_forecast_says_every_fact_once():
         "input": "3 files, 10 GB, in 10 parts; sampled 16 MB",
         "renderer": "text",
         "tokenizer": "my_tokenizer, eos </s> = 2",
-        "engine": "tokenizers 0.22 (asked for)",
+        "engine": "tokenizers 0.22, the reference",
         "documents": "about 12,345 (12,000 to 12,700)",
         "tokens": "about 2.5 billion (2.4 billion to 2.6 billion), eos included",
         "on disk": "about 5 GB (4.8 GB to 5.2 GB) as uint16; 1 TB free",

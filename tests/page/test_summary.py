@@ -60,7 +60,8 @@ MANIFEST = {
     ],
     "run": {
         "wall_s": 12.3,
-        "text_bytes_per_s": 162_000_000,
+        "start_s": 10.3,
+        "text_bytes_per_s": 26_341_463,
         "peak_memory_bytes": 512_000_000,
         "resumed_parts": 0,
     },
@@ -97,9 +98,8 @@ def test_the_summary_of_a_run_says_what_a_person_wants_to_see_first():
         "drops": "7: 5 duplicate, 2 too short",
         "rejects": "1 not JSON (see out/rejects)",
         "tokens": "25,000 (eos included, 1,000 of them in val); text bytes per token 4.00",
-        "engine": "gigatoken 0.10.0 (fastest on a sample); "
-        "same ids as the reference on 1,234 texts",
-        "time": "12.3 s, 162 MB of text per second, peak memory 512 MB",
+        "engine": "gigatoken 0.10.0, ids equal to the reference's (checked)",
+        "time": "12.3 s: 10.3 s start-up, then 162 MB of text per second; peak memory 512 MB",
         "output": "66 kB as uint16 in out; see also tokmill report",
     }
 
@@ -114,7 +114,7 @@ def test_the_details_of_a_run_say_every_fact_once():
         "engine": "gigatoken 0.10.0 (fastest on a sample: gigatoken 195 MB/s, fastokens 171 MB/s; "
         "same ids as the reference on 1,234 texts)",
         "files": "2 .bin, 2 .idx, manifest.json, plan.json",
-        "time": "12.3 s, 162 MB of text per second, peak memory 512 MB",
+        "time": "12.3 s: 10.3 s start-up, then 162 MB of text per second; peak memory 512 MB",
     }
 
 
@@ -166,12 +166,22 @@ def test_the_details_of_a_run_say_every_fact_once():
         (
             {"run__peak_memory_bytes": 0, "run__resumed_parts": 3},
             "time",
-            "12.3 s, 162 MB of text per second (3 parts from earlier runs)",
+            "12.3 s: 10.3 s start-up, then 162 MB of text per second (3 parts from earlier runs)",
+        ),
+        (
+            {"run__start_s": 0.0, "run__peak_memory_bytes": 0},
+            "time",
+            "12.3 s, 26.3 MB of text per second",
+        ),
+        (
+            {"run__text_bytes_per_s": 0, "run__peak_memory_bytes": 0, "run__start_s": 12.3},
+            "time",
+            "12.3 s",
         ),
         (
             {"shards": [{"split": "train", "tokens": 25_000}]},
             "tokens",
-            "25,000 (eos included); text bytes per token 4.00",
+            "25,000 (eos included, no validation split); text bytes per token 4.00",
         ),
     ],
 )

@@ -204,12 +204,14 @@ def of(
         >>> found = tokmill.bill.of("gpt2", gpu="H100", gpus=8, tokens="15B", price_per_hour=2.5)
         >>> found.of_model.advice.verdict, found.of_model.compute.cost
         >>> found.as_json()["training"]["peak"]["bytes"]
+        >>> print(found)
     """
     from tokmill.bill.full_bill import bill_of
+    from tokmill.bill.text.printed_bill import PrintedBill
 
     files = {"deepspeed": deepspeed, "training_args": training_args, "axolotl": axolotl}
     sections = ("model", "training", "inference")
-    return bill_of(_set_up(sections, model, dataset, settings, config, files))
+    return PrintedBill.of(bill_of(_set_up(sections, model, dataset, settings, config, files)))
 
 
 @_face

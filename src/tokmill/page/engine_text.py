@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.counts import CHECKED, ROUTED, SKIPPED
+from tokmill.engines.engine import REFERENCE
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -12,12 +13,15 @@ if TYPE_CHECKING:
 
 
 def engine_line(engine: Mapping[str, Any], checks: Mapping[str, int] | None = None) -> str:
-    """Return the engine and the checks of its ids in one line.
+    """Return the engine, and whether its ids were compared with the reference's.
 
     `checks`: totals of a finished run, see `Counts`.
     """
-    line = f"{engine['name']} {engine['version'].split()[-1]} ({engine['reason']})"
-    return "; ".join([line, *_checked(engine, checks or {}), *_exceptions(checks or {})])
+    name = f"{engine['name']} {engine['version'].split()[-1]}"
+    if engine["name"] == REFERENCE:
+        return f"{name}, the reference"
+    equal = "ids equal to the reference's (checked)"
+    return f"{name}, {equal if _checked(engine, checks or {}) else 'ids not checked'}"
 
 
 def describe_engine(engine: Mapping[str, Any], checks: Mapping[str, int] | None = None) -> str:
@@ -27,7 +31,7 @@ def describe_engine(engine: Mapping[str, Any], checks: Mapping[str, int] | None 
     if speeds:
         text += ": " + ", ".join(f"{name} {speed:.0f} MB/s" for name, speed in speeds.items())
     text = "; ".join([text, *_checked(engine, checks or {})]) + ")"
-    text = "\n".join([text, *_exceptions(checks or {}, with_reasons=True)])
+    text = "\n".join([text, *_exceptions(checks or {})])
     for name, reason in engine["refused"].items():
         text += f"\n{name} not used: {reason}"
     return text
@@ -57,14 +61,12 @@ def scanned(engine: Mapping[str, Any]) -> str:
     return text + (" (compared in an earlier run)" if engine.get("scan_kept") else "")
 
 
-def _exceptions(checks: Mapping[str, int], *, with_reasons: bool = False) -> list[str]:
+def _exceptions(checks: Mapping[str, int]) -> list[str]:
     """Return the documents that the engine did not encode, or that could not be compared."""
     routed = checks.get(ROUTED, 0)
-    skipped = {name: n for name, n in checks.items() if name.startswith(SKIPPED)}
     found = [f"{plural(routed, 'document')} encoded by the reference"] if routed else []
-    if skipped and not with_reasons:
-        return [*found, f"{plural(sum(skipped.values()), 'sampled document')} not compared"]
     return found + [
         f"{plural(n, 'sampled document')} not compared: {name.removeprefix(SKIPPED)}"
-        for name, n in skipped.items()
+        for name, n in checks.items()
+        if name.startswith(SKIPPED)
     ]

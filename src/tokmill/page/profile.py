@@ -1,9 +1,10 @@
-"""The time of a run by stage, as (label, text) rows."""
+"""The time of a run by stage and the choice of its engine, as (label, text) rows."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tokmill.page.engine_text import describe_engine
 from tokmill.words.units import size
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ STAGES = {
 
 
 def profile_rows(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return one row per stage (seconds of all threads, share, speed) and a total.
+    """Return one row per stage (seconds of all threads, share, speed), a total, and the engine.
 
     Stages overlap, and a thread that waits for a processor counts in its stage: so their sum
     exceeds the elapsed time.
@@ -45,4 +46,5 @@ def profile_rows(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append((stage, f"{taken:8.2f} s {taken / total_s:4.0%}  {speed:>11}  {what}".rstrip()))
     overlap = f"{sum(stage_s.values()):.2f} s in all threads, {run['wall_s']:.2f} s elapsed"
     rows.append(("total", f"{overlap}, {run['cpu_s']:.2f} s of CPU time"))
-    return rows
+    checks = manifest["totals"].get("checks")
+    return [*rows, ("engine", describe_engine(manifest["engine"], checks))]

@@ -197,8 +197,8 @@ def _tokens(manifest: Mapping[str, Any]) -> str:
         by_split[shard["split"]] = by_split.get(shard["split"], 0) + shard["tokens"]
     totals = manifest["totals"]
     parts = [] if _is_sft(manifest) else ["eos included"]
-    parts += [f"{by_split['val']:,} of them in val"] if "val" in by_split else []
-    text = f"{totals['tokens']:,}" + (f" ({', '.join(parts)})" if parts else "")
+    in_val = f"{by_split['val']:,} of them in val" if "val" in by_split else "no validation split"
+    text = f"{totals['tokens']:,} ({', '.join([*parts, in_val])})"
     if totals["tokens"] and totals["text_bytes"]:  # an import does not know its text
         text += f"; text bytes per token {totals['text_bytes'] / totals['tokens']:.2f}"
     return text
@@ -244,14 +244,22 @@ def _files(manifest: Mapping[str, Any]) -> str:
 
 
 def _time(run: Mapping[str, Any]) -> str:
-    text = seconds(run["wall_s"])
-    if run["text_bytes_per_s"]:
-        text += f", {size(run['text_bytes_per_s'])} of text per second"
+    text = elapsed(run)
     if run["peak_memory_bytes"]:
-        text += f", peak memory {size(run['peak_memory_bytes'])}"
+        text += f"; peak memory {size(run['peak_memory_bytes'])}"
     if run["resumed_parts"]:
         text += f" ({plural(run['resumed_parts'], 'part')} from earlier runs)"
     return text
+
+
+def elapsed(run: Mapping[str, Any]) -> str:
+    """Return the seconds of a run, those before the first text was encoded, and its speed after."""
+    text, start_s = seconds(run["wall_s"]), run.get("start_s", 0.0)
+    if not run["text_bytes_per_s"]:
+        return text
+    work_s = max(run["wall_s"] - start_s, 1e-3)
+    speed = f"{size(run['text_bytes_per_s'] * run['wall_s'] / work_s)} of text per second"
+    return f"{text}: {seconds(start_s)} start-up, then {speed}" if start_s else f"{text}, {speed}"
 
 
 def fields_line(manifest: Mapping[str, Any]) -> str:

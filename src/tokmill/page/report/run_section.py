@@ -13,6 +13,7 @@ from tokmill.page.markup import label
 from tokmill.page.profile import STAGES
 from tokmill.page.report.charts import Chart, Row, bars
 from tokmill.page.report.section import Cell, Section, facts, table
+from tokmill.page.summary import elapsed
 from tokmill.words.plural import plural
 from tokmill.words.printable import printable
 from tokmill.words.units import seconds, size
@@ -52,9 +53,8 @@ def run_section(manifest: Mapping[str, Any]) -> Section:
 
 
 def _time(run: Mapping[str, Any]) -> Rows:
-    rate = run["text_bytes_per_s"]  # 0 of an import, which reads no text
     rows = [
-        ("elapsed", seconds(run["wall_s"]) + (f", {size(rate)} of text a second" if rate else "")),
+        ("elapsed", elapsed(run)),
         ("CPU time", seconds(run["cpu_s"]) if "cpu_s" in run else ""),
         ("peak memory", size(run["peak_memory_bytes"]) if run["peak_memory_bytes"] else ""),
         ("threads", f"{run['threads']:,}" if "threads" in run else ""),
