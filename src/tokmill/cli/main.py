@@ -16,7 +16,6 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from tokmill.cli import out_of_memory
-from tokmill.cli.other_words import meant
 from tokmill.cli.screen import show, show_labelled, show_styled
 from tokmill.errors import (
     EXIT_CLOSED_PIPE,
@@ -28,6 +27,7 @@ from tokmill.errors import (
     UnreadInputError,
 )
 from tokmill.interrupts import answer_signals, explanation, ignore_signals, is_asked
+from tokmill.settings.other_words import advice
 from tokmill.version import __version__
 from tokmill.words.printable import printable, printable_lines
 
@@ -69,6 +69,9 @@ _OF_THE_SYSTEM = {
     errno.EPERM, errno.ESTALE,
 }  # fmt: skip
 """Errors of a file, wherever one comes from, that no code of tokmill causes."""
+
+_ALIKE = 0.75
+"""Options less alike than that are not offered: `--limit` is not `--csv-delimiter`."""
 
 COMPLETE = "_TOKMILL_COMPLETE"
 """A shell sets it when it asks for completions; click makes the name from the command's."""
@@ -242,9 +245,24 @@ def _refuse_words(error: click.ClickException) -> int:
     if isinstance(error, click.UsageError) and error.ctx is not None:
         show_styled(printable_lines(error.ctx.get_usage()), err=True)
         show(f"Try '{error.ctx.command_path} --help' for help.", err=True)
-        if instead := meant(error):
-            return _fail(f"{error.message.rstrip('.')}: use {instead}", error.exit_code)
+        if instead := _meant(error):
+            return _fail(f"{error.message.rstrip('.')}: {instead}", error.exit_code)
+        if isinstance(error, click.NoSuchOption):
+            close = get_close_matches(error.option_name, error.possibilities or (), cutoff=_ALIKE)
+            error = click.NoSuchOption(error.option_name, possibilities=close)
     return _fail(_with_variable(error), error.exit_code)
+
+
+def _meant(error: click.UsageError) -> str:
+    """Return what to do about an unknown option, value or lone word; "" if that is not known."""
+    known = set() if error.ctx is None else {o for p in error.ctx.command.params for o in p.opts}
+    if isinstance(error, click.NoSuchOption):
+        return advice(error.option_name, known)
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        value = error.message.partition(" is not one of ")[0].strip("'")
+        return advice(value, error.param.opts)
+    is_extra = error.message.startswith("Got unexpected extra argument")
+    return "use --model NAME" if is_extra and "--model" in known else ""
 
 
 def _with_variable(error: click.ClickException) -> str:

@@ -51,6 +51,7 @@ def keyword_messages() -> Iterator[None]:
 def in_python(message: str) -> str:
     """Return a message with keyword arguments instead of options."""
     message = message.replace("tokmill sft --plan", 'tokmill plan(recipe="sft")')
+    message = message.replace("tokmill memory and tokmill report", "tokmill.bill and Dataset.bill")
     written: list[str] = []
     end = 0
     while found := _OPTION.search(message, end):

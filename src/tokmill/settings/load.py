@@ -20,6 +20,7 @@ from typing import Any, get_type_hints
 from tokmill.errors import UsageError
 from tokmill.settings.declare import section_type
 from tokmill.settings.names import option_name, other_names, variable, variable_values
+from tokmill.settings.other_words import advice
 from tokmill.settings.quantity import parse_quantity
 from tokmill.settings.regular_file import check_regular
 from tokmill.settings.schema import Config
@@ -122,9 +123,9 @@ def argument_values(
     values: dict[str, dict[str, Any]] = {}
     for argument, value in arguments.items():
         if argument not in settings:
-            raise UsageError(
-                f"{argument}: no such setting: {_home(argument)}{_known(argument, settings)}"
-            )
+            options = {f"--{name.replace('_', '-')}" for name in settings}
+            hint = advice(argument, options) or _home(argument) + _known(argument, settings)
+            raise UsageError(f"{argument}: no such setting: {hint}")
         if value is not None:
             section, name = settings[argument]
             if name in values.setdefault(section, {}):
@@ -250,8 +251,10 @@ def _check(expected: Any, value: Any, metadata: Mapping[str, Any], where: str) -
         check_name(table, value, where)
     choices, low, high = (metadata.get(key) for key in ("choices", "minimum", "maximum"))
     if choices is not None and value not in choices:
+        option = f"--{where.rpartition('.')[2].replace('_', '-')}"
         raise UsageError(
             f"{where}: expected one of {', '.join(filter(None, choices))}; found {value!r}"
+            + (f": {hint}" if (hint := advice(value, {option})) else "")
         )
     if (low is not None and not value >= low) or (high is not None and not value <= high):
         bounds = f"at least {low}" if high is None else f"between {low} and {high}"

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from textwrap import fill
 
 from tokmill.bill.full_bill import FullBill
 from tokmill.bill.text.summary import asked_parts, summary_rows
 from tokmill.words.printable import printable
-
-_WIDTH = 110
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -22,22 +19,12 @@ class PrintedBill(FullBill):
         return cls(**{field.name: getattr(found, field.name) for field in fields(found)})
 
     def __str__(self) -> str:
-        """Return the rows of `tokmill memory`, wrapped."""
+        """Return the rows of `tokmill memory`."""
         rows = list(summary_rows(self, asked_parts(self.settings)))
-        width = max(len(row.label) for row in rows) + 2
-        return "\n".join(
-            fill(
-                printable(row.text),
-                _WIDTH,
-                initial_indent=row.label.ljust(width),
-                subsequent_indent=" " * width,
-                break_on_hyphens=False,
-            )
-            for row in rows
-        )
+        width = max(len(row.label) for row in rows)
+        return "\n".join(f"{row.label:<{width}}  {printable(row.text)}" for row in rows)
 
     def __repr__(self) -> str:
-        """Return the names of the model and the dataset; the amounts would be 45,000 characters."""
+        """Return the name of the model: all amounts would be 45,000 characters."""
         model = "no model" if self.of_model is None else self.of_model.model.name
-        dataset = "no dataset" if self.disk is None else self.disk.directory or "a dataset"
-        return f"<FullBill: {printable(model)}, {printable(dataset)}; print() shows it>"
+        return f"<FullBill: {printable(model)}; print() shows it>"
