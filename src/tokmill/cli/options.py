@@ -148,6 +148,7 @@ def _option(
     if kind is bool:
         words = f"{words}/--no-{words.removeprefix('--')}"
     other = setting.metadata.get("other_name")
+    shown_default = f"  [default: {default}]" if (default := default_text(setting)) else ""
     flags = [words, *([f"--{other}"] if other else []), f"{section}__{setting.name}"]
     return click.option(
         *flags,
@@ -158,19 +159,22 @@ def _option(
         default=None,
         envvar=variable(section, setting.name),
         show_envvar=name in shared_names(),
-        help=f"{setting.metadata['help']}{one_of}{_default(setting.default)}",
+        help=f"{setting.metadata['help']}{one_of}{shown_default}",
         shell_complete=completer(f"{section}.{setting.name}", table),
     )
 
 
-def _default(value: Any) -> str:
-    if value in ("", 0, 0.0, "auto", "preset", ()):
+def default_text(setting: dataclasses.Field[Any]) -> str:
+    """Return a setting's default; "" for none: an empty text, a flag, a 0 that is not allowed."""
+    value = setting.default
+    is_unset = value == 0 and setting.metadata.get("minimum", 0) > 0
+    if isinstance(value, bool) or value in ("", ()) or is_unset:
         return ""
     if isinstance(value, tuple):
-        return f"  [default: {','.join(value)}]"
-    if isinstance(value, int) and value >= 1 << 20:
-        return f"  [default: {value >> 20} MiB]"
-    return f"  [default: {value}]"
+        return ",".join(value)
+    if setting.metadata.get("unit") == "bytes" and value:
+        return f"{value >> 30} GiB" if value >= 1 << 30 else f"{value >> 20} MiB"
+    return str(value)
 
 
 def config_from_options(

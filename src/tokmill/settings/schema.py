@@ -133,7 +133,7 @@ class OutputSettings:
         0, "Maximum number of tokens in a shard; 0: 1 GiB of tokens.", minimum=0, unit="count"
     )
     val_fraction: float = dataset_setting(
-        0.0, "Fraction of documents for validation shards.", minimum=0.0, maximum=1.0
+        0.0, "Fraction of documents for validation shards; 0: none.", minimum=0.0, maximum=1.0
     )
     checksum: str = runtime_setting(
         BLAKE3,
@@ -148,7 +148,7 @@ class LimitSettings:
 
     min_tokens: int = dataset_setting(
         0,
-        "Drop documents with fewer tokens (eos not counted; in chats all tokens count).",
+        "Drop documents with fewer tokens (eos not counted; in chats all tokens count); 0: none.",
         minimum=0,
     )
     max_tokens: int = dataset_setting(
@@ -168,7 +168,10 @@ class LimitSettings:
         choices=("error", "skip"),
     )
     max_reject_fraction: float = runtime_setting(
-        0.01, "Stop if more than this fraction of records is rejected.", minimum=0.0, maximum=1.0
+        0.01,
+        "Stop if more than this fraction of records is rejected; up to 10 rejects never stop.",
+        minimum=0.0,
+        maximum=1.0,
     )
 
 

@@ -1,0 +1,49 @@
+"""docs/settings.md and the help name every setting, with the default of the code."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import get_type_hints
+
+import pytest
+
+from bench.settings_page import PAGE, rewritten
+from tokmill.cli.main import cli
+from tokmill.settings.declare import section_type
+from tokmill.settings.names import flag
+from tokmill.settings.schema import Config
+
+
+def test_the_page_is_what_the_program_writes():
+    page = PAGE.read_text(encoding="utf-8")
+    assert rewritten(page) == page, "run python -m bench.settings_page"
+
+
+@pytest.mark.parametrize("section", get_type_hints(Config))
+def test_the_page_names_every_setting_of_a_section_once(section):
+    _, _, rest = PAGE.read_text(encoding="utf-8").partition(f"### [{section}],")
+    table = rest.partition("\n### ")[0]
+    for setting in dataclasses.fields(section_type(get_type_hints(Config)[section])):
+        named = "INPUT" if setting.name == "paths" else flag(section, setting.name)
+        assert table.count(f"| `{named}` |") == 1, named
+
+
+@pytest.mark.parametrize(
+    ("option", "default"),
+    [
+        ("--workers", "0"), ("--val-fraction", "0.0"), ("--min-tokens", "0"), ("--engine", "auto"),
+        ("--part-bytes", "1 GiB"), ("--max-record-bytes", "64 MiB"), ("--checksum", "blake3"),
+        ("--max-reject-fraction", "0.01"),
+    ],
+)  # fmt: skip
+def test_the_help_and_the_page_say_the_same_default(option, default):
+    command = cli.get_command(None, "pretrain")
+    helps = {name: p.help for p in command.params for name in p.opts if hasattr(p, "help")}
+    assert helps[option].endswith(f"  [default: {default}]")
+    assert f"| `{option}` | {default} | " in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_help_says_that_few_rejects_never_stop_a_run():
+    command = cli.get_command(None, "pretrain")
+    helps = [p.help for p in command.params if "--max-reject-fraction" in p.opts]
+    assert "up to 10 rejects never stop" in helps[0]
