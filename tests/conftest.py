@@ -190,7 +190,10 @@ class Listener:
     def warned(self, text: str) -> None:
         self.warnings.append(text)
 
-    def started(self, plan: Any, n_done: int, notes: Sequence[str]) -> None:
+    def noted(self, text: str) -> None:
+        pass
+
+    def started(self, plan: Any, n_done: int) -> None:
         self.plans.append(plan)
         self.n_done.append(n_done)
 
@@ -207,7 +210,10 @@ class Silent:
     def warned(self, text: str) -> None:
         pass
 
-    def started(self, plan: Any, n_done: int, notes: Sequence[str]) -> None:
+    def noted(self, text: str) -> None:
+        pass
+
+    def started(self, plan: Any, n_done: int) -> None:
         pass
 
     def progressed(self, progress: Any) -> None:

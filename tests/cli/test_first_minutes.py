@@ -82,6 +82,29 @@ def test_a_tokenizer_of_a_known_family_needs_no_option_to_end_documents(
         assert manifest["tokenizer"]["eos"] == {"token": "<|im_end|>", "id": 2}
 
 
+def test_a_first_run_names_its_input_before_engines_are_compared(
+    tokmill: Callable[..., Any],
+    corpus: Path,
+    tokenizer_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("gigatoken")
+    monkeypatch.setenv("TOKMILL_CACHE_DIR", str(tmp_path / "cache"))
+    options = ["-t", tokenizer_dir, "--engine", "gigatoken"]
+    outcome = tokmill("pretrain", corpus, *options, "-o", tmp_path / "out")
+    starts = [line.partition(":")[0] for line in outcome.err.splitlines()]
+    assert starts == ["input", "fields", "comparing engines with the reference", "renderer"]
+    again = tokmill("pretrain", corpus, *options, "-o", tmp_path / "again")
+    assert [line.partition(":")[0] for line in again.err.splitlines()] == [
+        "input",
+        "fields",
+        "renderer",
+    ]
+    quiet = tokmill("pretrain", corpus, *options, "-o", tmp_path / "quiet", "-q")
+    assert quiet.err == ""
+
+
 # Words of the command line
 
 

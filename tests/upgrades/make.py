@@ -92,7 +92,10 @@ class Stopper:
     def warned(self, text: str) -> None:
         pass
 
-    def started(self, plan: Any, n_done: int, ignored: Sequence[str]) -> None:
+    def noted(self, text: str) -> None:
+        pass
+
+    def started(self, plan: Any, n_done: int, ignored: Sequence[str] = ()) -> None:
         pass
 
     def progressed(self, progress: Any) -> None:

@@ -11,7 +11,7 @@ from tokmill.words.plural import plural
 from tokmill.words.units import ROUNDED_FROM, count, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from tokmill.api.bar import Bar, NotebookBar
     from tokmill.bill.measuring.process_tree import Sampler
@@ -174,20 +174,28 @@ class RunObserver:
         self._start = self._last_line = clock()
         self._last_call = -math.inf
         self._figures = Figures()
+        self._has_noted = False
 
     def warned(self, text: str) -> None:
         """See `Observer`."""
         if self._warn is not None:
             self._warn(text)
 
-    def started(self, plan: Plan, n_done: int, notes: Sequence[str]) -> None:
+    def noted(self, text: str) -> None:
         """See `Observer`."""
-        slices = [piece for part in plan.parts for piece in part.slices]
-        n_bytes = sum(piece.n_bytes for piece in slices)
+        self._has_noted = True
         if self._note is not None:
-            for line in opening_notes(plan, n_done, notes):
-                self._note(line)
-        self.begin(n_bytes)
+            self._note(text)
+
+    def started(self, plan: Plan, n_done: int) -> None:
+        """See `Observer`."""
+        from tokmill.run.whole_run import input_line
+
+        if not self._has_noted:  # a task of an array, which finds no input itself
+            self.noted(input_line(plan.parts))
+        for line in opening_notes(plan, n_done):
+            self.noted(line)
+        self.begin(sum(piece.n_bytes for part in plan.parts for piece in part.slices))
 
     def begin(self, total_bytes: int) -> None:
         """Start the bar and the clock; `total_bytes`: of the input, 0 if unknown."""
@@ -227,19 +235,11 @@ class RunObserver:
             self._bar.stop()
 
 
-def opening_notes(plan: Plan, n_done: int, notes: Sequence[str]) -> Iterator[str]:
-    """Yield lines about a run that begins: its input, how it is rendered, tokenizer, engine."""
+def opening_notes(plan: Plan, n_done: int) -> Iterator[str]:
+    """Yield lines about a run that begins: what is there, how it is rendered, tokenizer, engine."""
     config, engine = plan.spec.config, plan.spec.engine
-    slices = [piece for part in plan.parts for piece in part.slices]
-    n_bytes = sum(piece.n_bytes for piece in slices)
-    is_known = n_bytes or not any(piece.file.is_stream for piece in slices)
-    files = plural(len({piece.file.path for piece in slices}), "file")
-    yield (
-        f"input: {files}, {size(n_bytes) if is_known else 'size unknown'}, "
-        f"in {plural(len(plan.parts), 'part')}"
-        + (f"; already there: {plural(n_done, 'part')}" if n_done else "")
-    )
-    yield from notes
+    if n_done:
+        yield f"already there: {plural(n_done, 'part')}"
     eos = plan.spec.tokenizer.eos
     yield (
         f"{_rendering(plan)}; tokenizer: {plan.spec.tokenizer.name}, "

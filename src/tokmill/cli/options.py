@@ -166,7 +166,7 @@ def _option(
 
 def default_text(setting: dataclasses.Field[Any]) -> str:
     """Return a setting's default; "" for none: an empty text, a flag, a 0 that is not allowed."""
-    value = setting.default
+    value: Any = setting.default
     is_unset = value == 0 and setting.metadata.get("minimum", 0) > 0
     if isinstance(value, bool) or value in ("", ()) or is_unset:
         return ""

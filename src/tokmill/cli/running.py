@@ -22,9 +22,7 @@ def run_options(command: Callable[..., None]) -> Callable[..., None]:
     options = (
         click.option("--overwrite", is_flag=True, help="Remove the dataset in --output first."),
         click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON."),
-        click.option(
-            "--profile", is_flag=True, help="Show the time of each stage, and the engine."
-        ),
+        click.option("--profile", is_flag=True, help="Show the time of stages, and the engine."),
         click.option(
             "--quiet", "-q", is_flag=True, help="Print errors only, and what --json asks for."
         ),

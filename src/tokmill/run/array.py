@@ -95,7 +95,7 @@ def plan_array(config: Config, path: Path, observer: Observer, *, overwrite: boo
             plan = resumed_plan(prepared, directory, *per_worker, observer.warned)
         if plan is None:
             refuse_foreign_files(directory, read_owned_names(directory))
-            plan = begin_chosen(prepared, directory, reference, *per_worker)
+            plan = begin_chosen(prepared, directory, reference, observer.noted, *per_worker)
         for name in FOLDERS:
             make_directory(directory / name)
         write_array_plan(path, plan)
@@ -142,7 +142,7 @@ def run_share(
             if is_finished:
                 array.check_machine()
             check_input(array.proof.for_parts(left))
-        observer.started(share, len(done), [])
+        observer.started(share, len(done))
         found = tuple(
             execute(
                 share.spec,
@@ -176,7 +176,7 @@ def finish_array(path: Path, observer: Observer) -> dict[str, Any]:
         array.check_current()
         check_done(_status(array.plan, directory), path)
         reference = reference_loader(array.plan.spec, array.plan.spec.tokenizer)
-        run = Run(directory, observer, _committed, reference, [], 1, 1, start_s, start_cpu_s)
+        run = Run(directory, observer, _committed, reference, 1, 1, start_s, start_cpu_s)
         manifest = run.planned(array.plan)
         end_array(directory)
     return manifest

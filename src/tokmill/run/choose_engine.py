@@ -6,6 +6,7 @@ An engine that an earlier run chose may encode while it is compared; nothing is 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Self
 
@@ -28,12 +29,18 @@ if TYPE_CHECKING:
 
 
 def choose_run_engine(
-    prepared: Prepared, reference: Callable[[], Engine], n_threads: int
+    prepared: Prepared,
+    reference: Callable[[], Engine],
+    n_threads: int,
+    note: Callable[[str], None] | None = None,
 ) -> EngineChoice:
-    """Return the engine of a run; `reference` loads its reference engine."""
-    choice = choose_engine(
-        *_question(prepared, reference, n_threads), has_continuations=_is_sft(prepared)
-    )
+    """Return the engine of a run; `reference` loads its reference engine.
+
+    `note` gets a line before a comparison that takes long.
+    """
+    request, corpus = _question(prepared, reference, n_threads)
+    request = replace(request, note=note)
+    choice = choose_engine(request, corpus, has_continuations=_is_sft(prepared))
     names = {REFERENCE, choice.name}
     prepared.engines.keep(names | ({choice.continuation.name} if choice.continuation else set()))
     return choice

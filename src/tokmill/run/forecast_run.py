@@ -63,14 +63,16 @@ def forecast_run(
         note(line)
     workers, threads = workers_and_threads(prepared.config, prepared.parts)
     with engine_threads(threads):
-        return _forecast(prepared, workers, threads)
+        return _forecast(prepared, workers, threads, note)
 
 
-def _forecast(prepared: Prepared, workers: int, threads: int) -> RunValues:
+def _forecast(
+    prepared: Prepared, workers: int, threads: int, note: Callable[[str], None]
+) -> RunValues:
     in_records, in_all = sample_limits(prepared.parts)
     found = sample(prepared, in_records, weighs=True, keep_blocks=True)
     add_fragments(prepared.parts, found, in_all)
-    engine = choose_run_engine(prepared, reference_of(prepared), threads)
+    engine = choose_run_engine(prepared, reference_of(prepared), threads, note)
     memory_bytes = usable_memory()
     spec = prepared.spec(engine, threads, memory_bytes // workers)
     result = forecast(spec, prepared.parts, found, workers)

@@ -20,7 +20,7 @@ from tokmill.run.plan import Plan
 from tokmill.run.prepare import prepare, reference_of
 from tokmill.run.probes import array_ended
 from tokmill.run.resume import begin_run, planned_hub_commits, resumed_plan
-from tokmill.run.whole_run import Run, cpu_seconds
+from tokmill.run.whole_run import Run, cpu_seconds, input_line
 from tokmill.run.workers import workers_and_threads
 from tokmill.storage import make_directory
 from tokmill.stores.urls import check_output, is_store
@@ -55,14 +55,14 @@ def make_dataset(
     prepared = prepare(config, planned_hub_commits(config, directory, overwrite=overwrite))
     for warning in prepared.found.warnings:
         observer.warned(warning)
+    for line in (input_line(prepared.parts), *prepared.all_notes()):
+        observer.noted(line)
     refuse_unplanned_files(directory)
     make_directory(directory)
     workers, threads = workers_and_threads(prepared.config, prepared.parts)
     with locked(directory), engine_threads(threads), array_ended(directory):
-        reference, notes = reference_of(prepared), prepared.all_notes()
-        run = Run(
-            directory, observer, execute, reference, notes, workers, threads, start_s, start_cpu_s
-        )
+        reference = reference_of(prepared)
+        run = Run(directory, observer, execute, reference, workers, threads, start_s, start_cpu_s)
         if overwrite or not (directory / MANIFEST).exists():
             check_file_system(directory)
             check_space(prepared, reference, directory, observer.warned)
@@ -74,7 +74,7 @@ def make_dataset(
             refuse_foreign_files(directory, read_owned_names(directory))
             with suppress(OtherEngineError):
                 return run.while_compared(prepared, *per_worker)
-            plan = begin_chosen(prepared, directory, reference, *per_worker)
+            plan = begin_chosen(prepared, directory, reference, observer.noted, *per_worker)
         return run.planned(plan)
 
 
@@ -82,17 +82,18 @@ def begin_chosen(
     prepared: Prepared,
     directory: Path,
     reference: Callable[[], Engine],
+    note: Callable[[str], None],
     n_threads: int,
     memory_bytes: int,
 ) -> Plan:
     """Choose the engine of a new run, and write the plan of the run; return the plan.
 
-    `n_threads` and `memory_bytes` are those of a worker.
+    `note` gets a line if that takes long. `n_threads` and `memory_bytes` are those of a worker.
 
     Raises:
         TokmillError: the tokenizer or the sample of the corpus is at fault; nothing was changed.
     """
-    engine = choose_run_engine(prepared, reference, n_threads)
+    engine = choose_run_engine(prepared, reference, n_threads, note)
     reference()  # the library may still refuse the tokenizer
     plan = Plan(prepared.spec(engine, n_threads, memory_bytes), prepared.parts)
     begin_run(directory, plan)  # as late as possible: an error keeps an old dataset

@@ -136,7 +136,7 @@ def finish_store_array(
         reference = reference_loader(spec, spec.tokenizer)
         sizes = visible_sizes(store)
         run = StoreRun(store, staging, lease, plan, observer, 1, reference)
-        run.started([], sizes)
+        run.started(sizes)
         prepare_s = StageSeconds(0.0, 0.0, start_s)
         manifest = run.complete(sizes) or run.work(_none_left, start_s, start_cpu_s, prepare_s)
         end_array(store, spec.config.output.dir, lease)

@@ -17,6 +17,7 @@ from tokmill.run.plan import Plan, read_plan
 from tokmill.run.prepare import prepare, reference_of
 from tokmill.run.resume import continued_plan, hub_commits
 from tokmill.run.store_part import plan_stamp
+from tokmill.run.whole_run import input_line
 from tokmill.run.workers import workers_and_threads
 from tokmill.stores.store import remove_all
 
@@ -38,7 +39,6 @@ class StorePlan(NamedTuple):
 
     plan: Plan
     sizes: dict[str, int]
-    notes: list[str]
     n_workers: int
     n_threads: int
     reference: Callable[[], Engine]
@@ -64,12 +64,14 @@ def plan_in_store(
     prepared = prepare(config, hub_commits(config, found or {}))
     for warning in prepared.found.warnings:
         observer.warned(warning)
+    for line in (input_line(prepared.parts), *prepared.all_notes()):
+        observer.noted(line)
     workers, threads = workers_and_threads(prepared.config, prepared.parts)
     per_worker = (threads, usable_memory() // workers)
     with engine_threads(threads):
         reference = reference_of(prepared)
         if found is None:
-            engine = choose_run_engine(prepared, reference, threads)
+            engine = choose_run_engine(prepared, reference, threads, observer.noted)
             reference()  # the library may still refuse the tokenizer
             plan = Plan(prepared.spec(engine, *per_worker), prepared.parts)
             _begin(store, plan, sizes, lease)
@@ -77,7 +79,7 @@ def plan_in_store(
         else:
             plan = continued_plan(found, prepared, store.url, *per_worker, observer.warned)
     plan = replace(plan, spec=replace(plan.spec, plan_stamp=plan_stamp(store)))
-    return StorePlan(plan, sizes, prepared.all_notes(), workers, threads, reference)
+    return StorePlan(plan, sizes, workers, threads, reference)
 
 
 def visible_sizes(store: Store) -> dict[str, int]:

@@ -77,7 +77,7 @@ def make_store_dataset(
         with engine_threads(begun.n_threads):
             plan, sizes = begun.plan, begun.sizes
             run = StoreRun(store, staging, lease, plan, observer, begun.n_workers, begun.reference)
-            run.started(begun.notes, sizes)
+            run.started(sizes)
             prepare_s = StageSeconds(
                 time.perf_counter() - start_s, cpu_seconds() - start_cpu_s, start_s
             )
@@ -117,7 +117,7 @@ class StoreRun:
         self._reference = reference
         self._records: dict[int, PartRecord] = {}
 
-    def started(self, notes: list[str], sizes: Mapping[str, int]) -> None:
+    def started(self, sizes: Mapping[str, int]) -> None:
         """Find the parts that earlier runs finished, and tell the observer."""
         spec, parts = self._plan.spec, self._plan.parts
         with ThreadPoolExecutor(READERS, "tokmill") as pool:
@@ -125,7 +125,7 @@ class StoreRun:
                 lambda part: stored_record(self._store, part, part.fingerprint(spec), sizes), parts
             )
             self._records = {record.part: record for record in found if record is not None}
-        self._observer.started(self._plan, len(self._records), notes)
+        self._observer.started(self._plan, len(self._records))
 
     def complete(self, sizes: Mapping[str, int]) -> dict[str, Any] | None:
         """Return the manifest, if all of its objects are there with their sizes; else remove it."""

@@ -30,6 +30,8 @@ from tokmill.storage import make_directory, remove_file
 from tokmill.stores.urls import is_store
 from tokmill.timing import StageSeconds, StageTimer, add_seconds
 from tokmill.tokenizer.manifest_entry import PROBE_TEXT
+from tokmill.words.plural import plural
+from tokmill.words.units import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,14 +48,27 @@ class Observer(Protocol):
     def warned(self, text: str) -> None:
         """Receive a warning, before the run begins."""
 
-    def started(self, plan: Plan, n_done: int, notes: Sequence[str]) -> None:
-        """Receive the plan, how many parts earlier attempts finished, and notes for the user."""
+    def noted(self, text: str) -> None:
+        """Receive a line about the input or the choice of the engine, before the run begins."""
+
+    def started(self, plan: Plan, n_done: int) -> None:
+        """Receive the plan, and how many parts earlier attempts finished."""
 
     def progressed(self, progress: Increments) -> None:
         """Receive increments."""
 
     def peak_memory_bytes(self) -> int:
         """Return the peak memory of the process tree so far, 0 if unknown."""
+
+
+def input_line(parts: Sequence[Part]) -> str:
+    """Return a line about the files of a run and their size."""
+    slices = [piece for part in parts for piece in part.slices]
+    n_bytes = sum(piece.n_bytes for piece in slices)
+    is_known = n_bytes or not any(piece.file.is_stream for piece in slices)
+    files = plural(len({piece.file.path for piece in slices}), "file")
+    amount = size(n_bytes) if is_known else "size unknown"
+    return f"input: {files}, {amount}, in {plural(len(parts), 'part')}"
 
 
 class Executor(Protocol):
@@ -79,8 +94,8 @@ class Executor(Protocol):
 class Run:
     """A run from its plan to its manifest.
 
-    `reference` returns the reference engine. `notes`: lines for the user. `start_s`, `start_cpu_s`:
-    when the run began, by `time.perf_counter` and in CPU seconds of this process.
+    `reference` returns the reference engine. `start_s`, `start_cpu_s`: when the run began, by
+    `time.perf_counter` and in CPU seconds of this process.
     """
 
     def __init__(
@@ -89,14 +104,12 @@ class Run:
         observer: Observer,
         execute: Executor,
         reference: Callable[[], Engine],
-        notes: Sequence[str],
         n_workers: int,
         n_threads: int,
         start_s: float,
         start_cpu_s: float,
     ) -> None:
         self._reference = reference
-        self._notes = notes
         self._directory = directory
         self._observer = observer
         self._execute = execute
@@ -150,7 +163,7 @@ class Run:
 
     def _begin(self, plan: Plan) -> dict[str, Any] | None:
         complete, self._n_done = _clean_output(plan, self._directory, self._observer.warned)
-        self._observer.started(plan, self._n_done, self._notes)
+        self._observer.started(plan, self._n_done)
         return complete
 
     def _work(self, plan: Plan, proven: Callable[[], Plan]) -> dict[str, Any]:

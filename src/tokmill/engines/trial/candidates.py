@@ -76,6 +76,7 @@ class EngineRequest:
     `reference`: loads the reference engine of the tokenizer. `asked`: `auto`, or the name of an
     engine, which then must be exact or the run fails. `control_in_text`: see `load_engine`.
     `n_threads`: threads that the engine will have. `engines`: keeps those that this process loads.
+    `note` gets a line before a comparison that takes long.
     """
 
     tokenizer: Tokenizer
@@ -84,6 +85,7 @@ class EngineRequest:
     control_in_text: str
     n_threads: int
     engines: EngineStore = field(default_factory=EngineStore)
+    note: Callable[[str], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

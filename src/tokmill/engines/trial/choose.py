@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from tokmill.engines.trial.compare import CorpusSample
     from tokmill.engines.trial.contexts import Group
 
+COMPARING = "comparing engines with the reference: up to a minute, and once for each tokenizer"
 NO_FAST_ENGINE = "no fast engine gives its ids here"
 
 
@@ -113,6 +114,8 @@ def find_exact_engine(
     scan = Scan(
         tokenizer, reference, request.control_in_text, groups, all_characters=found.all_characters
     )
+    if request.note is not None and any(scan.known(name) is None for name in found.names):
+        request.note(COMPARING)
     trial = Trial()
     for names in _rounds(asked, found):
         loadings = [
