@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tokmill.api.functions import open, plan, pretrain, sft, verify  # noqa: A004  it opens a dataset
     from tokmill.api.importing import import_dataset
     from tokmill.api.jobs import Verification
-    from tokmill.api.origin import Origin, ShardInfo
     from tokmill.api.progress import Progress
+    from tokmill.api.shard_info import ShardInfo
     from tokmill.errors import TokmillError
     from tokmill.run.array_status import ArrayStatus
     from tokmill.settings.source import Source
@@ -60,10 +60,10 @@ _MODULES = {
     "ArrayStatus": "run.array_status",
     "Dataset": "api.dataset",
     "Export": "trainers.exporting.export",
-    "Origin": "api.origin",
+    "Origin": "dataset.origins",
     "Progress": "api.progress",
     "RunForecast": "api.forecast",
-    "ShardInfo": "api.origin",
+    "ShardInfo": "api.shard_info",
     "Source": "settings.source",
     "TokmillError": "errors",
     "Verification": "api.jobs",

@@ -74,10 +74,15 @@ class UnreadInput:
 
 
 class RecordLookup(Protocol):
-    """Looks up single records of a batch; used for rejects only, so it may be slow."""
+    """Looks up records of a batch. Single ones are looked up for rejects, so that may be slow."""
 
     def place(self, row: int) -> Place:
         """Return the place of row `row`, counted from the start of the slice."""
+
+    def places(
+        self, rows: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the lines and the byte offsets of the places of rows: (n,) int64 each."""
 
     def raw(self, row: int) -> bytes:
         """Return the first `RAW_LIMIT_BYTES` bytes of row `row` in the source."""

@@ -142,44 +142,6 @@ def test_a_dataset_without_masks_or_weights_says_so(directory):
         dataset.weight(0)
 
 
-# Origins
-
-
-def test_the_origin_of_a_document_is_its_record(tmp_path, configure, silent, write_rows):
-    sources = [write_rows(tmp_path / f"{i}.jsonl", ROWS[: 20 + i]) for i in range(3)]
-    settings = {"part_bytes": 500, "shard_tokens": 100}
-    run(configure(tmp_path / "out", *sources, **settings), silent)
-    dataset = tokmill.open(tmp_path / "out")
-    expected = [(str(path), n) for i, path in enumerate(sources) for n in range(1, 21 + i)]
-    found = [dataset.origin(i) for i in range(len(dataset))]
-    assert [(one.path, one.first_record) for one in found] == expected
-    assert all(one.first_record == one.last_record for one in found)
-    assert len({one.shard for one in found}) > 5
-
-
-def test_an_origin_that_is_not_known_exactly_is_a_range_that_holds_it(directory):
-    dataset = tokmill.open(directory)
-    seen: dict[str, set[int]] = {}
-    for i in range(len(dataset)):
-        origin = dataset.origin(i)
-        assert origin.split == origin.shard.partition("-")[0]
-        if origin.path:
-            numbers = range(origin.first_record, origin.last_record + 1)
-            rows = ROWS if origin.path.endswith("a.jsonl") else [*ROWS[:10], {}, *ROWS[:10]]
-            texts = [rows[n - 1].get("text") for n in numbers]
-            assert dataset.text(i).removesuffix("<eos>") in texts, origin
-            seen.setdefault(origin.path, set()).update(numbers)
-    assert len(seen) == 2
-
-
-def test_a_damaged_record_of_a_part_is_one_line(directory):
-    path = directory / "parts" / "0000000.json"
-    path.chmod(0o644)
-    path.write_text("{}")
-    with pytest.raises(VerifyError, match=r"0000000\.json: damaged or missing record"):
-        tokmill.open(directory).origin(0)
-
-
 # What is not a finished dataset
 
 

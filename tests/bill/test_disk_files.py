@@ -156,6 +156,7 @@ def test_a_planned_dataset_is_the_same_formulas():
     assert lines == {
         "tokens (.bin)": 480,
         "document index (.idx)": 184,
+        "origins (.origin)": 20,
         "loss masks (.mask)": 240,
         "loss weights (.weight)": 960,
         "pack index": 8 * (5 + 3 + 1),
@@ -164,10 +165,10 @@ def test_a_planned_dataset_is_the_same_formulas():
     }
 
 
-def test_a_plan_for_pretraining_has_tokens_and_index_alone():
+def test_a_plan_for_pretraining_has_no_masks():
     size = DatasetSize("pretrain", tokens=1000, documents=10, item_bytes=4)
     lines = predicted_disk(size, slices=1).lines
-    assert [line.n_bytes for line in lines] == [4000, 242, 3600 + 2350]
+    assert [line.n_bytes for line in lines] == [4000, 242, 40, 3600 + 2350]
 
 
 def test_a_prediction_has_bounds_of_its_error():

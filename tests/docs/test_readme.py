@@ -62,6 +62,15 @@ def test_the_commands_for_a_corpus_run_one_after_the_other(installed: Installed)
     assert (installed.desk / "page.html").read_bytes().startswith(b"<!doctype html>")
 
 
+def test_no_program_writes_where_a_command_has_written() -> None:
+    page = read(PAGE)
+    by_command = set(re.findall(r"--output (\S+)", page))
+    by_program = set(re.findall(r'output="([^"]+)"', page))
+    assert by_command
+    assert by_program
+    assert by_command & by_program == set()
+
+
 def test_the_bill_is_the_one_that_is_quoted(installed: Installed) -> None:
     command = next(c for b in blocks(PAGE) for c in b.commands() if "memory" in c)
     printed = installed.shell(command).splitlines()

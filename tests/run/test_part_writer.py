@@ -30,6 +30,9 @@ class Rows:
     def place(self, row: int) -> Place:
         return Place(self._first + row + 1, 10 * (self._first + row))
 
+    def places(self, rows):
+        return self._first + rows + 1, 10 * (self._first + rows)
+
 
 def block(lengths, is_val=None, *, first=0, rows=None, drops=None, rejects=()):
     """Return a block whose document of n tokens is n times the number of its line."""
@@ -129,6 +132,7 @@ def test_a_split_without_documents_has_no_shard(tmp_path):
     assert sorted(path.name for path in tmp_path.glob("*-*")) == [
         "val-0000003-0000.bin",
         "val-0000003-0000.idx",
+        "val-0000003-0000.origin",
     ]
 
 
@@ -272,7 +276,7 @@ def test_documents_for_pretraining_have_no_extra(tmp_path):
 def test_masks_and_weights_go_with_their_tokens(tmp_path, weight):
     made = samples([1, 1, 1, 1], [2, 3, 4, 5], is_val=[0, 1, 0, 1], weight=weight)
     record = write(tmp_path, 8, made)
-    endings = ["bin", "idx", "mask", "weight"] if weight else ["bin", "idx", "mask"]
+    endings = ["bin", "idx", "mask", *(["weight"] if weight else []), "origin"]
     assert [
         [[file.name.split(".")[1] for file in shard.files] for shard in commit.shards]
         for commit in record.commits

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex, Unpack
 import numpy as np
 
 from tokmill.api import jobs
-from tokmill.api.origin import Origin, OriginFinder, ShardInfo
+from tokmill.api.shard_info import ShardInfo
 from tokmill.dataset.documents import Documents
 from tokmill.dataset.layout import SPLITS
+from tokmill.dataset.origins import Origin, OriginFinder
 from tokmill.dataset.packs import Packs, open_packs
 from tokmill.dataset.reader import check_complete
 from tokmill.errors import UsageError
@@ -171,16 +172,15 @@ class Dataset:
         return self._decoded(self[number].tolist())
 
     def origin(self, number: SupportsIndex) -> Origin:
-        """Return where a document stands, and the input that it came from.
-
-        Reads the plan, and the records of the parts that hold earlier records of the same file.
+        """Return where a document stands, and the record of the input that it was made from.
 
         Raises:
             IndexError: there is no such document.
-            TokmillError: the plan or a record is missing or damaged.
+            UsageError: the dataset has no origins, as one of imported tokens.
+            VerifyError: the file of the origins is missing or damaged.
         """
         index, place = self._documents.place(number)
-        return self._origins.find(self._documents.entries[index]["name"], place)
+        return self._origins.find(self._documents.entries[index], place)
 
     @cached_property
     def packs(self) -> dict[str, Packs]:
@@ -284,7 +284,7 @@ class Dataset:
 
     @cached_property
     def _origins(self) -> OriginFinder:
-        return OriginFinder(self.directory)
+        return OriginFinder(self.directory, self.manifest)
 
     @cached_property
     def _decoded(self) -> Callable[[list[int]], str]:

@@ -20,6 +20,10 @@ TOKENS = Formula("tokens (.bin)", "q * T", _LAYOUT, _EXACT)
 INDEX = Formula("document index (.idx)", "42 * files + 20 * D", _LAYOUT, _EXACT)
 MASKS = Formula("loss masks (.mask)", "T", _LAYOUT, _EXACT)
 LOSS_WEIGHTS = Formula("loss weights (.weight)", "4 * T", _LAYOUT, _EXACT)
+ORIGINS = Formula("origins (.origin)", "found", _LISTED, _EXACT)
+EXPECTED_ORIGINS = Formula(
+    "origins (.origin)", "4 * D", "measured: 2 to 4 B a document", "lower for short records, tables"
+)
 PACK_INDEX = Formula("pack index", "8 * (D + rows + splits)", _LAYOUT, _EXACT)
 PACKED_ROWS = Formula(
     "packed rows", "(q + beside) * rows * row_tokens + 42 * files + 20 * rows", _LAYOUT, _EXACT
@@ -37,7 +41,7 @@ BOOKKEEPING = Formula(
 
 _LISTS = ("manifest.json", "plan.json")
 _FOLDERS = {"rejects": REJECTS, "parts": RECORDS}
-_BODIES = {"bin": TOKENS, "idx": INDEX, "mask": MASKS, "weight": LOSS_WEIGHTS}
+_BODIES = {"bin": TOKENS, "idx": INDEX, "mask": MASKS, "weight": LOSS_WEIGHTS, "origin": ORIGINS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,7 @@ def predicted_disk(
             by 1 + error. Manifest and plan are known within a factor of two at best.
     """
     symbols = {**_symbols(size), "slices": slices, "splits": splits}
-    kinds = [TOKENS, INDEX] + [MASKS] * size.mask + [LOSS_WEIGHTS] * size.weights
+    kinds = [TOKENS, INDEX, EXPECTED_ORIGINS] + [MASKS] * size.mask + [LOSS_WEIGHTS] * size.weights
     if size.capacity:
         symbols |= {"rows": rows or -(-size.tokens // size.capacity), "row_tokens": size.capacity}
         kinds += [PACK_INDEX] + [PACKED_ROWS] * size.packed_rows

@@ -60,7 +60,9 @@ class Counts:
     breaks of the input, with places in their files. `checks`: comparisons with the reference, by
     the names above. `unread_keys`: records with a filled key that nothing reads, by key. `fields`:
     bytes of sampled records by field: all bytes of a used field, the text of another one, 0 if it
-    has no text. These seven are in the JSON only if they are not 0.
+    has no text. `length`: lines and bytes (of a table rows and 0) of a slice of a file that was
+    cut, once it was read to its end; never added up. These eight are in the JSON only if they are
+    not 0.
     """
 
     records: int = 0
@@ -77,6 +79,7 @@ class Counts:
     checks: Counter[str] = field(default_factory=Counter)
     unread_keys: Counter[str] = field(default_factory=Counter)
     fields: Counter[str] = field(default_factory=Counter)
+    length: tuple[int, int] | None = None
 
     def compacted(self) -> Counts:
         """Return these counts, whose empty counters are one object now, which refuses additions.
@@ -138,6 +141,7 @@ class Counts:
             "checks": dict(sorted(self.checks.items())),
             "unread_keys": dict(sorted(self.unread_keys.items())),
             "fields": dict(sorted(self.fields.items())),
+            "length": self.length and list(self.length),
         }
         return {
             **{key: getattr(self, key) for key in _NUMBERS},
@@ -157,6 +161,7 @@ class Counts:
         counts.unread = [unread_from_json(entry) for entry in data.get("unread", ())]
         counts.checks = Counter(data.get("checks", {}))
         counts.fields = Counter(data.get("fields", {}))
+        counts.length = tuple(data["length"]) if "length" in data else None
         return counts.compacted()
 
 

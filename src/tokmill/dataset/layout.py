@@ -31,8 +31,11 @@ SPLITS = ("train", "val")
 SIDECARS: dict[str, np.dtype[Any]] = {"mask": np.dtype("u1"), "weight": np.dtype("<f4")}
 """Files with a value for every token beside a `.bin`: ending and dtype."""
 
+ORIGIN = "origin"
+"""The ending of the file with the record of each document; see `origin_file`."""
+
 DATASET_FILE = re.compile(
-    r"(?:train|val)-(?P<shard>[0-9]{7,})-[0-9]{4,}\.(?:bin|idx|mask|weight)"
+    r"(?:train|val)-(?P<shard>[0-9]{7,})-[0-9]{4,}\.(?:bin|idx|mask|weight|origin)"
     r"|parts/(?P<record>[0-9]{7,})(?:-[0-9]{4,})?\.json"
     r"|rejects/(?P<rejects>[0-9]{7,})-[0-9]{4,}\.jsonl"
     r"|packed-(?:train|val)-[0-9]{4,}\.(?:bin|idx|mask|weight)"

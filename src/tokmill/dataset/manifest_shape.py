@@ -59,6 +59,10 @@ _SPLIT = _Leaf(" or ".join(SPLITS), lambda value: value in SPLITS)
 _PLACE = _whole(-1, 1 << 63)
 _TOKEN = {"id": _ID, "token": _TEXT}
 _BY_NAME = {_ANY: _COUNT}
+_LENGTH = _Leaf(
+    "the lines and bytes of a slice",
+    lambda v: isinstance(v, list) and len(v) == 2 and all(map(_COUNT.is_one, v)),
+)
 _COUNTS = {
     **dict.fromkeys(("records", "documents", "tokens", "text_bytes", "input_bytes"), _COUNT),
     **dict.fromkeys(("drops", "rejects"), _BY_NAME),
@@ -90,7 +94,8 @@ _SCAN = {
 
 def _shards(names: re.Pattern[str]) -> list[Any]:
     name = _matching(names, "the name of a shard")
-    return [{"name": name, "split": _SPLIT, "documents": _POSITIVE, "tokens": _POSITIVE}]
+    numbers = {"documents": _POSITIVE, "tokens": _POSITIVE, "first_slice?": _COUNT}
+    return [{"name": name, "split": _SPLIT, **numbers}]
 
 
 _SHAPE = {
@@ -127,7 +132,7 @@ _SHAPE = {
         "unread?": dict.fromkeys(("files", "text_bytes", "stored_bytes"), _COUNT),
     },
     "length_histogram": [_COUNT],
-    "sources": [{"path": _TEXT, **_COUNTS, "unread?": [_UNREAD]}],
+    "sources": [{"path": _TEXT, **_COUNTS, "unread?": [_UNREAD], "slices?": [_LENGTH]}],
     "shards": _shards(_SHARD),
     "files": [
         {

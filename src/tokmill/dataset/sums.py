@@ -21,7 +21,8 @@ class Sums:
     """Sums over the parts so far, and the rows of the manifest.
 
     `algorithm`: of the checksums. `sources`: rows by path, in the order of the plan. `files`: all
-    but the plan and the manifest.
+    but the plan and the manifest. `n_slices`: of all parts. Slices are numbered in the order of the
+    plan, so a row of `sources` has one, or as many as its key `slices` is long.
     """
 
     algorithm: str
@@ -30,28 +31,30 @@ class Sums:
     sources: dict[str, dict[str, Any]] = field(default_factory=dict)
     shards: list[dict[str, Any]] = field(default_factory=list)
     files: list[dict[str, Any]] = field(default_factory=list)
+    n_slices: int = 0
 
     def add(self, record: PartRecord, paths: Sequence[str]) -> None:
         """Add the record of the next part; `paths`: the file of each of its slices."""
         for commit in record.commits:
-            self.shards += (shard.as_row() for shard in commit.shards)
+            self.shards += (shard.as_row(self.n_slices) for shard in commit.shards)
             for i, counts in commit.counts.items():
                 self.totals.add(counts)
                 self._add_source(paths[i], counts)
             for i, n in enumerate(commit.length_histogram):
                 self.histogram[i] += n
+        self.n_slices += len(paths)
         self.files += (entry.as_json() for entry in record.files())
         digest = Digest(self.algorithm)
         digest.update(record.as_bytes())
         self.files.append(digest.entry(f"{PARTS}/{part_name(record.part)}").as_json())
 
     def _add_source(self, path: str, counts: Counts) -> None:
-        row = self.sources.get(path)
-        if row is not None:  # an earlier commit, or slice of the same file
-            before = Counts.from_json(row).mutable()
-            before.add(counts)
-            counts = before
-        self.sources[path] = {"path": path, **counts.as_json()}
+        row = self.sources.get(path, {})
+        slices = row.get("slices", []) + ([list(counts.length)] if counts.length else [])
+        before = Counts.from_json(row).mutable() if row else Counts()
+        before.add(counts)  # to an earlier commit, or slice of the same file
+        listed = {"slices": slices} if slices else {}
+        self.sources[path] = {"path": path, **before.as_json(), **listed}
 
     def length_histogram(self) -> list[int]:
         """Return documents by length: entry i counts 2^i to 2^(i + 1) - 1 tokens."""

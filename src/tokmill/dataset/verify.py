@@ -12,11 +12,13 @@ from tokmill.dataset.checksum import FileEntry, digest_of
 from tokmill.dataset.layout import (
     FOLDERS,
     MANIFEST,
+    ORIGIN,
     dataset_entries,
     is_of_finished_part,
     pack_names,
 )
 from tokmill.dataset.manifest_shape import shape_problem
+from tokmill.dataset.origins import origins_problem
 from tokmill.dataset.reader import is_canonical, is_intact, open_shard, sidecars_of
 from tokmill.dataset.verify_masks import MaskTally, check_mask_totals, check_masks
 from tokmill.dataset.verify_packs import check_packs
@@ -133,7 +135,8 @@ def _files_of_packs(manifest: Mapping[str, Any]) -> Iterator[str]:
 
 def _files_of(shards: Iterable[Mapping[str, Any]], manifest: Mapping[str, Any]) -> Iterator[str]:
     for entry in shards:
-        for ending in ("bin", "idx", *sidecars_of(manifest)):
+        origin = (ORIGIN,) if "first_slice" in entry else ()
+        for ending in ("bin", "idx", *sidecars_of(manifest), *origin):
             yield f"{entry['name']}.{ending}"
 
 
@@ -156,10 +159,15 @@ def _check_shards(
     directory: Path, manifest: dict[str, Any], present: set[str], findings: Findings
 ) -> None:
     rule, tally, n_before = manifest.get("mask"), MaskTally(), len(findings.problems)
-    endings, n_read = ("bin", "idx", *sidecars_of(manifest)), 0
+    n_slices = sum(len(source.get("slices", (0,))) for source in manifest["sources"])
+    n_read = 0
     for entry in manifest["shards"]:
-        if not present.issuperset(f"{entry['name']}.{ending}" for ending in endings):
+        if not present.issuperset(_files_of([entry], manifest)):
             continue  # a problem already
+        if "first_slice" in entry:
+            name, n_left = f"{entry['name']}.{ORIGIN}", n_slices - entry["first_slice"]
+            if problem := origins_problem(directory / name, entry["documents"], n_left):
+                findings.problems.append(f"{name}: {problem}")
         try:
             shard = open_shard(directory, manifest, entry["name"], entry["split"])
         except VerifyError as error:

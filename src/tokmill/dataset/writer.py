@@ -11,7 +11,8 @@ import numpy as np
 
 from tokmill.dataset.checksum import Digest, FileEntry, digest_of
 from tokmill.dataset.idx_file import IndexWriter
-from tokmill.dataset.layout import SIDECARS
+from tokmill.dataset.layout import ORIGIN, SIDECARS
+from tokmill.dataset.origin_file import OriginEncoder, numbers_of
 from tokmill.errors import StorageError
 from tokmill.settings.schema import BLAKE3
 from tokmill.storage import PendingFile, storage_errors
@@ -43,9 +44,11 @@ class ShardEntry:
     n_tokens: int
     files: tuple[FileEntry, ...]
 
-    def as_row(self) -> dict[str, Any]:
-        """Return the shard's row in the manifest."""
+    def as_row(self, first_slice: int = 0) -> dict[str, Any]:
+        """Return the shard's row in the manifest; `first_slice`: the number of its part's first."""
+        has_origins = any(entry.name.endswith(f".{ORIGIN}") for entry in self.files)
         return {
+            **({"first_slice": first_slice} if has_origins else {}),
             "name": self.files[0].name.removesuffix(".bin"),
             "split": self.split,
             "documents": self.n_documents,
@@ -54,7 +57,7 @@ class ShardEntry:
 
 
 class _Body:
-    """A file with a value for every token, and its checksum so far."""
+    """A file with a value for every token, or the origin of every document, and its checksum."""
 
     def __init__(
         self, path: Path, dtype: np.dtype[Any], algorithm: str, resumed: FileEntry | None = None
@@ -65,13 +68,32 @@ class _Body:
     def entry(self) -> FileEntry:
         return self.digest.entry(self.pending.path.name)
 
+    def as_bytes(self, values: npt.NDArray[Any]) -> memoryview:
+        return np.ascontiguousarray(values).view(np.uint8).data
+
+
+class _Origins(_Body):
+    """The file of origins; its values are the numbers of documents, (n, 2)."""
+
+    def __init__(
+        self, path: Path, algorithm: str, resumed: FileEntry | None, n_documents: int
+    ) -> None:
+        super().__init__(path, np.dtype(np.int64), algorithm, resumed)
+        last = None
+        if n_documents:
+            last = numbers_of(np.memmap(self.pending.file, np.uint8, "r"), n_documents - 1)
+        self._encoder = OriginEncoder(n_documents, last)
+
+    def as_bytes(self, values: npt.NDArray[np.int64]) -> memoryview:
+        return self._encoder.encode(values)
+
 
 class ShardWriter:
     """An open shard of one split; `stem` is its name without ending.
 
-    `sidecars`: endings of the files beside the tokens, see `layout.SIDECARS`. `algorithm`: of the
-    checksums. `resumed`: returned by `checkpoint` in an earlier attempt; its files are appended to,
-    and a `StorageError` means that they have changed. `stage_s`: seconds so far, by stage.
+    `sidecars`: endings of the files beside the tokens, of `SIDECARS` and `ORIGIN`. `algorithm`: of
+    the checksums. `resumed`: returned by `checkpoint` in an earlier attempt; its files are appended
+    to, and a `StorageError` means that they have changed. `stage_s`: seconds so far, by stage.
 
     One thread hashes and writes, in order. Memory: about `MOST_PENDING` appends. An error of the
     thread is raised by a later call.
@@ -101,9 +123,12 @@ class ShardWriter:
         parts = dict(zip(endings, resumed.files, strict=True)) if resumed else {}
         try:
             for ending in ("bin", *sidecars):
+                path, part = directory / f"{stem}.{ending}", parts.get(ending)
+                if ending == ORIGIN:
+                    self._bodies.append(_Origins(path, algorithm, part, self.n_documents))
+                    continue
                 kind = dtype if ending == "bin" else SIDECARS[ending]
-                path = directory / f"{stem}.{ending}"
-                self._bodies.append(_Body(path, kind, algorithm, parts.get(ending)))
+                self._bodies.append(_Body(path, kind, algorithm, part))
             self._idx, _ = open_pending(directory / f"{stem}.idx", algorithm, parts.get("idx"))
         except BaseException:
             self._discard_bodies()
@@ -123,7 +148,8 @@ class ShardWriter:
         Args:
             tokens: (n,) of the shard's dtype, eos included.
             lengths: (n_documents,), summing to n.
-            sidecars: (n,) each, of its own dtype, for exactly the shard's endings.
+            sidecars: (n,) each, of its own dtype, for exactly the shard's endings; of `origin`,
+                (n_documents, 2).
 
         Raises:
             TypeError: an array has another dtype; a cast would be unchecked.
@@ -132,7 +158,7 @@ class ShardWriter:
         """
         sidecars = sidecars or {}
         if tuple(sidecars) != self._sidecars or any(
-            len(b) != len(tokens) for b in sidecars.values()
+            len(b) != len(lengths if ending == ORIGIN else tokens) for ending, b in sidecars.items()
         ):
             found = {ending: len(body) for ending, body in sidecars.items()}
             raise ValueError(
@@ -157,14 +183,14 @@ class ShardWriter:
             for parts in zip(*self._waiting, strict=True)
         )
         self._waiting, self._n_waiting = [], 0
-        data = [np.ascontiguousarray(array).view(np.uint8).data for array in values]
         self._wait(MOST_PENDING - 1)
-        self._pending.append(self._thread.submit(self._take, data, lengths))
+        self._pending.append(self._thread.submit(self._take, values, lengths))
 
     def _take(
-        self, data: Sequence[memoryview], lengths: npt.NDArray[np.int64]
+        self, values: Sequence[npt.NDArray[Any]], lengths: npt.NDArray[np.int64]
     ) -> dict[str, StageSeconds]:
         timer = StageTimer()
+        data = [body.as_bytes(array) for body, array in zip(self._bodies, values, strict=True)]
         for body, chunk in zip(self._bodies, data, strict=True):
             body.digest.update(chunk)
         timer.end("hash")

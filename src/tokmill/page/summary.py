@@ -23,7 +23,7 @@ _MOST_KEYS = 8
 _MOST_SOURCES = 12
 _MOST_UNREAD = 3
 _MOST_READINGS = 4
-_KINDS = ("bin", "idx", "mask", "weight")
+_KINDS = ("bin", "idx", "mask", "weight", "origin")
 
 _PARTS = {
     "other": "all other text",

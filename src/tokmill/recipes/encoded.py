@@ -118,6 +118,15 @@ class _JoinedLookup:
         lookup, local = self._find(row)
         return lookup.place(local)
 
+    def places(
+        self, rows: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the lines and the byte offsets of the places of rows, each in its own slice."""
+        places = map(self.place, rows.tolist())
+        found = [(place.line, place.byte_offset) for place in places]
+        lines, offsets = np.array(found, np.int64).reshape(-1, 2).T
+        return lines, offsets
+
     def raw(self, row: int) -> bytes:
         """Return the first bytes of row `row`."""
         lookup, local = self._find(row)

@@ -10,7 +10,8 @@ import numpy as np
 from tokmill.dataset.checkpoint import final_name
 from tokmill.dataset.commit_record import Commit, ResumePoint
 from tokmill.dataset.counts import Counts
-from tokmill.dataset.layout import REJECTS, SIDECARS, SPLITS, rejects_name, shard_stem
+from tokmill.dataset.layout import ORIGIN, REJECTS, SIDECARS, SPLITS, rejects_name, shard_stem
+from tokmill.dataset.origin_file import origin_numbers
 from tokmill.dataset.rejects import RejectsFile
 from tokmill.dataset.writer import ShardWriter
 from tokmill.errors import StorageError
@@ -97,7 +98,7 @@ class OpenCommit:
         """Return the counts of a slice, to add to."""
         return self.counts.setdefault(slice_index, Counts()).mutable()
 
-    def write(self, block: EncodedBlock, start: int, stop: int) -> None:
+    def write(self, slice_index: int, block: EncodedBlock, start: int, stop: int) -> None:
         """Append documents start:stop of a block to the shards of their splits."""
         if start == stop:
             return
@@ -106,12 +107,14 @@ class OpenCommit:
         sidecars = {ending: body[span] for ending, body in block.sidecars.items()}
         lengths = block.offsets[start + 1 : stop + 1] - block.offsets[start:stop]
         is_val = block.is_val[start:stop]
+        origins = origin_numbers(slice_index, *block.lookup.places(block.rows[start:stop]))
         if not is_val.any():
-            self._append("train", tokens, lengths, sidecars)
+            self._append("train", tokens, lengths, {**sidecars, ORIGIN: origins})
             return
         for split, member in zip(SPLITS, (~is_val, is_val), strict=True):
             of_split = np.repeat(member, lengths)
             of_sidecars = {ending: body[of_split] for ending, body in sidecars.items()}
+            of_sidecars[ORIGIN] = origins[member]
             self._append(split, tokens[of_split], lengths[member], of_sidecars)
 
     def _append(
@@ -221,7 +224,7 @@ def _sidecars(shard: ShardEntry, stem: str) -> tuple[str, ...]:
     """Return the sidecars of a checkpoint's shard; raises `StorageError` if it is another shard."""
     names = [final_name(entry.name) for entry in shard.files]
     endings = tuple(name.removeprefix(f"{stem}.") for name in names)
-    if endings[:2] != ("bin", "idx") or not set(endings[2:]) <= set(SIDECARS):
+    if endings[:2] != ("bin", "idx") or not set(endings[2:]) <= {*SIDECARS, ORIGIN}:
         raise StorageError(f"{stem}: the checkpoint has other files: {', '.join(names)}")
     return endings[2:]
 

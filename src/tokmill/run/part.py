@@ -139,8 +139,9 @@ def _write_blocks(
 def _end_slice(writer: PartWriter, part: Part, work: Work, interrupts: DelayedInterrupts) -> None:
     piece = part.slices[work.slice_index]
     check_unchanged(piece.file)
+    length = None if piece.is_whole else work.reader.length()
     with interrupts.delayed():
-        writer.end_slice(work.slice_index, piece.n_bytes)
+        writer.end_slice(work.slice_index, piece.n_bytes, length)
 
 
 def _last_checkpoint(

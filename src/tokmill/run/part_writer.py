@@ -141,7 +141,7 @@ class PartWriter:
             stop = self._fitting(block, start)
             cut = None if stop == n else block.lookup.place(int(block.rows[stop]))
             end_row = None if cut is None else int(block.rows[stop])
-            self._open.write(block, start, stop)
+            self._open.write(slice_index, block, start, stop)
             n_records += self._open.count(slice_index, block, (start, stop), (first_row, end_row))
             for reject in block.rejects:
                 if first_line <= reject.place.line and (
@@ -172,11 +172,14 @@ class PartWriter:
             first_reject=first,
         )
 
-    def end_slice(self, slice_index: int, input_bytes: int) -> None:
-        """Count a slice of `input_bytes` that has been read to its end."""
+    def end_slice(
+        self, slice_index: int, input_bytes: int, length: tuple[int, int] | None = None
+    ) -> None:
+        """Count a slice of `input_bytes` that was read to its end; `length`: see `Counts`."""
         self._is_adding = True
         counts = self._open.counts_of(slice_index)
         counts.input_bytes += input_bytes
+        counts.length = length
         counts.compacted()
         self._added()
 

@@ -57,6 +57,12 @@ class SliceReader(Protocol):
         It may read the file from its start (in bounded memory): call it only to report a place.
         """
 
+    def length(self) -> tuple[int, int]:
+        """Return the lines and bytes (or rows and 0) of the slice, after its last block.
+
+        Only asked of slices of a file that was cut.
+        """
+
     def close(self) -> None:
         """Close the file."""
 
@@ -85,6 +91,13 @@ class SpanLookup:
     def place(self, row: int) -> Place:
         """Return the place of a row, counted from the start of the slice."""
         return Place(int(self.numbers[row]) + 1, int(self.starts[row])).shifted(self.origin)
+
+    def places(
+        self, rows: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the lines and the byte offsets of the places of rows."""
+        origin = self.origin
+        return self.numbers[rows] + (1 + origin.line), self.starts[rows] + origin.byte_offset
 
     def raw(self, row: int) -> bytes:
         """Return the first `RAW_LIMIT_BYTES` bytes of a row."""
@@ -115,6 +128,12 @@ class RowLookup:
     def place(self, row: int) -> Place:
         """Return the place of a row: its number in the slice; rows have no byte offset."""
         return Place(self.first + int(self.rows[row]) + 1, -1)
+
+    def places(
+        self, rows: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the numbers of rows in the slice, and -1 for each byte offset."""
+        return self.rows[rows] + (1 + self.first), np.full(len(rows), -1)
 
     def raw(self, row: int) -> bytes:
         """Return the first `RAW_LIMIT_BYTES` bytes of a row, written as JSON."""

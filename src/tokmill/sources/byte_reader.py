@@ -72,6 +72,7 @@ class ByteReader:
         self._max_record_bytes = max_record_bytes
         self._start = start
         self._origin: Place | None = None
+        self._length = (0, 0)
         self._is_complete = True  # until input breaks off
         self._broke_beyond = False
         file = slice_.file
@@ -99,8 +100,11 @@ class ByteReader:
                 consumed = min(consumed, self._slice.n_bytes)
             yield self._format.make_block(self._with_unread_bytes(raw), consumed - counted)
             counted = consumed
-        if self._is_complete:
-            self._learn(origin)
+        splitter = self._format.splitter
+        if isinstance(splitter, LineSplitter):
+            self._length = origin.line + splitter.n_newlines, self._stream.decompressed
+            if self._is_complete and self._slice.stop >= 0:
+                LINE_COUNTS.learn(self._slice, *self._length)
 
     def _left_bytes(self) -> int | None:
         """Return the bytes of the slice that are not read yet; None if they are not known."""
@@ -142,18 +146,15 @@ class ByteReader:
         stored_bytes = max(0, stop - raw.unread.stored_byte)
         return replace(raw, unread=replace(raw.unread, stored_bytes=stored_bytes))
 
-    def _learn(self, origin: Place) -> None:
-        """Record the line at which the next slice begins: this slice was read to its end."""
-        splitter = self._format.splitter
-        if self._slice.stop >= 0 and isinstance(splitter, LineSplitter):
-            n_lines = origin.line + splitter.n_newlines
-            LINE_COUNTS.learn(self._slice, n_lines, self._stream.decompressed)
-
     def origin(self) -> Place:
         """Return the lines before this slice's first, and the bytes before the slice."""
         if self._origin is None:
             self._origin = LINE_COUNTS.find(self._slice) if self._slice.start else Place(0, 0)
         return self._origin
+
+    def length(self) -> tuple[int, int]:
+        """Return the lines and decompressed bytes of the slice, once all blocks were yielded."""
+        return self._length
 
     def close(self) -> None:
         """Close the file."""

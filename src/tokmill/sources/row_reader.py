@@ -170,6 +170,10 @@ class RowReader:
         """Return the rows before the slice; rows have no byte offset."""
         return Place(self._source.rows_before(), -1)
 
+    def length(self) -> tuple[int, int]:
+        """Return the rows of the slice, once all blocks were yielded, and 0."""
+        return self._first, 0
+
     def close(self) -> None:
         """Close the file."""
         self._source.close()

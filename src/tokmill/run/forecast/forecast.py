@@ -205,7 +205,7 @@ def _disk_bytes_of(config: Config) -> tuple[float, float]:
     beside = 0 if sft is None else 1 + 4 * (sft.weights == "file")
     of_token = np.dtype(config.output.dtype).itemsize + beside
     rows = 2 if sft is not None and sft.packed_rows else 1
-    return float(of_token * rows), 20.0
+    return float(of_token * rows), 24.0
 
 
 def _rows(sampled: EncodedSample, size: DatasetSize) -> int:
