@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from bench.sft_values import Case, DataSet, Outcome, Refused, Sample
@@ -47,6 +48,8 @@ from tokmill.values import WHOLE_RECORD, Place, Records
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    import numpy.typing as npt
 
     from tokmill.chat.conversation import Conversation
     from tokmill.chat.renderer import ChatRenderer
@@ -207,6 +210,9 @@ class _Lookup:
 
     def place(self, row: int) -> Place:
         return Place(row + 1, -1)
+
+    def places(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return np.stack((rows + 1, np.full(len(rows), -1)), axis=1)
 
     def raw(self, row: int) -> bytes:
         return self._texts[row].encode()[:100]

@@ -79,10 +79,8 @@ class RecordLookup(Protocol):
     def place(self, row: int) -> Place:
         """Return the place of row `row`, counted from the start of the slice."""
 
-    def places(
-        self, rows: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the lines and the byte offsets of the places of rows: (n,) int64 each."""
+    def places(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the line and the byte offset of the place of each row: (n, 2) int64."""
 
     def raw(self, row: int) -> bytes:
         """Return the first `RAW_LIMIT_BYTES` bytes of row `row` in the source."""

@@ -68,7 +68,7 @@ def test_a_sample_is_shown_with_what_is_trained(tokmill: Callable[..., Any], sft
         r"⏎ newline at a trained edge  \x.. byte of a split character",
         "",
         f"sample 1 (train-0000000-0000, {n_tokens} tokens, {n_trained} trained, "
-        f"{n_trained / n_tokens:.1%})",
+        f"{n_trained / n_tokens:.1%}, from {counts['origin']['path']}, record 2, byte 96)",
         "‹<|im_start|>›user",
         "what is <eos>?‹<eos>›",
         "‹<|im_start|>›assistant",
@@ -125,7 +125,7 @@ def test_a_row_shows_its_samples_one_after_the_other(
     )
     numbers = [line.split(" ")[1] for line in out.splitlines() if line.startswith("sample ")]
     assert numbers == [str(values["document"]) for values in found]
-    assert f", from token {found[1]['row_start']} of the row)" in out
+    assert f", from token {found[1]['row_start']} of the row, from " in out
 
 
 # The page

@@ -103,7 +103,7 @@ def test_a_weight_other_than_1_is_said_behind_its_span() -> None:
 
 def test_a_long_text_is_cut_and_its_marks_close() -> None:
     shown = sample(run("0123"), run("4567", weight=1))
-    assert sample_text(shown, Look(False, False, 6)) == "0123«45»… (2 tokens in total)"
+    assert sample_text(shown, Look(False, False, 6)) == "0123«45»… 2 more characters"
 
 
 def test_documents_have_no_marks() -> None:

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.dataset.canonical import sha256_hex
+from tokmill.dataset.packs import numbers_in_dataset
 from tokmill.errors import UsageError, VerifyError
-from tokmill.page.samples import SampleReader, ShownRun, control_ids, numbers_in_dataset, shown_runs
+from tokmill.page.samples import SampleReader, ShownRun, control_ids, shown_runs
 from tokmill.tokenizer.decode import TokenRun
 
 
@@ -36,6 +37,7 @@ def test_a_sample_as_json_has_its_mask_and_its_trained_text(reader):
     assert values == {
         "document": 0,
         "shard": "train-0000000-0000",
+        "origin": None,
         "tokens": 5,
         "trained_tokens": 3,
         "ids": [2, *values["ids"][1:4], 0],
@@ -125,7 +127,7 @@ RUNS = [
 
 
 def test_a_trained_span_opens_with_its_first_run_and_closes_with_its_last():
-    shown, is_cut = shown_runs(RUNS, 0)
+    shown, n_cut = shown_runs(RUNS, 0)
     assert [(s.opens, s.closes) for s in shown] == [
         (False, False),
         (False, False),
@@ -134,7 +136,7 @@ def test_a_trained_span_opens_with_its_first_run_and_closes_with_its_last():
         (True, True),
         (False, False),
     ]
-    assert not is_cut
+    assert n_cut == 0
 
 
 @pytest.mark.parametrize(
@@ -151,9 +153,9 @@ def test_a_trained_span_opens_with_its_first_run_and_closes_with_its_last():
     ],
 )
 def test_text_is_cut_at_a_number_of_characters_but_never_in_a_control_token(max_chars, expected):
-    shown, is_cut = shown_runs(RUNS, max_chars)
+    shown, n_cut = shown_runs(RUNS, max_chars)
     assert [stretch.run.text for stretch in shown] == expected
-    assert is_cut
+    assert n_cut == 20 - sum(map(len, expected))
 
 
 def test_what_is_cut_does_not_close():

@@ -31,7 +31,7 @@ class Rows:
         return Place(self._first + row + 1, 10 * (self._first + row))
 
     def places(self, rows):
-        return self._first + rows + 1, 10 * (self._first + rows)
+        return np.stack((self._first + rows + 1, 10 * (self._first + rows)), axis=1)
 
 
 def block(lengths, is_val=None, *, first=0, rows=None, drops=None, rejects=()):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from tokmill.api.jobs import Verification
     from tokmill.bill.full_bill import FullBill
+    from tokmill.page.chosen import Choice
     from tokmill.settings.arguments import BillArguments, ExportArguments
     from tokmill.trainers.exporting.export import Export
 
@@ -56,6 +57,7 @@ class Dataset:
         self._split, self._tokenizer = split, tokenizer
         self._documents = Documents(directory, manifest, split)
         self.directory = self._documents.directory
+        self._origins = OriginFinder(self.directory, manifest)
 
     def __repr__(self) -> str:
         split = f", split={self._split!r}" if self._split else ""
@@ -176,11 +178,10 @@ class Dataset:
 
         Raises:
             IndexError: there is no such document.
-            UsageError: the dataset has no origins, as one of imported tokens.
-            VerifyError: the file of the origins is missing or damaged.
+            TokmillError: it has no origins (of imported tokens), or their file is damaged.
         """
         index, place = self._documents.place(number)
-        return self._origins.find(self._documents.entries[index], place)
+        return self._origins.find(self._documents.entries[index]["name"], place)
 
     @cached_property
     def packs(self) -> dict[str, Packs]:
@@ -269,10 +270,13 @@ class Dataset:
         return bill.of(model, self, config=config, **others, **settings)
 
     @keyword_messages()
-    def report(self, path: str | Path, bill: FullBill | None = None) -> None:
+    def report(
+        self, path: str | Path, bill: FullBill | None = None, **choice: Unpack[Choice]
+    ) -> None:
         """Write the dataset and a bill, by default `bill()`, as a web page.
 
-        A file at `path` is replaced. The page loads nothing, and has less than 2 MB.
+        A file at `path` is replaced. The page loads nothing, and has less than 2 MB. `split`,
+        `source` and `seed` choose the documents that it shows, as in `tokmill inspect`.
 
         Raises:
             TokmillError: a file cannot be read or written.
@@ -280,11 +284,7 @@ class Dataset:
         from tokmill.page.report.write_report import write_report
 
         target, bill = jobs.checked_path(path, "path"), bill or self.bill()
-        write_report(target, self.directory, self.manifest, bill, self._tokenizer, "path")
-
-    @cached_property
-    def _origins(self) -> OriginFinder:
-        return OriginFinder(self.directory, self.manifest)
+        write_report(target, self.directory, self.manifest, bill, self._tokenizer, "path", choice)
 
     @cached_property
     def _decoded(self) -> Callable[[list[int]], str]:

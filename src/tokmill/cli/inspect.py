@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tokmill.cli.completing import directories, files
+from tokmill.cli.options import choice_options
 from tokmill.cli.screen import show, show_json, show_styled
 from tokmill.errors import UsageError
 from tokmill.words.plural import plural
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
 @click.command("inspect")
 @click.argument("directory", type=click.Path(path_type=Path), shell_complete=directories)
 @click.option("--document", "-n", type=int, help="Show this document or sample, counted from 0.")
-@click.option("--sample", type=int, help="Show this many documents, spread evenly.  [default: 3]")
+@click.option("--sample", type=int, help="Show this many documents.  [default: 4 to 8]")
+@choice_options
 @click.option(
     "--row",
     type=int,
@@ -48,24 +51,29 @@ def command(
     show_ids: bool,
     as_json: bool,
     html: Path | None,
+    **choice: Any,
 ) -> None:
-    """Show documents of a dataset, decoded; control tokens stand out.
+    """Show documents of a dataset, decoded: one of each source, then random ones.
 
-    For samples of SFT it also shows which tokens are trained.
+    Control tokens stand out. For samples of SFT it also shows which tokens are trained.
 
     \b
     Examples:
       tokmill inspect out --sample 3
+      tokmill inspect out --source wiki/a.jsonl --split val --seed 7
       tokmill inspect out --document 1234 --ids
       tokmill inspect out --row 0 --html row.html
     """
     from tokmill.cli.sample_text import Look
     from tokmill.dataset.reader import check_complete, read_manifest
+    from tokmill.page.chosen import chosen_documents
     from tokmill.page.page_file import check_page
     from tokmill.page.samples import SampleReader, tokenizer_of
 
     if row is not None and (document is not None or sample is not None):
         raise UsageError("--row shows the samples of one row: leave --document and --sample out")
+    if any(choice.values()) and (row is not None or document is not None):
+        raise UsageError("--row and --document: leave --split, --source and --seed out")
     if as_json and html is not None:
         raise UsageError("--json prints and --html writes a page: choose one")
     manifest = read_manifest(directory)
@@ -74,7 +82,10 @@ def command(
         check_page(html, directory, "--html")
     loaded = tokenizer_of(manifest, tokenizer)
     reader = SampleReader(directory, manifest, loaded, by_token=by_token and not as_json)
-    heading, samples = _chosen(reader, manifest, document=document, sample=sample, row=row)
+    chosen = [] if document is None else [document]
+    if document is None and row is None:
+        chosen = chosen_documents(directory, manifest, sample, **choice)
+    heading, samples = _chosen(reader, manifest, chosen, row)
     if html is not None:
         _write_page(html, directory, manifest, heading, list(samples), max_chars, show_ids)
     elif as_json:
@@ -87,12 +98,7 @@ def command(
 
 
 def _chosen(
-    reader: SampleReader,
-    manifest: dict[str, Any],
-    *,
-    document: int | None,
-    sample: int | None,
-    row: int | None,
+    reader: SampleReader, manifest: dict[str, Any], chosen: list[int], row: int | None
 ) -> tuple[str, Iterator[Sample]]:
     """Return the samples asked for, read as they are needed, and what they are."""
     if row is not None:
@@ -104,18 +110,19 @@ def _chosen(
             f"{plural(capacity, 'token')} ({n_tokens / capacity:.1%})"
         )
         return heading, iter(samples)
-    from tokmill.page.samples import evenly_spread
-
-    if document is not None:
-        return "", iter([reader.read(document)])
-    total = manifest["totals"]["documents"]
-    return "", map(reader.read, evenly_spread(total, 3 if sample is None else sample))
+    return "", map(reader.read, chosen)
 
 
 def _as_json(sample: Sample, reader: SampleReader, row: int | None) -> dict[str, Any]:
     if sample.mask is None:
         where = {"document": sample.number, "shard": sample.shard, "tokens": len(sample.ids)}
-        return {**where, "ids": sample.ids, "text": reader.decoder.decode(sample.ids)}
+        origin = sample.origin and asdict(sample.origin)
+        return {
+            **where,
+            "origin": origin,
+            "ids": sample.ids,
+            "text": reader.decoder.decode(sample.ids),
+        }
     in_row = {} if row is None else {"row": row, "row_start": sample.row_start}
     return {**in_row, **sample.as_json()}
 

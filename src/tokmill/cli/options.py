@@ -192,6 +192,17 @@ def config_from_options(
     return build_config(every, where="options", named=origin(config_file))
 
 
+def choice_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that choose the documents to be shown."""
+    for name, default, text in (
+        ("--seed", 0, "Draw other documents.  [default: 0]"),
+        ("--source", "", "Show documents of this source, input file or directory of inputs."),
+        ("--split", "", "Show documents of this split, train or val."),
+    ):
+        command = click.option(name, default=default, help=text)(command)
+    return command
+
+
 def option_values(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the settings that options and variables name, as plain values by section.
 

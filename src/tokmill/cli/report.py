@@ -10,6 +10,7 @@ import click
 
 from tokmill.cli.bill_options import BillCommand, bill_options, settled, show_options
 from tokmill.cli.completing import directories, files
+from tokmill.cli.options import choice_options
 from tokmill.errors import UsageError
 
 
@@ -34,6 +35,7 @@ from tokmill.errors import UsageError
     shell_complete=files,
     help="With --html: where the tokenizer is, if it has moved.",
 )
+@choice_options
 def command(
     directory: Path,
     config_file: Path | None,
@@ -71,13 +73,16 @@ def command(
         raise UsageError(
             "--html writes a page: leave --json, --only, --all, --explain and --measure out"
         )
+    choice = {name: options.pop(name) for name in ("split", "source", "seed")}
+    if html is None and any(choice.values()):
+        raise UsageError("--split, --source and --seed choose what a page shows: add --html")
     manifest = read_intact_manifest(directory)
     disk = on_disk(directory, manifest)
     settings = settled(config_file, options, manifest["config"])
     found = full_bill(settings, disk)
     training = found.settings.training
     if html is not None:
-        n_bytes = write_report(html, directory, manifest, found, tokenizer, "--html")
+        n_bytes = write_report(html, directory, manifest, found, tokenizer, "--html", choice)
         show(f"{html}: {size(n_bytes)}")
         return
     rows = list(measured_rows(directory, manifest, training)) if measure else None

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokmill.page.samples import shown_runs
+from tokmill.page.samples import cut_mark, shown_runs
 from tokmill.tokenizer.decode import escaped
-from tokmill.words.plural import plural
 from tokmill.words.printable import printable
 
 if TYPE_CHECKING:
@@ -78,10 +77,8 @@ def sample_text(sample: Sample, look: Look) -> str:
     marks = _marks(escaped("".join(run.text for run in sample.runs)), look)
     if sample.mask is None:
         marks = Marks("", "", marks.separator)
-    shown, is_cut = shown_runs(sample.runs, look.max_chars)
-    text = _joined(shown, look, marks)
-    if is_cut:
-        text += f"… ({plural(len(sample.ids), 'token')} in total)"
+    shown, n_cut = shown_runs(sample.runs, look.max_chars)
+    text = _joined(shown, look, marks) + cut_mark(n_cut)
     if sample.mask is not None and marks != _marks("", look):
         text = f"here: {_legend(look, marks)}\n{text}"
     return text

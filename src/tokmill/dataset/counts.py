@@ -17,6 +17,7 @@ OTHER_KEYS = "other keys"
 
 _MOST_UNREAD_KEYS = 100
 _LONGEST_KEY = 60
+_LENGTH = ("records", "bytes")
 _NUMBERS = ("records", "documents", "tokens", "text_bytes", "input_bytes")
 
 CHECKED, CHECKED_BYTES, ROUTED = "checked", "checked_bytes", "routed"
@@ -141,7 +142,7 @@ class Counts:
             "checks": dict(sorted(self.checks.items())),
             "unread_keys": dict(sorted(self.unread_keys.items())),
             "fields": dict(sorted(self.fields.items())),
-            "length": self.length and list(self.length),
+            "length": self.length and dict(zip(_LENGTH, self.length, strict=True)),
         }
         return {
             **{key: getattr(self, key) for key in _NUMBERS},
@@ -161,7 +162,8 @@ class Counts:
         counts.unread = [unread_from_json(entry) for entry in data.get("unread", ())]
         counts.checks = Counter(data.get("checks", {}))
         counts.fields = Counter(data.get("fields", {}))
-        counts.length = tuple(data["length"]) if "length" in data else None
+        length = data.get("length")
+        counts.length = length and (length["records"], length["bytes"])
         return counts.compacted()
 
 

@@ -59,10 +59,7 @@ _SPLIT = _Leaf(" or ".join(SPLITS), lambda value: value in SPLITS)
 _PLACE = _whole(-1, 1 << 63)
 _TOKEN = {"id": _ID, "token": _TEXT}
 _BY_NAME = {_ANY: _COUNT}
-_LENGTH = _Leaf(
-    "the lines and bytes of a slice",
-    lambda v: isinstance(v, list) and len(v) == 2 and all(map(_COUNT.is_one, v)),
-)
+_LENGTH = {"records": _COUNT, "bytes": _COUNT}
 _COUNTS = {
     **dict.fromkeys(("records", "documents", "tokens", "text_bytes", "input_bytes"), _COUNT),
     **dict.fromkeys(("drops", "rejects"), _BY_NAME),

@@ -36,9 +36,10 @@ _MOST_BYTES = 9
 _SCAN_BYTES = 1 << 20
 
 
-def origin_numbers(slice_index: int, records: Numbers, offsets: Numbers) -> Numbers:
-    """Return the numbers of documents of one slice: (n, 2) int64."""
-    return np.stack((records + (slice_index << _SLICE_BITS), offsets), axis=1)
+def origin_numbers(slice_index: int, places: Numbers) -> Numbers:
+    """Return the numbers of documents from the line and byte of each in one slice: (n, 2) int64."""
+    numbers: Numbers = places + np.array((slice_index << _SLICE_BITS, 0))
+    return numbers
 
 
 def as_places(numbers: Numbers) -> Numbers:
@@ -57,7 +58,7 @@ class OriginEncoder:
         self._n_documents = n_documents
         self._last = np.zeros((1, 2), np.int64) if last is None else last
 
-    def encode(self, numbers: Numbers) -> memoryview:
+    def encode(self, numbers: Numbers) -> bytes:
         """Return the bytes of the next documents; `numbers`: (n, 2), n > 0."""
         differences = np.diff(numbers, axis=0, prepend=self._last)
         first = -self._n_documents % GROUP
@@ -65,24 +66,16 @@ class OriginEncoder:
         self._n_documents += len(numbers)
         self._last = numbers[-1:].copy()
         flat = differences.ravel()
-        return _encoded(((flat << 1) ^ (flat >> 63)).view(np.uint64)).data
+        values = ((flat << 1) ^ (flat >> 63)).view(np.uint64)
+        return b"".join(_encoded(values[i : i + GROUP]) for i in range(0, len(values), GROUP))
 
 
-def _encoded(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
-    sizes = np.ones(len(values), np.int64)
-    for n_bytes in range(1, _MOST_BYTES):
-        longer = values >> np.uint64(7 * n_bytes) != 0
-        if not longer.any():
-            break
-        sizes += longer
-    stops = np.cumsum(sizes)
-    found = np.empty(int(stops[-1]), np.uint8)
-    left, places = values, stops - sizes
-    while len(left):
-        more = left > 127
-        found[places] = (left & np.uint64(127)) | (more.astype(np.uint64) << np.uint64(7))
-        left, places = left[more] >> np.uint64(7), places[more] + 1
-    return found
+def _encoded(values: npt.NDArray[np.uint64]) -> bytes:
+    left = values[:, np.newaxis] >> np.arange(_MOST_BYTES, dtype=np.uint64) * np.uint64(7)
+    is_byte = left > 0
+    is_byte[:, 0] = True
+    found = (left & np.uint64(127)) | ((left > 127).astype(np.uint64) << np.uint64(7))
+    return bytes(found[is_byte].astype(np.uint8).data)
 
 
 def read_groups(data: npt.NDArray[np.uint8]) -> Iterator[Numbers]:

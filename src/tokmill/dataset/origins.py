@@ -55,22 +55,18 @@ class OriginFinder:
 
     def __init__(self, directory: Path, manifest: Mapping[str, Any]) -> None:
         self._directory = directory
-        self._sources = manifest["sources"]
+        self._sources = manifest.get("sources", ())
+        self._entries = {entry["name"]: entry for entry in manifest["shards"]}
 
-    def find(self, entry: Mapping[str, Any], place: int) -> Origin:
-        """Return the origin of document `place` of a shard; `entry`: its row in the manifest.
+    def find(self, shard: str, place: int) -> Origin:
+        """Return the origin of document `place` of a shard.
 
         Raises:
             UsageError: the dataset has no origins.
             VerifyError: the file of origins is missing or damaged.
         """
-        refuse_store(self._directory)
-        if "first_slice" not in entry:
-            raise UsageError(
-                f"{self._directory}: does not say which records its documents came from: a dataset "
-                "of imported tokens has no .origin files"
-            )
-        path = self._directory / f"{entry['name']}.{ORIGIN}"
+        entry = self._entries[shard]
+        path = self._path(entry)
         with read_errors(path):
             numbers = numbers_of(np.memmap(path, np.uint8, "r"), place)
         slice_index, record, byte = as_places(numbers).ravel().tolist()
@@ -79,11 +75,41 @@ class OriginFinder:
         if slice_index < 0 or source == len(self._stops) or record < 1:
             raise VerifyError(f"{path}: document {place} has no record: see tokmill verify")
         row = self._sources[source]
-        slices = row.get("slices", [[0, 0]])
+        slices = row.get("slices", [])
         before = slices[: number - int(self._stops[source]) + len(slices)]
-        n_records, n_bytes = (sum(column) for column in zip((0, 0), *before, strict=True))
-        byte = byte if byte < 0 else byte + n_bytes
-        return Origin(entry["split"], entry["name"], place, row["path"], record + n_records, byte)
+        record += sum(one["records"] for one in before)
+        byte += sum(one["bytes"] for one in before)  # of rows without a byte, too
+        return Origin(entry["split"], shard, place, row["path"], record, byte)
+
+    def sources(self, entry: Mapping[str, Any]) -> npt.NDArray[np.int64]:
+        """Return the source of each document of a shard: (n,) int64; raises as `find`."""
+        path = self._path(entry)
+        with read_errors(path):
+            groups = read_groups(np.memmap(path, np.uint8, "r"))
+            slices = np.concatenate([as_places(numbers)[0] for numbers in groups])
+        stops = self._stops[:-1]  # whatever is beyond belongs to the last
+        found: npt.NDArray[np.int64] = np.searchsorted(
+            stops, slices + entry["first_slice"], "right"
+        )
+        return found
+
+    def may_hold(self, sources: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Return which shards can have documents of some sources: those whose part reads them."""
+        firsts = np.array([entry.get("first_slice", 0) for entry in self._entries.values()])
+        of_parts = np.append(np.unique(firsts), self._stops[-1:])
+        stops = of_parts[np.searchsorted(of_parts[:-1], firsts, "right")]
+        n_before = np.append(0, np.cumsum(sources))
+        low, high = (np.searchsorted(self._stops, one, "right") for one in (firsts, stops - 1))
+        return n_before[high + 1] > n_before[low]
+
+    def _path(self, entry: Mapping[str, Any]) -> Path:
+        refuse_store(self._directory)
+        if "first_slice" not in entry:
+            raise UsageError(
+                f"{self._directory}: does not say which records its documents came from: a dataset "
+                "of imported tokens has no .origin files"
+            )
+        return self._directory / f"{entry['name']}.{ORIGIN}"
 
     @cached_property
     def _stops(self) -> npt.NDArray[np.int64]:
@@ -101,12 +127,11 @@ def origins_problem(path: Path, n_documents: int, n_slices: int) -> str:
     try:
         for numbers in read_groups(np.memmap(path, np.uint8, "r")):
             slices, records, offsets = as_places(numbers)
-            if slices.min() < 0 or slices.max() >= n_slices or records.min() < 1:
+            least = min(slices.min(), records.min() - 1, offsets.min() + 1)
+            if least < 0 or slices.max() >= n_slices:
                 return "a document has no record of the sources"
-            if offsets.min() < -1:
-                return "a record begins before its file"
             n_found += len(numbers)
     except ValueError as error:
         return str(error)
-    expected = f"{n_documents:,} documents"
-    return "" if n_found == n_documents else f"{n_found:,} origins, expected those of {expected}"
+    problem = f"{n_found:,} origins, expected those of {n_documents:,} documents"
+    return problem if n_found != n_documents else ""

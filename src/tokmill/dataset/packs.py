@@ -10,6 +10,7 @@ Little-endian, no header. Neither file is of use without the other.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -123,3 +124,27 @@ def sample_lengths(
         lengths[start : start + len(found)] = found
         start += len(found)
     return lengths
+
+
+def numbers_in_dataset(
+    manifest: Mapping[str, Any], split: str, numbers: Sequence[int]
+) -> list[int]:
+    """Return the positions in the dataset of samples that are numbered within a split.
+
+    Raises:
+        VerifyError: the split has no sample of such a number.
+    """
+    starts, firsts, in_split, in_dataset = [], [], 0, 0
+    for shard in manifest["shards"]:
+        if shard["split"] == split:
+            starts.append(in_split)
+            firsts.append(in_dataset)
+            in_split += shard["documents"]
+        in_dataset += shard["documents"]
+    wrong = [number for number in numbers if not 0 <= number < in_split]
+    if wrong:
+        raise VerifyError(
+            f"packs of {split}: sample {wrong[0]} does not exist, the split has {in_split}"
+        )
+    at = [bisect_right(starts, number) - 1 for number in numbers]
+    return [firsts[i] + number - starts[i] for i, number in zip(at, numbers, strict=True)]

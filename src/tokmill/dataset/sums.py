@@ -49,12 +49,16 @@ class Sums:
         self.files.append(digest.entry(f"{PARTS}/{part_name(record.part)}").as_json())
 
     def _add_source(self, path: str, counts: Counts) -> None:
-        row = self.sources.get(path, {})
-        slices = row.get("slices", []) + ([list(counts.length)] if counts.length else [])
-        before = Counts.from_json(row).mutable() if row else Counts()
-        before.add(counts)  # to an earlier commit, or slice of the same file
-        listed = {"slices": slices} if slices else {}
-        self.sources[path] = {"path": path, **before.as_json(), **listed}
+        row = self.sources.get(path)
+        length = counts.as_json().get("length")
+        total = Counts() if row is None else Counts.from_json(row).mutable()
+        total.add(counts)  # to an earlier commit, or slice of the same file
+        slices = (row or {}).get("slices", []) + ([length] if length else [])
+        self.sources[path] = {
+            "path": path,
+            **total.as_json(),
+            **({"slices": slices} if slices else {}),
+        }
 
     def length_histogram(self) -> list[int]:
         """Return documents by length: entry i counts 2^i to 2^(i + 1) - 1 tokens."""

@@ -63,29 +63,23 @@ class _Body:
         self, path: Path, dtype: np.dtype[Any], algorithm: str, resumed: FileEntry | None = None
     ) -> None:
         self.dtype = dtype
+        self.encoder: OriginEncoder | None = None
         self.pending, self.digest = open_pending(path, algorithm, resumed)
 
     def entry(self) -> FileEntry:
         return self.digest.entry(self.pending.path.name)
 
     def as_bytes(self, values: npt.NDArray[Any]) -> memoryview:
+        if self.encoder is not None:
+            return memoryview(self.encoder.encode(values))
         return np.ascontiguousarray(values).view(np.uint8).data
 
-
-class _Origins(_Body):
-    """The file of origins; its values are the numbers of documents, (n, 2)."""
-
-    def __init__(
-        self, path: Path, algorithm: str, resumed: FileEntry | None, n_documents: int
-    ) -> None:
-        super().__init__(path, np.dtype(np.int64), algorithm, resumed)
+    def encode_origins(self, n_documents: int) -> None:
+        """Encode what is written from now on, after the origins of `n_documents`."""
         last = None
         if n_documents:
             last = numbers_of(np.memmap(self.pending.file, np.uint8, "r"), n_documents - 1)
-        self._encoder = OriginEncoder(n_documents, last)
-
-    def as_bytes(self, values: npt.NDArray[np.int64]) -> memoryview:
-        return self._encoder.encode(values)
+        self.encoder = OriginEncoder(n_documents, last)
 
 
 class ShardWriter:
@@ -123,12 +117,11 @@ class ShardWriter:
         parts = dict(zip(endings, resumed.files, strict=True)) if resumed else {}
         try:
             for ending in ("bin", *sidecars):
-                path, part = directory / f"{stem}.{ending}", parts.get(ending)
+                kind = {**SIDECARS, "bin": dtype, ORIGIN: np.dtype(np.int64)}[ending]
+                path = directory / f"{stem}.{ending}"
+                self._bodies.append(_Body(path, kind, algorithm, parts.get(ending)))
                 if ending == ORIGIN:
-                    self._bodies.append(_Origins(path, algorithm, part, self.n_documents))
-                    continue
-                kind = dtype if ending == "bin" else SIDECARS[ending]
-                self._bodies.append(_Body(path, kind, algorithm, part))
+                    self._bodies[-1].encode_origins(self.n_documents)
             self._idx, _ = open_pending(directory / f"{stem}.idx", algorithm, parts.get("idx"))
         except BaseException:
             self._discard_bodies()

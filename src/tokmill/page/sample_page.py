@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.page.markup import content, plain
 from tokmill.page.page_style import STYLE
-from tokmill.page.samples import shown_runs
+from tokmill.page.samples import cut_mark, shown_runs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -113,15 +113,15 @@ def sample_card(
     sample: Sample,
     max_chars: int,
     show_ids: bool,
-    more: str = "<code>--max-chars 0</code> shows all.",
+    more: str = "<code>--max-chars 0</code> shows all",
 ) -> str:
     """Return a sample as HTML: its place, its counts, its mask as a strip, and its text.
 
     `more`: HTML that says how to see all of a text that is cut.
     """
-    shown, is_cut = shown_runs(sample.runs, max_chars)
+    shown, n_cut = shown_runs(sample.runs, max_chars)
     text = "".join(_stretch(stretch) for stretch in shown)
-    facts = "".join(f"<li>{escape(fact)}</li>" for fact in sample.facts())
+    facts = "".join(f"<li>{plain(fact)}</li>" for fact in sample.facts())
     parts = [
         f'<article id="{sample.kind}-{sample.number}">',
         f"<header><h3>{sample.kind} {sample.number:,}</h3>",
@@ -129,12 +129,8 @@ def sample_card(
         "" if sample.mask is None else _strip(sample),
         f'<div class="text" dir="auto">{text}</div>',
     ]
-    if is_cut or sample.n_unread:
-        n_shown = sum(len(stretch.run.text) for stretch in shown)
-        n_chars = sum(len(run.text) for run in sample.runs)
-        whole = "" if sample.n_unread else f" of {n_chars:,}"
-        ending = f"; {more}" if more else "."
-        parts.append(f'<p class="note">Cut: the first {n_shown:,}{whole} characters{ending}</p>')
+    if mark := cut_mark(n_cut, sample.n_unread):
+        parts.append(f'<p class="note">{mark}{"; " * bool(more)}{more}</p>')
     if show_ids:
         ids = " ".join(map(str, sample.ids))
         parts.append(f"<details><summary>ids</summary><code>{ids}</code></details>")

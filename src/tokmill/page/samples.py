@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokmill.chat.templates import emitted_strings, template_source
 from tokmill.chat.weights import mask_rule
 from tokmill.dataset.canonical import sha256_hex
-from tokmill.dataset.packs import open_packs
+from tokmill.dataset.origins import OriginFinder
+from tokmill.dataset.packs import numbers_in_dataset, open_packs
 from tokmill.dataset.reader import find_document
-from tokmill.errors import UsageError, VerifyError
+from tokmill.errors import UsageError
 from tokmill.settings.load import build_config
 from tokmill.settings.schema import TokenizerSettings
 from tokmill.settings.sft import SftSettings
@@ -20,12 +21,13 @@ from tokmill.tokenizer.control_tokens import added_tokens
 from tokmill.tokenizer.decode import TokenDecoder, TokenRun, escaped
 from tokmill.tokenizer.tokenizer import load_tokenizer
 from tokmill.words.plural import plural
+from tokmill.words.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from tokmill.tokenizer.decode import TokenRun
+    from tokmill.dataset.origins import Origin
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 
@@ -35,7 +37,8 @@ class Sample:
 
     `number`: position in the dataset, from 0. `mask`, `weights`: per token, None if the dataset has
     none. `runs`: its text, in order. `row_start`: position of its first token in its packed row, if
-    it was read as part of one. `n_unread`: tokens at its end that were not read.
+    it was read as part of one. `n_unread`: tokens at its end that were not read. `origin`: None in
+    a dataset of imported tokens.
     """
 
     number: int
@@ -46,6 +49,7 @@ class Sample:
     runs: tuple[TokenRun, ...]
     row_start: int | None = None
     n_unread: int = 0
+    origin: Origin | None = None
 
     @property
     def kind(self) -> str:
@@ -71,13 +75,14 @@ class Sample:
             facts += [f"{self.n_trained:,} trained", f"{share:.1%}"]
         if self.row_start is not None:
             facts.append(f"from token {self.row_start:,} of the row")
-        return facts
+        return [*facts, f"from {printable(str(self.origin))}"] if self.origin else facts
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain values; bytes of incomplete characters are written as escapes."""
         values: dict[str, Any] = {
             "document": self.number,
             "shard": self.shard,
+            "origin": self.origin and dataclasses.asdict(self.origin),
             "tokens": len(self.ids),
             "trained_tokens": self.n_trained,
             "ids": self.ids,
@@ -107,6 +112,7 @@ class SampleReader:
         control = control_ids(manifest, tokenizer)
         self.decoder = TokenDecoder(tokenizer, control, is_sft=is_sft)
         self._by_token = by_token
+        self._origins = OriginFinder(directory, manifest)
 
     def read(self, number: int, row_start: int | None = None, *, most_tokens: int = 0) -> Sample:
         """Read a sample by its number in the dataset; of a longer one, `most_tokens` if not 0.
@@ -124,9 +130,10 @@ class SampleReader:
         weights = None if shard.weights is None else tuple(shard.weights[span].tolist())
         in_loss = weights or mask or (0,) * len(ids)
         runs = tuple(self.decoder.runs(ids, in_loss, by_token=self._by_token))
-        return Sample(
-            number, shard.name, ids, mask, weights, runs, row_start, whole.stop - span.stop
-        )
+        origin, n_unread = None, whole.stop - span.stop
+        with suppress(UsageError):  # of imported tokens
+            origin = self._origins.find(shard.name, i)
+        return Sample(number, shard.name, ids, mask, weights, runs, row_start, n_unread, origin)
 
     def read_row(self, number: int, split: str = "train") -> list[Sample]:
         """Read the samples of a row of the pack index, in their order.
@@ -190,30 +197,6 @@ def _template(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> str:
     return source if sha256_hex(source.encode()) == expected else ""
 
 
-def numbers_in_dataset(
-    manifest: Mapping[str, Any], split: str, numbers: Sequence[int]
-) -> list[int]:
-    """Return the positions in the dataset of samples that are numbered within a split.
-
-    Raises:
-        VerifyError: the split has no sample of such a number.
-    """
-    starts, firsts, in_split, in_dataset = [], [], 0, 0
-    for shard in manifest["shards"]:
-        if shard["split"] == split:
-            starts.append(in_split)
-            firsts.append(in_dataset)
-            in_split += shard["documents"]
-        in_dataset += shard["documents"]
-    wrong = [number for number in numbers if not 0 <= number < in_split]
-    if wrong:
-        raise VerifyError(
-            f"packs of {split}: sample {wrong[0]} does not exist, the split has {in_split}"
-        )
-    at = [bisect.bisect_right(starts, number) - 1 for number in numbers]
-    return [firsts[i] + number - starts[i] for i, number in zip(at, numbers, strict=True)]
-
-
 def tokenizer_of(manifest: dict[str, Any], moved: str) -> Tokenizer:
     """Load the tokenizer of a dataset, from `moved` where that is not ''.
 
@@ -264,13 +247,20 @@ class ShownRun:
         return found
 
 
-def shown_runs(runs: Sequence[TokenRun], max_chars: int) -> tuple[list[ShownRun], bool]:
-    """Return the runs within `max_chars` characters (0: all), and whether text was cut.
+def cut_mark(n_chars: int, n_tokens: int = 0) -> str:
+    """Return the mark in place of the characters, and of the unread tokens, that are cut, or ''."""
+    counts = [(n_chars, "more character"), (n_tokens, "more token")]
+    texts = [plural(n, words) for n, words in counts if n]
+    return f"… {' and '.join(texts)}" if texts else ""
+
+
+def shown_runs(runs: Sequence[TokenRun], max_chars: int) -> tuple[list[ShownRun], int]:
+    """Return the runs within `max_chars` characters (0: all), and the number of other characters.
 
     A control token is never cut.
     """
     found: list[ShownRun] = []
-    left = max_chars
+    left, total = max_chars, sum(len(run.text) for run in runs)
     for i, run in enumerate(runs):
         before = runs[i - 1].weight if i else 0
         after = runs[i + 1].weight if i + 1 < len(runs) else 0
@@ -278,10 +268,11 @@ def shown_runs(runs: Sequence[TokenRun], max_chars: int) -> tuple[list[ShownRun]
         n_chars = sum(map(len, run.texts))
         if max_chars and n_chars > left:
             cut = _cut(run, left)
-            return [*found, ShownRun(cut, opens, False)] if cut.texts else found, True
+            found += [ShownRun(cut, opens, False)] if cut.texts else []
+            return found, total - sum(len(stretch.run.text) for stretch in found)
         left -= n_chars
         found.append(ShownRun(run, opens, closes))
-    return found, False
+    return found, 0
 
 
 def _cut(run: TokenRun, n_chars: int) -> TokenRun:

@@ -118,14 +118,10 @@ class _JoinedLookup:
         lookup, local = self._find(row)
         return lookup.place(local)
 
-    def places(
-        self, rows: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the lines and the byte offsets of the places of rows, each in its own slice."""
+    def places(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the line and the byte offset of the place of each row, in its own slice."""
         places = map(self.place, rows.tolist())
-        found = [(place.line, place.byte_offset) for place in places]
-        lines, offsets = np.array(found, np.int64).reshape(-1, 2).T
-        return lines, offsets
+        return np.array([(one.line, one.byte_offset) for one in places], np.int64).reshape(-1, 2)
 
     def raw(self, row: int) -> bytes:
         """Return the first bytes of row `row`."""

@@ -107,7 +107,7 @@ class OpenCommit:
         sidecars = {ending: body[span] for ending, body in block.sidecars.items()}
         lengths = block.offsets[start + 1 : stop + 1] - block.offsets[start:stop]
         is_val = block.is_val[start:stop]
-        origins = origin_numbers(slice_index, *block.lookup.places(block.rows[start:stop]))
+        origins = origin_numbers(slice_index, block.lookup.places(block.rows[start:stop]))
         if not is_val.any():
             self._append("train", tokens, lengths, {**sidecars, ORIGIN: origins})
             return

@@ -58,10 +58,7 @@ class SliceReader(Protocol):
         """
 
     def length(self) -> tuple[int, int]:
-        """Return the lines and bytes (or rows and 0) of the slice, after its last block.
-
-        Only asked of slices of a file that was cut.
-        """
+        """Return the lines and bytes (or rows and 0) of a slice of a cut file, once it was read."""
 
     def close(self) -> None:
         """Close the file."""
@@ -92,12 +89,10 @@ class SpanLookup:
         """Return the place of a row, counted from the start of the slice."""
         return Place(int(self.numbers[row]) + 1, int(self.starts[row])).shifted(self.origin)
 
-    def places(
-        self, rows: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the lines and the byte offsets of the places of rows."""
-        origin = self.origin
-        return self.numbers[rows] + (1 + origin.line), self.starts[rows] + origin.byte_offset
+    def places(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the line and the byte offset of the place of each row."""
+        origin = (1 + self.origin.line, self.origin.byte_offset)
+        return np.stack((self.numbers[rows], self.starts[rows]), axis=1) + origin
 
     def raw(self, row: int) -> bytes:
         """Return the first `RAW_LIMIT_BYTES` bytes of a row."""
@@ -129,11 +124,9 @@ class RowLookup:
         """Return the place of a row: its number in the slice; rows have no byte offset."""
         return Place(self.first + int(self.rows[row]) + 1, -1)
 
-    def places(
-        self, rows: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the numbers of rows in the slice, and -1 for each byte offset."""
-        return self.rows[rows] + (1 + self.first), np.full(len(rows), -1)
+    def places(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the number of each row in the slice, and -1 for its byte offset."""
+        return np.stack((self.rows[rows] + (1 + self.first), np.full(len(rows), -1)), axis=1)
 
     def raw(self, row: int) -> bytes:
         """Return the first `RAW_LIMIT_BYTES` bytes of a row, written as JSON."""

@@ -18,6 +18,7 @@ from tokmill.bill.bill_settings import bill_settings
 from tokmill.bill.full_bill import full_bill
 from tokmill.bill.on_disk import on_disk
 from tokmill.dataset.reader import read_manifest
+from tokmill.page.chosen import chosen_documents
 from tokmill.page.report.report_page import report_page
 
 
@@ -107,7 +108,9 @@ def page_of() -> Callable[..., Page]:
         base = manifest["config"]
         settings = bill_settings(base, None, {}, given or {}, lambda section, name: name)
         bill = full_bill(settings, on_disk(directory, manifest))
-        html = report_page(directory, manifest, bill, tokenizer=tokenizer)
+        html = report_page(
+            directory, manifest, bill, chosen_documents(directory, manifest), tokenizer=tokenizer
+        )
         found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)
         assert found
         return Page(html, manifest, bill.as_json(), json.loads(found[1]), Reader(html))

@@ -26,7 +26,7 @@ def html(tmp_path) -> str:
     path = tmp_path / "chats.jsonl"
     path.write_text(json.dumps({"messages": messages}))
     made = tokmill.sft(path, tokenizer=TOKENIZER, output=tmp_path / "out", progress=False)
-    return texts_section(made.directory, made.manifest, "").html
+    return texts_section(made.directory, made.manifest, "", [0]).html
 
 
 def test_the_middle_of_long_untrained_text_is_left_out(html: str) -> None:

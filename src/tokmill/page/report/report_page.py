@@ -28,21 +28,28 @@ if TYPE_CHECKING:
 
 
 def report_page(
-    directory: Path, manifest: Mapping[str, Any], bill: FullBill, *, tokenizer: str = ""
+    directory: Path,
+    manifest: Mapping[str, Any],
+    bill: FullBill,
+    numbers: Sequence[int],
+    *,
+    tokenizer: str = "",
 ) -> str:
     """Return the page of a finished dataset and its bill as HTML, below 2 MB.
 
+    `numbers`: of the documents whose text it shows.
     `tokenizer`: where the tokenizer is, if it has moved; without it the page has no texts, and
     says so.
 
     Raises:
         TokmillError: a file of the dataset is damaged.
     """
-    return assembled(directory.resolve().name, _sections(directory, manifest, bill, tokenizer))
+    texts = texts_section(directory, manifest, tokenizer, numbers)
+    return assembled(directory.resolve().name, _sections(directory, manifest, bill, texts))
 
 
 def _sections(
-    directory: Path, manifest: Mapping[str, Any], bill: FullBill, tokenizer: str
+    directory: Path, manifest: Mapping[str, Any], bill: FullBill, texts: Section
 ) -> Iterable[Section]:
     yield head_section(directory, manifest, bill)
     yield sources_section(manifest)
@@ -50,7 +57,7 @@ def _sections(
     yield losses_section(directory, manifest)
     if manifest.get("kind") == "sft":
         yield trained_section(directory, manifest)
-    yield texts_section(directory, manifest, tokenizer)
+    yield texts
     yield bill_section(directory, manifest, bill)
     yield run_section(manifest)
 

@@ -10,16 +10,15 @@ from tokmill.errors import TokmillError
 from tokmill.page.markup import label
 from tokmill.page.report.section import Section, note
 from tokmill.page.sample_page import legend, sample_card
-from tokmill.page.samples import SampleReader, evenly_spread, tokenizer_of
+from tokmill.page.samples import SampleReader, tokenizer_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tokmill.page.samples import Sample
     from tokmill.tokenizer.decode import TokenRun
 
-N_DOCUMENTS, N_SAMPLES = 4, 5
 _CHARACTERS, _SAMPLE_CHARACTERS = 500, 1500
 _EDGE = 150
 """Characters of both ends of a long text that is not trained: what is trained is to be seen."""
@@ -28,14 +27,15 @@ _TOKENS = 2000
 """Tokens that are decoded of a document; it may have billions."""
 
 
-def texts_section(directory: Path, manifest: Mapping[str, Any], tokenizer: str) -> Section:
-    """Return the section; without the tokenizer, it says why there is no text.
+def texts_section(
+    directory: Path, manifest: Mapping[str, Any], tokenizer: str, numbers: Sequence[int]
+) -> Section:
+    """Return the section of some documents; without the tokenizer, it says why there is no text.
 
     `data` has the numbers of the documents that it shows.
     """
     is_sft = manifest.get("kind") == "sft"
     things = "samples" if is_sft else "documents"
-    numbers = evenly_spread(manifest["totals"]["documents"], N_SAMPLES if is_sft else N_DOCUMENTS)
     most = _SAMPLE_CHARACTERS if is_sft else _CHARACTERS
     try:
         loaded = tokenizer_of(dict(manifest), tokenizer)
@@ -51,7 +51,7 @@ def texts_section(directory: Path, manifest: Mapping[str, Any], tokenizer: str) 
         ]
     except TokmillError as error:
         return _without(things, error)
-    lead = f"{len(cards)} of {manifest['totals']['documents']:,} {things}, evenly spread. "
+    lead = f"{len(cards)} of {manifest['totals']['documents']:,} {things}. "
     if is_sft:
         lead += "Long text that is not trained is shortened."
     command = f"tokmill inspect {shlex.quote(str(directory))} --max-chars 0 --document 0"
