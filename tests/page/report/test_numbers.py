@@ -128,7 +128,7 @@ def test_what_is_trained_and_packed_is_that_of_the_manifest(chats, page_of: Make
     assert {split: data["packs"][split]["rows"] for split in packs} == {
         split: packs[split]["rows"] for split in packs
     }
-    assert page.html.count("<article") == len(page.data["texts"]["numbers"]) == 5
+    assert page.html.count("<article") == len(page.data["texts"]["numbers"]) == 4
     assert '<mark class="t">' in page.html
 
 
