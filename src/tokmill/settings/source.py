@@ -27,9 +27,8 @@ class Source:
     `paths`: files, globs, directories or `hf:NAME`: one, or a sequence. The other fields are the
     settings of the same names.
 
-        >>> wiki = tokmill.Source("wiki", "wiki/*.jsonl", renderer="encyclopedia")
-        >>> sgd = tokmill.Source("sgd", "sgd.jsonl", role_names={"system": "assistant"})
-        >>> tokmill.sft([sgd, "alpaca.json"], tokenizer="qwen2.5/", output="out")
+        >>> web = tokmill.Source("web", "corpus/*.jsonl", renderer="article")
+        >>> tokmill.pretrain(web, tokenizer="gpt2/", output="web")
     """
 
     name: str
