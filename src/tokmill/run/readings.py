@@ -229,11 +229,15 @@ class _Groups:
             try:
                 self._add(file, *limits)
             except (UsageError, StorageError) as error:
-                if self._bad is None:
-                    raise
-                self._bad.append(str(error))
-                self._left_out.add(file)
+                self._leave_out([file], error)
         self._resolve_all()
+
+    def _leave_out(self, files: Sequence[SourceFile], error: Exception) -> None:
+        """Raise an error, or leave its files out of the input."""
+        if self._bad is None:
+            raise error
+        self._bad.append(str(error))
+        self._left_out.update(files)
 
     def _add(self, file: SourceFile, n_records: int, n_bytes: int) -> None:
         config = self._source.config
@@ -260,18 +264,21 @@ class _Groups:
 
     def _resolve_all(self) -> None:
         self.settings = {}
-        failed: list[tuple[FileGroup, UsageError]] = []
-        for group in self._groups.values():
+        failed: list[tuple[tuple[Any, ...], UsageError]] = []
+        for key, group in self._groups.items():
             try:
                 self.settings.setdefault(self._resolve(group), []).append(group)
             except UsageError as error:
-                failed.append((group, error))
+                failed.append((key, error))
         is_given = is_named(self._source.config.render)  # for every file of its source
-        for group, problem in failed:
+        for key, problem in failed:
+            group = self._groups[key]
             settings = next((s for s in self.settings if is_given or _fits(s, group)), None)
             if settings is None:
-                raise self._explained(problem, group)
-            self.settings[settings].append(group)
+                del self._groups[key]
+                self._leave_out(group.files, self._explained(problem, group))
+            else:
+                self.settings[settings].append(group)
         self._decide_sections()
 
     def _explained(self, problem: UsageError, group: FileGroup) -> UsageError:
@@ -402,8 +409,8 @@ def first_document(found: FoundReading) -> str:
         return ""
     renderer = make_renderer(found.reading.render)
     for file in found.files[:_MOST_NAMED]:
-        texts = renderer.render(first_block(file, found.reading.input, renderer.schema)).text
-        if len(texts):
+        records = first_block(file, found.reading.input, renderer.schema)
+        if records is not None and len(texts := renderer.render(records).text):
             return str(texts[0].as_py())
     return ""
 

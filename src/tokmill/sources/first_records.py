@@ -59,11 +59,12 @@ def first_of_file(
     return records
 
 
-def first_block(file: SourceFile, settings: InputSettings, schema: pa.Schema) -> Records:
-    """Return the records of a file's first block, with the columns of a schema."""
+def first_block(file: SourceFile, settings: InputSettings, schema: pa.Schema) -> Records | None:
+    """Return the records of a file's first block, with the columns of a schema; None without."""
     piece, opened = Slice(file, 0, -1, file.n_bytes), _opened(file)
     with open_slice(piece, settings, schema, CHUNK_BYTES, opened=opened) as reader:
-        return next(iter(reader.blocks())).parse()
+        block = next(iter(reader.blocks()), None)
+        return None if block is None else block.parse()
 
 
 def _records(file: SourceFile, settings: InputSettings) -> Iterator[dict[str, Any]]:
