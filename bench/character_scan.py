@@ -22,13 +22,7 @@ from functools import cache
 from pathlib import Path
 
 from tokmill.engines.choice import ScanResult
-from tokmill.engines.engine import (
-    FALLBACK_ENGINES,
-    FAST_ENGINES,
-    REFERENCE,
-    Engine,
-    load_engine,
-)
+from tokmill.engines.engine import FAST_ENGINES, REFERENCE, Engine, load_engine
 from tokmill.engines.trial.contexts import derive_groups
 from tokmill.engines.trial.engine_process import EngineProcess
 from tokmill.engines.trial.scan import Scan
@@ -36,7 +30,6 @@ from tokmill.engines.trial.tasks import EngineToLoad
 from tokmill.settings.schema import TokenizerSettings
 from tokmill.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
-ENGINES = (*FAST_ENGINES, *FALLBACK_ENGINES)
 HEAD = "| tokenizer | engine | characters that differ | sequences | seconds | planted documents |"
 N_PLANTED = 2000
 
@@ -46,14 +39,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--tokenizer", action="append", required=True, metavar="DIR")
     parser.add_argument("--eos", default="", help="the string of the eos, where a file says none")
-    parser.add_argument("--engine", action="append", choices=ENGINES)
+    parser.add_argument("--engine", action="append", choices=FAST_ENGINES)
     parser.add_argument("--planted", action="store_true")
     args = parser.parse_args()
     threads = os.cpu_count() or 1
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
     print(HEAD, "|---|---|--:|---|--:|---|", sep="\n", flush=True)
     for path in args.tokenizer:
-        for row in rows(path, args.eos, args.engine or ENGINES, threads, planted=args.planted):
+        for row in rows(path, args.eos, args.engine or FAST_ENGINES, threads, planted=args.planted):
             print(row, flush=True)
 
 

@@ -75,16 +75,12 @@ FAST_ENGINES = {
 }
 """In the order in which they are tried when there is too little text to time them."""
 
-FALLBACK_ENGINES = {"tokenizers+cache": "tokmill.engines.cached:ENGINE"}
-"""Tried where no fast engine can be used; slower than those, and faster than the reference."""
-
 ENGINES = Table(
     "engine",
     "tokmill.engines",
     {
         "tokenizers": "tokmill.engines.reference:ENGINE",
         **FAST_ENGINES,
-        **FALLBACK_ENGINES,
     },
 )
 

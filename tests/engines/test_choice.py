@@ -92,14 +92,12 @@ def test_a_plan_keeps_its_spot_share_and_an_older_one_that_of_its_time():
         ),
         (
             EngineChoice(
-                "tokenizers+cache",
+                "tokenizers",
                 "1",
                 "no fast engine gives its ids here",
-                mb_per_s={"tokenizers": 5.0},
                 refused={"gigatoken": "engine gigatoken refuses the tokenizer: WordPiece"},
             ),
-            "tokenizers+cache encodes (without its cache at about 5 MB/s), since no fast engine "
-            "gives its ids here: gigatoken: WordPiece",
+            "tokenizers encodes, since no fast engine gives its ids here: gigatoken: WordPiece",
         ),
     ],
 )

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from tokmill.engines.engine import (
-    FALLBACK_ENGINES,
     FAST_ENGINES,
     REFERENCE,
     engine_version,
@@ -44,7 +43,7 @@ def _skip_where_there_is_no_wheel(request):
 
 
 def test_the_table_holds_every_engine_of_the_settings():
-    assert ("auto", REFERENCE, *FAST_ENGINES, *FALLBACK_ENGINES) == ENGINES.choices
+    assert ("auto", REFERENCE, *FAST_ENGINES) == ENGINES.choices
 
 
 @pytest.mark.parametrize("control_in_text", CONTROL)

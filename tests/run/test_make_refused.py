@@ -146,6 +146,17 @@ def test_another_version_of_the_engine_is_refused(out, make_config, listener, be
     )
 
 
+def test_a_plan_with_an_engine_that_does_not_exist_is_refused(out, make_config, listener, begun):
+    plan = json.loads((out / "plan.json").read_bytes())
+    plan["engine"]["name"] = "tokenizers+cache"
+    replace_plan(out / "plan.json", plan)
+    with pytest.raises(StateError) as caught:
+        run(make_config(engine="auto"), listener)
+    assert str(caught.value).startswith(
+        "the run in this directory began with engine tokenizers+cache: engine: expected one of "
+    )
+
+
 def test_another_version_of_the_parser_is_refused(out, make_config, listener, begun):
     plan = json.loads((out / "plan.json").read_bytes())
     assert plan["parser"] == parser_entry()

@@ -98,7 +98,7 @@ def test_a_value_in_the_place_of_a_section_is_refused():
             "run",
             "engine",
             "bpe",
-            "expected one of auto, tokenizers, gigatoken, fastokens, tokenizers+cache; found 'bpe'",
+            "expected one of auto, tokenizers, gigatoken, fastokens; found 'bpe'",
         ),
     ],
 )

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.engines.characters import CharacterSet
-from tokmill.engines.engine import FAST_ENGINES, REFERENCE
+from tokmill.engines.engine import FAST_ENGINES
 from tokmill.engines.spot_check import EARLIER_SHARE, spot_share
 
 if TYPE_CHECKING:
@@ -107,12 +107,8 @@ class EngineChoice:
         """Return one line about why no fast engine is used, and the speed; '' if one is."""
         if self.name in FAST_ENGINES or not self.refused:
             return ""
-        speed, of_reference = self.mb_per_s.get(self.name), self.mb_per_s.get(REFERENCE)
-        how_slow = ""
-        if speed:
-            how_slow = f", at about {speed:.3g} MB/s"
-        elif of_reference:
-            how_slow = f" (without its cache at about {of_reference:.3g} MB/s)"
+        speed = self.mb_per_s.get(self.name)
+        how_slow = f", at about {speed:.3g} MB/s" if speed else ""
         why = "; ".join(f"{name}: {_short(name, reason)}" for name, reason in self.refused.items())
         return f"{self.name} encodes{how_slow}, since {self.reason}: {why}"
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 REFERENCE = "tokenizers"
 FAST_ENGINES = tuple(tables.FAST_ENGINES)
-FALLBACK_ENGINES = tuple(tables.FALLBACK_ENGINES)
 
 _REFUSALS = (ValueError, RuntimeError, KeyError, TypeError, NotImplementedError)
 """Raised by built-in engines for a tokenizer that they cannot load."""

@@ -74,7 +74,7 @@ def test_torch_without_cuda_is_named_where_there_is_a_gpu() -> None:
 
 
 def test_without_a_fast_engine_the_packages_are_named() -> None:
-    engines = (EngineFound("tokenizers", "1"), EngineFound("tokenizers+cache", "1"))
+    engines = (EngineFound("tokenizers", "1"),)
     ((found, _),) = advice(replace(GOOD, engines=engines))
     assert found.startswith("no fast engine works here")
 

@@ -79,16 +79,13 @@ def test_the_engine_asked_for_is_the_only_one(request_of):
     assert (found.names, found.timed, found.reason) == (["fastokens"], False, "asked for")
 
 
-@pytest.mark.parametrize("name", ["tokenizers", "tokenizers+cache"])
-def test_where_no_fast_engine_could_be_used_none_is_tried_again(request_of, name):
-    asked = request_of(())
+def test_where_no_fast_engine_could_be_used_none_is_tried_again(request_of):
+    asked, name = request_of(()), "tokenizers"
     kept = EngineChoice(name, "1", "none is exact", 9, {name: 5.0}, {"fastokens": "other ids"})
     remember(key_of(asked), kept.as_json())
     found = candidates(asked, corpus(10**12)[0])
     assert (found.names, found.timed, found.reason) == ([name], False, "none is exact")
     assert (found.mb_per_s, found.refused) == ({name: 5.0}, {"fastokens": "other ids"})
-    assert found.all_characters
-    assert not candidates(asked, corpus(10**8)[0]).all_characters
     assert candidates(request_of(["fastokens"]), corpus(10**8)[0]).names == ["fastokens"]
 
 

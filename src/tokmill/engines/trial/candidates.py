@@ -116,9 +116,9 @@ class Candidates:
 
     `timed`: all are compared with the reference and timed on the sample, side by side; the fastest
     is taken. Else they are compared one after the other, and the first exact one is taken, for
-    `reason`. `mb_per_s`: their speeds, if they were measured before. `refused`: reasons against
-    other engines, if these were found before. `all_characters`: they are compared on all, not only
-    on the common ones.
+    `reason`. `mb_per_s`: their speeds, if they were measured before. `refused`: of the reference,
+    reasons against the others that an earlier run found. `all_characters`: they are compared on
+    all, not only on the common ones.
     """
 
     names: Sequence[str]
@@ -140,8 +140,7 @@ def candidates(request: EngineRequest, corpus: Corpus) -> Candidates:
     all_timed = Candidates(FAST_ENGINES, timed_sample, timed=True, all_characters=all_characters)
     compared, others = compared_engines(request, all_characters=all_characters)
     if not compared:
-        fallback = _fallback(request, sample)
-        return replace(fallback, all_characters=all_characters) if fallback else all_timed
+        return _remembered_reference(request, sample) or all_timed
     if others and not corpus.is_stream and corpus.text_bytes >= OTHERS_SCANNED_FROM_BYTES:
         return all_timed
     if len(compared) == 1:
@@ -172,8 +171,10 @@ def needs_all_characters(corpus: Corpus) -> bool:
     return routed_share(RARE, corpus.sample(PARITY_BYTES, False).texts) > MOST_RARE
 
 
-def _fallback(request: EngineRequest, sample: Callable[[], CorpusSample]) -> Candidates | None:
-    """Return the engine of an earlier run in which no fast one could be used, if there was one."""
+def _remembered_reference(
+    request: EngineRequest, sample: Callable[[], CorpusSample]
+) -> Candidates | None:
+    """Return the reference, if no fast engine could be used in an earlier run."""
     try:
         known = EngineChoice.from_json(remembered(key_of(request)) or {})
     except TypeError:  # none, or kept by another version

@@ -11,12 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from tokmill.engines.choice import Continuation, EngineChoice
-from tokmill.engines.engine import (
-    FALLBACK_ENGINES,
-    FAST_ENGINES,
-    REFERENCE,
-    engine_version,
-)
+from tokmill.engines.engine import FAST_ENGINES, REFERENCE, engine_version
 from tokmill.engines.trial.candidates import (
     ONLY_ONE,
     Candidates,
@@ -66,7 +61,7 @@ def choose_engine(
     found = candidates(request, corpus)
     choice = find_exact_engine(request, found)
     is_final = not any(reason.startswith(TIMED_OUT) for reason in choice.refused.values())
-    if found.timed and is_final and choice.name not in FAST_ENGINES:
+    if found.timed and is_final and choice.name == REFERENCE:
         remember(key_of(request), choice.as_json())
     return _with_continuation(choice, request, found) if has_continuations else choice
 
@@ -145,7 +140,6 @@ def _rounds(asked: str, found: Candidates) -> list[Sequence[str]]:
     rounds: list[Sequence[str]] = [found.names] if found.timed else [(one,) for one in found.names]
     if asked == "auto":
         rounds += [(name,) for name in FAST_ENGINES if name not in found.names]
-        rounds.append(FALLBACK_ENGINES)
     return rounds
 
 
@@ -154,19 +148,17 @@ def _best(
 ) -> EngineChoice:
     """Return the fastest of the exact engines, or the reference."""
     n_checked = len(expected.texts)
-    reference_speed = {REFERENCE: expected.mb_per_s} if expected.mb_per_s else {}
     if not trial.proven:
+        speeds = {REFERENCE: expected.mb_per_s} if expected.mb_per_s else {}
         choice = _reference_choice(request, NO_FAST_ENGINE)
-        return replace(choice, n_checked=n_checked, mb_per_s=reference_speed, refused=trial.refused)
+        return replace(choice, n_checked=n_checked, mb_per_s=speeds, refused=trial.refused)
     best, reason, speeds = fastest(request, expected.sample, trial, found)
-    if request.asked == "auto" and best not in FAST_ENGINES:
-        reason, speeds = NO_FAST_ENGINE, reference_speed | speeds
     choice = exact_choice(request, best, reason, trial.scans.get(best))
     return replace(
         choice,
         n_checked=n_checked,
         mb_per_s=speeds,
-        refused={**found.refused, **trial.refused},
+        refused=trial.refused,
         scan_kept=best in trial.kept,
     )
 

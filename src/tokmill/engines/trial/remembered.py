@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _FILE = "engines.json"
 _MOST_ENTRIES = 1000
-_CHOICE_VERSION = 4
+_CHOICE_VERSION = 5
 """Of the method of choosing; choices of other versions are ignored."""
 
 _SCAN_VERSION = 1
