@@ -69,11 +69,6 @@ PROMISES = {
         "run/test_make_refused.py::test_a_removed_an_added_and_a_reordered_file_are_named",
         "sources/test_hub_commit.py::test_a_run_that_is_continued_reads_the_commit_that_it_began_with",
     ],
-    "a dataset of an earlier version opens, and a run of one continues or names the version": [
-        "upgrades/test_upgrades.py::test_a_finished_dataset_of_an_earlier_version_verifies_and_inspects",
-        "upgrades/test_upgrades.py::test_a_half_finished_dataset_of_an_earlier_version_goes_on_to_the_same_bytes",
-        "upgrades/test_upgrades.py::test_a_half_finished_dataset_of_another_engine_is_refused_in_one_line_naming_it",
-    ],
     "records in = documents + drops + rejects, by reason": [
         "run/test_part.py::test_progress_adds_up_to_the_record",
         "run/test_part_writer.py::test_records_are_counted_once_and_their_other_outcomes_as_extra",
