@@ -3,9 +3,8 @@ from __future__ import annotations
 import json
 
 from tokmill.settings.load import build_config
-from tokmill.settings.plain import not_default, output_settings, plain, unsaid_settings
+from tokmill.settings.plain import not_default, output_settings, plain
 from tokmill.settings.schema import Config
-from tokmill.settings.sft import SftSettings
 
 
 def test_the_settings_that_decide_the_bytes_leave_out_paths_speed_and_messages():
@@ -22,16 +21,6 @@ def test_a_setting_of_speed_does_not_change_what_decides_the_bytes():
     other = build_config({"render": {"separator": "："}}, where="x")
     assert output_settings(fast) == output_settings(Config())
     assert output_settings(other) != output_settings(Config())
-
-
-def test_a_setting_that_older_plans_do_not_name_is_left_out_where_it_is_what_they_mean():
-    asked = [
-        output_settings(build_config({"sft": {"inline_tags": value}}, where="x"))["sft"]
-        for value in ("text", "auto")
-    ]
-    assert [chosen.get("inline_tags") for chosen in asked] == [None, "auto"]
-    assert unsaid_settings()["sft"]["inline_tags"] == "text"
-    assert set(unsaid_settings()) >= set(output_settings(Config(sft=SftSettings())))
 
 
 def test_plain_values_are_json_and_build_the_same_configuration():

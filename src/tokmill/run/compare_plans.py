@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import StateError
 from tokmill.settings.names import flag
-from tokmill.settings.plain import unsaid_settings
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -101,10 +100,9 @@ def _changed_settings(found: dict[str, Any], asked: dict[str, Any]) -> Iterator[
         made, wanted = ("sft", "pretrain") if "sft" in found else ("pretrain", "sft")
         yield f"it was made by tokmill {made}, this is tokmill {wanted}"
         return
-    unsaid = unsaid_settings()
     for section, values in asked.items():
-        before = {**unsaid[section], **found.get(section, {})}
-        for key, value in {**unsaid[section], **values}.items():
+        before = found.get(section, {})
+        for key, value in values.items():
             if before.get(key) != value:
                 words = f"{flag(section, key)} ({section}.{key})"
                 yield f"{words} was {before.get(key)!r}, is {value!r}"

@@ -13,10 +13,8 @@ def dataset_setting(default: Any, text: str, **metadata: Any) -> Any:
     """Declare a setting that changes the bytes of the dataset; `text` is its help.
 
     Metadata: `choices`, all values that the setting may have. `table`, a table of names to which
-    other packages may add. `unsaid`, the value that a plan without this setting means; a setting
-    that is newer than some plans has one, so that runs of earlier versions can continue. `unit`, a
-    key of `quantity.UNITS`: text such as "8MiB" is accepted for the number. `other_name`, a second
-    name of option, keyword argument and TOML key.
+    other packages may add. `unit`, a key of `quantity.UNITS`: text such as "8MiB" is accepted for
+    the number. `other_name`, a second name of option, keyword argument and TOML key.
     """
     return _setting(default, text, affects_output=True, **metadata)
 

@@ -8,41 +8,16 @@ from typing import Any, get_type_hints
 
 from tokmill.settings.declare import section_type
 from tokmill.settings.schema import Config
-from tokmill.settings.sft import SftSettings
 from tokmill.settings.source import Source
 
 
 def output_settings(config: Config) -> dict[str, dict[str, Any]]:
-    """Return the settings that decide the bytes of a dataset, by section, as plain values.
-
-    Settings with the value that a plan without them means are left out.
-    """
+    """Return the settings that decide the bytes of a dataset, by section, as plain values."""
     chosen = {
-        name: {f.name: value for f, value in _fields(section) if _is_kept(f, value)}
+        name: {f.name: value for f, value in _fields(section) if f.metadata["affects_output"]}
         for name, section in _sections(config).items()
     }
     return {name: kept for name, kept in chosen.items() if kept}
-
-
-def _is_kept(setting: dataclasses.Field[Any], value: Any) -> bool:
-    known = setting.metadata
-    is_meant = "unsaid" in known and value == _as_json(known["unsaid"])
-    return bool(known["affects_output"]) and not is_meant
-
-
-def unsaid_settings() -> dict[str, dict[str, Any]]:
-    """Return the values, by section, that a plan means if it lacks newer settings."""
-    config = Config(sft=SftSettings())
-    sections = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    return {
-        name: {
-            f.name: _as_json(f.metadata["unsaid"])
-            for f, _ in _fields(section)
-            if "unsaid" in f.metadata
-        }
-        for name, section in sections.items()
-        if section is not None
-    }
 
 
 def plain(config: Config) -> dict[str, dict[str, Any]]:

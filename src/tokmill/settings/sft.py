@@ -25,19 +25,17 @@ class SftSettings:
         choices=SCHEMAS,
     )  # fmt: skip
     ignore_keys: tuple[str, ...] = dataset_setting(
-        (), "Keys of records and messages to ignore: label,foo.", unsaid=()
+        (), "Keys of records and messages to ignore: label,foo."
     )
     fields: tuple[str, ...] = dataset_setting(
         (),
         "Names of keys in the records: messages=dialogue,role=speaker,content=text.",
         is_mapping=True,
-        unsaid=(),
     )
     role_names: tuple[str, ...] = dataset_setting(
         (),
         "Names of roles in the records, in upper or lower case: bot=assistant,client=user.",
         is_mapping=True,
-        unsaid=(),
     )
     preset: str = dataset_setting(
         "tokmill",
@@ -54,7 +52,6 @@ class SftSettings:
         "",
         'Variables of the template, as a JSON object: {"enable_thinking": false}.',
         is_json=True,
-        unsaid="",
     )
     spans: str = dataset_setting(
         "auto",
@@ -106,14 +103,12 @@ class SftSettings:
         "A <think> block at the start of a reply and <tool_call> blocks at its end; fields: read "
         "as reasoning and tool calls; text: kept as text; auto: by template, tokenizer and preset.",
         choices=("auto", "fields", "text"),
-        unsaid="text",
     )
     rendered_text: str = dataset_setting(
         "refuse",
         "Texts that are already rendered conversations; parse: use them as they are, with their "
         "control tokens, all trained; text: each becomes a reply; refuse: stop.",
         choices=("refuse", "parse", "text"),
-        unsaid="text",
     )
     append_eos: str = dataset_setting(
         "preset",
