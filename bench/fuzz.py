@@ -117,7 +117,7 @@ def plan(data: bytes) -> None:
         load_plan,
         lambda path: read_owned_names(path.parent),
         lambda path: read_record(path, "0"),
-        lambda path: read_array_plan(path, lambda _: None),
+        read_array_plan,
     ):
         _answered(read, path)
 

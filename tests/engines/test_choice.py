@@ -7,7 +7,6 @@ import pytest
 
 from tokmill.engines.characters import CharacterSet
 from tokmill.engines.choice import Continuation, EngineChoice, ScanResult
-from tokmill.engines.spot_check import EARLIER_SHARE, spot_share
 
 DIFFERS = CharacterSet(((0x88F, 0x88F), (0x323B0, 0x33479)))
 
@@ -33,20 +32,12 @@ def test_a_choice_can_be_written_as_json_and_pickled(choice):
     assert pickle.loads(pickle.dumps(choice)) == choice
 
 
-def test_a_choice_of_an_earlier_version_has_no_scan():
-    kept = {"name": "g", "version": "1", "reason": "r", "n_checked": 1, "mb_per_s": {}}
-    choice = EngineChoice.from_json({**kept, "refused": {}})
-    assert (choice.scan, choice.reference, len(choice.routed)) == (None, "", 0)
-
-
 def test_characters_that_differ_or_were_not_compared_are_routed():
     scan = ScanResult(DIFFERS, uncompared=CharacterSet(((0x20000, 0x10FFFF),)))
     choice = EngineChoice("gigatoken", "1", "x", scan=scan)
     assert choice.routed.ranges == ((0x88F, 0x88F), (0x20000, 0x10FFFF))
     plain = choice.as_json()
     assert plain["scan"]["differs"] == [[0x88F, 0x88F], [0x323B0, 0x33479]]
-    del plain["scan"]["uncompared"]  # as earlier versions wrote it
-    assert EngineChoice.from_json(plain).routed == DIFFERS
 
 
 @pytest.mark.parametrize(
@@ -63,15 +54,11 @@ def test_a_damaged_choice_is_refused(damage):
         EngineChoice.from_json({"name": "g", "version": "1", "reason": "r", **damage})
 
 
-def test_a_plan_keeps_its_spot_share_and_an_older_one_that_of_its_time():
+def test_a_plan_keeps_its_spot_share():
     kept = EngineChoice.from_json(
         {**EngineChoice("gigatoken", "1", "x").as_json(), "spot_share": 0.25}
     )
     assert kept.spot_share == 0.25
-    older = EngineChoice("gigatoken", "1", "x").as_json()
-    del older["spot_share"]
-    assert EngineChoice.from_json(older).spot_share == EARLIER_SHARE > spot_share("gigatoken")
-    assert EngineChoice.from_json(older | {"name": "tokenizers"}).spot_share == 0
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,14 @@ DATASET = [
 def plan_bytes(n_parts: int, **more: object) -> bytes:
     """Return the bytes of a plan of some parts, with its right fingerprint."""
     plan: dict[str, object] = dict.fromkeys(("tokenizer_sha256", "tokmill_version"), "0")
-    plan |= {"bos_id": None, "eos_id": 0, "engine": {}, "files": [], "settings": {}}
+    plan |= {
+        "bos_id": None,
+        "checksum": "blake3",
+        "eos_id": 0,
+        "engine": {},
+        "files": [],
+        "settings": {},
+    }
     plan |= {"format": PLAN_FORMAT, "format_version": 1, "parts": [[]] * n_parts, **more}
     return b"".join(json_chunks({**plan, "fingerprint": plan_fingerprint(plan)}))
 

@@ -170,13 +170,6 @@ def test_another_version_of_the_parser_is_refused(out, make_config, listener, be
     )
 
 
-def test_a_plan_that_names_no_parser_is_continued(out, make_config, listener, begun):
-    plan = json.loads((out / "plan.json").read_bytes())
-    del plan["parser"]
-    replace_plan(out / "plan.json", plan)
-    assert run(make_config(), listener)["totals"]["documents"] > 0
-
-
 def test_a_plan_of_a_newer_format_is_refused_naming_both(out, make_config, listener, begun):
     plan = json.loads((out / "plan.json").read_bytes())
     (out / "plan.json").unlink()

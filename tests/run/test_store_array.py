@@ -34,7 +34,7 @@ def array(tmp_path, listener):
     return SimpleNamespace(
         start=lambda config, **how: plan_array(config, path, listener, **how),
         work=lambda index, of: run_share(path, index, of, listener, run_parts),
-        status=lambda: array_status(path, listener.warned),
+        status=lambda: array_status(path),
         finish=lambda: finish_array(path, listener),
     )
 
@@ -316,11 +316,11 @@ def test_the_same_task_works_once_on_a_machine(url, array, make_config, listener
 
 @pytest.mark.parametrize("place", ["directory", "store"])
 def test_a_plan_is_compared_again_once_nobody_else_can_begin(
-    url, out, array, make_config, sources, listener, tmp_path, place
+    url, out, array, make_config, sources, tmp_path, place
 ):
     output = url if place == "store" else str(out)
     array.start(make_config(dir=output))
-    read = read_array_plan(tmp_path / "array.plan", listener.warned)
+    read = read_array_plan(tmp_path / "array.plan")
     read.check_current()
     array.start(make_config(sources[0], dir=output), overwrite=True)
     with pytest.raises(StateError, match="another run"):

@@ -112,7 +112,7 @@ def status(plan: str | Path) -> ArrayStatus:
     from tokmill.run.array import array_status
 
     with keyword_messages():
-        return array_status(checked_path(plan, "plan"), _LOG.warning)
+        return array_status(checked_path(plan, "plan"))
 
 
 def finish(plan: str | Path) -> Dataset:
@@ -153,7 +153,7 @@ def begin_array(
 
     with observing(note=note, warn=warn, bar=None) as observer:
         plan_array(config, path, observer, overwrite=overwrite)
-    return array_status(path, lambda _: None)
+    return array_status(path)
 
 
 def work_on_share(

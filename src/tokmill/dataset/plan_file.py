@@ -30,6 +30,7 @@ _BEGINNING = b'{\n"bos_id":'
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "bos_id": (int, type(None)),
+    "checksum": str,
     "engine": dict,
     "eos_id": int,
     "files": list,
@@ -39,8 +40,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "tokenizer_sha256": str,
     "tokmill_version": str,
 }
-"""Keys of every plan. A plan without the key "format" is older and has exactly these, and
-`template_sha256` for SFT."""
+"""Keys of every plan, besides "format" and "fingerprint"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +121,10 @@ def _problem(plan: Any) -> str:
     """Return why this is no complete plan, or ''."""
     if not isinstance(plan, dict):
         return "expected an object"
-    if "format" in plan or "fingerprint" in plan:
-        if plan.get("format") != PLAN_FORMAT:
-            return f'"format" is not "{PLAN_FORMAT}"'
-        if plan.get("fingerprint") != plan_fingerprint(plan):
-            return "its fingerprint does not match"
-    elif plan.keys() - {"template_sha256"} != _KINDS.keys():  # written before there was a format
-        return f'no "format": "{PLAN_FORMAT}"'
+    if plan.get("format") != PLAN_FORMAT:
+        return f'"format" is not "{PLAN_FORMAT}"'
+    if plan.get("fingerprint") != plan_fingerprint(plan):
+        return "its fingerprint does not match"
     wrong = [key for key, kinds in _KINDS.items() if not isinstance(plan.get(key), kinds)]
     if wrong or not all(isinstance(row, list) for row in (*plan["files"], *plan["parts"])):
         return f"{wrong[0] if wrong else 'a row'} is missing or of another kind"

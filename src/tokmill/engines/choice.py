@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.engines.characters import CharacterSet
 from tokmill.engines.engine import FAST_ENGINES
-from tokmill.engines.spot_check import EARLIER_SHARE, spot_share
+from tokmill.engines.spot_check import spot_share
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +42,7 @@ class ScanResult:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ScanResult:
-        """Read the result of `as_json`, of this version or an earlier one.
+        """Read the result of `as_json`.
 
         Raises:
             ValueError, KeyError, TypeError: it is something else.
@@ -52,7 +52,7 @@ class ScanResult:
             str(data["refused"]),
             int(data["n_characters"]),
             int(data["n_sequences"]),
-            CharacterSet.from_json(data.get("uncompared", ())),
+            CharacterSet.from_json(data["uncompared"]),
         )
 
 
@@ -74,10 +74,9 @@ class EngineChoice:
     `n_checked`: texts on which its ids were the reference's before the run. `mb_per_s`: expected
     speed of each exact engine on this corpus. `refused`: reasons against other engines.
     `spot_share`: share of the text that the reference encodes again during the run; default:
-    `spot_check.spot_share(name)`. `reference`: version of the reference that was compared, '' in
-    plans of earlier versions. `scan`: comparison on characters, None if there was none.
-    `scan_kept`: whether an earlier run did it. `continuation`: in SFT, if continuations need an
-    engine of their own.
+    `spot_check.spot_share(name)`. `reference`: version of the reference that was compared.
+    `scan`: comparison on characters, None if there was none. `scan_kept`: whether an earlier run
+    did it. `continuation`: in SFT, if continuations need an engine of their own.
     """
 
     name: str
@@ -125,14 +124,12 @@ class EngineChoice:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> EngineChoice:
-        """Read the result of `as_json`, of this version or an earlier one.
+        """Read the result of `as_json`.
 
         Raises:
             TypeError: it is something else.
         """
         values = dict(data)
-        if "spot_share" not in values and values.get("name") in FAST_ENGINES:
-            values["spot_share"] = EARLIER_SHARE
         try:
             if values.get("scan") is not None:
                 values["scan"] = ScanResult.from_json(values["scan"])

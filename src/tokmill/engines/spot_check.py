@@ -35,9 +35,6 @@ _SHARE, _SHARE_OF_FAST = 0.002, 0.0002
 """Of the bytes, see `spot_share`. A fast engine takes 5 to 30 ms for 1 MB of text, the reference
 400 to 800 for single texts with a cold cache (AMD EPYC): so the check takes about 1% of a run."""
 
-EARLIER_SHARE = 0.0005
-"""For a fast engine, when plans did not name the share."""
-
 WHOLE_BYTES = 8 << 20
 """Longest document that the reference encodes: that takes 25 times the memory, and 0.4 s per MB."""
 

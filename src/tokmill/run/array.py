@@ -118,7 +118,7 @@ def run_share(
         raise UsageError(f"--of {n_tasks}: expected 1 or more")
     if not 0 <= index < n_tasks:
         raise UsageError(f"--index {index}: expected 0 to {n_tasks - 1}, as --of is {n_tasks}")
-    array = read_array_plan(path, observer.warned)
+    array = read_array_plan(path)
     share = array.for_share(index, n_tasks)
     if not share.parts:
         return ()
@@ -166,7 +166,7 @@ def finish_array(path: Path, observer: Observer) -> dict[str, Any]:
         TokmillError: see `finish`.
     """
     start_s, start_cpu_s = time.perf_counter(), cpu_seconds()
-    array = read_array_plan(path, observer.warned)
+    array = read_array_plan(path)
     if not array.is_finished():
         array.check_machine()
     if array.is_in_store:
@@ -182,13 +182,13 @@ def finish_array(path: Path, observer: Observer) -> dict[str, Any]:
     return manifest
 
 
-def array_status(path: Path, warn: Callable[[str], None]) -> ArrayStatus:
+def array_status(path: Path) -> ArrayStatus:
     """Return what the parts of an array have come to.
 
     Raises:
         TokmillError: see `read_array_plan`.
     """
-    array = read_array_plan(path, warn)
+    array = read_array_plan(path)
     return store_status(array) if array.is_in_store else _status(array.plan, array.directory)
 
 

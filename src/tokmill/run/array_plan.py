@@ -13,7 +13,7 @@ import platform
 import zlib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokmill.dataset.canonical import canonical_json, sha256_hex
 from tokmill.dataset.layout import MANIFEST, PLAN
@@ -50,10 +50,6 @@ from tokmill.stores.store import Store
 from tokmill.stores.urls import is_store, shown
 from tokmill.tokenizer.tokenizer import Token, Tokenizer
 from tokmill.version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _VERSION = 1
 
@@ -169,10 +165,8 @@ def write_array_plan(path: Path, plan: Plan) -> None:
     remove_array_probes(place, keep=nonce)
 
 
-def read_array_plan(path: Path, warn: Callable[[str], None]) -> ArrayPlan:
+def read_array_plan(path: Path) -> ArrayPlan:
     """Read the plan of an array, and check that this machine can work on it.
-
-    `warn` gets lines about what may go wrong.
 
     Raises:
         UsageError: there is no such file, or it is not the plan of an array, or it has relative
@@ -204,7 +198,7 @@ def read_array_plan(path: Path, warn: Callable[[str], None]) -> ArrayPlan:
         raise UsageError(
             f"{path}: its tokenizer cannot be read ({error}): write it again"
         ) from None
-    check_installed(found, engine, tokenizer, warn)
+    check_installed(found, engine, tokenizer)
     readings = tuple(_reading(entry, str(path)) for entry in data["readings"])
     spec = RunSpec(
         config,

@@ -21,7 +21,7 @@ from tokmill.interrupts import STDIN_STOPPED
 from tokmill.run.compare_plans import check_same
 from tokmill.run.directory import has_only_plan, remove_dataset
 from tokmill.run.plan import Plan, read_plan, write_plan
-from tokmill.settings.schema import CHECKSUMS, SHA256, OutputSettings
+from tokmill.settings.schema import CHECKSUMS, OutputSettings
 from tokmill.sources.hub import is_hub
 from tokmill.sources.json_parser import parser_entry
 from tokmill.words.plural import plural
@@ -92,7 +92,7 @@ def continued_plan(
     """
     refuse_stdin(prepared.files, where)
     engine = planned_engine(found, prepared.config.run.engine)
-    check_installed(found, engine, prepared.tokenizer, warn)
+    check_installed(found, engine, prepared.tokenizer)
     prepared = _with_planned_checksum(found, prepared, where, warn)
     plan = Plan(prepared.spec(engine, n_threads, memory_bytes), prepared.parts)
     check_same(found, plan, where)
@@ -136,9 +136,7 @@ def planned_engine(found: dict[str, Any], asked: str) -> EngineChoice:
     return engine
 
 
-def check_installed(
-    found: dict[str, Any], engine: EngineChoice, tokenizer: Tokenizer, warn: Callable[[str], None]
-) -> None:
+def check_installed(found: dict[str, Any], engine: EngineChoice, tokenizer: Tokenizer) -> None:
     """Check that the planned versions of engine, reference and parser are installed.
 
     `check_same` compares an engine of another package.
@@ -155,12 +153,6 @@ def check_installed(
     versions = [(engine.name, engine.version)] if is_own else []
     if engine.reference:
         versions.append((REFERENCE, engine.reference))
-    elif engine.name != REFERENCE:
-        warn(
-            "this run began before engines were compared character by character: where "
-            f"{engine.name} knows characters that the reference does not, its tokens may differ: "
-            "--overwrite starts again"
-        )
     for name, planned in versions:
         installed = engine_version(name, tokenizer)
         if installed != planned:
@@ -173,7 +165,7 @@ def check_installed(
 def _check_parser(found: dict[str, Any]) -> None:
     """Check that the planned parser is this one: other texts could come from another one.
 
-    Plans did not always name it; those runs continue.
+    An import parses nothing: its plan names none.
     """
     now = parser_entry()
     planned = found.get("parser", now)
@@ -193,7 +185,7 @@ def _with_planned_checksum(
     Raises:
         StateError: this version does not know the algorithm.
     """
-    planned = str(found.get("checksum", SHA256))  # the only one when plans did not name it
+    planned = found["checksum"]
     if planned not in CHECKSUMS:
         raise StateError(
             f"{PLAN}: its files have sums by {planned!r}, this tokmill knows "
