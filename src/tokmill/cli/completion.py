@@ -1,19 +1,100 @@
-"""`tokmill completion`."""
+"""`tokmill completion`, and values that a shell completes: names of trainers and so on, and files.
+
+Bash and zsh show names that match, and complete files where none does. Nothing is imported before
+the shell asks for a value.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
-from click.shell_completion import BashComplete, add_completion_class, get_completion_class
+from click.shell_completion import BashComplete, CompletionItem, get_completion_class
 
 from tokmill.cli.screen import show_styled
 from tokmill.errors import UsageError
 
-SHELLS = ("bash", "zsh", "fish")
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
 VARIABLE = "_TOKMILL_COMPLETE"
-"""The same as in `cli.main`, which imports this module."""
+"""A shell sets it when it asks for completions; click looks for this name."""
+
+FILES, DIRECTORIES = "file", "dir"
 
 
-class _Bash(BashComplete):
+def completer(setting: str, table: Any = None) -> Completer | None:
+    """Return what completes a setting such as `training.gpu`; None if nothing does.
+
+    `table`: of the names that the setting may have.
+    """
+    if setting in _SETTINGS:
+        return named(*_SETTINGS[setting])
+    return named(lambda: table.choices) if table is not None else None
+
+
+def named(names: Callable[[], Iterable[str]] = tuple, paths: str = "") -> Completer:
+    """Return a completer of names, and of paths if `paths` is FILES or DIRECTORIES."""
+
+    def complete(ctx: click.Context, param: click.Parameter, text: str) -> list[CompletionItem]:
+        found = [CompletionItem(text, type=paths)] if paths else []
+        begin = text.lower()
+        return found + [CompletionItem(name) for name in names() if name.lower().startswith(begin)]
+
+    return complete
+
+
+files = named(paths=FILES)
+directories = named(paths=DIRECTORIES)
+
+
+def trainers() -> list[str]:
+    """Return the names of trainers, of other packages too."""
+    from tokmill.extensions import names_of_packages
+    from tokmill.tables import TRAINERS
+
+    return sorted({*TRAINERS.rows, *names_of_packages(TRAINERS)})
+
+
+def _models() -> tuple[str, ...]:
+    from tokmill.bill.models.known import known_models
+
+    return known_models()
+
+
+def _gpus() -> list[str]:
+    """Return names as `find_gpu` takes them, without a space: bash would take it for the end."""
+    from tokmill.bill.gpus import known_gpus
+
+    return [gpu.name.lower().replace(" ", "-") for gpu in known_gpus()]
+
+
+def _templates() -> list[str]:
+    from tokmill.chat.jinja.training_templates import TRAINING
+    from tokmill.chat.templates import BUILT_IN
+
+    return sorted({"tokenizer", *BUILT_IN, *TRAINING})
+
+
+def _patterns() -> list[str]:
+    from tokmill.tokenizer.tiktoken_file import encodings
+
+    return sorted(encodings())
+
+
+_SETTINGS: dict[str, tuple[Callable[[], Iterable[str]], str]] = {
+    "tokenizer.path": (tuple, FILES),
+    "tokenizer.pattern": (_patterns, ""),
+    "sft.template": (_templates, FILES),
+    "output.dir": (tuple, DIRECTORIES),
+    "model.name": (_models, FILES),
+    "training.gpu": (_gpus, ""),
+}
+
+
+class Bash(BashComplete):
     """Completion in bash, which takes `--to=nano` for three words; click expects one or two."""
 
     name = "bash"
@@ -24,13 +105,8 @@ class _Bash(BashComplete):
         return [word for word in words if word != "="], incomplete.removeprefix("=")
 
 
-def register() -> None:
-    """Let click answer bash with the class above."""
-    add_completion_class(_Bash)
-
-
 @click.command("completion")
-@click.argument("shell", type=click.Choice(SHELLS))
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
     """Print the script that completes commands, options and their values in a shell.

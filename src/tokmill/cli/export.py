@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokmill.cli.completing import directories, named, trainers
+from tokmill.cli.completion import directories, named, trainers
 from tokmill.cli.options import Quantity
 from tokmill.cli.screen import show, show_json, show_labelled
 from tokmill.tables import TRAINERS

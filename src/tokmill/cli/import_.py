@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from tokmill.cli.completing import directories, files
+from tokmill.cli.completion import directories, files
 from tokmill.cli.screen import show, show_json, warn
 from tokmill.words.plural import plural
 from tokmill.words.units import size

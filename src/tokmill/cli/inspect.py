@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokmill.cli.completing import directories, files
+from tokmill.cli.completion import directories, files
 from tokmill.cli.options import choice_options
 from tokmill.cli.screen import show, show_json, show_styled
 from tokmill.errors import UsageError

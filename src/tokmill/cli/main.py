@@ -13,9 +13,10 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, add_completion_class
 
 from tokmill.cli import out_of_memory
+from tokmill.cli.completion import Bash
 from tokmill.cli.screen import show, show_labelled, show_styled
 from tokmill.errors import (
     EXIT_CLOSED_PIPE,
@@ -72,9 +73,6 @@ _OF_THE_SYSTEM = {
 
 _ALIKE = 0.75
 """Options less alike than that are not offered: `--limit` is not `--csv-delimiter`."""
-
-COMPLETE = "_TOKMILL_COMPLETE"
-"""A shell sets it when it asks for completions; click makes the name from the command's."""
 
 
 class LazyGroup(click.Group):
@@ -190,8 +188,7 @@ def main() -> None:
 def _run() -> int:
     """Run the command line, print its error if it ends with one, and return its exit code."""
     try:
-        if COMPLETE in os.environ:
-            _answer_shells()
+        add_completion_class(Bash)
         answer: Any = cli(standalone_mode=False)
         return answer if isinstance(answer, int) else 0
     except SystemExit as error:
@@ -215,12 +212,6 @@ def _run() -> int:
             return _fail(f"{error.filename}: {str(error.strerror).lower()}", StorageError.exit_code)
         show_styled(printable_lines(traceback.format_exc().rstrip()), err=True)
         return _fail("this is a bug in tokmill; please report the lines above", EXIT_INTERNAL)
-
-
-def _answer_shells() -> None:
-    from tokmill.cli.completion import register
-
-    register()
 
 
 def _interrupted(message: str = "") -> int:

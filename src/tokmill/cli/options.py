@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import click
 from click.core import ParameterSource
 
-from tokmill.cli.completing import completer, files
+from tokmill.cli.completion import completer, files
 from tokmill.errors import UsageError
 from tokmill.settings.declare import section_type
 from tokmill.settings.load import build_config, file_values, merged

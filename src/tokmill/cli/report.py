@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from tokmill.cli.bill_options import BillCommand, bill_options, settled, show_options
-from tokmill.cli.completing import directories, files
+from tokmill.cli.completion import directories, files
 from tokmill.cli.options import choice_options
 from tokmill.errors import UsageError
 
