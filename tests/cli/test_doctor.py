@@ -1,38 +1,173 @@
-"""`tokmill doctor` as a user sees it."""
+"""`tokmill doctor` as a user sees it; where something is broken, in a process of its own."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tokmill.api.doctor import examine as examining
-from tokmill.api.doctor.findings import Package
+from tokmill.api.doctor import EXTRAS, NEEDED, examine
 
-LABELS = ["tokmill", "packages", "engines", "cores", "memory", "open files", "disk", "temporary"]
+ROOT = Path(__file__).parents[2]
+Doctor = Callable[..., tuple[int, dict[str, tuple[str, str]]]]
+WRONG = "raise ImportError('built for another Python')"
+ENDS = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
+OTHER_IDS = """
+import numpy as np
+class _Backend:
+    def encode_batch(self, text, parallel):
+        return self
+    class layout:
+        class content: data = np.zeros(2, np.uint32)
+        class offsets: data = np.array([0, 1, 2])
+class BPETokenizer: pass
+def load_hf_json(text): return _Backend()
+import sys; sys.modules['gigatoken.gigatoken_rs'] = sys.modules[__name__]
+"""
 
 
-def test_rows_and_json_say_the_same(tokmill: Callable[..., Any]) -> None:
-    shown, plain = tokmill("doctor"), tokmill("doctor", "--json")
-    assert (shown.code, plain.code) == (0, 0), shown.err
-    found = json.loads(plain.out)
-    lines = shown.out.splitlines()
-    assert [line.split("  ")[0] for line in lines[: len(LABELS)]] == LABELS
-    assert lines[-1] == "tokmill works here"
-    for package in found["packages"]:
-        assert f"{package['name']} {package['version']}" in lines[1]
-    for problem in found["problems"]:
-        assert f"advice: {problem['text']}" in lines
+@pytest.fixture
+def doctor(tmp_path: Path) -> Doctor:
+    """Run `tokmill doctor --json` where modules are replaced; return exit code and findings."""
+
+    def run(
+        *arguments: str | Path, cwd: Path = tmp_path, **modules: str
+    ) -> tuple[int, dict[str, tuple[str, str]]]:
+        for name, text in modules.items():
+            (tmp_path / "modules" / name).mkdir(parents=True)
+            (tmp_path / "modules" / name / "__init__.py").write_text(text)
+        path = os.pathsep.join([str(tmp_path / "modules"), str(ROOT / "src")])
+        done = subprocess.run(
+            [sys.executable, "-m", "tokmill", "doctor", "--json", *map(str, arguments)],
+            cwd=cwd, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True,
+            check=False, timeout=120,
+        )  # fmt: skip
+        assert "Traceback" not in done.stderr
+        found = json.loads(done.stdout)
+        assert found["works"] == (done.returncode == 0)
+        return done.returncode, {
+            one["name"]: (one["state"], one["text"]) for one in found["findings"]
+        }
+
+    return run
 
 
-def test_something_essential_is_the_last_line_and_the_exit_code(
-    tokmill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+def test_lines_json_and_python_say_the_same(
+    tokmill: Callable[..., Any], tmp_path: Path, tokenizer_dir: Path
 ) -> None:
-    broken = (Package("xxhash", "3.5", "ImportError: wrong ELF class"),)
-    monkeypatch.setattr(examining, "needed_packages", lambda names: broken)
-    outcome = tokmill("doctor")
+    arguments = (tmp_path / "out", "-t", tokenizer_dir)
+    shown, plain = tokmill("doctor", *arguments), tokmill("doctor", *arguments, "--json")
+    assert (shown.code, plain.code) == (0, 0), shown.err
+    names = [one["name"] for one in json.loads(plain.out)["findings"]]
+    *lines, empty, last = shown.out.splitlines()
+    assert [re.split("  +", line)[0] for line in lines] == names
+    assert (empty, last) == ("", "tokmill works here")
+    found = examine(str(tmp_path / "out"), str(tokenizer_dir))
+    assert [one.name for one in found] == names
+    states = {one.name: one.state for one in found}
+    engines = ("tokenizers", "gigatoken", "fastokens")
+    for name in ("tokenizer", "cores", "memory", *(f"engine {one}" for one in engines)):
+        assert states[name] == "ok"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_named_tokenizer_that_does_not_load_is_broken(
+    tokmill: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    outcome = tokmill("doctor", "--tokenizer", tmp_path)
     assert outcome.code == 1
-    assert outcome.error == "tokmill cannot work here: 1 essential problem"
-    assert "broken: xxhash 3.5 cannot be imported: ImportError: wrong ELF class" in outcome.out
+    assert outcome.error == "tokmill cannot work here, see above: tokenizer"
+    assert re.search(r"^tokenizer +broken: .*tokenizer\.json", outcome.out, re.MULTILINE)
+
+
+def test_a_named_directory_that_cannot_be_written_is_broken(
+    tokmill: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    outcome = tokmill("doctor", tmp_path / "file" / "out")
+    assert outcome.code == 1
+    assert outcome.error == "tokmill cannot work here, see above: disk"
+    assert "no output can be written here" in outcome.out
+
+
+def test_the_current_directory_that_cannot_be_written_is_a_note(doctor: Doctor) -> None:
+    code, findings = doctor(cwd=Path("/proc"))
+    assert code == 0
+    assert findings["disk"][0] == "note"
+
+
+def test_a_place_in_an_object_store_is_refused(tokmill: Callable[..., Any]) -> None:
+    outcome = tokmill("doctor", "s3://bucket/out")
+    assert outcome.code == 2
+    assert "found an object store" in outcome.error
+
+
+@pytest.mark.parametrize(
+    ("engine", "program", "reason"),
+    [
+        ("gigatoken", WRONG, "built for another Python"),
+        ("gigatoken", OTHER_IDS, "token"),
+        ("fastokens", ENDS, "died with status -4"),
+    ],
+)
+def test_an_engine_that_does_not_work_is_a_note_with_its_reason(
+    doctor: Doctor, engine: str, program: str, reason: str
+) -> None:
+    code, findings = doctor(**{engine: program})
+    assert code == 0
+    state, text = findings[f"engine {engine}"]
+    assert state == "note"
+    assert reason in text.partition("is not used: ")[2]
+    (other,) = {"gigatoken", "fastokens"} - {engine}
+    assert findings[f"engine {other}"][0] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("module", "program", "reason"),
+    [
+        ("numpy", WRONG, "ImportError: built for another Python"),
+        ("numpy", ENDS, "its import ended the process with status -4"),
+        ("psutil", WRONG, "ImportError: built for another Python"),
+        ("tokenizers", ENDS, "its import ended the process with status -4"),
+    ],
+)
+def test_a_needed_package_that_cannot_be_imported_is_broken(
+    doctor: Doctor, module: str, program: str, reason: str
+) -> None:
+    code, findings = doctor(**{module: program})
+    assert code == 1
+    assert reason in findings[module][1]
+    broken = {name for name, (state, _) in findings.items() if state == "broken"}
+    assert module in broken
+    assert broken <= {module, "pyarrow"}  # which imports numpy
+
+
+def test_a_package_that_adds_something_broken_is_named(doctor: Doctor, tmp_path: Path) -> None:
+    information = tmp_path / "modules" / "odd-1.0.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text("[tokmill.renderers]\nodd = odd_module:render\n")
+    code, findings = doctor(odd_module="1 / 0")
+    assert code == 0
+    state, text = findings["renderer odd"]
+    assert state == "note"
+    assert "odd 1.0 cannot be loaded" in text
+
+
+def test_packages_are_those_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = {re.split("[>;]", line)[0] for line in project["dependencies"]}
+    in_python = {"backports.zstd"} if sys.version_info >= (3, 14) else set()
+    assert {*NEEDED} == needed - {"awkward", "fastokens", "gigatoken"} - in_python
+    for extra, packages in EXTRAS.items():
+        named = [line.split(">")[0] for line in project["optional-dependencies"][extra]]
+        assert list(packages) == named

@@ -1,1 +1,0 @@
-"""What a run finds on this machine: packages, engines, cores, memory, disks, GPUs."""
