@@ -104,6 +104,13 @@ class FieldSample:
         for path, labels in other._labels.items():
             self._labels.setdefault(path, _Labels()).merge(labels)
 
+    def weigh_letters(self, factor: float) -> None:
+        """Multiply the counts of letters: a sample stands for a file of its size."""
+        self.letters = {
+            path: (round(n * factor), round(n_han * factor))
+            for path, (n, n_han) in self.letters.items()
+        }
+
     def han_share(self, used: Collection[str]) -> float:
         """Return the share of Han and Kana in the letters of the used fields."""
         counts = [n for path, n in self.letters.items() if is_used(path, used)]

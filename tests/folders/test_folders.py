@@ -119,6 +119,18 @@ def test_one_renderer_is_taken_for_all_articles_by_the_script_of_all_of_them(
     assert Counter(made("few")[0]) == Counter(map(article, [*ENGLISH * 9, WIKI[0]]))
 
 
+def test_a_file_counts_for_the_script_by_its_size_and_not_by_the_records_looked_at(
+    made: Run, tmp_path: Path
+) -> None:
+    """While a key has no value, ten times as many records of a file are looked at."""
+    bare = [entry(en, i, summary="") for i in range(200)]
+    lines(tmp_path / "in/a.jsonl", bare)
+    lines(tmp_path / "in/b.jsonl", [entry(zh, i) for i in range(200)])
+    lines(tmp_path / "in/c.jsonl", [entry(zh, i) for i in range(200)])
+    found, _ = made("in")
+    assert found[0] == formula(bare[0])
+
+
 def test_kana_counts_as_han_and_hangul_does_not(made: Run, tmp_path: Path) -> None:
     section = {"title": "れきし", "content": "むかしむかしあるところにおじいさん"}
     kana = [{"title": "ねこ", "summary": "ねこはどうぶつです", "sections": [section]}] * N

@@ -257,8 +257,11 @@ class _Groups:
         group.files.append(file)
         group.fields.where = group.fields.where or file.path
         if config.sft is None:
+            sample = FieldSample(nested)
             for record in records:
-                group.fields.add(record)
+                sample.add(record)
+            sample.weigh_letters(max(1, file.n_bytes) / max(1, sample.n_bytes))
+            group.fields.merge(sample)
         else:
             group.records += records
 
