@@ -331,6 +331,13 @@ def test_a_wrong_source_is_one_line(refused: Run, tmp_path: Path, toml: str, sai
     assert said in refused("--config", "run.toml", code=2)
 
 
+def test_sources_are_tables_and_not_names(refused: Run, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text("source = ['a.jsonl']\n")
+    assert refused("--config", "run.toml", code=2) == (
+        "run.toml: input.sources, source 1: expected a table with paths = [...], found 'a.jsonl'"
+    )
+
+
 def test_sources_of_toml_have_their_own_settings_and_come_behind_other_inputs(
     made: Run, tmp_path: Path
 ) -> None:

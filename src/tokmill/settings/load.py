@@ -275,6 +275,8 @@ def _sources(values: Any, where: str) -> tuple[Source, ...]:
 
 
 def _source(value: Any, where: str) -> Source:
+    if not isinstance(value, Source | Mapping):
+        raise UsageError(f"{where}: expected a table with paths = [...], found {value!r}")
     table = dict(value.values() if isinstance(value, Source) else value)
     name, paths = table.pop("name", None), _plain(table.pop("paths", ()))
     paths = [paths] if isinstance(paths, str) else paths
