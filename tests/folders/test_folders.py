@@ -217,6 +217,17 @@ def test_one_broken_file_is_one_line_that_names_it(
     assert re.search(said, outcome.error), outcome.error
 
 
+@pytest.mark.parametrize("broken", [binary, in_gbk])
+def test_plan_names_a_broken_file_and_forecasts_the_rest(
+    tmp_path: Path, tokmill: Run, tokenizer_dir: Path, broken: Callable[[Path], None]
+) -> None:
+    lines(tmp_path / "in/a.jsonl", TEXTS)
+    broken(tmp_path / "in/b.jsonl")
+    outcome = tokmill("plan", tmp_path / "in", "-t", tokenizer_dir, "--engine", "tokenizers")
+    assert re.search(rf"^documents +{N}$", outcome.out, re.M), outcome.out
+    assert f"{tmp_path}/in/b.jsonl: " in outcome.error
+
+
 # 8 and 9: nested, packed
 
 

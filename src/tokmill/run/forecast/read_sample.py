@@ -198,8 +198,9 @@ def _render(
     parsed = parse_blocks([block for _, block in waiting])
     joined = join_records(parsed)
     rendered = renderer.render(joined)
-    rejects = [reject for records in parsed for reject in records.rejects]
+    rejects = []
     for (file, _), records in zip(waiting, parsed, strict=True):
+        rejects += [(f"{file.path}: ", reject) for reject in records.rejects]
         if records.unread is not None:
             into.unread.append(describe_unread(file.path, records.unread))
     if isinstance(rendered, SampleBatch):
@@ -207,16 +208,17 @@ def _render(
         into.n_control += np.add.reduceat(
             rendered.control >= 0, rendered.offsets[:-1], dtype=np.int64
         ).tolist()
-        rejects += [reject for _, reject in rendered.refused]
+        rejects += [("", reject) for _, reject in rendered.refused]
     else:
         into.texts += rendered.text.to_pylist()
         if labels is not None:
             used = used_paths(renderer.schema)
             _weigh(waiting, parsed, weigh_records(joined, rendered.rows, used, labels), into)
-        rejects += rendered.rejects
+        rejects += [("", reject) for reject in rendered.rejects]
     if rejects and not into.rejects:
-        into.first_reject = f"{rejects[0].reason}: {rejects[0].message}"
-    into.rejects.update(reject.reason for reject in rejects)
+        where, first = rejects[0]
+        into.first_reject = f"{where}{first.reason}: {first.message}"
+    into.rejects.update(reject.reason for _, reject in rejects)
 
 
 def _weigh(
