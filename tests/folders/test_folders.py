@@ -319,6 +319,19 @@ def test_of_several_text_fields_the_first_that_is_there_is_taken(made: Run, tmp_
     assert made("in.jsonl", "--text-field", "text,content,body")[0] == ["B", "B", "C", "A"]
 
 
+def test_what_cannot_be_decided_is_one_line_whose_option_works(
+    made: Run, refused: Run, tmp_path: Path
+) -> None:
+    rows = [{"title": en(9, i), "body": en(11, i)} for i in range(N)]
+    lines(tmp_path / "in/a.jsonl", TEXTS)
+    lines(tmp_path / "in/b.jsonl", rows)
+    error = refused("in", code=2)
+    option = error[error.index("--source") :]
+    assert option == r"""--source 'paths = ["in/b.jsonl"], template = "{title}\n{body}"'"""
+    found, _ = made("in", *shlex.split(option))
+    assert found == texts(TEXTS) + [f"{row['title']}\n{row['body']}" for row in rows]
+
+
 # Sources with settings of their own
 
 

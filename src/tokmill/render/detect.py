@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from tokmill.errors import UsageError
 from tokmill.fields import ENOUGH, FieldSample, counted, listed_shares, used_share
 from tokmill.settings.schema import RenderSettings
+from tokmill.settings.source import UnclearNamesError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -65,7 +67,9 @@ def detect(settings: RenderSettings, sample: FieldSample, where: str) -> RenderS
     for name in sorted(texts, key=lambda name: -fields[name].text_bytes)[:1]:
         if share(fields, {name}) >= ENOUGH:
             return replace(settings, renderer="text", text_field=name)
-    raise UsageError(f"{where}: {_fields_found(fields)}: {advice(settings, sample)}")
+    advised = _advised(settings, sample)
+    table = _as_table(advised[1])
+    raise UnclearNamesError(f"{where}: {_fields_found(fields)}: ", "".join(advised), table)
 
 
 FORMULA_SHARE = 0.1
@@ -95,6 +99,11 @@ def share(fields: Mapping[str, FieldBytes], used: Collection[str]) -> float:
 
 def advice(settings: RenderSettings, sample: FieldSample) -> str:
     """Return the options that read most of the text of the first records."""
+    return "".join(_advised(settings, sample))
+
+
+def _advised(settings: RenderSettings, sample: FieldSample) -> tuple[str, str, str]:
+    """Return the same as a beginning, the best options ('' if there are none), and an end."""
     fields = sample.weighed(settings.text_field)
     texts = _texts(sample, fields)
     nested = _items(fields)
@@ -103,29 +112,31 @@ def advice(settings: RenderSettings, sample: FieldSample) -> str:
     if _has_sections(settings, sample) and n_nested:
         flat = f", or only the other texts with {_template(texts)}" if n_flat else ""
         name = sections_renderer(settings, [sample])
-        return f"take the sections with --renderer {name}{flat}"
+        return "take the sections with ", f"--renderer {name}", flat
     if nested and n_nested >= n_flat:
         named = replace(settings, **_names_of_sections(settings, texts, nested, fields))
-        option = f"take the list with {_sections(settings, named, sample)}"
+        option = _sections(settings, named, sample)
         if sample.n_records > 1:
-            return option
+            return "take the list with ", option, ""
         name = nested[0].partition("[")[0]
         entries = shlex.quote(f".{name}[]")
-        return f"{option}, or its entries as records with jq -c {entries} FILE > NEW_FILE.jsonl"
+        as_records = f", or its entries as records with jq -c {entries} FILE > NEW_FILE.jsonl"
+        return "take the list with ", option, as_records
     fullest = max(fields, key=lambda path: fields[path].text_bytes, default="")
     if not texts or fields[fullest].text_bytes > n_flat:
         if fullest.endswith("[]") and "[]" not in fullest[:-2]:
-            return (
+            is_list = (
                 f"{fullest[:-2]} is a list, and renderer text expects text under it: make one "
                 "string of the list, or give a renderer of your own (--renderer MODULE:FUNCTION)"
             )
+            return is_list, "", ""
         inside = f": make one string of {fullest}" if fullest and fields[fullest].n_bytes else ""
-        return f"renderers read strings under keys of their own{inside}"
+        return f"renderers read strings under keys of their own{inside}", "", ""
     longest = max(texts, key=lambda name: fields[name].text_bytes)
     alone = f"--renderer text --text-field {shlex.quote(longest)}"
     if len(texts) == 1:
-        return f"name it with {alone}"
-    return f"name all with {_template(texts)}, or one with {alone}"
+        return "name it with ", alone, ""
+    return "name all with ", _template(texts), f", or one with {alone}"
 
 
 def template_option(sample: FieldSample, text_field: str) -> str:
@@ -230,6 +241,15 @@ def _template(texts: Collection[str]) -> str:
     """Return the option `--template` for some fields, quoted for the shell."""
     kept = [name for name in texts if not set(name) & set("{}!:[")][:_MOST_IN_TEMPLATE]
     return "--template " + shlex.quote("\\n".join("{" + name + "}" for name in kept))
+
+
+def _as_table(options: str) -> str:
+    """Return options as the inside of a table of TOML."""
+    words = [word.replace("\\n", "\n") for word in shlex.split(options)]
+    return ", ".join(
+        f"{name[2:].replace('-', '_')} = {json.dumps(value, ensure_ascii=False)}"
+        for name, value in zip(words[::2], words[1::2], strict=True)
+    )
 
 
 def _names_of_sections(

@@ -16,7 +16,6 @@ from itertools import chain, groupby
 from os.path import abspath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokmill.chat.reading.unknown_names import UnclearNamesError
 from tokmill.errors import RecordError, StorageError, UsageError
 from tokmill.fields import (
     FieldSample,
@@ -36,6 +35,7 @@ from tokmill.render.detect import (
 )
 from tokmill.render.renderer import make_renderer
 from tokmill.settings.schema import RenderSettings
+from tokmill.settings.source import UnclearNamesError
 from tokmill.sources.file_contents import check_encoding, check_kind, other_encoding
 from tokmill.sources.files import Discovery, discover
 from tokmill.sources.first_records import first_block, first_of_file
@@ -289,19 +289,14 @@ class _Groups:
 
         An option of the command would change how all files are read.
         """
-        if self._source.name or len(group.files) == len(self._source.found.files):
+        n_files = len(group.files)
+        is_all = self._source.name or n_files == len(self._source.found.files)
+        if is_all or not (isinstance(problem, UnclearNamesError) and problem.table):
             return problem
         paths = [json.dumps(f.path, ensure_ascii=False) for f in group.files[:_MOST_NAMED]]
-        table = f"paths = [{', '.join(paths)}{', …' * (len(group.files) > _MOST_NAMED)}]"
-        if isinstance(problem, UnclearNamesError) and problem.table:
-            source = shlex.quote(f"{table}, {problem.table}")
-            return UsageError(
-                f"{problem.about}give this file a source of its own: --source {source}"
-            )
-        return UsageError(
-            f"{problem}; for these files alone, as a source of their own: --source '{table}, "
-            "SETTING = VALUE'"
-        )
+        table = f"paths = [{', '.join(paths)}{', …' * (n_files > _MOST_NAMED)}], {problem.table}"
+        these = "this file a source of its" if n_files == 1 else "these files a source of their"
+        return UsageError(f"{problem.about}give {these} own: --source {shlex.quote(table)}")
 
     def _decide_sections(self) -> None:
         """Take one renderer for all groups with sections, by the script of all their text."""

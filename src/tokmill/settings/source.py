@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from tokmill.errors import UsageError
+
 READING: Mapping[str, tuple[str, ...]] = {
     "input": (
         "format", "text_separator", "csv_delimiter", "hub_config", "hub_split", "hub_revision",
@@ -65,3 +67,14 @@ class Source:
     def values(self) -> dict[str, Any]:
         """Return the fields that are set, as a `[[source]]` table has them."""
         return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
+
+
+class UnclearNamesError(UsageError):
+    """Records whose keys or roles must be named; `table`: the settings to give, as TOML.
+
+    `about`: the message up to the settings, `options`: the same settings as options.
+    """
+
+    def __init__(self, about: str, options: str, table: str) -> None:
+        super().__init__(f"{about}{options}")
+        self.about, self.table = about, table

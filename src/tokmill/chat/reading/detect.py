@@ -9,7 +9,6 @@ from tokmill.chat.control_strings import RenderedTexts
 from tokmill.chat.reading.names import LABEL_KEY, check_names, given_fields, of_record
 from tokmill.chat.reading.schemas import FIELDS_BY_SCHEMA, MIXED, recognise
 from tokmill.chat.reading.unknown_names import (
-    UnclearNamesError,
     advised_names,
     check_assistant,
     check_not_single_messages,
@@ -19,6 +18,7 @@ from tokmill.chat.reading.unknown_names import (
 from tokmill.chat.reading.unsuitable import has_other_labels, preference
 from tokmill.chat.reading.values import shown_keys
 from tokmill.errors import UsageError
+from tokmill.settings.source import UnclearNamesError
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:

@@ -29,6 +29,7 @@ from tokmill.chat.reading.names import (
 )
 from tokmill.chat.reading.values import parsed, quoted
 from tokmill.errors import UsageError
+from tokmill.settings.source import UnclearNamesError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,18 +37,6 @@ if TYPE_CHECKING:
     from tokmill.settings.sft import SftSettings
 
     Records = Sequence[Mapping[str, Any]]
-
-
-class UnclearNamesError(UsageError):
-    """Records whose keys or roles must be named; `table`: the settings to give, as TOML.
-
-    `about`: the message up to the settings, `options`: the same settings as options.
-    """
-
-    def __init__(self, about: str, options: str, table: str) -> None:
-        super().__init__(f"{about}{options}")
-        self.about, self.table = about, table
-
 
 SPEAKER_KEYS = (
     "role", "from", "speaker", "author", "sender", "participant", "who", "user", "name", "type",
