@@ -289,11 +289,38 @@ def test_many_files_of_two_schemas_in_turn(made: Run, tmp_path: Path) -> None:
 # 11: what stands beside data
 
 
+@pytest.mark.parametrize("indent", [None, 2])
+def test_an_empty_file_a_readme_and_a_description_beside_data_are_no_documents(
+    made: Run, tmp_path: Path, indent: int | None
+) -> None:
+    lines(tmp_path / "in/data.jsonl", TEXTS)
+    (tmp_path / "in/empty.jsonl").touch()
+    (tmp_path / "in/README.md").write_text("# Data\n\nAbout it.\n")
+    about = {"name": "corpus", "version": "1.0", "license": "MIT"}
+    (tmp_path / "in/metadata.json").write_text(json.dumps(about, indent=indent))
+    found, named = made("in")
+    assert found == texts(TEXTS)
+    assert named[0].startswith("ignored: 1 Markdown file (in/README.md): ")
+    assert named[1] == (
+        "ignored: in/metadata.json: one object, with no key of the others (name, version, "
+        "license): to read it, name it"
+    )
+    found, _ = made("./in/metadata.json", "in/data.jsonl", "--text-field", "text,name")
+    assert found == ["corpus", *texts(TEXTS)]
+
+
 def test_files_of_one_object_each_are_documents(made: Run, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for i, row in enumerate(PAGES):
         (tmp_path / f"in/{i}.json").write_text(json.dumps(row if i else TEXTS[0]))
     assert made("in")[0] == texts(TEXTS)
+
+
+def test_a_description_beside_chats_is_no_chat(sft: Run, tmp_path: Path) -> None:
+    lines(tmp_path / "in/a.jsonl", CHATS["sharegpt"][0])
+    (tmp_path / "in/metadata.json").write_text('{"name": "corpus", "license": "MIT"}')
+    assert sft(tmp_path / "in").code == 0
+    assert trained(tmp_path / "out") == CHATS["sharegpt"][1]
 
 
 # 12: several containers, several fields

@@ -200,12 +200,13 @@ def prepare(
     is_chat = config.sft is not None
     tokenizer = begun.tokenizer if begun else load_tokenizer(config.tokenizer, for_chat=is_chat)
     inputs = inputs_of(config, commits)
+    is_alone = sum(len(one.found.files) for one in inputs) < 2
+    bad: list[str] | None = [] if leave_bad_out and not is_alone else None
+    of_group = partial(resolve_chat, tokenizer=tokenizer) if is_chat else resolve_render
+    readings = find_readings(inputs, of_group, bad)
     found = Discovery(
         *(list(chain(*column)) for column in zip(*(i.found for i in inputs), strict=True))
     )
-    bad: list[str] | None = [] if leave_bad_out and len(found.files) > 1 else None
-    of_group = partial(resolve_chat, tokenizer=tokenizer) if is_chat else resolve_render
-    readings = find_readings(inputs, of_group, bad)
     if bad and not readings:
         raise UsageError(bad[0])
     template = ""

@@ -12,8 +12,9 @@ import json
 import shlex
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from os.path import abspath
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.errors import RecordError, StorageError, UsageError
@@ -85,6 +86,11 @@ class FileGroup:
     fields: FieldSample
     files: list[SourceFile] = field(default_factory=list)
     records: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def n_records(self) -> int:
+        """Return the number of records that were looked at."""
+        return self.fields.n_records + len(self.records)
 
     @property
     def label(self) -> str:
@@ -265,7 +271,30 @@ class _Groups:
         else:
             group.records += records
 
+    def _leave_descriptions_out(self) -> None:
+        """Leave out a JSON file of one object that shares no key with the records of others.
+
+        It describes the data, as metadata.json does; a file that is named is read.
+        """
+        paths = self._source.config.input.paths
+        named = {*paths, *(PurePath(path).as_posix() for path in paths)}
+        for key, group in list(self._groups.items()):
+            others = {k: g for k, g in self._groups.items() if k != key and g.n_records > 1}
+            file = group.files[0]
+            is_json = file.path.endswith(".json")
+            if file.path in named or not is_json or group.n_records > 1 or not others:
+                continue
+            if key[-1].isdisjoint(chain.from_iterable(k[-1] for k in others)):
+                del self._groups[key]
+                self._left_out.add(file)
+                keys = ", ".join(islice(group.fields.keys or group.records[0], _MOST_NAMED))
+                self._source.found.ignored.append(
+                    f"ignored: {file.path}: one object, with no key of the others ({keys}): "
+                    "to read it, name it"
+                )
+
     def _resolve_all(self) -> None:
+        self._leave_descriptions_out()
         self.settings = {}
         failed: list[tuple[tuple[Any, ...], UsageError]] = []
         for key, group in self._groups.items():
