@@ -168,7 +168,7 @@ def test_a_file_in_which_the_system_answers_is_one_line_whose_option_works(
     sft: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    sgd = [{**dialogue(i, "SYSTEM"), "service": "Hotels"} for i in range(N)]
+    sgd = [dialogue(i, "SYSTEM") for i in range(N)]
     chats(tmp_path / "in", sgd=sgd)
     outcome = sft("in")
     assert outcome.code == 2
@@ -357,6 +357,24 @@ def test_what_cannot_be_decided_is_one_line_whose_option_works(
     assert option == r"""--source 'paths = ["in/b.jsonl"], template = "{title}\n{body}"'"""
     found, _ = made("in", *shlex.split(option))
     assert found == texts(TEXTS) + [f"{row['title']}\n{row['body']}" for row in rows]
+
+
+def test_a_file_with_titles_beside_files_without_is_not_read_without_them(
+    refused: Run, tmp_path: Path
+) -> None:
+    lines(tmp_path / "in/a.jsonl", [{"body": en(20, i)} for i in range(N)])
+    lines(tmp_path / "in/b.jsonl", [{"title": en(4, i), "body": en(20, i)} for i in range(N)])
+    assert refused("in", code=2).startswith("in/b.jsonl: the text is not in one field")
+
+
+def test_a_file_of_few_short_records_is_read_like_the_others_with_its_fields(
+    made: Run, tmp_path: Path
+) -> None:
+    rows = [{"story": en(60, i), "note": en(3, i)} for i in range(N)]
+    lines(tmp_path / "in/a.jsonl", rows)
+    lines(tmp_path / "in/b.jsonl", [{"story": en(12, 1), "note": en(3, 2), "page": 7}])
+    found, _ = made("in")
+    assert found == [*(row["story"] for row in rows), en(12, 1)]
 
 
 # Sources with settings of their own

@@ -17,8 +17,10 @@ from os.path import abspath
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tokmill.chat.reading.unknown_names import speakers_in
 from tokmill.errors import RecordError, StorageError, UsageError
 from tokmill.fields import (
+    ENOUGH,
     FieldSample,
     counted,
     describe_fields,
@@ -63,8 +65,6 @@ _MOST_BYTES, _LEAST_BYTES = 16 << 20, 16 << 10
 """What is read of one file, alone and among a thousand."""
 
 _MOST_NAMED = 3
-_MOSTLY = 0.75
-"""A group for which nothing is found alone is read like another one that holds so much of it."""
 
 
 class Input(NamedTuple):
@@ -257,6 +257,8 @@ class _Groups:
         keys = frozenset(chain.from_iterable(records))
         if not keys:
             return
+        if config.sft is not None:
+            keys |= {f"speaker {name}" for name in speakers_in(records)}
         group = self._groups.setdefault(
             (*folder_of(file), keys), FileGroup(config, FieldSample(nested))
         )
@@ -305,7 +307,8 @@ class _Groups:
         is_given = is_named(self._source.config.render)  # for every file of its source
         for key, problem in failed:
             group = self._groups[key]
-            settings = next((s for s in self.settings if is_given or _fits(s, group)), None)
+            pairs = self.settings.items()
+            settings = next((s for s, own in pairs if is_given or _fits(s, group, own)), None)
             if settings is None:
                 del self._groups[key]
                 self._leave_out(group.files, self._explained(problem, group))
@@ -442,12 +445,23 @@ def first_document(found: FoundReading) -> str:
     return ""
 
 
-def _fits(settings: Any, group: FileGroup) -> bool:
-    """Return whether settings that were found for other files read most text of a group."""
-    if not isinstance(settings, RenderSettings):
+def _fits(settings: Any, group: FileGroup, others: Sequence[FileGroup]) -> bool:
+    """Return whether the settings of other groups of a folder read nearly all text of this one.
+
+    Its first records may be few, with labels that look like text: they count with those of its
+    folder, unless it has text in fields that the others do not have.
+    """
+    near = [one for one in others if folder_of(one.files[0]) == folder_of(group.files[0])]
+    if not isinstance(settings, RenderSettings) or not near:
         return False
+    merged = FieldSample()
+    for one in near:
+        merged.merge(one.fields)
+    known = {path for path, n in merged.weighed(settings.text_field).items() if n.text_bytes}
+    own = {path for path, n in group.fields.weighed(settings.text_field).items() if n.text_bytes}
+    merged.merge(group.fields)
     used = used_paths(make_renderer(settings).schema)
-    return share(group.fields.weighed(settings.text_field), used) >= _MOSTLY
+    return own <= known and share(merged.weighed(settings.text_field), used) >= ENOUGH
 
 
 def _sampled(

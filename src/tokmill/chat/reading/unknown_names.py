@@ -107,6 +107,13 @@ def _role(item: Mapping[str, Any], settings: SftSettings) -> str | None:
     return role_of(name, settings) if isinstance(name, str) else None
 
 
+def speakers_in(records: Records) -> set[str]:
+    """Return the known names of roles in the turns of the first records, in lower case."""
+    items = [item for found in lists_in(records).values() for item in found]
+    names = {item.get(key) for item in items for key in SPEAKER_KEYS}
+    return {name.lower() for name in names if isinstance(name, str)} & ROLE_NAMES.keys()
+
+
 def lists_in(records: Records) -> dict[str, list[Mapping[str, Any]]]:
     """Return the objects in lists of the first records, by key."""
     found: dict[str, list[Mapping[str, Any]]] = {}
