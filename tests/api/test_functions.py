@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,6 +30,7 @@ from tokmill.settings import arguments
 from tokmill.settings.declare import section_type
 from tokmill.settings.names import option_name
 from tokmill.settings.schema import BILL_SECTIONS, PRETRAIN_SECTIONS, SFT_SECTIONS, Config
+from tokmill.settings.source import Source
 
 ROWS = [{"text": f"hello {i} " * (i % 5 + 1)} for i in range(200)]
 SETTINGS = {"workers": 2, "engine": "tokenizers", "part_bytes": "2kB"}
@@ -305,7 +306,7 @@ def test_a_wrong_argument_is_one_line_that_names_it_as_it_was_written(make, sett
 
 @pytest.mark.parametrize("inputs", [None, 5, b"a", [None], [["a"]], {"a"}, {"a": 1}, io.StringIO()])
 def test_inputs_that_are_no_ordered_paths_are_refused(inputs):
-    with pytest.raises(UsageError, match="inputs: expected a path, or a sequence of paths"):
+    with pytest.raises(UsageError, match="inputs: expected a path, a Source, or a sequence"):
         tokmill.pretrain(inputs, tokenizer="a", output="b")
 
 
@@ -383,6 +384,8 @@ def test_the_arguments_that_type_checkers_see_are_the_settings(kind, sections, m
                 expected[name] = get_type_hints(arguments.SftArguments)[name]
             elif "unit" in setting.metadata:
                 expected[name] = arguments.Amount
+            elif "is_source" in setting.metadata:
+                expected[name] = Sequence[Source | Mapping[str, Any]]
             else:
                 expected[name] = TYPES[hints[setting.name]]
             if other := setting.metadata.get("other_name"):
@@ -442,7 +445,9 @@ def test_the_recipe_of_a_forecast_is_named_or_that_of_its_file(tmp_path, tokeniz
 
 def test_a_forecast_of_a_run_that_would_stop_is_its_error(tmp_path, tokenizer_dir, write_rows):
     source = write_rows(tmp_path / "in.jsonl", [*ROWS, b"{bad"])
-    with pytest.raises(RecordError, match="the run would stop at a broken record: not an object"):
+    with pytest.raises(
+        RecordError, match=r"would stop at a broken record: .*in\.jsonl: not an object"
+    ):
         tokmill.plan(source, tokenizer=tokenizer_dir, engine="tokenizers", on_error="fail")
 
 

@@ -101,7 +101,7 @@ def test_pretrain_prints_a_summary_on_stdout_and_notes_on_stderr(
     assert re.search(
         r"^records +40 = 40 documents \+ 0 drops \+ 0 rejects$", outcome.out, re.MULTILINE
     )
-    assert "renderer: encyclopedia;" in outcome.err
+    assert "renderer: article;" in outcome.err
     assert "\x1b" not in outcome.out + outcome.err
 
 
@@ -336,12 +336,12 @@ def test_inspect_shows_documents_spread_over_the_dataset(
 ) -> None:
     assert pretrain(good).code == 0
     outcome = tokmill("inspect", tmp_path / "out", "--sample", "2")
-    assert re.findall(r"^document (\d+) ", outcome.out, re.MULTILINE) == ["0", "20"]
-    assert "t0:hello world" in outcome.out
+    assert re.findall(r"^document (\d+) ", outcome.out, re.MULTILINE) == ["26", "2"]
+    assert "t2\n\nhello world" in outcome.out
     lines = tokmill("inspect", tmp_path / "out", "-n", "7", "--json").out.splitlines()
     (shown,) = map(json.loads, lines)
     assert shown["document"] == 7
-    assert shown["text"].startswith("t7:hello world")
+    assert shown["text"].startswith("t7\n\nhello world")
     assert shown["ids"][-1] == 0
 
 

@@ -20,42 +20,51 @@ if TYPE_CHECKING:
 class Sums:
     """Sums over the parts so far, and the rows of the manifest.
 
-    `algorithm`: of the checksums. `sources`: rows by path, in the order of the plan. `files`: all
-    but the plan and the manifest. `n_slices`: of all parts. Slices are numbered in the order of the
-    plan, so a row of `sources` has one, or as many as its key `slices` is long.
+    `algorithm`: of the checksums. `sources`: rows in the order of the plan, by path and how often
+    the file was begun: one that is named twice has two. `files`: all but the plan and the manifest.
+    `n_slices`: of all parts. Slices are numbered in the order of the plan, so a row of `sources`
+    has one, or as many as its key `slices` is long.
     """
 
     algorithm: str
     totals: Counts = field(default_factory=Counts)
     histogram: Counter[int] = field(default_factory=Counter)
-    sources: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sources: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     shards: list[dict[str, Any]] = field(default_factory=list)
     files: list[dict[str, Any]] = field(default_factory=list)
     n_slices: int = 0
+    _begun: Counter[str] = field(default_factory=Counter)
 
-    def add(self, record: PartRecord, paths: Sequence[str]) -> None:
-        """Add the record of the next part; `paths`: the file of each of its slices."""
+    def add(self, record: PartRecord, slices: Sequence[tuple[str, bool]]) -> None:
+        """Add the record of the next part; `slices`: the path of each, and whether it is a first.
+
+        The first slice of a file begins it.
+        """
+        keys = []
+        for path, is_first in slices:
+            self._begun[path] += is_first
+            keys.append((path, self._begun[path]))
         for commit in record.commits:
             self.shards += (shard.as_row(self.n_slices) for shard in commit.shards)
             for i, counts in commit.counts.items():
                 self.totals.add(counts)
-                self._add_source(paths[i], counts)
+                self._add_source(keys[i], counts)
             for i, n in enumerate(commit.length_histogram):
                 self.histogram[i] += n
-        self.n_slices += len(paths)
+        self.n_slices += len(slices)
         self.files += (entry.as_json() for entry in record.files())
         digest = Digest(self.algorithm)
         digest.update(record.as_bytes())
         self.files.append(digest.entry(f"{PARTS}/{part_name(record.part)}").as_json())
 
-    def _add_source(self, path: str, counts: Counts) -> None:
-        row = self.sources.get(path)
+    def _add_source(self, key: tuple[str, int], counts: Counts) -> None:
+        row = self.sources.get(key)
         length = counts.as_json().get("length")
         total = Counts() if row is None else Counts.from_json(row).mutable()
         total.add(counts)  # to an earlier commit, or slice of the same file
         slices = (row or {}).get("slices", []) + ([length] if length else [])
-        self.sources[path] = {
-            "path": path,
+        self.sources[key] = {
+            "path": key[0],
             **total.as_json(),
             **({"slices": slices} if slices else {}),
         }

@@ -111,7 +111,7 @@ def check_all_read(plan: Plan, records: Iterable[PartRecord]) -> None:
     """Check that all input was read to its end; raises `UnreadInputError`."""
     found = Sums(plan.spec.config.output.checksum)
     for part, record in zip(plan.parts, records, strict=True):
-        found.add(record, [piece.file.path for piece in part.slices])
+        found.add(record, [(piece.file.path, piece.start == 0) for piece in part.slices])
     check_read(plan.spec.config.limits, list(found.sources.values()))
 
 
@@ -141,7 +141,7 @@ def finish(
     found = Sums(config.output.checksum)
     for part, record in zip(plan.parts, records, strict=True):
         files.check(record)
-        found.add(record, [piece.file.path for piece in part.slices])
+        found.add(record, [(piece.file.path, piece.start == 0) for piece in part.slices])
     sources = list(found.sources.values())
     rejects = [name for name in _names(found.files) if name.startswith(f"{REJECTS}/")]
     rejects = rejects[: files.most_rejects]

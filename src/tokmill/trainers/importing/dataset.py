@@ -211,7 +211,7 @@ class _Import:
             blocks = watched(self._importer.read(file, self._tokenizer.eos.id), watcher)
             record = part.write(blocks, fingerprint)
             write_file(self._directory / PARTS / part_name(number), record.as_bytes())
-            sums.add(record, [str(file.path)])
+            sums.add(record, [(str(file.path), True)])
         return sums
 
     def manifest(self, sums: Sums, started_s: float) -> dict[str, Any]:
