@@ -71,7 +71,7 @@ def dataset(request, tmp_path_factory, configure, silent, write_rows) -> Path:
         rows = [{"messages": turns, "n": i} for i in range(40)]
     source = write_rows(directory / "in.jsonl", [*rows, b"{bad"])
     broken = directory / "broken.json"
-    broken.write_text('{"no": "array"}')
+    broken.write_text('{"no": array}')
     run(configure(directory / "out", source, broken, **settings), silent)
     os.mkfifo(directory / "x")  # opened by a name that leads outside, it would not return
     return directory / "out"

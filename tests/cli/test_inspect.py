@@ -198,7 +198,7 @@ def test_a_page_of_documents(
     outcome = tokmill("inspect", tmp_path / "out", "--html", tmp_path / "p.html")
     assert outcome.code == 0
     page = (tmp_path / "p.html").read_text()
-    assert "t:&lt;/style&gt; &amp; &lt;b&gt;" in page
+    assert "&lt;/style&gt; &amp; &lt;b&gt;" in page
     assert not Trained(page).text
 
 

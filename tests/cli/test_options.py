@@ -154,7 +154,7 @@ def test_the_help_shows_defaults_in_words():
     assert "[INPUT]..." in text
     assert "Text between a title and its text. [default: :]" in text
     assert "[default: 64 MiB]" in text
-    assert "[default: 1024 MiB]" in text
+    assert "[default: 1 GiB]" in text
     assert "[default: auto]" not in text
     assert "-t, --tokenizer" in text
     assert "-o, --output" in text

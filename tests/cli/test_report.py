@@ -265,7 +265,7 @@ def test_a_missing_file_is_a_mismatch(tokmill: Callable[..., Any], made: Path) -
     (made / "val-0000000-0000.idx").unlink()
     outcome = tokmill("report", made)
     assert outcome.code == 1
-    assert outcome.error.startswith("val-0000000-0000.idx: expected 462 B as in the manifest")
+    assert outcome.error.startswith("val-0000000-0000.idx: expected 442 B as in the manifest")
 
 
 @pytest.mark.parametrize("key", ["totals", "files", "length_histogram", "tokenizer", "sources"])

@@ -117,7 +117,7 @@ def test_json_keeps_hostile_names_exactly_and_escaped(
     assert json.loads(check(tokmill("pretrain", *words)).out)["sources"][0]["path"] == str(source)
     out = hostile / f"out{HOSTILE}"
     lines = check(tokmill("inspect", out, "--json")).out.splitlines()
-    assert [json.loads(line)["document"] for line in lines] == [0, 1, 2]
+    assert [json.loads(line)["document"] for line in lines] == [0, 1, 2, 3]
     assert json.loads(check(tokmill("report", out, "--json")).out)["disk"]["directory"] == str(out)
     (out / f"extra{HOSTILE}").write_bytes(b"x")
     problems = json.loads(check(tokmill("verify", out, "--json"), 1).out)["problems"]
@@ -153,7 +153,7 @@ def test_a_forged_manifest_drives_no_terminal(
     path.write_text(json.dumps(found))
     for words in (("verify",), ("inspect",), ("report",), ("report", "--model", "gpt2")):
         outcome = tokmill(words[0], tmp_path / "out", *words[1:])
-        assert driving(outcome.out + outcome.err) == set()
+        assert driving(outcome.out + outcome.err) <= {"\t"}  # of a sample's own text
         assert outcome.code in (0, 1, 2, 4)
     outcome = sft(chats, "--max-tokens", "4096")
     assert driving(outcome.out + outcome.err) == set()

@@ -171,11 +171,11 @@ def test_an_odd_conversation_is_a_sample_with_targets(
     assert np.count_nonzero((ids == 4) & (mask == 1)) == n_replies  # <|im_end|>
 
 
-def test_files_of_two_schemas_say_what_to_do(
+def test_a_schema_that_is_named_holds_for_all_files(
     sft: Callable[..., Any], totals: Callable[..., Any], good: Path, tmp_path: Path
 ) -> None:
     other = write_lines(tmp_path / "alpaca.jsonl", [ALPACA] * 20)
-    outcome = sft(good, other)
+    outcome = sft(good, other, "--schema", "messages")
     assert outcome.code == 3
     assert "a record of schema alpaca among those of messages: use --schema mixed" in outcome.error
     found = totals(good, other, "--schema", "mixed", "--overwrite")

@@ -137,6 +137,7 @@ def test_texts_on_which_an_engine_raises_go_to_the_reference_and_are_counted(out
         for engine in ("tokenizers", "careful"):
             given = ("-t", outside.tokenizer, "--engine", engine, "--max-reject-fraction", 1)
             given += ("--workers", workers, "--part-bytes", 600, "-o", f"{recipe}-{engine}")
+            given += ("--profile",)
             said = outside.run(recipe, *paths, *given).stdout
         assert "11 documents encoded by the reference" in said
         assert outside.manifest(f"{recipe}-careful")["totals"]["checks"]["routed"] == 11

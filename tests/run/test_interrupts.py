@@ -17,7 +17,7 @@ import pytest
 import tokmill
 
 DEADLINE_S = 60
-NOTES = ("input: ", "fields: ", "renderer: ")
+NOTES = ("first document: ", "input: ", "fields: ", "renderer: ")
 STOPS = (signal.SIGINT, signal.SIGTERM)
 KEPT = re.compile("error: interrupted; .*the same command (continues|begins again)")
 STDIN_STOPPED = (

@@ -14,6 +14,7 @@ from tokmill.dataset.origin_file import as_places, numbers_of, read_groups
 from tokmill.errors import UsageError, VerifyError
 from tokmill.storage import read_errors
 from tokmill.stores.urls import refuse_store
+from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,5 +134,5 @@ def origins_problem(path: Path, n_documents: int, n_slices: int) -> str:
             n_found += len(numbers)
     except ValueError as error:
         return str(error)
-    problem = f"{n_found:,} origins, expected those of {n_documents:,} documents"
+    problem = f"{plural(n_found, 'origin')}, expected {plural(n_documents, 'document')}"
     return problem if n_found != n_documents else ""

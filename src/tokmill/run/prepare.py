@@ -8,7 +8,6 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from tokmill.chat.reading.detect import text_note
 from tokmill.engines.engine import REFERENCE
 from tokmill.engines.store import EngineStore
 from tokmill.errors import UsageError
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from tokmill.extensions import Extension
     from tokmill.render.renderer import Renderer
     from tokmill.settings.schema import Config, InputSettings
+    from tokmill.settings.sft import SftSettings
 
 
 LARGE_TEXT_BYTES = 1 << 20
@@ -85,10 +85,21 @@ class Prepared:
     def notes(self) -> list[str]:
         """Return notes for the user: eos, texts as chats, ignored files, large texts, readings."""
         eos = self.tokenizer.eos_note
-        settings = {one.reading.sft for one in self.readings}
-        texts = (text_note(sft) for sft in settings if sft is not None)
+        texts = [self._text_note(one.reading.sft) for one in self.readings]
         large = large_text_notes(self.files, self.config.input)
-        return [*filter(None, (eos, *texts)), *self.found.ignored, *large, *self._reading_notes()]
+        return [
+            *filter(None, (eos, *dict.fromkeys(texts))),
+            *self.found.ignored,
+            *large,
+            *self._reading_notes(),
+        ]
+
+    def _text_note(self, sft: SftSettings | None) -> str:
+        if sft is None:
+            return ""
+        from tokmill.chat.reading.detect import text_note
+
+        return text_note(sft)
 
     def _reading_notes(self) -> list[str]:
         """Return a line for each group of files that is read in its own way."""

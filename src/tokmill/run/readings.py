@@ -17,7 +17,6 @@ from os.path import abspath
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokmill.chat.reading.unknown_names import speakers_in
 from tokmill.errors import RecordError, StorageError, UsageError
 from tokmill.fields import (
     ENOUGH,
@@ -258,6 +257,8 @@ class _Groups:
         if not keys:
             return
         if config.sft is not None:
+            from tokmill.chat.reading.unknown_names import speakers_in
+
             keys |= {f"speaker {name}" for name in speakers_in(records)}
         group = self._groups.setdefault(
             (*folder_of(file), keys), FileGroup(config, FieldSample(nested))

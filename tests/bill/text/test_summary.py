@@ -180,7 +180,7 @@ def test_disk_names_what_is_there_what_is_to_come_and_what_is_free():
     checkpoints = 3 * 12 * 124_439_808
     assert rows()["disk"] == "checkpoints up to 4.48 GB (2 kept, 1 being written)"
     assert rows(PLANNED)["disk"] == (
-        "dataset 20 MB, checkpoints up to 4.48 GB (2 kept, 1 being written); 50 GB free"
+        "dataset 20.1 MB, checkpoints up to 4.48 GB (2 kept, 1 being written); 50 GB free"
     )
     there = replace(PLANNED, bill=FOUND.bill, found=FOUND, free_bytes=checkpoints)
     assert missing_disk_bytes(bill(there)) == 0
