@@ -515,7 +515,7 @@ def check_first_block(spec: RunSpec, path: str, encoded: EncodedBlock) -> None:
     """Check that a file's first block has the fields that the run reads.
 
     Raises:
-        RecordError: no record has them, or they hold less than half of the text.
+        RecordError: no record has them.
     """
     if spec.is_named and spec.config.sft is None:
         return
