@@ -50,6 +50,7 @@ article { background: var(--card); border: 1px solid var(--line); border-radius:
 article header { display: flex; flex-wrap: wrap; gap: .2rem 1rem; align-items: baseline;
   padding: .6rem 1rem; }
 .facts { display: flex; flex-wrap: wrap; gap: 0 .9rem; color: var(--soft); font-size: .85rem; }
+.facts > li { min-width: 0; overflow-wrap: anywhere; }
 .strip { display: flex; height: .35rem; background: var(--line); }
 .strip .on { background: var(--trained-edge); }
 .strip i { min-width: 0; flex-basis: 0; }

@@ -86,7 +86,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory, tokenizer_dir: Path) -> Pa
     broken = [f"{{{text}".replace("\x00", "") for text in PAYLOADS]
     lines = [*map(json.dumps, rows), *broken, *(json.dumps({text: 1}) for text in PAYLOADS)]
     sources = []
-    for name in ("<img src=x onerror=window.evil=1>.jsonl", "\u202etxt." + "长" * 60 + ".jsonl"):
+    evil = "<img src=x onerror=window.evil=1>.jsonl"
+    for name in (evil, "\u202etxt." + "长" * 60 + ".jsonl", "x" * 120 + ".jsonl"):
         sources.append(folder / name)
         sources[-1].write_text("\n".join(lines) + "\n")
     out = folder / "<script>window.evil=1<"
