@@ -59,6 +59,9 @@ class Format:
     slice counts in these units. `has_byte_ranges`: a file can be cut at any byte, since records end
     with a newline. A file with neither is one slice.
 
+    `held_bytes`: memory that the largest page of a file takes while it is unpacked, for a format
+    whose pages can be larger than a block.
+
     `is_utf8`: the bytes are text. `magic`: the first bytes of every file; `title`: the format in
     messages about them.
     """
@@ -71,6 +74,7 @@ class Format:
     is_utf8: bool = True
     magic: bytes = b""
     title: str = ""
+    held_bytes: Callable[[SourceFile], int] | None = None
 
 
 @cache

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _READ_BYTES = 1 << 20
 _REMOTE_READ_BYTES = 4 << 20  # for each column: few requests to a store
 
+_PAGE_ROWS = 1024
+
 _FIRST_ROWS = 32
 _MOST_ROWS = 512
 """Measured with rows of 4 kB: larger batches are not read faster."""
@@ -122,6 +124,28 @@ def group_bytes(source: SourceFile) -> list[int]:
         ]
 
 
+def page_bytes(source: SourceFile) -> int:
+    """Return about the most memory that a page of the file takes: long rows make large pages.
+
+    Writers end a page at 1 MiB, but look only after every `_PAGE_ROWS` rows (Arrow's default), and
+    pyarrow keeps a page of a dictionary a second time, as values.
+
+    Raises:
+        StorageError: the file cannot be read or is not Parquet.
+    """
+    with open_file(source.path) as file:
+        footer = ParquetColumns(file)
+        return max(
+            (
+                2 * column.plain * min(_PAGE_ROWS, n_rows) // max(n_rows, 1)
+                for i in range(file.metadata.num_row_groups)
+                for n_rows in [file.metadata.row_group(i).num_rows]
+                for column in footer.sizes(i)
+            ),
+            default=0,
+        )
+
+
 def _batches(
     file: pq.ParquetFile,
     footer: ParquetColumns,
@@ -172,4 +196,6 @@ def _readable(batches: Iterator[pa.RecordBatch], path: str) -> Iterator[pa.Recor
         raise broken_file(path, "Parquet", error) from None
 
 
-PARQUET = rows_format(open_parquet, ".parquet", group_bytes, magic=b"PAR1", title="Parquet")
+PARQUET = rows_format(
+    open_parquet, ".parquet", group_bytes, b"PAR1", "Parquet", held_bytes=page_bytes
+)

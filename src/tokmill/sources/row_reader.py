@@ -247,6 +247,7 @@ def rows_format(
     unit_bytes: Callable[[SourceFile], Sequence[int]] | None = None,
     magic: bytes = b"",
     title: str = "",
+    held_bytes: Callable[[SourceFile], int] | None = None,
 ) -> Format:
     """Return a format of files of rows, as Arrow batches; see `Format` and `RowFile`."""
 
@@ -254,4 +255,4 @@ def rows_format(
         return RowReader(open_file(slice_, reading), reading)
 
     suffixes = (suffix,) if suffix else ()
-    return Format(open_rows, suffixes, "rows", unit_bytes, False, False, magic, title)
+    return Format(open_rows, suffixes, "rows", unit_bytes, False, False, magic, title, held_bytes)

@@ -5,6 +5,8 @@ import json
 import random
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tokmill.errors import RecordError
@@ -120,6 +122,15 @@ def test_more_workers_are_faster_and_take_more_memory(tmp_path, configure, predi
     one, four = predict(config, 1), predict(config, 4)
     assert four.time_s < one.time_s + 0.1
     assert four.memory_bytes == pytest.approx(4 * one.memory_bytes, rel=1e-3)
+
+
+def test_a_row_group_of_long_rows_takes_memory(tmp_path, configure, predict):
+    rows = pa.table({"text": [f"{i} " + "hello " * 10_000 for i in range(100)]})
+    for name, rows_of_a_group in (("large", 100), ("small", 5)):
+        pq.write_table(rows, tmp_path / f"{name}.parquet", row_group_size=rows_of_a_group)
+    large = predict(configure(tmp_path / "out", tmp_path / "large.parquet"))
+    small = predict(configure(tmp_path / "out", tmp_path / "small.parquet"))
+    assert large.memory_bytes - small.memory_bytes == pytest.approx(2 * 95 * 60_000, rel=0.1)
 
 
 def test_every_small_file_takes_time_memory_and_disk(tmp_path, configure, predict, write_rows):

@@ -31,6 +31,7 @@ from tokmill.run.forecast.estimate import (
     estimate_totals,
     exact_totals,
 )
+from tokmill.sources.formats import format_named
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def forecast(spec: RunSpec, parts: tuple[Part, ...], found: InputSample, workers
         text_bytes,
         disk.n_bytes,
         START_S + (text_bytes / speed + n_slices * FILE_S) / workers,
-        _memory(spec, text_bytes, workers) + n_slices * FILE_BYTES,
+        _memory(spec, text_bytes, workers) + workers * _page_bytes(parts) + n_slices * FILE_BYTES,
         sampled.rejects.total() / max(1, n_records),
         sampled.drops.total() / max(1, n_records),
         size,
@@ -262,3 +263,10 @@ def _memory(spec: RunSpec, text_bytes: int, workers: int) -> int:
     engine = caches if spec.engine.name != "tokenizers" else 0
     writers = WRITER_BYTES * n_writers(spec) if text_bytes >= WRITERS_FROM_BYTES else 0
     return workers * (BASE_BYTES + engine + blocks + writers)
+
+
+def _page_bytes(parts: tuple[Part, ...]) -> int:
+    """Return the memory of the largest page that a worker unpacks at once."""
+    files = {piece.file for part in parts for piece in part.slices if piece.n_bytes}
+    held = [(format_named(file.format).held_bytes, file) for file in files]
+    return max((bytes_of(file) for bytes_of, file in held if bytes_of), default=0)
