@@ -251,7 +251,7 @@ def test_packed_files_of_two_schemas(made: Run, tmp_path: Path) -> None:
     packed(tmp_path / "in/b.jsonl.zst", CODE)
     packed(tmp_path / "in/c.jsonl.gz", PAGES)
     assert made("in") == (
-        texts(TEXTS) + texts(CODE, "content") + texts(TEXTS),
+        texts(TEXTS) * 2 + texts(CODE, "content"),
         ["in/*.jsonl.gz (2 files): text: text 100%; left out: url",
          "in/b.jsonl.zst: text: content 100%; left out: path, lang"],
     )  # fmt: skip
@@ -279,7 +279,8 @@ def test_many_files_of_two_schemas_in_turn(made: Run, tmp_path: Path) -> None:
     for i in range(70):
         lines(tmp_path / f"in/{i:03}.jsonl", CODE[:1] if i % 2 else TEXTS[:1])
     found, named = made("in")
-    assert found == [TEXTS[0]["text"], CODE[0]["content"]] * 35
+    assert found == [TEXTS[0]["text"]] * 35 + [CODE[0]["content"]] * 35
+    assert len(json.loads((tmp_path / "out/plan.json").read_bytes())["parts"]) == 2
     assert named == [
         "in/*.jsonl (35 files): text: text 100%",
         "in/*.jsonl (35 files): text: content 100%; left out: path, lang",
