@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 
+from tokmill.chat.inline_blocks import leading_block
 from tokmill.chat.reading.schemas import read_conversation
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine_memory import EngineMemory
@@ -93,6 +94,9 @@ def test_the_trained_text_is_the_replies_and_their_ends(chats, name):
         # the first token of a sample is no target: of a plain one it could be a reply's
         ids, mask = chat.tokens([("system", "S"), *messages])
         replies = [text for role, text in messages if role == "assistant"]
+        # A thought at the start of a reply is read as reasoning, and written as the template does.
+        thoughts = [leading_block(reply, ("<think>", "</think>")) for reply in replies]
+        assume(name == "plain" or not any(thoughts))
         expected = "".join(reply + end for reply in (replies[-1:] if name == "last" else replies))
         trained = [id_ for id_, is_trained in zip(ids, mask, strict=True) if is_trained]
         assert LIBRARY.decode(trained, skip_special_tokens=False) == expected
