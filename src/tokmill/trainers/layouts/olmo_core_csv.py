@@ -6,11 +6,10 @@ cut into chunks of a fixed number of documents, each a gzip member.
 
 from __future__ import annotations
 
+import gzip
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
-
-from tokmill.trainers.layouts.digits_gzip import member
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 CHUNK_DOCUMENTS = 1 << 16
+_LEVEL = 1  # of compression; higher ones take several times as long
 _MEMBER_BYTES = 64
 """More than the header and the end of a member need."""
 
@@ -35,7 +35,8 @@ def write_csv(file: BinaryIO, ends: Iterable[npt.NDArray[np.int64]]) -> None:
     """
     last = np.zeros(1, np.int64)
     for array in ends:
-        file.write(member(csv_text(np.concatenate([last, array]))))
+        text = csv_text(np.concatenate([last, array]))
+        file.write(gzip.compress(text, _LEVEL, mtime=0))
         last = array[-1:]
 
 
