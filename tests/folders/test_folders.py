@@ -119,6 +119,20 @@ def test_one_renderer_is_taken_for_all_articles_by_the_script_of_all_of_them(
     assert Counter(made("few")[0]) == Counter(map(article, [*ENGLISH * 9, WIKI[0]]))
 
 
+def test_files_of_another_script_are_named_with_the_option_to_copy(
+    made: Run, pretrain: Run, tmp_path: Path
+) -> None:
+    lines(tmp_path / "in/en.jsonl", ENGLISH)
+    lines(tmp_path / "in/zh.jsonl", WIKI)
+    made("in")
+    (warning,) = re.findall("warning: (.+)", pretrain("in", "--overwrite").err)
+    assert warning.startswith("in/en.jsonl: encyclopedia is taken by the script of all files")
+    option = shlex.split(warning[warning.index("--source") :])
+    found, named = made("in", *option)
+    assert Counter(found) == Counter([*map(formula, WIKI), *map(article, ENGLISH)])
+    assert not [line for line in named if "warning" in line]
+
+
 def test_a_file_counts_for_the_script_by_its_size_and_not_by_the_records_looked_at(
     made: Run, tmp_path: Path
 ) -> None:

@@ -44,8 +44,7 @@ def check_same(found: dict[str, Any], plan: Plan, directory: Path | str) -> None
         for key, words in _HEAD.items()
         if found.get(key) != asked.get(key)
     ]
-    if found.get("readings", []) != asked.get("readings", []):
-        changes.append(_changed_reading(found.get("readings", []), asked.get("readings", [])))
+    changes += _changed_readings(found.get("readings", []), asked.get("readings", []))
     before = {_key(one): one for one in found.get("extensions", ())}
     changes += [
         _changed_extension(before.get(_key(one)), one)
@@ -65,10 +64,16 @@ def check_same(found: dict[str, Any], plan: Plan, directory: Path | str) -> None
         )
 
 
-def _changed_reading(before: Sequence[Any], after: Sequence[Any]) -> str:
-    """Return the first group of files that is read in another way."""
-    was, now = next(pair for pair in zip_longest(before, after) if pair[0] != pair[1])
-    return f"how {(now or was or {})['files']} is read was {was}, is {now}"
+def _changed_readings(before: Sequence[Any], after: Sequence[Any]) -> Iterator[str]:
+    """Yield the settings of groups of files that differ."""
+    if len(before) != len(after):
+        yield f"files are read in {len(after) or 1} ways instead of {len(before) or 1}"
+        return
+    for was, now in zip(before, after, strict=True):
+        for key, value in now["settings"].items():
+            old = was["settings"].get(key)
+            if old != value:
+                yield f"{key} of {now['files']} was {old!r}, is {value!r}"
 
 
 def _key(extension: dict[str, str]) -> tuple[str, str]:

@@ -232,7 +232,7 @@ def prepare(
         )
     config = resolve(config, tokenizer, "auto" if is_chat else config.render.renderer)
     number = {file: n for n, one in enumerate(readings) for file in one.files}
-    # Files that are read in one way stand together: two kinds in turn would be a part for each file.
+    # Files that are read in one way stand together: two kinds in turn would be a part each.
     files = sorted((file for file in found.files if file in number), key=number.__getitem__)
     parts = make_parts(files, config.output.part_bytes, number)
     engines = begun.engines if begun else EngineStore()

@@ -79,12 +79,14 @@ class FileGroup:
     """Files that are looked at together; `files` are those, in order.
 
     `fields`: of the first records of these files. `records`: some of these records, for chats.
+    `by_script`: the files by the renderer of sections that their own text asks for.
     """
 
     config: Config
     fields: FieldSample
     files: list[SourceFile] = field(default_factory=list)
     records: list[dict[str, Any]] = field(default_factory=list)
+    by_script: dict[str, list[SourceFile]] = field(default_factory=dict)
 
     @property
     def n_records(self) -> int:
@@ -271,6 +273,7 @@ class _Groups:
                 sample.add(record)
             sample.weigh_letters(max(1, file.n_bytes) / max(1, sample.n_bytes))
             group.fields.merge(sample)
+            group.by_script.setdefault(sections_renderer(config.render, [sample]), []).append(file)
         else:
             group.records += records
 
@@ -315,7 +318,6 @@ class _Groups:
                 self._leave_out(group.files, self._explained(problem, group))
             else:
                 self.settings[settings].append(group)
-        self._decide_sections()
 
     def _explained(self, problem: UsageError, group: FileGroup) -> UsageError:
         """Return an error whose advice holds for the files of a group alone, if there are others.
@@ -326,13 +328,13 @@ class _Groups:
         is_all = self._source.name or n_files == len(self._source.found.files)
         if is_all or not (isinstance(problem, UnclearNamesError) and problem.table):
             return problem
-        paths = [json.dumps(f.path, ensure_ascii=False) for f in group.files[:_MOST_NAMED]]
-        table = f"paths = [{', '.join(paths)}{', …' * (n_files > _MOST_NAMED)}], {problem.table}"
-        these = "this file a source of its" if n_files == 1 else "these files a source of their"
-        return UsageError(f"{problem.about}give {these} own: --source {shlex.quote(table)}")
+        return UsageError(f"{problem.about}{_own_source(group.files, problem.table)}")
 
     def _decide_sections(self) -> None:
-        """Take one renderer for all groups with sections, by the script of all their text."""
+        """Take one renderer for all groups with sections, by the script of all their text.
+
+        A warning names files whose own text asks for the other renderer.
+        """
         config = self._source.config
         if config.sft is not None or config.render.renderer != "auto":
             return
@@ -342,6 +344,14 @@ class _Groups:
             chosen = replace(settings, renderer=sections_renderer(settings, samples))
             groups = self.settings.pop(settings)
             self.settings.setdefault(chosen, []).extend(groups)
+            for group in groups:
+                for own, files in group.by_script.items():
+                    if own != chosen.renderer:
+                        self._source.found.warnings.append(
+                            f"{files_in_words(files)}: {chosen.renderer} is taken by the script of "
+                            f"all files with these keys, {own} by that of these alone: to take "
+                            f"{own}, " + _own_source(files, f'renderer = "{own}"')
+                        )
 
     def mixed_folders(self) -> set[tuple[str, str]]:
         """Return the folders, with a format, in which files are read in several ways."""
@@ -358,6 +368,7 @@ class _Groups:
         config = self._source.config
         if not self.settings:  # no file has a record
             self.settings = {self._resolve(FileGroup(config, FieldSample())): []}
+        self._decide_sections()
         of_file: dict[SourceFile, Any] = {}
         of_folder: dict[tuple[str, str], Any] = {}
         for settings, groups in self.settings.items():
@@ -388,6 +399,15 @@ class _Groups:
             fields.labels(settings.text_field) if is_render else frozenset(),
         )
         return FoundReading(reading, files, fields)
+
+
+def _own_source(files: Sequence[SourceFile], table: str) -> str:
+    """Return advice to read files by settings of their own: a table of TOML."""
+    n_files = len(files)
+    paths = [json.dumps(file.path, ensure_ascii=False) for file in files[:_MOST_NAMED]]
+    table = f"paths = [{', '.join(paths)}{', …' * (n_files > _MOST_NAMED)}], {table}"
+    these = "this file a source of its" if n_files == 1 else "these files a source of their"
+    return f"give {these} own: --source {shlex.quote(table)}"
 
 
 def resolve_render(group: FileGroup) -> RenderSettings:
