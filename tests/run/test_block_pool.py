@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from tokmill.interrupts import DelayedInterrupts
 from tokmill.recipes.memory_bounds import BLOCK_COPIES, FINISHED_COPIES, blocks_bytes
 from tokmill.recipes.pretrain import PretrainRecipe
 from tokmill.run.part import run_part
@@ -131,3 +133,29 @@ def test_with_little_memory_a_slow_block_stops_the_others_at_the_bound(plan):
     run_part(spec, made.parts[0], lambda: holding, holding.written)
     assert holding.most_bytes <= blocks_bytes(spec)
     assert holding.n_bytes == 0
+
+
+def test_no_lock_of_python_is_taken_where_an_interrupt_may_come(plan, monkeypatch):
+    """An interrupt inside `Condition.__enter__` leaves its lock locked: a thread waits for ever."""
+    made, delays, callers = plan(2, 12), [], []
+
+    class Watched(DelayedInterrupts):
+        def __init__(self) -> None:
+            super().__init__()
+            delays.append(self)
+
+    def watch(frame, event, argument):
+        if event == "call" and frame.f_code is threading.Condition.__enter__.__code__:
+            if not any(one._is_delaying for one in delays):
+                callers.append(frame.f_back.f_code.co_qualname)
+
+    monkeypatch.setattr("tokmill.run.part.DelayedInterrupts", Watched)
+    recipe = PretrainRecipe(made.spec)
+    recipe.engine = Gathering(2)
+    sys.setprofile(watch)
+    try:
+        run_part(made.spec, made.parts[0], lambda: recipe, lambda progress: None)
+    finally:
+        sys.setprofile(None)
+    assert delays
+    assert callers == []

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tokmill.recipes.memory_bounds import BLOCK_COPIES, FINISHED_COPIES, blocks_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from concurrent.futures import Future, ThreadPoolExecutor
 
+    from tokmill.interrupts import DelayedInterrupts
     from tokmill.recipes.encoded import EncodedBlock
     from tokmill.recipes.spec import RunSpec
     from tokmill.recipes.table import Recipe
@@ -48,123 +49,159 @@ class _Bundle(NamedTuple):
     works: Sequence[Work]
     n_bytes: int
 
-    def without_blocks(self) -> _Bundle:
-        """Return the bundle without its blocks, so that their memory is free."""
-        return _Bundle([replace(work, block=None) for work in self.works], self.n_bytes)
-
 
 Result = tuple[Work, "EncodedBlock | None"]
 """A work and its encoded block; None for the end of a slice."""
 
 
+@dataclass(slots=True)
+class _Task:
+    """The works of a bundle without their blocks, and what a thread made of them."""
+
+    works: Sequence[Work]
+    n_bytes: int
+    encoded: Sequence[EncodedBlock] = ()
+    error: BaseException | None = None
+    is_done: bool = False
+    is_cancelled: bool = False
+
+    @property
+    def memory(self) -> int:
+        """Return the bytes that the blocks take now."""
+        return (FINISHED_COPIES if self.is_done else BLOCK_COPIES) * self.n_bytes
+
+    def run(self, recipe: Recipe, blocks: Sequence[Block]) -> None:
+        """Encode the blocks, on a thread."""
+        try:
+            self.encoded = recipe.process(blocks) if blocks else ()
+        except BaseException as error:  # raised where the result is asked for
+            self.error = error
+        self.is_done = True
+
+    def results(self) -> Iterator[Result]:
+        """Yield the result of each work.
+
+        Raises:
+            BaseException: the encoding has failed.
+        """
+        if self.error is not None:
+            raise self.error
+        encoded = iter(self.encoded)
+        for work in self.works:
+            yield work, None if work.is_end else next(encoded)
+
+
 class BlockPool:
-    """Encodes blocks on threads; the blocks in flight are bounded in number and in bytes."""
+    """Encodes blocks on threads; the blocks in flight are bounded in number and in bytes.
+
+    The caller's thread and the others share only `SimpleQueue`s and flags. An interrupt of the
+    caller inside a `Future` or `Event`, which are Python code, can leave their lock locked, and a
+    thread would wait for it without end.
+    """
 
     def __init__(
-        self, pool: ThreadPoolExecutor, recipe: Recipe, works: Iterator[Work], spec: RunSpec
+        self,
+        spec: RunSpec,
+        recipe: Recipe,
+        works: Iterator[Work],
+        interrupts: DelayedInterrupts,
     ) -> None:
-        self._pool = pool
         self._recipe = recipe
         self._works = works
-        self._load = _Load(most_unfinished(spec.n_threads), blocks_bytes(spec))
-        self._pending: deque[tuple[_Bundle, Future[list[EncodedBlock]]]] = deque()
-        self._ready: deque[Result] = deque()
+        self._interrupts = interrupts
+        self._n_threads, self._limit_bytes = spec.n_threads, blocks_bytes(spec)
+        self._threads: list[threading.Thread] = []
+        self._pending: deque[_Task] = deque()
+        self._tasks: SimpleQueue[tuple[_Task, list[Block]] | None] = SimpleQueue()
+        self._ends: SimpleQueue[None] = SimpleQueue()
+        """An item for each task that is done; one may be lost to an interrupt, its flag is not."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Wait for the blocks that are being encoded; no other is begun."""
+        self.cancel()
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads:
+            thread.join()
 
     def __iter__(self) -> Iterator[Result]:
         """Yield the result of every work; to be called once."""
         for bundle in _bundles(self._works):
             # One result for each bundle that is read: neither side waits for the other to end.
-            if self._is_oldest_done():
+            if self._pending and self._pending[0].is_done:
                 yield from self._oldest()
-            while True:
-                self._load.changed.clear()
-                if self._load.has_room(bundle.n_bytes):
-                    break
-                if self._is_oldest_done():
+            while not self._has_room(bundle.n_bytes):
+                if self._pending[0].is_done:
                     yield from self._oldest()
                 else:
-                    self._load.changed.wait()
-            self._submit(bundle)
+                    self._ends.get()
+            with self._interrupts.delayed():
+                self._submit(bundle)
             del bundle
         while self._pending:
             yield from self._oldest()
 
-    def _submit(self, bundle: _Bundle) -> None:
-        self._load.begin(bundle.n_bytes)
-        future = self._pool.submit(_process, self._recipe, bundle)
-        self._pending.append((bundle.without_blocks(), future))
-        n_bytes = bundle.n_bytes
-        future.add_done_callback(lambda _: self._load.finish(n_bytes))
+    def _has_room(self, n_bytes: int) -> bool:
+        """Return whether a bundle may be begun; one that is alone always may."""
+        memory = sum(task.memory for task in self._pending) + BLOCK_COPIES * n_bytes
+        return not self._pending or (
+            self._n_unfinished() < most_unfinished(self._n_threads) and memory <= self._limit_bytes
+        )
 
-    def _is_oldest_done(self) -> bool:
-        return bool(self._pending) and self._pending[0][1].done()
+    def _n_unfinished(self) -> int:
+        return sum(not task.is_done for task in self._pending)
+
+    def _submit(self, bundle: _Bundle) -> None:
+        task = _Task([replace(work, block=None) for work in bundle.works], bundle.n_bytes)
+        self._pending.append(task)
+        blocks = [work.block for work in bundle.works if work.block is not None]
+        self._tasks.put((task, blocks))
+        if len(self._threads) < min(self._n_threads, self._n_unfinished()):
+            name = f"tokmill_{len(self._threads)}"
+            self._threads.append(threading.Thread(target=self._encode, name=name))
+            self._threads[-1].start()
+
+    def _encode(self) -> None:
+        while (item := self._tasks.get()) is not None:
+            item[0].run(self._recipe, item[1])
+            del item  # its blocks would stay in memory until the next
+            self._ends.put(None)
 
     def _oldest(self) -> Iterator[Result]:
-        self._ready = _results(*self._pending[0])
-        bundle, _ = self._pending.popleft()
-        while self._ready:
-            yield self._ready[0]
-            self._ready.popleft()
-        self._load.leave(bundle.n_bytes)
+        task = self._pending[0]
+        self._wait_for(task)
+        yield from task.results()
+        self._pending.popleft()
+
+    def _wait_for(self, task: _Task) -> None:
+        while not task.is_done:
+            self._ends.get()
 
     def finished_from(self, number: int) -> Iterator[Result]:
         """Yield the results from a work on that are ready or being made; no more work is begun.
 
-        May be called after an interrupt anywhere: then a work can be in both queues.
+        May be called after an interrupt anywhere: then earlier works can be pending, too.
         """
         self.cancel()
-        under_way = (_results(*pair) for pair in self._pending if not pair[1].cancelled())
-        for work, encoded in chain(list(self._ready), chain.from_iterable(under_way)):
-            if work.number > number:
+        for task in list(self._pending):
+            if task.is_cancelled:
                 return
-            if work.number == number:
-                yield work, encoded
-                number += 1
+            self._wait_for(task)
+            for work, encoded in task.results():
+                if work.number > number:
+                    return
+                if work.number == number:
+                    yield work, encoded
+                    number += 1
 
     def cancel(self) -> None:
         """Cancel the blocks that no thread has begun."""
-        for _, future in self._pending:
-            future.cancel()
-
-
-class _Load:
-    """The blocks in flight: how many are not finished, and the memory that all of them take.
-
-    `changed` is set whenever a block is finished.
-    """
-
-    def __init__(self, most_unfinished: int, limit_bytes: int) -> None:
-        self.changed = threading.Event()
-        self._lock = threading.Lock()
-        self._most_unfinished = most_unfinished
-        self._limit_bytes = limit_bytes
-        self._n_unfinished = self._n_finished = 0
-        self._bytes = 0
-
-    def has_room(self, n_bytes: int) -> bool:
-        """Return whether a bundle may be begun; one that is alone always may."""
-        with self._lock:
-            return not (self._n_unfinished or self._n_finished) or (
-                self._n_unfinished < self._most_unfinished
-                and self._bytes + BLOCK_COPIES * n_bytes <= self._limit_bytes
-            )
-
-    def begin(self, n_bytes: int) -> None:
-        with self._lock:
-            self._n_unfinished += 1
-            self._bytes += BLOCK_COPIES * n_bytes
-
-    def finish(self, n_bytes: int) -> None:
-        with self._lock:
-            self._n_unfinished -= 1
-            self._n_finished += 1
-            self._bytes -= (BLOCK_COPIES - FINISHED_COPIES) * n_bytes
-        self.changed.set()
-
-    def leave(self, n_bytes: int) -> None:
-        with self._lock:
-            self._n_finished -= 1
-            self._bytes -= FINISHED_COPIES * n_bytes
+        with suppress(Empty):
+            while item := self._tasks.get_nowait():
+                item[0].is_cancelled = True
 
 
 def most_unfinished(n_threads: int) -> int:
@@ -192,13 +229,3 @@ def _bundles(works: Iterator[Work]) -> Iterator[_Bundle]:
             gathered, n_bytes = [], 0
     if gathered:
         yield _Bundle(gathered, n_bytes)
-
-
-def _process(recipe: Recipe, bundle: _Bundle) -> list[EncodedBlock]:
-    blocks = [work.block for work in bundle.works if work.block is not None]
-    return recipe.process(blocks) if blocks else []
-
-
-def _results(bundle: _Bundle, future: Future[list[EncodedBlock]]) -> deque[Result]:
-    encoded = iter(future.result())
-    return deque((work, None if work.is_end else next(encoded)) for work in bundle.works)

@@ -8,7 +8,6 @@ reading begins at the place that it names.
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
@@ -106,8 +105,8 @@ def _write_blocks(
     report: Callable[[Increments], None],
     ready: Callable[[], object],
 ) -> None:
-    with ThreadPoolExecutor(spec.n_threads, "tokmill") as pool, DelayedInterrupts() as interrupts:
-        blocks = BlockPool(pool, recipe, _timed(_works(spec, part, recipe, start), timer), spec)
+    works = _timed(_works(spec, part, recipe, start), timer)
+    with DelayedInterrupts() as interrupts, BlockPool(spec, recipe, works, interrupts) as blocks:
         last_slice = -1
         try:
             for work, encoded in blocks:
@@ -132,8 +131,6 @@ def _write_blocks(
             if not isinstance(error, ParityError):
                 _last_checkpoint(writer, part, blocks, interrupts)
             raise
-        finally:
-            blocks.cancel()
 
 
 def _end_slice(writer: PartWriter, part: Part, work: Work, interrupts: DelayedInterrupts) -> None:
