@@ -145,9 +145,9 @@ def test_no_lock_of_python_is_taken_where_an_interrupt_may_come(plan, monkeypatc
             delays.append(self)
 
     def watch(frame, event, argument):
-        if event == "call" and frame.f_code is threading.Condition.__enter__.__code__:
-            if not any(one._is_delaying for one in delays):
-                callers.append(frame.f_back.f_code.co_qualname)
+        is_lock = event == "call" and frame.f_code is threading.Condition.__enter__.__code__
+        if is_lock and not any(one._is_delaying for one in delays):
+            callers.append(frame.f_back.f_code.co_qualname)
 
     monkeypatch.setattr("tokmill.run.part.DelayedInterrupts", Watched)
     recipe = PretrainRecipe(made.spec)
