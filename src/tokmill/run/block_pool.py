@@ -100,11 +100,7 @@ class BlockPool:
     """
 
     def __init__(
-        self,
-        spec: RunSpec,
-        recipe: Recipe,
-        works: Iterator[Work],
-        interrupts: DelayedInterrupts,
+        self, spec: RunSpec, recipe: Recipe, works: Iterator[Work], interrupts: DelayedInterrupts
     ) -> None:
         self._recipe = recipe
         self._works = works
@@ -121,7 +117,7 @@ class BlockPool:
 
     def __exit__(self, *exc_info: object) -> None:
         """Wait for the blocks that are being encoded; no other is begun."""
-        self.cancel()
+        self._cancel()
         for _ in self._threads:
             self._tasks.put(None)
         for thread in self._threads:
@@ -160,8 +156,7 @@ class BlockPool:
         blocks = [work.block for work in bundle.works if work.block is not None]
         self._tasks.put((task, blocks))
         if len(self._threads) < min(self._n_threads, self._n_unfinished()):
-            name = f"tokmill_{len(self._threads)}"
-            self._threads.append(threading.Thread(target=self._encode, name=name))
+            self._threads.append(threading.Thread(target=self._encode, name="tokmill"))
             self._threads[-1].start()
 
     def _encode(self) -> None:
@@ -185,7 +180,7 @@ class BlockPool:
 
         May be called after an interrupt anywhere: then earlier works can be pending, too.
         """
-        self.cancel()
+        self._cancel()
         for task in list(self._pending):
             if task.is_cancelled:
                 return
@@ -197,7 +192,7 @@ class BlockPool:
                     yield work, encoded
                     number += 1
 
-    def cancel(self) -> None:
+    def _cancel(self) -> None:
         """Cancel the blocks that no thread has begun."""
         with suppress(Empty):
             while item := self._tasks.get_nowait():

@@ -70,10 +70,10 @@ def _changed_readings(before: Sequence[Any], after: Sequence[Any]) -> Iterator[s
         yield f"files are read in {len(after) or 1} ways instead of {len(before) or 1}"
         return
     for was, now in zip(before, after, strict=True):
-        for key, value in now["settings"].items():
-            old = was["settings"].get(key)
-            if old != value:
-                yield f"{key} of {now['files']} was {old!r}, is {value!r}"
+        old = {"source": was["source"], **was["settings"]}
+        for key, value in {"source": now["source"], **now["settings"]}.items():
+            if old.get(key) != value:
+                yield f"{key} of {now['files']} was {old.get(key)!r}, is {value!r}"
 
 
 def _key(extension: dict[str, str]) -> tuple[str, str]:

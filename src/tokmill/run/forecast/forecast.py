@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
+from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,6 +69,9 @@ CACHE_BYTES_PER_TEXT_BYTE = 16
 
 WRITERS_FROM_BYTES = 4 << 20
 """Fewer bytes of chats are rendered before processes would have started."""
+
+_PAGED_FILES = 64
+"""Files whose footers are read for the size of their pages."""
 
 FILE_S = 130e-6
 """Time to find, open, read, check and count a small file, measured with a million."""
@@ -266,7 +270,11 @@ def _memory(spec: RunSpec, text_bytes: int, workers: int) -> int:
 
 
 def _page_bytes(parts: tuple[Part, ...]) -> int:
-    """Return the memory of the largest page that a worker unpacks at once."""
+    """Return the memory of the largest page that a worker unpacks at once.
+
+    Large pages are in large files, and a file of an object store takes two requests.
+    """
     files = {piece.file for part in parts for piece in part.slices if piece.n_bytes}
-    held = [(format_named(file.format).held_bytes, file) for file in files]
+    largest = nlargest(_PAGED_FILES, files, key=lambda file: file.n_bytes)
+    held = [(format_named(file.format).held_bytes, file) for file in largest]
     return max((bytes_of(file) for bytes_of, file in held if bytes_of), default=0)
