@@ -64,7 +64,7 @@ oracles: $(VENV)/dev
 	$(ORACLE) torch==2.13.0
 	$(ORACLE) -e ".[docs,hub]" tiktoken playwright==1.65.2
 	$(ORACLE) trl==1.16.0 transformers==5.23.0
-	$(ORACLE) ray==2.60.0 s3fs==2026.9.0 "moto[server]==5.2.5" boto3==1.43.117 google-cloud-storage
+	$(ORACLE) ray==2.60.0 fsspec obstore==0.12.1 "moto[server]==5.2.5" boto3==1.43.117 google-cloud-storage
 	$(ORACLE) datatrove==0.10.1 humanize grain==0.2.18
 	$(ORACLE) --no-deps megatron-core==0.16.1 peft==0.21.2 bitsandbytes==0.50.2
 	$(ORACLE) --no-deps ai2-olmo-core==3.0.0 bettermap==1.3.1 cached_path==1.8.10 \

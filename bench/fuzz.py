@@ -104,20 +104,19 @@ def manifest(data: bytes) -> None:
 
 
 def plan(data: bytes) -> None:
-    """Read what a run left, before it continues: its plan, a record, a checkpoint."""
-    from tokmill.dataset.checkpoint import read_checkpoint
-    from tokmill.dataset.commit_record import read_record
-    from tokmill.dataset.plan_file import load_plan, read_owned_names
-    from tokmill.run.array_plan import read_array_plan
+    """Read what a run left, before it continues: its plan and a record."""
+    from tokmill.dataset.part_record import parse_record
+    from tokmill.dataset.plan_file import OwnedNames, load_plan
+    from tokmill.place import open_place
+    from tokmill.run.tasks import read_planned
 
     path = desk() / "plan.json"
     _replace(path, data)
-    read_checkpoint(path)
     for read in (
         load_plan,
-        lambda path: read_owned_names(path.parent),
-        lambda path: read_record(path, "0"),
-        read_array_plan,
+        lambda path: OwnedNames.of_plan(path.read_bytes(), "plan"),
+        lambda path: parse_record(path.read_bytes(), "record"),
+        lambda path: read_planned(open_place(str(path.parent))),
     ):
         _answered(read, path)
 

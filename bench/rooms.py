@@ -24,7 +24,7 @@ ROOMS = {
     "sources": (5_400, 3_600),
     "chat, masks": (10_280, 5_900),
     "engines, tokenizer": (6_710, 4_200),
-    "dataset, place, stores": (5_070, 3_600),
+    "dataset, place": (5_070, 3_600),
     "trainers, loader": (7_710, 5_400),
     "page": (5_050, 2_300),
     "bill": (13_500, 8_300),

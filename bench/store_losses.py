@@ -6,9 +6,10 @@ A server that speaks S3 (moto) runs on this machine and fails the share `--share
 errors before and after the work is done, cut connections, late answers. Each round runs
 `tokmill COMMAND…` (`pretrain INPUT` or `sft INPUT --packing 2048`, with more options) with input
 and output in the store. It kills the run (SIGKILL) once to three times at random moments, begins
-a second run while the first goes on (which must end with exit code 6), and starts the command again
-until it is done; every other round as if on another machine. All objects must be those of an
-unbroken run to a directory, and `tokmill verify` must find nothing.
+two others while it goes on (one of the same plan, which is killed with it, and one of another plan,
+which must end with exit code 6), and starts the command again until it is done; every other round
+as if on another machine. All objects must be those of an unbroken run to a directory, and `tokmill
+verify` must find nothing.
 
 Name the engine (`--engine gigatoken`): otherwise, on short texts, the faster one may be another in
 the next run, and `plan.json` names it.
@@ -33,12 +34,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tokmill.stores.store import Store
+import boto3
 
-PORT, LATE_S = 5077, 61.0
+from tokmill.dataset.place import Place
+from tokmill.place import open_place
+
+PORT, LATE_S = 5077, 10.0
 BUCKET = "s3://corpus"
 SECONDS = 900.0
-_IN_USE = 6
+_REFUSED = 6
 _ENVIRONMENT = {
     "AWS_ENDPOINT_URL": f"http://127.0.0.1:{PORT}",
     "AWS_ACCESS_KEY_ID": "key",
@@ -65,8 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ |= _ENVIRONMENT
     with server(chosen.share):
         name = f"in/{Path(source).name}"
-        Store(BUCKET)._fs.mkdir("corpus")
-        Store(BUCKET).upload(Path(source), name)
+        address = _ENVIRONMENT["AWS_ENDPOINT_URL"]
+        boto3.client("s3", endpoint_url=address).create_bucket(Bucket="corpus")
+        open_place(f"{BUCKET}/in").write(Path(source).name, Path(source).read_bytes())
         options = ["-t", chosen.tokenizer, "--part-bytes", chosen.part_bytes, *more, "--quiet"]
         losses = Losses(chosen.directory, [recipe, f"{BUCKET}/{name}", *options], chosen.seed)
         for number in range(chosen.rounds):
@@ -79,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 @contextmanager
 def server(share: float) -> Iterator[None]:
     """Run the server that fails in a process of its own."""
-    command = [sys.executable, "-m", "tests.stores.faulty_s3", str(PORT), str(share), str(LATE_S)]
+    command = [sys.executable, "-m", "tests.place.faulty_s3", str(PORT), str(share), str(LATE_S)]
     process = subprocess.Popen(command)
     try:
         deadline = time.monotonic() + 60
@@ -123,15 +128,17 @@ class Losses:
         for _ in range(self._random.randint(1, 3)):
             process = self._start(out, staging)
             time.sleep(self._random.uniform(0.5, max(2.0, 1.5 * self._seconds)))
-            self._begin_second(out, process)
+            second = self._start(out, self._staging())
+            self._begin_other_plan(out)
             was_running = process.poll() is None
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+            for running in (process, second):
+                running.send_signal(signal.SIGKILL)
+                running.communicate()
             self.counts["kills"] += was_running
             if number % 2:
                 staging = self._staging()
         self._finish(out, staging)
-        self._compare(Store(out))
+        self._compare(open_place(out))
         self.counts["rounds"] += 1
         print(f"round {number}: {dict(self.counts)}", file=sys.stderr, flush=True)
 
@@ -139,42 +146,41 @@ class Losses:
         """Return a new directory for temporary files: another one is another machine."""
         return Path(tempfile.mkdtemp(dir=self.directory))
 
-    def _start(self, out: object, staging: Path) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "tokmill", *self.command, "-o", str(out)]
+    def _start(self, out: object, staging: Path, *more: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "tokmill", *self.command, "-o", str(out), *more]
         return subprocess.Popen(
             command, env={**os.environ, "TMPDIR": str(staging)}, stderr=subprocess.PIPE
         )
 
-    def _begin_second(self, out: str, first: subprocess.Popen[bytes]) -> None:
-        """Begin another run while the first one holds the lease; it must be refused."""
-        if first.poll() is not None or not Store(out).names(".lock"):
+    def _begin_other_plan(self, out: str) -> None:
+        """Begin a run of another plan where parts are done; it must be refused."""
+        if not any(name.startswith("parts/") for name in open_place(out).entries()):
             return
-        second = self._start(out, self._staging())
-        _, error = second.communicate(timeout=SECONDS)
-        if first.poll() is None:
-            self.counts["second runs"] += 1
-            self._note(second.returncode != _IN_USE, f"a second run: {error.decode()}")
+        other = self._start(out, self._staging(), "--min-tokens", "3")
+        _, error = other.communicate(timeout=SECONDS)
+        self.counts["other plans"] += 1
+        self._note(other.returncode != _REFUSED, f"another plan: {error.decode()}")
 
     def _finish(self, out: object, staging: Path) -> None:
-        """Start the command until it is done; the lease of a killed run ends after a minute."""
+        """Start the command until it is done."""
         deadline = time.monotonic() + SECONDS
         while time.monotonic() < deadline:
             process = self._start(out, staging)
             _, error = process.communicate(timeout=SECONDS)
             if process.returncode == 0:
                 return
-            self._note(process.returncode != _IN_USE, f"{process.returncode}: {error.decode()}")
-            time.sleep(5)
+            self._note(True, f"{process.returncode}: {error.decode()}")
         raise SystemExit(f"{out}: not done in {SECONDS:.0f} s")
 
-    def _compare(self, store: Store) -> None:
-        found = {name: _sum(store.read(name)) for name in store.sizes() if name != "manifest.json"}
+    def _compare(self, place: Place) -> None:
+        names = [name for name in place.entries() if name != "manifest.json"]
+        found = {name: _sum(place.read(name)) for name in names}
         self.counts["objects"] += len(found)
-        names = found.keys() | self._expected.keys()
-        different = [name for name in sorted(names) if found.get(name) != self._expected.get(name)]
+        every = found.keys() | self._expected.keys()
+        different = [name for name in sorted(every) if found.get(name) != self._expected.get(name)]
         self.counts["differing"] += len(different)
-        self._note(bool(different), f"{store.url}: differing: {different[:5]}")
-        command = [sys.executable, "-m", "tokmill", "verify", store.url]
+        self._note(bool(different), f"{place.where}: differing: {different[:5]}")
+        command = [sys.executable, "-m", "tokmill", "verify", place.where]
         verified = subprocess.run(command, capture_output=True, text=True, check=False)
         self._note(verified.returncode != 0, f"verify: {verified.stdout}{verified.stderr}")
 

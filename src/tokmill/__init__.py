@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tokmill.api.progress import Progress
     from tokmill.api.shard_info import ShardInfo
     from tokmill.errors import TokmillError
-    from tokmill.run.array_status import ArrayStatus
+    from tokmill.run.tasks import ArrayStatus
     from tokmill.settings.source import Source
     from tokmill.trainers.exporting.export import Export
 
@@ -57,7 +57,7 @@ _MODULES = {
     **dict.fromkeys(("open", "plan", "pretrain", "sft", "verify"), "api.functions"),
     **dict.fromkeys(("finish", "run_part", "status", "write_plan"), "api.arrays"),
     "import_dataset": "api.importing",
-    "ArrayStatus": "run.array_status",
+    "ArrayStatus": "run.tasks",
     "Dataset": "api.dataset",
     "Export": "trainers.exporting.export",
     "Origin": "dataset.origins",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from tokmill.errors import StateError, StorageError, VerifyError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
 SYNC_BYTES = 32 << 20
 """Bytes between syncs of a file; a single sync at the end would have to write all of it."""
@@ -36,7 +36,7 @@ _FICLONE = 0x40049409
 UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK)
 """Error numbers of operations that a file system does not support."""
 
-KEPT = "all commits are kept: make room and run the same command again to continue"
+KEPT = "parts that are done are kept: make room and run the same command again to continue"
 """What a run that has no space left is told."""
 
 _ADVICE = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f"; {KEPT}") | {
@@ -81,30 +81,15 @@ def read_errors(path: Path) -> Iterator[None]:
 
 
 class PendingFile:
-    """A file under a temporary name in its final directory, until it is committed or discarded.
+    """A file under a temporary name in its final directory, until it is committed or discarded."""
 
-    `resumed`: the temporary name of an earlier attempt's file; it is truncated to `n_bytes` and
-    appended to. A `StorageError` then also means that it is missing, shorter, or still open for
-    writing in another process.
-    """
-
-    def __init__(self, path: Path, *, resumed: str = "", n_bytes: int = 0) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         attempt = f"{os.getpid()}-{secrets.token_hex(4)}"
-        self.temporary = resumed or f".{path.name}.{attempt}{TEMPORARY_SUFFIX}"
-        self._n_bytes = self._n_synced = n_bytes
+        self._temporary = path.parent / f".{path.name}.{attempt}{TEMPORARY_SUFFIX}"
+        self._n_bytes = self._n_synced = 0
         with storage_errors(path):
-            self.file: BinaryIO = (
-                _reopened(self._temporary, n_bytes)
-                if resumed
-                else self._temporary.open("x+b", buffering=0)
-            )
-            with contextlib.suppress(OSError):  # without locks, nobody waits for one
-                _lock(self.file)
-
-    @property
-    def _temporary(self) -> Path:
-        return self.path.parent / self.temporary
+            self.file: BinaryIO = self._temporary.open("x+b", buffering=0)
 
     def write(self, data: bytes | memoryview) -> None:
         """Append all of `data`; raises `StorageError`."""
@@ -115,11 +100,6 @@ class PendingFile:
                 view = view[self.file.write(view) :]
             if self._n_bytes - self._n_synced >= SYNC_BYTES:
                 self._sync()
-
-    def sync(self) -> None:
-        """Make the file durable so far; raises `StorageError`."""
-        with storage_errors(self.path):
-            self._sync()
 
     def _sync(self) -> None:
         descriptor = self.file.fileno()
@@ -159,33 +139,10 @@ class PendingFile:
             sync_directory(self.path.parent)
             return True
 
-    def discard(self, keep: Collection[str] = ()) -> None:
-        """Close the file, and remove it if it is not committed and its name is not in `keep`."""
+    def discard(self) -> None:
+        """Close the file, and remove it if it is not committed."""
         self.file.close()
-        if self.temporary not in keep:
-            self._temporary.unlink(missing_ok=True)
-
-
-def _reopened(path: Path, n_bytes: int) -> BinaryIO:
-    """Open a file for appending after its first `n_bytes`, with a lock; raises `OSError`."""
-    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    file = open(descriptor, "r+b", buffering=0)  # noqa: PTH123, SIM115  the caller closes it
-    try:
-        status = os.fstat(descriptor)
-        if not S_ISREG(status.st_mode) or status.st_size < n_bytes:
-            raise OSError(errno.ENODATA, "shorter than it was")
-        _lock(file)
-        os.ftruncate(descriptor, n_bytes)
-        file.seek(n_bytes)
-    except BaseException:
-        file.close()
-        raise
-    return file
-
-
-def _lock(file: BinaryIO) -> None:
-    """Lock a file until it is closed: a worker may outlive its parent by a moment."""
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._temporary.unlink(missing_ok=True)
 
 
 def _refuse_other(path: Path, temporary: Path) -> None:
@@ -278,6 +235,15 @@ def free_bytes(path: Path) -> int:
         path = path.parent
     status = os.statvfs(path)
     return status.f_bavail * status.f_frsize
+
+
+def size_of_file(directory: Path, name: str) -> int | None:
+    """Return the bytes of a file; None if nothing is there, or a link or a directory."""
+    try:
+        status = (directory / name).lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_size if S_ISREG(status.st_mode) else None
 
 
 def file_sizes(directory: Path) -> dict[str, int]:

@@ -22,7 +22,7 @@ from tokmill.dataset.documents import MOST_OPEN
 from tokmill.dataset.reader import open_shards, read_manifest
 from tokmill.errors import StateError, StorageError, UsageError, VerifyError
 from tokmill.executors.run import run
-from tokmill.lock import locked
+from tokmill.place.lock import locked
 from tokmill.settings.sft import SftSettings
 
 ROWS = [{"text": f"hello {i} " * (i % 5 + 1)} for i in range(60)]

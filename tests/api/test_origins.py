@@ -17,6 +17,7 @@ from tokmill.dataset.reader import read_manifest
 from tokmill.dataset.verify import verify
 from tokmill.errors import UsageError, VerifyError
 from tokmill.executors.run import run
+from tokmill.place import open_place
 from tokmill.settings.sft import SftSettings
 from tokmill.sources.streams import zstd
 
@@ -43,7 +44,7 @@ def rewritten(directory, manifest) -> list[str]:
     path = directory / "manifest.json"
     path.chmod(0o644)
     path.write_bytes(b"".join(json_chunks(manifest)))
-    return verify(directory, manifest).problems
+    return verify(open_place(str(directory)), manifest).problems
 
 
 @pytest.fixture
@@ -180,7 +181,10 @@ def test_verify_finds_origins_that_do_not_fit(directory, change, problem):
     path = directory / name
     path.chmod(0o644)
     path.write_bytes(change(path.read_bytes()))
-    assert any(found.startswith(f"{name}: ") for found in verify(directory, manifest).problems)
+    assert any(
+        found.startswith(f"{name}: ")
+        for found in verify(open_place(str(directory)), manifest).problems
+    )
     found = rewritten(directory, manifest)
     assert len(found) == 1
     assert found[0].startswith(f"{name}: ")
@@ -191,7 +195,7 @@ def test_verify_finds_a_shard_without_its_origins(directory):
     manifest = read_manifest(directory)
     name = f"{manifest['shards'][0]['name']}.origin"
     (directory / name).unlink()
-    assert f"{name}: missing" in verify(directory, manifest).problems
+    assert f"{name}: missing" in verify(open_place(str(directory)), manifest).problems
     with pytest.raises(VerifyError, match=r"\.origin: "):
         tokmill.open(directory).origin(0)
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokmill.lock import locked
+from tokmill.place.lock import locked
 
 GOOD = [{"title": f"t{i}", "summary": "hello world", "sections": []} for i in range(40)]
 

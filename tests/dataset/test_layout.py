@@ -9,7 +9,6 @@ from tokmill.dataset.layout import (
     DATASET_FILE,
     FORMAT_VERSION,
     check_format_version,
-    commit_name,
     dataset_entries,
     pack_names,
     packed_stem,
@@ -24,15 +23,14 @@ from tokmill.errors import StateError, StorageError, TokenizerError
 def test_names_are_those_of_the_format_page():
     assert shard_stem("train", 3, 12) == "train-0000003-0012"
     assert part_name(3) == "0000003.json"
-    assert commit_name(3, 12) == "0000003-0012.json"
-    assert rejects_name(3, 12) == "0000003-0012.jsonl"
+    assert rejects_name(3) == "0000003.jsonl"
     assert packed_stem("val", 12) == "packed-val-0012"
     assert pack_names("train") == ("packs-train-rows.bin", "packs-train-samples.bin")
 
 
 def test_names_sort_in_the_order_of_the_dataset():
     stems = [
-        shard_stem("train", part, commit) for part in (0, 9, 10, 1000) for commit in (0, 9, 10)
+        shard_stem("train", part, number) for part in (0, 9, 10, 1000) for number in (0, 9, 10)
     ]
     assert sorted(stems) == stems
 
@@ -55,9 +53,8 @@ def test_names_sort_in_the_order_of_the_dataset():
         ("test-0000000-0000.bin", False),
         ("train-000000-0000.bin", False),
         ("parts/0000000.json", True),
-        ("parts/0000000-0012.json", True),
-        ("rejects/0000000-0000.jsonl", True),
-        ("rejects/0000000.jsonl", False),
+        ("parts/0000000-0012.json", False),
+        ("rejects/0000000.jsonl", True),
         ("parts/../0000000.json", False),
         ("../train-0000000-0000.bin", False),
         ("train-0000000-0000.bin\n", False),

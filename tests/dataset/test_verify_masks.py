@@ -12,6 +12,7 @@ from tokmill.dataset.canonical import json_chunks, manifest_sha256
 from tokmill.dataset.reader import open_shards
 from tokmill.dataset.verify import Findings, verify
 from tokmill.dataset.verify_masks import MaskTally, check_masks
+from tokmill.place import open_place
 
 FIRST = "train-0000000-0000"
 LAST = "train-0000000-0001"
@@ -20,7 +21,7 @@ LAST = "train-0000000-0001"
 def check(directory: Path, manifest: dict[str, Any]) -> Findings:
     """Verify a dataset whose manifest is this one."""
     (directory / "manifest.json").write_bytes(b"".join(json_chunks(manifest)))
-    return verify(directory, manifest)
+    return verify(open_place(str(directory)), manifest)
 
 
 def problems(directory: Path, manifest: dict[str, Any]) -> list[str]:

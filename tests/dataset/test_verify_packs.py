@@ -10,6 +10,7 @@ import pytest
 
 from tokmill.dataset.canonical import json_chunks, manifest_sha256
 from tokmill.dataset.verify import Findings, verify
+from tokmill.place import open_place
 
 ROWS, SAMPLES = "packs-train-rows.bin", "packs-train-samples.bin"
 
@@ -17,7 +18,7 @@ ROWS, SAMPLES = "packs-train-rows.bin", "packs-train-samples.bin"
 def check(directory: Path, manifest: dict[str, Any]) -> Findings:
     """Verify a dataset whose manifest is this one."""
     (directory / "manifest.json").write_bytes(b"".join(json_chunks(manifest)))
-    return verify(directory, manifest)
+    return verify(open_place(str(directory)), manifest)
 
 
 def problems(directory: Path, manifest: dict[str, Any]) -> list[str]:

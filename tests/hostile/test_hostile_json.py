@@ -12,8 +12,7 @@ from tokmill.engines.trial.speeds import _entries
 from tokmill.errors import StorageError, TokmillError, UsageError, VerifyError
 from tokmill.settings.load import read_toml
 from tokmill.sources.walk import _read_json
-from tokmill.stores.lease import _holder
-from tokmill.trainers.layouts.blend import _commits
+from tokmill.trainers.layouts.blend import _record
 
 DEEP = "[" * 100_000 + "]" * 100_000
 HUGE = "9" * 100_000
@@ -32,7 +31,7 @@ def test_settings_are_refused_in_one_line(tmp_path: Path, value: str):
 def test_files_of_a_dataset_are_refused_in_one_line(tmp_path: Path, value: str):
     path = tmp_path / "state.json"
     path.write_text(value)
-    for read, kind in ((_read_json, StorageError), (_commits, VerifyError)):
+    for read, kind in ((_read_json, StorageError), (_record, VerifyError)):
         with pytest.raises(TokmillError) as error:
             read(path)
         assert isinstance(error.value, kind)
@@ -48,4 +47,3 @@ def test_notes_that_are_not_needed_are_passed_over(tmp_path: Path, monkeypatch, 
     assert remembered("a") is None
     assert _entries() == []
     assert list(read_rejects([tmp_path / "rejects.jsonl"])) == []
-    assert _holder(value.encode()) == "unknown"

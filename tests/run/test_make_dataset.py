@@ -10,10 +10,9 @@ from tokmill.dataset.plan_file import plan_fingerprint
 from tokmill.dataset.verify import verify
 from tokmill.errors import RecordError, StateError, StorageError, UsageError
 from tokmill.executors.run import run, run_parts
-from tokmill.lock import LOCK_NAME, PART_LOCKS
-from tokmill.run.array import plan_array, run_share
-from tokmill.run.array_status import failure_name
-from tokmill.run.make_dataset import make_dataset
+from tokmill.place import open_place
+from tokmill.run.tasks import plan_array, run_share
+from tokmill.run.whole_run import make_dataset
 
 
 def test_a_run_reports_its_plan_and_every_record_and_returns_its_manifest(
@@ -55,7 +54,7 @@ def test_stale_temporaries_are_removed_and_other_hidden_files_are_not(
     stale = [
         out / ".train-0000000-0000.bin.1-0123abcd.tmp",
         out / "parts" / ".0000000.json.1-0123abcd.tmp",
-        out / "rejects" / ".0000000-0000.jsonl.1-0123abcd.tmp",
+        out / "rejects" / ".0000000.jsonl.1-0123abcd.tmp",
     ]
     for path in [*stale, out / ".notes"]:
         path.write_bytes(b"x")
@@ -135,7 +134,7 @@ def test_a_run_continues_with_the_checksums_that_it_began_with(
     again = run(make_config(checksum=asked), listener)
     assert {entry["name"]: entry for entry in again["files"]} == whole
     assert again["config"]["output"]["checksum"] == began
-    assert verify(out, again).problems == []
+    assert verify(open_place(str(out)), again).problems == []
     said = f"{out}: this run began with checksums by {began} and continues with them, not {asked}"
     was_asked_for = asked != "blake3"  # the default cannot be told from no wish
     assert listener.warnings == (
@@ -191,68 +190,72 @@ def test_without_input_tokenizer_or_output_there_is_no_run(out, configure, make_
     assert not out.exists()
 
 
+@pytest.fixture
+def vandal(listener):
+    """Return an observer that changes a file once, as soon as it is there."""
+
+    def make(path, change, *, always=False):
+        class Vandal:
+            is_done = False
+
+            def progressed(self, progress):
+                if path.exists() and (always or not self.is_done):
+                    self.is_done = True
+                    path.chmod(0o644)
+                    change(path)
+
+            def __getattr__(self, name):
+                return getattr(listener, name)
+
+        return Vandal()
+
+    return make
+
+
 @pytest.mark.parametrize(
-    ("name", "change", "found"),
+    ("name", "change"),
     [
-        ("train-0000000-0000.bin", Path.unlink, "it is gone"),
-        ("train-0000000-0000.idx", lambda path: os.truncate(path, 7), "found 7"),
+        ("train-0000000-0000.bin", Path.unlink),
+        ("train-0000000-0000.idx", lambda path: os.truncate(path, 7)),
+        ("parts/0000000.json", Path.unlink),
     ],
 )
-def test_a_file_that_is_removed_or_truncated_during_the_run_is_an_error_at_its_end(
-    out, make_config, listener, files_of, name, change, found
+def test_a_file_that_is_removed_or_truncated_during_the_run_is_made_again(
+    out, make_config, listener, files_of, vandal, name, change
 ):
-    path = out / name
-
-    class Vandal:
-        """Changes a file that is committed, once."""
-
-        is_done = False
-
-        def progressed(self, progress):
-            if path.exists() and not self.is_done:
-                self.is_done = True
-                path.chmod(0o644)
-                change(path)
-
-        def __getattr__(self, name):
-            return getattr(listener, name)
-
-    with pytest.raises(StorageError) as caught:
-        run(make_config(), Vandal())
-    assert str(caught.value).startswith(f"{path}: changed while the run went on: expected ")
-    assert str(caught.value).endswith(
-        f" bytes, {found}: run the same command again to make it again"
-    )
-    assert not (out / "manifest.json").exists()
-    run(make_config(), listener)
+    manifest = run(make_config(), vandal(out / name, change))
+    told = f"{out}/{name}: changed or removed while the run went on: 1 part is made again"
+    assert listener.warnings == [told]
+    assert not verify(open_place(str(out)), manifest).problems
     fresh = out.parent / "fresh"
     run(make_config(dir=str(fresh)), listener)
     assert files_of(out) == files_of(fresh)
 
 
-@pytest.mark.parametrize("name", ["parts/0000000.json", "plan.json"])
-def test_a_run_whose_record_or_plan_is_removed_ends_without_a_manifest(
-    out, make_config, listener, name
-):
+def test_a_file_that_is_removed_again_and_again_is_an_error(out, make_config, listener):
     def execute(*of_run):
         yield from run_parts(*of_run)
-        (out / name).unlink()
+        (out / "train-0000000-0000.bin").unlink()
 
-    with pytest.raises(StorageError, match=rf"{name}: "):
+    with pytest.raises(StorageError, match=r"0000000-0000\.bin: changed or removed .*, twice: run"):
         make_dataset(make_config(), listener, execute)
     assert not (out / "manifest.json").exists()
-    if name != "plan.json":  # without its plan, nobody can say whose files these are
-        assert not verify(out, run(make_config(), listener)).problems
+    assert not verify(open_place(str(out)), run(make_config(), listener)).problems
 
 
-def test_a_whole_run_removes_what_an_array_left(out, make_config, listener, tmp_path):
-    path = tmp_path / "array.plan"
-    plan_array(make_config(), path, listener)
-    run_share(path, 0, 2, listener, run_parts)
-    (out / "parts" / failure_name(1, 2)).write_bytes(b"{}")
-    assert (out / PART_LOCKS).exists()
+def test_a_run_whose_plan_is_removed_ends_without_a_manifest(out, make_config, vandal):
+    plan = out / "plan.json"
+    with pytest.raises(StateError, match=r"plan\.json: was replaced or removed since this run beg"):
+        run(make_config(), vandal(plan, Path.unlink))
+    assert not (out / "manifest.json").exists()
+
+
+def test_a_whole_run_removes_what_an_array_left(out, make_config, listener):
+    plan_array(make_config(), listener)
+    run_share(str(out), 0, 2, listener, run_parts)
+    (out / "parts" / ".task-1-of-2.json").write_bytes(b"{}")
     run(make_config(), listener)
-    assert [name.name for name in out.rglob(".*")] == [LOCK_NAME]
+    assert [name.name for name in out.rglob(".*")] == [".lock"]
 
 
 @pytest.mark.parametrize(
@@ -269,7 +272,7 @@ def test_a_url_that_cannot_be_an_output_is_refused(
     monkeypatch.chdir(tmp_path)
     for act in (
         lambda: run(make_config(dir=place), listener),
-        lambda: plan_array(make_config(dir=place), tmp_path / "array.plan", listener),
+        lambda: plan_array(make_config(dir=place), listener),
     ):
         with pytest.raises(UsageError, match=reason):
             act()

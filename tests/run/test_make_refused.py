@@ -165,7 +165,7 @@ def test_another_version_of_the_parser_is_refused(out, make_config, listener, be
     with pytest.raises(StateError) as caught:
         run(make_config(), listener)
     assert str(caught.value) == (
-        "the run in this directory began with the JSON parser pyarrow 0.0.1, installed is pyarrow "
+        "the run in this directory began with the JSON parser pyarrow 0.0.1, installed is "
         f"{parser_entry()['version']}: install that version, or run with --overwrite to start again"
     )
 
@@ -181,7 +181,7 @@ def test_a_plan_of_a_newer_format_is_refused_naming_both(out, make_config, liste
 def test_an_output_that_another_process_writes_to_is_refused(out, make_config, listener):
     out.mkdir()
     code = (
-        "import sys; from pathlib import Path; from tokmill.lock import locked\n"
+        "import sys; from pathlib import Path; from tokmill.place.lock import locked\n"
         "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,8 +14,7 @@ import pytest
 from tokmill.api.jobs import verify_dataset
 from tokmill.errors import StateError, StorageError
 from tokmill.executors.run import run
-from tokmill.recipes.spec import Increments
-from tokmill.stores.store import Store
+from tokmill.place.stores import FileSystemObjects
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -67,7 +65,7 @@ def test_every_format_gives_the_bytes_of_a_local_file(
 
 @pytest.fixture
 def long(store, configure, out, monkeypatch, asked_ranges):
-    """Settings of one part with many commits, and the ranges that are asked for."""
+    """Settings of one part with many shards, and the ranges that are asked for."""
     store.write("a.jsonl", LINES)
     monkeypatch.setattr("tokmill.sources.streams.CHUNK_BYTES", 16_000)
     for name, n_bytes in (
@@ -75,7 +73,7 @@ def long(store, configure, out, monkeypatch, asked_ranges):
         ("_AHEAD_FROM_BYTES", 1),
         ("MOST_BYTES", 32_000),
     ):
-        monkeypatch.setattr(f"tokmill.stores.object_file.{name}", n_bytes)
+        monkeypatch.setattr(f"tokmill.place.objects.{name}", n_bytes)
     config = configure(
         out, f"{store.url}/a.jsonl", shard_tokens=5000, batch_bytes=4000, renderer="text",
         max_reject_fraction=1.0,
@@ -83,49 +81,23 @@ def long(store, configure, out, monkeypatch, asked_ranges):
     return config, asked_ranges
 
 
-def test_a_run_that_was_stopped_reads_on_from_its_last_commit(
-    long, out, tmp_path, listener, monkeypatch
-):
-    config, asked = long
-
-    def stop(progress: Increments) -> None:
-        heard.append(progress.records)
-        if sum(heard) > len(ROWS) // 2:
-            raise KeyboardInterrupt
-
-    heard: list[int] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(listener, "progressed", stop)
-        with pytest.raises(KeyboardInterrupt):
-            run(config, listener)
-    assert not (out / "manifest.json").exists()
-    asked.clear()
-    run(config, listener)
-    n_continued = sum(stop - start for start, stop in asked)
-    asked.clear()
-    unbroken = replace(config, output=replace(config.output, dir=str(tmp_path / "unbroken")))
-    run(unbroken, listener)
-    assert sum(stop - start for start, stop in asked) > n_continued + len(LINES) // 4
-    assert tokens(out) == tokens(tmp_path / "unbroken")
-
-
 def test_an_object_that_is_replaced_in_the_middle_stops_the_run(
     long, store, out, listener, monkeypatch
 ):
     config, _ = long
-    answer = Store.read_range
+    answer = FileSystemObjects.read_range
 
-    def replacing(self: Store, name: str, start: int, stop: int) -> bytes:
+    def replacing(self: FileSystemObjects, name: str, start: int, stop: int) -> bytes:
         if listener.plans and start > len(LINES) // 2:
-            self.write(name, LINES.replace(b"hello", b"HELLO"))
+            store.write(name, LINES.replace(b"hello", b"HELLO"))
         return answer(self, name, start, stop)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "read_range", replacing)
+        patch.setattr(FileSystemObjects, "read_range", replacing)
         with pytest.raises(StorageError, match=r"a\.jsonl: changed while it was read"):
             run(config, listener)
     assert not (out / "manifest.json").exists()
-    with pytest.raises(StateError, match=r"a\.jsonl"):  # what is done was made of other records
+    with pytest.raises(StateError, match=r"a\.jsonl"):  # the plan has other records
         run(config, listener)
     manifest = run(config, listener, overwrite=True)
     assert manifest["totals"]["records"] == len(ROWS) + 1

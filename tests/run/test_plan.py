@@ -9,11 +9,13 @@ import pytest
 from tokmill.dataset.canonical import canonical_json
 from tokmill.engines.choice import EngineChoice
 from tokmill.errors import StateError, TokenizerError
+from tokmill.place import open_place
+from tokmill.run.begin import planned_engine
 from tokmill.run.compare_plans import check_same
-from tokmill.run.plan import Plan, make_parts, read_plan, resolve, write_plan
-from tokmill.run.resume import planned_engine
+from tokmill.run.plan import Plan, make_parts, read_plan, resolve
 from tokmill.settings.plain import plain
 from tokmill.settings.schema import Config, OutputSettings
+from tokmill.settings.sft import SftSettings
 from tokmill.sources.files import SourceFile
 
 
@@ -85,17 +87,30 @@ def test_the_dtype_and_the_shard_size_are_resolved(
 ):
     config = dataclasses.replace(Config(), output=OutputSettings(dtype=dtype))
     large = dataclasses.replace(tokenizer, max_emittable_id=max_id)
-    resolved = resolve(config, large, "text")
+    resolved = resolve(config, large, "text", 0)
     assert resolved.output.dtype == expected
     assert resolved.output.shard_tokens == shard_tokens
     assert resolved.render.renderer == "text"
+
+
+@pytest.mark.parametrize(
+    ("sft", "n_bytes", "part_bytes"),
+    [
+        (None, 10, 256 << 20),
+        (SftSettings(), 10, 64 << 20),
+        (None, 4 << 40, (4 << 40) // 4000 + 1),
+    ],
+)
+def test_parts_are_small_and_at_most_four_thousand(tokenizer, sft, n_bytes, part_bytes):
+    config = dataclasses.replace(Config(), sft=sft)
+    assert resolve(config, tokenizer, "text", n_bytes).output.part_bytes == part_bytes
 
 
 def test_uint16_for_larger_ids_is_refused(tokenizer):
     config = dataclasses.replace(Config(), output=OutputSettings(dtype="uint16"))
     large = dataclasses.replace(tokenizer, max_emittable_id=65_536)
     with pytest.raises(TokenizerError, match="can emit id 65536"):
-        resolve(config, large, "text")
+        resolve(config, large, "text", 0)
 
 
 @pytest.fixture
@@ -107,8 +122,9 @@ def plan(tmp_path, configure, plan_of, write_rows) -> Plan:
 
 
 def test_a_plan_is_read_as_it_was_written_and_names_every_file_once(plan, tmp_path):
-    write_plan(tmp_path / "out", plan)
-    found = read_plan(tmp_path / "out")
+    place = open_place(str(tmp_path / "out"))
+    assert place.create("plan.json", plan.chunks())
+    found = read_plan(place)
     assert found == json.loads(b"".join(plan.chunks()))
     assert [entry[0] for entry in found["files"]] == [
         str(tmp_path / "a.jsonl"),
@@ -141,7 +157,7 @@ def test_a_plan_has_a_line_for_each_file_and_each_part(plan, tmp_path):
 
 def test_a_plan_of_one_line_is_the_same_plan(plan, tmp_path):
     (tmp_path / "plan.json").write_bytes(canonical_json(json.loads(b"".join(plan.chunks()))))
-    found = read_plan(tmp_path)
+    found = read_plan(open_place(str(tmp_path)))
     assert found is not None
     check_same(found, plan, tmp_path)
 
@@ -155,7 +171,7 @@ def test_a_file_given_twice_is_named_once(tmp_path, configure, plan_of, write_ro
 
 
 def test_a_directory_without_a_plan_has_none(tmp_path):
-    assert read_plan(tmp_path) is None
+    assert read_plan(open_place(str(tmp_path))) is None
 
 
 def test_another_engine_than_the_plan_s_is_refused(plan):
@@ -173,7 +189,7 @@ def test_another_engine_than_the_plan_s_is_refused(plan):
 def test_a_foreign_plan_is_an_error(tmp_path, data):
     (tmp_path / "plan.json").write_bytes(data)
     with pytest.raises(StateError, match=r"plan\.json: not written by tokmill \(.*\): nothing was"):
-        read_plan(tmp_path)
+        read_plan(open_place(str(tmp_path)))
 
 
 @pytest.mark.parametrize(
@@ -189,7 +205,7 @@ def test_a_damaged_plan_is_an_error_that_names_the_damage(tmp_path, plan, change
     (tmp_path / "plan.json").write_bytes(change(b"".join(plan.chunks())))
     expected = rf"plan\.json: damaged \({problem}.*\): run with --overwrite to start again"
     with pytest.raises(StateError, match=expected):
-        read_plan(tmp_path)
+        read_plan(open_place(str(tmp_path)))
 
 
 @pytest.mark.parametrize("engine", [None, {}, {"name": "tokenizers", "unknown": 1}])
@@ -202,7 +218,7 @@ def test_a_damaged_engine_in_a_plan_is_an_error(plan, engine):
 def test_a_plan_of_a_newer_format_names_both_versions(tmp_path):
     (tmp_path / "plan.json").write_text('{"format": "tokmill plan", "format_version": 2}')
     with pytest.raises(StateError, match=r"format version 2 is newer than version 1"):
-        read_plan(tmp_path)
+        read_plan(open_place(str(tmp_path)))
 
 
 def changed_file(plan: Plan, change) -> Plan:

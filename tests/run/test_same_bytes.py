@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from tokmill.engines import spot_check
 from tokmill.executors import processes, serial
 from tokmill.executors.run import run
-from tokmill.run.plan import write_plan
+from tokmill.place import open_place
 from tokmill.run.prepare import prepare, reference_of
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
@@ -34,7 +35,10 @@ def make(configure, plan_of):
     def run_all(directory: Path, **settings):
         config = configure(directory, *INPUTS, **SETTINGS | settings)
         plan = plan_of(config)
-        write_plan(directory, plan)
+        place = open_place(str(directory))
+        assert place.create("plan.json", plan.chunks())
+        spec = dataclasses.replace(plan.spec, plan_stamp=place.stamp("plan.json"))
+        plan = dataclasses.replace(plan, spec=spec)
         heard = []
         if config.run.workers > 1:
             found = processes.run_parts(plan.spec, plan.parts, heard.append, config.run.workers)
@@ -95,7 +99,7 @@ def test_workers_change_no_byte(
     assert files_of(tmp_path) == expected
     assert [record.part for record in records] == list(range(len(records)))
     # Nothing that a worker reported is lost on the way.
-    total = sum(record.counts().records for record in records)
+    total = sum(record.total().records for record in records)
     assert sum(progress.records for progress in heard) == total
 
 
@@ -107,7 +111,7 @@ def test_neither_workers_threads_nor_batches_change_what_is_checked(make, tmp_pa
         {"workers": 2, "threads": 2, "batch_bytes": 777},
     ]
     made = [make(tmp_path / str(i), engine="gigatoken", **way)[0] for i, way in enumerate(ways)]
-    assert sum(record.counts().checks["checked"] for record in made[0]) > 10
+    assert sum(record.total().checks["checked"] for record in made[0]) > 10
     assert made[1] == made[2] == made[0]
 
 

@@ -16,8 +16,9 @@ from tokmill.dataset.canonical import json_chunks
 from tokmill.dataset.plan_file import plan_fingerprint
 from tokmill.errors import StorageError, UsageError
 from tokmill.executors.run import run
+from tokmill.place import open_place
+from tokmill.run.begin import hub_commits
 from tokmill.run.prepare import prepare
-from tokmill.run.resume import planned_hub_commits
 from tokmill.sources.hub import commit_of
 
 OLD, NEW = "a" * 40, "b" * 40
@@ -142,7 +143,7 @@ def test_a_plan_of_before_that_names_no_commit_goes_on_as_it_began(
     (out / "plan.json").write_bytes(b"".join(json_chunks(plan)))
     hub.asked.clear()
     hub.read.clear()
-    commits = planned_hub_commits(config, out, overwrite=False)
+    commits = hub_commits(config, open_place(str(out)), overwrite=False)
     assert commits == {NAME: ""}
     prepared = prepare(config, commits)
     assert [file.stamp for file in prepared.files] == [""]

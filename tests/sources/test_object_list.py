@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+from tests.fixtures.stores import MemoryObjects
 from tokmill.errors import StorageError, UsageError
 from tokmill.settings.schema import InputSettings
 from tokmill.sources.files import discover
 from tokmill.sources.slices import check_unchanged
-from tokmill.stores.store import Store
 
 pytest.importorskip("fsspec")
 
@@ -29,7 +29,7 @@ PATTERNS = ["", "/", "/b", "/*", "/*/*.json", "/**/*.jsonl", "/b*/**", "/**/*.{m
 def roots(tmp_path, monkeypatch) -> tuple[str, str]:
     """A directory, and the URL of a folder of the same files."""
     url = f"memory://bucket/{tmp_path.name}"
-    store = Store(url)
+    store = MemoryObjects(url)
     for name, text in FILES.items():
         path = tmp_path / "in" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def test_a_named_format_reads_every_object(roots, forced):
 
 
 def test_one_object_is_named_by_itself_even_with_the_signs_of_a_pattern(roots):
-    store = Store(roots[1])
+    store = MemoryObjects(roots[1])
     store.write("odd[1]*.jsonl", b"{}\n")
     (file,) = discover(InputSettings(paths=(f"{roots[1]}/odd[1]*.jsonl",))).files
     assert (file.path, file.n_bytes, file.mtime_ns) == (f"{roots[1]}/odd[1]*.jsonl", 3, 0)
@@ -92,7 +92,7 @@ def test_an_object_named_twice_is_read_twice_with_a_warning(roots):
 def test_what_cannot_be_read_is_named(roots, url, message, make_config, out, listener):
     from tokmill.executors.run import run
 
-    Store(roots[1]).write("state.arrow", b"ARROW1\0\0")
+    MemoryObjects(roots[1]).write("state.arrow", b"ARROW1\0\0")
     with pytest.raises(UsageError) as raised:
         run(make_config(url.format(roots[1])), listener)
     assert message in str(raised.value)
@@ -103,7 +103,7 @@ def test_a_change_is_seen_by_its_stamp_alone(roots):
     url = f"{roots[1]}/a.jsonl"
     (file,) = discover(InputSettings(paths=(url,))).files
     check_unchanged(file)
-    Store(roots[1]).write("a.jsonl", json.dumps([]).encode() + b"\n")
+    MemoryObjects(roots[1]).write("a.jsonl", json.dumps([]).encode() + b"\n")
     assert file.n_bytes == 3
     with pytest.raises(
         StorageError, match="changed while it was read: modified, with as many bytes"

@@ -14,13 +14,14 @@ from tokmill.api.functions import Inputs, ProgressCall, receivers, run_config
 from tokmill.api.jobs import checked_path, observing
 from tokmill.errors import UsageError
 from tokmill.settings.keyword_messages import keyword_messages
+from tokmill.urls import store_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tokmill.api.bar import Bar, NotebookBar
-    from tokmill.dataset.commit_record import PartRecord
-    from tokmill.run.array_status import ArrayStatus
+    from tokmill.dataset.part_record import PartRecord
+    from tokmill.run.tasks import ArrayStatus
     from tokmill.settings.arguments import PlanArguments
     from tokmill.settings.schema import Config
 
@@ -28,7 +29,6 @@ _LOG = logging.getLogger("tokmill")
 
 
 def write_plan(
-    plan: str | Path,
     inputs: Inputs = (),
     *,
     recipe: Literal["pretrain", "sft"] | None = None,
@@ -38,14 +38,13 @@ def write_plan(
     overwrite: bool = False,
     **settings: Unpack[PlanArguments],
 ) -> ArrayStatus:
-    """Begin a run in its output directory, and write the plan for an array of tasks.
+    """Begin a run: write its plan into the output, for an array of tasks.
 
     Args:
-        plan: the file to write; every task reads it. It holds the tokenizer.
         inputs: see `tokmill.plan`, as are `recipe`, `tokenizer`, `config` and `settings`.
         recipe: which run.
         tokenizer: see `tokmill.pretrain`.
-        output: the directory of the dataset, which every task must see.
+        output: the directory of the dataset, which every task must see, or a place in a store.
         config: a TOML file with settings.
         overwrite: remove the dataset in `output` first.
         **settings: the settings of the run.
@@ -57,17 +56,16 @@ def write_plan(
         TokmillError: see `tokmill.pretrain`.
 
     Example:
-        >>> tokmill.write_plan("out.plan", "corpus/*.jsonl", tokenizer="gpt2/", output="out").parts
+        >>> tokmill.write_plan("corpus/*.jsonl", tokenizer="gpt2/", output="out").parts
     """
     given = {"tokenizer": tokenizer, "output": output, **settings}
     with keyword_messages():
-        path = checked_path(plan, "plan")
         chosen = run_config(recipe, inputs, config, given)
-        return begin_array(chosen, path, overwrite=overwrite, note=_LOG.info, warn=_LOG.warning)
+        return begin_array(chosen, overwrite=overwrite, note=_LOG.info, warn=_LOG.warning)
 
 
 def run_part(
-    plan: str | Path, index: int, of: int, *, progress: bool | ProgressCall | None = None
+    output: str | Path, index: int, of: int, *, progress: bool | ProgressCall | None = None
 ) -> tuple[int, ...]:
     """Work on the share of one task of an array: the parts `index`, `index + of`, and so on.
 
@@ -75,7 +73,7 @@ def run_part(
     tasks, here or on other machines.
 
     Args:
-        plan: the file that `write_plan` has written.
+        output: the output of `write_plan`: its plan says all that a task needs.
         index: which task, from 0 to `of` - 1.
         of: how many tasks there are.
         progress: see `tokmill.pretrain`.
@@ -84,39 +82,39 @@ def run_part(
         The numbers of its parts, all of them done.
 
     Raises:
-        StateError: this machine does not see the output directory, or has other versions; or
-            another task is writing one of these parts.
+        UsageError: there is no plan in `output`, as this machine sees it.
+        StateError: this machine has other versions, or a whole run writes there.
         TokmillError: see `tokmill.pretrain`.
 
     Example:
-        >>> tokmill.run_part("out.plan", int(os.environ["SLURM_ARRAY_TASK_ID"]), 8)
+        >>> tokmill.run_part("out", int(os.environ["SLURM_ARRAY_TASK_ID"]), 8)
     """
     with keyword_messages():
-        path = checked_path(plan, "plan")
+        place = place_of(output)
         call, bar = receivers(progress)
         records = work_on_share(
-            path, index, of, note=_LOG.info, warn=_LOG.warning, bar=bar, call=call
+            place, index, of, note=_LOG.info, warn=_LOG.warning, bar=bar, call=call
         )
         return tuple(record.part for record in records)
 
 
-def status(plan: str | Path) -> ArrayStatus:
-    """Return which parts of an array are done, running, failed or missing.
+def status(output: str | Path) -> ArrayStatus:
+    """Return which parts of the run in `output` are done, running, failed or missing.
 
     Raises:
-        TokmillError: `plan` is not the plan of an array, or its output directory is not seen here.
+        TokmillError: there is no plan in `output`, as this machine sees it.
 
     Example:
-        >>> tokmill.status("out.plan").missing
+        >>> tokmill.status("out").missing
     """
-    from tokmill.run.array import array_status
+    from tokmill.run.tasks import array_status
 
     with keyword_messages():
-        return array_status(checked_path(plan, "plan"))
+        return array_status(place_of(output))
 
 
-def finish(plan: str | Path) -> Dataset:
-    """Finish the run of an array once its parts are done, and return the dataset.
+def finish(output: str | Path) -> Dataset:
+    """Finish the run in `output` once its parts are done, and return the dataset.
 
     Sums up the parts, packs samples if `packing` is set (in this process: 45 bytes of memory for
     each sample), and writes the manifest.
@@ -126,38 +124,42 @@ def finish(plan: str | Path) -> Dataset:
         TokmillError: see `tokmill.pretrain`.
 
     Example:
-        >>> len(tokmill.finish("out.plan"))
+        >>> len(tokmill.finish("out"))
     """
     with keyword_messages():
-        path = checked_path(plan, "plan")
-        manifest = finished(path, note=_LOG.info, warn=_LOG.warning)
+        manifest = finished(place_of(output), note=_LOG.info, warn=_LOG.warning)
         settings = manifest["config"]
         directory = Path(settings["output"]["dir"])
         return Dataset(directory, manifest, split="", tokenizer=settings["tokenizer"]["path"])
 
 
+def place_of(output: str | Path) -> str:
+    """Return the directory or the URL that an output names; raises `UsageError`."""
+    path = checked_path(output, "output")
+    return store_url(output) or str(path)
+
+
 def begin_array(
     config: Config,
-    path: Path,
     *,
     overwrite: bool,
     note: Callable[[str], None] | None,
     warn: Callable[[str], None] | None,
 ) -> ArrayStatus:
-    """Begin the run of an array, write its plan, and return its status.
+    """Begin the run of an array, and return its status.
 
     Raises:
-        TokmillError: see `run.array.plan_array`.
+        TokmillError: see `run.tasks.plan_array`.
     """
-    from tokmill.run.array import array_status, plan_array
+    from tokmill.run.tasks import array_status, plan_array
 
     with observing(note=note, warn=warn, bar=None) as observer:
-        plan_array(config, path, observer, overwrite=overwrite)
-    return array_status(path)
+        plan_array(config, observer, overwrite=overwrite)
+    return array_status(config.output.dir)
 
 
 def work_on_share(
-    path: Path,
+    output: str,
     index: int,
     n_tasks: int,
     *,
@@ -169,27 +171,27 @@ def work_on_share(
     """Work on the share of a task while an observer with these receivers follows.
 
     Raises:
-        TokmillError: see `run.array.run_share`.
+        TokmillError: see `run.tasks.run_share`.
     """
     from tokmill.executors.run import run_parts
-    from tokmill.run.array import run_share
+    from tokmill.run.tasks import run_share
 
     for name, value in (("index", index), ("of", n_tasks)):
         if not isinstance(value, int) or isinstance(value, bool):
             raise UsageError(f"{name}: expected a whole number, found {value!r}")
     with observing(note=note, warn=warn, bar=bar, call=call) as observer:
-        return run_share(path, index, n_tasks, observer, run_parts)
+        return run_share(output, index, n_tasks, observer, run_parts)
 
 
 def finished(
-    path: Path, *, note: Callable[[str], None] | None, warn: Callable[[str], None] | None
+    output: str, *, note: Callable[[str], None] | None, warn: Callable[[str], None] | None
 ) -> dict[str, Any]:
     """Finish the run of an array; return its manifest.
 
     Raises:
-        TokmillError: see `run.array.finish_array`.
+        TokmillError: see `run.tasks.finish_array`.
     """
-    from tokmill.run.array import finish_array
+    from tokmill.run.tasks import finish_array
 
     with observing(note=note, warn=warn, bar=None) as observer:
-        return finish_array(path, observer)
+        return finish_array(output, observer)

@@ -220,10 +220,10 @@ def _machine() -> Iterator[Finding]:
 
 def _disk(named: str) -> Iterator[Finding]:
     """Try in a directory, or where it will be made, all operations of a run; leaves nothing."""
-    from tokmill.lock import locked, parts_locked
+    from tokmill.place.lock import locked
     from tokmill.run.disk_checks import check_file_system
     from tokmill.storage import free_bytes, storage_errors
-    from tokmill.stores.urls import store_url
+    from tokmill.urls import store_url
 
     if store_url(named):
         raise UsageError(f"{named}: expected a directory of this machine, found an object store")
@@ -234,7 +234,7 @@ def _disk(named: str) -> Iterator[Finding]:
                 directory = directory.parent
             with tempfile.TemporaryDirectory(prefix=".tokmill-doctor-", dir=directory) as probe:
                 check_file_system(Path(probe))
-                with locked(Path(probe)), parts_locked(Path(probe), [0]):
+                with locked(Path(probe)):
                     n_free = free_bytes(directory)
             text = f"{directory.absolute()}, {size(n_free)} free"
     except StorageError as error:

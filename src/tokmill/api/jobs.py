@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tokmill.api.bar import Bar, NotebookBar
     from tokmill.api.progress import Progress, RunObserver
     from tokmill.dataset.verify import Findings
-    from tokmill.run.whole_run import Observer
+    from tokmill.run.begin import Observer
     from tokmill.settings.schema import Config
 
 
@@ -43,15 +43,13 @@ def finished_manifest(directory: Path) -> dict[str, Any]:
     Raises:
         TokmillError: there is no such dataset, or a run is writing it.
     """
-    from tokmill.dataset.reader import check_complete, read_manifest
-    from tokmill.lock import is_locked
-    from tokmill.stores.urls import store_url
+    from tokmill.dataset.reader import check_complete, manifest_in, read_manifest
+    from tokmill.place import open_place
+    from tokmill.place.lock import is_locked
+    from tokmill.urls import store_url
 
     if url := store_url(directory):
-        from tokmill.dataset.verify_store import stored_manifest
-        from tokmill.stores.store import Store
-
-        return stored_manifest(Store(url))
+        return manifest_in(open_place(url))
     try:
         manifest = read_manifest(directory)
     except (StateError, UsageError):
@@ -109,12 +107,7 @@ def make_observed(
     Raises:
         TokmillError: see `make_dataset`.
     """
-    from tokmill.run.head_start import head_start
-
-    with (
-        head_start(config),  # what follows imports for 0.3 s
-        observing(note=note, warn=warn, bar=bar, call=call) as observer,
-    ):
+    with observing(note=note, warn=warn, bar=bar, call=call) as observer:
         return make_dataset(config, observer, overwrite=overwrite)
 
 
@@ -160,7 +153,7 @@ class Verification:
 
     def check(self, directory: Path) -> None:
         """Raise `VerifyError` with the problems, if there are any."""
-        from tokmill.stores.urls import shown_place
+        from tokmill.urls import shown_place
 
         if self.problems:
             n = plural(len(self.problems), "problem")
@@ -176,16 +169,16 @@ def verify_dataset(directory: Path, tokenizer: str = "") -> Verification:
     Raises:
         TokmillError: there is no finished dataset, or `tokenizer` is not its own.
     """
-    from tokmill.dataset.reader import read_manifest
+    from tokmill.dataset.reader import manifest_in, read_manifest
     from tokmill.dataset.verify import verify
-    from tokmill.stores.urls import store_url
+    from tokmill.place import open_place
     from tokmill.trainers.exporting.record import RECORD, file_problems, read_record
+    from tokmill.urls import store_url
 
-    if url := store_url(directory):
-        from tokmill.dataset.verify_store import verify_store
-        from tokmill.stores.store import Store
-
-        found = verify_store(Store(url))
+    url = store_url(directory)
+    place = open_place(url or str(directory))
+    if url:
+        found = verify(place, manifest_in(place))
         notes, problems = tuple(found.notes), tuple(found.problems)
         return Verification(found.n_files, found.n_bytes, 0, 0, 0, notes=notes, problems=problems)
     if (directory / RECORD).is_file():
@@ -194,7 +187,7 @@ def verify_dataset(directory: Path, tokenizer: str = "") -> Verification:
         problems = tuple(file_problems(directory, record))
         return Verification(len(record["files"]), n_bytes, 0, 0, 0, problems=problems)
     manifest = read_manifest(directory, follow_links=False)
-    found = verify(directory, manifest)
+    found = verify(place, manifest)
     n_decoded, reason = 0, ""
     if manifest.get("kind") == "sft" and not found.problems:
         n_decoded, reason = _check_text(directory, manifest, tokenizer, found)

@@ -189,7 +189,7 @@ class RunObserver:
 
     def started(self, plan: Plan, n_done: int) -> None:
         """See `Observer`."""
-        from tokmill.run.whole_run import input_line
+        from tokmill.run.begin import input_line
 
         if not self._has_noted:  # a task of an array, which finds no input itself
             self.noted(input_line(plan.parts))

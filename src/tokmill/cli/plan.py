@@ -25,9 +25,8 @@ _MORE = "tokmill memory --all, with the same --config, --model and --gpu"
 
 write_option = click.option(
     "--write",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="PLAN",
-    help="Begin the run, for tasks on many machines: write their plan to this file.",
+    is_flag=True,
+    help="Begin the run, for tasks on many machines: write its plan into --output.",
 )
 
 
@@ -40,7 +39,7 @@ write_option = click.option(
 def command(
     paths: tuple[str, ...],
     config_file: Path | None,
-    write: Path | None,
+    write: bool,
     overwrite: bool,
     as_json: bool,
     **options: Any,
@@ -54,22 +53,22 @@ def command(
     \b
     Examples:
       tokmill plan baike.jsonl --tokenizer my_tokenizer/ --output out
-      tokmill plan corpus/*.jsonl --tokenizer gpt2/ --output out --write out.plan
+      tokmill plan corpus/*.jsonl --tokenizer gpt2/ --output out --write
     """
     config = config_from_options(paths, config_file, options)
     show_plan(config, as_json=as_json, write=write, overwrite=overwrite)
 
 
 def show_plan(
-    config: Config, *, as_json: bool, write: Path | None = None, overwrite: bool = False
+    config: Config, *, as_json: bool, write: bool = False, overwrite: bool = False
 ) -> None:
-    """Print the forecast of a run with these settings; write the plan of an array to `write`.
+    """Print the forecast of a run with these settings; with `write`, begin it for tasks.
 
     Raises:
         UsageError: the input is standard input; `overwrite` without `write`.
         RecordError: a run with these settings would stop; the forecast is printed before.
     """
-    if overwrite and write is None:
+    if overwrite and not write:
         raise UsageError("--overwrite: a forecast writes nothing: give --write too")
     from tokmill.api.forecast import plan_run
     from tokmill.cli.bill import show_bill
@@ -87,16 +86,18 @@ def show_plan(
             show_bill(planned.bill, more=_MORE)
     if planned.problem is not None:
         raise planned.problem
-    if write is not None:
+    if write:
         from tokmill.api.arrays import begin_array
 
-        status = begin_array(config, write, overwrite=overwrite, note=None, warn=warn)
+        status = begin_array(config, overwrite=overwrite, note=None, warn=warn)
         if not as_json:
             show()
-            show_rows(_next_steps(write, status.parts, config, planned.forecast.documents_high))
+            show_rows(
+                _next_steps(status.directory, status.parts, config, planned.forecast.documents_high)
+            )
 
 
-def _next_steps(path: Path, n_parts: int, config: Config, n_samples: int) -> list[tuple[str, str]]:
+def _next_steps(output: str, n_parts: int, config: Config, n_samples: int) -> list[tuple[str, str]]:
     """Return what to do with the plan of an array; who packs, and with what memory."""
     packs = ""
     if config.sft is not None and config.sft.packing:
@@ -106,7 +107,7 @@ def _next_steps(path: Path, n_parts: int, config: Config, n_samples: int) -> lis
             f"; it packs all samples, with {size(MEMORY_BYTES_PER_SAMPLE * n_samples)} of memory"
         )
     return [
-        ("plan", f"{path}: {plural(n_parts, 'part')}, so up to {plural(n_parts, 'task')}"),
-        ("tasks", f"tokmill run-part {path} --index I --of N, for every I from 0 to N - 1"),
-        ("then", f"tokmill finish {path}{packs}"),
+        ("plan", f"{output}: {plural(n_parts, 'part')}, so up to {plural(n_parts, 'task')}"),
+        ("tasks", f"tokmill run-part {output} --index I --of N, for every I from 0 to N - 1"),
+        ("then", f"tokmill finish {output}{packs}"),
     ]

@@ -26,7 +26,7 @@ def command(
     paths: tuple[str, ...],
     config_file: Path | None,
     plan_only: bool,
-    write: Path | None,
+    write: bool,
     overwrite: bool,
     as_json: bool,
     profile: bool,
@@ -50,6 +50,6 @@ def command(
     if plan_only:
         show_plan(config, as_json=as_json, write=write, overwrite=overwrite)
         return
-    if write is not None:
+    if write:
         raise UsageError("--write: for the plan of an array; give --plan too")
     run_and_show(config, overwrite=overwrite, as_json=as_json, profile=profile, quiet=quiet)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tokmill.cli.run_part import plan_argument
+from tokmill.cli.run_part import output_argument
 from tokmill.cli.screen import show_json, show_rows, warn
 
 if TYPE_CHECKING:
@@ -18,31 +17,33 @@ _MOST_NAMED = 20
 
 
 @click.command("status")
-@plan_argument
+@output_argument
 @click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
-def command(plan: Path, as_json: bool) -> None:
-    """Show which parts of a plan are done, running, failed or missing.
+def command(output: str, as_json: bool) -> None:
+    """Show which parts of a run are done, running, failed or missing.
 
-    Failed parts belong to a task that stopped with an error. Missing ones were not begun, or their
-    task was killed. Part P belongs to task P modulo --of.
+    Failed parts belong to a task that stopped with an error, running ones to a task that has begun;
+    whether it was killed since cannot be seen from here. Part P belongs to task P modulo --of.
 
     \b
     Examples:
-      tokmill status out.plan
+      tokmill status out
     """
     from tokmill.api.arrays import status
 
-    found = status(plan)
+    found = status(output)
     if as_json:
-        show_json({**dataclasses.asdict(found), "directory": str(found.directory)})
+        show_json(dataclasses.asdict(found))
         return
     rows = [
         ("done", f"{len(found.done):,} of {found.parts:,}"),
         *((name, _named(getattr(found, name))) for name in ("running", "failed", "missing")),
     ]
-    show_rows([*rows, ("dataset", _next(plan, finished=found.is_finished, done=not found.undone))])
-    for error in found.errors:
-        warn(error)
+    show_rows(
+        [*rows, ("dataset", _next(output, finished=found.is_finished, done=not found.undone))]
+    )
+    for task in found.tasks:
+        warn(task)
 
 
 def _named(parts: Sequence[int]) -> str:
@@ -53,7 +54,7 @@ def _named(parts: Sequence[int]) -> str:
     return f"{len(parts):,}: {', '.join(map(str, parts[:_MOST_NAMED]))}{more}"
 
 
-def _next(plan: Path, *, finished: bool, done: bool) -> str:
+def _next(output: str, *, finished: bool, done: bool) -> str:
     if finished:
         return "finished"
-    return f"not finished: tokmill finish {plan}" if done else "not finished"
+    return f"not finished: tokmill finish {output}" if done else "not finished"

@@ -30,7 +30,7 @@ def command(directory: Path, tokenizer: str, as_json: bool) -> None:
     checksums are compared.
     """
     from tokmill.api.jobs import verify_dataset
-    from tokmill.stores.urls import shown_place
+    from tokmill.urls import shown_place
 
     found = verify_dataset(directory, tokenizer)
     if as_json:

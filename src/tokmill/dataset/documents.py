@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.reader import Shard, open_entry
-from tokmill.stores.urls import refuse_store, store_url
+from tokmill.urls import refuse_store, store_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -45,17 +45,13 @@ _CHUNK_DOCUMENTS = 1 << 20
 
 
 class IndexWriter:
-    """Writes an index document by document; memory does not grow with their number.
+    """Writes an index document by document; memory does not grow with their number."""
 
-    `n_documents`: documents whose lengths an earlier attempt has written to the file.
-    """
-
-    def __init__(self, file: PendingFile, item_bytes: int, n_documents: int = 0) -> None:
+    def __init__(self, file: PendingFile, item_bytes: int) -> None:
         self._file = file
         self._item_bytes = item_bytes
-        self._n_documents = n_documents
-        if not n_documents:
-            file.write(bytes(HEADER.size))
+        self._n_documents = 0
+        file.write(bytes(HEADER.size))
 
     def append(self, lengths: npt.NDArray[np.int64]) -> None:
         """Add documents by their lengths in tokens.

@@ -12,7 +12,7 @@ from tokmill.errors import StateError, TokenizerError
 from tokmill.storage import storage_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -21,6 +21,7 @@ SHARD_BYTES = 1 << 30
 """Default size of a full shard's `.bin`."""
 
 MANIFEST = "manifest.json"
+LOCK_NAME = ".lock"
 PLAN = "plan.json"
 PARTS = "parts"
 REJECTS = "rejects"
@@ -36,25 +37,20 @@ ORIGIN = "origin"
 
 DATASET_FILE = re.compile(
     r"(?:train|val)-(?P<shard>[0-9]{7,})-[0-9]{4,}\.(?:bin|idx|mask|weight|origin)"
-    r"|parts/(?P<record>[0-9]{7,})(?:-[0-9]{4,})?\.json"
-    r"|rejects/(?P<rejects>[0-9]{7,})-[0-9]{4,}\.jsonl"
+    r"|parts/(?P<record>[0-9]{7,})\.json"
+    r"|rejects/(?P<rejects>[0-9]{7,})\.jsonl"
     r"|packed-(?:train|val)-[0-9]{4,}\.(?:bin|idx|mask|weight)"
     r"|packs-(?:train|val)-(?:rows|samples)\.bin"
 )
 """Relative name of a file of a dataset, except plan and manifest."""
 
-_COMMIT_RECORD = re.compile(r"parts/(?P<part>[0-9]{7,})-[0-9]{4,}\.json")
-
-PRIVATE_FILE = re.compile(
-    r"\.(?P<name>.+)\.[0-9]+-[0-9a-f]{8}\.tmp"  # see storage.PendingFile
-    r"|\.[0-9]{7,}\.checkpoint"
-)
-"""Name, without its folder, of a file outside the dataset that a run may remove."""
+PRIVATE_FILE = re.compile(r"\.(?P<name>.+)\.[0-9]+-[0-9a-f]{8}\.tmp")
+"""Name, without its folder, of a file of `storage.PendingFile`, which a run may remove."""
 
 
-def shard_stem(split: str, part: int, commit: int) -> str:
-    """Return a shard's name without ending; names sort in the order of the dataset."""
-    return f"{split}-{part:07d}-{commit:04d}"
+def shard_stem(split: str, part: int, number: int) -> str:
+    """Return a shard's name without ending; those of a split sort in the order of the dataset."""
+    return f"{split}-{part:07d}-{number:04d}"
 
 
 def packed_stem(split: str, number: int) -> str:
@@ -72,28 +68,14 @@ def part_name(part: int) -> str:
     return f"{part:07d}.json"
 
 
-def commit_name(part: int, commit: int) -> str:
-    """Return the name of a commit's record inside `parts/`, while its part is unfinished."""
-    return f"{part:07d}-{commit:04d}.json"
-
-
 def is_part_record(name: str) -> bool:
     """Return whether a name inside `parts/` belongs to a part's record."""
     return re.fullmatch(r"[0-9]{7,}\.json", name) is not None
 
 
-def is_of_finished_part(name: str, is_there: Callable[[str], bool]) -> bool:
-    """Return whether `name` is a commit's record whose part has a record: a kill can leave one.
-
-    Names are relative to the dataset; `is_there` looks up the part's record.
-    """
-    found = _COMMIT_RECORD.fullmatch(name)
-    return found is not None and is_there(f"{PARTS}/{found['part']}.json")
-
-
-def rejects_name(part: int, commit: int) -> str:
-    """Return the name of a commit's file inside `rejects/`."""
-    return f"{part:07d}-{commit:04d}.jsonl"
+def rejects_name(part: int) -> str:
+    """Return the name of a part's file inside `rejects/`."""
+    return f"{part:07d}.jsonl"
 
 
 def token_dtype(name: str, max_id: int) -> np.dtype[np.unsignedinteger]:

@@ -49,14 +49,11 @@ def as_places(numbers: Numbers) -> Numbers:
 
 
 class OriginEncoder:
-    """Encodes the documents of a shard, in order; the bytes do not depend on how they are divided.
+    """Encodes the documents of a shard, in order; how they are divided changes no byte."""
 
-    `n_documents`, `last`: those encoded by an earlier attempt, and those of the last one: (1, 2).
-    """
-
-    def __init__(self, n_documents: int = 0, last: Numbers | None = None) -> None:
-        self._n_documents = n_documents
-        self._last = np.zeros((1, 2), np.int64) if last is None else last
+    def __init__(self) -> None:
+        self._n_documents = 0
+        self._last = np.zeros((1, 2), np.int64)
 
     def encode(self, numbers: Numbers) -> bytes:
         """Return the bytes of the next documents; `numbers`: (n, 2), n > 0."""

@@ -13,7 +13,7 @@ from tokmill.dataset.layout import ORIGIN
 from tokmill.dataset.origin_file import as_places, numbers_of, read_groups
 from tokmill.errors import UsageError, VerifyError
 from tokmill.storage import read_errors
-from tokmill.stores.urls import refuse_store
+from tokmill.urls import refuse_store
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:

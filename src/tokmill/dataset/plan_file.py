@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
@@ -53,6 +52,16 @@ class OwnedNames:
     n_parts: int | None = None
     is_sft: bool | None = None
 
+    @classmethod
+    def of_plan(cls, content: bytes, where: str) -> OwnedNames:
+        """Return the names that a plan with this content owns; raises as `parse_plan` does."""
+        plan, problem, is_tokmills = _parsed(content)
+        if problem and is_tokmills:
+            return cls()
+        if problem:
+            plan = parse_plan(content, where)
+        return cls(len(plan["parts"]), "template_sha256" in plan)
+
     def has(self, name: str) -> bool:
         """Return whether `name`, relative to the directory, can belong to this run."""
         if name in (PLAN, MANIFEST):
@@ -79,42 +88,41 @@ def load_plan(path: Path) -> dict[str, Any]:
         StateError: it is another program's file, damaged, of a newer format, or no regular file.
         StorageError: it cannot be read.
     """
-    found = _read(path)
-    if found.is_tokmills:
-        check_format_version(found.plan.get("format_version", FORMAT_VERSION), path)
-    if not found.problem:
-        return found.plan
-    if found.is_tokmills:
-        raise StateError(f"{path}: damaged ({found.problem}): run with --overwrite to start again")
-    raise StateError(
-        f"{path}: not written by tokmill ({found.problem}): nothing was changed; "
-        "choose another --output"
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The content of a `plan.json`; `problem` is '' if it is a complete plan."""
-
-    plan: dict[str, Any]
-    problem: str
-    is_tokmills: bool
-
-
-def _read(path: Path) -> _Found:
     with storage_errors(path):
         if not S_ISREG(path.lstat().st_mode):  # a pipe would block, a link leads elsewhere
             raise StateError(f"{path}: not a regular file: choose another --output")
-        data = path.read_bytes()
-    begins = data.startswith(_BEGINNING)
+        return parse_plan(path.read_bytes(), str(path))
+
+
+def parse_plan(content: bytes, where: str) -> dict[str, Any]:
+    """Return the plan with this content; `where` is for messages.
+
+    Raises:
+        StateError: it is another program's file, damaged, or of a newer format.
+    """
+    plan, problem, is_tokmills = _parsed(content)
+    if is_tokmills:
+        check_format_version(plan.get("format_version", FORMAT_VERSION), where)
+    if not problem:
+        return plan
+    if is_tokmills:
+        raise StateError(f"{where}: damaged ({problem}): run with --overwrite to start again")
+    raise StateError(
+        f"{where}: not written by tokmill ({problem}): nothing was changed; choose another --output"
+    )
+
+
+def _parsed(content: bytes) -> tuple[dict[str, Any], str, bool]:
+    """Return a plan, why it is no complete one or '', and whether tokmill has written it."""
+    begins = content.startswith(_BEGINNING)
     try:
-        plan = json.loads(data)
+        plan = json.loads(content)
         problem = _problem(plan)
     except (ValueError, RecursionError) as error:
-        return _Found({}, str(error), begins)
+        return {}, str(error), begins
     if not isinstance(plan, dict):
-        return _Found({}, problem, begins)
-    return _Found(plan, problem, begins or plan.get("format") == PLAN_FORMAT)
+        return {}, problem, begins
+    return plan, problem, begins or plan.get("format") == PLAN_FORMAT
 
 
 def _problem(plan: Any) -> str:
@@ -129,22 +137,6 @@ def _problem(plan: Any) -> str:
     if wrong or not all(isinstance(row, list) for row in (*plan["files"], *plan["parts"])):
         return f"{wrong[0] if wrong else 'a row'} is missing or of another kind"
     return ""
-
-
-def read_owned_names(directory: Path) -> OwnedNames | None:
-    """Return the names that the plan of a directory owns; None without a plan.
-
-    Raises:
-        StateError: its `plan.json` is not tokmill's.
-    """
-    path = directory / PLAN
-    if not os.path.lexists(path):
-        return None
-    found = _read(path)
-    if found.is_tokmills and found.problem:
-        return OwnedNames()
-    plan = found.plan if not found.problem else load_plan(path)
-    return OwnedNames(len(plan["parts"]), "template_sha256" in plan)
 
 
 def begins_as_plan(path: Path) -> bool:

@@ -11,18 +11,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.canonical import json_chunks, manifest_sha256
+from tokmill.dataset.checksum import Digest
 from tokmill.dataset.idx_file import read_index
 from tokmill.dataset.layout import DATASET_FILE, MANIFEST, PLAN, SIDECARS, check_format_version
 from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.errors import StateError, UsageError, VerifyError
+from tokmill.settings.schema import BLAKE3
 from tokmill.storage import open_regular, read_errors, storage_errors
-from tokmill.stores.urls import refuse_store
+from tokmill.urls import refuse_store
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import numpy.typing as npt
+
+    from tokmill.dataset.place import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,23 @@ def read_manifest(directory: Path, *, follow_links: bool = True) -> dict[str, An
         return parse_manifest(file.read, path)
 
 
+def manifest_in(place: Place) -> dict[str, Any]:
+    """Return the manifest of a finished dataset in any place; raises as `read_manifest` does."""
+    where = f"{place.where}/{MANIFEST}"
+    try:
+        content = place.read(MANIFEST)
+    except FileNotFoundError:
+        if place.size(PLAN) is not None:
+            raise StateError(
+                f"{place.where}: its run is not finished (no {MANIFEST}): run the same command "
+                "again to continue it"
+            ) from None
+        raise UsageError(
+            f"{place.where}: not a tokmill dataset: no {MANIFEST} there: name the output of a run"
+        ) from None
+    return parse_manifest(lambda: content, where)
+
+
 def parse_manifest(read: Callable[[], bytes], where: Path | str) -> dict[str, Any]:
     """Return the manifest whose bytes `read` returns; raises as `read_manifest` does."""
     try:
@@ -129,15 +150,16 @@ def is_intact(manifest: dict[str, Any]) -> bool:
         return False
 
 
-def is_canonical(directory: Path, manifest: dict[str, Any]) -> bool:
-    """Return whether a manifest's file has exactly the bytes that a run writes for its values.
+def is_canonical(content: Iterable[bytes | memoryview], manifest: dict[str, Any]) -> bool:
+    """Return whether the content of a manifest's file is what a run writes for its values.
 
     Finds blanks, escapes and repeated keys. Memory: about 1 MiB.
     """
-    path = directory / MANIFEST
-    with storage_errors(path), open_regular(path, follow_links=True) as file:
-        chunks = json_chunks(manifest)
-        return all(file.read(len(chunk)) == chunk for chunk in chunks) and not file.read(1)
+    read, written = Digest(BLAKE3), Digest(BLAKE3)
+    for digest, chunks in ((read, content), (written, json_chunks(manifest))):
+        for chunk in chunks:
+            digest.update(chunk)
+    return read.checksum() == written.checksum()
 
 
 def check_complete(manifest: dict[str, Any], directory: Path) -> None:

@@ -7,11 +7,12 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from tokmill.dataset.checksum import Digest
 from tokmill.dataset.layout import REJECTS
-from tokmill.dataset.writer import open_pending
+from tokmill.storage import PendingFile
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from tokmill.dataset.checksum import FileEntry
@@ -19,13 +20,11 @@ if TYPE_CHECKING:
 
 
 class RejectsFile:
-    """The file of rejects of one commit; `resumed`: of a checkpoint, to append to its file."""
+    """The file of rejects of one part."""
 
-    def __init__(
-        self, directory: Path, name: str, algorithm: str, resumed: FileEntry | None = None
-    ) -> None:
+    def __init__(self, directory: Path, name: str, algorithm: str) -> None:
         self._name = f"{REJECTS}/{name}"
-        self._pending, self._digest = open_pending(directory / self._name, algorithm, resumed)
+        self._pending, self._digest = PendingFile(directory / self._name), Digest(algorithm)
 
     def append(self, source: str, place: Place, reject: Reject) -> None:
         """Add one reject; raw bytes that are not UTF-8 are written as base64."""
@@ -43,14 +42,9 @@ class RejectsFile:
         self._pending.commit()
         return self._digest.entry(self._name)
 
-    def checkpoint(self) -> FileEntry:
-        """Make the file durable so far, and return it under its temporary name."""
-        self._pending.sync()
-        return self._digest.entry(f"{REJECTS}/{self._pending.temporary}")
-
-    def discard(self, keep: Collection[str] = ()) -> None:
-        """Close and remove the file, unless `keep` has its temporary name."""
-        self._pending.discard(keep)
+    def discard(self) -> None:
+        """Close and remove the file."""
+        self._pending.discard()
 
 
 def _entry(source: str, place: Place, reject: Reject) -> dict[str, Any]:

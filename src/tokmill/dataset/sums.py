@@ -1,4 +1,4 @@
-"""Sum up the commit records of a dataset: the rows of its manifest."""
+"""Sum up the records of the parts of a dataset: the rows of its manifest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tokmill.dataset.layout import PARTS, part_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokmill.dataset.commit_record import PartRecord
+    from tokmill.dataset.part_record import PartRecord
 
 
 @dataclass(slots=True)
@@ -44,13 +44,11 @@ class Sums:
         for path, is_first in slices:
             self._begun[path] += is_first
             keys.append((path, self._begun[path]))
-        for commit in record.commits:
-            self.shards += (shard.as_row(self.n_slices) for shard in commit.shards)
-            for i, counts in commit.counts.items():
-                self.totals.add(counts)
-                self._add_source(keys[i], counts)
-            for i, n in enumerate(commit.length_histogram):
-                self.histogram[i] += n
+        self.shards += (shard.as_row(self.n_slices) for shard in record.shards)
+        for i, counts in record.counts.items():
+            self.totals.add(counts)
+            self._add_source(keys[i], counts)
+        self.histogram.update(dict(enumerate(record.length_histogram)))
         self.n_slices += len(slices)
         self.files += (entry.as_json() for entry in record.files())
         digest = Digest(self.algorithm)
@@ -61,7 +59,7 @@ class Sums:
         row = self.sources.get(key)
         length = counts.as_json().get("length")
         total = Counts() if row is None else Counts.from_json(row).mutable()
-        total.add(counts)  # to an earlier commit, or slice of the same file
+        total.add(counts)  # to an earlier slice of the same file
         slices = (row or {}).get("slices", []) + ([length] if length else [])
         self.sources[key] = {
             "path": key[0],

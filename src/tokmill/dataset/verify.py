@@ -8,34 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.checksum import FileEntry, digest_of
-from tokmill.dataset.layout import (
-    FOLDERS,
-    MANIFEST,
-    ORIGIN,
-    dataset_entries,
-    is_of_finished_part,
-    pack_names,
-)
+from tokmill.dataset.checksum import Digest, FileEntry
+from tokmill.dataset.layout import LOCK_NAME, MANIFEST, ORIGIN, pack_names
 from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.dataset.origins import origins_problem
 from tokmill.dataset.reader import is_canonical, is_intact, open_shard, sidecars_of
 from tokmill.dataset.verify_masks import MaskTally, check_mask_totals, check_masks
 from tokmill.dataset.verify_packs import check_packs
 from tokmill.errors import VerifyError
-from tokmill.lock import LOCK_NAMES
-from tokmill.storage import open_regular, storage_errors
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from tokmill.dataset.place import Place
     from tokmill.dataset.reader import Shard
 
 _CHUNK_BYTES = 8 << 20
-_FILE = "a file"
 
 
 @dataclass(slots=True)
@@ -54,40 +44,41 @@ class Findings:
     notes: list[str] = field(default_factory=list)
 
 
-def verify(directory: Path, manifest: dict[str, Any]) -> Findings:
+def verify(place: Place, manifest: dict[str, Any]) -> Findings:
     """Check a dataset against its manifest; a forger who recomputes all checksums is not found.
 
-    Opens only regular files of the directory, and follows no link in it.
+    Opens only regular files of the place, and follows no link in it. In an object store, sizes and
+    checksums of all objects are compared: equal ones mean that every byte is the one that was
+    written. Indexes, ids and masks are checked where the dataset was copied to a disk.
     """
     findings = Findings()
     if not is_intact(manifest):
         findings.problems.append(f"{MANIFEST}: its own sha256 does not match: it was changed")
-    elif not is_canonical(directory, manifest):
+    elif not is_canonical(place.chunks(MANIFEST), manifest):
         findings.problems.append(
             f"{MANIFEST}: its bytes are not the ones that were written: it was changed"
         )
     if problem := shape_problem(manifest):
         findings.problems.append(f"{MANIFEST}: cannot be checked further: {problem}")
         return findings
-    present = _check_files(directory, manifest, findings)
-    _check_shards(directory, manifest, present, findings)
+    present = _check_files(place, manifest, findings)
+    if place.mapped is not None:
+        _check_shards(place.mapped, manifest, present, findings)
     return findings
 
 
-def _check_files(directory: Path, manifest: Mapping[str, Any], findings: Findings) -> set[str]:
+def _check_files(place: Place, manifest: Mapping[str, Any], findings: Findings) -> set[str]:
     """Check every file against the manifest; return the names of those that are there.
 
-    Names that begin with a dot, and commit records that a kill left beside their part's record, are
-    noted and not opened.
+    Names that begin with a dot are noted and not opened.
     """
     listed = Counter(entry["name"] for entry in manifest["files"])
-    kinds = dict(_tree(directory, findings.notes))
-    present = {name for name, kind in kinds.items() if kind == _FILE}
-    for name, kind in sorted(kinds.items()):
-        if kind != _FILE:
-            findings.problems.append(f"{name}: {kind}, not a file of the dataset")
-        elif is_of_finished_part(name, listed.__contains__):
-            findings.notes.append(name)
+    entries = place.entries()
+    for name, n_bytes in entries.items():
+        if any(part.startswith(".") for part in name.split("/")):
+            findings.notes += [] if name == LOCK_NAME else [name]
+        elif n_bytes is None:
+            findings.problems.append(f"{name}: a link or a directory, not a file of the dataset")
         elif name not in listed and name != MANIFEST:
             findings.problems.append(f"{name}: not listed in the manifest")
     findings.problems += [
@@ -96,29 +87,12 @@ def _check_files(directory: Path, manifest: Mapping[str, Any], findings: Finding
         if name not in listed
     ]
     findings.problems += [f"{MANIFEST}: lists {name} twice" for name, n in listed.items() if n > 1]
-    for entry in manifest["files"]:
-        if entry["name"] in present:
-            _check_file(directory, FileEntry.from_json(entry), findings)
-        elif entry["name"] not in kinds:
-            findings.problems.append(f"{entry['name']}: missing")
-    return present & set(listed)
-
-
-def _tree(directory: Path, notes: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield the name and kind of each entry of a dataset; add hidden names to the notes."""
-    for name, entry in dataset_entries(directory):
-        if entry.name.startswith("."):
-            notes += [] if name in LOCK_NAMES else [name]
-        elif name not in FOLDERS or not entry.is_dir(follow_symlinks=False):
-            yield name, _kind(entry)
-
-
-def _kind(entry: os.DirEntry[str]) -> str:
-    if entry.is_symlink():
-        return "a link"
-    if entry.is_dir(follow_symlinks=False):
-        return "a directory"
-    return _FILE if entry.is_file(follow_symlinks=False) else "neither file nor directory"
+    for said in map(FileEntry.from_json, manifest["files"]):
+        if entries.get(said.name) is not None:
+            _check_file(place, said, findings)
+        elif said.name not in entries:
+            findings.problems.append(f"{said.name}: missing")
+    return {name for name in listed if entries.get(name) is not None}
 
 
 def _files_of_shards(manifest: Mapping[str, Any]) -> Iterator[str]:
@@ -140,17 +114,17 @@ def _files_of(shards: Iterable[Mapping[str, Any]], manifest: Mapping[str, Any]) 
             yield f"{entry['name']}.{ending}"
 
 
-def _check_file(directory: Path, said: FileEntry, findings: Findings) -> None:
-    path = directory / said.name
-    with storage_errors(path), open_regular(path) as file:
-        found = digest_of(file, said.checksum.algorithm).entry(said.name)
+def _check_file(place: Place, said: FileEntry, findings: Findings) -> None:
+    digest = Digest(said.checksum.algorithm)
+    for chunk in place.chunks(said.name):
+        digest.update(chunk)
     findings.n_files += 1
-    findings.n_bytes += found.n_bytes
-    if found.n_bytes != said.n_bytes:
+    findings.n_bytes += digest.n_bytes
+    if digest.n_bytes != said.n_bytes:
         findings.problems.append(
-            f"{said.name}: {plural(found.n_bytes, 'byte')}, the manifest says {said.n_bytes:,}"
+            f"{said.name}: {plural(digest.n_bytes, 'byte')}, the manifest says {said.n_bytes:,}"
         )
-    elif found.checksum != said.checksum:
+    elif digest.checksum() != said.checksum:
         algorithm = said.checksum.algorithm
         findings.problems.append(f"{said.name}: its bytes have changed ({algorithm})")
 

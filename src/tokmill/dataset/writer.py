@@ -12,15 +12,14 @@ import numpy as np
 from tokmill.dataset.checksum import Digest, FileEntry, digest_of
 from tokmill.dataset.idx_file import IndexWriter
 from tokmill.dataset.layout import ORIGIN, SIDECARS
-from tokmill.dataset.origin_file import OriginEncoder, numbers_of
-from tokmill.errors import StorageError
+from tokmill.dataset.origin_file import OriginEncoder
 from tokmill.settings.schema import BLAKE3
-from tokmill.storage import PendingFile, storage_errors
+from tokmill.storage import PendingFile
 from tokmill.timing import StageTimer, add_seconds
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -44,6 +43,21 @@ class ShardEntry:
     n_tokens: int
     files: tuple[FileEntry, ...]
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the shard as plain values, for the record of its part."""
+        return {
+            "split": self.split,
+            "documents": self.n_documents,
+            "tokens": self.n_tokens,
+            "files": [entry.as_json() for entry in self.files],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ShardEntry:
+        """Return the shard of a value from `as_json`."""
+        files = tuple(map(FileEntry.from_json, data["files"]))
+        return cls(data["split"], data["documents"], data["tokens"], files)
+
     def as_row(self, first_slice: int = 0) -> dict[str, Any]:
         """Return the shard's row in the manifest; `first_slice`: the number of its part's first."""
         has_origins = any(entry.name.endswith(f".{ORIGIN}") for entry in self.files)
@@ -59,35 +73,25 @@ class ShardEntry:
 class _Body:
     """A file with a value for every token, or the origin of every document, and its checksum."""
 
-    def __init__(
-        self, path: Path, dtype: np.dtype[Any], algorithm: str, resumed: FileEntry | None = None
-    ) -> None:
+    def __init__(self, path: Path, ending: str, dtype: np.dtype[Any], algorithm: str) -> None:
         self.dtype = dtype
-        self.encoder: OriginEncoder | None = None
-        self.pending, self.digest = open_pending(path, algorithm, resumed)
+        self.pending, self.digest = PendingFile(path), Digest(algorithm)
+        self._encoder = OriginEncoder() if ending == ORIGIN else None
 
     def entry(self) -> FileEntry:
         return self.digest.entry(self.pending.path.name)
 
     def as_bytes(self, values: npt.NDArray[Any]) -> memoryview:
-        if self.encoder is not None:
-            return memoryview(self.encoder.encode(values))
+        if self._encoder is not None:
+            return memoryview(self._encoder.encode(values))
         return np.ascontiguousarray(values).view(np.uint8).data
-
-    def encode_origins(self, n_documents: int) -> None:
-        """Encode what is written from now on, after the origins of `n_documents`."""
-        last = None
-        if n_documents:
-            last = numbers_of(np.memmap(self.pending.file, np.uint8, "r"), n_documents - 1)
-        self.encoder = OriginEncoder(n_documents, last)
 
 
 class ShardWriter:
     """An open shard of one split; `stem` is its name without ending.
 
     `sidecars`: endings of the files beside the tokens, of `SIDECARS` and `ORIGIN`. `algorithm`: of
-    the checksums. `resumed`: returned by `checkpoint` in an earlier attempt; its files are appended
-    to, and a `StorageError` means that they have changed. `stage_s`: seconds so far, by stage.
+    the checksums. `stage_s`: seconds so far, by stage.
 
     One thread hashes and writes, in order. Memory: about `MOST_PENDING` appends. An error of the
     thread is raised by a later call.
@@ -102,31 +106,25 @@ class ShardWriter:
         sidecars: Sequence[str] = (),
         *,
         algorithm: str = BLAKE3,
-        resumed: ShardEntry | None = None,
     ) -> None:
         self.split = split
         self._algorithm = algorithm
-        self.n_documents = resumed.n_documents if resumed else 0
-        self.n_tokens = resumed.n_tokens if resumed else 0
+        self.n_documents = self.n_tokens = 0
         self._sidecars = tuple(sidecars)
         self._pending: deque[Future[dict[str, StageSeconds]]] = deque()
         self._waiting: list[tuple[npt.NDArray[Any], ...]] = []
         self._n_waiting = 0
         self._bodies: list[_Body] = []
-        endings = ("bin", "idx", *sidecars)
-        parts = dict(zip(endings, resumed.files, strict=True)) if resumed else {}
         try:
             for ending in ("bin", *sidecars):
                 kind = {**SIDECARS, "bin": dtype, ORIGIN: np.dtype(np.int64)}[ending]
                 path = directory / f"{stem}.{ending}"
-                self._bodies.append(_Body(path, kind, algorithm, parts.get(ending)))
-                if ending == ORIGIN:
-                    self._bodies[-1].encode_origins(self.n_documents)
-            self._idx, _ = open_pending(directory / f"{stem}.idx", algorithm, parts.get("idx"))
+                self._bodies.append(_Body(path, ending, kind, algorithm))
+            self._idx = PendingFile(directory / f"{stem}.idx")
         except BaseException:
             self._discard_bodies()
             raise
-        self._index = IndexWriter(self._idx, dtype.itemsize, self.n_documents)
+        self._index = IndexWriter(self._idx, dtype.itemsize)
         self._thread = ThreadPoolExecutor(1, f"tokmill-{stem}")
         self.stage_s: dict[str, StageSeconds] = {}
 
@@ -204,7 +202,8 @@ class ShardWriter:
         self._thread.shutdown()
         timer = StageTimer()
         self._index.finish()
-        idx = _digest_of(self._idx, self._algorithm).entry(self._idx.path.name)
+        self._idx.file.seek(0)
+        idx = digest_of(self._idx.file, self._algorithm).entry(self._idx.path.name)
         self._idx.commit()
         for body in reversed(self._bodies):
             body.pending.commit()
@@ -213,51 +212,15 @@ class ShardWriter:
         tokens, *sidecars = (body.entry() for body in self._bodies)
         return ShardEntry(self.split, self.n_documents, self.n_tokens, (tokens, idx, *sidecars))
 
-    def checkpoint(self) -> ShardEntry:
-        """Make the shard durable so far, and return it with the temporary names of its files."""
-        self._hand_over()
-        self._wait(0)
-        for body in self._bodies:
-            body.pending.sync()
-        self._idx.sync()
-        idx = _digest_of(self._idx, self._algorithm).entry(self._idx.temporary)
-        tokens, *sidecars = (body.digest.entry(body.pending.temporary) for body in self._bodies)
-        return ShardEntry(self.split, self.n_documents, self.n_tokens, (tokens, idx, *sidecars))
-
-    def discard(self, keep: Collection[str] = ()) -> None:
-        """Close the files, and remove those whose temporary names are not in `keep`."""
+    def discard(self) -> None:
+        """Close the files, and remove them."""
         self._thread.shutdown(cancel_futures=True)
-        self._discard_bodies(keep)
-        self._idx.discard(keep)
+        self._discard_bodies()
+        self._idx.discard()
 
-    def _discard_bodies(self, keep: Collection[str] = ()) -> None:
+    def _discard_bodies(self) -> None:
         for body in self._bodies:
-            body.pending.discard(keep)
-
-
-def open_pending(
-    path: Path, algorithm: str, resumed: FileEntry | None = None
-) -> tuple[PendingFile, Digest]:
-    """Open a new file, or the file of a checkpoint to append to it; its bytes are hashed again.
-
-    Raises:
-        StorageError: it cannot be opened, or differs from the checkpoint.
-    """
-    if resumed is None:
-        return PendingFile(path), Digest(algorithm)
-    temporary = resumed.name.rpartition("/")[2]
-    pending = PendingFile(path, resumed=temporary, n_bytes=resumed.n_bytes)
-    with storage_errors(path):
-        digest = _digest_of(pending, algorithm)
-    if digest.checksum() != resumed.checksum:
-        pending.discard()
-        raise StorageError(f"{path}: its temporary file has changed since the checkpoint")
-    return pending, digest
-
-
-def _digest_of(pending: PendingFile, algorithm: str) -> Digest:
-    pending.file.seek(0)
-    return digest_of(pending.file, algorithm)
+            body.pending.discard()
 
 
 def write_hashed_chunks(

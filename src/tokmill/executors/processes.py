@@ -14,7 +14,7 @@ from tokmill.recipes.spec import Increments
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tokmill.dataset.commit_record import PartRecord
+    from tokmill.dataset.part_record import PartRecord
     from tokmill.recipes.spec import Part, RunSpec
 
 _MODULE = "tokmill.executors.worker"
@@ -25,11 +25,8 @@ def run_parts(
     parts: Sequence[Part],
     report: Callable[[Increments], None],
     n_workers: int,
-    ready: Callable[[], object] = lambda: None,
 ) -> Iterator[PartRecord]:
     """Run parts on `n_workers` processes; yield the records in the order in which they are done.
-
-    `ready`: called once all processes are started, before they get the run; it may wait, or raise.
 
     Raises:
         WorkerError: a worker died.
@@ -41,14 +38,13 @@ def run_parts(
         stack.callback(_kill, workers)
         for _ in range(min(n_workers, len(parts))):
             workers.append(Child(_MODULE, defaults=threads))  # noqa: PERF401  killed if one fails
-        ready()
         try:
             yield from _records(workers, spec, parts, report)
         except ChildEndedError as error:
             how = error.stopped or "process died (killed, or out of memory)"
             fewer = "" if error.stopped else ", with fewer --workers if memory is short"
             raise WorkerError(
-                f"a worker {how}: all commits are kept; run the same command again to "
+                f"a worker {how}: parts that are done are kept; run the same command again to "
                 f"continue{fewer}"
             ) from None
 

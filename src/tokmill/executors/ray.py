@@ -1,8 +1,8 @@
 """Parts as tasks of Ray, on the machines of a cluster; the only module that imports ray.
 
-A task works on one part, as a worker process does, and answers with its record. Input and output
-are files that every node sees: no record goes through Ray's object store. A node proves this
-before its first part (`run.node_proof`). The driver prepares, counts, packs and finishes.
+A task is given the place of the dataset and the number of a part. It reads the plan there, works as
+a worker process does, and answers with its counts; the driver reads the part's record in the place,
+so a node that writes elsewhere is found. The driver prepares, counts, packs and finishes.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import socket
 import threading
 import time
 from collections import deque
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import exceptions
 
-from tokmill.errors import UsageError, WorkerError
-from tokmill.executors.ray_part import Answer, parts_per_process, run_one
-from tokmill.lock import remove_part_locks
+from tokmill.dataset.layout import PARTS, part_name
+from tokmill.dataset.part_record import parse_record
+from tokmill.errors import StorageError, UsageError, WorkerError
+from tokmill.executors.ray_part import Answer, Job, parts_per_process, run_one
+from tokmill.place import open_place
 from tokmill.recipes.memory_bounds import worker_bytes
-from tokmill.run.node_proof import written_proof
-from tokmill.run.probes import remove_probe
 from tokmill.run.workers import most_threads
 from tokmill.timing import StageSeconds
 from tokmill.words.plural import plural
@@ -36,8 +36,7 @@ from tokmill.words.units import size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tokmill.dataset.commit_record import PartRecord
-    from tokmill.engines.engine import Engine
+    from tokmill.dataset.part_record import PartRecord
     from tokmill.recipes.spec import Increments, Part, RunSpec
     from tokmill.settings.schema import Config
 
@@ -49,39 +48,31 @@ _WAIT_S = 10.0
 _FIT_S = 60.0
 """How long no node may be large enough for a part: a cluster may be growing."""
 
-_STOP_S = 20.0
-"""How long parts that are stopped may take for a last checkpoint."""
+_PATIENCE_S = 10.0
+"""A file made on one machine may appear on others after seconds, as NFS keeps lists of names."""
 
 _DIED = (exceptions.OutOfMemoryError, exceptions.WorkerCrashedError, exceptions.NodeDiedError)
 
 
 def run_parts(
-    spec: RunSpec,
-    parts: Sequence[Part],
-    report: Callable[[Increments], None],
-    n_workers: int,
-    reference: Callable[[], Engine],
-    ready: Callable[[], object] = lambda: None,
+    spec: RunSpec, parts: Sequence[Part], report: Callable[[Increments], None]
 ) -> Iterator[PartRecord]:
     """Run parts as tasks of Ray; yield the records in the order in which they are done.
 
-    `report` gets the increments of a part when it is done. `n_workers` and `reference` are for this
-    machine, and not used. `ready`: called once the cluster is reached, before anything is written.
+    `report` gets the increments of a part when it is done. A task that is left when this process
+    ends is stopped by Ray; what it has written is right, and its part is made again.
 
     Raises:
         UsageError: there is no cluster at the address, or it has another version of Ray or Python.
+        StorageError: a node writes to another place than this machine reads.
         WorkerError: a part's process died `MOST_TRIES` times, no node is large enough, or the
             cluster is gone.
-        TokmillError: whatever a part raised; parts under way are stopped.
+        TokmillError: whatever a part raised.
     """
     with _connected(spec.config.run.ray_address):
-        ready()
         with _explained():
             nodes = _nodes()
-        spec = _for_nodes(spec, parts, nodes)
-        with written_proof(spec, parts) as proof:
-            yield from _Tasks(spec, parts, asdict(proof), report).records()
-    remove_part_locks(spec.config.output.dir)
+        yield from _Tasks(_for_nodes(spec, parts, nodes), parts, report).records()
 
 
 @contextlib.contextmanager
@@ -128,11 +119,6 @@ def _silent() -> Iterator[None]:
         yield
 
 
-def _task(proof: dict[str, Any], plan: list[Any], index: int) -> Answer | BaseException:
-    """Write one part, in a process of Ray; `plan`: a reference to the run and its parts."""
-    return run_one(proof, lambda: ray.get(plan[0]), index)
-
-
 @contextlib.contextmanager
 def _explained(*known: type[Exception]) -> Iterator[None]:
     """Raise what Ray raises as one line, except errors that are `known`."""
@@ -142,8 +128,8 @@ def _explained(*known: type[Exception]) -> Iterator[None]:
         raise
     except (exceptions.RayError, ConnectionError) as error:
         raise WorkerError(
-            f"Ray has failed ({_line(error)}): all commits are kept; run the same command again to "
-            "continue"
+            f"Ray has failed ({_line(error)}): parts that are done are kept; run the same "
+            "command again to continue"
         ) from error
 
 
@@ -184,19 +170,15 @@ class _Tasks:
     """The tasks of a run: about twice as many are with Ray as can work at once."""
 
     def __init__(
-        self,
-        spec: RunSpec,
-        parts: Sequence[Part],
-        proof: dict[str, Any],
-        report: Callable[[Increments], None],
+        self, spec: RunSpec, parts: Sequence[Part], report: Callable[[Increments], None]
     ) -> None:
         self._config: Config = spec.config
+        self._parts = parts
         self._report = report
-        self._proof = proof
+        self._place = open_place(spec.config.output.dir)
         self._cpus, self._memory = spec.n_threads, worker_bytes(spec)
-        # In a list, Ray does not fetch it for each task.
-        self._plan = [ray.put((spec, list(parts)))]
-        self._run: Any = ray.remote(max_calls=parts_per_process(spec))(_task).options(
+        self._job = Job.of(spec)
+        self._run: Any = ray.remote(max_calls=parts_per_process(spec))(run_one).options(
             num_cpus=self._cpus,
             memory=self._memory,
             max_retries=0,
@@ -208,25 +190,21 @@ class _Tasks:
         self._fitted_s = time.monotonic()
 
     def records(self) -> Iterator[PartRecord]:
-        """Yield the record of each part as it is done; stop all others at the first error."""
-        try:
-            while self._waiting or self._in_flight:
-                with _explained():
-                    self._fill()
-                    done, _ = ray.wait(list(self._in_flight), num_returns=1, timeout=_WAIT_S)
-                if not _has_raylet():
-                    self._in_flight.clear()  # nothing can be asked of Ray any more
-                    raise WorkerError(
-                        "the raylet of this machine is gone: all commits are kept; start Ray "
-                        "again (ray start), then run the same command again to continue"
-                    )
-                for task in done:
-                    index, n_tries = self._in_flight.pop(task)
-                    record = self._record(task, index, n_tries)
-                    if record is not None:
-                        yield record
-        finally:
-            self._stop()
+        """Yield the record of each part as it is done."""
+        while self._waiting or self._in_flight:
+            with _explained():
+                self._fill()
+                done, _ = ray.wait(list(self._in_flight), num_returns=1, timeout=_WAIT_S)
+            if not _has_raylet():
+                raise WorkerError(
+                    "the raylet of this machine is gone: parts that are done are kept; start Ray "
+                    "again (ray start), then run the same command again to continue"
+                )
+            for task in done:
+                index, n_tries = self._in_flight.pop(task)
+                record = self._record(task, index, n_tries)
+                if record is not None:
+                    yield record
 
     def _fill(self) -> None:
         """Submit parts; raises `WorkerError` if no node has been large enough for long."""
@@ -246,7 +224,8 @@ class _Tasks:
         most = self._config.run.workers or max(1, 2 * slots)
         while self._waiting and len(self._in_flight) < most:
             index, n_tries = self._waiting.popleft()
-            self._in_flight[self._run.remote(self._proof, self._plan, index)] = index, n_tries
+            task = self._run.remote(self._job, self._parts[index].index)
+            self._in_flight[task] = index, n_tries
 
     def _record(self, task: Any, index: int, n_tries: int) -> PartRecord | None:
         """Return the record of a task that ended; None if its process died and it begins again."""
@@ -272,18 +251,23 @@ class _Tasks:
                 for name, one in progress.stage_s.items()
             }
             self._report(replace(progress, stage_s=stages))
-        return answer.record
+        return self._written(self._parts[index], answer.node)
 
-    def _stop(self) -> None:
-        """Stop the tasks that are left: without the probe, they write a checkpoint and end.
-
-        `ray.cancel` is not used: in Ray 2.60 it aborts this process now and then, if a task ends
-        meanwhile ("Tried to complete task that was not pending").
-        """
-        remove_probe(self._proof["directory"], self._proof["probe"])
-        with contextlib.suppress(exceptions.RayError, ConnectionError):
-            if tasks := list(self._in_flight):
-                ray.wait(tasks, num_returns=len(tasks), timeout=_STOP_S)
+    def _written(self, part: Part, node: str) -> PartRecord:
+        """Return the record that a node has written, as this machine reads it."""
+        name = f"{PARTS}/{part_name(part.index)}"
+        where = f"{self._place.where}/{name}"
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return parse_record(self._place.read(name), where)
+            except FileNotFoundError:
+                if time.monotonic() >= deadline:
+                    raise StorageError(
+                        f"{where}: node {node} has written it, and it is not here: mount the same "
+                        "directory under this path on every node"
+                    ) from None
+            time.sleep(0.1)
 
 
 def _too_often(index: int, error: exceptions.RayError) -> str:

@@ -1,58 +1,82 @@
-"""One part in a process of Ray: the node proves itself, the run is fetched, the part is written."""
+"""One part in a process of Ray, which reads the plan in the place of the dataset."""
 
 from __future__ import annotations
 
 import contextlib
-import math
+import os
+import platform
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokmill.engines.engine import engine_threads
-from tokmill.errors import StateError
+from tokmill.errors import StateError, UsageError
 from tokmill.executors.worker import portable
-from tokmill.lock import is_locked, parts_locked
-from tokmill.recipes.spec import Increments, Part, RunSpec
+from tokmill.place import open_place
+from tokmill.recipes.spec import Increments
 from tokmill.recipes.table import Recipes
-from tokmill.run.node_proof import NodeProof, check_input, check_node
-from tokmill.run.probes import has_file
-from tokmill.run.store_part import make_part, part_staging
-from tokmill.stores.urls import is_store
+from tokmill.run.part import run_part
+from tokmill.run.tasks import read_planned
 from tokmill.timing import StageSeconds, add_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable
 
-    from tokmill.dataset.commit_record import PartRecord
-
-_LOCK_S = 120.0
-"""How long another process may hold the part: one of a driver that was killed, or of a node that
-was cut off, ends within a minute or two."""
+    from tokmill.dataset.place import Place
+    from tokmill.recipes.spec import RunSpec
+    from tokmill.run.plan import Plan
+    from tokmill.settings.schema import RunSettings
 
 _LEAST_PARTS, _MOST_PARTS = 8, 10_000
 _PROCESS_BYTES = 8 << 30
 
-_LOOK_S = 1.0
-_LOOK_IN_STORE_S = 10.0
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a task of Ray is told, besides the number of its part.
+
+    `output`: the place of the dataset. `folder`: the directory in which the driver works, to which
+    paths may be relative. `identity`: of the plan that the driver has read or written.
+    """
+
+    output: str
+    folder: str
+    identity: dict[str, Any]
+    run: RunSettings
+    n_threads: int
+    memory_bytes: int
+
+    @classmethod
+    def of(cls, spec: RunSpec) -> Job:
+        """Return the job of a run."""
+        folder = str(Path.cwd())
+        config = spec.config
+        return cls(
+            config.output.dir,
+            folder,
+            spec.identity(),
+            config.run,
+            spec.n_threads,
+            spec.memory_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a task answers. In `progress`, stages began so many seconds (negative) before now."""
 
-    record: PartRecord
+    node: str
     progress: list[Increments]
 
 
 class _Process:
     """What this process keeps from one part of a run to the next."""
 
-    nonce = ""
-    spec: RunSpec
-    parts: list[Part]
+    job: Job | None = None
+    place: Place
+    plan: Plan
     recipes: Recipes
 
 
@@ -64,91 +88,46 @@ def parts_per_process(spec: RunSpec) -> int:
     return min(_MOST_PARTS, max(_LEAST_PARTS, _PROCESS_BYTES // spec.config.output.part_bytes))
 
 
-def run_one(
-    proof: dict[str, Any], fetch: Callable[[], tuple[RunSpec, list[Part]]], index: int
-) -> Answer | BaseException:
-    """Write one part; return its record, or the error: Ray would wrap one that is raised.
+def run_one(job: Job, index: int) -> Answer | BaseException:
+    """Write one part; return how, or the error: Ray would wrap one that is raised.
 
-    `proof`: the fields of a `NodeProof`. `fetch` returns the run and its parts; it is called once
-    in a process, after this node has proven itself. A KeyboardInterrupt is raised: Ray cancels
-    tasks by it.
+    A KeyboardInterrupt is raised: Ray cancels tasks by it.
     """
     try:
-        wanted = NodeProof(**proof)
-        _begin(wanted, fetch)
-        spec, part = _Process.spec, _Process.parts[index]
-        check_input(wanted.for_parts([part]))
-        heard: list[Increments] = []
-        with (
-            contextlib.chdir(proof["working_directory"] or "."),
-            engine_threads(spec.n_threads),
-            _part_locked(spec, part),
-        ):
-            stopped = _Stopped(spec.config.output.dir, proof["probe"])
-            stopped.check()
-
-            def report(progress: Increments) -> None:
-                heard.append(progress)
-                stopped.check()
-
-            record = make_part(spec, part, partial(_Process.recipes.of, part), report)
-        return Answer(record, summed(heard, time.perf_counter()))
+        os.chdir(job.folder if Path(job.folder).is_dir() else "/")
+        _begin(job)
+        plan = _Process.plan
+        part = plan.parts[index]
+        progress: list[Increments] = []
+        with engine_threads(job.n_threads):
+            recipe = _Process.recipes.of(part)
+            run_part(plan.spec, part, _Process.place, recipe, progress.append)
+        return Answer(platform.node(), summed(progress, time.perf_counter()))
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a panic of native code is no Exception
         return portable(error)
 
 
-def _begin(proof: NodeProof, fetch: Callable[[], tuple[RunSpec, list[Part]]]) -> None:
-    """Check this node and fetch the run, once in a process."""
-    if _Process.nonce == proof.nonce:
+def _begin(job: Job) -> None:
+    """Read the plan, once in a process, and check that it is the driver's."""
+    if _Process.job == job:
         return
-    check_node(proof)  # before the run is read: another tokmill may have other classes
-    spec, parts = fetch()
-    _Process.spec, _Process.parts, _Process.recipes = spec, parts, Recipes(spec)
-    _Process.nonce = proof.nonce
-
-
-class _Stopped:
-    """Looks whether the driver goes on: it removes the probe when it ends or gives up."""
-
-    def __init__(self, place: str, probe: str) -> None:
-        self._place, self._probe = place, probe
-        self._looked_s = -math.inf
-        self._pause_s = _LOOK_IN_STORE_S if is_store(place) else _LOOK_S
-
-    def check(self) -> None:
-        """Raise `StateError` if the probe is gone; looks once in some seconds."""
-        now = time.monotonic()
-        if now - self._looked_s < self._pause_s:
-            return
-        self._looked_s = now
-        if not has_file(self._place, self._probe):
-            raise StateError("the run was stopped")
-
-
-@contextlib.contextmanager
-def _part_locked(spec: RunSpec, part: Part) -> Iterator[None]:
-    """Take the lock of a part; wait for an attempt that is about to end.
-
-    For a part that goes to a store, `make_part` takes it: that of its directory on this machine.
-    """
-    deadline = time.monotonic() + _LOCK_S
-    directory = Path(spec.config.output.dir)
-    if is_store(spec.config.output.dir):
-        while is_locked(part_staging(spec, part)) and time.monotonic() < deadline:
-            time.sleep(_LOOK_S)
-        yield
-        return
-    with contextlib.ExitStack() as stack:
-        while True:
-            try:
-                stack.enter_context(parts_locked(directory, [part.index]))
-                break
-            except StateError:
-                if time.monotonic() >= deadline:
-                    raise
-        yield
+    place = open_place(job.output)
+    with contextlib.suppress(AttributeError):
+        _Process.place.close()
+    try:
+        plan = read_planned(place, job.run)
+    except UsageError as error:
+        raise StateError(f"node {platform.node()}: {error}") from None
+    if plan.spec.identity() != job.identity:
+        raise StateError(
+            f"node {platform.node()}: {job.output} holds the plan of another run than on the "
+            "machine of the driver: mount the same directory under this path on every node"
+        )
+    spec = replace(plan.spec, n_threads=job.n_threads, memory_bytes=job.memory_bytes)
+    _Process.place, _Process.plan = place, replace(plan, spec=spec)
+    _Process.recipes, _Process.job = Recipes(spec), job
 
 
 def summed(heard: Iterable[Increments], now_s: float) -> list[Increments]:

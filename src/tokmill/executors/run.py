@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 from tokmill.errors import UsageError
 from tokmill.executors import serial
 from tokmill.render.function import is_local
-from tokmill.run.make_dataset import make_dataset
+from tokmill.run.whole_run import make_dataset
 from tokmill.settings.schema import RAY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tokmill.dataset.commit_record import PartRecord
+    from tokmill.dataset.part_record import PartRecord
     from tokmill.engines.engine import Engine
     from tokmill.recipes.spec import Increments, Part, RunSpec
-    from tokmill.run.whole_run import Executor, Observer
+    from tokmill.run.begin import Observer
+    from tokmill.run.whole_run import Executor
     from tokmill.settings.schema import Config
 
 
@@ -25,7 +26,7 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
     """Make a dataset, or continue one, and return its manifest.
 
     Raises:
-        TokmillError: see `errors`; what is committed stays, and what a checkpoint names.
+        TokmillError: see `errors`; parts that are done stay.
         KeyboardInterrupt: says what is kept.
     """
     return make_dataset(config, observer, _executor(config), overwrite=overwrite)
@@ -53,12 +54,11 @@ def _on_ray(
     report: Callable[[Increments], None],
     n_workers: int,
     reference: Callable[[], Engine],
-    ready: Callable[[], object] = lambda: None,
 ) -> Iterator[PartRecord]:
     """Yield the record of each part; `executors.ray` is imported here, as it takes a second."""
     from tokmill.executors import ray
 
-    return ray.run_parts(spec, parts, report, n_workers, reference, ready)
+    return ray.run_parts(spec, parts, report)
 
 
 def run_parts(
@@ -67,11 +67,10 @@ def run_parts(
     report: Callable[[Increments], None],
     n_workers: int,
     reference: Callable[[], Engine],
-    ready: Callable[[], object] = lambda: None,
 ) -> Iterator[PartRecord]:
     """Yield the record of each part; `run.whole_run.Executor` describes the arguments."""
     if n_workers == 1:
-        return serial.run_parts(spec, parts, report, reference, ready)
+        return serial.run_parts(spec, parts, report, reference)
     from tokmill.executors import processes  # costs 0.1 s
 
-    return processes.run_parts(spec, parts, report, n_workers, ready)
+    return processes.run_parts(spec, parts, report, n_workers)

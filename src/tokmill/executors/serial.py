@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
+from contextlib import closing
 from typing import TYPE_CHECKING
 
+from tokmill.place import open_place
 from tokmill.recipes.table import Recipes
-from tokmill.run.store_part import make_part
+from tokmill.run.part import run_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tokmill.dataset.commit_record import PartRecord
+    from tokmill.dataset.part_record import PartRecord
     from tokmill.engines.engine import Engine
     from tokmill.recipes.spec import Increments, Part, RunSpec
 
@@ -21,12 +22,9 @@ def run_parts(
     parts: Sequence[Part],
     report: Callable[[Increments], None],
     reference: Callable[[], Engine],
-    ready: Callable[[], object] = lambda: None,
 ) -> Iterator[PartRecord]:
-    """Run parts in order and yield the record of each as it is committed.
-
-    `ready`: see `run.part.run_part`.
-    """
+    """Run parts in order and yield the record of each as it is committed."""
     recipes = Recipes(spec, reference)
-    for part in parts:
-        yield make_part(spec, part, partial(recipes.of, part), report, ready=ready)
+    with closing(open_place(spec.config.output.dir)) as place:
+        for part in parts:
+            yield run_part(spec, part, place, recipes.of(part), report)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from functools import partial
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tokmill.children import Parent
 from tokmill.errors import TokmillError
+from tokmill.place import open_place
 from tokmill.recipes.table import Recipes
-from tokmill.run.store_part import make_part
+from tokmill.run.part import run_part
 
 if TYPE_CHECKING:
     from tokmill.recipes.spec import Part, RunSpec
@@ -21,14 +22,15 @@ def main() -> None:
     parent = Parent()
     spec: RunSpec = parent.receive()
     recipes = Recipes(spec)
-    while True:
-        part: Part | None = parent.receive()
-        if part is None:
-            return
-        try:
-            parent.send(make_part(spec, part, partial(recipes.of, part), parent.send))
-        except BaseException as error:  # a panic of native code is no Exception
-            parent.send(portable(error))
+    with closing(open_place(spec.config.output.dir)) as place:
+        while True:
+            part: Part | None = parent.receive()
+            if part is None:
+                return
+            try:
+                parent.send(run_part(spec, part, place, recipes.of(part), parent.send))
+            except BaseException as error:  # a panic of native code is no Exception
+                parent.send(portable(error))
 
 
 def portable(error: BaseException) -> BaseException:

@@ -5,26 +5,29 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import astuple, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.canonical import json_chunks
 from tokmill.dataset.layout import PLAN, SHARD_BYTES, token_dtype
-from tokmill.dataset.plan_file import PLAN_FORMAT, load_plan, plan_fingerprint
+from tokmill.dataset.plan_file import PLAN_FORMAT, parse_plan, plan_fingerprint
 from tokmill.recipes.spec import Part, RunSpec
+from tokmill.run.task_entry import task_entry
 from tokmill.sources.files import Slice, SourceFile, cut
 from tokmill.sources.json_parser import parser_entry
-from tokmill.storage import write_chunks
 from tokmill.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
+    from tokmill.dataset.place import Place
     from tokmill.settings.schema import Config
     from tokmill.tokenizer.tokenizer import Tokenizer
 
+
+PART_BYTES, SFT_PART_BYTES = 256 << 20, 64 << 20
+_MOST_PARTS = 4_000
+"""Parts by default; a record of each is read to finish."""
 
 MAX_SLICES = 16_384
 """Most slices of a part: a worker holds the counts of each, and a million tiny files need many
@@ -76,20 +79,20 @@ class Plan:
 
     def chunks(self) -> Iterator[bytes]:
         """Return the bytes of `plan.json`, about 1 MiB at a time."""
-        return json_chunks({**self._body(), "fingerprint": plan_fingerprint(self._body())})
+        task = task_entry(self.spec)
 
-    def _body(self) -> dict[str, Any]:
-        """Return all but the fingerprint; the rows of files and parts are iterators."""
-        return {
-            **self.head(),
-            "format": PLAN_FORMAT,
-            "files": self.files(),
-            "parts": self.rows_of_parts(),
-        }
+        def body() -> dict[str, Any]:
+            """Return all but the fingerprint; the rows of files and parts are iterators."""
+            rows = {"files": self.files(), "parts": self.rows_of_parts()}
+            return {**self.head(), "format": PLAN_FORMAT, "task": task, **rows}
+
+        return json_chunks({**body(), "fingerprint": plan_fingerprint(body())})
 
 
-def resolve(config: Config, tokenizer: Tokenizer, renderer: str) -> Config:
+def resolve(config: Config, tokenizer: Tokenizer, renderer: str, n_bytes: int) -> Config:
     """Return the settings with `auto` and 0 replaced where a byte depends on them.
+
+    `n_bytes`: of all inputs.
 
     Raises:
         TokenizerError: dtype uint16 is asked for and cannot hold the tokenizer's ids.
@@ -98,9 +101,16 @@ def resolve(config: Config, tokenizer: Tokenizer, renderer: str) -> Config:
     output = replace(
         config.output,
         dtype=dtype.name,
+        part_bytes=config.output.part_bytes or _part_bytes(n_bytes, is_sft=config.sft is not None),
         shard_tokens=config.output.shard_tokens or SHARD_BYTES // dtype.itemsize,
     )
     return replace(config, output=output, render=replace(config.render, renderer=renderer))
+
+
+def _part_bytes(n_bytes: int, *, is_sft: bool) -> int:
+    """Return the size of a part by default: about 5 to 30 seconds of work on two cores."""
+    least = SFT_PART_BYTES if is_sft else PART_BYTES
+    return max(least, -(-n_bytes // _MOST_PARTS))
 
 
 def make_parts(
@@ -143,16 +153,14 @@ def planned_parts(found: dict[str, Any]) -> tuple[Part, ...]:
     )
 
 
-def read_plan(directory: Path) -> dict[str, Any] | None:
-    """Read the plan of an output directory; None if it has none.
+def read_plan(place: Place) -> dict[str, Any] | None:
+    """Read the plan of a place; None if it has none.
 
     Raises:
         StateError: it is damaged, not tokmill's, or of a newer format.
     """
-    path = directory / PLAN
-    return load_plan(path) if os.path.lexists(path) else None
-
-
-def write_plan(directory: Path, plan: Plan) -> None:
-    """Write the plan of a new run."""
-    write_chunks(directory / PLAN, plan.chunks())
+    where = f"{place.where}/{PLAN}"
+    try:
+        return parse_plan(place.read(PLAN), where)
+    except FileNotFoundError:
+        return None

@@ -230,7 +230,9 @@ def prepare(
             input=replace(only.input, paths=config.input.paths, sources=config.input.sources),
             render=only.render,
         )
-    config = resolve(config, tokenizer, "auto" if is_chat else config.render.renderer)
+    n_bytes = sum(file.n_bytes for file in found.files)
+    name = "auto" if is_chat else config.render.renderer
+    config = resolve(config, tokenizer, name, n_bytes)
     number = {file: n for n, one in enumerate(readings) for file in one.files}
     # Files that are read in one way stand together: two kinds in turn would be a part each.
     files = sorted((file for file in found.files if file in number), key=number.__getitem__)

@@ -15,7 +15,7 @@ from tokmill.sources.field_samples import HEAD_ROWS
 from tokmill.sources.record_json import columns_to_read
 from tokmill.sources.row_reader import RowFile, refuse_repeated, rows_format, skip_rows
 from tokmill.sources.streams import broken_file, unreadable
-from tokmill.stores.urls import is_store
+from tokmill.urls import is_store
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tokmill.sources.streams import open_binary
 from tokmill.storage import storage_errors
-from tokmill.stores.urls import is_store
+from tokmill.urls import is_store
 
 if sys.version_info >= (3, 14):
     from compression import zstd

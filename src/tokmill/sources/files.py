@@ -16,7 +16,7 @@ from tokmill.sources.object_list import add_objects
 from tokmill.sources.slices import Slice, SourceFile
 from tokmill.sources.streams import unreadable
 from tokmill.sources.walk import Walk, is_tokmill_dataset, matches
-from tokmill.stores.urls import is_store
+from tokmill.urls import is_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,9 +16,8 @@ from tokmill.sources.walk import ANY_DEPTH, fits
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tokmill.place.stores import Entry, Store
     from tokmill.sources.file_list import FileList
-    from tokmill.stores.entries import Entry
-    from tokmill.stores.store import Store
 
 _HEAD_BYTES = 64
 """More than the first bytes by which a plan is recognised."""
@@ -34,7 +33,7 @@ def add_objects(url: str, forced: str, found: FileList) -> None:
         UsageError: there are none, an ending belongs to no format, or a package is missing.
         StorageError: the store cannot be read.
     """
-    from tokmill.stores.object_file import located  # loads what few runs need
+    from tokmill.place.objects import located  # loads what few runs need
 
     bucket, _, inside = url.partition("://")[2].partition("/")
     if not bucket or glob.has_magic(bucket):
@@ -110,7 +109,7 @@ def _add_below(url: str, inside: str, entry: Entry, forced: str, found: FileList
 
 
 def _add_named(url: str, entry: Entry, forced: str, way: Way, found: FileList) -> None:
-    from tokmill.stores.object_file import remember
+    from tokmill.place.objects import remember
 
     data_format, compression = classify(url)
     data_format = data_format if forced == "auto" else forced
@@ -123,9 +122,9 @@ def _add_named(url: str, entry: Entry, forced: str, way: Way, found: FileList) -
 
 
 def _store(url: str) -> Store:
-    from tokmill.stores.store import Store
+    from tokmill.place.stores import open_store
 
-    return Store(url)
+    return open_store(url)
 
 
 def _folders(name: str) -> Iterable[str]:

@@ -14,7 +14,7 @@ from tokmill.sources.record_json import columns_to_read
 from tokmill.sources.row_bytes import dictionary_bytes
 from tokmill.sources.row_reader import RowFile, refuse_repeated, rows_format, skip_rows
 from tokmill.sources.streams import broken_file, open_binary, unreadable
-from tokmill.stores.urls import is_store
+from tokmill.urls import is_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tokmill.errors import StorageError
 from tokmill.sources.streams import unreadable
-from tokmill.stores.urls import is_store
+from tokmill.urls import is_store
 from tokmill.words.plural import plural
 
 
@@ -77,7 +77,7 @@ def check_unchanged(file: SourceFile) -> None:
 def _as_it_is(file: SourceFile) -> tuple[int, int, str]:
     """Return the size, the time and the stamp of a file or an object as it is now."""
     if is_store(file.path):
-        from tokmill.stores.object_file import look
+        from tokmill.place.objects import look
 
         entry = look(file.path)
         return entry.n_bytes, 0, entry.stamp

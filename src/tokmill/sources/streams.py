@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 from tokmill.errors import StorageError
 from tokmill.sources.ratio_limit import check_ratio
-from tokmill.stores.urls import is_store
+from tokmill.urls import is_store
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -166,7 +166,7 @@ def open_binary(path: str) -> BinaryIO:
             raise StorageError("-: standard input is closed")
         return sys.stdin.buffer
     if is_store(path):
-        from tokmill.stores.object_file import ObjectFile
+        from tokmill.place.objects import ObjectFile
 
         return cast("BinaryIO", ObjectFile(path))
     try:

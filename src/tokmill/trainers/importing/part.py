@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokmill.dataset.commit_record import Commit, PartRecord, ResumePoint
 from tokmill.dataset.counts import Counts
 from tokmill.dataset.layout import shard_stem
-from tokmill.dataset.writer import ShardWriter
+from tokmill.dataset.part_record import PartRecord
+from tokmill.dataset.writer import ShardEntry, ShardWriter
 from tokmill.errors import TokenizerError, VerifyError
 from tokmill.masks.truncation import UNTRAINED
 from tokmill.trainers.importing.blocks import Block
@@ -60,7 +60,7 @@ class PartImport:
     rules: Rules
     ends_by_eos: bool
     counters: Counter[str] = field(default_factory=Counter)
-    _commits: list[Commit] = field(default_factory=list)
+    _shards: list[ShardEntry] = field(default_factory=list)
     _shard: ShardWriter | None = None
     _counts: Counts = field(default_factory=Counts)
     _histogram: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(_BINS, np.int64))
@@ -86,7 +86,10 @@ class PartImport:
             if self._shard is not None:
                 self._shard.discard()
             raise
-        return PartRecord(self.number, fingerprint, tuple(self._commits))
+        used = len(np.trim_zeros(self._histogram, "b"))
+        histogram = tuple(int(n) for n in self._histogram[:used])
+        shards = tuple(self._shards)
+        return PartRecord(self.number, fingerprint, shards, None, {0: self._counts}, histogram)
 
     def _check_eos(self) -> None:
         """Check that the ids of the dataset are wide enough for the eos that documents end with."""
@@ -113,7 +116,7 @@ class PartImport:
                 break
             k = int(np.searchsorted(ends, start + room, side="right"))
             if k <= i and not self._n_open and shard.n_documents:
-                self._commit()
+                self._end_shard()
                 continue
             k = max(k, i + 1)
             if k > len(ends):
@@ -124,7 +127,7 @@ class PartImport:
             start, i = int(ends[k - 1]), k
             if start == len(tokens):
                 break
-            self._commit()
+            self._end_shard()
         self._append(tokens[start:], ends[i:] - start, _part(mask, start, len(tokens)))
         self._n_before += len(block.tokens)
 
@@ -195,7 +198,7 @@ class PartImport:
 
     def _open_shard(self) -> ShardWriter:
         if self._shard is None:
-            stem = shard_stem(self.file.split, self.number, len(self._commits))
+            stem = shard_stem(self.file.split, self.number, len(self._shards))
             sidecars = ("mask",) if self.file.mask is not None else ()
             self._shard = ShardWriter(
                 self.directory, self.file.split, stem, self.rules.dtype, sidecars,
@@ -235,20 +238,15 @@ class PartImport:
             self._append(eos, np.array([1], np.int64), None)
         self._counts.input_bytes = self.file.n_bytes
         self._counts.counters.update({k: n for k, n in self.counters.items() if n})
-        self._commit(is_last=True)
+        self._end_shard()
+        self._counts.records = self._counts.documents + sum(self._counts.drops.values())
 
-    def _commit(self, *, is_last: bool = False) -> None:
-        shards = (self._shard.commit(),) if self._shard is not None and self._shard.n_tokens else ()
-        if self._shard is not None and not shards:
+    def _end_shard(self) -> None:
+        if self._shard is not None and self._shard.n_tokens:
+            self._shards.append(self._shard.commit())
+        elif self._shard is not None:
             self._shard.discard()
-        counts = self._counts
-        counts.records = counts.documents + sum(counts.drops.values())
-        used = len(np.trim_zeros(self._histogram, "b"))
-        following = None if is_last else ResumePoint(0, 0, 0)
-        histogram = tuple(int(n) for n in self._histogram[:used])
-        self._commits.append(Commit(shards, None, {0: counts}, histogram, following))
-        self._shard, self._counts = None, Counts()
-        self._histogram = np.zeros(_BINS, np.int64)
+        self._shard = None
 
 
 def _part(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from tokmill.dataset.commit_record import Commit
 from tokmill.dataset.layout import MANIFEST, PARTS, PLAN, part_name
+from tokmill.dataset.part_record import PartRecord, parse_record
 from tokmill.dataset.plan_file import load_plan
-from tokmill.errors import UsageError, VerifyError
+from tokmill.errors import StateError, UsageError, VerifyError
 from tokmill.settings.quantity import parse_quantity
 from tokmill.trainers.source import ExportSource
 
@@ -206,19 +205,19 @@ def paths_of_shards(source: ExportSource) -> dict[str, list[str]]:
     plan = load_plan(source.directory / PLAN)
     found: dict[str, list[str]] = {}
     for part in sorted({int(name.split("-")[1]) for name in names}):
-        for commit in _commits(source.directory / PARTS / part_name(part)):
-            slices = [index for index, counts in commit.counts.items() if counts.documents]
-            files = dict.fromkeys(plan["parts"][part][index][0] for index in slices)
-            paths = [str(plan["files"][file][0]) for file in files]
-            for shard in commit.shards:
-                found[shard.files[0].name.partition(".")[0]] = paths
+        record = _record(source.directory / PARTS / part_name(part))
+        slices = [index for index, counts in record.counts.items() if counts.documents]
+        files = dict.fromkeys(plan["parts"][part][index][0] for index in slices)
+        paths = [str(plan["files"][file][0]) for file in files]
+        for shard in record.shards:
+            found[shard.files[0].name.partition(".")[0]] = paths
     if missing := [name for name in names if name not in found]:
         raise VerifyError(f"{source.directory / PARTS}: no record names {missing[0]}")
     return found
 
 
-def _commits(path: Path) -> list[Commit]:
+def _record(path: Path) -> PartRecord:
     try:
-        return [Commit.from_json(commit) for commit in json.loads(path.read_bytes())["steps"]]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        return parse_record(path.read_bytes(), path)
+    except (OSError, StateError) as error:
         raise VerifyError(f"{path}: damaged or missing record: {error}") from None

@@ -1,0 +1,91 @@
+"""A place: where a dataset stands. Only the package `place` knows which kind it is.
+
+Files are written to `local`, a directory of this machine, under their names in the dataset, and
+then kept. A directory is its own `local`; an object store has a temporary one, from which `keep`
+uploads. Small files (plan, records, manifest) are created or written whole.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from tokmill.dataset.checksum import FileEntry
+
+
+class Place(Protocol):
+    """Where a dataset stands. Every method but `read` and `chunks` raises `StorageError` alone."""
+
+    @property
+    def where(self) -> str:
+        """Return the path or the URL, without secrets, for messages."""
+
+    @property
+    def local(self) -> Path:
+        """Return the directory of this machine in which files of the dataset are written."""
+
+    @property
+    def mapped(self) -> Path | None:
+        """Return the directory if its files can be memory-mapped, else None."""
+
+    def held(self, *, is_shared: bool = False) -> AbstractContextManager[None]:
+        """Keep other runs out, as far as the place can; tasks of one array share it.
+
+        Raises:
+            StateError: another run holds the place.
+        """
+
+    def make_folders(self) -> None:
+        """Make the folders of a dataset in `local`; the place is held."""
+
+    def entries(self) -> dict[str, int | None]:
+        """Return the bytes of everything by relative name, sorted; None for what is no file.
+
+        Real folders of a dataset are not listed, what stands in them is.
+        """
+
+    def size(self, name: str) -> int | None:
+        """Return the bytes of a file; None if it is not there, or is none."""
+
+    def stamp(self, name: str) -> str:
+        """Return what changes whenever a file is written; '' if it is not there."""
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a small file; raises `FileNotFoundError`."""
+
+    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
+        """Yield the content of a file; raises `FileNotFoundError`."""
+
+    def create(self, name: str, chunks: Iterable[bytes]) -> bool:
+        """Write a file if there is none; return whether what stands there now has these bytes.
+
+        The first one wins. For small files, and for plans.
+        """
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a small file; one that is there is replaced."""
+
+    def keep(self, entry: FileEntry, check: Callable[[], None]) -> None:
+        """Make a file that was written to `local` stand in the place.
+
+        `check` is called as late as possible before it does; it may raise.
+        """
+
+    def fetch(self, names: Iterable[str]) -> None:
+        """Make files of the place stand in `local`, too."""
+
+    def differs(self, entry: FileEntry) -> bool:
+        """Return whether a file is missing, or another one than the entry says, if that is cheap.
+
+        Its size is compared, and the sum that `keep` has stored beside an object.
+        """
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+
+    def close(self) -> None:
+        """Remove what is left in a temporary `local`."""

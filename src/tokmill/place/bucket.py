@@ -1,0 +1,238 @@
+"""A prefix in an object store as a place.
+
+The store creates a small object only if there is none, and makes a large one appear when its last
+request is done. A run that stood still while another one took its place is stopped by the check
+before that request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+import weakref
+from pathlib import Path
+from shutil import rmtree
+from stat import S_ISDIR
+from typing import TYPE_CHECKING
+
+from tokmill.dataset.layout import FOLDERS
+from tokmill.errors import StorageError, UsageError
+from tokmill.place.lock import is_locked, locked
+from tokmill.place.stores import OBSTORE, StoreObjects, retried, store_errors
+from tokmill.storage import make_directory, storage_errors
+from tokmill.urls import shown
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
+
+    from tokmill.dataset.checksum import FileEntry
+
+_CHUNK_BYTES = 16 << 20
+"""Bytes of one request; S3 allows 10,000 of them for an object."""
+
+_CONCURRENT = 4
+_TRIES = 3
+_SUM = "tokmill-sum"
+"""The attribute of an object with the checksum of its content."""
+
+_LOCAL = "tokmill-upload-"
+_LEFT_S = 60.0
+
+
+class Bucket:
+    """A prefix in an object store; see `Place`."""
+
+    mapped = None
+
+    def __init__(self, url: str) -> None:
+        scheme, _, rest = url.partition("://")
+        if scheme.lower() not in OBSTORE:
+            raise UsageError(
+                f"{shown(url)}: expected a directory, or a place in an object store that datasets "
+                "can be written to, such as s3://bucket/name, gs:// or az://"
+            )
+        if not rest.strip("/").partition("/")[2]:
+            raise UsageError(f"{shown(url)}: expected a bucket and a name, as in s3://bucket/name")
+        self._objects = StoreObjects(url)
+        self._store = self._objects.store
+        self.where = self._objects.url
+        self._local: Path | None = None
+        self._stack = contextlib.ExitStack()
+
+    @property
+    def local(self) -> Path:
+        """Return a temporary directory of this process; it is made when it is asked for first."""
+        if self._local is None:
+            _remove_left()
+            with storage_errors(tempfile.gettempdir()):
+                self._local = Path(tempfile.mkdtemp(prefix=_LOCAL))
+            self._stack.callback(rmtree, self._local, ignore_errors=True)
+            self._stack.enter_context(locked(self._local))
+            for folder in FOLDERS:
+                make_directory(self._local / folder)
+            weakref.finalize(self, self._stack.close)
+        return self._local
+
+    def held(self, *, is_shared: bool = False) -> AbstractContextManager[None]:
+        """Keep nobody out: of two runs with one plan both write the same bytes."""
+        return contextlib.nullcontext()
+
+    def make_folders(self) -> None:
+        """Make nothing: `local` has the folders."""
+
+    def entries(self) -> dict[str, int | None]:
+        """Return the bytes of every object by relative name."""
+        return {name: entry.n_bytes for name, entry in self._objects.entries().items()}
+
+    def size(self, name: str) -> int | None:
+        """Return the bytes of an object."""
+        entry = self._objects.entry(name)
+        return None if entry is None else entry.n_bytes
+
+    def stamp(self, name: str) -> str:
+        """Return the etag of an object."""
+        entry = self._objects.entry(name)
+        return "" if entry is None else entry.stamp
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a small object."""
+        import obstore
+
+        return retried(
+            lambda: bytes(obstore.get(self._store, name).bytes()), f"{self.where}/{name}"
+        )
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """Yield the content of an object; each piece is asked for again until it comes."""
+        n_bytes = self.size(name)
+        if n_bytes is None:
+            raise FileNotFoundError(name)
+        for start in range(0, n_bytes, _CHUNK_BYTES):
+            yield self._objects.read_range(name, start, min(start + _CHUNK_BYTES, n_bytes))
+
+    def create(self, name: str, chunks: Iterable[bytes]) -> bool:
+        """Write an object on the condition that there is none, in one request.
+
+        A request whose answer was lost is made again, and then finds its own object.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        data = b"".join(chunks)
+        is_first = True
+
+        def put() -> None:
+            nonlocal is_first
+            try:
+                obstore.put(self._store, name, data, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                is_first = False
+
+        self._written(name, put)
+        return is_first or self.read(name) == data
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write an object in one request."""
+        import obstore
+
+        self._written(name, lambda: obstore.put(self._store, name, data, use_multipart=False))
+
+    def _written(self, name: str, action: Callable[[], object]) -> None:
+        try:
+            with store_errors(f"{self.where}/{name}"):
+                action()
+        except FileNotFoundError:
+            raise StorageError(f"{self.where}/{name}: no such bucket: make it first") from None
+
+    def keep(self, entry: FileEntry, check: Callable[[], None]) -> None:
+        """Upload a file, compare what the store then has, and remove the file.
+
+        One that the store has already, by size and sum, is not sent again.
+        """
+        path = self.local / entry.name
+        for attempt in range(1, _TRIES + 1):
+            if not self.differs(entry):
+                break
+            if attempt == _TRIES:
+                found = self.size(entry.name)
+                now = "it is not there" if found is None else f"found {plural(found, 'byte')}"
+                raise StorageError(
+                    f"{self.where}/{entry.name}: expected {plural(entry.n_bytes, 'byte')} after "
+                    f"writing it, {now}: run the same command again to make it again"
+                )
+            try:
+                self._written(entry.name, lambda: self._upload(path, entry, check))
+            except StorageError:
+                # The answer to the last request of many may have been lost: is the object there?
+                if attempt == _TRIES - 1 and self.differs(entry):
+                    raise
+        with storage_errors(path):
+            path.unlink()
+
+    def _upload(self, path: Path, entry: FileEntry, check: Callable[[], None]) -> None:
+        import obstore
+
+        writer = obstore.open_writer(
+            self._store,
+            entry.name,
+            attributes={_SUM: _sum_of(entry)},
+            buffer_size=max(_CHUNK_BYTES, entry.n_bytes // 9_000),
+            max_concurrency=_CONCURRENT,
+        )
+        with storage_errors(path), path.open("rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                writer.write(chunk)
+        check()
+        writer.close()  # only now does the object appear
+
+    def fetch(self, names: Iterable[str]) -> None:
+        """Download objects."""
+        for name in names:
+            path = self.local / name
+            if not path.exists():
+                with storage_errors(path), path.open("wb") as file:
+                    for chunk in self.chunks(name):
+                        file.write(chunk)
+
+    def differs(self, entry: FileEntry) -> bool:
+        """Return whether an object has another size or sum."""
+        import obstore
+
+        try:
+            with store_errors(f"{self.where}/{entry.name}"):
+                found = obstore.get(self._store, entry.name, options={"head": True})
+        except FileNotFoundError:
+            return True
+        is_same = found.meta["size"] == entry.n_bytes
+        return not is_same or found.attributes.get(_SUM) != _sum_of(entry)
+
+    def remove(self, name: str) -> None:
+        """Remove an object."""
+        import obstore
+
+        with contextlib.suppress(FileNotFoundError), store_errors(f"{self.where}/{name}"):
+            obstore.delete(self._store, name)
+
+    def close(self) -> None:
+        """Remove the temporary directory."""
+        self._stack.close()
+        self._local = None
+
+
+def _sum_of(entry: FileEntry) -> str:
+    return f"{entry.checksum.algorithm}-{entry.checksum.value}"
+
+
+def _remove_left() -> None:
+    """Remove the temporary directories of processes of this user that were killed."""
+    with contextlib.suppress(OSError):
+        for path in Path(tempfile.gettempdir()).glob(f"{_LOCAL}*"):
+            status = path.lstat()
+            is_mine = S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+            is_new = time.time() - status.st_mtime < _LEFT_S  # its owner is about to lock it
+            if is_mine and not is_new and not is_locked(path):
+                rmtree(path, ignore_errors=True)

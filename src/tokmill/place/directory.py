@@ -1,0 +1,125 @@
+"""A directory as a place: files are written in it under temporary names, and renamed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tokmill.dataset.checksum import Digest
+from tokmill.dataset.layout import DATASET_FILE, FOLDERS, dataset_entries
+from tokmill.place.lock import locked
+from tokmill.settings.schema import BLAKE3
+from tokmill.storage import (
+    make_directory,
+    open_regular,
+    remove_file,
+    size_of_file,
+    storage_errors,
+    write_chunks,
+    write_file,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
+
+    from tokmill.dataset.checksum import FileEntry
+
+_CHUNK_BYTES = 1 << 20
+
+
+class Directory:
+    """A directory of this machine, or one that many machines mount; see `Place`."""
+
+    def __init__(self, path: str) -> None:
+        self.local = self.mapped = Path(path)
+        self.where = path
+
+    def held(self, *, is_shared: bool = False) -> AbstractContextManager[None]:
+        """Make the directory, and hold its lock."""
+        make_directory(self.local)
+        return locked(self.local, is_shared=is_shared)
+
+    def make_folders(self) -> None:
+        """Make the folders of a dataset."""
+        for folder in FOLDERS:
+            make_directory(self.local / folder)
+
+    def entries(self) -> dict[str, int | None]:
+        """Return the bytes of everything by relative name."""
+        if not self.local.is_dir():
+            return {}
+        sizes: dict[str, int | None] = {}
+        with storage_errors(self.local):
+            for name, entry in dataset_entries(self.local):
+                if entry.is_file(follow_symlinks=False):
+                    sizes[name] = entry.stat(follow_symlinks=False).st_size
+                elif name not in FOLDERS or not entry.is_dir(follow_symlinks=False):
+                    sizes[name] = None
+        return dict(sorted(sizes.items()))
+
+    def size(self, name: str) -> int | None:
+        """Return the bytes of a file; None for a link."""
+        with storage_errors(self.local / name):
+            return size_of_file(self.local, name)
+
+    def stamp(self, name: str) -> str:
+        """Return inode and time of a file."""
+        try:
+            status = (self.local / name).lstat()
+        except FileNotFoundError:
+            return ""
+        return f"{status.st_ino}-{status.st_mtime_ns}"
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file."""
+        return b"".join(self.chunks(name))
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """Yield the content of a file; a link is not followed."""
+        path = self.local / name
+        if not os.path.lexists(path):
+            raise FileNotFoundError(path)
+        with storage_errors(path), open_regular(path) as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                yield chunk
+
+    def create(self, name: str, chunks: Iterable[bytes]) -> bool:
+        """Write a file under a temporary name, and link it to its own if that is free."""
+        digest = Digest(BLAKE3)
+
+        def digested() -> Iterator[bytes]:
+            for chunk in chunks:
+                digest.update(chunk)
+                yield chunk
+
+        if write_chunks(self.local / name, digested(), first_wins=True):
+            return True
+        there = Digest(BLAKE3)
+        for chunk in self.chunks(name):
+            there.update(chunk)
+        return there.checksum() == digest.checksum()
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file; it appears whole."""
+        write_file(self.local / name, data, replace=True)
+
+    def keep(self, entry: FileEntry, check: Callable[[], None]) -> None:
+        """Leave the file where it was written."""
+
+    def fetch(self, names: Iterable[str]) -> None:
+        """Leave the files where they are."""
+
+    def differs(self, entry: FileEntry) -> bool:
+        """Return whether the size of a file is another one."""
+        return self.size(entry.name) != entry.n_bytes
+
+    def remove(self, name: str) -> None:
+        """Remove a file, but neither a link nor a directory in place of a file of the dataset."""
+        path = self.local / name
+        if not DATASET_FILE.fullmatch(name) or (not path.is_symlink() and path.is_file()):
+            remove_file(path)
+
+    def close(self) -> None:
+        """Leave everything."""

@@ -1,0 +1,91 @@
+"""The lock of an output directory: a whole run holds it alone, the tasks of an array share it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import time
+from typing import TYPE_CHECKING
+
+from tokmill.dataset.layout import LOCK_NAME
+from tokmill.errors import StateError, StorageError
+from tokmill.storage import UNSUPPORTED, storage_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_LOOKS = 3
+_PAUSE_S = 0.1
+"""`is_locked` of another process may look at a lock for an instant."""
+
+
+@contextlib.contextmanager
+def locked(directory: Path, *, is_shared: bool = False) -> Iterator[None]:
+    """Take the lock of an output directory; the system releases it when the process dies.
+
+    `is_shared`: other processes may hold it too, if they share it.
+
+    Raises:
+        StateError: another process holds it.
+        StorageError: the file system has no locks, or the directory cannot be written to.
+    """
+    descriptor = _open(directory / LOCK_NAME)
+    try:
+        with storage_errors(directory):
+            _lock(descriptor, fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX, directory)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, kind: int, directory: Path) -> None:
+    for n_left in reversed(range(_LOOKS)):
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            return
+        except OSError as error:
+            if not n_left or error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN):
+                _explain_lock(directory, error)
+                raise
+        time.sleep(_PAUSE_S)
+
+
+def _open(path: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with storage_errors(path):
+        return os.open(path, flags, 0o666)
+
+
+def is_locked(directory: Path) -> bool:
+    """Return whether a process holds the lock of an output directory; False where nobody can tell.
+
+    Takes a shared lock for an instant.
+    """
+    try:
+        descriptor = os.open(directory / LOCK_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in (errno.EWOULDBLOCK, errno.EAGAIN)
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _explain_lock(directory: Path, error: OSError) -> None:
+    """Raise what a refused lock means, if that is known."""
+    if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
+        raise StateError(
+            f"{directory}: another run is writing here; wait for it or choose another --output"
+        ) from None
+    if error.errno in (*UNSUPPORTED, errno.EINVAL):
+        reason = (error.strerror or str(error)).lower()
+        raise StorageError(
+            f"{directory}: its file system has no locks ({reason}), so two runs could write over "
+            "each other: choose an --output on another disk"
+        ) from None

@@ -1,0 +1,303 @@
+"""Connections to object stores: by obstore, and by fsspec to what obstore does not know.
+
+Both name objects relative to a prefix. obstore tries requests again by itself; those to a file
+system of fsspec are tried again here.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from tokmill.errors import StorageError, TokmillError, UsageError
+from tokmill.settings.secrets import refuse_secrets
+from tokmill.urls import shown
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+T = TypeVar("T")
+
+S3 = ("s3", "s3a")
+OBSTORE = (*S3, "gs", "az", "azure", "abfs", "abfss", "adl")
+"""Schemes of URLs that obstore opens. A web server is read by fsspec, which knows its sizes."""
+
+_RETRY_S, _REQUEST_S = 180, 120
+_TRIES, _FIRST_WAIT_S, _MOST_WAIT_S = 7, 0.5, 20.0
+
+_STAMPS = (
+    "etag", "generation", "contentmd5", "md5hash", "blobid", "lastmodified", "updated", "mtime",
+    "created",
+)  # fmt: skip
+"""Names, without case and signs, under which file systems give a stamp; the most exact first."""
+
+
+class Entry(NamedTuple):
+    """The size of an object, and a stamp that changes whenever it is written; '' if unknown."""
+
+    n_bytes: int
+    stamp: str
+
+
+class Store(Protocol):
+    """Objects below a prefix; `url` is the prefix without secrets, for messages.
+
+    All methods raise `StorageError` if the store cannot be reached or refuses.
+    """
+
+    url: str
+
+    def entries(self) -> dict[str, Entry]:
+        """Return every object by relative name, sorted."""
+
+    def entry(self, name: str) -> Entry | None:
+        """Return the size and the stamp of an object; None if it is not there."""
+
+    def read_range(self, name: str, start: int, stop: int) -> bytes:
+        """Return the bytes `start` to `stop` of an object; raises `FileNotFoundError`."""
+
+
+def open_store(url: str) -> Store:
+    """Return the objects below a URL; no request is made.
+
+    Raises:
+        UsageError: the URL has no bucket, or a password where none belongs, or a package is
+            missing.
+    """
+    scheme = url.partition("://")[0].lower()
+    return StoreObjects(url) if scheme in OBSTORE else FileSystemObjects(url)
+
+
+class StoreObjects:
+    """Objects below a prefix, by obstore; see `Store`. `store`: of obstore, at that prefix."""
+
+    def __init__(self, url: str) -> None:
+        self.url = shown(url).rstrip("/")
+        refuse_secrets(url, self.url)
+        self.store = _connected(url.rstrip("/"))
+
+    def entries(self) -> dict[str, Entry]:
+        """Return every object by relative name, sorted."""
+        import obstore
+
+        with store_errors(self.url):
+            listed = [meta for chunk in obstore.list(self.store) for meta in chunk]
+        names = {meta["path"]: _entry(meta) for meta in listed}
+        return dict(sorted(names.items()))
+
+    def entry(self, name: str) -> Entry | None:
+        """Return the size and the stamp of an object."""
+        import obstore
+
+        try:
+            with store_errors(f"{self.url}/{name}"):
+                return _entry(obstore.head(self.store, name))
+        except FileNotFoundError:
+            return None
+
+    def read_range(self, name: str, start: int, stop: int) -> bytes:
+        """Return a range of bytes; an answer that breaks off is asked for again."""
+        import obstore
+
+        where = f"{self.url}/{name}"
+
+        def get() -> bytes:
+            data = bytes(obstore.get_range(self.store, name, start=start, end=stop))
+            return _of_length(data, stop - start, where)
+
+        return bytes(retried(get, where))
+
+
+class FileSystemObjects:
+    """Objects below a prefix, by fsspec; see `Store`."""
+
+    def __init__(self, url: str) -> None:
+        self.url = shown(url).rstrip("/")
+        try:
+            from fsspec.core import url_to_fs
+
+            self._fs, root = url_to_fs(url, use_listings_cache=False)
+        except (ImportError, ValueError) as error:
+            raise UsageError(
+                f"{self.url}: cannot be opened ({_describe(error)}): install the package of fsspec "
+                "for this kind of URL"
+            ) from None
+        self._root = str(root).rstrip("/")
+
+    def entries(self) -> dict[str, Entry]:
+        """Return every object by relative name, sorted."""
+
+        def look() -> Mapping[str, Any]:
+            self._fs.invalidate_cache()
+            listed: Mapping[str, Any] = self._fs.find(self._root, detail=True)
+            return listed
+
+        try:
+            listed = retried(look, self.url)
+        except FileNotFoundError:
+            return {}
+        prefix = f"{self._root}/".lstrip("/")
+        return {
+            path.lstrip("/")[len(prefix) :]: _stated(info, path)
+            for path, info in sorted(listed.items())
+            if path.lstrip("/").startswith(prefix)
+        }
+
+    def entry(self, name: str) -> Entry | None:
+        """Return the size and the stamp of an object."""
+
+        def look() -> Mapping[str, Any]:
+            info: Mapping[str, Any] = self._fs.info(f"{self._root}/{name}")
+            return info
+
+        try:
+            info = retried(look, f"{self.url}/{name}")
+        except FileNotFoundError:
+            return None
+        return None if info.get("type") == "directory" else _stated(info, f"{self.url}/{name}")
+
+    def read_range(self, name: str, start: int, stop: int) -> bytes:
+        """Return a range of bytes; an answer that breaks off is asked for again."""
+        where = f"{self.url}/{name}"
+
+        def get() -> bytes:
+            data: bytes = self._fs.cat_file(f"{self._root}/{name}", start=start, end=stop)
+            if len(data) > stop - start:
+                raise StorageError(
+                    f"{where}: the server does not answer with the bytes that were asked for: copy "
+                    "the file to a disk first"
+                )
+            return _of_length(data, stop - start, where)
+
+        return retried(get, where)
+
+
+def _connected(url: str) -> Any:
+    """Return obstore's store at the prefix of a URL."""
+    scheme, _, rest = url.partition("://")
+    bucket, _, inside = rest.partition("/")
+    if not bucket:
+        raise UsageError(f"{shown(url)}: expected a bucket and a name, as in s3://bucket/name")
+    try:
+        from obstore.store import from_url
+    except ImportError:
+        raise UsageError(
+            f"{shown(url)}: the package obstore is missing: pip install obstore"
+        ) from None
+    options: dict[str, Any] = {
+        "retry_config": {"max_retries": 12, "retry_timeout": timedelta(seconds=_RETRY_S)},
+        "client_options": {"timeout": timedelta(seconds=_REQUEST_S)},
+    }
+    try:
+        if scheme in S3:
+            options |= _s3_options()
+            if options.get("endpoint", os.environ.get("AWS_ENDPOINT_URL", "")).startswith("http:"):
+                options["client_options"]["allow_http"] = True
+        return from_url(f"{scheme}://{bucket}/{inside}", **options)
+    except TokmillError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{shown(url)}: cannot be opened ({_describe(error)})") from None
+
+
+def _s3_options() -> dict[str, Any]:
+    """Return endpoint, region and credentials as the tools of AWS find them.
+
+    With boto3, that is from profiles, single sign-on and roles, too; without it, from variables and
+    the machine's own role.
+    """
+    try:
+        from boto3 import Session
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError:
+        return {}
+    session = Session()
+    endpoint = str(session.client("s3").meta.endpoint_url)
+    options: dict[str, Any] = {} if endpoint.endswith(".amazonaws.com") else {"endpoint": endpoint}
+    if session.region_name:
+        options["region"] = session.region_name
+    if session.get_credentials() is None:
+        return {**options, "skip_signature": True}  # a public bucket
+    return {**options, "credential_provider": Boto3CredentialProvider(session)}
+
+
+def _entry(meta: Mapping[str, Any]) -> Entry:
+    stamp = meta["e_tag"] or meta["version"] or meta["last_modified"].isoformat()
+    return Entry(int(meta["size"]), str(stamp).strip('"'))
+
+
+def _stated(info: Mapping[str, Any], where: str) -> Entry:
+    """Return the size and the stamp of an object from what fsspec says about it.
+
+    Raises:
+        StorageError: the server does not state the size.
+    """
+    if info.get("size") is None:
+        raise StorageError(
+            f"{where}: the server does not state the size: copy the file to a disk first"
+        )
+    plain = {"".join(filter(str.isalnum, key.lower())): value for key, value in info.items()}
+    stamp = next((plain[name] for name in _STAMPS if plain.get(name)), "")
+    if isinstance(stamp, datetime):  # some listings have a number instead
+        stamp = stamp.timestamp()
+    return Entry(int(info["size"]), str(stamp).strip('"'))
+
+
+def _of_length(data: bytes, n_bytes: int, where: str) -> bytes:
+    if len(data) != n_bytes:
+        raise TimeoutError(f"{where}: {len(data):,} of {plural(n_bytes, 'byte')} came")
+    return data
+
+
+def retried(action: Callable[[], T], where: str) -> T:
+    """Return the result of a request; one that fails is made again, after longer and longer waits.
+
+    Raises:
+        FileNotFoundError, FileExistsError: at once.
+        StorageError: the last attempt has failed, or the store refuses.
+    """
+    for attempt in range(1, _TRIES + 1):
+        try:
+            with store_errors(where):
+                return action()
+        except StorageError:
+            if attempt == _TRIES:
+                raise
+            wait_s = min(_MOST_WAIT_S, _FIRST_WAIT_S * 2.0 ** (attempt - 1))
+            time.sleep(wait_s * random.uniform(0.5, 1.0))  # noqa: S311  workers come back apart
+    raise AssertionError
+
+
+@contextmanager
+def store_errors(where: str) -> Iterator[None]:
+    """Turn what a store raises into one line; `FileNotFoundError`, `FileExistsError` stay.
+
+    Raises:
+        UsageError: the store refuses the credentials: trying again is of no use.
+        StorageError: in place of any other error.
+    """
+    try:
+        yield
+    except (TokmillError, FileNotFoundError, FileExistsError):
+        raise
+    except Exception as error:
+        if type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError") or isinstance(
+            error, PermissionError
+        ):
+            raise UsageError(
+                f"{where}: the store refused ({_describe(error)}): check the credentials and their "
+                "rights: to list, read, write and remove"
+            ) from None
+        raise StorageError(f"{where}: {_describe(error)}") from None
+
+
+def _describe(error: BaseException) -> str:
+    """Return the first line of an error, shortened; obstore adds all that it knows below it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    line = lines[0] if lines else type(error).__name__
+    return line if len(line) <= 300 else f"{line[:299]}…"

@@ -1,0 +1,246 @@
+"""What stands in the place of a run's output: foreign files, leftovers, parts that are done.
+
+Files are removed by name, one by one, and only those that the place's own plan explains. Names that
+begin with a dot are never touched, except tokmill's own temporary files and notes.
+"""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from tokmill.dataset.checksum import FileEntry
+from tokmill.dataset.layout import MANIFEST, PARTS, PLAN, PRIVATE_FILE, part_name
+from tokmill.dataset.manifest_shape import shape_problem
+from tokmill.dataset.part_record import parse_record
+from tokmill.dataset.plan_file import OwnedNames
+from tokmill.dataset.reader import is_intact
+from tokmill.errors import StateError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from tokmill.dataset.part_record import PartRecord
+    from tokmill.dataset.place import Place
+    from tokmill.recipes.spec import Part
+    from tokmill.run.plan import Plan
+
+    Entries = Mapping[str, int | None]
+
+NOTE = ".task-"
+"""How the name of a task's note in `parts/` begins; see `run.tasks`."""
+
+_READERS = 16
+"""Files of a place that are looked at at once: a request to a store takes 50 ms."""
+
+_MANIFEST_BEGINNING = b'{\n"config":'
+
+
+def owned_names(place: Place, entries: Entries) -> OwnedNames | None:
+    """Return the names that the plan of a place owns; None without a plan.
+
+    Raises:
+        StateError: its `plan.json` is not tokmill's.
+    """
+    if PLAN not in entries:
+        return None
+    where = f"{place.where}/{PLAN}"
+    if entries[PLAN] is None:
+        raise StateError(f"{where}: not a regular file: choose another --output")
+    return OwnedNames.of_plan(place.read(PLAN), where)
+
+
+def refuse_foreign(place: Place, entries: Entries, owned: OwnedNames | None) -> None:
+    """Refuse to write among files that do not belong to the run of a place.
+
+    `owned`: the names of its plan; None without a plan: then every visible file is foreign.
+
+    Raises:
+        StateError: names the first such file; nothing was changed.
+    """
+    foreign = [name for name in entries if _is_foreign(place, name, entries, owned)]
+    if not foreign:
+        return
+    names = f"{foreign[0]} and {len(foreign) - 1} more" if len(foreign) > 1 else foreign[0]
+    if owned is None and _is_manifest(place, entries):
+        raise StateError(
+            f"{place.where}: holds a dataset without its {PLAN}: restore that file from a copy, "
+            "or choose another --output"
+        )
+    if owned is None:
+        raise StateError(
+            f"{place.where}: holds files but no plan of a run ({names}): choose an empty or new "
+            "directory"
+        )
+    raise StateError(
+        f"{place.where}: holds more than this dataset ({names}): nothing was changed; move that "
+        "away, or choose another --output"
+    )
+
+
+def _is_foreign(place: Place, name: str, entries: Entries, owned: OwnedNames | None) -> bool:
+    """Return whether an entry of a place cannot belong to its run."""
+    if _is_hidden(name):
+        return False
+    if owned is None or entries[name] is None or not owned.has(name):
+        return True
+    return name == MANIFEST and not _is_manifest(place, entries)
+
+
+def _is_manifest(place: Place, entries: Entries) -> bool:
+    """Return whether there is a manifest that begins like every one of tokmill."""
+    if entries.get(MANIFEST) is None:
+        return False
+    return (
+        next(iter(place.chunks(MANIFEST)), b"")[: len(_MANIFEST_BEGINNING)] == _MANIFEST_BEGINNING
+    )
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in name.split("/"))
+
+
+def _is_temporary(name: str) -> bool:
+    """Return whether a name, relative to the place, is one of `storage.PendingFile`."""
+    folder, _, last = name.rpartition("/")
+    private = PRIVATE_FILE.fullmatch(last)
+    if private is None:
+        return False
+    final = f"{folder}/{private['name']}" if folder else private["name"]
+    return OwnedNames().has(final) or PRIVATE_FILE.fullmatch(private["name"]) is not None
+
+
+def _is_note(name: str) -> bool:
+    return name.startswith(f"{PARTS}/{NOTE}")
+
+
+def remove_leftovers(place: Place, *, notes: bool = False) -> None:
+    """Remove the temporary files of stopped attempts; with `notes`, those of an array's tasks."""
+    for name, n_bytes in place.entries().items():
+        if n_bytes is not None and (_is_temporary(name) or (notes and _is_note(name))):
+            place.remove(name)
+
+
+def remove_dataset(place: Place, entries: Entries) -> None:
+    """Remove the files of a run from its place, name by name.
+
+    Manifest and records go first: if this stops halfway, no record names a removed file. The plan
+    goes last: without it, the rest would be foreign.
+
+    Raises:
+        StateError: see `refuse_foreign`; nothing was removed.
+    """
+    refuse_foreign(place, entries, owned_names(place, entries))
+    removable = [
+        name
+        for name, n_bytes in entries.items()
+        if n_bytes is not None and (not _is_hidden(name) or _is_temporary(name) or _is_note(name))
+    ]
+    for name in sorted(removable, key=_order_of_removal):
+        place.remove(name)
+
+
+def _order_of_removal(name: str) -> tuple[bool, bool, bool]:
+    return name == PLAN, name != MANIFEST, not name.startswith(f"{PARTS}/")
+
+
+def holds_only_plan(entries: Entries) -> bool:
+    """Return whether a place holds no visible file of a run, but perhaps a plan."""
+    return all(name == PLAN or _is_hidden(name) for name in entries)
+
+
+def records_of_parts(
+    plan: Plan, place: Place, entries: Entries, *, removes: bool = False
+) -> dict[int, PartRecord]:
+    """Return the records of the parts that are done, by number: all of their files are there.
+
+    `removes`: remove records that are no use, so that their parts can be made again: those whose
+    files are not all there, and those of an earlier plan that its late writer has left.
+
+    Raises:
+        StateError: a record is damaged.
+    """
+
+    def look(part: Part) -> PartRecord | None:
+        name = f"{PARTS}/{part_name(part.index)}"
+        try:
+            record = parse_record(place.read(name), f"{place.where}/{name}")
+        except FileNotFoundError:
+            return None
+        wrong = [entry.name for entry in record.files() if entries.get(entry.name) != entry.n_bytes]
+        if record.fingerprint == part.fingerprint(plan.spec) and not wrong:
+            return record
+        if removes:
+            _remove_all(place, entries, [name, *wrong])
+        return None
+
+    listed = [part for part in plan.parts if f"{PARTS}/{part_name(part.index)}" in entries]
+    with ThreadPoolExecutor(_READERS, "tokmill") as pool:
+        return {record.part: record for record in pool.map(look, listed) if record is not None}
+
+
+def changed_parts(place: Place, records: Iterable[PartRecord]) -> dict[int, str]:
+    """Return the parts whose record or files were changed or removed since, with the first name.
+
+    The record and the files that differ are removed, so that the part can be made again.
+    """
+    entries = place.entries()
+
+    def look(record: PartRecord) -> tuple[int, list[str]]:
+        names = [entry.name for entry in record.files() if place.differs(entry)]
+        name = f"{PARTS}/{part_name(record.part)}"
+        if name not in entries:
+            names.append(name)
+        elif names:
+            _remove_all(place, entries, [name, *names])
+        return record.part, names
+
+    with ThreadPoolExecutor(_READERS, "tokmill") as pool:
+        return {part: names[0] for part, names in pool.map(look, records) if names}
+
+
+def _remove_all(place: Place, entries: Entries, names: Iterable[str]) -> None:
+    for name in names:
+        if entries.get(name) is not None:  # a link or a directory is not ours
+            place.remove(name)
+
+
+def complete_manifest(
+    place: Place, entries: Entries, owned: OwnedNames, warn: Callable[[str], None]
+) -> dict[str, Any] | None:
+    """Return the manifest of a complete dataset: each of its files is there, with its size.
+
+    Otherwise warn, remove the manifest and the files of a wrong size, so that the run makes them
+    again, and return None. Foreign files are allowed only beside a complete dataset.
+
+    Raises:
+        StateError: see `refuse_foreign`; nothing was changed.
+    """
+    problem = ""
+    manifest = None
+    if MANIFEST in entries:
+        manifest, problem = _sound_manifest(place)
+    names = [FileEntry.from_json(entry) for entry in manifest["files"]] if manifest else []
+    wrong = [entry.name for entry in names if entries.get(entry.name) != entry.n_bytes]
+    if manifest is not None and not wrong:
+        return manifest
+    refuse_foreign(place, entries, owned)
+    if wrong:
+        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        problem = f"{place.where}: {wrong[0]}{more} was removed or cut: it is made again"
+    if problem:
+        warn(problem)
+        _remove_all(place, entries, [MANIFEST, *wrong])
+    return None
+
+
+def _sound_manifest(place: Place) -> tuple[dict[str, Any] | None, str]:
+    """Return the manifest as it was written, or None and a line about what is wrong."""
+    try:
+        manifest: dict[str, Any] = json.loads(place.read(MANIFEST))
+        if is_intact(manifest) and not shape_problem(manifest):
+            return manifest, ""
+    except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        pass
+    return None, f"{place.where}/{MANIFEST}: was changed: it is written again"

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tokmill.dataset.layout import LOCK_NAME
+from tokmill.errors import StateError, StorageError
+from tokmill.place.lock import is_locked, locked
+
+
+def test_the_lock_is_free_again_after_the_run(tmp_path: Path):
+    for _ in range(2):
+        with locked(tmp_path):
+            assert [path.name for path in tmp_path.iterdir()] == [LOCK_NAME]
+
+
+def test_a_look_at_the_lock_keeps_no_run_out(tmp_path: Path, monkeypatch):
+    with ExitStack() as look:
+        look.enter_context(locked(tmp_path, is_shared=True))
+        monkeypatch.setattr("tokmill.place.lock.time.sleep", lambda _: look.close())
+        with locked(tmp_path):
+            assert is_locked(tmp_path)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_not_another_run(tmp_path: Path, monkeypatch, number):
+    def no_locks(file: int, operation: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(StorageError) as caught, locked(tmp_path):
+        pass
+    assert str(caught.value) == (
+        f"{tmp_path}: its file system has no locks ({os.strerror(number).lower()}), so two runs "
+        "could write over each other: choose an --output on another disk"
+    )
+
+
+def test_an_error_of_the_lock_itself_is_a_storage_error(tmp_path: Path, monkeypatch):
+    def broken(file: int, operation: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(fcntl, "flock", broken)
+    with pytest.raises(StorageError, match=r"input/output error$"), locked(tmp_path):
+        pass
+
+
+def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path):
+    (tmp_path / ".lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageError, match=r"\.lock: "), locked(tmp_path):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_the_lock_is_free_again_after_an_error(tmp_path: Path):
+    with pytest.raises(ValueError, match="mine"), locked(tmp_path):
+        raise ValueError("mine")
+    with locked(tmp_path):
+        pass
+
+
+LOCKED = """
+import sys
+from pathlib import Path
+from tokmill.errors import StateError
+from tokmill.place.lock import locked
+try:
+    with locked(Path(sys.argv[1])):
+        print("mine")
+except StateError as error:
+    print(error)
+"""
+
+
+def try_to_lock(directory: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", LOCKED, str(directory)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_directory_in_use_by_another_process_is_refused(tmp_path: Path):
+    with locked(tmp_path):
+        refused = try_to_lock(tmp_path)
+    taken = try_to_lock(tmp_path)
+    assert refused.stdout == (
+        f"{tmp_path}: another run is writing here; wait for it or choose another --output\n"
+    )
+    assert taken.stdout == "mine\n"
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from tokmill.place.lock import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_lock_of_a_killed_process_is_released(tmp_path: Path):
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(StateError), locked(tmp_path):
+            pass
+        holder.kill()
+        holder.wait(timeout=60)
+    with locked(tmp_path):
+        pass
+
+
+def test_a_lock_in_a_missing_directory_is_a_storage_error(tmp_path: Path):
+    with pytest.raises(StorageError, match="no such file or directory"), locked(tmp_path / "no"):
+        pass
+
+
+# Parts: threads of one process are kept apart as processes are
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Try a lock that is held again at once."""
+    monkeypatch.setattr("tokmill.place.lock.time.sleep", lambda _: None)
