@@ -27,14 +27,12 @@ PROMISES = {
     "the same bytes for a run that was killed and started again": [
         "run/test_resume.py::test_a_run_that_is_killed_continues_to_the_same_bytes",
         "executors/test_serial.py::test_a_run_stopped_at_any_report_goes_on_to_the_same_bytes",
-        "run/test_part_resume.py::test_a_part_stopped_at_any_report_continues_to_the_same_bytes",
-        "run/test_part_killed.py::test_a_part_killed_before_any_call_continues_to_the_same_bytes",
+        "run/test_part_resume.py::test_a_part_stopped_at_any_report_begins_again_and_gets_the_same_bytes",
+        "run/test_part_killed.py::test_a_part_killed_before_any_call_gets_the_same_bytes",
     ],
-    "an interrupt keeps what was made, and no byte depends on when": [
-        "run/test_resume.py::test_an_interrupt_inside_the_first_shard_keeps_what_was_made",
-        "run/test_part_checkpoint.py::test_an_interrupted_part_continues_to_the_same_bytes",
-        "run/test_part_checkpoint.py::test_a_part_stopped_again_and_again_encodes_no_document_twice",
-        "run/test_part_checkpoint.py::test_a_damaged_checkpoint_is_ignored_and_the_commit_begins_again",
+    "an interrupt keeps the parts that are finished, and no byte depends on when": [
+        "run/test_resume.py::test_an_interrupted_run_has_a_message_leaves_no_temporaries_and_continues",
+        "run/test_resume.py::test_a_part_that_is_interrupted_begins_again_and_the_message_says_so",
     ],
     "the same tokens for every container of the same records": [
         "run/test_same_bytes.py::test_all_containers_of_the_records_give_the_same_tokens",

@@ -34,7 +34,6 @@ class Read(NamedTuple):
     places: list[Place]
     rejects: list[tuple[int, int, str, bytes]]
     raw: list[bytes]
-    slice_places: list[Place]
     input_bytes: int
     messages: list[str]
     unread: list[tuple[int, int, str, int, int, int]]
@@ -46,11 +45,10 @@ def read_slice(
     *,
     schema: pa.Schema = SCHEMA,
     batch_bytes: int = 1 << 20,
-    start: Place | None = None,
 ) -> Read:
-    found = Read([], [], [], [], [], 0, [], [])
+    found = Read([], [], [], [], 0, [], [])
     n_bytes = 0
-    with open_slice(piece, settings or InputSettings(), schema, batch_bytes, start) as reader:
+    with open_slice(piece, settings or InputSettings(), schema, batch_bytes) as reader:
         for block in reader.blocks():
             n_bytes += block.input_bytes
             records = block.parse()
@@ -58,9 +56,7 @@ def read_slice(
             records.batch.validate(full=True)
             found.rows.extend(records.batch.to_pylist())
             for row in range(records.batch.num_rows):
-                place = records.lookup.place(row)
-                found.slice_places.append(place)
-                found.places.append(place.shifted(reader.origin()))
+                found.places.append(records.lookup.place(row).shifted(reader.origin()))
                 found.raw.append(records.lookup.raw(row))
             for reject in records.rejects:
                 place = reject.place.shifted(reader.origin())
@@ -85,7 +81,7 @@ def read_path(path: Any, **options: Any) -> Read:
 
 @pytest.fixture
 def read() -> Callable[..., Read]:
-    """Give a function that reads a file whole; options are settings, schema, batch_bytes, start."""
+    """Give a function that reads a file whole; options are settings, schema, batch_bytes."""
     return read_path
 
 

@@ -36,16 +36,6 @@ def test_slices_of_batches_give_each_row_once(make, tmp_path, read_piece):
         assert sum(part.input_bytes for part in parts) == file.n_bytes
 
 
-@pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
-def test_a_slice_can_be_read_again_from_any_row(make, tmp_path, read_piece):
-    file = arrow_file(tmp_path / "a.arrow", make)
-    piece = Slice(file, 1, 4, 100)
-    whole = read_piece(piece, schema=TITLES)
-    for i, place in enumerate(whole.slice_places):
-        rest = read_piece(piece, schema=TITLES, start=place)
-        assert (rest.rows, rest.places) == (whole.rows[i:], whole.places[i:])
-
-
 @pytest.mark.parametrize("data", [b"not arrow at all", b"ARROW1\x00\x00" + bytes(40)])
 def test_what_is_no_arrow_file_is_a_storage_error(data, tmp_path, read):
     (tmp_path / "a.arrow").write_bytes(data)

@@ -30,7 +30,6 @@ import sys
 
 import pyarrow as pa
 
-from tokmill.values import Place
 from tokmill.settings.schema import InputSettings
 from tokmill.errors import TokmillError
 from tokmill.sources.files import Slice, discover
@@ -43,12 +42,11 @@ try:
     (file,) = discover(settings).files
     names = list(first_of_file(file, settings, 100, 1 << 20, whole=False)[0])
     found = []
-    for start in (None, Place(4, -1)):
-        with open_slice(Slice(file, 0, -1, 0), settings, schema, 20, start) as reader:
-            for block in reader.blocks():
-                records = block.parse()
-                for row, record in enumerate(records.batch.to_pylist()):
-                    found.append([records.lookup.place(row).line, record["title"]])
+    with open_slice(Slice(file, 0, -1, 0), settings, schema, 20) as reader:
+        for block in reader.blocks():
+            records = block.parse()
+            for row, record in enumerate(records.batch.to_pylist()):
+                found.append([records.lookup.place(row).line, record["title"]])
     print(json.dumps([names, found]))
 except TokmillError as error:
     print(json.dumps([type(error).__name__, str(error)]))
@@ -141,11 +139,10 @@ needs_datasets = pytest.mark.skipif(
 
 @needs_datasets
 @pytest.mark.parametrize("revision", ["", REVISION])
-def test_a_hub_dataset_is_streamed_and_read_again_from_a_row(revision, read_hub):
+def test_a_hub_dataset_is_streamed(revision, read_hub):
     names, found = read_hub("hf:org/name", revision)
     assert names == ["title", "n"]
-    rows = [[i + 1, f"t{i}"] for i in range(5)]
-    assert found == rows + rows[3:]
+    assert found == [[i + 1, f"t{i}"] for i in range(5)]
 
 
 @needs_datasets

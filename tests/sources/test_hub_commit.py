@@ -56,9 +56,6 @@ class Rows:
     def __init__(self, rows: list[dict[str, str]]) -> None:
         self.rows, self.column_names = rows, ["text"]
 
-    def skip(self, n: int) -> Rows:
-        return Rows(self.rows[n:])
-
     def with_format(self, _: str) -> Rows:
         return self
 

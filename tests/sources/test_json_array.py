@@ -10,13 +10,12 @@ from tokmill.sources.json_array import array_lines
 from tokmill.sources.streams import BrokenInputError
 
 
-def pieces(data, size, *, inside=False):
-    chunks = (data[i : i + size] for i in range(0, len(data), size))
-    return array_lines(chunks, inside=inside)
+def pieces(data, size):
+    return array_lines(data[i : i + size] for i in range(0, len(data), size))
 
 
-def rewrite(data, size=1 << 20, *, inside=False):
-    return b"".join(pieces(data, size, inside=inside))
+def rewrite(data, size=1 << 20):
+    return b"".join(pieces(data, size))
 
 
 def consumed(data, size):
@@ -63,11 +62,6 @@ def test_any_array_gives_its_elements_whatever_the_chunks(records, size, indent)
     data = json.dumps(records, indent=indent, ensure_ascii=False).encode()
     found = rewrite(data, size)
     assert [json.loads(line) for line in found.split(b"\n") if line.strip()] == records
-
-
-def test_reading_can_begin_at_an_element():
-    data = b'[{"a": 1}, {"b": "]"}, {"c": 3}]'
-    assert rewrite(data[data.index(b'{"b"') :], 3, inside=True) == b'{"b": "]"}\n {"c": 3}\n'
 
 
 @pytest.mark.parametrize(

@@ -37,15 +37,6 @@ def test_slices_of_row_groups_give_each_row_once(tmp_path, read_piece):
     assert len(cut(file, 1)) == 4
 
 
-def test_a_slice_can_be_read_again_from_any_row(tmp_path, read_piece):
-    file = parquet(tmp_path / "a.parquet")
-    piece = Slice(file, 1, 4, 100)
-    whole = read_piece(piece, schema=TITLES)
-    for i, place in enumerate(whole.slice_places):
-        rest = read_piece(piece, schema=TITLES, start=place)
-        assert (rest.rows, rest.places) == (whole.rows[i:], whole.places[i:])
-
-
 def test_missing_columns_are_null_and_no_columns_count_rows(tmp_path, read):
     parquet(tmp_path / "a.parquet", 2)
     schema = pa.schema([("none", pa.string())])

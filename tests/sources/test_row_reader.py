@@ -2,18 +2,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tokmill.sources.row_reader import RowBlock, skip_rows
+from tokmill.sources.row_reader import RowBlock
 from tokmill.values import Place
 
 BATCH = pa.RecordBatch.from_pydict({"t": ["a", "b", "c", "d", "e"], "n": [1, 2, 3, 4, 5]})
-
-
-def test_the_first_rows_are_dropped_over_batches():
-    for n_rows in range(7):
-        rest = [
-            row["n"] for batch in skip_rows([BATCH, BATCH], n_rows) for row in batch.to_pylist()
-        ]
-        assert rest == [1, 2, 3, 4, 5, 1, 2, 3, 4, 5][n_rows:]
 
 
 def test_a_row_answers_for_itself():

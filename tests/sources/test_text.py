@@ -41,9 +41,6 @@ def test_a_separator_cuts_a_file_into_documents(batch_bytes, read_text):
     assert texts(found) == ["a", "\n b ", "。c"]
     assert found.places == [Place(1, 0), Place(2, 3), Place(5, 14)]
     assert found.raw == [b"a", b"\n b ", "。c".encode()]
-    for i, place in enumerate(found.slice_places):
-        rest = read_text(data, text_separator="\n\n", batch_bytes=batch_bytes, start=place)
-        assert (rest.rows, rest.places) == (found.rows[i:], found.places[i:])
 
 
 @pytest.mark.parametrize("batch_bytes", [*range(1, 9), 1 << 20])

@@ -63,7 +63,6 @@ class _Task:
     encoded: Sequence[EncodedBlock] = ()
     error: BaseException | None = None
     is_done: bool = False
-    is_cancelled: bool = False
 
     @property
     def memory(self) -> int:
@@ -175,28 +174,11 @@ class BlockPool:
         while not task.is_done:
             self._ends.get()
 
-    def finished_from(self, number: int) -> Iterator[Result]:
-        """Yield the results from a work on that are ready or being made; no more work is begun.
-
-        May be called after an interrupt anywhere: then earlier works can be pending, too.
-        """
-        self._cancel()
-        for task in list(self._pending):
-            if task.is_cancelled:
-                return
-            self._wait_for(task)
-            for work, encoded in task.results():
-                if work.number > number:
-                    return
-                if work.number == number:
-                    yield work, encoded
-                    number += 1
-
     def _cancel(self) -> None:
-        """Cancel the blocks that no thread has begun."""
+        """Take away the blocks that no thread has begun."""
         with suppress(Empty):
-            while item := self._tasks.get_nowait():
-                item[0].is_cancelled = True
+            while True:
+                self._tasks.get_nowait()
 
 
 def most_unfinished(n_threads: int) -> int:

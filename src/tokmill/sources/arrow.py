@@ -13,7 +13,7 @@ import pyarrow as pa
 from tokmill.errors import StorageError, UsageError
 from tokmill.sources.field_samples import HEAD_ROWS
 from tokmill.sources.record_json import columns_to_read
-from tokmill.sources.row_reader import RowFile, refuse_repeated, rows_format, skip_rows
+from tokmill.sources.row_reader import RowFile, refuse_repeated, rows_format
 from tokmill.sources.streams import broken_file, unreadable
 from tokmill.urls import is_store
 from tokmill.words.plural import plural
@@ -42,9 +42,9 @@ def open_arrow(slice_: Slice, reading: Reading) -> RowFile:
     columns = columns_to_read(reading.schema, names)
     refuse_repeated(path, names, columns)
 
-    def batches(first: int) -> Iterator[pa.RecordBatch]:
-        found = _batches(path, mapped, slice_.start, stop)
-        return skip_rows((_checked(batch.select(columns), path) for batch in found), first)
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in _batches(path, mapped, slice_.start, stop):
+            yield _checked(batch.select(columns), path)
 
     def head() -> pa.RecordBatch | None:
         found = _batches(path, _map(path), slice_.start, stop)

@@ -42,7 +42,7 @@ class Block(Protocol):
 
 
 class SliceReader(Protocol):
-    """Reads one slice, once, from its start or from a given record."""
+    """Reads one slice, once."""
 
     def blocks(self) -> Iterator[Block]:
         """Yield the blocks in order; to be called once, from one thread.

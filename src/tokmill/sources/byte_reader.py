@@ -14,7 +14,7 @@ from tokmill.sources.raw_blocks import (
     split_blocks,
     through_first_line,
 )
-from tokmill.sources.streams import BrokenInputError, ByteStream, without_bom
+from tokmill.sources.streams import BrokenInputError, ByteStream, skip_bytes, without_bom
 from tokmill.values import Place
 
 if TYPE_CHECKING:
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from tokmill.sources.raw_blocks import RawBlock
     from tokmill.sources.slices import Slice
 
-    Convert = Callable[[Iterator[bytes]], Iterator[bytes]]
-    Rewrite = Callable[[Iterator[bytes], bool], Iterator[bytes]]
-
-_FIRST = Place(1, 0)
+    ChangeChunks = Callable[[Iterator[bytes]], Iterator[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +33,14 @@ class ByteFormat:
     """How the bytes of a format become blocks.
 
     `splitter` finds the ends of records. `make_block(raw, input_bytes)` makes a block from bytes
-    and the number of stored bytes read for it. `rewrite(chunks, inside)` may change chunks, but not
-    the offset of any byte; `inside`: they begin inside the file. `convert` may change all bytes of
-    a file; offsets count the changed ones.
+    and the number of stored bytes read for it. `rewrite` may change chunks, but not the offset of
+    any byte. `convert` may change all bytes of a file; offsets count the changed ones.
     """
 
     splitter: Splitter
     make_block: Callable[[RawBlock, int], Block]
-    rewrite: Rewrite | None = None
-    convert: Convert | None = None
+    rewrite: ChangeChunks | None = None
+    convert: ChangeChunks | None = None
 
 
 class ByteReader:
@@ -52,7 +48,8 @@ class ByteReader:
 
     A slice owns the lines that start after its first byte, up to and including its end; the first
     slice also owns the line at the start of the file. So each line belongs to one slice, and no
-    slice needs the byte before it, which is expensive to read in compressed data.
+    slice needs the byte before it, which is expensive to read in compressed data. `skip`: bytes at
+    the start of the slice that are no record.
     """
 
     def __init__(
@@ -61,8 +58,8 @@ class ByteReader:
         data_format: ByteFormat,
         batch_bytes: int,
         max_record_bytes: int,
-        start: Place | None = None,
         *,
+        skip: int = 0,
         opened: BinaryIO | None = None,
         max_ratio: int = 0,
     ) -> None:
@@ -70,7 +67,7 @@ class ByteReader:
         self._format = data_format
         self._batch_bytes = batch_bytes
         self._max_record_bytes = max_record_bytes
-        self._start = start
+        self._skip = skip
         self._origin: Place | None = None
         self._length = (0, 0)
         self._is_complete = True  # until input breaks off
@@ -90,8 +87,7 @@ class ByteReader:
         """Yield the blocks in order; to be called once."""
         chunks, origin = self._owned()
         if self._format.rewrite is not None:
-            resumed = self._start is not None and self._start.byte_offset > 0
-            chunks = self._format.rewrite(chunks, resumed)
+            chunks = self._format.rewrite(chunks)
         counted = 0
         limits = (self._batch_bytes, self._max_record_bytes, origin, self._left_bytes)
         for raw in split_blocks(chunks, self._format.splitter, *limits):
@@ -114,11 +110,9 @@ class ByteReader:
 
     def _owned(self) -> tuple[Iterator[bytes], Place]:
         """Return the chunks of this slice's records, and the place before its first record."""
-        start = self._start or _FIRST
-        inside, beyond = self._stream.inside(start.byte_offset), self._beyond()
-        origin = Place(start.line - 1, start.byte_offset)
-        if start.byte_offset:
-            return chain(inside, beyond), origin
+        inside, beyond = self._stream.inside(), self._beyond()
+        if self._skip:
+            return skip_bytes(inside, self._skip), Place(0, self._skip)
         if self._slice.start:
             n_skipped, rest = after_first_line(inside)
             own = chain(rest, beyond) if rest is not None else iter(())

@@ -26,7 +26,7 @@ from tokmill.sources.streams import (
     peek_stdin,
     without_bom,
 )
-from tokmill.values import Place, Records
+from tokmill.values import Records
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -254,7 +254,7 @@ def _open_csv(slice_: Slice, reading: Reading) -> ByteReader:
         ByteFormat(CsvSplitter(delimiter), make_block),
         reading.batch_bytes,
         limit,
-        reading.start or Place(1, n_bytes),
+        skip=n_bytes,
         opened=reading.opened,
         max_ratio=reading.settings.max_decompression_ratio,
     )

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tokmill.extensions import Found
     from tokmill.settings.schema import InputSettings
     from tokmill.sources.blocks import SliceReader
-    from tokmill.values import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +33,13 @@ class Reading:
     """How a slice is read.
 
     `schema`: exactly the columns wanted, text as `string`, lists as `list`. `batch_bytes`: size of
-    a block. `start`: the place in the slice of the first record wanted, as a lookup returned it.
-    `samples_head`: the samples of `Records` include the head of the slice. `opened`: read instead
-    of the file, for a format that is a stream of bytes.
+    a block. `samples_head`: the samples of `Records` include the head of the slice. `opened`: read
+    instead of the file, for a format that is a stream of bytes.
     """
 
     settings: InputSettings
     schema: pa.Schema
     batch_bytes: int
-    start: Place | None = None
     samples_head: bool = False
     opened: BinaryIO | None = None
 
@@ -126,7 +123,6 @@ def open_slice(
     settings: InputSettings,
     schema: pa.Schema,
     batch_bytes: int,
-    start: Place | None = None,
     *,
     samples_head: bool = False,
     opened: BinaryIO | None = None,
@@ -137,7 +133,7 @@ def open_slice(
         UsageError: the settings do not fit the file, or a package is missing.
         StorageError: the file cannot be read.
     """
-    reading = Reading(settings, schema, batch_bytes, start, samples_head, opened)
+    reading = Reading(settings, schema, batch_bytes, samples_head, opened)
     row = format_named(slice.file.format)
     if row.holds == "rows" and not (slice.n_bytes or slice.file.is_stream):
         row = format_named("jsonl")  # a file of zero bytes: no lines, no records

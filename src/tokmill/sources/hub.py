@@ -31,7 +31,7 @@ def is_hub(path: str) -> bool:
 
 
 def open_hub(slice_: Slice, reading: Reading) -> RowFile:
-    """Open a split of a Hub dataset as a stream; a resume asks the Hub to skip the rows before.
+    """Open a split of a Hub dataset as a stream.
 
     Raises:
         UsageError: the `datasets` package is missing.
@@ -41,10 +41,9 @@ def open_hub(slice_: Slice, reading: Reading) -> RowFile:
     dataset = _load(slice_.file, reading.settings)
     heads: list[pa.RecordBatch] = []
 
-    def batches(first: int) -> Iterator[pa.RecordBatch]:
-        rows = dataset.skip(first) if first else dataset
+    def batches() -> Iterator[pa.RecordBatch]:
         try:
-            for table in rows.with_format("arrow").iter(batch_size=_ROWS):
+            for table in dataset.with_format("arrow").iter(batch_size=_ROWS):
                 for batch in pa.table(table).combine_chunks().to_batches():
                     if not heads:
                         heads.append(batch.slice(0, HEAD_ROWS))

@@ -21,7 +21,7 @@ _END = ord("]")
 _SCAN_BYTES = 128 << 10  # the work arrays of one step stay in the cache
 
 
-def array_lines(chunks: Iterator[bytes], inside: bool) -> Iterator[bytes]:
+def array_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
     r"""Yield the chunks of an array as lines: one element per line, every byte at its old offset.
 
     Commas between elements and the closing bracket become newlines; the opening bracket and line
@@ -34,13 +34,11 @@ def array_lines(chunks: Iterator[bytes], inside: bool) -> Iterator[bytes]:
     comma or another `]` follows; otherwise it ends the array. After an extra opening bracket or a
     missing closing one, the rest of the stream is one element without an end.
 
-    With `inside`, the stream begins at an element, not at the opening bracket.
-
     Raises:
         BrokenInputError: no array, an array that does not end, or text after it. The whole stream
             was yielded before, without a newline after the last complete element.
     """
-    scanner = _Scanner(depth=1 if inside else 0)
+    scanner = _Scanner()
     steps = (c[i : i + _SCAN_BYTES] for c in chunks for i in range(0, len(c), _SCAN_BYTES))
     lost, n_held = "", 0  # bytes held back: a ] that may end the array, and the blanks after it
     try:
@@ -100,8 +98,8 @@ def _ended(
 class _Scanner:
     """Keeps the state between chunks: depth, inside a string or not, after a backslash or not."""
 
-    def __init__(self, depth: int) -> None:
-        self.depth = depth
+    def __init__(self) -> None:
+        self.depth = 0
         self.in_string = 0
         self.escaping = False
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from tokmill.sources.blocks import Block
-    from tokmill.sources.byte_reader import Convert, Rewrite
+    from tokmill.sources.byte_reader import ChangeChunks
     from tokmill.sources.formats import Reading
     from tokmill.sources.raw_blocks import RawBlock
     from tokmill.sources.slices import Slice
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def _opener(
-    rewrite: Rewrite | None = None, convert: Convert | None = None
+    rewrite: ChangeChunks | None = None, convert: ChangeChunks | None = None
 ) -> Callable[[Slice, Reading], ByteReader]:
     def open_lines(slice_: Slice, reading: Reading) -> ByteReader:
         limit = reading.settings.max_record_bytes
@@ -45,7 +45,6 @@ def _opener(
             lines,
             reading.batch_bytes,
             limit,
-            reading.start,
             opened=reading.opened,
             max_ratio=reading.settings.max_decompression_ratio,
         )
@@ -53,7 +52,7 @@ def _opener(
     return open_lines
 
 
-def _object_as_line(chunks: Iterator[bytes], inside: bool) -> Iterator[bytes]:
+def _object_as_line(chunks: Iterator[bytes]) -> Iterator[bytes]:
     # JSON has no line break inside a string, so all of them stand between tokens.
     return (chunk.replace(b"\n", b" ") for chunk in chunks)
 

@@ -12,7 +12,7 @@ from tokmill.sources.parquet_columns import ParquetColumns
 from tokmill.sources.ratio_limit import check_ratio
 from tokmill.sources.record_json import columns_to_read
 from tokmill.sources.row_bytes import dictionary_bytes
-from tokmill.sources.row_reader import RowFile, refuse_repeated, rows_format, skip_rows
+from tokmill.sources.row_reader import RowFile, refuse_repeated, rows_format
 from tokmill.sources.streams import broken_file, open_binary, unreadable
 from tokmill.urls import is_store
 
@@ -57,12 +57,8 @@ def open_parquet(slice_: Slice, reading: Reading) -> RowFile:
         given = column.stored, column.plain, reading.settings.max_decompression_ratio
         check_ratio(f"{path}: column {column.name}", *given)
 
-    def batches(first: int) -> Iterator[pa.RecordBatch]:
-        left = list(groups)
-        while left and first >= rows[left[0]]:
-            first -= rows[left.pop(0)]
-        found = _batches(file, footer, left, columns, reading.batch_bytes)
-        return skip_rows(_readable(found, path), first)
+    def batches() -> Iterator[pa.RecordBatch]:
+        return _readable(_batches(file, footer, groups, columns, reading.batch_bytes), path)
 
     return RowFile(
         batches=batches,
@@ -149,7 +145,7 @@ def page_bytes(source: SourceFile) -> int:
 def _batches(
     file: pq.ParquetFile,
     footer: ParquetColumns,
-    groups: list[int],
+    groups: Sequence[int],
     wanted: list[str],
     batch_bytes: int,
 ) -> Iterator[pa.RecordBatch]:

@@ -95,12 +95,12 @@ class RowBlock:
 class RowFile:
     """An open slice of a file of rows.
 
-    `batches(n)` returns the batches of the slice from its row n on, of any size. `n_rows`: rows of
-    the slice, 0 if unknown. `n_bytes`: its stored bytes. `rows_before` counts the rows of the file
+    `batches()` returns the batches of the slice, of any size. `n_rows`: rows of the slice, 0 if
+    unknown. `n_bytes`: its stored bytes. `rows_before` counts the rows of the file
     before the slice. `head` reads the first rows of its other columns; None if it has none.
     """
 
-    batches: Callable[[int], Iterable[pa.RecordBatch]]
+    batches: Callable[[], Iterable[pa.RecordBatch]]
     names: Sequence[str]
     n_rows: int
     n_bytes: int
@@ -125,7 +125,7 @@ class RowReader:
         self._max_record_bytes = reading.settings.max_record_bytes
         self._max_ratio = reading.settings.max_decompression_ratio if source.n_bytes else 0
         self._unpacked = 0
-        self._first = reading.start.line - 1 if reading.start else 0
+        self._first = 0
 
     def blocks(self) -> Iterator[Block]:
         """Yield the blocks in order; to be called once.
@@ -135,7 +135,7 @@ class RowReader:
         """
         held: list[pa.RecordBatch] = []
         n_held, limit = 0, next_block_bytes(0, self._batch_bytes)
-        for batch in self._source.batches(self._first):
+        for batch in self._source.batches():
             for part, n_bytes in split_rows(batch, limit):
                 self._unpacked += n_bytes
                 where, stored_bytes = self._source.where, self._source.n_bytes
@@ -229,16 +229,6 @@ def refuse_repeated(path: str, names: Sequence[str], wanted: Sequence[str]) -> N
             f"{path}: has {names.count(repeated)} columns named {repeated!r}, expected one: rename "
             "or remove the others"
         )
-
-
-def skip_rows(batches: Iterable[pa.RecordBatch], n_rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the batches without the first `n_rows` rows."""
-    for batch in batches:
-        if n_rows < batch.num_rows:
-            yield batch.slice(n_rows)
-            n_rows = 0
-        else:
-            n_rows -= batch.num_rows
 
 
 def rows_format(

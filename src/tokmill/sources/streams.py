@@ -89,19 +89,14 @@ class ByteStream:
         if start:
             self._file.seek(start)
 
-    def inside(self, skip: int = 0) -> Iterator[bytes]:
-        """Return the chunks of the range, without the first `skip` decompressed bytes.
+    def inside(self) -> Iterator[bytes]:
+        """Return the chunks of the range.
 
         Raises:
             BrokenInputError: the data is truncated or corrupt.
             StorageError: the file cannot be read, or holds too much for its size.
         """
-        if skip and self._decode is self._convert is _copy and self._path != "-":
-            self._file.seek(skip, 1)
-            self._position += skip
-            self.decompressed = skip
-            skip = 0
-        return _skipped(self._counted(self._decoded(self._stop)), skip)
+        return self._counted(self._decoded(self._stop))
 
     def beyond(self) -> Iterator[bytes]:
         """Return the chunks after the range to the end of the file; raises as `inside`."""
@@ -226,7 +221,8 @@ def _again(head: bytes, broken: BrokenInputError | None, rest: Iterator[bytes]) 
     yield from rest
 
 
-def _skipped(chunks: Iterator[bytes], n_bytes: int) -> Iterator[bytes]:
+def skip_bytes(chunks: Iterator[bytes], n_bytes: int) -> Iterator[bytes]:
+    """Yield the chunks without the first `n_bytes` bytes."""
     for chunk in chunks:
         if n_bytes < len(chunk):
             yield chunk[n_bytes:]

@@ -151,7 +151,6 @@ def _open_text(slice_: Slice, reading: Reading) -> ByteReader:
         lines,
         reading.batch_bytes,
         limit,
-        reading.start,
         opened=reading.opened,
         max_ratio=reading.settings.max_decompression_ratio,
     )
