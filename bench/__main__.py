@@ -2,164 +2,302 @@
 
     make bench
     make bench BENCH_DATA="en=docs_en.jsonl zh=docs_zh.jsonl" BENCH_TOKENIZERS="gpt2:<|endoftext|>"
-    python -m bench --input en=docs_en.jsonl --tokenizer 'gpt2:<|endoftext|>' --pairs 1
+    python -m bench --input en=docs_en.jsonl --tokenizer 'gpt2:<|endoftext|>' --other OTHER_CHECKOUT
 
 Throughput is bytes of rendered UTF-8 text per second. tokmill's time is that of the whole command,
-its peers' that of their work alone, without imports and loading; both also without start-up. No
-text comes twice, if it does not in the files. The samples of the repository, which are used where
-no file is named, only show that everything runs: they are far too small for a comparison.
+its peers' that of their work alone, without imports and loading. Its first run has an empty cache:
+it compares the engines with the reference, and later runs know the result. No text comes twice, if
+it does not in the files. The samples of the repository, which are used where no file is named, only
+show that everything runs: they are far too small for a comparison.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
+import shlex
+import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
-from dataclasses import asdict
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench import machine
-from bench.contenders import JSONL, PARQUET, Contender, contenders_of, goals, sections
 from bench.corpus import Corpus, make_corpus
-from bench.libraries import family
-from bench.options import Options, read_options
-from bench.ratios import Ratio, by_contender, bytes_per_s, compare, others_cores
-from bench.rounds import ROOT, Pairing, measure
-from bench.stages import COLUMNS, stage_cells, stage_table
-from bench.tables import (
-    ratio_table,
-    readme_block,
-    rewrite_readme,
-    same_work,
-    start_line,
-    summary_row,
-    throughput_table,
-)
+from bench.peers import NotMeasured, Task, Timing
+from bench.tables import figure, table
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bench.values import Sample, Timing
-
+ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "data_samples"
+COMPARED = {
+    "gpt2": "<|endoftext|>",
+    "qwen2.5": "<|endoftext|>",
+    "llama3": "",
+    "llama2-from-spm": "",
+}
+"""The tokenizers that are taken from a directory of tokenizers, with their eos."""
+ENGINES = ("gigatoken", "fastokens")
+MIB = 1 << 20
+FEEDINGS: tuple[tuple[str, int], ...] = (
+    ("serial", 8 * MIB),
+    ("parallel", 8 * MIB),
+    ("parallel", 0),
+)
+FEEDINGS += (("threads", 8 * MIB), ("threads", MIB))
+"""How an engine alone is fed: see `bench.peers.run_engine`. Each is best for some pair."""
+PEERS = ("reference", "datatrove", *ENGINES)
+LIMIT_S = 3600
 TRUSTED_CORES = 0.1
 """What other processes may take before the figures say more about them than about us."""
+BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+OURS, OTHER = "tokmill", "other version"
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One thing to time. `is_warm`: run once before the rounds; otherwise once in all."""
+
+    name: str
+    peer: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    is_warm: bool = False
+
+
+def contenders(options: argparse.Namespace) -> list[Contender]:
+    """Return who runs, in the order in which a round runs them."""
+    arguments = shlex.split(options.tokmill)
+    found = [Contender(OURS, "tokmill", {"arguments": arguments}, is_warm=True)]
+    if options.other:
+        other = {"arguments": arguments, "checkout": str(options.other.resolve())}
+        found.append(Contender(OTHER, "tokmill", other, is_warm=True))
+    for engine in ENGINES:
+        if engine in options.peers:
+            forced = {"arguments": [*arguments, "--engine", engine]}
+            found.append(Contender(f"{engine} forced", "tokmill", forced, is_warm=True))
+            for mode, size in FEEDINGS:
+                alone = {"engine": engine, "mode": mode, "call_bytes": size}
+                name = (
+                    f"{engine} alone, {mode}, {f'{size >> 20} MiB a call' if size else 'at once'}"
+                )
+                found.append(Contender(name, "engine", alone))
+    return found + [Contender(p, p) for p in ("reference", "datatrove") if p in options.peers]
+
+
+def measure(
+    corpus: Corpus, tokenizer: Path, eos: str, options: argparse.Namespace
+) -> tuple[dict[str, list[Timing]], float]:
+    """Run every contender in rounds; return their timings, and the cores that others took.
+
+    Round 0 is the very first run, before anything is remembered.
+    """
+    found: dict[str, list[Timing]] = {}
+    start, start_s = machine.CpuClock.now(), time.perf_counter()
+    cache = tempfile.mkdtemp(dir=corpus.text.parent, prefix="cache-")
+    left_out = set()
+    for number in range(options.rounds + 1):
+        for contender in contenders(options):
+            is_once = not contender.is_warm
+            if contender.name in left_out or (is_once and number != 1):
+                continue
+            try:
+                own_cache = str(Path(cache) / contender.name)
+                timing = run_once(corpus, tokenizer, eos, contender, own_cache)
+            except NotMeasured as reason:
+                left_out.add(contender.name)
+                print(f"{contender.name}: left out: {reason}", file=sys.stderr, flush=True)
+                continue
+            found.setdefault(contender.name, []).append(timing)
+            speed = f"{timing.mb_per_s:.1f} MB/s"
+            print(f"round {number}: {contender.name}: {speed}", file=sys.stderr, flush=True)
+    seconds = time.perf_counter() - start_s
+    return found, machine.CpuClock.now().others_since(start) / seconds
+
+
+def run_once(corpus: Corpus, tokenizer: Path, eos: str, contender: Contender, cache: str) -> Timing:
+    """Run one contender in a fresh process and an empty directory.
+
+    Raises:
+        NotMeasured: it cannot run here, died, or did not finish within the limit.
+    """
+    with tempfile.TemporaryDirectory(dir=corpus.text.parent, prefix="run-") as directory:
+        work = Path(directory)
+        places = {"path": corpus.path, "text": corpus.text, "split": corpus.split, "work": work}
+        task = Task(
+            peer=contender.peer,
+            tokenizer=str(tokenizer),
+            eos=eos,
+            cache=cache,
+            cores=machine.cores(),
+            settings=dict(contender.settings),
+            **{name: str(place) for name, place in places.items()},
+        )
+        task_file, result_file = work / "task.json", work / "result.json"
+        task_file.write_text(json.dumps(asdict(task)), encoding="utf-8")
+        command = [sys.executable, "-m", "bench.peers", str(task_file), str(result_file)]
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise NotMeasured(f"did not finish within {LIMIT_S} s") from None
+        if not result_file.exists():
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            raise NotMeasured(f"died with status {done.returncode}: {last[:200]}")
+        result = json.loads(result_file.read_bytes())
+        shutil.rmtree(work / "dataset", ignore_errors=True)
+    if "refused" in result:
+        raise NotMeasured(result["refused"])
+    return Timing(**result)
+
+
+HEAD: tuple[str, ...] = (
+    "corpus, tokenizer",
+    "text, MB",
+    "first run, s",
+    "later, s",
+    "later, MB/s",
+    "start-up, s",
+)
+HEAD += ("without, MB/s", "× reference", "× datatrove", "of best engine", "auto", "× other version")
+
+
+def row(name: str, found: Mapping[str, Sequence[Timing]]) -> list[str]:
+    """Return the figures of a corpus and a tokenizer, as `HEAD`: medians of the later runs."""
+    if OURS not in found:
+        return [name, *"-" * (len(HEAD) - 1)]
+    first, *later = found[OURS]
+    seconds, speed, start_s, own = _medians(later)
+    cells = [f"{first.text_bytes / 1e6:.0f}", *map(figure, (first.seconds, seconds, speed))]
+    cells += map(figure, (start_s, own))
+
+    def ratio(ours: float, names: Sequence[str], column: int, skipped: int) -> str:
+        """Compare with the best of some contenders that made the same tokens."""
+        others = [found[name][skipped:] for name in names if same_tokens(first, found.get(name))]
+        return figure(ours / max(_medians(other)[column] for other in others)) if others else "-"
+
+    alone = [name for name in found if " alone, " in name]
+    forced = [name for name in found if name.endswith(" forced")]
+    cells += [ratio(speed, ["reference"], 1, 0), ratio(speed, ["datatrove"], 1, 0)]
+    cells += [ratio(own, alone, 1, 0), ratio(speed, forced, 1, 1), ratio(own, [OTHER], 3, 1)]
+    return [name, *cells]
+
+
+def _medians(timings: Sequence[Timing]) -> tuple[float, float, float, float]:
+    """Return seconds, MB/s, seconds of start-up, MB/s without start-up."""
+    values = ((t.seconds, t.mb_per_s, t.start_s, t.own_mb_per_s) for t in timings)
+    seconds, speed, start_s, own = map(statistics.median, zip(*values, strict=True))
+    return seconds, speed, start_s, own
+
+
+def same_tokens(ours: Timing, theirs: Sequence[Timing] | None) -> bool:
+    """Return whether a contender did our work: its tokens differ by at most a thousandth."""
+    return theirs is not None and abs(theirs[0].tokens / ours.tokens - 1) <= 0.001
+
+
+def named_input(value: str) -> tuple[str, Path]:
+    """Read `NAME=PATH`, or `PATH`, whose name is then the file's."""
+    name, found, path = value.partition("=")
+    if not found:
+        name, path = Path(value).name.split(".")[0], value
+    return name, Path(path).resolve()
+
+
+def named_tokenizers(value: str) -> Iterator[tuple[Path, str]]:
+    """Read `PATH` or `PATH:EOS`; of a directory of tokenizers yield those of `COMPARED`."""
+    name, _, eos = value.partition(":")
+    path = Path(name).resolve()
+    known = [(path / name, eos) for name, eos in COMPARED.items() if (path / name).is_dir()]
+    yield from known or [(path, eos)]
+
+
+def read_options(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line; BENCH_DATA and BENCH_TOKENIZERS serve where options are missing."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    add = parser.add_argument
+    data, tokenizers = (os.environ.get(f"BENCH_{name}", "") for name in ("DATA", "TOKENIZERS"))
+    add("--input", nargs="+", default=data.split(), metavar="NAME=PATH", help="JSON Lines")
+    add("--tokenizer", nargs="+", default=tokenizers.split(), metavar="PATH[:EOS]")
+    add("--peers", default=",".join(PEERS), help=f"of {','.join(PEERS)}; default: all")
+    add("--other", type=Path, help="a checkout of another version to compare with")
+    add("--rounds", type=int, default=3, help="peers run in the first one only")
+    add("--cores", type=int, default=0, help="keep to this many processors")
+    add("--tokmill", default="", metavar="OPTIONS", help="further options of `tokmill pretrain`")
+    add("--work", type=Path, help="directory for files; default: a temporary one")
+    add("--json", type=Path, help="write every timing there")
+    add("--readme", type=Path, help="rewrite the table between its two comments")
+    options = parser.parse_args(arguments)
+    options.peers = [name for name in options.peers.split(",") if name]
+    if unknown := set(options.peers) - set(PEERS):
+        parser.error(f"--peers: unknown {', '.join(sorted(unknown))}; known: {', '.join(PEERS)}")
+    if options.readme and not options.readme.is_file():  # not after the measurement
+        parser.error(f"--readme: no such file: {options.readme}")
+    return options
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure, print, write; 1 if tokmill itself failed."""
+    """Measure, print, write; return 1 if tokmill itself failed."""
     options = read_options(arguments)
-    if options.readme and not options.readme.is_file():
-        raise SystemExit(f"--readme: no such file: {options.readme}")  # not after the measurement
     if options.cores:
         machine.keep_to(options.cores)
-    report: dict[str, Any] = {
-        "schema": 2,
-        "machine": machine.described(),
-        "load_average": {"start": machine.load_average()},
-        "options": json.loads(json.dumps(asdict(options), default=str)),
-        "runs": [],
-    }
+    inputs = [named_input(v) for v in options.input] or [("samples", SAMPLES / "records.jsonl")]
+    tokenizers = [t for value in options.tokenizer for t in named_tokenizers(value)]
+    rows, others, runs = [], [], {}
     with tempfile.TemporaryDirectory(prefix="tokmill-bench-", dir=options.work) as directory:
-        report["runs"] = _all_runs(options, Path(directory))
-    report["load_average"]["end"] = machine.load_average()
-    _finish(report, options)
-    return 1 if any("tokmill" in run["left_out"] for run in report["runs"]) else 0
-
-
-def _all_runs(options: Options, directory: Path) -> list[dict[str, Any]]:
-    tokenizers = options.tokenizers or ((SAMPLES / "tokenizer", ""),)
-    runs: list[dict[str, Any]] = []
-    for corpus in _corpora(options, directory):
-        for tokenizer, eos in tokenizers:
-            cache = directory / f"cache-{corpus.name}-{len(runs)}"
-            pairing = Pairing(corpus, str(tokenizer), eos, cache, machine.cores())
-            runs.append(_one_run(pairing, options))
-    return runs
-
-
-def _corpora(options: Options, directory: Path) -> list[Corpus]:
-    inputs = options.inputs or (("samples", SAMPLES / "records.jsonl"),)
-    return [
-        make_corpus(name, path, directory / f"{i}-{name}") for i, (name, path) in enumerate(inputs)
-    ]
-
-
-def _one_run(pairing: Pairing, options: Options) -> dict[str, Any]:
-    """Measure one corpus with one tokenizer, and print what came of it."""
-    corpus, kind = pairing.corpus, family(Path(pairing.tokenizer))
-    asked = goals(pairing.tokenizer_name, kind, is_chinese=corpus.is_chinese)
-    n_bytes = corpus.path.stat().st_size
-    chosen = sections(options.sections, options.peers, options.arguments, n_bytes, asked)
-    print(f"\n## {corpus.name}, {pairing.tokenizer_name} ({kind})\n", flush=True)
-    samples, left_out = measure(pairing, contenders_of(chosen), options.pairs, _tell)
-    found = [compare(c, samples) for section in chosen for c in section.comparisons]
-    ratios = [ratio for ratio in found if ratio is not None]
-    unequal = [ratio for ratio in ratios if not same_work(samples, ratio)]
-    ratios = [ratio for ratio in ratios if ratio not in unequal]
-    _show(samples, ratios, unequal, left_out)
-    ours = by_contender(samples).get(JSONL, {})
-    return {
-        "corpus": corpus.name,
-        "tokenizer": pairing.tokenizer_name,
-        "family": kind,
-        "samples": [asdict(sample) for sample in samples],
-        "ratios": [asdict(ratio) | {"holds": ratio.holds} for ratio in ratios],
-        "other_work": [ratio.comparison.label for ratio in unequal],
-        "left_out": left_out,
-        "others_cores": round(others_cores(samples), 2),
-        "summary": summary_row(corpus.name, pairing.tokenizer_name, kind, samples, ratios),
-        "stages": [f"{corpus.name}, {pairing.tokenizer_name}", *stage_cells(list(ours.values()))],
-    }
-
-
-def _tell(contender: Contender, number: int, found: Timing | str) -> None:
-    """Print to stderr what has just been timed."""
-    what = found if isinstance(found, str) else f"{bytes_per_s(found) / 1e6:.1f} MB/s"
-    print(f"round {number}: {contender.name}: {what}", file=sys.stderr, flush=True)
-
-
-def _show(
-    samples: Sequence[Sample],
-    ratios: Sequence[Ratio],
-    unequal: Sequence[Ratio],
-    left_out: dict[str, str],
-) -> None:
-    print(throughput_table(samples))
-    print(f"\n{stage_table(samples, [JSONL, PARQUET])}")
-    if ratios:
-        print(f"\n{ratio_table(ratios)}")
-    line = start_line(samples)
-    print(f"\n{line}" if line else "")
-    others = others_cores(samples)
-    is_busy = others > TRUSTED_CORES
-    doubt = f": more than {TRUSTED_CORES}, so do not trust these figures" if is_busy else ""
-    print(f"other processes used {others:.2f} cores during the measurement{doubt}")
-    for ratio in unequal:
-        print(f"no ratio, the tokens differ: {ratio.comparison.label}")
-    for reason in dict.fromkeys(left_out.values()):
-        names = [name for name, why in left_out.items() if why == reason]
-        print(f"left out: {'; '.join(names)}: {reason}")
-
-
-def _finish(report: dict[str, Any], options: Options) -> None:
-    rows = [run["summary"] for run in report["runs"]]
-    others = statistics.fmean(run["others_cores"] for run in report["runs"])
-    stages = [
-        ["corpus, tokenizer", *COLUMNS],
-        *(run["stages"] for run in report["runs"]),
-    ]
-    block = readme_block(rows, stages, report["machine"], others, options.pairs)
-    print(f"\n## All\n\n{block}")
-    about, load = report["machine"], report["load_average"]
-    print(f"\n{about['date']}, {about['cpu']}, {about['cores']} cores, load {load}")
-    print(", ".join(f"{name} {version}" for name, version in about["versions"].items()))
+        for name, path in inputs:
+            corpus = make_corpus(name, path, Path(directory) / name, machine.cores())
+            for tokenizer, eos in tokenizers or [(SAMPLES / "tokenizer", "")]:
+                found, cores = measure(corpus, tokenizer, eos, options)
+                label = f"{name}, {tokenizer.name}"
+                runs[label] = {who: list(map(asdict, timings)) for who, timings in found.items()}
+                rows.append(row(label, found))
+                others.append(cores)
+    report = described(rows, statistics.fmean(others), options.rounds)
+    print(report)
     if options.json:
-        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        options.json.write_text(
+            json.dumps({"machine": machine.described(), "runs": runs}, indent=1)
+        )
     if options.readme:
-        rewrite_readme(options.readme, block)
+        rewrite_readme(options.readme, report)
+    return 1 if any(OURS not in found for found in runs.values()) else 0
+
+
+def described(rows: Sequence[Sequence[str]], others: float, rounds: int) -> str:
+    """Return the table, without columns that nobody has, and how it was made."""
+    columns = [i for i in range(len(HEAD)) if any(cells[i] != "-" for cells in rows)]
+    head, *body = ([cells[i] for i in columns] for cells in (HEAD, *rows))
+    about = machine.described()
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    doubt = ": do not trust these figures" if others > TRUSTED_CORES else ""
+    how = (
+        f"`make bench`, {about['date']}, {about['cpu']}, {about['cores']} cores, {others:.2f} of "
+        f"them taken by other processes meanwhile{doubt}; medians of {rounds} later runs, peers "
+        "once. tokmill is the whole command, JSON Lines to committed shards; its peers are their "
+        "work alone, without loading. Start-up is everything before the first text could be "
+        "encoded. The ratios to the best engine alone and to the other version are without it; "
+        f"auto is compared with the better engine forced. {versions}."
+    )
+    return f"{table(head, body)}\n\n{how}"
+
+
+def rewrite_readme(path: Path, report: str) -> None:
+    """Put a report in the place of the one between the two comments.
+
+    Raises:
+        ValueError: the comments are not there, once each, in order.
+    """
+    text = path.read_text(encoding="utf-8")
+    start, stop = text.find(BEGIN), text.find(END)
+    if start < 0 or stop < start or text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise ValueError(f"{path}: expected the lines {BEGIN} and {END} once each")
+    path.write_text(f"{text[:start]}{BEGIN}\n{report}\n{text[stop:]}", encoding="utf-8")
 
 
 if __name__ == "__main__":

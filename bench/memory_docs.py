@@ -13,15 +13,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import host_ram, memory_grid
-from bench.memory_grid import MIB
+from bench import memory_grid
 from tokmill.bill.states.precision import SCHEMES
 from tokmill.bill.text.formulas import formulas_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from tokmill.bill.measuring.loading import Comparison
 
 PAGE = Path(__file__).parents[1] / "docs" / "memory.md"
 FORMULAS = PAGE.with_name("formulas.md")
@@ -103,36 +100,9 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _host_table() -> str:
-    """Return the measured matrix of loading strategies; its predictions are those of its day."""
-    head = ("strategy", "ids", "cases", "measured, MiB", "greatest difference, MiB", "in percent")
-    measured = [found for found in host_ram.comparisons() if found.measured is not None]
-    groups: dict[tuple[str, int], list[Comparison]] = {}
-    for found in measured:
-        groups.setdefault((found.training.loading, found.size.tokens), []).append(found)
-    rows = []
-    for (loading, tokens), cases in sorted(groups.items()):
-        sizes = [found.measured.peak.committed for found in cases if found.measured]
-        differences = [found.difference for found in cases]
-        shares = [abs(one / size) for one, size in zip(differences, sizes, strict=True)]
-        rows.append(
-            (
-                loading,
-                f"{tokens / 1e6:,.0f} million",
-                str(len(cases)),
-                f"{min(sizes) / MIB:,.0f} to {max(sizes) / MIB:,.0f}",
-                f"{max(differences, key=abs) / MIB:+.1f}",
-                f"{max(shares):.1%}",
-            )
-        )
-    held = sum(found.holds for found in measured)
-    return f"{_table(head, rows)}\n\n{held} of {len(measured)} cases within 5% + 32 MiB."
-
-
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "schemes": _scheme_table,
     "grid": _grid_table,
-    "host": _host_table,
 }
 
 if __name__ == "__main__":

@@ -157,7 +157,7 @@ def run_tokmill(
 def run_trl(case: Case, data: Path, given: argparse.Namespace, out: Path) -> dict[str, Any]:
     """Time trl's preparation, by its own clock."""
     command = [
-        *(given.python, "-m", "bench.peers.trl_masks", str(data), given.tokenizer),
+        *(given.python, "-m", "bench.trl_masks", str(data), given.tokenizer),
         *(given.tagged if case.template else "", str(machine.cores()), str(out)),
     ]
     printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout

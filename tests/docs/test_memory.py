@@ -18,7 +18,7 @@ def test_the_page_of_formulas_is_what_the_command_prints():
 
 def test_a_page_without_a_block_is_refused():
     page = PAGE.read_text(encoding="utf-8").replace("<!-- grid: begin -->", "")
-    with pytest.raises(ValueError, match="expected the blocks schemes, grid, host, found"):
+    with pytest.raises(ValueError, match="expected the blocks schemes, grid, found"):
         rewritten(page)
 
 

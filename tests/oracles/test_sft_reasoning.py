@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer as Library
 
-from bench.sft_ours import Ours
-from bench.sft_values import Case, Sample
 from tests.chat.test_inline_tags import DROPS, FIELD
+from tests.oracles.masks_ours import Case, Ours, Sample
 from tokmill.settings.sft import SftSettings
 
 with warnings.catch_warnings():
@@ -58,7 +57,7 @@ def ours(tokenizer, tmp_path):
         texts = [
             json.dumps({"messages": [*asked, {"role": "assistant", "content": r}]}) for r in reply
         ]
-        found = Ours(Case(tokenizer, settings, "t", "<eos>"), parse=False).outcomes(texts)
+        found = Ours(Case(tokenizer, settings, "<eos>"), parse=False).outcomes(texts)
         samples = [sample for sample in found if isinstance(sample, Sample)]
         assert len(samples) == len(found), found
         return [sample.ids for sample in samples]

@@ -17,11 +17,10 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
 from tokenizers.processors import ByteLevel as ByteLevelOffsets
 
-from bench.sft_compare import CONTROL, DEVELOPER, WEIGHTS, Comparison
-from bench.sft_ours import read_data, written
-from bench.sft_references import transformers_faults as faults
-from bench.sft_references.transformers_chat import FIRST, UNWRITTEN, TransformersChat
-from bench.sft_values import Case, DataSet
+from tests.oracles import transformers_faults as faults
+from tests.oracles.masks_compared import CONTROL, DEVELOPER, WEIGHTS, Comparison
+from tests.oracles.masks_ours import Case, DataSet, read_data, written
+from tests.oracles.transformers_chat import FIRST, UNWRITTEN, TransformersChat
 from tokmill.chat.conversation import Conversation
 from tokmill.errors import UsageError
 from tokmill.settings.sft import SftSettings
@@ -75,9 +74,9 @@ def compare(tokenizer_dir, tmp_path):
         jinja.write_text(template)
         messages = [{"role": role, "content": content} for role, content in turns]
         records.write_text(json.dumps({"messages": messages}))
-        case = Case(tokenizer, SftSettings(preset="trl", template=str(jinja)), "t", "<eos>")
+        case = Case(tokenizer, SftSettings(preset="trl", template=str(jinja)), "<eos>")
         reference = TransformersChat(tokenizer, "<eos>", template)
-        data = read_data(records, 0)
+        data = read_data(records)
         (ours,) = written(case, [records], directory / "out")
         (theirs,) = reference.outcomes(data.conversations)
         row = Comparison(case, reference).row(data)
@@ -174,11 +173,11 @@ def test_a_template_for_typed_parts_writes_nothing_of_a_text_and_is_refused(
     path.write_text(PARTS)
     turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
     records.write_text(json.dumps({"messages": turns}))
-    case = Case(tokenizer_dir, SftSettings(preset="trl", template=str(path)), "t", "<eos>")
+    case = Case(tokenizer_dir, SftSettings(preset="trl", template=str(path)), "<eos>")
     with pytest.raises(UsageError, match="writes nothing of a reply that is a text"):
         written(case, [records], tmp_path / "out")
     reference = TransformersChat(tokenizer_dir, "<eos>", PARTS)
-    row = Comparison(case, reference).row(read_data(records, 0))
+    row = Comparison(case, reference).row(read_data(records))
     assert dict(row.explained) == {UNWRITTEN: 1}
 
 
@@ -197,14 +196,14 @@ def chat_tokenizer(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def chats() -> DataSet:
     """The hand-written conversations."""
-    return read_data(CHATS, 0)
+    return read_data(CHATS)
 
 
 def only(data: DataSet, keep: Callable[[Conversation], bool]) -> DataSet:
     """Keep some conversations."""
     kept = [i for i, conversation in enumerate(data.conversations) if keep(conversation)]
     texts = [data.texts[i] for i in kept]
-    return DataSet(data.name, texts, [data.conversations[i] for i in kept])
+    return DataSet(texts, [data.conversations[i] for i in kept])
 
 
 def has_reasoning(conversation: Conversation) -> bool:
@@ -224,7 +223,7 @@ def writes_think_tags(conversation: Conversation) -> bool:
 
 def rows_of(tokenizer, settings, template, data):
     reference = TransformersChat(tokenizer, "", template)
-    row = Comparison(Case(tokenizer, settings, "t", reference.eos), reference).row(data)
+    row = Comparison(Case(tokenizer, settings, reference.eos), reference).row(data)
     assert row.first == ""
     assert row.different == 0
     return row

@@ -15,7 +15,7 @@ with warnings.catch_warnings():
     pytest.importorskip("torch", reason=REASON)
     pytest.importorskip("trl.trainer.sft_trainer", reason=REASON, exc_type=ImportError)
 
-    import bench.train_trl as training
+    from tests.oracles import trl_trainer as training
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -47,6 +47,6 @@ def test_a_mask_that_is_off_by_one_has_another_loss(small, tmp_path, monkeypatch
     moved = {ids: np.roll(mask, 1) for ids, mask in training.masks_by_ids(small).items()}
     for mask in moved.values():
         mask[0] = 0
-    monkeypatch.setattr("bench.train_trl.masks_by_ids", lambda split: moved)
+    monkeypatch.setattr("tests.oracles.trl_trainer.masks_by_ids", lambda split: moved)
     theirs, wrong = training.first_losses(trainer, small)
     assert abs(theirs - wrong) > 1e-4

@@ -1,14 +1,24 @@
-"""The bill of host RAM against what was measured (bench/host_ram.json)."""
+"""The bill of host RAM against what was measured (measured.json), by the formulas of today.
+
+The matrix was measured by a program of its own: strategies, 0 to 8 workers, fork and spawn, with
+masks and without, 30 MB to 1 GB of ids. So many tokens were read as `most_tokens_read` says, spread
+over the dataset; of lists, all. A prediction holds within 5% + 32 MiB.
+"""
 
 from __future__ import annotations
 
+import json
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bench.host_ram import comparisons, show
-from tokmill.bill.measuring.loading import Comparison
-from tokmill.settings.training import LOADING
+from tokmill.bill.dataset_size import DatasetSize
+from tokmill.bill.host_ram.machine import Machine
+from tokmill.bill.measuring.loading import Comparison, Measured, predict
+from tokmill.bill.measuring.process_tree import Usage
+from tokmill.settings.training import LOADING, TrainingSettings
 
 MIB = 1 << 20
 SMALL, LARGE = 15_000_000, 500_000_000
@@ -17,7 +27,25 @@ SMALL, LARGE = 15_000_000, 500_000_000
 
 @pytest.fixture(scope="module")
 def stored() -> list[Comparison]:
-    return comparisons()
+    rows = json.loads(Path(__file__).with_name("measured.json").read_bytes())["rows"]
+    return list(map(compared, rows))
+
+
+def compared(row: dict[str, Any]) -> Comparison:
+    training = TrainingSettings(
+        loading=row["loading"], loader_workers=row["workers"],
+        start_method=row["start_method"] or "fork", micro_batch=row["micro_batch"],
+        sequence=row["sequence"],
+    )  # fmt: skip
+    size = DatasetSize(
+        "sft", row["tokens"], 1, 2, mask=row["masked"], shards=row["shards"],
+        largest_shard_tokens=row["tokens"] // row["shards"], small_ids=row["small_ids"],
+    )  # fmt: skip
+    predicted = predict(training, size, Machine(interpreter_bytes=row["interpreter"]))
+    if "skipped" in row:
+        return Comparison(training, size, predicted, None, row["skipped"])
+    peak = Usage(row["anonymous"], row["shared"], row["file"])
+    return Comparison(training, size, predicted, Measured({}, peak, row["looks_per_s"]))
 
 
 def found_at(stored: list[Comparison], tokens: int) -> dict[tuple[str, str, int], Comparison]:
@@ -28,13 +56,9 @@ def found_at(stored: list[Comparison], tokens: int) -> dict[tuple[str, str, int]
     }
 
 
-def test_all_measured_cases_hold_within_five_percent_and_32_mib(
-    stored: list[Comparison], capsys: pytest.CaptureFixture[str]
-):
-    for one in stored:
-        if one.measured is not None and not one.holds:
-            show(one)
-    assert capsys.readouterr().out == ""
+def test_all_measured_cases_hold_within_five_percent_and_32_mib(stored: list[Comparison]):
+    wrong = [one for one in stored if one.measured is not None and not one.holds]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("tokens", [SMALL, LARGE])

@@ -7,7 +7,7 @@ import pytest
 
 from tokmill.bill.dataset_size import DatasetSize, dataset_size
 from tokmill.bill.formula import Bill, Formula
-from tokmill.bill.host_ram.machine import Machine
+from tokmill.bill.host_ram.machine import TORCH_BYTES, Machine
 from tokmill.bill.measuring.loading import (
     Comparison,
     Measured,
@@ -52,6 +52,23 @@ def test_predictions_hold_with_numpy_alone(
     found = compare_loading(directory, manifest, training, machine(), torch=False, masked=masked)
     assert found.holds, (found.predicted.n_bytes / MIB, found.measured)
     assert found.size.mask == masked
+
+
+@LINUX
+def test_predictions_hold_with_torch(make_dataset):
+    torch = pytest.importorskip("torch", reason="torch is not installed: make oracles")
+    part = [7, 300, 8000, 9] * (MIB // 4)
+    directory = make_dataset(part, part, part, part, masks=[[1, 0, 1, 1] * (MIB // 4)] * 4)
+    training = TrainingSettings(
+        loading="int64", loader_workers=2, start_method="spawn", sequence=2048, micro_batch=8
+    )
+    bare = measure_interpreter(torch=True)
+    of_build = TORCH_BYTES if torch.version.cuda else 144 * MIB
+    assert bare == pytest.approx(of_build, rel=0.25)
+    one = replace(machine(), interpreter_bytes=bare)
+    manifest = read_manifest(directory)
+    found = compare_loading(directory, manifest, training, one, torch=True, masked=True)
+    assert found.holds, (found.predicted.n_bytes / MIB, found.measured)
 
 
 def test_what_takes_too_much_memory_is_not_run(make_dataset):

@@ -1,7 +1,7 @@
 """Host RAM of a dataset while a trainer loads and reads it, by strategy.
 
 The amounts were compared with real loaders in child processes (`tokmill.bill.measuring`); the
-measurements are in bench/host_ram.json.
+measurements are in tests/bill/host_ram/measured.json.
 """
 
 from __future__ import annotations

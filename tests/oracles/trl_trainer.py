@@ -1,23 +1,17 @@
-"""Trains a tiny Llama with TRL's SFTTrainer on an export of chats, and prints the loss.
+"""Trains a tiny Llama with TRL's SFTTrainer on an export of chats.
 
-    python -m bench.train_trl sft --steps 200
-
-The model has random weights; nothing is downloaded. Before the first step, TRL's loss on its first
-batch is compared with the loss that the dataset's own mask gives on the same logits.
+The model has random weights; nothing is downloaded. TRL's loss on its first batch is compared with
+the loss that the dataset's own mask gives on the same logits.
 """
 
 from __future__ import annotations
 
-import platform
-import tempfile
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 
-from tokmill.api.dataset import Dataset, open_dataset
+from tokmill.api.dataset import Dataset
 
 
 def tiny_model(vocab_size: int) -> Any:
@@ -109,28 +103,3 @@ def train(trainer: Any) -> list[float]:
     trainer.model.train()
     trainer.train()
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-
-
-@click.command()
-@click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--steps", default=200, show_default=True)
-@click.option("--batch", default=8, show_default=True)
-def main(directory: Path, steps: int, batch: int) -> None:
-    """Train on a dataset of chats, and print the loss every tenth of the steps."""
-    import trl
-
-    dataset = open_dataset(directory)
-    print(f"{platform.machine()}, trl {trl.__version__}, {date.today()}: {directory}")
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = make_trainer(dataset, Path(folder), steps=steps, batch=batch)
-        theirs, ours = first_losses(trainer, dataset)
-        print(f"first batch: TRL {theirs:.7f}, by our mask {ours:.7f}, apart {theirs - ours:.1e}")
-        losses = train(trainer)
-    stride = max(1, steps // 10)
-    for start in range(0, len(losses), stride):
-        part = losses[start : start + stride]
-        print(f"steps {start + 1:>4} to {start + len(part):>4}: {np.mean(part):.4f}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """What trl's SFTTrainer does to a dataset before training: tokenize, and mask.
 
-    python -m bench.peers.trl_masks DATA.jsonl TOKENIZER TEMPLATE.jinja CORES OUT
+    python -m bench.trl_masks DATA.jsonl TOKENIZER TEMPLATE.jinja CORES OUT
 
 The rows are `prompt` and `completion` texts, to which eos is added, or `messages` with a chat
 template that has generation tags: trl 1.16, trl/trainer/sft_trainer.py, `tokenize_fn`. Prints the

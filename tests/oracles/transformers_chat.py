@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import lru_cache
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from bench.libraries import tokenizer_file
-from bench.sft_references.transformers_faults import FAULTS, Rendering, render
-from bench.sft_values import Outcome, Refused, Sample
-from bench.values import NotMeasured
+from tests.oracles.masks_ours import Outcome, Refused, Sample
+from tests.oracles.transformers_faults import FAULTS, Rendering, render
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +33,6 @@ class TransformersChat:
     def __init__(self, tokenizer: Path, eos: str, template: str) -> None:
         self._tokenizer = load_fast(tokenizer, eos)
         self._template = template
-        self.searches_ids = False
         self.eos = str(self._tokenizer.eos_token)
 
     def outcomes(self, conversations: Sequence[Conversation]) -> list[Outcome]:
@@ -108,33 +104,14 @@ def _with_first(rendering: Rendering, chosen: Sequence[str]) -> list[int]:
     return [0, *mask[1:]] if FIRST in chosen else mask
 
 
-@lru_cache(maxsize=4)
-def load_fast(tokenizer: Path, eos: str = "", bos: str = "") -> Any:
-    """Load a tokenizer.json as transformers does, with the named tokens of its configuration.
+def load_fast(tokenizer: Path, eos: str) -> Any:
+    """Load a tokenizer.json as transformers does, with the named tokens of its configuration."""
+    from transformers import PreTrainedTokenizerFast
+    from transformers.utils import logging
 
-    Raises:
-        NotMeasured: there is none, it lacks `eos` or `bos`, or transformers is not installed.
-    """
-    file = tokenizer_file(tokenizer)
-    if file.suffix != ".json":
-        raise NotMeasured("it is no tokenizer.json")
-    added = {token["content"] for token in json.loads(file.read_bytes())["added_tokens"]}
-    for name in filter(None, (eos, bos)):
-        if name not in added:
-            raise NotMeasured(f"it has no token {name}")
-    try:
-        from transformers import PreTrainedTokenizerFast
-        from transformers.utils import logging
-    except ImportError:
-        raise NotMeasured("transformers is not installed") from None
     logging.set_verbosity_error()  # else it warns of long sequences and of missing tags
-    path = file.parent / "tokenizer_config.json"
+    path = tokenizer / "tokenizer_config.json"
     config = json.loads(path.read_bytes()) if path.exists() else {}
-    named = {}
-    for name in _NAMED:
-        value = config.get(name)
-        value = value.get("content") if isinstance(value, dict) else value
-        if value:
-            named[name] = value
-    named |= {name: value for name, value in (("eos_token", eos), ("bos_token", bos)) if value}
-    return PreTrainedTokenizerFast(tokenizer_file=str(file), **named)
+    named = {name: config[name] for name in _NAMED if config.get(name)}
+    named |= {"eos_token": eos} if eos else {}
+    return PreTrainedTokenizerFast(tokenizer_file=str(tokenizer / "tokenizer.json"), **named)

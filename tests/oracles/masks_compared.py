@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from itertools import combinations, zip_longest
 from typing import TYPE_CHECKING
 
-from bench.sft_ours import Ours
-from bench.sft_values import Refused, Row, Sample
+from tests.oracles.masks_ours import Ours, Refused
 from tokmill.tokenizer.control_tokens import added_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.sft_values import Case, DataSet, Outcome, Reference
+    from tests.oracles.masks_ours import Case, DataSet, Outcome
+    from tests.oracles.transformers_chat import TransformersChat
     from tokmill.chat.conversation import Conversation
 
 CONTROL = "control token in text"
@@ -27,18 +28,28 @@ WEIGHTS = "the record's own switches"
 DEVELOPER = "role developer"
 """A template that does not know it gets a system message; the frameworks hand it on as it is."""
 
-INJECTED = "control token in text, taken for a turn's"
-"""A framework that looks for turns in the ids finds those that messages write as well."""
-
 _THINK = "</think>"
 """Not a token of every tokenizer; minimind's template takes it for the end of reasoning."""
+
+
+@dataclass(slots=True)
+class Row:
+    """The counts of one comparison.
+
+    `refused`: by both sides. `explained`: by reason. `first`: the first difference, in words.
+    """
+
+    equal: int = 0
+    refused: int = 0
+    different: int = 0
+    explained: Counter[str] = field(default_factory=Counter)
+    first: str = ""
 
 
 class Comparison:
     """One case: both sides, loaded once for all data sets."""
 
-    def __init__(self, case: Case, reference: Reference) -> None:
-        self._case = case
+    def __init__(self, case: Case, reference: TransformersChat) -> None:
         self._reference = reference
         self._ours = Ours(case, parse=False)
         self._parsing = Ours(case, parse=True)
@@ -47,18 +58,12 @@ class Comparison:
 
     def row(self, data: DataSet) -> Row:
         """Compare all samples of a data set."""
-        case = self._case
-        row = Row(case.settings.preset, case.template, case.tokenizer.name, data.name)
+        row = Row()
         theirs = self._reference.outcomes(data.conversations)
         ours = self._ours.outcomes(data.texts)
         for i, (their, our) in enumerate(zip(theirs, ours, strict=True)):
-            row.samples += 1
-            if isinstance(our, Sample):
-                row.tokens += len(our.ids)
-                row.trained += sum(our.mask)
             if isinstance(their, Refused) and isinstance(our, Refused):
                 row.refused += 1
-                row.reasons[f"{our.reason[:100]} | {their.reason[:60]}"] += 1
             elif their == our:
                 row.equal += 1
             elif reason := self._reason(data.conversations[i], their, our):
@@ -89,8 +94,6 @@ class Comparison:
             found.append(WEIGHTS)
         if any(message["role"] == "developer" for message in conversation.messages):
             found.append(DEVELOPER)
-        if self._reference.searches_ids and CONTROL in found:
-            found.append(INJECTED)
         return found
 
     def _without(
@@ -98,14 +101,11 @@ class Comparison:
     ) -> tuple[Outcome, Outcome]:
         """Return both outcomes with causes taken away; those that are known where none is."""
         changed = conversation
-        if INJECTED in causes:
-            changed = broken(changed, self._control)
         if DEVELOPER in causes:
             changed = with_system(changed)
         if changed is not conversation:
             theirs = self._reference.outcomes([changed])[0]
-        if INJECTED not in causes:
-            changed = conversation  # of ours, developers are system already
+        changed = conversation  # of ours, developers are system already
         if WEIGHTS in causes:
             changed = replace(changed, weights=[None] * len(changed.messages))
         if CONTROL in causes or changed is not conversation:
@@ -119,17 +119,6 @@ def with_system(conversation: Conversation) -> Conversation:
         {**message, "role": "system"} if message["role"] == "developer" else message
         for message in conversation.messages
     ]
-    return replace(conversation, messages=messages)
-
-
-def broken(conversation: Conversation, strings: Sequence[str]) -> Conversation:
-    """Return a conversation without the strings: a space stands behind their first character."""
-    messages = []
-    for message in conversation.messages:
-        content = message["content"]
-        for string in strings:
-            content = content.replace(string, f"{string[0]} {string[1:]}")
-        messages.append({**message, "content": content})
     return replace(conversation, messages=messages)
 
 

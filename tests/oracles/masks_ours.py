@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from bench.sft_values import Case, DataSet, Outcome, Refused, Sample
-from tokmill.chat.conversation import ChatError
+from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.reading.detect import detect_schema
 from tokmill.chat.reading.schemas import parse_record, read_conversation
 from tokmill.chat.weights import mask_rule
@@ -47,11 +47,9 @@ from tokmill.values import WHOLE_RECORD, Place, Records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     import numpy.typing as npt
 
-    from tokmill.chat.conversation import Conversation
     from tokmill.chat.renderer import ChatRenderer
     from tokmill.masks.encoder import SampleEncoder
     from tokmill.tokenizer.tokenizer import Tokenizer
@@ -61,22 +59,53 @@ _ENGINE_MEMORY_BYTES = 400 << 20
 _BATCH = 500
 
 
-def read_data(path: Path, limit: int) -> DataSet:
-    """Read JSON Lines: all, or `limit` records spread evenly; what is no conversation is an error.
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Token ids and their mask, target aligned: `mask[i]` says whether token i is a target."""
+
+    ids: list[int]
+    mask: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No sample, and why not."""
+
+    reason: str
+
+
+Outcome = Sample | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """Records of a file as JSON texts, and the conversations that tokmill's schemas see in them."""
+
+    texts: list[str]
+    conversations: list[Conversation]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is compared: a tokenizer with its eos ('' for the configured one), and settings."""
+
+    tokenizer: Path
+    settings: SftSettings
+    eos: str = ""
+
+
+def read_data(path: Path) -> DataSet:
+    """Read JSON Lines; what is no conversation is an error.
 
     Raises:
         ChatError: a record has no known shape.
     """
     with path.open(encoding="utf-8", newline="\n") as lines:
         texts = [line for line in lines if line.strip()]
-    if limit and len(texts) > limit:
-        texts = [texts[i * len(texts) // limit] for i in range(limit)]
     records = [parse_record(text) for text in texts]
     schema = detect_schema(records)
     settings = SftSettings()
-    return DataSet(
-        path.stem, texts, [read_conversation(record, schema, settings) for record in records]
-    )
+    return DataSet(texts, [read_conversation(record, schema, settings) for record in records])
 
 
 def today() -> str:
@@ -96,7 +125,6 @@ class Ours:
             tokenizer=TokenizerSettings(
                 path=str(case.tokenizer),
                 eos_token=case.eos,
-                bos_token=case.bos,
                 control_tokens_in_text=control,
             ),
         )
@@ -164,9 +192,7 @@ def written(case: Case, paths: Sequence[Path], directory: Path) -> list[Sample]:
         output=OutputSettings(dir=str(directory)),
         limits=LimitSettings(max_reject_fraction=1.0),
         sft=replace(case.settings, date=today(), schema="mixed"),
-        tokenizer=TokenizerSettings(
-            path=str(case.tokenizer), eos_token=case.eos, bos_token=case.bos
-        ),
+        tokenizer=TokenizerSettings(path=str(case.tokenizer), eos_token=case.eos),
     )
     manifest = run(config, _Silent(), overwrite=True)
     found = []

@@ -1,1 +1,0 @@
-"""The contenders. Each module gives `run(task) -> Timing`, called in a process of its own."""
