@@ -115,10 +115,20 @@ def _is_note(name: str) -> bool:
     return name.startswith(f"{PARTS}/{NOTE}")
 
 
-def remove_leftovers(place: Place, *, notes: bool = False) -> None:
-    """Remove the temporary files of stopped attempts; with `notes`, those of an array's tasks."""
+def remove_leftovers(place: Place) -> None:
+    """Remove the temporary files of stopped attempts; only a directory can have them."""
+    if place.mapped is not None:
+        _remove_hidden(place, _is_temporary)
+
+
+def remove_notes(place: Place) -> None:
+    """Remove what the tasks of an array have left; none is working."""
+    _remove_hidden(place, _is_note)
+
+
+def _remove_hidden(place: Place, is_ours: Callable[[str], bool]) -> None:
     for name, n_bytes in place.entries().items():
-        if n_bytes is not None and (_is_temporary(name) or (notes and _is_note(name))):
+        if n_bytes is not None and is_ours(name):
             place.remove(name)
 
 

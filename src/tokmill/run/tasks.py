@@ -29,7 +29,7 @@ from tokmill.run.part import as_resumed, check_plan
 from tokmill.run.plan import Plan, planned_parts, read_plan
 from tokmill.run.prepare import extensions_of
 from tokmill.run.task_entry import read_task
-from tokmill.run.whole_run import cpu_seconds, finished_run
+from tokmill.run.whole_run import cpu_seconds, finished_run, kept
 from tokmill.run.workers import workers_and_threads
 from tokmill.settings.schema import RunSettings
 from tokmill.version import __version__
@@ -207,10 +207,13 @@ def run_share(
         left = [part for part in share.parts if part.index not in records]
         if left:
             with _noted(place, share, index, n_tasks):
-                for record in execute(
-                    share.spec, left, observer.progressed, run.n_workers, run.reference
-                ):
-                    records[record.part] = record
+                try:
+                    for record in execute(
+                        share.spec, left, observer.progressed, run.n_workers, run.reference
+                    ):
+                        records[record.part] = record
+                except KeyboardInterrupt:
+                    raise KeyboardInterrupt(kept(share, place, len(records))) from None
                 for name in changed_parts(place, records.values()).values():
                     raise StorageError(
                         f"{place.where}/{name}: changed or removed while this task worked: start "
@@ -320,6 +323,9 @@ def _noted(place: Place, share: Plan, index: int, n_tasks: int) -> Iterator[None
         with contextlib.suppress(TokmillError):  # the disk may be full: the first error counts
             check_plan(place, share.spec.plan_stamp)  # no note in the dataset of another run
             place.write(note.name, replace(note, error=str(error)).as_bytes())
+        raise
+    except BaseException:  # an interrupt is no failure: the task is started again
+        place.remove(note.name)
         raise
     place.remove(note.name)
 

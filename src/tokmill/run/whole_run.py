@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from tokmill.dataset.layout import MANIFEST
+from tokmill.dataset.layout import MANIFEST, PARTS, part_name
 from tokmill.dataset.plan_file import OwnedNames
 from tokmill.errors import RecordError, StorageError
 from tokmill.interrupts import STDIN_STOPPED
@@ -20,6 +20,7 @@ from tokmill.run.output import (
     records_of_parts,
     refuse_foreign,
     remove_leftovers,
+    remove_notes,
 )
 from tokmill.run.part import as_resumed, check_plan
 from tokmill.run.reject_limits import RejectLimit
@@ -91,7 +92,7 @@ def finished_run(
     records = records_of_parts(plan, place, entries, removes=True)
     observer.started(plan, len(records))
     if complete is not None and len(records) == len(plan.parts):
-        remove_leftovers(place, notes=True)
+        remove_notes(place)
         return complete
     refuse_foreign(place, entries, owned)  # a manifest may stand beside missing records
     place.remove(MANIFEST)  # the dataset is incomplete from here on
@@ -103,9 +104,10 @@ def finished_run(
     try:
         _make_parts(run, observer, execute, limit, records)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_kept(plan, len(records))) from None
-    except BaseException:
         remove_leftovers(place)  # of workers that were killed
+        raise KeyboardInterrupt(kept(plan, place, len(records))) from None
+    except BaseException:
+        remove_leftovers(place)
         raise
     in_order = [records[part.index] for part in plan.parts]
     try:
@@ -127,7 +129,7 @@ def finished_run(
     manifest = finish(
         plan, place, in_order, probe_ids.tolist(), usage, _mask_entry(plan, run.reference)
     )
-    remove_leftovers(place, notes=True)
+    remove_notes(place)
     return manifest
 
 
@@ -184,8 +186,14 @@ def _check_inputs(plan: Plan, place: Place) -> None:
             check_unchanged(file)
 
 
-def _kept(plan: Plan, n_done: int) -> str:
-    """Return the message of an interrupt, about the parts that are kept."""
+def kept(plan: Plan, place: Place, n_done: int) -> str:
+    """Return the message of an interrupt, about the parts that are kept.
+
+    A worker may have written the record of a part that it could not report any more.
+    """
+    if place.mapped is not None:
+        names = {f"{PARTS}/{part_name(part.index)}" for part in plan.parts}
+        n_done = len(names & place.entries().keys())
     if any(piece.file.path == "-" for part in plan.parts[:1] for piece in part.slices):
         return STDIN_STOPPED
     if not n_done:
