@@ -77,7 +77,7 @@ PROMISES = {
         "run/test_unread_input.py::test_a_run_that_accepts_unread_input_continues_and_counts_it",
         "run/test_unread_input.py::test_chats_that_break_off_are_reported_too",
         "sources/test_byte_reader.py::test_a_corrupt_frame_costs_its_slice_alone_and_every_byte_is_counted",
-        "sources/test_json_array.py::test_one_byte_too_many_or_too_few_gives_the_same_whatever_the_chunks",
+        "sources/test_json_formats.py::test_one_byte_too_many_or_too_few_gives_the_same_whatever_the_chunks",
     ],
     "a run that made no document is an error, and so is a loss over the limit": [
         "run/test_reject_limits.py::test_a_run_without_a_document_is_an_error_with_counts_by_reason",

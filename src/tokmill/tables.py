@@ -41,7 +41,7 @@ FORMATS = Table(
     "format",
     "tokmill.formats",
     {
-        "jsonl": "tokmill.sources.json_formats:JSONL",
+        "jsonl": "tokmill.sources.json_lines:JSONL",
         "array": "tokmill.sources.json_formats:ARRAY",
         "object": "tokmill.sources.json_formats:OBJECT",
         "csv": "tokmill.sources.csv:CSV",

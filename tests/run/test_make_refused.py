@@ -14,7 +14,7 @@ import pytest
 from tokmill.dataset.plan_file import plan_fingerprint
 from tokmill.errors import StateError
 from tokmill.executors.run import run
-from tokmill.sources.json_parser import parser_entry
+from tokmill.sources.json_lines import parser_entry
 
 CHANGED_SETTINGS = [
     ({"shard_tokens": 151}, "--shard-tokens (output.shard_tokens) was 150, is 151"),

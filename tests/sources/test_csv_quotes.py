@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokmill.sources.csv_quotes import CsvSplitter
+from tokmill.sources.csv import CsvSplitter
 
 
 def split(data, size=1 << 20):

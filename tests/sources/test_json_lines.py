@@ -6,8 +6,9 @@ import itertools
 import pyarrow as pa
 import pytest
 
-from tokmill.sources.json_lines import json_keys, parse_lines
-from tokmill.sources.raw_blocks import LineSplitter, split_blocks
+from tokmill.sources import json_lines
+from tokmill.sources.byte_reader import BlockCutter, LineSplitter
+from tokmill.sources.json_lines import json_keys
 from tokmill.values import Place
 
 GOOD = b'{"title": "good"}'
@@ -61,6 +62,11 @@ QUIRKS = {
 BLANK = [b"", b" ", b"\t \r", b"\r", b" " * 300]
 
 
+def parse_lines(data, schema, *limit):
+    parsed = json_lines.parse_lines(data, schema, *limit)
+    return parsed.batch, parsed.rows, parsed.rejects
+
+
 @functools.cache
 def outcome(line, schema):
     """What a line gives by itself: its row, or why not."""
@@ -100,8 +106,8 @@ def test_blocks_of_any_size_give_what_the_lines_give_alone(schema):
     expected = [outcome(line, schema) for line in lines]
     for batch_bytes in [*range(1, 60), 500, 2000, 1 << 20]:
         rows, rejects = [], []
-        blocks = split_blocks(iter([data]), LineSplitter(), batch_bytes, 1 << 20, Place(0, 0))
-        for block in blocks:
+        cutter = BlockCutter(LineSplitter(), batch_bytes, 1 << 20, Place(0, 0))
+        for block in cutter.blocks(iter([data])):
             batch, _, refused = parse_lines(block.data, schema)
             rows += batch.to_pylist()
             rejects += [

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tokmill.sources.json_parser import PARSER, Failure, parser_entry
+from tokmill.sources.json_lines import Failure, parser_entry, read_json
 
 SECTION = pa.struct([("title", pa.string()), ("content", pa.string())])
 SCHEMA = pa.schema([("title", pa.string()), ("sections", pa.list_(SECTION))])
@@ -92,7 +92,7 @@ def _read(value: Any, *names: str) -> dict[str, Any]:
 
 
 def parsed(line: str) -> dict[str, Any] | None:
-    outcome = PARSER.parse(pa.py_buffer(line.encode()), 1, SCHEMA)
+    outcome = read_json(pa.py_buffer(line.encode()), 1, SCHEMA)
     if isinstance(outcome, Failure):
         return None
     assert outcome.schema == SCHEMA
@@ -125,20 +125,20 @@ def test_a_line_gives_what_the_standard_and_the_quirks_say(line):
 
 @pytest.mark.parametrize(("line", "expected"), MESSAGES.items())
 def test_rejects_say_the_same_with_every_parser(line, expected):
-    outcome = PARSER.parse(pa.py_buffer(line.encode()), 1, SCHEMA)
+    outcome = read_json(pa.py_buffer(line.encode()), 1, SCHEMA)
     assert outcome[:2] == expected
 
 
 def test_a_failure_of_several_lines_may_name_the_line():
     lines = b'{"title": "a"}\n{"title": 1}\n{"title": "b"}'
-    assert PARSER.parse(pa.py_buffer(lines), 3, SCHEMA).row == 1
+    assert read_json(pa.py_buffer(lines), 3, SCHEMA).row == 1
 
 
 def test_the_version_of_pyarrow_has_an_upper_bound():
     """Its messages are read, and stand in rejects.
 
     Before the bound is raised: install the new version, and run the tests of this folder. If a
-    message is another one, `json_parser` must turn it into the text above.
+    message is another one, `read_json` must turn it into the text above.
     """
     project = Path(__file__).parents[2] / "pyproject.toml"
     needed = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["dependencies"]

@@ -7,8 +7,8 @@ import psutil
 import pytest
 
 from tokmill.settings.schema import InputSettings
+from tokmill.sources.byte_reader import LinesBefore
 from tokmill.sources.formats import cut, open_slice
-from tokmill.sources.line_counts import LineCounts
 from tokmill.sources.slices import SourceFile
 from tokmill.sources.streams import CHUNK_BYTES, zstd
 from tokmill.values import Place
@@ -80,9 +80,9 @@ def test_an_origin_is_the_same_whatever_was_known_before(tmp_path):
         file = SourceFile(path.as_posix(), "jsonl", "zst", len(data), number, "")
         pieces = cut(file, 1)[1:]
         n_pieces.add(len(pieces))
-        alone = [LineCounts().find(piece) for piece in pieces]
+        alone = [LinesBefore().find(piece) for piece in pieces]
         for order in (pieces, pieces[::-1], pieces[2:] + pieces[:2]):
-            kept = LineCounts()
+            kept = LinesBefore()
             found = {piece.start: kept.find(piece) for piece in order}
             assert [found[piece.start] for piece in pieces] == alone
     assert n_pieces >= {2, 3, 4, 5, 6}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.sources.line_spans import find_lines, trimmed
+from tokmill.sources.json_lines import find_lines, trimmed
 
 
 def found(data):

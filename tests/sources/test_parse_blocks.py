@@ -3,9 +3,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from tokmill.sources.byte_reader import RawBlock
 from tokmill.sources.json_lines import JsonBlock
 from tokmill.sources.parse_blocks import parse_blocks
-from tokmill.sources.raw_blocks import RawBlock
 from tokmill.sources.text import TextBlock
 from tokmill.values import Place, Reject
 

@@ -5,21 +5,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokmill.settings.schema import InputSettings
+from tokmill.sources.blocks import next_block_bytes
+from tokmill.sources.byte_reader import BlockCutter, LineSplitter
 from tokmill.sources.formats import open_slice
-from tokmill.sources.raw_blocks import (
-    LineSplitter,
-    after_first_line,
-    next_block_bytes,
-    split_blocks,
-    through_first_line,
-)
 from tokmill.sources.slices import Slice, SourceFile
 from tokmill.sources.streams import BrokenInputError
 from tokmill.values import Place, UnreadInput
 
 
-def cut(*chunks, batch_bytes=4, limit=10):
-    return list(split_blocks(iter(chunks), LineSplitter(), batch_bytes, limit, Place(2, 100)))
+def split(chunks, batch_bytes=4, limit=10, *, line=0, byte=0):
+    cutter = BlockCutter(LineSplitter(), batch_bytes, limit, Place(line, byte))
+    return list(cutter.blocks(chunks))
+
+
+def cut(*chunks):
+    return split(iter(chunks), line=2, byte=100)
 
 
 def test_blocks_are_whole_lines_of_about_the_size():
@@ -87,7 +87,7 @@ def broken(*chunks):
 
 
 def test_input_that_breaks_off_gives_its_whole_lines_and_says_what_is_left():
-    blocks = list(split_blocks(broken(b"a\nbc"), LineSplitter(), 100, 100, Place(0, 0)))
+    blocks = split(broken(b"a\nbc"), 100, 100)
     assert [bytes(block.data) for block in blocks] == [b"a\n", b""]
     assert [block.after for block in blocks] == [(), ()]
     assert blocks[1].unread == UnreadInput(Place(2, 2), "cut off", "why", 2, 7)
@@ -95,30 +95,7 @@ def test_input_that_breaks_off_gives_its_whole_lines_and_says_what_is_left():
 
 @pytest.mark.parametrize("batch_bytes", [1, 8, 100])
 def test_a_record_over_the_limit_that_breaks_off_is_unread_and_no_reject(batch_bytes):
-    chunks = broken(b"a\n", b"x" * 15, b"y" * 90)
-    blocks = list(split_blocks(chunks, LineSplitter(), batch_bytes, 10, Place(0, 0)))
+    blocks = split(broken(b"a\n", b"x" * 15, b"y" * 90), batch_bytes)
     assert b"".join(block.data for block in blocks) == b"a\n"
     assert all(not block.after for block in blocks)
     assert blocks[-1].unread == UnreadInput(Place(2, 2), "cut off", "why", 105, 7)
-
-
-def test_input_that_breaks_off_in_its_first_line_raises_for_whoever_reads_on():
-    offset, rest = after_first_line(broken(b"ab"))
-    assert offset == 2
-    with pytest.raises(BrokenInputError, match="why"):
-        next(rest)
-
-
-@pytest.mark.parametrize(
-    ("chunks", "offset", "rest"),
-    [([b"ab", b"c\nd", b"e"], 4, b"de"), ([b"\n"], 1, b""), ([b"ab"], 2, None), ([], 0, None)],
-)
-def test_the_first_line_can_be_left_out(chunks, offset, rest):
-    found, following = after_first_line(iter(chunks))
-    assert found == offset
-    assert (following and b"".join(following)) == rest or (rest, following) == (None, None)
-
-
-def test_the_first_line_can_be_taken_alone():
-    assert list(through_first_line(iter([b"ab", b"c\nd", b"e"]))) == [b"ab", b"c\n"]
-    assert list(through_first_line(iter([b"ab"]))) == [b"ab"]

@@ -31,7 +31,7 @@ from tokmill.run.prepare import prepare, reference_of
 from tokmill.run.workers import workers_and_threads
 from tokmill.settings.schema import CHECKSUMS, OutputSettings
 from tokmill.sources.hub import is_hub
-from tokmill.sources.json_parser import parser_entry
+from tokmill.sources.json_lines import parser_entry
 from tokmill.urls import check_output
 from tokmill.words.plural import plural
 from tokmill.words.units import size

@@ -14,7 +14,7 @@ from tokmill.dataset.plan_file import PLAN_FORMAT, parse_plan, plan_fingerprint
 from tokmill.recipes.spec import Part, RunSpec
 from tokmill.run.task_entry import task_entry
 from tokmill.sources.files import Slice, SourceFile, cut
-from tokmill.sources.json_parser import parser_entry
+from tokmill.sources.json_lines import parser_entry
 from tokmill.version import __version__
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tokmill.errors import StorageError, UsageError
-from tokmill.sources.field_samples import HEAD_ROWS
-from tokmill.sources.record_json import columns_to_read
+from tokmill.sources.record_json import HEAD_ROWS, columns_to_read
 from tokmill.sources.row_reader import RowFile, refuse_repeated, rows_format
 from tokmill.sources.streams import broken_file, unreadable
 from tokmill.urls import is_store

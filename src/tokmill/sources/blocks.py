@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 import pyarrow as pa
 
-from tokmill.sources.raw_blocks import too_large_message
 from tokmill.sources.utf8 import Bytes, invalid_spans, utf8_message
 from tokmill.values import RAW_LIMIT_BYTES, Place, Reject
 
@@ -23,7 +22,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.values import Records
+
 _MOST_LOOKED_AT = 1 << 20
+_LEAST_BYTES = 256 << 10
 
 
 class Block(Protocol):
@@ -156,6 +157,22 @@ def _value(cell: pa.Scalar) -> Any:
         return cell.as_py()
     data = cell.as_buffer()[:_MOST_LOOKED_AT].to_pybytes()
     return data.decode("utf-8", "backslashreplace") if isinstance(cell, pa.StringScalar) else data
+
+
+def next_block_bytes(last_bytes: int, batch_bytes: int, left_bytes: int | None = None) -> int:
+    """Return the size of the block after one of `last_bytes`, 0 for the first block of a slice.
+
+    The first blocks are smaller, so that all threads have work soon and a wrong file is noticed
+    early. The last ones are smaller, so that threads end at nearly the same time: a block is at
+    most half of what is left, if that is known. The size of blocks changes no record.
+    """
+    most = batch_bytes if left_bytes is None else min(batch_bytes, left_bytes // 2)
+    return min(batch_bytes, max(_LEAST_BYTES, min(2 * last_bytes, most)))
+
+
+def too_large_message(n_bytes: int, max_record_bytes: int, advice: str = "") -> str:
+    """Return the message for a record that is over the limit."""
+    return f"{n_bytes} bytes, over max_record_bytes = {max_record_bytes}{advice}"
 
 
 def first_bytes(data: Bytes, start: int, stop: int) -> bytes:

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.errors import UsageError
+from tokmill.sources.blocks import too_large_message
 from tokmill.sources.json_lines import parse_lines
-from tokmill.sources.raw_blocks import too_large_message
 from tokmill.sources.record_json import row_batch, wants_record_json
 from tokmill.sources.utf8 import find_bad, is_valid
 
@@ -204,11 +204,11 @@ def _parse_cells(
     opening, closing, nothing = around
     lines = pc.binary_join_element_wise(opening, cells, closing, nothing)
     data = b"".join(lines.cast(pa.large_binary()).to_pylist())
-    batch, rows, rejects = parse_lines(data, pa.schema([(_CELL, want)]))
+    parsed = parse_lines(data, pa.schema([(_CELL, want)]))
     places = np.full(len(text), -1, dtype=np.int64)
-    places[rows] = np.arange(len(rows))
-    column = batch.column(0).take(pa.array(places, mask=places < 0))
-    failed = [BadRow(reject.place.line - 1, reject.reason, reject.message) for reject in rejects]
+    places[parsed.rows] = np.arange(len(parsed.rows))
+    column = parsed.batch.column(0).take(pa.array(places, mask=places < 0))
+    failed = [BadRow(cell.place.line - 1, cell.reason, cell.message) for cell in parsed.rejects]
     return column, [*bad, *failed]
 
 

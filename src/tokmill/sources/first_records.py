@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from tokmill.fields import FieldSample
 from tokmill.sources.blocks import SpanLookup
-from tokmill.sources.field_samples import json_record, row_samples
 from tokmill.sources.formats import format_named, open_slice
+from tokmill.sources.record_json import json_record, row_samples
 from tokmill.sources.row_reader import RowBlock
 from tokmill.sources.slices import Slice
 from tokmill.sources.streams import CHUNK_BYTES, peek_stdin

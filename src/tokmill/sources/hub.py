@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tokmill.errors import StorageError, UsageError
 from tokmill.no_pandas import allow_pandas
-from tokmill.sources.field_samples import HEAD_ROWS
+from tokmill.sources.record_json import HEAD_ROWS
 from tokmill.sources.row_reader import RowFile, rows_format
 
 if TYPE_CHECKING:

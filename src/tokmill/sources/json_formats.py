@@ -1,55 +1,186 @@
-"""The formats that are JSON: lines, one array, one object; and files that become JSON Lines."""
+"""The formats that become JSON Lines: one array, one object, and files that a function reads."""
 
 from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tokmill.errors import UsageError
 from tokmill.extensions import one_line
-from tokmill.sources.byte_reader import ByteFormat, ByteReader
 from tokmill.sources.formats import Format
-from tokmill.sources.json_array import array_lines
-from tokmill.sources.json_lines import JsonBlock
-from tokmill.sources.raw_blocks import LineSplitter
+from tokmill.sources.json_lines import json_opener
 from tokmill.sources.streams import CHUNK_BYTES, BrokenInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from typing import BinaryIO
 
-    from tokmill.sources.blocks import Block
-    from tokmill.sources.byte_reader import ChangeChunks
-    from tokmill.sources.formats import Reading
-    from tokmill.sources.raw_blocks import RawBlock
-    from tokmill.sources.slices import Slice
+    import numpy.typing as npt
 
     Read = Callable[[BinaryIO], Iterator[Mapping[str, Any]]]
 
+_BLACK = re.compile(rb"[^ \t\r\n]")
+_QUOTE, _BACKSLASH, _COMMA, _NEWLINE, _RETURN = (ord(c) for c in '"\\,\n\r')
+_OPEN, _CLOSE = ord("{"), ord("}")  # with bit 0x20 set, [ and ] look the same
+_END = ord("]")
+_SCAN_BYTES = 128 << 10  # the work arrays of one step stay in the cache
 
-def _opener(
-    rewrite: ChangeChunks | None = None, convert: ChangeChunks | None = None
-) -> Callable[[Slice, Reading], ByteReader]:
-    def open_lines(slice_: Slice, reading: Reading) -> ByteReader:
-        limit = reading.settings.max_record_bytes
 
-        def make_block(raw: RawBlock, input_bytes: int) -> Block:
-            return JsonBlock(raw, reading.schema, limit, input_bytes, reading.samples_head)
+def array_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    r"""Yield the chunks of an array as lines: one element per line, every byte at its old offset.
 
-        lines = ByteFormat(LineSplitter(), make_block, rewrite, convert)
-        return ByteReader(
-            slice_,
-            lines,
-            reading.batch_bytes,
-            limit,
-            opened=reading.opened,
-            max_ratio=reading.settings.max_decompression_ratio,
-        )
+    Commas between elements and the closing bracket become newlines; the opening bracket and line
+    breaks between tokens become blanks. So `[{"a": 1},\n {"b": 2}]` becomes ` {"a": 1}` and
+    `  {"b": 2}`. JSON forbids a line break inside a string: it becomes byte 1, which the parser
+    refuses, so that only one record is lost.
 
-    return open_lines
+    Brackets are counted, not matched. An extra `}` or `]` stays in its line, which the parser
+    refuses, and counting continues as between two elements. `]` between elements is extra if a
+    comma or another `]` follows; otherwise it ends the array. After an extra opening bracket or a
+    missing closing one, the rest of the stream is one element without an end.
+
+    Raises:
+        BrokenInputError: no array, an array that does not end, or text after it. The whole stream
+            was yielded before, without a newline after the last complete element.
+    """
+    scanner = _Scanner()
+    steps = (c[i : i + _SCAN_BYTES] for c in chunks for i in range(0, len(c), _SCAN_BYTES))
+    lost, n_held = "", 0  # bytes held back: a ] that may end the array, and the blanks after it
+    try:
+        for step in steps:
+            if not lost and not scanner.depth:
+                step, lost = yield from scanner.opened(step)
+            if n_held and not lost and (found := _BLACK.search(step)):
+                is_stray = found[0] in b",]"
+                yield from _shown(n_held, b"]" if is_stray else b"\n")
+                n_held, lost = 0, "" if is_stray else _text_behind(found[0])
+            if lost:
+                yield step.replace(b"\n", b" ")
+            elif n_held:
+                n_held += len(step)
+            elif step:
+                lines, stop, found = scanner.rewrite(step)
+                yield lines
+                if found:
+                    lost = _text_behind(found[0])
+                elif stop >= 0:
+                    n_held = len(step) - stop
+    except BrokenInputError:
+        if n_held:
+            yield from _shown(n_held, b"\n")
+        raise
+    if n_held:
+        yield b"\n"
+    elif lost or scanner.depth:
+        raise BrokenInputError("lost array", lost or "the JSON array has no closing bracket")
+
+
+def _shown(n_bytes: int, bracket: bytes) -> Iterator[bytes]:
+    """Yield the bytes held back: the bracket or its replacement, and blanks."""
+    yield bracket
+    for start in range(1, n_bytes, _SCAN_BYTES):
+        yield b" " * min(_SCAN_BYTES, n_bytes - start)
+
+
+def _text_behind(found: bytes) -> str:
+    return f"text after the closing bracket of the array: found {found!r}"
+
+
+def _ended(
+    chunk: bytes, out: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]
+) -> tuple[bytes, int, re.Match[bytes] | None]:
+    """Find which bracket ends the array, if one of `ends` does; returns as `_Scanner.rewrite`."""
+    for end in ends.tolist():
+        found = _BLACK.search(chunk, end + 1)
+        if found is None:
+            return out[:end].tobytes(), end, None
+        if found[0] not in b",]":
+            rest = chunk[end + 1 :].replace(b"\n", b" ")
+            return out[:end].tobytes() + b"\n" + rest, end, found
+    return out.tobytes(), -1, None
+
+
+class _Scanner:
+    """Keeps the state between chunks: depth, inside a string or not, after a backslash or not."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.in_string = 0
+        self.escaping = False
+
+    def opened(self, step: bytes) -> Generator[bytes, None, tuple[bytes, str]]:
+        """Yield blanks for all through the opening bracket; return the rest, and an error or ''."""
+        found = _BLACK.search(step)
+        if found is None:
+            yield b" " * len(step)
+            return b"", ""
+        if found[0] != b"[":
+            return step, f"expected [ at the start of a JSON array, found {found[0]!r}"
+        self.depth = 1
+        yield b" " * found.end()
+        return step[found.end() :], ""
+
+    def rewrite(self, chunk: bytes) -> tuple[bytes, int, re.Match[bytes] | None]:
+        """Return the chunk as lines, where the array may end in it (or -1), and the text after it.
+
+        If there is no text after the closing bracket in this chunk, the lines end before it.
+        """
+        view = np.frombuffer(chunk, dtype=np.uint8)
+        at = self._tokens(chunk, view)
+        if not len(at):
+            return chunk, -1, None
+        kinds = view[at]
+        quotes = kinds == _QUOTE
+        in_string = (np.cumsum(quotes) + self.in_string) & 1  # after the byte; quotes are neither
+        outside = ~quotes & (in_string == 0)
+        closes = outside & (kinds | 0x20 == _CLOSE)
+        opens = outside & (kinds | 0x20 == _OPEN)
+        depth = self.depth + np.cumsum(opens.astype(np.int64) - closes)
+        ends = np.zeros(0, np.int64)
+        if depth.min() < 1:
+            lowest = np.minimum.accumulate(np.minimum(depth, 1))
+            strays = np.flatnonzero(np.diff(lowest, prepend=1))
+            ends = at[strays[kinds[strays] == _END]]
+            depth -= lowest - 1
+        out = view.copy()
+        out[at[outside & (kinds == _COMMA) & (depth == 1)]] = _NEWLINE
+        breaks = (kinds == _NEWLINE) | (kinds == _RETURN)
+        out[at[outside & breaks]] = ord(" ")
+        out[at[~outside & (kinds == _NEWLINE)]] = 1
+        self.in_string = int(in_string[-1])
+        self.depth = int(depth[-1])
+        return _ended(chunk, out, ends)
+
+    def _tokens(self, chunk: bytes, view: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+        """Return the positions of unescaped quotes, brackets, commas and line breaks."""
+        folded = view | 0x20
+        found = (folded == _OPEN) | (folded == _CLOSE) | (view == _QUOTE) | (view == _COMMA)
+        found |= (view == _NEWLINE) | (view == _RETURN)
+        if self.escaping or b"\\" in chunk:
+            escaped = self._escaped(view)
+            found[escaped[view[escaped] == _QUOTE]] = False
+        return np.flatnonzero(found)
+
+    def _escaped(self, view: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+        """Return the positions after an odd run of backslashes; a run may span chunks."""
+        slashes = np.flatnonzero(view == _BACKSLASH)
+        breaks = np.flatnonzero(np.diff(slashes) != 1)
+        firsts = slashes[np.concatenate([[0], breaks + 1])] if len(slashes) else slashes
+        lasts = slashes[np.concatenate([breaks, [-1]])] if len(slashes) else slashes
+        odd = (lasts - firsts) % 2 == 0
+        if self.escaping and len(firsts) and firsts[0] == 0:
+            odd[0] = not odd[0]
+        elif self.escaping:
+            lasts, odd = np.append(-1, lasts), np.append(True, odd)
+        behind: npt.NDArray[np.int64] = lasts[odd] + 1
+        self.escaping = bool(len(behind)) and int(behind[-1]) == len(view)
+        return behind[behind < len(view)]
 
 
 def _object_as_line(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -57,9 +188,8 @@ def _object_as_line(chunks: Iterator[bytes]) -> Iterator[bytes]:
     return (chunk.replace(b"\n", b" ") for chunk in chunks)
 
 
-JSONL = Format(_opener(), (".jsonl", ".ndjson"), has_byte_ranges=True)
-ARRAY = Format(_opener(array_lines))
-OBJECT = Format(_opener(_object_as_line))
+ARRAY = Format(json_opener(array_lines))
+OBJECT = Format(json_opener(_object_as_line))
 
 
 def records_format(read: Read, *suffixes: str) -> Format:
@@ -71,7 +201,7 @@ def records_format(read: Read, *suffixes: str) -> Format:
     yield the same for the same file.
     """
     convert = partial(_records_as_lines, read=read)
-    return Format(_opener(convert=convert), suffixes, is_utf8=False)
+    return Format(json_opener(convert=convert), suffixes, is_utf8=False)
 
 
 def _records_as_lines(chunks: Iterator[bytes], read: Read) -> Iterator[bytes]:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tokmill.sources.field_samples import HEAD_ROWS
 from tokmill.sources.parquet_columns import ParquetColumns
 from tokmill.sources.ratio_limit import check_ratio
-from tokmill.sources.record_json import columns_to_read
+from tokmill.sources.record_json import HEAD_ROWS, columns_to_read
 from tokmill.sources.row_bytes import dictionary_bytes
 from tokmill.sources.row_reader import RowFile, refuse_repeated, rows_format
 from tokmill.sources.streams import broken_file, open_binary, unreadable

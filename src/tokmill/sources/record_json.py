@@ -1,16 +1,25 @@
-"""Records as JSON text, for recipes that read nested records of different shapes, such as chats.
+"""Records as JSON text or as Python objects, whatever their format.
 
-With the schema `WHOLE_RECORD` (see `values`), every format yields one column: the JSON of a record.
+With the schema `WHOLE_RECORD` (see `values`), every format yields one column, the JSON of a record:
+for recipes that read nested records of different shapes, such as chats.
+
+Samples are records with all their fields, to report which fields a run leaves out. Every 1,000th
+record is sampled, and more at the head of a slice, since many files are short. The choice depends
+on places alone, not on blocks or threads. Its cost is not measurable.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from tokmill.offsets import offsets_of
 from tokmill.values import WHOLE_RECORD
 
 if TYPE_CHECKING:
@@ -18,7 +27,20 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tokmill.sources.blocks import SpanLookup
     from tokmill.sources.utf8 import Bytes
+
+Samples = list[tuple[int, dict[str, Any]]]
+"""Rows in order, each with its record."""
+
+HEAD_ROWS = 32
+"""Number of rows sampled from a table: its first ones, since later rows have fewer columns."""
+
+_EVERY = 1000
+_HEAD_BYTES = 64 << 10
+_EVERY_NEAR, _NEAR_BYTES = 8, 1 << 20
+_LONGEST_BYTES = 1 << 20
+_LONGEST_CELL = 1 << 30
 
 
 def wants_record_json(schema: pa.Schema) -> bool:
@@ -37,8 +59,7 @@ def text_batch(
     data: Bytes, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]
 ) -> pa.RecordBatch:
     """Return the spans of `data`, (n,) int64 each, as records; they are JSON in valid UTF-8."""
-    offsets = np.zeros(len(starts) + 1, np.int64)
-    np.cumsum(stops - starts, out=offsets[1:])
+    offsets = offsets_of(stops - starts)
     view = memoryview(data)
     text = b"".join([view[start:stop] for start, stop in zip(starts, stops, strict=True)])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
@@ -86,3 +107,73 @@ def json_text(text: pa.StringArray, name: str) -> pa.RecordBatch:
 
 def _batch(text: pa.LargeStringArray) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([text], names=[WHOLE_RECORD])
+
+
+def json_samples(lookup: SpanLookup, schema: pa.Schema, *, head: bool) -> Samples:
+    """Return the sampled rows with their records; none if the run reads records as JSON."""
+    rows = _sampled(lookup, head=head)
+    if not rows or wants_record_json(schema):
+        return []
+    pairs = ((row, json_record(lookup.whole(row))) for row in rows)
+    return [(row, record) for row, record in pairs if record is not None]
+
+
+def csv_samples(
+    lookup: SpanLookup, schema: pa.Schema, names: Sequence[str], delimiter: str, *, head: bool
+) -> Samples:
+    """Return the sampled rows with their cells by name; none if the run reads records as JSON."""
+    rows = _sampled(lookup, head=head)
+    if not rows or wants_record_json(schema):
+        return []
+    csv.field_size_limit(_LONGEST_CELL)  # else a cell of more than 128 KiB is an error
+    return [(row, _cells(lookup.whole(row), names, delimiter)) for row in rows]
+
+
+def row_samples(batch: pa.RecordBatch) -> Samples:
+    """Return the first rows of a table with their records; rows that are not UTF-8 are left out."""
+    samples: Samples = []
+    for row in range(min(batch.num_rows, HEAD_ROWS)):
+        with suppress(UnicodeDecodeError, ValueError):
+            samples += [(row, record) for record in batch.slice(row, 1).to_pylist()]
+    return samples
+
+
+def json_record(line: bytes) -> dict[str, Any] | None:
+    """Return the object on a line of JSON; None if it is none, or Python cannot read it."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):  # Arrow accepts deeper nesting than Python
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _sampled(lookup: SpanLookup, *, head: bool) -> list[int]:
+    """Return the sampled rows: every 1,000th.
+
+    With `head`, also all rows in the first 64 KiB of the slice and every 8th in its first MiB,
+    unless they are larger than 1 MiB: a file may consist of one large record.
+    """
+    origin, n_rows = lookup.origin, len(lookup.numbers)
+    is_head = head and origin.byte_offset < _NEAR_BYTES
+    if not n_rows:
+        return []
+    before, last = origin.line + int(lookup.numbers[0]), origin.line + int(lookup.numbers[-1]) + 1
+    if not is_head and before // _EVERY == last // _EVERY:
+        return []  # the usual case; the arrays below would cost as much as a tiny file
+    numbers = lookup.numbers + (1 + origin.line)
+    chosen = numbers % _EVERY == 0
+    if is_head:
+        starts = lookup.starts + origin.byte_offset
+        is_near = (numbers % _EVERY_NEAR == 0) & (starts < _NEAR_BYTES)
+        is_short = lookup.stops - lookup.starts <= _LONGEST_BYTES
+        chosen |= (is_near | (starts < _HEAD_BYTES)) & is_short
+    rows: list[int] = np.flatnonzero(chosen).tolist()
+    return rows
+
+
+def _cells(data: bytes, names: Sequence[str], delimiter: str) -> dict[str, Any]:
+    named: dict[str, Any] = {}
+    cells = next(csv.reader(io.StringIO(data.decode(), newline=""), delimiter=delimiter), [])
+    for name, cell in zip(names, cells, strict=False):
+        named.setdefault(name, cell)
+    return named

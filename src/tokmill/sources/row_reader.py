@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from tokmill.errors import StorageError
-from tokmill.sources.blocks import RowLookup, row_as_json
+from tokmill.sources.blocks import (
+    RowLookup,
+    next_block_bytes,
+    row_as_json,
+    too_large_message,
+)
 from tokmill.sources.columns import fit_columns
-from tokmill.sources.field_samples import HEAD_ROWS, row_samples
 from tokmill.sources.formats import Format, Reading
 from tokmill.sources.ratio_limit import check_ratio
-from tokmill.sources.raw_blocks import next_block_bytes, too_large_message
-from tokmill.sources.record_json import wants_record_json
+from tokmill.sources.record_json import HEAD_ROWS, row_samples, wants_record_json
 from tokmill.sources.row_bytes import split_rows
 from tokmill.values import Place, Records, Reject
 
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.sources.blocks import Block
-    from tokmill.sources.field_samples import Samples
+    from tokmill.sources.record_json import Samples
     from tokmill.sources.slices import Slice, SourceFile
 
 

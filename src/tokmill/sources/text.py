@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.sources.blocks import SpanLookup, refuse_unfit, span_rejects
-from tokmill.sources.byte_reader import ByteFormat, ByteReader
+from tokmill.sources.byte_reader import ByteReader, Cuts
 from tokmill.sources.formats import Format
-from tokmill.sources.raw_blocks import Cuts
 from tokmill.sources.record_json import json_text, wants_record_json
 from tokmill.values import Records
 
@@ -20,9 +19,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.sources.blocks import Block
+    from tokmill.sources.byte_reader import RawBlock
     from tokmill.sources.formats import Reading
-    from tokmill.sources.raw_blocks import RawBlock
     from tokmill.sources.slices import Slice
     from tokmill.sources.utf8 import Bytes
 
@@ -141,18 +139,11 @@ def _keys(_: bytes) -> list[str]:
 def _open_text(slice_: Slice, reading: Reading) -> ByteReader:
     limit = reading.settings.max_record_bytes
     separator = reading.settings.text_separator.encode()
-
-    def make_block(raw: RawBlock, input_bytes: int) -> Block:
-        return TextBlock(raw, reading.schema, separator, limit, input_bytes)
-
-    lines = ByteFormat(TextSplitter(separator), make_block)
     return ByteReader(
         slice_,
-        lines,
-        reading.batch_bytes,
-        limit,
-        opened=reading.opened,
-        max_ratio=reading.settings.max_decompression_ratio,
+        reading,
+        TextSplitter(separator),
+        lambda raw, input_bytes: TextBlock(raw, reading.schema, separator, limit, input_bytes),
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokmill.sources.json_array import array_lines
+from tokmill.sources.json_formats import array_lines
 from tokmill.sources.streams import BrokenInputError
 
 
