@@ -21,7 +21,7 @@ ROOMS = {
     "run, executors": (7_890, 3_200),
     "mix": (0, 1_700),
     "recipes, render": (2_600, 1_900),
-    "sources": (5_120, 3_600),
+    "sources": (5_070, 3_600),
     "chat, masks": (10_280, 5_900),
     "engines, tokenizer": (6_710, 4_200),
     "dataset, place": (5_070, 3_600),
@@ -30,7 +30,7 @@ ROOMS = {
     "bill": (13_500, 8_300),
     "settings, words": (2_170, 1_100),
     TOP: (2_400, 1_500),
-    ALL: (72_515, 46_000),
+    ALL: (72_465, 46_000),
 }
 
 

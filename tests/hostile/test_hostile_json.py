@@ -11,7 +11,7 @@ from tokmill.engines.trial.remembered import cache_path, remembered
 from tokmill.engines.trial.speeds import _entries
 from tokmill.errors import StorageError, TokmillError, UsageError, VerifyError
 from tokmill.settings.load import read_toml
-from tokmill.sources.walk import _read_json
+from tokmill.sources.files import _read_json
 from tokmill.trainers.layouts.blend import _record
 
 DEEP = "[" * 100_000 + "]" * 100_000

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from array import array
 from enum import Enum, IntEnum
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,10 +17,6 @@ from tokmill.sources.names import what_to_do
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import numpy.typing as npt
-
     from tokmill.sources.slices import SourceFile
 
 _MOST_NAMED = 3
@@ -79,43 +74,28 @@ class FileList:
 
     def remove_repeated(self) -> list[str]:
         """Remove files that were reached again; return a warning if the user named some twice."""
+        _, number, counts = np.unique(self._keys, return_inverse=True, return_counts=True)
+        same: dict[tuple[str, int, int, int, int], list[int]] = {}
+        for i in np.flatnonzero(counts[number] > 1).tolist():  # equal hashes are compared again
+            same.setdefault(_identity(self.files[i].path), []).append(i)
         named: list[int] = []
-        dropped: set[int] = set()
-        for group in self._same():
-            best = min(self._ways[i] for i in group)
-            kept = [i for i in group if self._ways[i] == best]
+        again: set[int] = set()
+        for indices in same.values():
+            best = min(self._ways[i] for i in indices)
+            kept = [i for i in indices if self._ways[i] == best]
             if best == Way.NAMED:
-                named += kept[:1] * (len(kept) > 1)
+                named += kept[:1] if len(kept) > 1 else []
             else:
                 kept = kept[:1]
-            dropped.update(set(group) - set(kept))
-        paths = [self.files[i].path for i in sorted(named)]
-        for i in sorted(dropped):
+            again.update(set(indices) - set(kept))
+        for i in sorted(again):
             self.ignore(self.files[i].path, Ignored.AGAIN)
-        if dropped:
-            self.files = [file for i, file in enumerate(self.files) if i not in dropped]
+        paths = [self.files[i].path for i in sorted(named)]
+        self.files = [file for i, file in enumerate(self.files) if i not in again]
         if not named:
             return []
         words = "a file is" if len(paths) == 1 else f"{plural(len(paths), 'file')} are"
         return [f"{words} named more than once, and read each time ({_some(paths)})"]
-
-    def _same(self) -> Iterator[list[int]]:
-        """Yield the indices that are one file; files with equal keys are compared again."""
-        keys = np.frombuffer(self._keys, np.int64) if self._keys else np.zeros(0, np.int64)
-        for numbers in _repeated(keys):
-            by_file = sorted((_identity(self.files[i].path), i) for i in numbers)
-            for _, group in groupby(by_file, key=lambda pair: pair[0]):
-                if len(same := [i for _, i in group]) > 1:
-                    yield same
-
-
-def _repeated(keys: npt.NDArray[np.int64]) -> Iterator[list[int]]:
-    order = np.argsort(keys, kind="stable")
-    bounds = np.flatnonzero(np.diff(keys[order])) + 1
-    if len(bounds) + 1 < len(keys):
-        for group in np.split(order, bounds):
-            if len(group) > 1:
-                yield group.tolist()
 
 
 def _identity(path: str) -> tuple[str, int, int, int, int]:
@@ -138,9 +118,9 @@ def _by_ending(paths: list[str]) -> list[str]:
     for path in paths:
         kinds.setdefault(what_to_do(path), []).append(path)
     lines = []
-    for (name, advice), found in sorted(kinds.items(), reverse=True):
+    for (name, advice), alike in sorted(kinds.items(), reverse=True):
         words = (name, f"{name}s") if name else Ignored.UNKNOWN.value
-        lines.append(_note(found, words) + (f": {advice}" if advice else ""))
+        lines.append(_note(alike, words) + (f": {advice}" if advice else ""))
     return lines
 
 

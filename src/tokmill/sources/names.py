@@ -1,10 +1,11 @@
-"""The format of a file by its name, and its size and time."""
+"""The format of a file by its name and first bytes, its size and time; patterns of names."""
 
 from __future__ import annotations
 
 import errno
 import os
 from contextlib import closing, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from stat import S_ISREG
 
@@ -13,6 +14,7 @@ from tokmill.sources.formats import built_in_suffixes, format_named, outside_suf
 from tokmill.sources.slices import SourceFile
 from tokmill.sources.streams import BrokenInputError, ByteStream, unreadable
 
+ANY_DEPTH = "**"
 JSON = "json"
 """A file that ends in .json: its first bytes show whether it is an array, lines or one object."""
 
@@ -27,31 +29,49 @@ _PACKED = {
 _EFFECTIVE = os.access in os.supports_effective_ids
 
 
+def fits(names: list[str], parts: list[str]) -> bool:
+    """Return whether names match the parts of a pattern; a leading dot must be in the pattern."""
+    if not parts or not names:
+        return not parts and not names
+    if parts[0] != ANY_DEPTH:
+        is_named = not names[0].startswith(".") or parts[0].startswith(".")
+        return is_named and fnmatchcase(names[0], parts[0]) and fits(names[1:], parts[1:])
+    n_seen = next((i for i, name in enumerate(names) if name.startswith(".")), len(names))
+    if len(parts) == 1:
+        return n_seen == len(names)
+    return any(fits(names[i:], parts[1:]) for i in range(n_seen + 1))
+
+
 def endings() -> str:
     """Return the suffixes of all formats, for messages."""
     return ", ".join([*built_in_suffixes(), ".json", *outside_suffixes()])
 
 
-def classify(name: str) -> tuple[str, str]:
+def classify(file_name: str) -> tuple[str, str]:
     """Return format and compression of a file by its name, '' where there is none.
 
     The format is 'json' where only the first bytes show which one of JSON it is. Formats of other
     packages are looked up for a suffix that no built-in format has.
     """
-    stem, ending = os.path.splitext(name.lower())  # noqa: PTH122  ten times faster than Path
+    stem, ending = os.path.splitext(file_name.lower())  # noqa: PTH122  ten times faster than Path
     compression = _COMPRESSIONS.get(ending, "")
     if compression:
         ending = os.path.splitext(stem)[1]  # noqa: PTH122
     if ending == ".json":
         return JSON, compression
-    found = ending and (built_in_suffixes().get(ending) or outside_suffixes().get(ending))
-    if not found or (compression and format_named(found).holds == "rows"):
+    name = ending and (built_in_suffixes().get(ending) or outside_suffixes().get(ending))
+    if not name or (compression and format_named(name).holds == "rows"):
         return "", compression
-    return found, compression
+    return name, compression
+
+
+def is_listed(name: str) -> bool:
+    """Return whether a file in a directory is read: of a known ending that is not Markdown's."""
+    return bool(classify(name)[0]) and not name.lower().endswith(".md")
 
 
 def describe(
-    found: Path | os.DirEntry[str], data_format: str, compression: str
+    path: Path | os.DirEntry[str], data_format: str, compression: str
 ) -> tuple[SourceFile, tuple[int, int]]:
     """Return a file that can be read, and its device and inode.
 
@@ -59,9 +79,9 @@ def describe(
         UsageError: it is not there, or no regular file.
         StorageError: it cannot be read.
     """
-    name = found.as_posix() if isinstance(found, Path) else found.path.removeprefix("./")
+    name = path.as_posix() if isinstance(path, Path) else path.path.removeprefix("./")
     try:
-        stat = found.stat()
+        stat = path.stat()
         if not S_ISREG(stat.st_mode):
             raise UsageError(f"{name}: not a regular file: pipe it into standard input (-)")
         # Only asks the system: opening a million files on a network takes minutes.

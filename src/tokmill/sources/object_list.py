@@ -9,9 +9,17 @@ from tokmill.dataset.layout import PLAN
 from tokmill.dataset.plan_file import is_plan
 from tokmill.errors import UsageError
 from tokmill.sources.file_list import Ignored, Way
-from tokmill.sources.names import JSON, classify, endings, sniff_json, unknown_ending
+from tokmill.sources.names import (
+    ANY_DEPTH,
+    JSON,
+    classify,
+    endings,
+    fits,
+    is_listed,
+    sniff_json,
+    unknown_ending,
+)
 from tokmill.sources.slices import SourceFile
-from tokmill.sources.walk import ANY_DEPTH, fits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -101,8 +109,7 @@ def _add_below(url: str, inside: str, entry: Entry, forced: str, found: FileList
     parts = inside.lstrip("/").split("/")
     if any(part.startswith(".") for part in parts) or not parts[-1]:  # '' marks an empty folder
         return
-    is_known = classify(parts[-1])[0] and not inside.lower().endswith(".md")
-    if forced == "auto" and not is_known:
+    if forced == "auto" and not is_listed(parts[-1]):
         found.ignore(url, Ignored.UNKNOWN)
     else:
         _add_named(url, entry, forced, Way.LISTED, found)
