@@ -318,7 +318,7 @@ def make_desks(directory: Path) -> list[Desk]:
             lines = text.splitlines(keepends=True)
             path = directory / f"{kind}-{i}.jsonl"
             path.write_bytes(text if kind == "original" else b"".join(lines[1:]))
-            common = {"engine": "tokenizers", "workers": 1, "threads": 1, "progress": False}
+            common = {"engine": "reference", "workers": 1, "threads": 1, "progress": False}
             given = {"tokenizer": SAMPLES / "tokenizer", "output": out, **common, **settings}
             getattr(tokmill, recipe)(path, **given)
             made.append(out)

@@ -39,7 +39,7 @@ def dataset(recipe: str) -> Path:
     """Return a small finished dataset; the target replaces one of its files."""
     import tokmill
 
-    given = {"engine": "tokenizers", "workers": 1, "threads": 1, "progress": False}
+    given = {"engine": "reference", "workers": 1, "threads": 1, "progress": False}
     out, source = desk() / recipe, "records.jsonl"
     if recipe == "sft":
         source, given["packing"], given["max_tokens"] = "sft/chats.jsonl", 2000, 2000

@@ -51,7 +51,7 @@ CONFIGURATIONS = {
         "--packing", "1000", "--packed-rows",
     ),
 }  # fmt: skip
-COMMON = ("--engine", "tokenizers", "--max-reject-fraction", "1", "--workers", "1", "--threads")
+COMMON = ("--engine", "reference", "--max-reject-fraction", "1", "--workers", "1", "--threads")
 
 
 @dataclass

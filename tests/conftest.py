@@ -161,7 +161,7 @@ def configure(tokenizer_dir: Path) -> Callable[..., Config]:
     def make(
         directory: Path, *paths: Path, sft: SftSettings | None = None, **settings: Any
     ) -> Config:
-        chosen = {"engine": "tokenizers", "threads": 1, "path": str(tokenizer_dir)} | settings
+        chosen = {"engine": "reference", "threads": 1, "path": str(tokenizer_dir)} | settings
         sections: dict[str, dict[str, Any]] = {
             "input": {"paths": tuple(map(str, paths))},
             "output": {"dir": str(directory)},
@@ -309,7 +309,7 @@ def make_manifest() -> Callable[..., dict[str, Any]]:
         text = {"path": "t", "pattern": "", "control_tokens_in_text": "text"}
         token = {"id": 2, "token": "<eos>"}
         tokenizer = {"name": "t", "sha256": "0" * 64, "vocab_size": 100, "eos": token, "bos": None}
-        engine = {"name": "tokenizers", "version": "1", "reason": "asked for"}
+        engine = {"name": "reference", "version": "1", "reason": "asked for"}
         engine |= {"mb_per_s": {}, "n_checked": 0, "refused": {}}
         run = {"wall_s": 1, "text_bytes_per_s": 1, "peak_memory_bytes": 1, "resumed_parts": 0}
         given = {"sources": [{"path": "a", **totals}], "tokenizer": tokenizer, **entries}

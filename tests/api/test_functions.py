@@ -33,7 +33,7 @@ from tokmill.settings.schema import BILL_SECTIONS, PRETRAIN_SECTIONS, SFT_SECTIO
 from tokmill.settings.source import Source
 
 ROWS = [{"text": f"hello {i} " * (i % 5 + 1)} for i in range(200)]
-SETTINGS = {"workers": 2, "engine": "tokenizers", "part_bytes": "2kB"}
+SETTINGS = {"workers": 2, "engine": "reference", "part_bytes": "2kB"}
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_a_call_leaves_nothing_changed_in_the_process(
         dataset.text(0)
     with pytest.raises(RecordError):
         make(broken, output=tmp_path / "bad", workers=workers, on_error="fail")
-    tokmill.plan(source, tokenizer=tokenizer_dir, engine="tokenizers")
+    tokmill.plan(source, tokenizer=tokenizer_dir, engine="reference")
     assert state() == before
 
 
@@ -273,7 +273,7 @@ def test_inputs_tokenizer_and_output_may_stand_in_the_file(source, tokenizer_dir
     file = tmp_path / "run.toml"
     file.write_text(
         f"[input]\npaths = ['{source}']\n[tokenizer]\npath = '{tokenizer_dir}'\n"
-        f"[output]\ndir = '{tmp_path / 'out'}'\n[run]\nengine = 'tokenizers'\n"
+        f"[output]\ndir = '{tmp_path / 'out'}'\n[run]\nengine = 'reference'\n"
     )
     assert len(tokmill.pretrain(config=file)) == 200
 
@@ -423,12 +423,12 @@ def test_settings_of_the_other_recipe_are_refused(tmp_path, source, tokenizer_di
 
 
 def test_a_forecast_has_what_plan_prints(source, tokenizer_dir, command_json):
-    forecast = tokmill.plan(source, tokenizer=tokenizer_dir, engine="tokenizers")
-    printed = command_json("plan", source, "-t", tokenizer_dir, "--engine", "tokenizers")
+    forecast = tokmill.plan(source, tokenizer=tokenizer_dir, engine="reference")
+    printed = command_json("plan", source, "-t", tokenizer_dir, "--engine", "reference")
     assert forecast.values.keys() == printed.keys()
     assert (forecast.documents, forecast.tokens) == (200, 2997)
     assert forecast.tokens == printed["tokens"]
-    assert forecast.engine == printed["engine"]["name"] == "tokenizers"
+    assert forecast.engine == printed["engine"]["name"] == "reference"
 
 
 def test_the_recipe_of_a_forecast_is_named_or_that_of_its_file(tmp_path, tokenizer_dir, write_rows):
@@ -436,7 +436,7 @@ def test_the_recipe_of_a_forecast_is_named_or_that_of_its_file(tmp_path, tokeniz
     source = write_rows(tmp_path / "chats.jsonl", [{"messages": chat}] * 20)
     file = tmp_path / "sft.toml"
     file.write_text("[sft]\ntemplate = 'plain'\n")
-    given = {"tokenizer": tokenizer_dir, "engine": "tokenizers"}
+    given = {"tokenizer": tokenizer_dir, "engine": "reference"}
     named = tokmill.plan(source, recipe="sft", template="plain", **given)
     assert named.kind == tokmill.plan(source, config=file, **given).kind == "sft"
     with pytest.raises(UsageError, match="recipe: expected one of pretrain, sft; found 'rlhf'"):
@@ -448,7 +448,7 @@ def test_a_forecast_of_a_run_that_would_stop_is_its_error(tmp_path, tokenizer_di
     with pytest.raises(
         RecordError, match=r"would stop at a broken record: .*in\.jsonl: not an object"
     ):
-        tokmill.plan(source, tokenizer=tokenizer_dir, engine="tokenizers", on_error="fail")
+        tokmill.plan(source, tokenizer=tokenizer_dir, engine="reference", on_error="fail")
 
 
 def test_verify_says_what_was_checked_and_raises_what_is_wrong(make, tmp_path):

@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "data_samples"
 RECORDS, TOKENIZER = SAMPLES / "records.jsonl", SAMPLES / "tokenizer"
-SMALL = ("--engine", "tokenizers", "--max-reject-fraction", "1")
+SMALL = ("--engine", "reference", "--max-reject-fraction", "1")
 PARTS = ("--part-bytes", "3kB")
 
 

@@ -288,10 +288,10 @@ def test_ids_above_65535_do_not_become_uint16(
     added = [token for token in library["added_tokens"] if token["content"] != "<tool>"]
     (big / "tokenizer.json").write_text(json.dumps({**library, "added_tokens": added}))
     command = ("pretrain", good, "-t", big, "-o", tmp_path / "out", "--eos-token", "<eos>")
-    outcome = tokmill(*command, "--engine", "tokenizers", "--dtype", "uint16")
+    outcome = tokmill(*command, "--engine", "reference", "--dtype", "uint16")
     assert outcome.code == 4
     assert "uint16 holds ids up to 65535, this tokenizer can emit id 69999" in outcome.error
-    assert tokmill(*command, "--engine", "tokenizers").code == 0
+    assert tokmill(*command, "--engine", "reference").code == 0
     assert manifest(tmp_path / "out")["dtype"] == "uint32"
 
 
@@ -660,12 +660,12 @@ def test_plan_fails_where_the_run_would_and_prints_what_it_knows(
     rows = [row for i in range(100) for row in ([GOOD[i % 40], b"{bad}"] if i % 7 else [b"{bad}"])]
     path = write_lines(tmp_path / "in.jsonl", rows)
     assert pretrain(path).code == 3
-    outcome = tokmill("plan", path, "-t", tokenizer_dir, "--engine", "tokenizers")
+    outcome = tokmill("plan", path, "-t", tokenizer_dir, "--engine", "reference")
     assert outcome.code == 3
     assert outcome.error.startswith("the run would stop: ")
     assert "sampled records were rejected" in outcome.error
     assert "rejects" in outcome.out
-    allowed = ("--engine", "tokenizers", "--max-reject-fraction", "0.9")
+    allowed = ("--engine", "reference", "--max-reject-fraction", "0.9")
     assert tokmill("plan", path, "-t", tokenizer_dir, *allowed).code == 0
 
 
@@ -949,7 +949,7 @@ def test_a_document_that_the_dataset_lacks_is_a_usage_error(
 
 
 def command(path: Path | str, tokenizer_dir: Path, output: Path, *more: str) -> list[str]:
-    options = ["-t", str(tokenizer_dir), "-o", str(output), "--engine", "tokenizers"]
+    options = ["-t", str(tokenizer_dir), "-o", str(output), "--engine", "reference"]
     return [sys.executable, "-m", "tokmill", "pretrain", str(path), *options, *more]
 
 

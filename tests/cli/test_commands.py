@@ -285,7 +285,7 @@ def test_records_come_from_standard_input(
     tokenizer_dir: Path, tmp_path: Path, good: Path, tokmill: Callable[..., Any]
 ) -> None:
     words = [sys.executable, "-m", "tokmill", "pretrain", "-", "-t", str(tokenizer_dir)]
-    words += ["-o", str(tmp_path / "out"), "--engine", "tokenizers"]
+    words += ["-o", str(tmp_path / "out"), "--engine", "reference"]
     done = subprocess.run(words, input=good.read_bytes(), capture_output=True)
     assert done.returncode == 0, done.stderr
     assert manifest(tmp_path / "out")["totals"]["documents"] == 40
@@ -311,7 +311,7 @@ def test_an_option_wins_over_a_variable_and_a_variable_over_the_file(
 def test_plan_writes_nothing(
     tokmill: Callable[..., Any], good: Path, tokenizer_dir: Path, tmp_path: Path
 ) -> None:
-    words = ("plan", good, "-t", tokenizer_dir, "-o", tmp_path / "out", "--engine", "tokenizers")
+    words = ("plan", good, "-t", tokenizer_dir, "-o", tmp_path / "out", "--engine", "reference")
     outcome = tokmill(*words)
     assert outcome.code == 0
     assert "documents" in outcome.out

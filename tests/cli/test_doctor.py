@@ -73,7 +73,7 @@ def test_lines_json_and_python_say_the_same(
     found = examine(str(tmp_path / "out"), str(tokenizer_dir))
     assert [one.name for one in found] == names
     states = {one.name: one.state for one in found}
-    engines = ("tokenizers", "gigatoken", "fastokens")
+    engines = ("reference", "gigatoken", "fastokens")
     for name in ("tokenizer", "cores", "memory", *(f"engine {one}" for one in engines)):
         assert states[name] == "ok"
     assert list(tmp_path.iterdir()) == []

@@ -191,7 +191,7 @@ def test_a_book_that_becomes_one_document_is_noted_by_the_run_and_by_its_plan(
 ) -> None:
     book = tmp_path / "my book.txt"
     book.write_text("hello world\n\n" * 90_000)
-    run = (book, "-t", tokenizer_dir, "--engine", "tokenizers", "--threads", "1")
+    run = (book, "-t", tokenizer_dir, "--engine", "reference", "--threads", "1")
     note = f"{book}, 1.17 MB, becomes one document: --text-separator '\\n\\n' splits at empty lines"
     assert note in tokmill("plan", *run).err.splitlines()
     outcome = tokmill("pretrain", *run, "-o", tmp_path / "out")

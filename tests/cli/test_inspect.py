@@ -47,7 +47,7 @@ def sft(tmp_path: Path, tokenizer_dir: Path, tokmill: Any) -> Path:
     outcome = tokmill(
         *("sft", tmp_path / "chats.jsonl", "-o", tmp_path / "out", "-t", tokenizer_dir),
         *("--template", tmp_path / "t.jinja", "--max-tokens", "200", "--packing", "200"),
-        *("--engine", "tokenizers", "--threads", "1", "--quiet"),
+        *("--engine", "reference", "--threads", "1", "--quiet"),
     )
     assert outcome.code == 0, outcome.err
     return tmp_path / "out"

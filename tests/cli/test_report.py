@@ -212,7 +212,7 @@ def test_a_plan_shows_the_same_bill_before_a_token_is_written(
     tokmill: Callable[..., Any], tokenizer_dir: Path, good: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "run.toml").write_text(MODEL)
-    words = ("plan", good, "-t", tokenizer_dir, "-o", tmp_path / "out", "--engine", "tokenizers")
+    words = ("plan", good, "-t", tokenizer_dir, "-o", tmp_path / "out", "--engine", "reference")
     outcome = tokmill(*words, "-c", tmp_path / "run.toml")
     assert outcome.code == 0
     forecast, bill = (block.splitlines() for block in outcome.out.split("\n\n"))

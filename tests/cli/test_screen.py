@@ -87,7 +87,7 @@ def test_a_run_and_its_dataset_print_hostile_names_by_number(
     write_records(hostile / f"in{HOSTILE}" / f"a{HOSTILE}.jsonl")
     (hostile / f"in{HOSTILE}" / f"b{HOSTILE}.exe").write_bytes(b"x")
     shutil.copytree(tokenizer_dir, hostile / f"t{HOSTILE}")
-    words = (f"in{HOSTILE}", "-t", f"t{HOSTILE}", "-o", f"out{HOSTILE}", "--engine", "tokenizers")
+    words = (f"in{HOSTILE}", "-t", f"t{HOSTILE}", "-o", f"out{HOSTILE}", "--engine", "reference")
     out = hostile / f"out{HOSTILE}"
     check(tokmill("plan", *words))
     check(tokmill("pretrain", *words, "--model", "gpt2"), 0)
@@ -110,7 +110,7 @@ def test_json_keeps_hostile_names_exactly_and_escaped(
     tokmill: Callable[..., Any], tokenizer_dir: Path, hostile: Path
 ) -> None:
     source = write_records(hostile / f"a{HOSTILE}.jsonl")
-    words = (source, "-t", tokenizer_dir, "-o", f"out{HOSTILE}", "--engine", "tokenizers", "--json")
+    words = (source, "-t", tokenizer_dir, "-o", f"out{HOSTILE}", "--engine", "reference", "--json")
     assert json.loads(check(tokmill("plan", *words)).out)["bill"]["disk"]["directory"] == (
         f"out{HOSTILE}"
     )

@@ -24,7 +24,7 @@ def sft(tokmill: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
     def run(*arguments: str | Path) -> Any:
         return tokmill(
             *("sft", "-o", tmp_path / "out", "-t", SAMPLES / "tokenizer"),
-            *("--engine", "tokenizers", "--threads", "1", *arguments),
+            *("--engine", "reference", "--threads", "1", *arguments),
         )
 
     return run

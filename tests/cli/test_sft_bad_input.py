@@ -110,7 +110,7 @@ def test_settings_of_the_other_verb_are_refused(
 def test_a_dataset_for_pretraining_is_not_continued(
     tokmill: Callable[..., Any], sft: Callable[..., Any], good: Path, tmp_path: Path
 ) -> None:
-    words = ("-t", SAMPLES / "tokenizer", "-o", tmp_path / "out", "--engine", "tokenizers", "-q")
+    words = ("-t", SAMPLES / "tokenizer", "-o", tmp_path / "out", "--engine", "reference", "-q")
     assert tokmill("pretrain", SAMPLES / "documents.jsonl", *words).code == 0
     outcome = sft(good)
     assert outcome.code == 6

@@ -23,7 +23,7 @@ def sft(tokmill: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
             path.write_text("".join(json.dumps(record) + "\n" for record in records))
         return tokmill(
             *("sft", path, "-o", tmp_path / "out", "-t", SAMPLES / "tokenizer"),
-            *("--engine", "tokenizers", "--threads", "1", *options),
+            *("--engine", "reference", "--threads", "1", *options),
         )
 
     return run

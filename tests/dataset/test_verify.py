@@ -416,7 +416,7 @@ def test_a_dataset_of_a_run_has_no_problem(tmp_path: Path, tokenizer_dir: Path, 
             "input": {"paths": [str(tmp_path / "corpus.jsonl")]},
             "tokenizer": {"path": str(tokenizer_dir), "bos_token": "<bos>"},
             "output": {"dir": str(tmp_path / "out"), **output},
-            "run": {"engine": "tokenizers"},
+            "run": {"engine": "reference"},
         },
         where="test",
     )

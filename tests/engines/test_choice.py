@@ -65,26 +65,26 @@ def test_a_plan_keeps_its_spot_share():
     ("choice", "expected"),
     [
         (EngineChoice("gigatoken", "1", "first exact", refused={"fastokens": "slow"}), ""),
-        (EngineChoice("tokenizers", "1", "asked for"), ""),
+        (EngineChoice("reference", "1", "asked for"), ""),
         (
             EngineChoice(
-                "tokenizers",
+                "reference",
                 "1",
                 "no fast engine gives its ids here",
-                mb_per_s={"tokenizers": 5.06},
+                mb_per_s={"reference": 5.06},
                 refused={"gigatoken": "not installed", "fastokens": "x" * 120},
             ),
-            "tokenizers encodes, at about 5.06 MB/s, since no fast engine gives its ids here: "
+            "the reference encodes, at about 5.06 MB/s, since no fast engine gives its ids here: "
             f"gigatoken: not installed; fastokens: {'x' * 99}…",
         ),
         (
             EngineChoice(
-                "tokenizers",
+                "reference",
                 "1",
                 "no fast engine gives its ids here",
                 refused={"gigatoken": "engine gigatoken refuses the tokenizer: WordPiece"},
             ),
-            "tokenizers encodes, since no fast engine gives its ids here: gigatoken: WordPiece",
+            "the reference encodes, since no fast engine gives its ids here: gigatoken: WordPiece",
         ),
     ],
 )

@@ -143,7 +143,7 @@ def test_a_difference_is_reported_with_its_row_and_text(ids, expected):
         (
             7,
             f"the engine's ids differ from the reference's {expected} of the text that begins "
-            "'ab': run again with --engine tokenizers --overwrite, and report it",
+            "'ab': run again with --engine reference --overwrite, and report it",
         )
     ]
 
@@ -287,4 +287,4 @@ def test_the_reference_is_loaded_once_for_all_threads_and_only_when_needed():
 
 def test_a_slower_engine_has_more_of_its_text_compared():
     assert spot_share("gigatoken") == spot_share("fastokens") < spot_share("of another package")
-    assert spot_share("tokenizers") == 0
+    assert spot_share("reference") == 0

@@ -96,7 +96,7 @@ from tokmill import children
 children.LOOK_S = 0.02
 paths, tokenizer, output = sys.argv[1:]
 if __name__ == "__main__":
-    tokmill.pretrain(paths, tokenizer=tokenizer, output=output, engine="tokenizers", workers=2,
+    tokmill.pretrain(paths, tokenizer=tokenizer, output=output, engine="reference", workers=2,
                      part_bytes=600)
 """
 
@@ -208,7 +208,7 @@ def test_workers_vanish_with_their_parent(tmp_path, start, write_rows, tokenizer
     out = tmp_path / "out"
     command = start(
         "pretrain", source, "-t", tokenizer_dir, "-o", out, "--part-bytes", 4000, "--workers", 2,
-        "--engine", "tokenizers",
+        "--engine", "reference",
     )  # fmt: skip
     children: list[psutil.Process] = []
 

@@ -28,7 +28,7 @@ from tokmill import pretrain
 from tokmill.cli import out_of_memory
 
 ROWS = [{"text": f"hello world, this is document {i} " * 4} for i in range(1000)]
-MANY = ("--shard-tokens", "8000", "--part-bytes", "30kB", "--engine", "tokenizers", "--quiet")
+MANY = ("--shard-tokens", "8000", "--part-bytes", "30kB", "--engine", "reference", "--quiet")
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, tokenizer_dir: Path) -> Path
         place / "in.jsonl",
         tokenizer=tokenizer_dir,
         output=place / "out",
-        engine="tokenizers",
+        engine="reference",
         shard_tokens=8000,
         part_bytes="30kB",
         workers=1,

@@ -237,7 +237,7 @@ def test_plan_names_a_broken_file_and_forecasts_the_rest(
 ) -> None:
     lines(tmp_path / "in/a.jsonl", TEXTS)
     broken(tmp_path / "in/b.jsonl")
-    outcome = tokmill("plan", tmp_path / "in", "-t", tokenizer_dir, "--engine", "tokenizers")
+    outcome = tokmill("plan", tmp_path / "in", "-t", tokenizer_dir, "--engine", "reference")
     assert re.search(rf"^documents +{N}$", outcome.out, re.M), outcome.out
     assert f"{tmp_path}/in/b.jsonl: " in outcome.error
 
@@ -446,7 +446,7 @@ def test_in_python_a_source_is_an_input_and_a_renderer_a_function(
 ) -> None:
     lines(tmp_path / "a.jsonl", CODE)
     lines(tmp_path / "b.jsonl", TEXTS)
-    more = {"tokenizer": tokenizer_dir, "engine": "tokenizers", "overwrite": True}
+    more = {"tokenizer": tokenizer_dir, "engine": "reference", "overwrite": True}
     out = tmp_path / "out"
     source = library.Source("a", tmp_path / "a.jsonl", text_field="path")
     library.pretrain(source, output=out, **more)
@@ -475,7 +475,7 @@ def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_workers_threads_and_an_array_make_the_same_files(
     mixed: Path, tmp_path: Path, tokmill: Run, tokenizer_dir: Path, files_of: Run
 ) -> None:
-    options = ("in", "-t", tokenizer_dir, "--engine", "tokenizers", "-o")
+    options = ("in", "-t", tokenizer_dir, "--engine", "reference", "-o")
     outs = [tmp_path / name for name in ("one", "two", "array")]
     assert tokmill("pretrain", *options, outs[0], "--threads", "1").code == 0
     assert tokmill("pretrain", *options, outs[1], "--workers", "2", "--threads", "2").code == 0
@@ -497,7 +497,7 @@ def test_workers_threads_and_an_array_make_the_same_files(
 def test_a_run_whose_last_part_is_missing_continues_to_the_same_files(
     mixed: Path, tmp_path: Path, tokmill: Run, tokenizer_dir: Path, files_of: Run
 ) -> None:
-    options = ("in", "-t", tokenizer_dir, "--engine", "tokenizers", "-o")
+    options = ("in", "-t", tokenizer_dir, "--engine", "reference", "-o")
     assert tokmill("pretrain", *options, "whole").code == 0
     assert tokmill("plan", *options, "out", "--write", "out.plan").code == 0
     assert tokmill("run-part", "out.plan", "--index", "0", "--of", "2").code == 0

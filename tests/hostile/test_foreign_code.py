@@ -20,7 +20,7 @@ def test_code_beside_a_tokenizer_does_not_run(tokmill, tmp_path: Path):
         path.write_text(json.dumps({**found, "auto_map": names, "trust_remote_code": True}))
     for name in ("planted.py", "__init__.py", "sitecustomize.py", "tokenizers.py", "planted.pkl"):
         (planted / name).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    words = ("-t", planted, "-o", tmp_path / "out", "--engine", "tokenizers", "--workers", "1")
+    words = ("-t", planted, "-o", tmp_path / "out", "--engine", "reference", "--workers", "1")
     ended = tokmill("pretrain", SAMPLES / "records.jsonl", *words)
     assert ended.code == 0, ended.err
     assert tokmill("verify", tmp_path / "out").code == 0

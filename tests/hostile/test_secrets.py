@@ -124,7 +124,7 @@ def test_the_environment_is_in_no_file_of_a_dataset(tokmill, tmp_path, monkeypat
     for name in ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "WANDB_API_KEY"):
         monkeypatch.setenv(name, SECRET)
     out, page = tmp_path / "out", tmp_path / "page.html"
-    tokenizer = ("-t", SAMPLES / "tokenizer", "--engine", "tokenizers")
+    tokenizer = ("-t", SAMPLES / "tokenizer", "--engine", "reference")
     shown = [
         tokmill("pretrain", SAMPLES / "records.jsonl", *tokenizer, "-o", out, "--workers", "1"),
         tokmill("inspect", out, "--html", page),

@@ -27,14 +27,14 @@ ENGINE = {
         ),
         (
             {
-                "name": "tokenizers",
+                "name": "reference",
                 "version": "sentencepiece 0.2.1",
                 "reason": "no fast engine gives its ids here",
                 "mb_per_s": {},
                 "n_checked": 0,
                 "refused": {"gigatoken": "not installed", "fastokens": "ids differ"},
             },
-            "tokenizers 0.2.1 (no fast engine gives its ids here)\n"
+            "reference sentencepiece 0.2.1 (no fast engine gives its ids here)\n"
             "gigatoken not used: not installed\n"
             "fastokens not used: ids differ",
         ),
@@ -56,9 +56,9 @@ def test_an_engine_is_described_with_its_proof_and_the_others_refusal(changes, e
         ),
         ({"n_checked": 0}, {}, "gigatoken 0.10.0, ids not checked"),
         (
-            {"name": "tokenizers", "version": "sentencepiece 0.2.1", "n_checked": 0},
+            {"name": "reference", "version": "sentencepiece 0.2.1", "n_checked": 0},
             {},
-            "tokenizers 0.2.1, the reference",
+            "reference: sentencepiece 0.2.1",
         ),
     ],
 )

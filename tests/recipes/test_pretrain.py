@@ -38,7 +38,7 @@ def process(tmp_path, configure, plan_of, write_rows):
 class Sevens:
     """A reference that encodes every document as one 7."""
 
-    name, renewable, concurrent = "tokenizers", False, False
+    name, renewable, concurrent = "reference", False, False
 
     def encode(self, text: pa.LargeStringArray) -> TokenBatch:
         return TokenBatch(np.full(len(text), 7, np.uint32), np.arange(len(text) + 1))
@@ -109,7 +109,7 @@ def test_a_document_is_dropped_for_one_reason_only(process):
     }
 
 
-@pytest.mark.parametrize("engine", ["tokenizers", "gigatoken", "fastokens"])
+@pytest.mark.parametrize("engine", ["reference", "gigatoken", "fastokens"])
 def test_a_control_token_in_a_text_is_text_unless_asked_otherwise(process, tokenizer, engine):
     rows = [{"text": "a<eos>b"}, {"text": "plain"}]
     as_text = process(rows, engine=engine)
@@ -145,7 +145,7 @@ def test_a_recipe_is_made_of_a_spec_alone(tmp_path, configure, plan_of, write_ro
     assert isinstance(spec, RunSpec)
     recipe = PretrainRecipe(spec)
     assert recipe.spot is not None
-    choice = dataclasses.replace(spec.engine, name="tokenizers")
+    choice = dataclasses.replace(spec.engine, name="reference")
     assert PretrainRecipe(dataclasses.replace(spec, engine=choice)).spot is None
 
 

@@ -26,7 +26,7 @@ def arguments(tmp_path_factory, write_rows, tokenizer_dir) -> dict[str, list[obj
     source = write_rows(directory / "in.jsonl", ROWS)
     chats = write_rows(directory / "chats.jsonl", CHATS)
     common: list[object] = [
-        "--tokenizer", tokenizer_dir, "--engine", "tokenizers", "--val-fraction", 0.1,
+        "--tokenizer", tokenizer_dir, "--engine", "reference", "--val-fraction", 0.1,
         "--min-tokens", 3, "--max-reject-fraction", 0.5, "--batch-bytes", 2000, "--quiet",
     ]  # fmt: skip
     return {

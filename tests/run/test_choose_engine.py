@@ -194,6 +194,6 @@ def test_a_fallback_to_the_reference_is_reported_with_reasons_and_speed(
     any_size(monkeypatch)
     choice = chosen("hello " * 4000, **stripping(tokenizer_dir, tmp_path))
     assert choice.name == REFERENCE
-    assert choice.fallback.startswith("tokenizers encodes, at about ")
+    assert choice.fallback.startswith("the reference encodes, at about ")
     assert "MB/s, since no fast engine gives its ids here: gigatoken: " in choice.fallback
     assert "\n" not in choice.fallback

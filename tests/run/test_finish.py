@@ -156,7 +156,7 @@ def test_what_the_run_took_is_noted(finished):
         "workers": 1,
     }
     assert (manifest["format_version"], manifest["tokmill_version"]) == (1, __version__)
-    assert manifest["engine"]["name"] == "tokenizers"
+    assert manifest["engine"]["name"] == "reference"
 
 
 def test_verify_finds_nothing_wrong(finished):

@@ -37,7 +37,7 @@ def begin(tokenizer_dir: Path, tmp_path: Path) -> Callable[..., subprocess.Popen
     def start(*words: str | Path, **options: object) -> subprocess.Popen[bytes]:
         command: list[str | Path] = [
             sys.executable, "-m", "tokmill", "pretrain", *words, "-t", tokenizer_dir,
-            "-o", tmp_path / "out", "--engine", "tokenizers", "--threads", "1",
+            "-o", tmp_path / "out", "--engine", "reference", "--threads", "1",
         ]  # fmt: skip
         return subprocess.Popen(
             command,

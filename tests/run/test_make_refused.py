@@ -141,7 +141,7 @@ def test_another_version_of_the_engine_is_refused(out, make_config, listener, be
     with pytest.raises(StateError) as caught:
         run(make_config(), listener)
     assert str(caught.value) == (
-        f"the run in this directory began with tokenizers 0.0.1, installed is {installed}: "
+        f"the run in this directory began with reference 0.0.1, installed is {installed}: "
         "install that version, or run with --overwrite to start again"
     )
 

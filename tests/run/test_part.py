@@ -56,7 +56,7 @@ def expected() -> list[list[int]]:
     return [encoding.ids for encoding in encoded]
 
 
-@pytest.mark.parametrize("engine", ["tokenizers", "gigatoken", "fastokens"])
+@pytest.mark.parametrize("engine", ["reference", "gigatoken", "fastokens"])
 def test_every_document_has_the_ids_of_the_library_and_eos(
     tmp_path, configure, plan_of, run_alone, expected, engine
 ):

@@ -33,7 +33,7 @@ def make(name, kill_at):
         "output": {"dir": str(out), "shard_tokens": 500, "val_fraction": 0.3},
         "run": {"batch_bytes": 400, "threads": 1},
     }, where="test"))
-    engine = EngineChoice("tokenizers", engine_version("tokenizers", prepared.tokenizer), "asked")
+    engine = EngineChoice("reference", engine_version("reference", prepared.tokenizer), "asked")
     spec = prepared.spec(engine, 1)
     calls = 0
 

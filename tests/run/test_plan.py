@@ -138,7 +138,7 @@ def test_a_plan_is_read_as_it_was_written_and_names_every_file_once(plan, tmp_pa
     assert len(slices) == 4
     assert found["engine"] == plan.spec.engine.as_json()
     check_same(found, plan, tmp_path)
-    assert planned_engine(found, "auto") == planned_engine(found, "tokenizers") == plan.spec.engine
+    assert planned_engine(found, "auto") == planned_engine(found, "reference") == plan.spec.engine
 
 
 def test_a_plan_has_a_line_for_each_file_and_each_part(plan, tmp_path):
@@ -178,7 +178,7 @@ def test_another_engine_than_the_plan_s_is_refused(plan):
     with pytest.raises(StateError) as caught:
         planned_engine(json.loads(b"".join(plan.chunks())), "gigatoken")
     assert str(caught.value) == (
-        "the run in this directory began with engine tokenizers, asked for is gigatoken: "
+        "the run in this directory began with engine reference, asked for is gigatoken: "
         "leave --engine out to continue, or run with --overwrite to start again"
     )
 
@@ -208,7 +208,7 @@ def test_a_damaged_plan_is_an_error_that_names_the_damage(tmp_path, plan, change
         read_plan(open_place(str(tmp_path)))
 
 
-@pytest.mark.parametrize("engine", [None, {}, {"name": "tokenizers", "unknown": 1}])
+@pytest.mark.parametrize("engine", [None, {}, {"name": "reference", "unknown": 1}])
 def test_a_damaged_engine_in_a_plan_is_an_error(plan, engine):
     data = json.loads(b"".join(plan.chunks())) | {"engine": engine}
     with pytest.raises(StateError, match=r"^plan\.json: damaged \(.*\): run with --overwrite"):

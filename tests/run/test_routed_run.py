@@ -51,7 +51,7 @@ def ids_of(directory) -> list[int]:
 
 
 def test_they_are_encoded_by_the_reference_and_counted(config_of, silent, tmp_path):
-    run(config_of("reference", engine="tokenizers"), silent)
+    run(config_of("reference", engine="reference"), silent)
     manifest = run(config_of("fast", engine="gigatoken"), silent)
     assert ids_of(tmp_path / "fast") == ids_of(tmp_path / "reference")
     assert manifest["totals"]["checks"]["routed"] == len(NEW)
@@ -75,9 +75,9 @@ def test_documents_with_characters_that_were_not_compared_get_the_references_ids
     given = {"path": str(quotes_dir), "eos_token": "<eos>"}
     manifests = [
         run(configure(tmp_path / engine, rows, engine=engine, **given), silent)
-        for engine in ("tokenizers", "gigatoken")
+        for engine in ("reference", "gigatoken")
     ]
-    assert ids_of(tmp_path / "gigatoken") == ids_of(tmp_path / "tokenizers")
+    assert ids_of(tmp_path / "gigatoken") == ids_of(tmp_path / "reference")
     scan = manifests[1]["engine"]["scan"]
     assert (scan["n_characters"], CharacterSet.from_json(scan["uncompared"])) == (67_584, RARE)
     assert 0x323B0 not in CharacterSet.from_json(scan["differs"])
@@ -86,7 +86,7 @@ def test_documents_with_characters_that_were_not_compared_get_the_references_ids
         load_engine(
             name, load_tokenizer(TokenizerSettings(**given)), control_in_text="text", n_threads=1
         )
-        for name in ("gigatoken", "tokenizers")
+        for name in ("gigatoken", "reference")
     )
     text = pa.array(texts[9:10], pa.large_string())
     assert engine.encode(text).ids.tolist() != reference.encode(text).ids.tolist()
@@ -119,5 +119,5 @@ def test_a_plan_fixes_the_characters_and_the_versions(config_of, silent, tmp_pat
         run(config, silent)
     assert "\n" not in str(caught.value)
     changed(reference="0.0.2")
-    with pytest.raises(StateError, match=r"began with tokenizers 0\.0\.2, installed is "):
+    with pytest.raises(StateError, match=r"began with reference 0\.0\.2, installed is "):
         run(config, silent)

@@ -69,8 +69,8 @@ def test_the_plan_is_hard_enough(expected):
 @pytest.mark.parametrize(
     ("engine", "threads", "batch_bytes"),
     [
-        ("tokenizers", 2, 1),
-        ("tokenizers", 3, 777),
+        ("reference", 2, 1),
+        ("reference", 3, 777),
         ("gigatoken", 1, 777),
         ("gigatoken", 2, WHOLE),
         ("gigatoken", 3, 1),
@@ -88,7 +88,7 @@ def test_engine_threads_and_batches_change_no_byte(
 
 @pytest.mark.parametrize(
     ("workers", "engine", "threads", "batch_bytes"),
-    [(2, "gigatoken", 1, 777), (2, "tokenizers", 3, WHOLE), (4, "fastokens", 2, 1)],
+    [(2, "gigatoken", 1, 777), (2, "reference", 3, WHOLE), (4, "fastokens", 2, 1)],
 )
 def test_workers_change_no_byte(
     make, files_of, expected, tmp_path, workers, engine, threads, batch_bytes

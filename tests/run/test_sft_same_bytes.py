@@ -77,8 +77,8 @@ def test_the_runs_are_hard_enough(expected):
 @pytest.mark.parametrize(
     ("engine", "workers", "threads", "batch_bytes"),
     [
-        ("tokenizers", 1, 2, 1),
-        ("tokenizers", 2, 1, 777),
+        ("reference", 1, 2, 1),
+        ("reference", 2, 1, 777),
         ("gigatoken", 1, 3, 777),
         ("fastokens", 1, 2, WHOLE),
     ],

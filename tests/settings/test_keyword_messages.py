@@ -24,8 +24,8 @@ from tokmill.settings.keyword_messages import in_python, keyword_messages
             'read it again with on_unread="skip" and overwrite=True',
         ),
         (
-            "run again with --engine tokenizers --overwrite, and report it",
-            'run again with engine="tokenizers", overwrite=True, and report it',
+            "run again with --engine reference --overwrite, and report it",
+            'run again with engine="reference", overwrite=True, and report it',
         ),
         ("leave --engine out to continue", "leave engine out to continue"),
         ("--packing (sft.packing): rows of 8 tokens", "packing (sft.packing): rows of 8 tokens"),

@@ -22,7 +22,7 @@ from tokmill.tokenizer.tokenizer import load_tokenizer
 
 def test_decoding_returns_every_hostile_text(tokenizer):
     texts = hostile_texts(["<eos>", "<tool>"])
-    engine = load_engine("tokenizers", tokenizer, control_in_text="text", n_threads=1)
+    engine = load_engine("reference", tokenizer, control_in_text="text", n_threads=1)
     batch = engine.encode(pa.array(texts, pa.large_string()))
     decode = load_decoder(tokenizer)
     bounds = itertools.pairwise(batch.offsets)
@@ -42,7 +42,7 @@ def test_a_sentencepiece_model_is_decoded_by_its_own_library(tmp_path: Path):
         minloglevel=2,
     )
     given_tokenizer = load_tokenizer(TokenizerSettings(path=str(tmp_path / "m.model")))
-    engine = load_engine("tokenizers", given_tokenizer, control_in_text="text", n_threads=1)
+    engine = load_engine("reference", given_tokenizer, control_in_text="text", n_threads=1)
     ids = engine.encode(pa.array(["ab ba"], pa.large_string())).ids
     assert load_decoder(given_tokenizer)(ids.tolist()) == "ab ba"
 
@@ -76,7 +76,7 @@ def test_runs_contain_every_id_in_order_and_neighbours_differ(tokens, control):
 
 
 def encoded(tokenizer, text):
-    engine = load_engine("tokenizers", tokenizer, control_in_text="text", n_threads=1)
+    engine = load_engine("reference", tokenizer, control_in_text="text", n_threads=1)
     return engine.encode(pa.array([text], pa.large_string())).ids.tolist()
 
 

@@ -149,7 +149,7 @@ def _tried(tokenizer: Tokenizer) -> Iterator[Finding]:
     reference = load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1)
     batch = reference.encode(pa.array(TEXTS, pa.large_string()))
     expected = [batch.ids[batch.offsets[i] : batch.offsets[i + 1]] for i in range(len(TEXTS))]
-    yield Finding(f"engine {REFERENCE}", OK, f"{_version(REFERENCE)}, the reference")
+    yield Finding(f"engine {REFERENCE}", OK, f"tokenizers {_version('tokenizers')}")
     with ExitStack() as stack:
         trials = []
         for name in ENGINES.rows:
@@ -214,7 +214,7 @@ def _machine() -> Iterator[Finding]:
     usable = usable_memory()
     state, text = OK, f"{memory(usable)} of {memory(total_memory())}"
     if usable < LEAST_MEMORY_BYTES:
-        state, text = NOTE, f"{text}: use --workers 1 --threads 1 --engine tokenizers"
+        state, text = NOTE, f"{text}: use --workers 1 --threads 1 --engine reference"
     yield Finding("memory", state, text)
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.engines.characters import CharacterSet
-from tokmill.engines.engine import FAST_ENGINES
+from tokmill.engines.engine import FAST_ENGINES, REFERENCE
 from tokmill.engines.spot_check import spot_share
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class EngineChoice:
         speed = self.mb_per_s.get(self.name)
         how_slow = f", at about {speed:.3g} MB/s" if speed else ""
         why = "; ".join(f"{name}: {_short(name, reason)}" for name, reason in self.refused.items())
-        return f"{self.name} encodes{how_slow}, since {self.reason}: {why}"
+        return f"the {REFERENCE} encodes{how_slow}, since {self.reason}: {why}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the choice as plain values."""

@@ -1,7 +1,7 @@
 """The engine protocol, and how engines are loaded by name.
 
-An engine turns documents into flat token ids. `tokenizers` (with SentencePiece's own library for a
-`.model`) is the reference. Other engines are used only where they proved to return the same ids.
+An engine turns documents into flat token ids. The reference is the `tokenizers` library, or
+SentencePiece's own for a `.model`. Other engines are used only where they return the same ids.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tokmill.tokenizer.tokenizer import Tokenizer
     from tokmill.values import TokenBatch
 
-REFERENCE = "tokenizers"
+REFERENCE = "reference"
 FAST_ENGINES = tuple(tables.FAST_ENGINES)
 
 _REFUSALS = (ValueError, RuntimeError, KeyError, TypeError, NotImplementedError)
@@ -128,10 +128,12 @@ def is_installed(name: str) -> bool:
 def engine_version(name: str, tokenizer: Tokenizer) -> str:
     """Return the installed version of the library that an engine runs.
 
+    Of the reference also the library's name.
     Of an engine from another package also the hash of its source: a change is another version.
     """
-    if name == REFERENCE and tokenizer.kind == "sentencepiece":
-        return "sentencepiece " + importlib.metadata.version("sentencepiece")
+    if name == REFERENCE:
+        library = "sentencepiece" if tokenizer.kind == "sentencepiece" else "tokenizers"
+        return f"{library} {importlib.metadata.version(library)}"
     row, extension = engine_row(name)
     return extension.release if extension else importlib.metadata.version(row.distribution)
 

@@ -17,16 +17,16 @@ def engine_line(engine: Mapping[str, Any], checks: Mapping[str, int] | None = No
 
     `checks`: totals of a finished run, see `Counts`.
     """
-    name = f"{engine['name']} {engine['version'].split()[-1]}"
+    name = f"{engine['name']} {engine['version']}"
     if engine["name"] == REFERENCE:
-        return f"{name}, the reference"
+        return f"{engine['name']}: {engine['version']}"
     equal = "ids equal to the reference's (checked)"
     return f"{name}, {equal if _checked(engine, checks or {}) else 'ids not checked'}"
 
 
 def describe_engine(engine: Mapping[str, Any], checks: Mapping[str, int] | None = None) -> str:
     """Return the engine with its checks, speeds, and the reasons against other engines."""
-    text = f"{engine['name']} {engine['version'].split()[-1]} ({engine['reason']}"
+    text = f"{engine['name']} {engine['version']} ({engine['reason']}"
     speeds = engine["mb_per_s"]
     if speeds:
         text += ": " + ", ".join(f"{name} {speed:.0f} MB/s" for name, speed in speeds.items())

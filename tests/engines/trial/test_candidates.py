@@ -80,7 +80,7 @@ def test_the_engine_asked_for_is_the_only_one(request_of):
 
 
 def test_where_no_fast_engine_could_be_used_none_is_tried_again(request_of):
-    asked, name = request_of(()), "tokenizers"
+    asked, name = request_of(()), "reference"
     kept = EngineChoice(name, "1", "none is exact", 9, {name: 5.0}, {"fastokens": "other ids"})
     remember(key_of(asked), kept.as_json())
     found = candidates(asked, corpus(10**12)[0])

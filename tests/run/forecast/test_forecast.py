@@ -237,7 +237,7 @@ def test_packing_and_its_rows_are_part_of_the_predicted_disk(tmp_path, silent):
         tokenizer=TokenizerSettings(path=str(SAMPLES / "tokenizer")),
         output=OutputSettings(dir=str(tmp_path / "out")),
         limits=LimitSettings(max_tokens=4096),
-        run=RunSettings(engine="tokenizers", threads=1),
+        run=RunSettings(engine="reference", threads=1),
         sft=sft,
     )
     prepared = prepare(config)

@@ -94,7 +94,7 @@ def _splits(manifest: Mapping[str, Any]) -> Rows:
 
 def _engine(engine: Mapping[str, Any], checks: Mapping[str, int]) -> str:
     """Return the engine, and whether its ids were compared; the section on the run says more."""
-    name = f"{engine['name']} {engine['version'].split()[-1]}"
+    name = f"{engine['name']} {engine['version']}"
     if engine["n_checked"] or engine.get("scan") or checks.get(CHECKED):
         return f"{name}; its ids are those of the reference tokenizer (see Check of the ids)"
-    return f"{name}, the reference tokenizer" if engine["name"] == REFERENCE else name
+    return f"{engine['version']}, the reference" if engine["name"] == REFERENCE else name

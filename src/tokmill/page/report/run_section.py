@@ -95,7 +95,7 @@ def _parity(engine: Mapping[str, Any], checks: Mapping[str, int]) -> Rows:
     skipped = sum(n for name, n in checks.items() if name.startswith(SKIPPED))
     compared = f"{checks.get(CHECKED, 0):,} ({size(checks.get(CHECKED_BYTES, 0))} of text)"
     rows = [
-        ("engine", f"{engine['name']} {engine['version'].split()[-1]}: {engine['reason']}"),
+        ("engine", f"{engine['name']} {engine['version']}: {engine['reason']}"),
         (
             "texts compared before the run",
             f"{engine['n_checked']:,}" if engine["n_checked"] else "",

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tokmill.bill.disk_files import predicted_disk
 from tokmill.dataset.packing import pack
+from tokmill.engines.engine import REFERENCE
 from tokmill.engines.routing import RoutedEngine
 from tokmill.errors import RecordError
 from tokmill.recipes.engines import reference_loader
@@ -264,7 +265,7 @@ def _memory(spec: RunSpec, text_bytes: int, workers: int) -> int:
     """Return the bound of the peak memory; a small corpus does not fill blocks and caches."""
     blocks = min(blocks_bytes(spec), BLOCK_COPIES * text_bytes)
     caches = min(engine_bytes(spec), CACHE_BYTES_PER_TEXT_BYTE * text_bytes)
-    engine = caches if spec.engine.name != "tokenizers" else 0
+    engine = caches if spec.engine.name != REFERENCE else 0
     writers = WRITER_BYTES * n_writers(spec) if text_bytes >= WRITERS_FROM_BYTES else 0
     return workers * (BASE_BYTES + engine + blocks + writers)
 
