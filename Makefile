@@ -43,7 +43,7 @@ check: $(VENV)/dev
 # The unit tests: without whole runs, and without tests that start a process.
 quick: check
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -p tests.fixtures.no_processes \
-		$(foreach folder,bench cli docs engines/trial executors measure oracles run,--ignore=tests/$(folder))
+		$(foreach folder,bench cli docs executors measure oracles run,--ignore=tests/$(folder))
 
 test: check
 	$(BIN)/python -m pytest -n auto --dist worksteal

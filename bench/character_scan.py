@@ -1,10 +1,13 @@
-"""Compares every engine with the reference on every character, for tokenizers given.
+"""Compares every engine with the reference on every code point, and makes the shipped table.
 
     python -m bench.character_scan --tokenizer DIR [--eos TOKEN] --tokenizer DIR … [--planted]
+    python -m bench.character_scan --tokenizer DIR … --table
 
-Prints a row of a table for each tokenizer and engine: characters on which it differs, what refuses
-it, seconds. With `--planted`, a corpus whose documents hold differing characters is made into a
-dataset by the command line, which is compared with the reference by `bench.parity`.
+Prints a row for each tokenizer and engine: characters on which it differs, what refuses it,
+seconds. With `--planted`, a corpus whose documents hold differing characters is made into a dataset
+by the command line, with an empty cache, and compared with the reference by `bench.parity`. With
+`--table` the results of all tokenizers, and of the steps of common ones (`bench.tokenizer_steps`),
+are written to `src/tokmill/engines/differences.json`.
 """
 
 from __future__ import annotations
@@ -18,74 +21,108 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from functools import cache
 from pathlib import Path
+from typing import Any
 
-from tokmill.engines.choice import ScanResult
-from tokmill.engines.engine import FAST_ENGINES, REFERENCE, Engine, load_engine
-from tokmill.engines.trial.contexts import derive_groups
-from tokmill.engines.trial.engine_process import EngineProcess
-from tokmill.engines.trial.scan import Scan
-from tokmill.engines.trial.tasks import EngineToLoad
+from bench.tokenizer_steps import common_tokenizers
+from tokmill.engines import comparison
+from tokmill.engines.choice import Comparison
+from tokmill.engines.comparison import compare_engines, structure
+from tokmill.engines.engine import FAST_ENGINES, REFERENCE, engine_version
 from tokmill.settings.schema import TokenizerSettings
+from tokmill.tokenizer.continuation import continuation_tokenizer
 from tokmill.tokenizer.tokenizer import Tokenizer, load_tokenizer
 
+TABLE = Path(comparison.__file__).with_name("differences.json")
 HEAD = "| tokenizer | engine | characters that differ | sequences | seconds | planted documents |"
 N_PLANTED = 2000
 
+Results = dict[str, Comparison]
+
 
 def main() -> None:
-    """Scan, and print a table."""
+    """Compare, print a table of rows, and write the shipped table if asked."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
-    parser.add_argument("--tokenizer", action="append", required=True, metavar="DIR")
+    parser.add_argument("--tokenizer", action="append", default=[], metavar="DIR")
     parser.add_argument("--eos", default="", help="the string of the eos, where a file says none")
     parser.add_argument("--engine", action="append", choices=FAST_ENGINES)
     parser.add_argument("--planted", action="store_true")
+    parser.add_argument("--table", action="store_true", help="write the shipped table")
     args = parser.parse_args()
-    threads = os.cpu_count() or 1
+    threads, engines = os.cpu_count() or 1, args.engine or FAST_ENGINES
     os.environ.setdefault("RAYON_NUM_THREADS", str(threads))
     print(HEAD, "|---|---|--:|---|--:|---|", sep="\n", flush=True)
-    for path in args.tokenizer:
-        for row in rows(path, args.eos, args.engine or FAST_ENGINES, threads, planted=args.planted):
-            print(row, flush=True)
-
-
-def rows(
-    path: str, eos: str, engines: Sequence[str], threads: int, *, planted: bool
-) -> Iterator[str]:
-    """Return a row for each engine; the reference's part is counted with the first."""
-    tokenizer = load_tokenizer(TokenizerSettings(path=path, eos_token=eos or _some_token(path)))
-
-    @cache
-    def reference() -> Engine:
-        return load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=threads)
-
-    scanner = Scan(tokenizer, reference, "text", derive_groups(tokenizer.library()))
-    for name in engines:
+    found: list[tuple[str, Tokenizer, Results]] = []
+    for label, tokenizer in _tokenizers(args.tokenizer, args.eos, table=args.table):
+        known = {structure(one): results for _, one, results in found}
         start = time.perf_counter()
-        with EngineProcess(EngineToLoad(name, tokenizer, "text", threads)) as candidate:
-            scanner.begin(candidate)
-            found = scanner.result(candidate)
-            seconds = time.perf_counter() - start
-            refused = candidate.refused
-        cells = [f"`{Path(path).name}`", name, *_found(found, refused), f"{seconds:.1f}"]
-        is_tried = planted and found is not None and not found.refused
-        cells.append(end_to_end(tokenizer, name, found) if is_tried and found else "")
-        yield f"| {' | '.join(cells)} |"
+        results = known.get(structure(tokenizer)) or _compare(tokenizer, engines, threads)
+        seconds = time.perf_counter() - start
+        found.append((label, tokenizer, results))
+        for name in engines:
+            cells = [f"`{label}`", name, *_cells(results[name]), f"{seconds:.1f}"]
+            is_tried = args.planted and not results[name].refused
+            cells.append(end_to_end(tokenizer, name, results[name]) if is_tried else "")
+            print(f"| {' | '.join(cells)} |", flush=True)
+        if args.table:
+            write_table(found)
 
 
-def _found(found: ScanResult | None, refused: str) -> tuple[str, str]:
-    if found is None:
-        return "", f"refused: {refused[:90]}"
-    return f"{len(found.differs):,}", found.refused or f"{found.n_sequences:,} equal"
+def _compare(tokenizer: Tokenizer, engines: Sequence[str], threads: int) -> Results:
+    return compare_engines(tokenizer, engines, threads, every=True)
 
 
-def end_to_end(tokenizer: Tokenizer, engine: str, found: ScanResult) -> str:
+def _tokenizers(paths: Sequence[str], eos: str, *, table: bool) -> Iterator[tuple[str, Tokenizer]]:
+    """Yield the named tokenizers; for the table also their variants, and common steps."""
+    for path in paths:
+        tokenizer = load_tokenizer(TokenizerSettings(path=path, eos_token=eos or _some_token(path)))
+        yield Path(path).name, tokenizer
+        variant = continuation_tokenizer(tokenizer) if table else None
+        if variant is not None and variant is not tokenizer:
+            yield f"{Path(path).name}, continued", variant
+        if table and tokenizer.kind == "json":
+            yield from common_tokenizers(tokenizer)
+
+
+def _cells(found: Comparison) -> tuple[str, str]:
+    equal = f"{found.n_sequences:,} equal"
+    return f"{len(found.differs):,}", found.refused[:90] or equal
+
+
+def write_table(found: Sequence[tuple[str, Tokenizer, Results]]) -> None:
+    """Write the results as the shipped table; a set of characters that several have, once."""
+    table: dict[str, Any] = {}
+    for label, tokenizer, results in found:
+        rows = table.setdefault(engine_version(REFERENCE, tokenizer), {})
+        one = next(iter(results.values()))
+        row = rows.setdefault(structure(tokenizer), {"names": [], "engines": {}})
+        row["names"] = sorted({*row["names"], label})
+        row["compared"] = {
+            "n_characters": one.n_characters, "n_sequences": one.n_sequences, "uncompared": [],
+        }  # fmt: skip
+        for name, result in results.items():
+            version = f"{name} {engine_version(name, tokenizer)}"
+            row["engines"][version] = {
+                "differs": result.differs.as_json(), "refused": result.refused,
+            }  # fmt: skip
+    TABLE.write_text(_lines(table), encoding="utf-8")
+
+
+def _lines(table: dict[str, Any]) -> str:
+    """Return JSON with one line for each structure."""
+    references = []
+    for reference, rows in sorted(table.items()):
+        lines = [f"{json.dumps(key)}: {json.dumps(row)}" for key, row in sorted(rows.items())]
+        references.append(f"{json.dumps(reference)}: {{\n" + ",\n".join(lines) + "\n}")
+    return "{" + ",\n".join(references) + "}\n"
+
+
+def end_to_end(tokenizer: Tokenizer, engine: str, found: Comparison) -> str:
     """Make a dataset of documents that hold differing characters, and compare it."""
     dice = random.Random(7)
     codes = list(found.differs.codes()) or [0x323B0, 0x180E, 0x105D2]
     behind = ["'s", "'RE", " ", "  ", "123", "\n", "a\u0301", "\u0323\u0301", ""]
-    before = ["", " ", "a", "1", "\n", "中", "e\u0301"]
+    before = ["", " ", "a", "1", "\n", "中", "e\u0301", "'"]
     with tempfile.TemporaryDirectory() as directory:
         corpus, out = Path(directory, "planted.jsonl"), Path(directory, "out")
         with corpus.open("w", encoding="utf-8") as lines:
@@ -98,7 +135,12 @@ def end_to_end(tokenizer: Tokenizer, engine: str, found: ScanResult) -> str:
                 lines.write(json.dumps({"text": " ".join(words)}, ensure_ascii=False) + "\n")
         command = [sys.executable, "-m", "tokmill", "pretrain", str(corpus), "-o", str(out), "-q"]
         command += ["-t", tokenizer.name, "--eos-token", tokenizer.eos.content]
-        made = subprocess.run([*command, "--engine", engine], capture_output=True, text=True)
+        made = subprocess.run(
+            [*command, "--engine", engine],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"TOKMILL_CACHE_DIR": directory},
+        )
         if made.returncode:
             return made.stderr.strip()[:120]
         compared = [sys.executable, "bench/parity.py", str(out), str(corpus)]
@@ -112,7 +154,7 @@ def end_to_end(tokenizer: Tokenizer, engine: str, found: ScanResult) -> str:
 
 
 def _some_token(path: str) -> str:
-    """Return the last token of a tokenizer as an eos, which no scan looks at; '' for a model."""
+    """Return a token of a tokenizer as an eos, which nothing here looks at; '' for a model."""
     from tokenizers import Tokenizer as Library
 
     file = Path(path, "tokenizer.json") if Path(path).is_dir() else Path(path)

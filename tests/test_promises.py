@@ -106,7 +106,7 @@ PROMISES = {
         "api/test_dataset.py::test_thousands_of_shards_are_mapped_only_when_they_are_read_and_few_at_a_time",
     ],
     "tokens equal the reference tokenizer's, document by document, plus eos": [
-        "run/test_while_compared.py::test_a_wrong_engine_is_replaced_before_anything_is_written",
+        "run/test_choose_engine.py::test_a_wrong_engine_is_left_out_before_anything_is_written",
         "run/test_part.py::test_every_document_has_the_ids_of_the_library_and_eos",
         "run/test_part.py::test_an_engine_with_wrong_ids_stops_the_part_and_nothing_is_committed",
         "run/test_part.py::test_with_a_bos_and_wide_ids_documents_are_bos_ids_eos",

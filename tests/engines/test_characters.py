@@ -6,8 +6,8 @@ import random
 import pyarrow as pa
 import pytest
 
-import tokmill.engines.characters as find_characters
-from tokmill.engines.characters import COMMON, EVERY, LAST, RARE, CharacterFinder, CharacterSet
+import tokmill.engines.routing as find_characters
+from tokmill.engines.routing import COMMON, EVERY, LAST, RARE, CharacterFinder, CharacterSet
 
 SETS = {
     "of four bytes": CharacterSet(((0x2B73A, 0x2B73F), (0x323B0, 0x33479))),

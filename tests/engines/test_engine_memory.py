@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tokmill.engines import engine_memory
-from tokmill.engines.engine_memory import EngineMemory, RenewableEngine, anonymous_bytes
+from tokmill.engines import loaded as engine_memory
+from tokmill.engines.loaded import EngineMemory, RenewableEngine, anonymous_bytes
 from tokmill.timing import StageTimer
 from tokmill.values import TokenBatch
 

@@ -10,7 +10,7 @@ import pytest
 
 from tokmill.engines.engine import thread_variables
 from tokmill.engines.reference import TokenizersReference
-from tokmill.engines.trial.hostile_texts import hostile_texts
+from tokmill.engines.texts import hostile_texts
 
 pytest.importorskip("fastokens")
 

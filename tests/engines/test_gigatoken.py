@@ -5,7 +5,7 @@ import pytest
 
 from tokmill.engines.engine import limit_caches
 from tokmill.engines.reference import TokenizersReference
-from tokmill.engines.trial.hostile_texts import hostile_texts
+from tokmill.engines.texts import hostile_texts
 
 pytest.importorskip("gigatoken")
 pytest.importorskip("awkward")

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as Library
 
 import tokmill.engines.reference as module
 from tokmill.engines.reference import SentencePieceReference, TokenizersReference
-from tokmill.engines.trial.hostile_texts import hostile_texts
+from tokmill.engines.texts import hostile_texts
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.settings.schema import TokenizerSettings
 from tokmill.tokenizer.tokenizer import load_tokenizer

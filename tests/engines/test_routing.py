@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tokmill.engines.characters import CharacterSet
 from tokmill.engines.engine import REFERENCE, load_engine
-from tokmill.engines.routing import RoutedEngine, routed_counts
+from tokmill.engines.routing import CharacterSet, RoutedEngine, routed_counts
 from tokmill.offsets import merge_tokens, select_documents
 
 TEXTS = ["hello", "x\u088fy", "", "the cat", "\u088f", "猫"]

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from tokmill.engines import store as stores
-from tokmill.engines.store import EngineStore
+from tokmill.engines import loaded as stores
+from tokmill.engines.loaded import EngineStore
 from tokmill.errors import TokenizerError
 
 SETTINGS = {"control_in_text": "text", "n_threads": 1}

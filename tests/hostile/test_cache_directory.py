@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.engines.trial.remembered import cache_path, remember, remembered
+from tokmill.engines.kept import cache_path, keep, kept
 
 KEPT = {"key": {"name": "gigatoken"}}
 
@@ -27,24 +27,24 @@ def open_umask():
 
 
 def test_a_new_cache_directory_is_private_whatever_the_umask(directory, open_umask):
-    remember("key", KEPT["key"])
+    keep("key", KEPT["key"])
     assert (directory.parent.stat().st_mode & 0o777, directory.stat().st_mode & 0o777) == (
         0o700,
         0o700,
     )
-    assert remembered("key") == KEPT["key"]
+    assert kept("key") == KEPT["key"]
 
 
 def test_a_cache_directory_that_others_could_write_to_is_closed(directory, open_umask):
     directory.mkdir(parents=True, mode=0o777)
-    remember("key", KEPT["key"])
+    keep("key", KEPT["key"])
     assert directory.stat().st_mode & 0o777 == 0o700
-    assert remembered("key") == KEPT["key"]
+    assert kept("key") == KEPT["key"]
 
 
 @pytest.mark.parametrize("how", ["link", "open file", "open directory"])
 def test_a_file_that_another_user_could_have_put_there_is_not_read(directory, tmp_path, how):
-    remember("key", KEPT["key"])
+    keep("key", KEPT["key"])
     path = cache_path()
     if how == "link":
         path.unlink()
@@ -52,14 +52,14 @@ def test_a_file_that_another_user_could_have_put_there_is_not_read(directory, tm
         path.symlink_to(tmp_path / "planted.json")
     else:
         (path if how == "open file" else directory).chmod(0o777)
-    assert remembered("key") is None
+    assert kept("key") is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_a_file_of_another_user_is_not_read(directory):
-    remember("key", KEPT["key"])
+    keep("key", KEPT["key"])
     os.chown(cache_path(), 12345, -1)
-    assert remembered("key") is None
+    assert kept("key") is None
 
 
 def test_writing_through_a_planted_link_leaves_its_target(directory, tmp_path):
@@ -67,7 +67,7 @@ def test_writing_through_a_planted_link_leaves_its_target(directory, tmp_path):
     target.write_bytes(b"mine")
     directory.mkdir(parents=True)
     cache_path().symlink_to(target)
-    remember("key", KEPT["key"])
+    keep("key", KEPT["key"])
     assert target.read_bytes() == b"mine"
     assert not cache_path().is_symlink()
-    assert remembered("key") == KEPT["key"]
+    assert kept("key") == KEPT["key"]

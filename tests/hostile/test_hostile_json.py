@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tokmill.dataset.rejects import read_rejects
-from tokmill.engines.trial.remembered import cache_path, remembered
-from tokmill.engines.trial.speeds import _entries
+from tokmill.engines.kept import cache_path, kept
 from tokmill.errors import StorageError, TokmillError, UsageError, VerifyError
 from tokmill.settings.load import read_toml
 from tokmill.sources.files import _read_json
@@ -42,8 +41,6 @@ def test_files_of_a_dataset_are_refused_in_one_line(tmp_path: Path, value: str):
 def test_notes_that_are_not_needed_are_passed_over(tmp_path: Path, monkeypatch, value: str):
     monkeypatch.setenv("TOKMILL_CACHE_DIR", str(tmp_path))
     cache_path().write_text(value)
-    cache_path().with_name("speeds.json").write_text(value)
     (tmp_path / "rejects.jsonl").write_text(value)
-    assert remembered("a") is None
-    assert _entries() == []
+    assert kept("a") is None
     assert list(read_rejects([tmp_path / "rejects.jsonl"])) == []

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 
-from tokmill.engines.engine_memory import EngineMemory, RenewableEngine
+from tokmill.engines.loaded import EngineMemory, RenewableEngine
 from tokmill.engines.reference import TokenizersReference
 from tokmill.errors import TokenizerError
 from tokmill.masks.encoder import (

@@ -22,7 +22,7 @@ from tokmill.chat.reading.schemas import parse_record, read_conversation
 from tokmill.chat.weights import mask_rule
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import REFERENCE
-from tokmill.engines.engine_memory import EngineMemory
+from tokmill.engines.loaded import EngineMemory
 from tokmill.errors import TokmillError
 from tokmill.recipes.sft_encoder import make_sample_encoder
 from tokmill.recipes.sft_setup import (

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tokmill.engines.engine_memory import EngineMemory
+from tokmill.engines.loaded import EngineMemory
 from tokmill.errors import TokenizerError
 from tokmill.masks.encoder import JOINT_DIFFERS, STRADDLING_TOKENS, STRIPPED_SAMPLES
 from tokmill.recipes.sft_encoder import make_sample_encoder

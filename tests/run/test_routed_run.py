@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import pyarrow as pa
 import pytest
+from tokenizers import Regex
 from tokenizers import Tokenizer as Library
 from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
 
 from tokmill.dataset.plan_file import plan_fingerprint
-from tokmill.engines.characters import RARE, CharacterSet
-from tokmill.engines.engine import is_installed, load_engine
+from tokmill.engines.engine import is_installed
+from tokmill.engines.routing import COMMON, RARE, CharacterSet
 from tokmill.errors import StateError
 from tokmill.executors.run import run
-from tokmill.settings.schema import TokenizerSettings
-from tokmill.tokenizer.tokenizer import load_tokenizer
 
 pytestmark = pytest.mark.skipif(not is_installed("gigatoken"), reason="gigatoken has no wheel here")
 
@@ -60,36 +58,32 @@ def test_they_are_encoded_by_the_reference_and_counted(config_of, silent, tmp_pa
     assert manifest["engine"]["scan"]["n_characters"] == 1_112_064
 
 
+@pytest.mark.skipif(not is_installed("fastokens"), reason="fastokens has no wheel here")
 def test_documents_with_characters_that_were_not_compared_get_the_references_ids(
     configure, write_rows, quotes_dir, silent, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("TOKMILL_CACHE_DIR", str(tmp_path / "cache"))
-    # gigatoken errs after a letter of newer tables; U+1D518 is encoded alike, but not compared.
-    texts = (
-        ["it's all common " * 99] * 9
-        + ["x \U000323b0's y"]
-        + ["the 猫's " * 99] * 9
-        + ["\U0001d518"]
-    )
+    library = Library.from_file(str(quotes_dir / "tokenizer.json"))
+    no_common_pattern = Split(Regex(r"'s|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{2}|\s+|."), "isolated")
+    own = [no_common_pattern, ByteLevel(add_prefix_space=False, use_regex=False)]
+    library.pre_tokenizer = Sequence(own)
+    library.save(str(tmp_path / "tokenizer.json"))
+    texts = ["it's all common " * 99] * 9 + ["x \U000323b0's y", "the 猫's", "\U0001d518"]
     rows = write_rows(tmp_path / "rare.jsonl", [{"text": text} for text in texts])
-    given = {"path": str(quotes_dir), "eos_token": "<eos>"}
-    manifests = [
-        run(configure(tmp_path / engine, rows, engine=engine, **given), silent)
-        for engine in ("reference", "gigatoken")
-    ]
-    assert ids_of(tmp_path / "gigatoken") == ids_of(tmp_path / "reference")
-    scan = manifests[1]["engine"]["scan"]
-    assert (scan["n_characters"], CharacterSet.from_json(scan["uncompared"])) == (67_584, RARE)
-    assert 0x323B0 not in CharacterSet.from_json(scan["differs"])
-    assert manifests[1]["totals"]["checks"]["routed"] == 2
-    engine, reference = (
-        load_engine(
-            name, load_tokenizer(TokenizerSettings(**given)), control_in_text="text", n_threads=1
-        )
-        for name in ("gigatoken", "reference")
-    )
-    text = pa.array(texts[9:10], pa.large_string())
-    assert engine.encode(text).ids.tolist() != reference.encode(text).ids.tolist()
+    given = {"path": str(tmp_path), "eos_token": "<eos>"}
+    for name, engine in (
+        ("reference", "reference"),
+        ("first", "fastokens"),
+        ("later", "fastokens"),
+    ):
+        manifest = run(configure(tmp_path / name, rows, engine=engine, **given), silent)
+        assert ids_of(tmp_path / name) == ids_of(tmp_path / "reference")
+        if name != "reference":
+            scan = manifest["engine"]["scan"]
+            compared = scan["n_characters"], CharacterSet.from_json(scan["uncompared"])
+            assert compared == (len(COMMON), RARE)
+            assert manifest["engine"]["scan_kept"] == (name == "later")
+            assert manifest["totals"]["checks"]["routed"] == 2
 
 
 def test_their_number_depends_on_nothing_but_the_corpus(config_of, silent, tmp_path):

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Library
 from tokmill.chat.inline_blocks import leading_block
 from tokmill.chat.reading.schemas import read_conversation
 from tokmill.engines.choice import EngineChoice
-from tokmill.engines.engine_memory import EngineMemory
+from tokmill.engines.loaded import EngineMemory
 from tokmill.masks.truncation import truncate
 from tokmill.recipes.sft_encoder import make_sample_encoder
 from tokmill.recipes.sft_setup import make_chat_renderer, resolve_sft

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer as Library
 
-from tokmill.engines.trial.hostile_texts import hostile_texts
+from tokmill.engines.texts import hostile_texts
 from tokmill.tokenizer.byte_lengths import byte_lengths, is_composed, steps
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}

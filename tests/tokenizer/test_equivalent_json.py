@@ -5,7 +5,7 @@ import json
 import pytest
 from tokenizers import Tokenizer as Library
 
-from tokmill.engines.trial.hostile_texts import hostile_texts
+from tokmill.engines.texts import hostile_texts
 from tokmill.tokenizer.equivalent_json import to_equivalent
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"

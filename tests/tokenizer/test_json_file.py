@@ -3,15 +3,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tokenizers import Tokenizer as Library
 
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.json_file import (
     cleaned_text,
     decoded,
-    numbered_tokens,
     parsed,
     without_merges,
 )
@@ -135,38 +131,3 @@ def test_a_token_named_like_a_removed_part_is_kept(token):
     given = content([], ["a", token], padding={"pad_id": 1, "x": [{}]}, truncation={"a": "}"})
     cleaned = cleaned_text(json.dumps(given), given)
     assert json.loads(cleaned) == given | {"padding": None, "truncation": None}
-
-
-ENTRIES = st.lists(
-    st.tuples(st.integers(0, 6), st.sampled_from(["a", "b", "c", "<x>", "<y>", ""]), st.booleans()),
-    max_size=5,
-)
-
-
-@given(ENTRIES)
-def test_added_tokens_get_the_numbers_that_the_library_gives_them(entries):
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    tokens = [{"id": i, "content": c, "special": s, **flags} for i, c, s in entries]
-    full = content([], ("a", "b", "c"), added_tokens=tokens)
-    found = numbered_tokens(full)
-    if found is not None:
-        decoder = Library.from_str(json.dumps(full)).get_added_tokens_decoder()
-        assert found == {(i, token.content, token.special) for i, token in decoder.items()}
-
-
-def test_usual_added_tokens_are_numbered_and_unusual_ones_left_to_the_library():
-    def numbered(*tokens, **changes):
-        entries = [dict(zip(("id", "content", "special"), token, strict=True)) for token in tokens]
-        return numbered_tokens(content([], added_tokens=entries) | changes)
-
-    assert numbered() == numbered(added_tokens=None) == frozenset()
-    usual = (1, "b", False), (2, "<x>", True), (3, "<y>", False)
-    assert numbered(*usual) == set(usual)
-    assert numbered((0, "b", False)) is None
-    assert numbered((3, "<gap>", True)) is None
-    assert numbered((2, "<x>", True), (3, "<x>", True)) is None
-    assert numbered((2, "", True)) is numbered(("2", "<x>", True)) is None
-    assert numbered((True, "<x>", True)) is numbered(added_tokens=["<x>"]) is None
-    assert numbered(added_tokens={}) == frozenset()
-    for model in ({"vocab": [["a", 0.0]]}, {"vocab": {"a": "0"}}, {"vocab": {}, "unk_token": []}):
-        assert numbered(model=model) is None

@@ -139,34 +139,29 @@ def _engines(name: str) -> Iterator[Finding]:
 
 def _tried(tokenizer: Tokenizer) -> Iterator[Finding]:
     """Compare the ids of every engine with those of the reference, side by side in children."""
-    import pyarrow as pa
-
     from tokmill.engines.engine import REFERENCE, engine_row, is_installed, load_engine
-    from tokmill.engines.trial.engine_process import EngineProcess
-    from tokmill.engines.trial.tasks import EngineToLoad
+    from tokmill.engines.engine_child import EngineChild, fingerprints
     from tokmill.tables import ENGINES
 
     reference = load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1)
-    batch = reference.encode(pa.array(TEXTS, pa.large_string()))
-    expected = [batch.ids[batch.offsets[i] : batch.offsets[i + 1]] for i in range(len(TEXTS))]
+    expected = fingerprints(reference, TEXTS)
     yield Finding(f"engine {REFERENCE}", OK, f"tokenizers {_version('tokenizers')}")
     with ExitStack() as stack:
-        trials = []
+        children = []
         for name in ENGINES.rows:
             if not is_installed(name):
                 yield Finding(f"engine {name}", MISSING, "pip install gigatoken awkward fastokens")
             elif name != REFERENCE:
-                trial = stack.enter_context(EngineProcess(EngineToLoad(name, tokenizer, "text", 1)))
-                trial.begin("differences", TEXTS, expected)
-                trials.append(trial)
-        for trial in trials:
-            version = _version(engine_row(trial.name)[0].distribution)
-            differences = trial.result(TIMEOUT_S)
+                children.append(stack.enter_context(EngineChild(name, tokenizer, 1)))
+        for child in children:
+            child.begin(TEXTS)
+            differs = (child.result(TIMEOUT_S) != expected).any()
+            version = _version(engine_row(child.name)[0].distribution)
             state, text = OK, f"{version}, the ids of the reference"
-            if trial.refused or differences:
-                reason = trial.refused or next(iter(differences.values()))
+            if child.refused or differs:
+                reason = child.refused or "its ids of built-in texts differ from the reference's"
                 state, text = NOTE, f"{version} is not used: {reason}"
-            yield Finding(f"engine {trial.name}", state, text)
+            yield Finding(f"engine {child.name}", state, text)
 
 
 def _tiny_tokenizer() -> Tokenizer:

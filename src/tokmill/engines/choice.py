@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from tokmill.engines.characters import CharacterSet
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE
+from tokmill.engines.routing import CharacterSet
 from tokmill.engines.spot_check import spot_share
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ _LONGEST_REASON = 100
 
 
 @dataclass(frozen=True, slots=True)
-class ScanResult:
-    """The result of comparing an engine with the reference on all characters, or the common ones.
+class Comparison:
+    """The characters on which an engine differs from the reference; see `comparison`.
 
     `differs`: characters with other ids in some context. `refused`: why the engine cannot be used
     at all, or ''. `n_characters`: compared, each in at least one context. `n_sequences`: compared
@@ -41,7 +41,7 @@ class ScanResult:
         return asdict(self) | sets
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ScanResult:
+    def from_json(cls, data: Mapping[str, Any]) -> Comparison:
         """Read the result of `as_json`.
 
         Raises:
@@ -87,7 +87,7 @@ class EngineChoice:
     refused: Mapping[str, str] = field(default_factory=dict)
     spot_share: float = 0.0
     reference: str = ""
-    scan: ScanResult | None = None
+    scan: Comparison | None = None
     scan_kept: bool = False
     continuation: Continuation | None = None
 
@@ -132,7 +132,7 @@ class EngineChoice:
         values = dict(data)
         try:
             if values.get("scan") is not None:
-                values["scan"] = ScanResult.from_json(values["scan"])
+                values["scan"] = Comparison.from_json(values["scan"])
             if values.get("continuation") is not None:
                 found = values["continuation"]
                 routed = CharacterSet.from_json(found["differs"])

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokmill.children import ChildEndedError
 from tokmill.engines.engine import REFERENCE, Engine, EngineRow
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.offsets import split_by_bytes
-from tokmill.tokenizer.refusal import refusal, refused
 from tokmill.values import TokenBatch
 
 if TYPE_CHECKING:
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tokmill.tokenizer.tokenizer import LibraryChild, Tokenizer
+    from tokmill.tokenizer.tokenizer import Tokenizer
 
 _CALL_BYTES = 1 << 20
 """Text per library call: an `Encoding` of the library takes about 100 bytes per token."""
@@ -46,66 +43,6 @@ class TokenizersReference:
             ]
             for call in _calls(text)
         )
-
-
-class TokenizersProcess:
-    """The `tokenizers` library in a child process that loads the tokenizer; in this one if it ends.
-
-    Raises:
-        TokenizerError: the library refuses the file.
-    """
-
-    name = REFERENCE
-    renewable = False
-    concurrent = False
-
-    def __init__(self, tokenizer: Tokenizer, child: LibraryChild, *, parse: bool) -> None:
-        self._tokenizer, self._process, self._parse = tokenizer, child.process, parse
-        self._marked = child.marked
-        self._lock = threading.Lock()
-        self._own: TokenizersReference | None = None
-        try:
-            found = self._process.loaded()
-        except ChildEndedError:
-            return  # with the first text this process loads it
-        if found.sha256 != child.expected.sha256:  # another file stands there now
-            self._own = self._loaded_here()
-        elif found.refused:
-            raise refused(str(self._process.path), found.refused)
-        elif found != child.expected:
-            raise TokenizerError(
-                f"{tokenizer.name}: the tokenizers library gives its added tokens other ids than "
-                "the file does: save it with that library (Tokenizer.save) and name the new file"
-            )
-
-    def encode(self, text: pa.LargeStringArray) -> TokenBatch:
-        """Encode documents; see `Engine`."""
-        if self._own is None:
-            try:
-                return self._encoded_by_child(text)
-            except ChildEndedError:
-                with self._lock:
-                    self._own = self._own or self._loaded_here()
-        return self._own.encode(text)
-
-    def _loaded_here(self) -> TokenizersReference:
-        """Return the library in this process.
-
-        Raises:
-            TokenizerError: it refuses the file.
-        """
-        try:
-            return TokenizersReference(self._tokenizer, parse=self._parse)
-        except BaseException as error:  # a panic is no Exception; others are raised by `refusal`
-            raise refused(str(self._process.path), refusal(error)) from None
-
-    def _encoded_by_child(self, text: pa.LargeStringArray) -> TokenBatch:
-        how: Any = {"parse": self._parse, "marked": self._marked}
-        calls = [self._process.encode(call, **how) for call in _calls(text)]
-        lengths = np.frombuffer(b"".join(call.lengths for call in calls), np.int64)
-        offsets = np.zeros(len(lengths) + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        return TokenBatch(np.frombuffer(b"".join(call.ids for call in calls), np.uint32), offsets)
 
 
 class SentencePieceReference:
@@ -140,9 +77,6 @@ class SentencePieceReference:
 def _load(tokenizer: Tokenizer, *, parse: bool, n_threads: int) -> Engine:
     if tokenizer.kind == "sentencepiece":
         return SentencePieceReference(tokenizer, parse=parse, n_threads=n_threads)
-    child = tokenizer.child
-    if child is not None and child.json is tokenizer.json:  # else it has loaded another variant
-        return TokenizersProcess(tokenizer, child, parse=parse)
     return TokenizersReference(tokenizer, parse=parse)
 
 

@@ -24,7 +24,7 @@ from tokmill.offsets import merge_tokens
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tokmill.engines.engine_memory import RenewableEngine
+    from tokmill.engines.loaded import RenewableEngine
     from tokmill.masks.boundaries import BoundaryTokens
     from tokmill.masks.layout import Layout
     from tokmill.timing import StageTimer

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.engines.engine_memory import EngineMemory
+    from tokmill.engines.loaded import EngineMemory
     from tokmill.sources.blocks import Block
     from tokmill.timing import StageSeconds
     from tokmill.values import RecordLookup, Reject, UnreadInput, UnreadKeys

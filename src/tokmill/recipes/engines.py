@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokmill.engines.engine import REFERENCE, limit_caches
-from tokmill.engines.engine_memory import EngineMemory, RenewableEngine
+from tokmill.engines.loaded import EngineMemory, RenewableEngine
 from tokmill.engines.routing import RoutedEngine
 
 if TYPE_CHECKING:

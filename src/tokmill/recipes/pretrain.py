@@ -12,7 +12,7 @@ import numpy as np
 
 from tokmill.dataset.layout import token_dtype
 from tokmill.engines.engine import REFERENCE
-from tokmill.engines.engine_memory import EngineMemory
+from tokmill.engines.loaded import EngineMemory
 from tokmill.engines.routing import routed_counts
 from tokmill.engines.spot_check import SpotCheck, counts, differences
 from tokmill.fields import used_paths

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tokmill.engines.engine import Engine
-    from tokmill.engines.engine_memory import EngineMemory, RenewableEngine
+    from tokmill.engines.loaded import EngineMemory, RenewableEngine
     from tokmill.recipes.spec import RunSpec
     from tokmill.tokenizer.tokenizer import Tokenizer
 

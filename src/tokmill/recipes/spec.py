@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.canonical import canonical_json, sha256_hex
 from tokmill.dataset.layout import FORMAT_VERSION
-from tokmill.engines.store import EngineStore
+from tokmill.engines.loaded import EngineStore
 from tokmill.settings.plain import output_settings
 from tokmill.settings.schema import Config
 from tokmill.settings.source import READING

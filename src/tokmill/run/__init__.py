@@ -2,7 +2,6 @@
 
 The modules in the order of a run:
 
-0. `head_start`: tokenizer, reference and engine begin to load, beside the imports.
 1. `make_dataset`: the whole run as a list of the stages below.
 2. `prepare`: find the inputs, load the tokenizer and the renderer, cut the input into parts.
 3. `forecast`: read a small sample of the input; predict tokens, disk, time and memory from it.

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from tokmill.engines.engine import REFERENCE
-from tokmill.engines.store import EngineStore
+from tokmill.engines.loaded import EngineStore
 from tokmill.errors import UsageError
 from tokmill.extensions import find
 from tokmill.recipes.spec import Part, Reading, RunSpec
@@ -17,7 +17,6 @@ from tokmill.render.function import find_renderer, is_local
 from tokmill.render.renderer import make_renderer
 from tokmill.run.forecast.read_sample import read_sample
 from tokmill.run.forecast.sample import InputSample
-from tokmill.run.head_start import begun_for
 from tokmill.run.plan import make_parts, resolve
 from tokmill.run.readings import (
     FoundReading,
@@ -207,9 +206,8 @@ def prepare(
             f"renderer {config.render.renderer}: workers cannot import a function of __main__, a "
             "notebook cell or a lambda: put it into a module, or use one worker"
         )
-    begun = begun_for(config)
     is_chat = config.sft is not None
-    tokenizer = begun.tokenizer if begun else load_tokenizer(config.tokenizer, for_chat=is_chat)
+    tokenizer = load_tokenizer(config.tokenizer, for_chat=is_chat)
     inputs = inputs_of(config, commits)
     is_alone = sum(len(one.found.files) for one in inputs) < 2
     bad: list[str] | None = [] if leave_bad_out and not is_alone else None
@@ -237,10 +235,9 @@ def prepare(
     # Files that are read in one way stand together: two kinds in turn would be a part each.
     files = sorted((file for file in found.files if file in number), key=number.__getitem__)
     parts = make_parts(files, config.output.part_bytes, number)
-    engines = begun.engines if begun else EngineStore()
     prepared = Prepared(
         config, found._replace(files=files), tokenizer, tuple(readings), parts, template,
-        tuple(bad or ()), engines,
+        tuple(bad or ()),
     )  # fmt: skip
     if is_chat:
         from tokmill.recipes.sft_setup import check_boundary, make_chat_renderer

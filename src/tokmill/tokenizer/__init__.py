@@ -1,7 +1,6 @@
 """Tokenizers: loading, control tokens, variants, decoding.
 
 `tokenizer` loads one from any file that `files` finds, and `end_of_text` finds its eos.
-`library_process` loads the reference library in a child process.
 `sentencepiece_model` and `tiktoken_file` convert their formats into a tokenizer.json;
 `tokenizer_json` reads and writes its parts, and `equivalent_json` rewrites it for the fast engines.
 `control_tokens` and `continuation` make variants. `decode` and `byte_lengths` map ids to text.

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokmill.errors import TokenizerError
-from tokmill.tokenizer.library_process import MarkedToken, mark_special
 from tokmill.tokenizer.sentencepiece_model import control_pieces, read_model
 from tokmill.tokenizer.tokenizer_json import Content, read_added_tokens, replace_added_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     import numpy.typing as npt
     import pyarrow as pa
@@ -118,25 +117,29 @@ def with_control_tokens(tokenizer: Tokenizer, strings: Collection[str]) -> Token
     ids = {known[string].id for string in strings}
     marked = {string for string in strings if not known[string].special}
     text = _with_special(tokenizer.json, marked)
-    tokens = tuple(
-        MarkedToken(string, *(getattr(known[string], name) for name in MarkedToken._fields[1:]))
-        for string in sorted(marked, key=lambda string: known[string].id)
-    )
     # What is loaded is marked: to load 150,000 tokens again takes 0.5 s.
     if tokenizer.spare and tokenizer.spare[-1][0] is tokenizer.json:
-        mark_special(tokenizer.spare[-1][1], tokens)
-        tokenizer.spare[-1] = (text, tokenizer.spare[-1][1])
-    child = tokenizer.child
-    if child is not None and child.json is tokenizer.json:
-        child = child._replace(json=text, marked=child.marked + tokens)
+        library = tokenizer.spare[-1][1]
+        _mark_special(library, (known[string] for string in known if string in marked))
+        tokenizer.spare[-1] = (text, library)
     return replace(
         tokenizer,
-        child=child,
         json=text,
         rewritten_json=_with_special(tokenizer.rewritten_json, marked),
         special_ids=tuple(sorted(ids.union(tokenizer.special_ids))),
         max_emittable_id=max(ids | {tokenizer.max_emittable_id}),
     )
+
+
+def _mark_special(library: Any, tokens: Iterable[AddedToken]) -> None:
+    """Mark added tokens of a `tokenizers` object special."""
+    from tokenizers import AddedToken as LibraryToken
+
+    for token in tokens:
+        flags = {"lstrip": token.lstrip, "rstrip": token.rstrip, "normalized": token.normalized}
+        library.add_special_tokens(
+            [LibraryToken(token.content, special=True, single_word=token.single_word, **flags)]
+        )
 
 
 def _with_special(text: str, strings: Collection[str]) -> str:

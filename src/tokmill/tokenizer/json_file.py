@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.tokenizer_json import Content, as_text, find_values
@@ -89,34 +89,6 @@ def cleaned_text(text: str, content: Mapping[str, object]) -> str:
         _, start, stop = found[0]
         text = f"{text[:start]}null{text[stop:]}"
     return text
-
-
-def numbered_tokens(content: Mapping[str, Any]) -> frozenset[tuple[int, str, bool]] | None:
-    """Return id, content and specialness of the added tokens of a tokenizer.json.
-
-    The library ignores the ids in the file: a token of the vocabulary keeps that id, every other
-    one gets the next. None if that is not what the file says, or the file is of an unusual form.
-    """
-    vocab, unknown = (content["model"].get(key) for key in ("vocab", "unk_token"))
-    entries = content.get("added_tokens") or []
-    if not isinstance(vocab, dict) or not isinstance(entries, list):
-        return None
-    if not isinstance(unknown, str | None) or not {int}.issuperset(map(type, vocab.values())):
-        return None
-    found: dict[str, tuple[int, str, bool]] = {}
-    following = len(vocab)
-    for entry in entries:
-        values = isinstance(entry, dict) and [
-            entry.get(key) for key in ("id", "content", "special")
-        ]
-        if not values or [type(value) for value in values] != [int, str, bool]:
-            return None
-        id_, text, is_special = values
-        if not text or text in found or id_ != vocab.get(text, following):
-            return None
-        found[text] = (id_, text, bool(is_special))
-        following = max(following, id_ + 1)
-    return frozenset(found.values())
 
 
 def _has_key(text: str, start: int, stop: int) -> bool:

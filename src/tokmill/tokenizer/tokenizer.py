@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.end_of_text import FoundEos, find_eos, find_token
@@ -20,11 +20,9 @@ from tokmill.tokenizer.json_file import (
     UNUSED_PARTS,
     cleaned_text,
     decoded,
-    numbered_tokens,
     parsed,
     without_merges,
 )
-from tokmill.tokenizer.library_process import Loaded, started_for
 from tokmill.tokenizer.refusal import refusal, refused
 from tokmill.tokenizer.sentencepiece_model import PieceType, read_model, sentencepiece_to_json
 from tokmill.tokenizer.tiktoken_file import is_rank_file, tiktoken_to_json
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
 
     from tokmill.settings.schema import TokenizerSettings
     from tokmill.tokenizer.files import Companions
-    from tokmill.tokenizer.library_process import AddedTokens, LibraryProcess, MarkedToken
 
 __all__ = ["Token", "Tokenizer", "load_tokenizer"]
 
@@ -52,7 +49,7 @@ class Tokenizer:
     that more engines load, or ''; `rewrites`: the names of the changes in it. `named`: strings of
     tokens by key in the files beside it, such as `bos_token`. `eos_note`: a line for the user if no
     file names eos. `spare`: an unused `tokenizers` object and the `json` that it was made from, see
-    `library`. `child`: a process that loads the same `json`.
+    `library`.
     """
 
     name: str
@@ -71,12 +68,11 @@ class Tokenizer:
     named: tuple[tuple[str, str], ...] = ()
     eos_note: str = ""
     spare: list[tuple[str, Any]] = field(default_factory=list, compare=False, repr=False)
-    child: LibraryChild | None = field(default=None, compare=False, repr=False)
 
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[Any, ...]]:
-        """Return how to make it again, without spare and child; 3.11.2 ignores `__getstate__`."""
+        """Return how to make it again, without the spare; 3.11.2 ignores `__getstate__`."""
         values = {part.name: getattr(self, part.name) for part in fields(self)}
-        return Tokenizer, tuple((values | {"spare": [], "child": None}).values())
+        return Tokenizer, tuple((values | {"spare": []}).values())
 
     def library(self) -> Any:
         """Return a new `tokenizers` object, which neither truncates nor pads.
@@ -102,18 +98,6 @@ class Tokenizer:
         return self.rewritten_json or self.json
 
 
-class LibraryChild(NamedTuple):
-    """A child that loads the library for `json`.
-
-    `expected`: what it must find in the file. `marked`: tokens that are special in `json` alone.
-    """
-
-    process: LibraryProcess
-    json: str
-    expected: Loaded
-    marked: tuple[MarkedToken, ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class _Source:
     """The contents of a tokenizer file.
@@ -132,13 +116,11 @@ class _Source:
     rewritten_json: str = ""
     rewrites: tuple[str, ...] = ()
     spare: list[tuple[str, Any]] = field(default_factory=list)
-    child: LibraryChild | None = None
 
 
 def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> Tokenizer:
     """Load and check the tokenizer that the settings name.
 
-    In a block of `library_started`, the library checks the file when the reference is loaded.
     `for_chat`: its eos may also end the turns of the chat template.
 
     Raises:
@@ -177,7 +159,6 @@ def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> To
         named=tuple(sorted(companions.named.items())),
         eos_note=found.note,
         spare=source.spare,
-        child=source.child,
     )
 
 
@@ -208,13 +189,7 @@ def _read(path: Path, pattern: str) -> _Source:
     text = decoded(data, where=where)
     content = parsed(without_merges(text), where=where)
     cleaned = cleaned_text(text, content)
-    process, model = started_for(path), content["model"]
-    added = None if process is None else numbered_tokens(content)
-    if process is None or added is None:
-        source = _read_json(data, cleaned, sha256, model, where=where)
-    else:
-        child = LibraryChild(process, cleaned, Loaded(sha256, "", added))
-        source = replace(_source(data, cleaned, sha256, model, added, where=where), child=child)
+    source = _read_json(data, cleaned, sha256, content["model"], where=where)
     if not to_equivalent(content)[1]:
         return source
     rewritten, rewrites = to_equivalent(parsed(text, where=where) | dict.fromkeys(UNUSED_PARTS))
@@ -229,28 +204,14 @@ def _read_json(
     if model is None:
         model = {"vocab": library.get_vocab(with_added_tokens=False)}
     decoder: dict[int, Any] = library.get_added_tokens_decoder()
-    added = frozenset((id_, token.content, token.special) for id_, token in decoder.items())
-    source = _source(data, text, sha256, model, added, where=where)
-    return replace(source, spare=[(text, library)])
-
-
-def _source(
-    data: bytes,
-    text: str,
-    sha256: str,
-    model: dict[str, Any],
-    added: AddedTokens,
-    *,
-    where: str,
-) -> _Source:
     # Of the file: to ask the library for its own copy of 150,000 tokens takes 0.1 s.
     vocab = vocabulary(model)
-    special = frozenset(id_ for id_, _, is_special in added if is_special)
-    ids = {**vocab, **{content: id_ for id_, content, _ in added}}
+    special = frozenset(id_ for id_, token in decoder.items() if token.special)
+    ids = {**vocab, **{token.content: id_ for id_, token in decoder.items()}}
     if not ids:
         raise TokenizerError(f"{where}: its vocabulary is empty")
     unknown = unknown_id(model, vocab)
-    text_ids = {*vocab.values(), *(id_ for id_, _, _ in added)} - special
+    text_ids = {*vocab.values(), *decoder} - special
     return _Source(
         kind="json",
         data=data,
@@ -259,6 +220,7 @@ def _source(
         ids=ids,
         special_ids=special,
         largest_of_text=max(text_ids if unknown is None else text_ids | {unknown}, default=0),
+        spare=[(text, library)],
     )
 
 

@@ -80,19 +80,6 @@ class InputSample:
         n_records += sum(text.count("\n") for text in self.fragments)
         return n_records / (self.window_bytes + self.fragment_bytes)
 
-    def new_share(self, n_bytes: int) -> float:
-        """Return the estimated share of different documents in an input of `n_bytes`.
-
-        From the documents seen once and twice in a random sample (Chao, 1984,
-        doi 10.2307/4615964).
-        """
-        seen = Counter(self.texts)
-        times = Counter(seen.values())
-        if times[2] < _FEWEST_PAIRS:
-            return 1.0
-        n_different = len(seen) + times[1] ** 2 / (2 * times[2])
-        return min(1.0, n_different / (self.records_per_byte * n_bytes))
-
     @property
     def read_bytes(self) -> int:
         """Return the bytes of input that the sample read."""

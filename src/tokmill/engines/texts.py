@@ -1,24 +1,23 @@
-"""Texts that every engine must encode like the reference: short ones, and sequences of characters.
+"""The built-in texts on which engines are compared with the reference.
 
-Short texts are such as have broken encoders. Sequences: a character in a context (`contexts`) does
-not test pairs and runs: white space before white space, a mark before a mark, an apostrophe before
-a letter that folds to `s`. A difference here refuses an engine, since no single character is the
-cause.
+Hostile texts are such as have broken encoders; every run compares them. Contexts put one character
+between others, and sequences put several side by side: white space before white space, a mark
+before a mark, an apostrophe before a letter that folds to `s`. They are compared once for each kind
+of tokenizer, see `comparison`.
 """
 
 from __future__ import annotations
 
 import unicodedata
 from functools import cache
-from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
 
-from tokmill.engines.trial.character_classes import character_classes
+from tokmill.engines.routing import COMMON, EVERY, CharacterSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tokmill.engines.characters import CharacterSet
 _RUNS = [character * n for character in " \n\ta0中é." for n in (1, 2, 3, 4, 7, 8, 16, 33, 130)]
 
 # Every byte of UTF-8: all of ASCII, all continuation bytes, all leading bytes.
@@ -94,13 +93,78 @@ def hostile_texts(control: list[str]) -> list[str]:
     return _RUNS + _WORDS + framed
 
 
-_ASCII = " \t\n\r'\"aAsS19!.-_<\x00\x1c"
+class Context(NamedTuple):
+    """The text left and right of a character."""
+
+    left: str
+    right: str
+
+    def text(self, characters: str) -> str:
+        """Return a text with each of some characters in this context, on a line of its own."""
+        return "\n" + "".join(f"{self.left}{one}{self.right}\n" for one in characters)
+
+
+_LADDER = "".join(map(chr, (0x334, 0x93C, 0x3099, 0x94D, 0x5B0, 0x327, 0x1DCE, 0x323, 0x59A)))
+_LADDER += "".join(map(chr, (0x302A, 0x301, 0x315, 0x35C, 0x35D, 0x345)))
+"""Marks of increasing combining class: their order shows the class of a mark between them."""
+
+CONTEXTS = tuple(
+    Context(left, right)
+    for left, right in (
+        *(("", ""), ("  ", "'s"), ("a", "a"), ("1", "1234"), ("中", "中"), ("가", "\u11a8")),
+        *(("A", "Aa"), ("!", "!"), (" ", " "), ("\n", "\n"), ("a", "'S"), (" a", " \n")),
+        *(("'", "A"), ("/", "/\n"), ("é", "\u0301"), ("\u0323", "\u0334"), ("\u1100", "\u1161")),
+        *(("q\u0345", "\u0300"), ("q", _LADDER), ("", _LADDER)),
+    )
+)
+"""Neighbours of every class on both sides. With a vocabulary that shows each place where a
+pretoken ends, a character in another class, or with another normal form, has other ids in one."""
+
+_FEW = 6
+"""Contexts, the first ones, of the large blocks of one class: ideographs, Hangul, private use."""
+
+_LARGE = CharacterSet(((0x3400, 0x9FFF), (0xAC00, 0xD7A3), (0xE000, 0xF8FF)))
+_LARGE_RARE = CharacterSet(((0x20000, 0x3FFFF),))
+_EMPTY_PLANES = CharacterSet(((0x40000, 0xDFFFF), (0xF0000, 0x10FFFF)))
+"""Without characters up to Unicode 17, or of private use."""
+
+_PER_TEXT = 64
+_PER_LINE_TEXT = 32
+
+
+def character_texts(*, every: bool) -> list[tuple[Context, str]]:
+    """Return contexts, each with some of the characters to compare in it.
+
+    `every`: all code points, else `COMMON`. Large blocks of one class come in few contexts.
+    """
+    large, empty = (_LARGE, CharacterSet()) if not every else (_LARGE | _LARGE_RARE, _EMPTY_PLANES)
+    rest = _without(EVERY if every else COMMON, large | empty)
+    groups = [(rest, CONTEXTS), (large, CONTEXTS[:_FEW]), (empty, CONTEXTS[1:2])]
+    return [
+        (context, characters[start : start + _PER_TEXT])
+        for codes, contexts in groups
+        for characters in ["".join(map(chr, codes.codes()))]
+        for context in contexts
+        for start in range(0, len(characters), _PER_TEXT)
+    ]
+
+
+def _without(characters: CharacterSet, others: CharacterSet) -> CharacterSet:
+    return CharacterSet.of(code for code in characters.codes() if code not in others)
+
+
+_SHOWN = " \t\n\r'\"aAsS19!.-_</\x00\x1c"
+_SHOWN += "\x85\xa0\xad\u1680\u2003\u2028\u2029\u3000\ufeff\u200b\u200d\u180e\u202e\ufe0f"
+_SHOWN += "ªéßıſÉİЖжǄǅʰK中々あアｶﾞー한가각각กاא"
+_SHOWN += "\u0301\u0323\u0334\u0345\u093c\u094d\u3099\u0e33\u093e\u20dd\u302e"
+_SHOWN += "٣３²¼①Ⅷ六‿＿–—（）«»‘’“”·。；×＝€￥´ˆ©☃😀🏽🇨\ue000\u0378\ufdd0\ufffd"
+"""One or more characters of every general category, and those that are treated in their own way."""
+
 _CORE = " \n\r\t\xa0\u3000'’aZé中1²!.\u0301\u200d한ſK😀ี"
 _RUN_LENGTHS = (2, 3, 4, 5, 8, 17, 33, 130)
 _AFTER_RUNS = ("", "a", "1", " a", "\n", "'s", "中")
 _CONTRACTIONS = ("s", "t", "re", "ve", "m", "ll", "d")
 _FOLDED = {"s": "sSſ", "k": "kK\u212a"}
-_PER_TEXT = 32
 
 _LATE_COMPOSITIONS = (
     (0x105D2, 0x307), (0x105DA, 0x307), (0x11382, 0x113C9), (0x11384, 0x113BB), (0x1138B, 0x113C2),
@@ -110,51 +174,33 @@ _LATE_COMPOSITIONS = (
 )  # fmt: skip
 """Pairs that compose since Unicode 16; Python's tables may be older."""
 
-
 _BETWEEN = ("", "\u0323", "\u0334")
 
 
 @cache
-def class_sequences(characters: CharacterSet) -> tuple[str, ...]:
-    """Return pairs and triples of characters of all classes of a set, runs, and contractions."""
+def sequences() -> tuple[str, ...]:
+    """Return pairs and triples of characters, runs, contractions, and pairs that compose."""
+    pairs = map("".join, product(_SHOWN, repeat=2))
     triples = map("".join, product(_CORE, repeat=3))
     runs = (a * length + b for a, length, b in product(_CORE, _RUN_LENGTHS, _AFTER_RUNS))
-    return tuple(dict.fromkeys([*_pairs(characters), *triples, *runs, *_contractions()]))
+    return tuple(dict.fromkeys([*pairs, *triples, *runs, *_contractions(), *compositions()]))
 
 
 @cache
-def compositions(characters: CharacterSet) -> tuple[str, ...]:
-    """Return pairs that compose to one character of a set, alone and with a mark between."""
-    found = [(chr(first), chr(second)) for first, second in _LATE_COMPOSITIONS]
-    for alike in character_classes(characters):
-        for character in alike if unicodedata.decomposition(alike[0]) else "":
-            parts = unicodedata.decomposition(character).split()
-            if len(parts) == 2 and "<" not in parts[0]:
-                found.append((chr(int(parts[0], 16)), chr(int(parts[1], 16))))
-    return tuple(f"{first}{between}{second}" for first, second in found for between in _BETWEEN)
-
-
-def token_texts(library: Any) -> list[str]:
-    """Return the texts of tokens of several characters, if they are valid text.
-
-    `library`: the `tokenizers` object of the reference.
-    """
-    size = library.get_vocab_size(with_added_tokens=False)
-    texts = library.decode_batch([[id_] for id_ in range(size)], skip_special_tokens=False)
-    return list(dict.fromkeys(text for text in texts if len(text) > 1 and "\ufffd" not in text))
+def compositions() -> tuple[str, ...]:
+    """Return pairs that compose to a common character, alone and with a mark between."""
+    pairs = [(chr(first), chr(second)) for first, second in _LATE_COMPOSITIONS]
+    for code in COMMON.codes():
+        parts = unicodedata.decomposition(chr(code)).split()
+        if len(parts) == 2 and "<" not in parts[0]:
+            pairs.append((chr(int(parts[0], 16)), chr(int(parts[1], 16))))
+    return tuple(f"{first}{between}{second}" for first, second in pairs for between in _BETWEEN)
 
 
 def in_lines(texts: Sequence[str]) -> list[list[str]]:
     """Return texts in groups, each of which is first compared as the lines of one text."""
-    return [list(texts[start : start + _PER_TEXT]) for start in range(0, len(texts), _PER_TEXT)]
-
-
-def _pairs(characters: CharacterSet) -> Iterator[str]:
-    classes = (one for one in character_classes(characters) if not one.isascii())
-    shown = [*_ASCII, *(one[len(one) // 2] for one in classes)]
-    yield from map("".join, product(shown, repeat=2))
-    for first, second in pairwise(shown):
-        yield f"a{first}{second}{first}a"
+    starts = range(0, len(texts), _PER_LINE_TEXT)
+    return [list(texts[start : start + _PER_LINE_TEXT]) for start in starts]
 
 
 def _contractions() -> Iterator[str]:
