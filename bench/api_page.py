@@ -13,11 +13,9 @@ import sys
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
-from tokmill.settings.declare import section_type
-from tokmill.settings.names import option_name
-from tokmill.settings.schema import Config
+from tokmill.settings.names import schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -153,13 +151,11 @@ def _dedented(line: str, in_section: bool) -> str:
 def _settings() -> Iterator[str]:
     """Yield the settings as keyword arguments, a table for each section."""
     yield "## Settings\n\nKeyword arguments of the functions above, and keys of a TOML file.\n"
-    for section, hint in get_type_hints(Config).items():
-        kind = section_type(hint)
+    for section, settings in schema().items():
         yield f"### `[{section}]`\n\n| keyword | default | meaning |\n|---|---|---|"
-        for setting in dataclasses.fields(kind):
-            default = setting.default if setting.default is not dataclasses.MISSING else ""
-            text = str(setting.metadata.get("help", "")).replace("|", "\\|")
-            yield f"| `{option_name(section, setting.name)}` | `{default!r}` | {text} |"
+        for setting in settings.values():
+            text = str(setting.metadata["help"]).replace("|", "\\|")
+            yield f"| `{setting.keyword}` | `{setting.default!r}` | {text} |"
         yield ""
 
 

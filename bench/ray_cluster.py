@@ -118,7 +118,7 @@ def losses(directory: Path, command: Sequence[str]) -> None:
     finish(command, directory / "serial", "--workers", "1")
     n_parts, out = done(directory / "serial"), directory / "out"
     with cluster(3, directory) as made:
-        ray = ("--executor", "ray", "--ray-address", made.address)
+        ray = ("--executor", f"ray:{made.address}")
         driver = start(command, out, *ray)
         wait_for(driver, out, 1)
         nodes = list(made.worker_nodes)
@@ -143,9 +143,9 @@ def memory(directory: Path, command: Sequence[str]) -> None:
     os.environ.update(variables)
     with cluster(1, directory) as made:
         since = time.perf_counter()
-        every = [*command, "-o", str(directory / "out"), "--quiet", "--executor", "ray"]
+        every = [*command, "-o", str(directory / "out"), "--quiet"]
         found = subprocess.run(
-            [sys.executable, "-m", "tokmill", *every, "--ray-address", made.address],
+            [sys.executable, "-m", "tokmill", *every, "--executor", f"ray:{made.address}"],
             stderr=subprocess.PIPE,
             text=True,
             check=False,
@@ -162,7 +162,7 @@ def overhead(directory: Path, command: Sequence[str], rounds: int) -> None:
     with cluster(2, directory) as made:
         ways = {
             "processes": ("--workers", "2"),
-            "ray": ("--executor", "ray", "--ray-address", made.address),
+            "ray": ("--executor", f"ray:{made.address}"),
         }
         for number in range(rounds):
             for name, options in sorted(ways.items(), reverse=bool(number % 2)):

@@ -8,15 +8,11 @@ compares it with the code.
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from pathlib import Path
-from typing import get_type_hints
 
 from tokmill.cli.options import default_text
-from tokmill.settings.declare import section_type
-from tokmill.settings.names import flag
-from tokmill.settings.schema import Config
+from tokmill.settings.names import Setting, schema
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 _BEGIN, _END = "<!-- settings: begin -->\n", "<!-- settings: end -->\n"
@@ -44,25 +40,27 @@ def rewritten(page: str) -> str:
 
 def _tables() -> str:
     lines = []
-    for section, hint in get_type_hints(Config).items():
+    for section, settings in schema().items():
         of = _COMMANDS.get(section, "pretrain and sft")
         lines += [
             f"### [{section}], of {of}",
             "",
-            "| option | default | meaning |",
-            "|---|---|---|",
+            "| key | option | default | meaning |",
+            "|---|---|---|---|",
         ]
-        for setting in dataclasses.fields(section_type(hint)):
-            option = flag(section, setting.name) if setting.name != "paths" else "INPUT"
-            cells = (f"`{option}`", default_text(setting), " ".join(_help(setting).split()))
+        for setting in settings.values():
+            option = "INPUT" if setting.name == "paths" else setting.option
+            option = "" if setting.metadata.get("is_hidden") else f"`{option}`"
+            meaning = " ".join(_help(setting).split())
+            cells = (f"`{setting.name}`", option, default_text(setting), meaning)
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         lines.append("")
     return "\n".join(lines)
 
 
-def _help(setting: dataclasses.Field[str]) -> str:
+def _help(setting: Setting) -> str:
     """Return the help of a setting and its choices; what looks like HTML is code."""
-    text = setting.metadata["help"].replace("<", "&lt;").replace("*", "\\*")
+    text: str = setting.metadata["help"].replace("<", "&lt;").replace("*", "\\*")
     choices = [choice for choice in setting.metadata.get("choices", ()) if choice]
     return f"{text} One of {', '.join(choices)}." if choices else text
 

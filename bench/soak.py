@@ -39,7 +39,7 @@ CONFIGURATIONS = {
         "pretrain", "documents.jsonl", "--part-bytes", "4kB", "--val-fraction", "0.2",
     ),
     "pretrain, many shards, rejects": (
-        "pretrain", "records.jsonl", "--shard-tokens", "20k", "--checksum", "sha256",
+        "pretrain", "records.jsonl", "--shard-tokens", "20k",
     ),
     "pretrain, compressed": ("pretrain", "records.jsonl.zst", "--shard-tokens", "30k"),
     "sft, packed": (

@@ -32,9 +32,22 @@ class VerifyError(TokmillError):
 
 
 class UsageError(TokmillError):
-    """An option, a configuration value or a path is wrong."""
+    """An option, a configuration value or a path is wrong.
+
+    `setting`: the key of the setting whose value is wrong, such as `output.val_fraction`. The
+    message does not repeat it: the command line, a file, a variable and Python each write it in
+    their own way.
+    """
 
     exit_code = 2
+
+    def __init__(self, message: str = "", setting: str = "") -> None:
+        super().__init__(message)
+        self.setting = setting
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        return f"{self.setting}: {message}" if self.setting else message
 
 
 class RecordError(TokmillError):

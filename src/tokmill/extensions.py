@@ -119,17 +119,17 @@ def _package(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
 
 
-def check_name(table: Table, name: str, where: str) -> None:
-    """Check that something in a table has a name, imports nothing; `where` says who asks for it.
+def check_name(table: Table, name: str, where: str = "") -> None:
+    """Check that something in a table has a name, imports nothing; `where` begins the message.
 
     Raises:
         UsageError: nothing has it; proposes the nearest name.
     """
     known = [*table.choices, *sorted(names_of_packages(table))]
     if name not in known and not (table.takes_paths and ":" in name):
-        raise UsageError(
-            f"{where}: expected one of {', '.join(known)}; found {name!r}{nearest(name, known)}"
-        )
+        begin = f"{where}: " if where else ""
+        expected = f"expected one of {', '.join(known)}"
+        raise UsageError(f"{begin}{expected}; found {name!r}{nearest(name, known)}")
 
 
 def names_of_packages(table: Table) -> set[str]:

@@ -125,7 +125,7 @@ def write_zst(path):
 def test_each_format_counts_its_records(tmp_path, configure, silent, name, write, has_bytes):
     source = tmp_path / name
     write(source)
-    run(configure(tmp_path / "out", source, part_bytes=400, batch_bytes=1 << 16), silent)
+    run(configure(tmp_path / "out", source, part_bytes=400, block_bytes=1 << 16), silent)
     dataset = tokmill.open(tmp_path / "out")
     found = [dataset.origin(i) for i in range(len(dataset))]
     assert [(one.path, one.record) for one in found] == [(str(source), n + 1) for n in range(60)]
@@ -149,7 +149,7 @@ def test_samples_of_one_record_have_its_origin(tmp_path, configure, silent, writ
     assert [dataset.origin(i).record for i in range(len(dataset))] == [1, 2, 2, 2, 3, 3]
 
 
-@pytest.mark.parametrize("settings", [{"threads": 2, "batch_bytes": 1 << 16}, {"workers": 2}])
+@pytest.mark.parametrize("settings", [{"threads": 2, "block_bytes": 1 << 16}, {"workers": 2}])
 def test_origins_do_not_depend_on_how_a_run_is_divided(
     directory, tmp_path, configure, silent, settings
 ):

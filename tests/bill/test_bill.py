@@ -98,7 +98,7 @@ def test_host_ram_is_of_a_model_a_dataset_or_both(dataset: Path):
     data = bill.host(dataset=dataset, loading="int64")
     assert 8 * 100 in lines(data.peak).values()
     assert not [one for one in data.moments if "initialization" in one.title]
-    both = bill.host(TINY, dataset, strategy="int64")
+    both = bill.host(TINY, dataset, loading="int64")
     assert both.peak.n_bytes > max(model.peak.n_bytes // 2, data.peak.n_bytes)
     assert isinstance(both, bill.HostBill)
 

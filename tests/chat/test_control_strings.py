@@ -134,8 +134,8 @@ def test_a_run_of_rendered_texts_is_refused_with_what_to_do():
     assert str(error.value) == (
         "first records of a.jsonl: rendered conversations in 1 of 10 texts (found "
         "'<|im_start|>'), which would become one reply each, their control tokens spelled out: "
-        "--rendered-text parse takes them as they are and trains all of each, --rendered-text text "
-        "wraps them; without masks: tokmill pretrain --control-tokens-in-text parse"
+        "--rendered-text=parse takes them as they are and trains all of each, --rendered-text=text "
+        "wraps them; without masks: tokmill pretrain --control-tokens-in-text=parse"
     )
 
 

@@ -111,9 +111,7 @@ def test_a_tokenizer_without_the_control_tokens_is_refused(vocabulary, name, mis
 def test_a_system_message_by_default_is_for_built_in_templates(vocabulary):
     with pytest.raises(UsageError) as caught:
         make_template(OWN, SftSettings(default_system="Be kind."), vocabulary)
-    assert str(caught.value) == (
-        "--default-system (sft.default_system): only built-in templates take it"
-    )
+    assert str(caught.value) == ("sft.default_system: only built-in templates take it")
 
 
 @pytest.mark.parametrize(

@@ -107,8 +107,8 @@ def test_everything_trains_all_tokens_but_those_that_a_record_leaves_out(show_me
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"eot": "mask"}, r"--eot \(sft.eot\): mask contradicts"),
-        ({"roles": ("user",)}, "--turns everything trains all roles"),
+        ({"eot": "mask"}, r"sft.eot: mask contradicts"),
+        ({"roles": ("user",)}, "--turns=everything trains all roles"),
         ({"samples": "turn"}, "turn trains one turn"),
     ],
 )

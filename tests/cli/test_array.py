@@ -47,8 +47,8 @@ def test_the_plan_of_chats_says_who_packs_and_with_what_memory(tmp_path, tokmill
     path = tmp_path / "out.plan"
     chats = SAMPLES / "sft" / "chats.jsonl"
     options = ("--template", "chatml", "--max-tokens", "2000", "--packing", "2000", *SMALL)
-    where = ("-o", tmp_path / "out", "--plan", "--write", path)
-    outcome = tokmill("sft", chats, "-t", TOKENIZER, *options, *where)
+    where = ("-o", tmp_path / "out", "--write", path)
+    outcome = tokmill("plan", chats, "-t", TOKENIZER, *options, *where)
     assert outcome.code == 0, outcome.err
     assert re.fullmatch(
         rf"tokmill finish {path}; it packs all samples, with [\d.]+ k?B of memory",
@@ -85,7 +85,6 @@ def test_the_steps_print_what_was_done_and_what_is_missing(planned, tmp_path, to
     [
         (("plan", RECORDS, "-t", TOKENIZER, "--overwrite"), "give --write too"),
         (("plan", RECORDS, "-t", TOKENIZER, "--write", "x.plan"), "no output: give --output"),
-        (("sft", RECORDS, "-t", TOKENIZER, "-o", "x", "--write", "x.plan"), "give --plan too"),
         (("status", "nowhere.plan"), "nowhere.plan: no such file"),
         (("finish", RECORDS), "not the plan of an array"),
     ],

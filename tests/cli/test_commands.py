@@ -193,7 +193,7 @@ def test_a_complete_run_stays_as_it_is(
 ) -> None:
     assert pretrain(good).code == 0
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.*")}
-    assert pretrain(good, "--workers", "2", "--batch-bytes", "10").code == 0
+    assert pretrain(good, "--workers", "2").code == 0
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.*")} == before
 
 
@@ -211,7 +211,6 @@ def test_the_shards_are_plain_little_endian_ids(
     [
         ("--part-bytes", "1"),
         ("--part-bytes", "500", "--workers", "64"),
-        ("--batch-bytes", "1"),
         ("--shard-tokens", "1"),
         ("--threads", "7"),
     ],
@@ -295,14 +294,15 @@ def test_records_come_from_standard_input(
 def test_an_option_wins_over_a_variable_and_a_variable_over_the_file(
     pretrain: Callable[..., Any], good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "run.toml").write_text("[render]\nseparator = 'file'\nterminator = 'file'\n")
-    monkeypatch.setenv("TOKMILL_SEPARATOR", "variable")
-    monkeypatch.setenv("TOKMILL_TITLE_FIELD", "summary_")
-    assert pretrain(good, "-c", tmp_path / "run.toml", "--title-field", "title").code == 0
-    render = manifest(tmp_path / "out")["config"]["render"]
-    assert render["separator"] == "variable"
-    assert render["terminator"] == "file"
-    assert render["title_field"] == "title"
+    (tmp_path / "run.toml").write_text("[limits]\nmin_tokens = 1\n[output]\nval_fraction = 0.1\n")
+    monkeypatch.setenv("TOKMILL_MIN_TOKENS", "2")
+    monkeypatch.setenv("TOKMILL_RENDERER", "text")
+    words = ("-c", tmp_path / "run.toml", "--renderer", "encyclopedia:separator=：")
+    assert pretrain(good, *words).code == 0
+    config = manifest(tmp_path / "out")["config"]
+    assert config["limits"]["min_tokens"] == 2
+    assert config["output"]["val_fraction"] == 0.1
+    assert config["render"]["renderer"] == "encyclopedia:separator=："
 
 
 # plan, verify, inspect

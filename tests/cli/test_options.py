@@ -1,43 +1,32 @@
+"""Options, variables and a file: what they give, and which one wins."""
+
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 
-from tokmill.cli.options import config_from_options, settings_options
+from tokmill.api.jobs import run_config
+from tokmill.cli.options import config_option, input_argument, setting_options, values_of
 from tokmill.errors import UsageError
-from tokmill.settings.declare import section_type
-from tokmill.settings.names import variable
 from tokmill.settings.plain import plain
-from tokmill.settings.schema import (
-    PRETRAIN_SECTIONS,
-    Config,
-    InputSettings,
-    OutputSettings,
-    TokenizerSettings,
-)
-
-SETTINGS = [
-    (section.name, setting)
-    for section in dataclasses.fields(Config)
-    if section.name in PRETRAIN_SECTIONS
-    for setting in dataclasses.fields(getattr(Config(), section.name))
-    if setting.name != "paths"
-]
+from tokmill.settings.schema import PRETRAIN_SECTIONS, Config
 
 
 @click.command()
-@settings_options(*PRETRAIN_SECTIONS)
+@input_argument
+@config_option("Settings")
+@setting_options(*PRETRAIN_SECTIONS)
 def show(paths: tuple[str, ...], config_file: Path | None, **options: Any) -> None:
     """Print the configuration that the command line gives."""
-    click.echo(json.dumps(plain(config_from_options(paths, config_file, options))))
+    values = values_of(PRETRAIN_SECTIONS, options)
+    click.echo(json.dumps(plain(run_config("pretrain", paths, config_file, values))))
 
 
 def invoke(*arguments: str | Path, **variables: str) -> Result:
@@ -69,38 +58,8 @@ def config_file(tmp_path: Path) -> Path:
     return path
 
 
-def option_of(name: str) -> click.Option:
-    (found,) = [
-        parameter
-        for parameter in show.params
-        if isinstance(parameter, click.Option) and parameter.name == name
-    ]
-    return found
-
-
 def test_nothing_given_is_the_defaults():
     assert settings() == plain(Config())
-
-
-@pytest.mark.parametrize(("section", "setting"), SETTINGS, ids=lambda x: getattr(x, "name", x))
-def test_every_setting_is_an_option_with_help_and_a_variable(section, setting):
-    option = option_of(f"{section}__{setting.name}")
-    assert option.help
-    assert option.help.startswith(setting.metadata["help"])
-    named = option.opts[0].removeprefix("--").replace("-", "_").upper()
-    assert option.envvar in (f"TOKMILL_{named}", f"TOKMILL_{section.upper()}_{named}")
-
-
-def test_one_variable_means_one_setting_of_all_sections():
-    variables = [
-        variable(section, setting.name)
-        for section, hint in get_type_hints(Config).items()
-        for setting in dataclasses.fields(section_type(hint))
-    ]
-    assert len(variables) == len(set(variables))
-    assert "TOKMILL_CACHE_DIR" not in variables
-    assert {"TOKMILL_SFT_TEMPLATE", "TOKMILL_RENDER_TEMPLATE"} <= set(variables)
-    assert {"TOKMILL_SFT_WEIGHTS", "TOKMILL_TRAINING_WEIGHTS"} <= set(variables)
 
 
 @pytest.mark.parametrize(
@@ -137,22 +96,12 @@ def test_help_names_the_variables_that_are_not_named_after_their_option_alone(
     tokmill: Callable[..., Any],
 ) -> None:
     shown = re.findall(r"\[env\s+var:\s+(\w+)", tokmill("sft", "--help").out)
-    assert shown == ["TOKMILL_SFT_TEMPLATE", "TOKMILL_SFT_WEIGHTS"]
-
-
-def test_every_option_and_variable_is_there_once():
-    options = [parameter for parameter in show.params if isinstance(parameter, click.Option)]
-    flags = [flag for option in options for flag in option.opts]
-    variables = [option.envvar for option in options if option.envvar]
-    assert len(flags) == len(set(flags))
-    assert len(variables) == len(set(variables)) == len(SETTINGS)
-    assert all(option.help for option in options)
+    assert shown == ["TOKMILL_SFT_FIELDS", "TOKMILL_SFT_TEMPLATE", "TOKMILL_SFT_WEIGHTS"]
 
 
 def test_the_help_shows_defaults_in_words():
     text = " ".join(invoke("--help").output.split())
     assert "[INPUT]..." in text
-    assert "Text between a title and its text. [default: :]" in text
     assert "[default: 64 MiB]" in text
     assert "[default: 1 GiB]" in text
     assert "[default: auto]" in text
@@ -244,50 +193,80 @@ def test_a_backslash_stays_where_no_escape_is_meant():
 
 def test_escapes_of_the_file_are_those_of_toml(tmp_path: Path):
     path = tmp_path / "run.toml"
-    path.write_text("[render]\ntemplate = '{a}\\n'\nseparator = \"\\n\"\n")
-    render = settings("-c", path)["render"]
-    assert (render["template"], render["separator"]) == (r"{a}\n", "\n")
+    path.write_text("[input]\ntext_separator = '{a}\\n'\ncsv_delimiter = \"\\n\"\n")
+    given = settings("-c", path)["input"]
+    assert (given["text_separator"], given["csv_delimiter"]) == (r"{a}\n", "\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--part-bytes", "many"], "'--part-bytes': expected a size such as 8MiB or 1GB"),
-        (["--workers", "two"], "'--workers': 'two' is not a valid integer"),
-        (["--no-such"], "No such option"),
+        (["--part-bytes", "many"], "output.part_bytes: expected a size such as 8MiB or 1GB"),
+        (["--workers", "two"], "run.workers: expected int, found str ('two')"),
+        (["--min-tokens", "-1"], "limits.min_tokens: expected at least 0, found -1"),
+        (["--dtype", "uint8"], "output.dtype: expected one of auto, uint16, uint32; found 'uint8'"),
+        (["--executor", "slurm"], "run.executor: expected processes, ray or ray:HOST:PORT, found"),
+        (["--fields", "author=x"], "render.fields: expected one of title, summary, sections, "),
+        (["--source", "paths"], 'input.sources: expected \'paths = ["FILE"], KEY = VALUE'),
     ],
 )
 def test_a_wrong_option_is_a_usage_error_that_names_it(arguments, expected):
-    result = invoke(*arguments)
+    error = invoke(*arguments).exception
+    assert isinstance(error, UsageError)
+    assert str(error).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("--no-such", ""), ("--title-field", "--fields"), ("--batch-bytes", "--part-bytes"),
+        ("--hub-split", ""), ("--separator", "--text-separator"), ("--checksum", ""),
+    ],
+)  # fmt: skip
+def test_an_option_that_does_not_exist_is_one_line_with_a_near_one(name, near):
+    result = invoke(name, "x")
     assert result.exit_code == 2
-    assert expected in result.output
-
-
-def test_a_wrong_variable_is_a_usage_error_that_names_its_option():
-    result = invoke(TOKMILL_WORKERS="two")
-    assert result.exit_code == 2
-    assert "'two' is not a valid integer" in result.output
-    assert "--workers" in result.output
-
-
-def test_a_value_out_of_range_is_named_by_its_option_and_its_key():
-    with pytest.raises(UsageError) as caught:
-        config_from_options((), None, {"limits__min_tokens": -1})
-    assert str(caught.value) == "--min-tokens (limits.min_tokens): expected at least 0, found -1"
+    assert f"No such option '{name}'" in result.output.replace(
+        f"No such option: {name}", f"No such option '{name}'"
+    )
+    assert near in result.output
 
 
 def test_a_wrong_value_of_the_file_is_named_by_the_file_even_if_an_option_wins(tmp_path: Path):
     path = tmp_path / "run.toml"
     path.write_text("[limits]\nmin_tokens = -1\n")
-    with pytest.raises(UsageError) as caught:
-        config_from_options((), path, {"limits__min_tokens": 5})
-    assert str(caught.value) == f"{path}: limits.min_tokens: expected at least 0, found -1"
+    error = invoke("-c", path, "--min-tokens", "5").exception
+    assert str(error) == f"{path}: limits.min_tokens: expected at least 0, found -1"
 
 
-def test_the_configuration_is_built_from_paths_and_options_alone():
-    options = {"tokenizer__path": "tok", "output__dir": "out", "render__template": None}
-    assert config_from_options(("a",), None, options) == Config(
-        input=InputSettings(paths=("a",)),
-        tokenizer=TokenizerSettings(path="tok"),
-        output=OutputSettings(dir="out"),
-    )
+# The recipe of a plan
+
+CHAT = '{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "cat"}]}'
+PAIR = '{"instruction": "say hello", "output": "hello"}'
+TEXT = '{"text": "hello world"}'
+
+
+@pytest.mark.parametrize(
+    ("record", "given", "file", "recipe", "said"),
+    [
+        (CHAT, {}, "", "sft", "chats (messages[].role, messages[].content)"),
+        (PAIR, {}, "", "sft", "questions with answers (instruction, output)"),
+        (TEXT, {}, "", "pretrain", "text"),
+        (TEXT, {"packing": 64}, "", "sft", ""),
+        (CHAT, {"renderer": "text"}, "", "pretrain", ""),
+        (TEXT, {}, "[sft]\n", "sft", ""),
+        (CHAT, {}, "[render]\n", "pretrain", ""),
+        (CHAT, {"fields": ["messages=messages"]}, "", "sft", "chats"),
+    ],
+)
+def test_the_recipe_of_a_plan_is_found_and_said(
+    tmp_path: Path, record: str, given: dict[str, Any], file: str, recipe: str, said: str
+) -> None:
+    source, config_file = tmp_path / "in.jsonl", tmp_path / "run.toml"
+    source.write_text(f"{record}\n" * 3)
+    config_file.write_text(file)
+    notes: list[str] = []
+    config = run_config(None, source, config_file, given, notes.append)
+    assert ("pretrain" if config.sft is None else "sft") == recipe
+    expected = [f"recipe: {recipe}: {source.as_posix()} has {said}"] if said else []
+    assert [note[: len(line)] for note, line in zip(notes, expected, strict=True)] == expected

@@ -234,7 +234,7 @@ def test_a_plan_shows_the_same_bill_before_a_token_is_written(
 
 
 def test_a_plan_of_chats_knows_their_packing(tokmill: Callable[..., Any], tmp_path: Path) -> None:
-    words = ("sft", CHATS, "-t", SAMPLES / "tokenizer", "-o", tmp_path / "out", "--plan")
+    words = ("plan", CHATS, "-t", SAMPLES / "tokenizer", "-o", tmp_path / "out")
     out = tokmill(*words, "--max-tokens", "512", "--packing", "512", "--model", "gpt2").out
     assert "sequence 512" in out
     planned = json.loads(tokmill(*words, "--max-tokens", "512", "--packing", "512", "--json").out)

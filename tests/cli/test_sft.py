@@ -134,7 +134,7 @@ def test_the_same_command_continues_and_another_one_is_refused(
 ) -> None:
     assert sft(pairs, "--template", "plain").code == 0
     before = (tmp_path / "out" / "manifest.json").stat().st_mtime_ns
-    assert sft(pairs, "--template", "plain", "--batch-bytes", "10").code == 0
+    assert sft(pairs, "--template", "plain", "--threads", "2").code == 0
     assert (tmp_path / "out" / "manifest.json").stat().st_mtime_ns == before
     outcome = sft(pairs, "--template", "plain", "--eot", "mask")
     assert outcome.code == 6

@@ -50,7 +50,7 @@ def good(tmp_path: Path) -> Path:
         ),
         (
             ("--packing", "-1"),
-            "Invalid value for '--packing': expected a number of tokens such as 4096 or 32k",
+            "--packing (sft.packing): expected a number of tokens such as 4096 or 32k",
         ),
         (
             ("--packing", "8", "--max-tokens", "9"),

@@ -62,7 +62,7 @@ def test_names_add_up_over_options_and_stand_in_a_file(
         '[sft.role_names]\nclient = "user"\nagent = "assistant"\n'
     )
     assert made(path, "--config", config)[:2] == found[:2]
-    monkeypatch.setenv("TOKMILL_FIELDS", FIELDS)
+    monkeypatch.setenv("TOKMILL_SFT_FIELDS", FIELDS)
     monkeypatch.setenv("TOKMILL_ROLE_NAMES", "client=user, agent=assistant")
     assert made(path)[:2] == found[:2]
 

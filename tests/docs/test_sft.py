@@ -193,7 +193,7 @@ def test_the_page_names_every_key_that_is_read():
 
 def test_names_in_a_file_and_as_options_are_the_same():
     table = re.search(r"^```toml\n(\[sft\.fields\].*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    option = re.search(r"--fields (\S+) --role-names (\S+)$", PAGE, re.MULTILINE)
+    option = re.search(r"--fields[ =](\S+) --role-names[ =](\S+)$", PAGE, re.MULTILINE)
     assert table is not None
     assert option is not None
     in_file = build_config(tomllib.loads(table[1]), where="page").sft

@@ -143,7 +143,7 @@ def test_a_difference_is_reported_with_its_row_and_text(ids, expected):
         (
             7,
             f"the engine's ids differ from the reference's {expected} of the text that begins "
-            "'ab': run again with --engine reference --overwrite, and report it",
+            "'ab': run again with --engine=reference --overwrite, and report it",
         )
     ]
 

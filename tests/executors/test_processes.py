@@ -132,7 +132,7 @@ def test_what_a_part_raises_reaches_the_caller_and_stops_the_others(
 ):
     source = write_rows(tmp_path / "in.jsonl", [*ROWS[:50], b"{bad", *ROWS])
     plan = plan_of(configure(tmp_path / "out", source, part_bytes=600, on_error="fail"))
-    with pytest.raises(RecordError, match=r"in\.jsonl:51 .*--on-error skip"):
+    with pytest.raises(RecordError, match=r"in\.jsonl:51 .*--on-error=skip"):
         list(processes.run_parts(plan.spec, plan.parts, lambda progress: None, 2))
     assert workers() == []
 
@@ -161,7 +161,7 @@ def test_a_run_with_a_failing_worker_leaves_no_temporaries(
 ):
     source = write_rows(tmp_path / "in.jsonl", [*ROWS[:50], b"{bad", *ROWS])
     config = configure(
-        tmp_path / "out", source, part_bytes=600, on_error="fail", workers=2, batch_bytes=100
+        tmp_path / "out", source, part_bytes=600, on_error="fail", workers=2, block_bytes=100
     )
     with pytest.raises(RecordError):
         run(config, listener)

@@ -152,7 +152,7 @@ def test_what_a_part_raises_ends_the_run_as_it_does_here(
 ):
     rows = [{"text": f"hello {i} " * 5} for i in range(30)]
     source = write_rows(tmp_path / "in.jsonl", [*rows, b"{bad", *rows])
-    with pytest.raises(RecordError, match=r"in\.jsonl:31 .*--on-error skip"):
+    with pytest.raises(RecordError, match=r"in\.jsonl:31 .*--on-error=skip"):
         run(make_config(source, executor="ray", on_error="fail"), silent)
     assert not (out / "manifest.json").exists()
     assert {path.name for path in out.rglob(".*")} == {".lock"}
@@ -171,7 +171,7 @@ def test_a_record_that_this_machine_does_not_see_names_the_node(
 @pytest.mark.parametrize(
     ("error", "why", "advice"),
     [
-        ("OutOfMemoryError", "the node was short of memory", "--engine-memory-bytes"),
+        ("OutOfMemoryError", "the node was short of memory", "run.engine_memory_bytes"),
         ("NodeDiedError", "killed, or the node was lost", "--threads if memory is short"),
     ],
 )
@@ -281,12 +281,14 @@ def test_no_cluster_at_an_address_is_a_usage_error(cluster, monkeypatch):
 
     monkeypatch.setattr(cluster.ours.ray, "init", refuse)
     with (
-        pytest.raises(UsageError, match=r"no Ray cluster can be used at host:1: .*--ray-address"),
+        pytest.raises(
+            UsageError, match=r"no Ray cluster can be used at host:1: .*--executor=ray:HOST:PORT"
+        ),
         cluster.ours._connected("host:1"),
     ):
         pass
     with (
-        pytest.raises(UsageError, match=r"^--ray-address ray://host:1: expected HOST:PORT"),
+        pytest.raises(UsageError, match=r"^--executor=ray:ray://host:1: expected HOST:PORT"),
         cluster.ours._connected("ray://host:1"),
     ):
         pass

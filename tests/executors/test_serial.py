@@ -38,7 +38,7 @@ def test_a_run_stopped_at_any_report_goes_on_to_the_same_bytes(
         write_rows(tmp_path / "b.jsonl", rows[:3]),
         write_rows(tmp_path / "c.jsonl", rows[5:9]),
     ]
-    settings = {"part_bytes": 350, "batch_bytes": 300, "shard_tokens": 100, "val_fraction": 0.3}
+    settings = {"part_bytes": 350, "block_bytes": 300, "shard_tokens": 100, "val_fraction": 0.3}
 
     def run(name: str, most_reports: int | None = None) -> list[object]:
         config = configure(tmp_path / name, *paths, **settings)

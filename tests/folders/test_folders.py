@@ -320,7 +320,7 @@ def test_an_empty_file_a_readme_and_a_description_beside_data_are_no_documents(
         "ignored: in/metadata.json: one object, with no key of the others (name, version, "
         "license): to read it, name it"
     )
-    found, _ = made("./in/metadata.json", "in/data.jsonl", "--text-field", "text,name")
+    found, _ = made("./in/metadata.json", "in/data.jsonl", "--fields", "text=text,text=name")
     assert found == ["corpus", *texts(TEXTS)]
 
 
@@ -358,7 +358,12 @@ def test_of_several_text_fields_the_first_that_is_there_is_taken(made: Run, tmp_
     rows = [{"content": "B", "body": "C"}, {"text": "", "content": "B"}, {"body": "C"},
             {"body": "C", "content": "B", "text": "A"}]  # fmt: skip
     lines(tmp_path / "in.jsonl", rows)
-    assert made("in.jsonl", "--text-field", "text,content,body")[0] == ["B", "B", "C", "A"]
+    assert made("in.jsonl", "--fields", "text=text,text=content,text=body")[0] == [
+        "B",
+        "B",
+        "C",
+        "A",
+    ]
 
 
 def test_what_cannot_be_decided_is_one_line_whose_option_works(
@@ -448,7 +453,7 @@ def test_in_python_a_source_is_an_input_and_a_renderer_a_function(
     lines(tmp_path / "b.jsonl", TEXTS)
     more = {"tokenizer": tokenizer_dir, "engine": "reference", "overwrite": True}
     out = tmp_path / "out"
-    source = library.Source("a", tmp_path / "a.jsonl", text_field="path")
+    source = library.Source("a", tmp_path / "a.jsonl", fields={"text": "path"})
     library.pretrain(source, output=out, **more)
     assert documents(out) == texts(CODE, "path")
     library.pretrain([source, tmp_path / "b.jsonl"], output=out, **more)
@@ -515,10 +520,10 @@ def test_a_run_whose_last_part_is_missing_continues_to_the_same_files(
 def test_other_settings_of_a_source_do_not_continue_a_run(
     mixed: Path, made: Run, pretrain: Run
 ) -> None:
-    made("--source", 'name = "a", paths = ["in/b.jsonl"], text_field = "content"')
-    outcome = pretrain("--source", 'name = "a", paths = ["in/b.jsonl"], text_field = "path"')
+    made("--source", 'name = "a", paths = ["in/b.jsonl"], fields = {text = "content"}')
+    outcome = pretrain("--source", 'name = "a", paths = ["in/b.jsonl"], fields = {text = "path"}')
     assert outcome.code == 6
-    assert "text_field" in outcome.error
+    assert "fields" in outcome.error
 
 
 def test_another_name_of_a_source_does_not_continue_a_run(made: Run, mixed: Path, pretrain: Run):

@@ -41,7 +41,7 @@ def test_a_bomb_is_refused_with_its_name_and_what_allows_it(tmp_path):
             read_path(path, schema=TEXT, max_decompression_ratio=50)
         assert str(error.value).startswith(str(path))
         assert "expected at most 50 bytes of data for each stored byte" in str(error.value)
-        assert "--max-decompression-ratio (0: no limit)" in str(error.value)
+        assert "input.max_decompression_ratio (0: no limit)" in str(error.value)
 
 
 def test_without_the_limit_it_is_read(tmp_path):

@@ -79,7 +79,7 @@ def test_what_was_counted_is_said_without_a_band():
 def test_a_plan_of_more_memory_than_there_is_says_what_to_lower():
     assert rows(memory_bytes=4_100_000_000)["memory"] == (
         "up to 4.1 GB with 2 threads; 4 GB usable: TOO LITTLE; "
-        "lower --workers, --threads or --engine-memory-bytes"
+        "lower --workers, --threads or run.engine_memory_bytes"
     )
 
 

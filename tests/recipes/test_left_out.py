@@ -64,8 +64,8 @@ def test_blocks_change_no_weighed_record_and_parts_only_by_their_slices(made):
     rows = [{"text": f"{i:04d} " + "word " * 9, "id": str(i)} for i in range(3000)]
     whole = made(rows, name="whole")
     for name, settings in {
-        "small": {"batch_bytes": 999},
-        "threads": {"threads": 3, "batch_bytes": 20_000},
+        "small": {"block_bytes": 999},
+        "threads": {"threads": 3, "block_bytes": 20_000},
         "steps": {"shard_tokens": 500},
     }.items():
         assert by_source(made(rows, name=name, **settings)) == by_source(whole)
@@ -82,7 +82,7 @@ def test_a_source_that_loses_most_of_its_text_is_an_error_of_the_run(made):
         made([PLAIN] * 3, [PLAIN] * 100 + [MIXED] * 1500)
     message = str(caught.value)
     assert "1.jsonl: most of the text is left out: used are text" in message
-    assert message.endswith("to accept it run again with --renderer text --text-field text")
+    assert message.endswith("to accept it run again with --renderer=text --fields=text=text")
 
 
 def test_named_fields_may_leave_out_most_of_the_text(made):

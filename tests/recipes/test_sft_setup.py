@@ -72,35 +72,35 @@ def test_the_template_is_the_named_one_or_the_tokenizer_s(settled, chat_tokenize
         (
             {"packing": 8},
             {"min_tokens": 9},
-            "--packing (sft.packing): no sample of --min-tokens, 9, fits into rows of 8 tokens: "
+            "sft.packing: no sample of --min-tokens, 9, fits into rows of 8 tokens: "
             "set --min-tokens to 8 or less",
         ),
         (
             {"packing": 8},
             {"max_tokens": 9},
-            "--packing (sft.packing): rows of 8 tokens cannot hold samples of up to 9 tokens: "
+            "sft.packing: rows of 8 tokens cannot hold samples of up to 9 tokens: "
             "set --max-tokens to 8 or less",
         ),
         (
             {"too_long": "window", "window_overlap": 8},
             {"max_tokens": 8},
-            "--window-overlap (sft.window_overlap): 8 must be below --max-tokens, 8",
+            "sft.window_overlap: 8 must be below --max-tokens, 8",
         ),
         (
             {"packing": (1 << 28) + 1},
             {"max_tokens": 8},
-            "--packing (sft.packing): expected at most 268435456 tokens a row, found 268435457",
+            "sft.packing: expected at most 268435456 tokens a row, found 268435457",
         ),
         (
             {"too_long": "window"},
             {"max_tokens": 1},
-            "--too-long (sft.too_long): a window of 1 token has no target, as the first token of "
+            "sft.too_long: a window of 1 token has no target, as the first token of "
             "a sample is none: raise --max-tokens",
         ),
         (
             {"packed_rows": True},
             {},
-            "--packed-rows (sft.packed_rows): needs --packing, the tokens of a row",
+            "sft.packed_rows: needs --packing, the tokens of a row",
         ),
     ],
 )
@@ -212,7 +212,7 @@ def boundary_checked(settled, path: str, template: str, **sft: str) -> None:
 def test_a_reply_that_continues_text_needs_a_tokenizer_that_can(settled, chat_tokenizer):
     words = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, METASPACE]}
     path = str(chat_tokenizer(pre_tokenizer=words))
-    with pytest.raises(TokenizerError, match=r"boundary split cuts text .*--boundary joint"):
+    with pytest.raises(TokenizerError, match=r"boundary split cuts text .*--boundary=joint"):
         boundary_checked(settled, path, "alpaca")
     boundary_checked(settled, path, "alpaca", boundary="joint")
     boundary_checked(settled, path, "baby-llama2")

@@ -42,7 +42,7 @@ def test_parts_of_one_run_have_different_fingerprints(plan):
         ("output", {"dtype": "uint32"}),
         ("limits", {"min_tokens": 1}),
         ("limits", {"max_tokens": 1}),
-        ("render", {"separator": "|"}),
+        ("render", {"renderer": "encyclopedia:separator=|"}),
         ("render", {"renderer": "encyclopedia"}),
         ("tokenizer", {"control_tokens_in_text": "parse"}),
         ("input", {"max_record_bytes": 5}),
@@ -59,7 +59,7 @@ def test_a_setting_that_decides_bytes_changes_the_fingerprint(plan, section, val
         ("output", {"dir": "/elsewhere"}),
         ("limits", {"on_error": "fail"}),
         ("limits", {"max_reject_fraction": 1.0}),
-        ("run", {"workers": 7, "threads": 7, "batch_bytes": 7, "engine": "gigatoken"}),
+        ("run", {"workers": 7, "threads": 7, "block_bytes": 7, "engine": "gigatoken"}),
         ("tokenizer", {"path": "/elsewhere/tokenizer.json"}),
     ],
 )

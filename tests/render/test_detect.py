@@ -81,37 +81,37 @@ def test_without_a_record_it_is_an_encyclopedia():
         (
             {"title": BODY, "body": BODY},
             "a.jsonl: the text is not in one field, found title 50%, body 50%: name all with "
-            "--template '{title}\\n{body}', or one with --renderer text --text-field title",
+            "--template='{title}\\n{body}', or one with --renderer=text --fields=text=title",
         ),
         (
             {"url": "https://a.b/c", "summary": BODY, "my text": BODY * 2},
             "a.jsonl: the text is not in one field, found my text 67%, summary 33%; without text "
-            "url: name all with --template '{summary}\\n{my text}', or one with "
-            "--renderer text --text-field 'my text'",
+            "url: name all with --template='{summary}\\n{my text}', or one with "
+            "--renderer=text --fields='text=my text'",
         ),
         (
             {"title": "cats", "text": BODY, "sections": SECTIONS},
             "a.jsonl: the text is not in one field, found text 64%, sections[].content 34%, "
             "sections[].title 1%, title under 1%: take the sections with "
-            "--renderer article, or only the other texts with --template '{title}\\n{text}'",
+            "--renderer=article, or only the other texts with --template='{title}\\n{text}'",
         ),
         (
             {"title": "cats", "sections": [{"heading": "habits at night", "text": BODY}]},
             "a.jsonl: the text is not in one field, found sections[].text 94%, "
-            "sections[].heading 4%, title 1%: take the list with --renderer article "
-            "--section-title-field heading --section-content-field text",
+            "sections[].heading 4%, title 1%: take the list with --renderer=article "
+            "--fields=section_content=text,section_title=heading",
         ),
         (
             {"标题": "猫", "段落": [{"行号": 1, "内容": "夜行动物。" * 40}]},
             "a.jsonl: the text is not in one field, found 段落[].内容 over 99%, 标题 under 1%; "
-            "without text 段落[].行号: take the list with --renderer encyclopedia "
-            "--title-field '标题' --sections-field '段落' --section-content-field '内容'",
+            "without text 段落[].行号: take the list with --renderer=encyclopedia "
+            "--fields='section_content=内容,sections=段落,title=标题'",
         ),
         (
             {"title": "cats", "paragraphs": [BODY, BODY]},
             "a.jsonl: the text is not in one field, found paragraphs[] over 99%, title under 1%: "
             "paragraphs is a list, and renderer text expects text under it: make one string of the "
-            "list, or give a renderer of your own (--renderer MODULE:FUNCTION)",
+            "list, or give a renderer of your own (--renderer=MODULE:FUNCTION)",
         ),
         (
             {"id": 12, "n": 3.5},
@@ -121,29 +121,29 @@ def test_without_a_record_it_is_an_encyclopedia():
         (
             {"messages": [{"role": "user", "content": BODY}]},
             "a.jsonl: the records are chats (messages[].role, messages[].content): "
-            "use tokmill sft, or tokmill sft --plan to predict it; tokmill pretrain reads text",
+            "use tokmill sft; tokmill pretrain reads text",
         ),
         (
             {"conversations": [{"from": "human", "value": BODY}], "id": "1"},
             "a.jsonl: the records are chats (conversations[].from, conversations[].value): "
-            "use tokmill sft, or tokmill sft --plan to predict it; tokmill pretrain reads text",
+            "use tokmill sft; tokmill pretrain reads text",
         ),
         (
             {"id": "1", "messages": '[{"role": "user", "content": "how many are they"}]'},
             "a.jsonl: the records are chats (messages[].role, messages[].content): "
-            "use tokmill sft, or tokmill sft --plan to predict it; tokmill pretrain reads text",
+            "use tokmill sft; tokmill pretrain reads text",
         ),
         (
             {"title": "sums", "question": "how many are they", "answer": "42"},
             "a.jsonl: the records are questions with answers (question, answer): use tokmill sft, "
             "or to pretrain on them as text name all with "
-            "--template '{title}\\n{question}\\n{answer}'",
+            "--template='{title}\\n{question}\\n{answer}'",
         ),
         (
             {"instruction": "say it", "input": "", "output": BODY},
             "a.jsonl: the records are questions with answers (instruction, output): use "
             "tokmill sft, or to pretrain on them as text name all with "
-            "--template '{instruction}\\n{output}'",
+            "--template='{instruction}\\n{output}'",
         ),
     ],
 )
@@ -154,16 +154,16 @@ def test_a_body_is_never_dropped_but_the_fields_are_listed(record, expected):
 def test_a_single_record_with_a_list_may_be_a_list_of_records():
     message = refused({"version": "1.1", "data": [{"title": "cats", "text": BODY}] * 9})
     assert message.endswith(
-        "take the list with --renderer article --sections-field data "
-        "--section-content-field text, or its entries as records with jq -c '.data[]' "
-        "FILE > NEW_FILE.jsonl"
+        "take the list with --renderer=article "
+        "--fields=section_content=text,sections=data, or its entries as records with "
+        "jq -c '.data[]' FILE > NEW_FILE.jsonl"
     )
 
 
 def test_the_advice_is_what_a_shell_and_the_template_take():
-    for key, field in (("it's", "'it'\"'\"'s'"), ("a b", "'a b'")):
-        assert f"--text-field {field}" in refused({"x": BODY, key: BODY * 2})
-    assert "--template '{b}'" in refused({"Unnamed: 0": BODY, "b": BODY})
+    for key, field in (("it's", "'text=it'\"'\"'s'"), ("a b", "'text=a b'")):
+        assert f"--fields={field}" in refused({"x": BODY, key: BODY * 2})
+    assert "--template='{b}'" in refused({"Unnamed: 0": BODY, "b": BODY})
 
 
 @pytest.mark.parametrize(
@@ -172,17 +172,13 @@ def test_the_advice_is_what_a_shell_and_the_template_take():
         ({"renderer": "text"}, ("text", "text")),
         ({"renderer": "encyclopedia"}, ("encyclopedia", "text")),
         ({"template": "{title}"}, ("template", "text")),
-        ({"text_field": "title"}, ("text", "title")),
-        ({"title_field": "title", "sections_field": "body"}, ("encyclopedia", "text")),
+        ({"fields": ("text=title",)}, ("text", "title")),
+        ({"fields": ("sections=body", "title=title")}, ("encyclopedia", "text")),
     ],
 )
 def test_named_fields_are_taken_whatever_they_hold(settings, expected):
     assert is_named(RenderSettings(**settings))
     assert detected({"title": "cats", "content": BODY}, **settings) == expected
-
-
-def test_separators_name_no_field():
-    assert not is_named(RenderSettings(separator=" ", terminator=""))
 
 
 @pytest.mark.parametrize(
@@ -210,15 +206,15 @@ def test_categories_are_no_text():
 
 def test_the_option_that_takes_all_texts_keeps_their_order():
     found = sampled({"title": "cats at night", "url": "a/b", "content": BODY})
-    assert template_option(found, "text") == "--template '{title}\\n{content}'"
+    assert template_option(found, "text") == "--template='{title}\\n{content}'"
 
 
 def test_the_option_leaves_out_what_is_hardly_any_text():
     found = sampled({"title": "cats at night", "content": BODY * 20, "by": "someone"})
-    assert template_option(found, "text") == "--template '{title}\\n{content}'"
+    assert template_option(found, "text") == "--template='{title}\\n{content}'"
 
 
 def test_no_field_is_named_by_its_place():
     message = refused({"Unnamed: 0": "0", "title": BODY, "body": BODY * 3})
-    assert message.endswith("or one with --renderer text --text-field body")
-    assert re.search(r"--template '\{title\}\\n\{body\}'", message)
+    assert message.endswith("or one with --renderer=text --fields=text=body")
+    assert re.search(r"--template='\{title\}\\n\{body\}'", message)

@@ -138,7 +138,7 @@ def test_what_stands_in_the_buffers_under_a_null_list_is_not_rendered(records):
     terminator=st.sampled_from(["", ".", "。\n"]),
 )
 def test_separator_and_terminator_are_settings(records, rows, separator, terminator):
-    settings = RenderSettings(separator=separator, terminator=terminator)
+    settings = RenderSettings(f"encyclopedia:separator={separator},terminator={terminator}")
     expected = [formula(row, separator, terminator) for row in rows]
     assert rendered(records, rows, settings).text.to_pylist() == [
         text for text in expected if text is not None
@@ -147,11 +147,13 @@ def test_separator_and_terminator_are_settings(records, rows, separator, termina
 
 def test_the_keys_are_settings(records):
     settings = RenderSettings(
-        title_field="name",
-        summary_field="abstract",
-        sections_field="body",
-        section_title_field="head",
-        section_content_field="text",
+        fields=(
+            "title=name",
+            "summary=abstract",
+            "sections=body",
+            "section_title=head",
+            "section_content=text",
+        )
     )
     row = {"name": "a", "abstract": "s", "body": [{"text": "c", "head": "h"}], "title": "not this"}
     assert rendered(records, [row], settings).text.to_pylist() == ["a:sh:c。"]

@@ -25,7 +25,7 @@ def sample(*records):
     [
         ({"renderer": "encyclopedia"}, Encyclopedia, ["title", "summary", "sections"]),
         ({"renderer": "text"}, Template, ["text"]),
-        ({"renderer": "text", "text_field": "body"}, Template, ["body"]),
+        ({"renderer": "text", "fields": ("text=body",)}, Template, ["body"]),
         ({"renderer": "template", "template": "{a}{b}"}, Template, ["a", "b"]),
     ],
 )
@@ -43,20 +43,20 @@ def test_the_renderer_is_the_one_named(settings, kind, columns):
             {"renderer": "text"},
             {"title": "a b c", "sections": [{"title": "t t t", "content": "some text of it"}]},
             "renderer text wants the keys text; the first records have title, sections: take the "
-            "sections with --renderer article, or only the other texts with "
-            "--template '{title}'",
+            "sections with --renderer=article, or only the other texts with "
+            "--template='{title}'",
         ),
         (
             {"renderer": "encyclopedia"},
             {"text": "some text"},
             "renderer encyclopedia wants the keys title, summary, sections; "
-            "the first records have text: name it with --renderer text --text-field text",
+            "the first records have text: name it with --renderer=text --fields=text=text",
         ),
         (
             {"renderer": "template", "template": "{a}{b}"},
             {"text": "some text"},
             "renderer template wants the keys a, b; the first records have text: "
-            "name it with --renderer text --text-field text",
+            "name it with --renderer=text --fields=text=text",
         ),
         (
             {"renderer": "template"},

@@ -94,7 +94,7 @@ def test_doubled_braces_are_braces(records):
 
 def test_one_bare_field_is_the_text_renderer(records):
     batch = rendered(records, "{a}", [{"a": "x"}, {"a": " y\n"}])
-    assert text_renderer(RenderSettings(text_field="a")).schema.names == ["a"]
+    assert text_renderer(RenderSettings(fields=("text=a",))).schema.names == ["a"]
     assert batch.text.to_pylist() == ["x", " y\n"]
     assert batch.text.type == pa.large_string()
 

@@ -54,7 +54,7 @@ def plan(tmp_path, configure, plan_of, write_rows):
     def make(n_threads: int, n_blocks: int):
         rows = [{"text": "x" * 9_000}] * (n_blocks * BATCH_BYTES // 9_000)
         source = write_rows(tmp_path / "in.jsonl", rows)
-        return plan_of(configure(tmp_path, source, threads=n_threads, batch_bytes=BATCH_BYTES))
+        return plan_of(configure(tmp_path, source, threads=n_threads, block_bytes=BATCH_BYTES))
 
     return make
 

@@ -47,7 +47,7 @@ def test_a_changed_setting_is_named(out, make_config, listener, begun, change, e
 
 
 def test_settings_of_speed_may_change(make_config, listener, begun):
-    change = {"batch_bytes": 99, "threads": 2, "on_error": "skip", "max_reject_fraction": 0.5}
+    change = {"block_bytes": 99, "threads": 2, "on_error": "skip", "max_reject_fraction": 0.5}
     assert run(make_config(**change), listener)["files"] == begun["files"]
 
 

@@ -75,7 +75,7 @@ def long(store, configure, out, monkeypatch, asked_ranges):
     ):
         monkeypatch.setattr(f"tokmill.place.objects.{name}", n_bytes)
     config = configure(
-        out, f"{store.url}/a.jsonl", shard_tokens=5000, batch_bytes=4000, renderer="text",
+        out, f"{store.url}/a.jsonl", shard_tokens=5000, block_bytes=4000, renderer="text",
         max_reject_fraction=1.0,
     )  # fmt: skip
     return config, asked_ranges

@@ -123,7 +123,7 @@ def test_equal_documents_land_in_the_same_split(
 def test_progress_adds_up_to_the_record(tmp_path, configure, plan_of, run_alone, write_rows):
     rows = [{"text": "hello " * i} for i in range(1, 20)]
     source = write_rows(tmp_path / "in.jsonl", [*rows, b"{bad", b"", {"text": ""}])
-    config = configure(tmp_path / "out", source, batch_bytes=60, min_tokens=4, shard_tokens=50)
+    config = configure(tmp_path / "out", source, block_bytes=60, min_tokens=4, shard_tokens=50)
     done = run_alone(plan_of(config))
     counts = done.record.total()
     assert len(done.heard) > 3
@@ -144,7 +144,7 @@ def test_on_error_fail_stops_at_the_first_reject_and_commits_nothing(
     with pytest.raises(RecordError) as caught:
         run_alone(plan)
     assert str(caught.value).startswith(f"{source}:2 (byte 18): ")
-    assert str(caught.value).endswith("; --on-error skip counts it and goes on")
+    assert str(caught.value).endswith("; --on-error=skip counts it and goes on")
     assert sorted(path.name for path in (tmp_path / "out").rglob("*")) == ["parts", "rejects"]
 
 
@@ -193,7 +193,7 @@ def test_an_exact_fast_engine_is_checked_and_the_record_counts_it_for_any_block_
     rows = [{"text": f"document {i} " * (20_000 if i % 99 == 7 else 1)} for i in range(300)]
     source = write_rows(tmp_path / "in.jsonl", rows)
     records = []
-    for name, settings in {"a": {"batch_bytes": 4096}, "b": {"threads": 3}}.items():
+    for name, settings in {"a": {"block_bytes": 4096}, "b": {"threads": 3}}.items():
         config = configure(tmp_path / name, source, engine="fastokens", min_tokens=9, **settings)
         records.append(run_alone(plan_of(config)).record)
     assert records[0].as_bytes() == records[1].as_bytes()
@@ -218,7 +218,7 @@ def test_what_was_checked_is_the_same_for_a_part_that_was_stopped(
     monkeypatch.setattr(spot_check, "_SHARE_OF_FAST", 0.25)
     rows = [{"text": f"document {i}"} for i in range(300)]
     source = write_rows(tmp_path / "in.jsonl", rows)
-    settings = {"engine": "fastokens", "batch_bytes": 256, "shard_tokens": 500}
+    settings = {"engine": "fastokens", "block_bytes": 256, "shard_tokens": 500}
     whole = run_alone(plan_of(configure(tmp_path / "whole", source, **settings))).record
     plan = plan_of(configure(tmp_path / "stopped", source, **settings))
     for n_reports in (3, 9, 2):

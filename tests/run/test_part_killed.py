@@ -31,7 +31,7 @@ def make(name, kill_at):
     prepared = prepare(build_config({
         "input": {"paths": [source]}, "tokenizer": {"path": tokenizer},
         "output": {"dir": str(out), "shard_tokens": 500, "val_fraction": 0.3},
-        "run": {"batch_bytes": 400, "threads": 1},
+        "run": {"block_bytes": 400, "threads": 1},
     }, where="test"))
     engine = EngineChoice("reference", engine_version("reference", prepared.tokenizer), "asked")
     spec = prepared.spec(engine, 1)

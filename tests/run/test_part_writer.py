@@ -172,7 +172,7 @@ def test_the_places_of_rejects_count_from_the_start_of_the_file(tmp_path):
 
 def test_fail_raises_at_the_first_reject_and_close_leaves_nothing(tmp_path):
     part = writer(tmp_path, 100, fail=True)
-    with pytest.raises(RecordError, match=r"^a\.jsonl:2 \(byte 10\): broken: why; --on-error skip"):
+    with pytest.raises(RecordError, match=r"^a\.jsonl:2 \(byte 10\): broken: why; --on-error=skip"):
         part.add(0, "a.jsonl", block([2], rejects=[2, 3]), lambda: ORIGIN)
     part.close()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

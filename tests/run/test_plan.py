@@ -285,7 +285,7 @@ def test_settings_that_change_no_byte_are_not_in_the_plan(plan, tmp_path):
     config = plan.spec.config
     other = dataclasses.replace(
         config,
-        run=dataclasses.replace(config.run, workers=9, threads=9, batch_bytes=1),
+        run=dataclasses.replace(config.run, workers=9, threads=9, block_bytes=1),
         limits=dataclasses.replace(config.limits, on_error="fail", max_reject_fraction=1.0),
         output=dataclasses.replace(config.output, dir="elsewhere"),
     )

@@ -46,7 +46,7 @@ def test_texts_that_an_engine_cannot_split_get_the_references_ids_and_are_counte
     rows = write_rows(tmp_path / "a.jsonl", [{"text": text} for text in TEXTS])
     given = {"path": str(falcon_dir), "eos_token": "<eos>"}
     run(configure(tmp_path / "reference", rows, engine="reference", **given), silent)
-    ways = [{}, {"threads": 2, "batch_bytes": 1000}, {"workers": 2, "part_bytes": 2_000_000}]
+    ways = [{}, {"threads": 2, "block_bytes": 1000}, {"workers": 2, "part_bytes": 2_000_000}]
     for i, way in enumerate(ways):
         manifest = run(
             configure(tmp_path / f"{i}", rows, engine="fastokens", **given, **way), silent

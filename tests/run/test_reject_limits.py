@@ -40,7 +40,7 @@ def test_the_fraction_is_checked_from_a_thousand_records_on(watch):
     with pytest.raises(RecordError) as caught:
         watched.progressed(progress(1, 0))
     assert str(caught.value) == (
-        "999 of 1,000 records were rejected (999 malformed JSON), more than --max-reject-fraction "
+        "999 of 1,000 records were rejected (999 malformed JSON), more than --max-reject-fraction="
         f"0.01 allows; {ADVICE}"
     )
 
@@ -86,7 +86,7 @@ def test_the_message_names_the_commonest_reasons_and_the_first_reject(watch):
     with pytest.raises(RecordError) as caught:
         watched.progressed(Increments(records=1000, rejects=rejects, first_reject="later"))
     assert str(caught.value) == (
-        "902 of 1,011 records were rejected (400 b, 300 c, 200 d), more than --max-reject-fraction "
+        "902 of 1,011 records were rejected (400 b, 300 c, 200 d), more than --max-reject-fraction="
         f"0.5 allows; the first: in.jsonl:11: a: why; {ADVICE}"
     )
 
@@ -113,7 +113,7 @@ def test_a_sample_shows_that_a_run_would_stop(n_rejects, n_good, n_records, stop
         check_sample(LimitSettings(), found, n_records)
     assert str(caught.value) == (
         f"the run would stop: {n_rejects} of {n_rejects + n_good:,} sampled records were rejected "
-        f"({n_rejects} malformed JSON), more than --max-reject-fraction 0.01 allows; the first: "
+        f"({n_rejects} malformed JSON), more than --max-reject-fraction=0.01 allows; the first: "
         f"malformed JSON: why; {ADVICE}"
     )
     check_sample(LimitSettings(max_reject_fraction=1.0), found, n_records)
@@ -187,14 +187,14 @@ def test_unread_input_is_an_error_that_names_every_break():
     assert caught.value.files == (describe_unread("a", CUT), describe_unread("c", QUOTE))
     assert str(caught.value) == (
         "2 of 3 input files break off, not read: 1,241 bytes of text and what was cut off; to "
-        "continue without the lost input, run the same command with --on-unread skip; to get it, "
+        "continue without the lost input, run the same command with --on-unread=skip; to get it, "
         "replace the broken files and run with --overwrite"
     )
     check(*rows, on_unread="skip")
 
 
 def test_standard_input_that_broke_off_has_to_be_read_again():
-    with pytest.raises(UnreadInputError, match="read it again with --on-unread skip and --over"):
+    with pytest.raises(UnreadInputError, match="read it again with --on-unread=skip and --over"):
         check(source("-", unread=[QUOTE]))
 
 
@@ -218,7 +218,7 @@ def test_a_file_with_only_rejects_is_an_error_with_the_first(tmp_path):
         check(*rows, rejects=[tmp_path / "none.jsonl", tmp_path / "r.jsonl"])
     assert str(caught.value) == (
         "every record of 1 of 3 input files was rejected (b): 2 broken; the first: b:2: broken: "
-        "why; take such files out of the input, or accept them with --max-reject-fraction 1"
+        "why; take such files out of the input, or accept them with --max-reject-fraction=1"
     )
     check(*rows, max_reject_fraction=1.0)
 
@@ -260,7 +260,7 @@ def test_one_of_several_sources_without_a_trained_token_is_an_error():
         check(source("a"), untrained)
     assert str(caught.value) == (
         "every record of 1 of 2 input files was dropped (b): 7 no trained token; take such files "
-        "out of the input, or accept them with --max-reject-fraction 1"
+        "out of the input, or accept them with --max-reject-fraction=1"
     )
     check(source("a"), untrained, max_reject_fraction=1.0)
     check(source("a"), source("b", 1, drops={"no trained token": 7}))

@@ -53,7 +53,7 @@ def make(configure, plan_of):
 @pytest.fixture(scope="module")
 def expected(make, files_of, tmp_path_factory):
     directory = tmp_path_factory.mktemp("expected")
-    make(directory, batch_bytes=WHOLE)
+    make(directory, block_bytes=WHOLE)
     return files_of(directory)
 
 
@@ -67,7 +67,7 @@ def test_the_plan_is_hard_enough(expected):
 
 
 @pytest.mark.parametrize(
-    ("engine", "threads", "batch_bytes"),
+    ("engine", "threads", "block_bytes"),
     [
         ("reference", 2, 1),
         ("reference", 3, 777),
@@ -80,21 +80,21 @@ def test_the_plan_is_hard_enough(expected):
     ],
 )
 def test_engine_threads_and_batches_change_no_byte(
-    make, files_of, expected, tmp_path, engine, threads, batch_bytes
+    make, files_of, expected, tmp_path, engine, threads, block_bytes
 ):
-    make(tmp_path, engine=engine, threads=threads, batch_bytes=batch_bytes)
+    make(tmp_path, engine=engine, threads=threads, block_bytes=block_bytes)
     assert files_of(tmp_path) == expected
 
 
 @pytest.mark.parametrize(
-    ("workers", "engine", "threads", "batch_bytes"),
+    ("workers", "engine", "threads", "block_bytes"),
     [(2, "gigatoken", 1, 777), (2, "reference", 3, WHOLE), (4, "fastokens", 2, 1)],
 )
 def test_workers_change_no_byte(
-    make, files_of, expected, tmp_path, workers, engine, threads, batch_bytes
+    make, files_of, expected, tmp_path, workers, engine, threads, block_bytes
 ):
     records, heard = make(
-        tmp_path, workers=workers, engine=engine, threads=threads, batch_bytes=batch_bytes
+        tmp_path, workers=workers, engine=engine, threads=threads, block_bytes=block_bytes
     )
     assert files_of(tmp_path) == expected
     assert [record.part for record in records] == list(range(len(records)))
@@ -106,9 +106,9 @@ def test_workers_change_no_byte(
 def test_neither_workers_threads_nor_batches_change_what_is_checked(make, tmp_path, monkeypatch):
     monkeypatch.setattr(spot_check, "_SHARE_OF_FAST", 0.5)
     ways = [
-        {"workers": 1, "threads": 1, "batch_bytes": WHOLE},
-        {"workers": 1, "threads": 3, "batch_bytes": 1},
-        {"workers": 2, "threads": 2, "batch_bytes": 777},
+        {"workers": 1, "threads": 1, "block_bytes": WHOLE},
+        {"workers": 1, "threads": 3, "block_bytes": 1},
+        {"workers": 2, "threads": 2, "block_bytes": 777},
     ]
     made = [make(tmp_path / str(i), engine="gigatoken", **way)[0] for i, way in enumerate(ways)]
     assert sum(record.total().checks["checked"] for record in made[0]) > 10

@@ -57,7 +57,7 @@ def make(configure, files_of, silent, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(make):
-    return {name: make(name, batch_bytes=WHOLE) for name in RUNS}
+    return {name: make(name, block_bytes=WHOLE) for name in RUNS}
 
 
 def test_the_runs_are_hard_enough(expected):
@@ -75,7 +75,7 @@ def test_the_runs_are_hard_enough(expected):
 
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize(
-    ("engine", "workers", "threads", "batch_bytes"),
+    ("engine", "workers", "threads", "block_bytes"),
     [
         ("reference", 1, 2, 1),
         ("reference", 2, 1, 777),
@@ -84,9 +84,9 @@ def test_the_runs_are_hard_enough(expected):
     ],
 )
 def test_engine_workers_threads_and_batches_change_no_byte(
-    make, expected, name, engine, workers, threads, batch_bytes
+    make, expected, name, engine, workers, threads, block_bytes
 ):
-    found = make(name, engine=engine, workers=workers, threads=threads, batch_bytes=batch_bytes)
+    found = make(name, engine=engine, workers=workers, threads=threads, block_bytes=block_bytes)
     assert found == expected[name]
 
 

@@ -59,7 +59,7 @@ def test_every_break_is_reported_once_for_any_settings(
     assert message.startswith("6 of 7 input files break off, not read: ")
     named = [line.split(": ")[0] for line in files]
     assert sorted(set(named)) == [path.as_posix() for path in broken if "good" not in path.name]
-    settings = ({"batch_bytes": 1}, {"batch_bytes": 333, "threads": 3}, {"workers": 2})
+    settings = ({"block_bytes": 1}, {"block_bytes": 333, "threads": 3}, {"workers": 2})
     for i, change in enumerate(settings):
         assert told(configure, tmp_path / f"{i}", listener, broken, **change) == expected
         assert files_of(tmp_path / f"{i}") == written
@@ -112,7 +112,7 @@ def test_a_run_continues_after_a_commit_before_the_break(configure, listener, fi
             if len(list((tmp_path / "again").glob("train-*.bin"))) > 3:
                 raise KeyboardInterrupt
 
-    settings = {"shard_tokens": 150, "batch_bytes": 200, **whole}
+    settings = {"shard_tokens": 150, "block_bytes": 200, **whole}
     with pytest.raises(KeyboardInterrupt):
         run(configure(tmp_path / "again", path, **settings), Stop())
     assert told(configure, tmp_path / "again", listener, [path], **whole) == expected

@@ -1,22 +1,205 @@
-"""Settings from keyword arguments, over a file."""
+"""Settings from plain values, keyword arguments, variables and a file: one schema, one check."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tokmill.errors import UsageError
-from tokmill.settings.load import MOST_BYTES, config_from_arguments, read_toml
+from tokmill.settings.load import (
+    MOST_BYTES,
+    build_config,
+    config_from_arguments,
+    read_toml,
+    variable_values,
+)
+from tokmill.settings.names import every_setting, find_setting
+from tokmill.settings.plain import plain
 from tokmill.settings.schema import (
     PRETRAIN_SECTIONS,
     SFT_SECTIONS,
     Config,
     InputSettings,
+    LimitSettings,
     OutputSettings,
     TokenizerSettings,
 )
 from tokmill.settings.sft import SftSettings
+
+
+def message(values, where="run.toml") -> str:
+    with pytest.raises(UsageError) as caught:
+        build_config(values, where=where)
+    return str(caught.value)
+
+
+def test_no_values_give_the_defaults():
+    assert build_config({}, where="x") == Config()
+
+
+def test_values_of_sections_are_taken_and_the_others_stay():
+    config = build_config(
+        {
+            "input": {"paths": ["a.jsonl", "b.jsonl"], "csv_delimiter": ";"},
+            "output": {"part_bytes": 4096, "val_fraction": 0.25},
+            "limits": {"on_error": "fail"},
+        },
+        where="x",
+    )
+    assert config.input == InputSettings(paths=("a.jsonl", "b.jsonl"), csv_delimiter=";")
+    assert config.output == OutputSettings(part_bytes=4096, val_fraction=0.25)
+    assert config.limits == LimitSettings(on_error="fail")
+    assert config.run == Config().run
+
+
+def test_an_unknown_section_is_named_beside_the_known_ones():
+    assert message({"inputs": {}}) == (
+        "run.toml: unknown section [inputs]; did you mean input? known: "
+        "input, tokenizer, render, output, limits, run, sft, model, training, inference"
+    )
+
+
+def test_an_unknown_key_is_named_beside_the_known_ones():
+    assert message({"limits": {"min_token": 1}}) == (
+        "run.toml: limits.min_token: unknown key; did you mean min_tokens? "
+        "known: min_tokens, max_tokens, on_error, on_unread, max_reject_fraction"
+    )
+
+
+def test_a_value_in_the_place_of_a_section_is_refused():
+    assert message({"run": 3}) == "run.toml: [run] must be a table, found int"
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "expected"),
+    [
+        ("limits", "min_tokens", "3", "expected int, found str ('3')"),
+        ("limits", "min_tokens", True, "expected int, found bool (True)"),
+        ("limits", "min_tokens", 1.0, "expected int, found float (1.0)"),
+        ("limits", "min_tokens", -1, "expected at least 0, found -1"),
+        ("limits", "on_error", "stop", "expected one of skip, fail; found 'stop'"),
+        ("limits", "on_error", ["skip"], "expected str, found list (['skip'])"),
+        ("limits", "max_reject_fraction", False, "expected float, found bool (False)"),
+        ("output", "val_fraction", 1.5, "expected between 0.0 and 1.0, found 1.5"),
+        ("output", "val_fraction", float("nan"), "expected between 0.0 and 1.0, found nan"),
+        ("output", "val_fraction", {"a": 1}, "expected float, found a table ({'a': 1})"),
+        ("output", "part_bytes", 0, "expected at least 1, found 0"),
+        ("output", "part_bytes", "0 B", "expected at least 1, found 0"),
+        ("output", "part_bytes", "many", "expected a size such as 8MiB or 1GB, found 'many'"),
+        (
+            "input",
+            "max_record_bytes",
+            "2GiB",
+            "expected between 1 and 1073741824, found 2147483648",
+        ),
+        ("input", "paths", "a.jsonl", "expected a list of strings, found str"),
+        ("input", "paths", ["a", 3], "expected a list of strings, found ['a', 3]"),
+        (
+            "run",
+            "engine",
+            "bpe",
+            "expected one of auto, tokenizers, gigatoken, fastokens; found 'bpe'",
+        ),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_place(section, key, value, expected):
+    assert message({section: {key: value}}) == f"run.toml: {section}.{key}: {expected}"
+
+
+def test_a_whole_number_is_a_fraction_too():
+    value = build_config({"output": {"val_fraction": 1}}, where="x").output.val_fraction
+    assert (value, type(value)) == (1.0, float)
+
+
+def test_a_size_in_words_is_read_where_bytes_are_meant():
+    assert build_config({"output": {"part_bytes": "8 MiB"}}, where="x").output.part_bytes == 8 << 20
+
+
+def test_a_toml_file_is_read(tmp_path: Path):
+    path = tmp_path / "run.toml"
+    path.write_text(
+        '[render]\nrenderer = "encyclopedia:separator=："\n[output]\npart_bytes = "1 MiB"\n'
+    )
+    config = build_config(read_toml(path), where=str(path))
+    assert (config.render.separator, config.output.part_bytes) == ("：", 1 << 20)
+
+
+def test_a_missing_file_is_named(tmp_path: Path):
+    path = tmp_path / "no.toml"
+    with pytest.raises(UsageError) as caught:
+        read_toml(path)
+    assert str(caught.value) == f"{path}: no such configuration file"
+
+
+def test_a_directory_is_no_configuration(tmp_path: Path):
+    with pytest.raises(UsageError, match=r"cannot be read: Is a directory$"):
+        read_toml(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"[run", b"a = 1\na = 2\n", b"x = '\xff'\n", b"run: 1\n"])
+def test_what_is_not_toml_is_refused(tmp_path: Path, content):
+    path = tmp_path / "run.toml"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"run\.toml: not valid TOML: "):
+        read_toml(path)
+
+
+@pytest.mark.parametrize("setting", every_setting(), ids=lambda setting: setting.key)
+def test_every_setting_has_help_and_a_default_that_passes_or_means_not_given(setting):
+    assert setting.metadata["help"].endswith(".")
+    assert isinstance(setting.metadata["affects_output"], bool)
+    expected = build_config({setting.section: {}})
+    values = {setting.section: {setting.name: setting.default}}
+    if setting.default == 0 and setting.metadata.get("minimum") == 1:  # 0 means "not given"
+        with pytest.raises(UsageError, match=r"expected between 1 and .*, found 0"):
+            build_config(values)
+    else:
+        assert build_config(values) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"ouput": {}}, "f: unknown section [ouput]; did you mean output? known: input, "),
+        ({"workers": 2}, "f: unknown section [workers]; it belongs to [run]; "),
+        (
+            {"output": {"val_fracton": 1}},
+            "f: output.val_fracton: unknown key; did you mean val_fraction? known: dir, ",
+        ),
+        (
+            {"output": {"max_tokens": 1}},
+            "f: output.max_tokens: unknown key; it belongs to [limits]; ",
+        ),
+    ],
+)
+def test_a_misspelt_or_misplaced_key_is_answered_with_the_one_that_was_meant(values, said):
+    with pytest.raises(UsageError) as caught:
+        build_config(values, where="f")
+    assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"role": "speaker", "content": "utter, ance"},
+        ["role=speaker", "content=utter, ance"],
+    ],
+)
+def test_names_may_be_a_table_or_pairs_and_are_kept_in_order(given):
+    config = build_config({"sft": {"fields": given}}, where="x")
+    assert config.sft is not None
+    assert config.sft.fields == ("content=utter, ance", "role=speaker")
+    assert build_config(plain(config), where="again") == config
+
+
+def test_names_of_another_type_are_refused():
+    assert message({"sft": {"role_names": {"bot": 1}}}).startswith(
+        "run.toml: sft.role_names: bot: expected str, found int (1)"
+    )
+    assert "expected a list of strings" in message({"sft": {"fields": "role=speaker"}})
+    assert "expected a list of strings" in message({"sft": {"fields": ["a=b", 1]}})
 
 
 def test_arguments_have_the_names_of_the_options():
@@ -62,12 +245,12 @@ def test_a_name_that_two_sections_have_means_the_setting_of_the_first():
             {"val_fractoin": 0.1},
             "val_fractoin: no such setting: did you mean val_fraction? ",
         ),
-        ({"val_fraction": 3}, "val_fraction: expected between 0.0 and 1.0, found 3.0"),
-        ({"workers": "two"}, "workers: expected int, found str ('two')"),
+        ({"val_fraction": 3}, "output.val_fraction: expected between 0.0 and 1.0, found 3.0"),
+        ({"workers": "two"}, "run.workers: expected int, found str ('two')"),
         ({"template": "x", "turns": "all"}, "turns: no such setting: "),
     ],
 )
-def test_a_wrong_argument_is_named_as_it_was_written(arguments: dict[str, object], expected: str):
+def test_a_wrong_argument_is_named(arguments: dict[str, object], expected: str):
     with pytest.raises(UsageError) as caught:
         config_from_arguments(PRETRAIN_SECTIONS, arguments)
     assert str(caught.value).startswith(expected)
@@ -90,3 +273,65 @@ def test_a_configuration_that_is_nested_too_deeply_is_one_line(tmp_path: Path):
 def test_a_choice_that_means_not_given_is_not_offered():
     with pytest.raises(UsageError, match=r"expected one of plain, gpt2, "):
         config_from_arguments(["model"], {"family": "x"})
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "key", "value"),
+    [
+        ("TOKMILL_WORKERS", "4", "run.workers", 4),
+        ("TOKMILL_VAL_FRACTION", "0.25", "output.val_fraction", 0.25),
+        ("TOKMILL_PART_BYTES", "4MiB", "output.part_bytes", "4MiB"),
+        ("TOKMILL_PACKED_ROWS", "yes", "sft.packed_rows", True),
+        ("TOKMILL_PACKED_ROWS", "False", "sft.packed_rows", False),
+        ("TOKMILL_ROLES", "assistant, tool", "sft.roles", ["assistant", "tool"]),
+        ("TOKMILL_TEXT_SEPARATOR", r"\n\n\\", "input.text_separator", "\n\n\\"),
+        ("TOKMILL_EOS_TOKEN", r"\n", "tokenizer.eos_token", r"\n"),
+        ("TOKMILL_TOKENIZER", "gpt2/", "tokenizer.path", "gpt2/"),
+        ("TOKMILL_SFT_TEMPLATE", "chatml", "sft.template", "chatml"),
+        ("TOKMILL_SOURCE", 'paths = ["a"]', "input.sources", [{"paths": ["a"]}]),
+    ],
+)
+def test_a_variable_is_read_by_the_type_of_its_setting(monkeypatch, variable, text, key, value):
+    monkeypatch.setenv(variable, text)
+    section, name = key.split(".")
+    assert variable_values([find_setting(key)]) == {section: {name: value}}
+
+
+def test_an_empty_variable_and_one_of_another_setting_say_nothing(monkeypatch):
+    monkeypatch.setenv("TOKMILL_WORKERS", "")
+    monkeypatch.setenv("TOKMILL_THREADS", "2")
+    assert variable_values([find_setting("run.workers")]) == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "role", "keys"),
+    [
+        ({"text": "body"}, "text", ("body",)),
+        ({"text": ["body", "abstract"]}, "text", ("body", "abstract")),
+        (["text=body", "text=abstract"], "text", ("body", "abstract")),
+        (["text=body"], "title", ("title",)),
+    ],
+)
+def test_the_keys_of_a_record_are_named_by_role(fields: Any, role: str, keys: tuple[str, ...]):
+    assert build_config({"render": {"fields": fields}}).render.keys_of(role) == keys
+
+
+@pytest.mark.parametrize(
+    ("renderer", "expected"),
+    [
+        ("encyclopedia", ("encyclopedia", ":", "。")),
+        ("encyclopedia:separator=：", ("encyclopedia", "：", "。")),
+        ("encyclopedia:separator=, ,terminator=", ("encyclopedia", ", ", "")),
+        ("package.module:function", ("package.module:function", ":", "。")),
+    ],
+)
+def test_a_renderer_may_have_arguments(renderer: str, expected: tuple[str, ...]):
+    render = build_config({"render": {"renderer": renderer}}).render
+    assert (render.renderer_name, render.separator, render.terminator) == expected
+
+
+@pytest.mark.parametrize("renderer", ["text:separator=x", "encyclopedia:end=x"])
+def test_an_argument_that_a_renderer_lacks_is_refused(renderer: str):
+    assert message({"render": {"renderer": renderer}}).startswith(
+        "run.toml: render.renderer: expected encyclopedia:separator=:,terminator=。 or a name"
+    )

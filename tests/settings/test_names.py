@@ -1,50 +1,180 @@
-"""Settings from environment variables: the same text means what it means as an option."""
+"""Each face writes a setting in its own way, and every setting can be set in each."""
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import click
 import pytest
 
-from tokmill.errors import UsageError
-from tokmill.settings.names import variable_values
+from bench.arguments_stub import STUB, stub
+from tokmill.cli.main import COMMANDS, cli
+from tokmill.errors import StateError, UnreadInputError, UsageError
+from tokmill.settings.load import build_config, config_from_arguments, file_values
+from tokmill.settings.names import (
+    Setting,
+    every_setting,
+    in_options,
+    in_python,
+    in_toml,
+    keyword_errors,
+)
+
+SETTINGS = list(every_setting())
+
+
+def other_value(setting: Setting) -> Any:
+    """Return a value of a setting that is not its default."""
+    metadata = setting.metadata
+    if setting.key == "run.executor":
+        return "ray:127.0.0.1:6379"
+    if setting.key == "input.sources":
+        return [{"name": "a", "paths": ["a"]}]
+    if metadata.get("is_mapping"):
+        return ["messages=m"] if setting.key == "sft.fields" else ["text=body"]
+    if metadata.get("is_json"):
+        return '{"a": 1}'
+    if table := metadata.get("table"):
+        return table.choices[1]
+    if choices := metadata.get("choices"):
+        return next(choice for choice in choices if choice and choice != setting.default)
+    if setting.kind == tuple[str, ...]:
+        return ["a"]
+    if setting.kind is bool:
+        return not setting.default
+    if setting.kind is str:
+        return "a"
+    return (
+        0.5 if setting.kind is float else (2 if setting.default == 1 else setting.default // 2 or 1)
+    )
+
+
+def text_of(value: Any) -> str:
+    """Return a value as an option or a variable has it."""
+    if isinstance(value, list):
+        is_table = isinstance(value[0], dict)
+        return 'name = "a", paths = ["a"]' if is_table else ",".join(value)
+    return str(value)
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.key)
+def test_every_setting_is_a_toml_key_a_variable_and_a_keyword_argument(
+    setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = other_value(setting)
+    expected = build_config({setting.section: {setting.name: value}})
+    assert expected != build_config({setting.section: {}})
+    sections = (setting.section,)
+    assert config_from_arguments(sections, {setting.keyword: value}) == expected
+    if setting.key == "input.sources":
+        toml = '[[source]]\nname = "a"\npaths = ["a"]\n'
+    else:
+        toml = f"[{setting.section}]\n{setting.name} = {json.dumps(value)}\n"
+    (tmp_path / "run.toml").write_text(toml)
+    assert build_config(file_values(tmp_path / "run.toml")) == expected
+    monkeypatch.setenv(setting.variable, text_of(value))
+    assert config_from_arguments(sections, {}) == expected
+
+
+def test_every_setting_that_is_not_hidden_is_an_option_of_a_command() -> None:
+    commands = [cli.get_command(click.Context(cli), name) for name in COMMANDS]
+    options = {name for command in commands if command for p in command.params for name in p.opts}
+    hidden = {s.option for s in SETTINGS if s.metadata.get("is_hidden")}
+    shown = {s.option for s in SETTINGS if s.name != "paths"} - hidden
+    assert shown <= options
+    assert hidden == {
+        "--max-decompression-ratio", "--checksum", "--block-bytes", "--engine-memory-bytes",
+    }  # fmt: skip
+    assert not hidden & options
+
+
+def test_a_variable_means_one_setting_of_all_sections() -> None:
+    variables = [setting.variable for setting in SETTINGS]
+    assert len(variables) == len(set(variables))
+    assert "TOKMILL_CACHE_DIR" not in variables
+    assert {"TOKMILL_SFT_TEMPLATE", "TOKMILL_RENDER_TEMPLATE"} <= set(variables)
+    assert {"TOKMILL_SFT_WEIGHTS", "TOKMILL_TRAINING_WEIGHTS"} <= set(variables)
+
+
+def test_the_types_of_keyword_arguments_are_what_the_program_writes() -> None:
+    assert STUB.read_text(encoding="utf-8") == stub(), "run python -m bench.arguments_stub"
 
 
 @pytest.mark.parametrize(
-    ("variable", "text", "setting", "value"),
+    ("message", "expected"),
     [
-        ("TOKMILL_WORKERS", "4", ("run", "workers"), 4),
-        ("TOKMILL_VAL_FRACTION", "0.25", ("output", "val_fraction"), 0.25),
-        ("TOKMILL_PART_BYTES", "4MiB", ("output", "part_bytes"), "4MiB"),
-        ("TOKMILL_PACKED_ROWS", "yes", ("sft", "packed_rows"), True),
-        ("TOKMILL_PACKED_ROWS", "False", ("sft", "packed_rows"), False),
-        ("TOKMILL_ROLES", "assistant, tool", ("sft", "roles"), ["assistant", "tool"]),
-        ("TOKMILL_TEXT_SEPARATOR", r"\n\n\\", ("input", "text_separator"), "\n\n\\"),
-        ("TOKMILL_TITLE_FIELD", r"\n", ("render", "title_field"), r"\n"),
-        ("TOKMILL_TOKENIZER", "gpt2/", ("tokenizer", "path"), "gpt2/"),
-        ("TOKMILL_SFT_TEMPLATE", "chatml", ("sft", "template"), "chatml"),
+        ("give --output, a directory", "give output, a directory"),
+        ("--renderer (render.renderer) was 'a'", "renderer (render.renderer) was 'a'"),
+        (
+            r"name all with --template='{title}\n{abstract}', or one with --renderer=text "
+            "--fields=text=abstract",
+            r'name all with template="{title}\n{abstract}", or one with renderer="text", '
+            'fields={"text": "abstract"}',
+        ),
+        ("run with --overwrite to start again", "run with overwrite=True to start again"),
+        (
+            "read it again with --on-unread=skip and --overwrite",
+            'read it again with on_unread="skip" and overwrite=True',
+        ),
+        ("set --max-tokens to 4096 or less", "set max_tokens to 4096 or less"),
+        ("accept them: --max-reject-fraction=1.", "accept them: max_reject_fraction=1.0."),
+        ("leave it out: --ignore-keys=label", 'leave it out: ignore_keys=["label"]'),
+        ("say who: --role-names=bot=user", 'say who: role_names={"bot": "user"}'),
+        ("set input.paths in a --config file", "set input.paths in a config file"),
+        ("tokmill memory --models lists them", "tokmill memory --models lists them"),
+        ("a file my--output.jsonl", "a file my--output.jsonl"),
     ],
 )
-def test_a_variable_is_read_by_the_type_of_its_setting(monkeypatch, variable, text, setting, value):
-    monkeypatch.setenv(variable, text)
-    section, name = setting
-    assert variable_values([setting]) == {section: {name: value}}
+def test_an_option_becomes_a_keyword_argument(message: str, expected: str) -> None:
+    assert in_python(message) == expected
 
 
-def test_an_empty_variable_and_one_of_another_setting_say_nothing(monkeypatch):
-    monkeypatch.setenv("TOKMILL_WORKERS", "")
-    monkeypatch.setenv("TOKMILL_THREADS", "2")
-    assert variable_values([("run", "workers")]) == {}
+def test_options_become_the_inside_of_a_table() -> None:
+    options = "--renderer=text --fields='text=my body,title=a'"
+    assert in_toml(options) == 'renderer = "text", fields = {text = "my body", title = "a"}'
+
+
+def test_an_error_names_its_setting_in_each_face() -> None:
+    error = UsageError("set --max-tokens to 8 or less", "sft.packing")
+    assert str(error) == "sft.packing: set --max-tokens to 8 or less"
+    assert in_options(error) == "--packing (sft.packing): set --max-tokens to 8 or less"
+    with pytest.raises(UsageError) as caught, keyword_errors():
+        raise error
+    assert str(caught.value) == "packing: set max_tokens to 8 or less"
 
 
 @pytest.mark.parametrize(
-    ("variable", "setting", "expected"),
+    "error", [StateError("use --on-unread=skip"), UnreadInputError("use --on-unread=skip", ("a",))]
+)
+def test_an_error_keeps_its_kind_and_its_data(error: StateError) -> None:
+    with pytest.raises(type(error)) as caught, keyword_errors():
+        raise error
+    assert str(caught.value) == 'use on_unread="skip"'
+    assert getattr(caught.value, "files", ("a",)) == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("face", "expected"),
     [
-        ("TOKMILL_WORKERS", ("run", "workers"), "expected int, found 'x'"),
-        ("TOKMILL_VAL_FRACTION", ("output", "val_fraction"), "expected float, found 'x'"),
-        ("TOKMILL_PACKED_ROWS", ("sft", "packed_rows"), "expected true or false, found 'x'"),
+        ("option", "--val-fraction (output.val_fraction): "),
+        ("file", "{file}: output.val_fraction: "),
+        ("variable", "TOKMILL_VAL_FRACTION (output.val_fraction): "),
+        ("python", "val_fraction: "),
     ],
 )
-def test_a_variable_of_another_type_is_named(monkeypatch, variable, setting, expected):
-    monkeypatch.setenv(variable, "x")
-    with pytest.raises(UsageError) as caught:
-        variable_values([setting])
-    assert str(caught.value) == f"{variable} ({'.'.join(setting)}): {expected}"
+def test_a_wrong_value_is_named_by_where_it_was_given(
+    face: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("[output]\nval_fraction = 2\n" if face == "file" else "")
+    if face == "variable":
+        monkeypatch.setenv("TOKMILL_VAL_FRACTION", "2")
+    given = {"val_fraction": 2} if face in ("option", "python") else {}
+    in_face = keyword_errors() if face == "python" else nullcontext()
+    with pytest.raises(UsageError) as caught, in_face:
+        config_from_arguments(("output",), given, file)
+    message = "expected between 0.0 and 1.0, found 2.0"
+    assert in_options(caught.value) == expected.format(file=file) + message

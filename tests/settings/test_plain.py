@@ -17,8 +17,8 @@ def test_the_settings_that_decide_the_bytes_leave_out_paths_speed_and_messages()
 
 
 def test_a_setting_of_speed_does_not_change_what_decides_the_bytes():
-    fast = build_config({"run": {"workers": 9, "batch_bytes": 1}}, where="x")
-    other = build_config({"render": {"separator": "："}}, where="x")
+    fast = build_config({"run": {"workers": 9, "block_bytes": 1}}, where="x")
+    other = build_config({"render": {"renderer": "encyclopedia:separator=："}}, where="x")
     assert output_settings(fast) == output_settings(Config())
     assert output_settings(other) != output_settings(Config())
 

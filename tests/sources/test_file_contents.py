@@ -42,7 +42,7 @@ def checked(*paths, **options):
         (
             "a.json",
             parquet(),
-            "holds Parquet, expected jsonl: rename it to end in .parquet, or use --format parquet",
+            "holds Parquet, expected jsonl: rename it to end in .parquet, or use --format=parquet",
         ),
         ("a.csv", b"PK\3\4" + bytes(99), "holds a zip archive (or .xlsx, .docx), expected csv: "),
         ("a.txt", b"%PDF-1.4", "holds a PDF, expected text: extract its text first"),
@@ -52,7 +52,7 @@ def checked(*paths, **options):
             "a.jsonl",
             b'[\n {"text": "one"}]',
             "holds one JSON array, expected an object on each line: rename it to end in .json, or "
-            "use --format array",
+            "use --format=array",
         ),
         (
             "a.csv",
@@ -60,7 +60,7 @@ def checked(*paths, **options):
             "the header has one column, 'title;text': expected columns separated by ',': use "
             "--csv-delimiter ';'",
         ),
-        ("a.csv", b"title\ttext\na\tb\n", "use --csv-delimiter '\\t'"),
+        ("a.csv", b"title\ttext\na\tb\n", "use --csv-delimiter='\\t'"),
         ("a.tsv", b"title|text\na|b\n", "expected columns separated by '\\t': use"),
         (
             "a b.txt",

@@ -118,10 +118,10 @@ def test_a_format_given_is_the_format_of_every_file(tmp_path):
 
 
 def test_stdin_and_hub_names_are_taken_as_they_are():
-    files = found("-", "hf:org/name", hub_revision="1" * 40).files
+    files = found("-", f"hf:org/name@{'1' * 40}").files
     assert [(f.path, f.format, f.stamp) for f in files] == [
         ("-", "jsonl", ""),
-        ("hf:org/name", "hub", "1" * 40),
+        (f"hf:org/name@{'1' * 40}", "hub", "1" * 40),
     ]
     with pytest.raises(UsageError, match="-: parquet cannot be read from stdin"):
         found("-", format="parquet")

@@ -36,7 +36,7 @@ from tokmill.sources.files import Slice, discover
 from tokmill.sources.first_records import first_of_file
 from tokmill.sources.formats import open_slice
 
-settings = InputSettings(paths=(sys.argv[1],), hub_revision=sys.argv[2])
+settings = InputSettings(paths=(sys.argv[1],))
 schema = pa.schema([("title", pa.string())])
 try:
     (file,) = discover(settings).files

@@ -83,18 +83,39 @@ def stamps(out: Path) -> list[str]:
     return [row[5] for row in json.loads((out / "plan.json").read_bytes())["files"]]
 
 
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("hf:org/name", ("org/name", "", "", "train")),
+        ("hf:org/name@side", ("org/name", "side", "", "train")),
+        ("hf:name?config=a-b&split=train%5B%3A10%25%5D", ("name", "", "a-b", "train[:10%]")),
+        ("hf:org/name@1f?split=test", ("org/name", "1f", "", "test")),
+    ],
+)
+def test_a_name_may_have_a_revision_a_configuration_and_a_split(path, expected):
+    assert hub_name(path) == expected
+
+
+@pytest.mark.parametrize(
+    "path", ["hf:", "hf:org/name@", "hf:org/name?spilt=test", "hf:a?split=a&split=b"]
+)
+def test_a_name_of_the_hub_that_is_none_is_refused(path):
+    with pytest.raises(UsageError, match=r"expected hf:NAME\[@REVISION\]\[\?config=C&split=S\]"):
+        hub_name(path)
+
+
 @pytest.mark.parametrize(("asked", "commit"), [("", OLD), ("side", "c" * 40)])
 def test_a_revision_is_resolved_to_a_commit_that_the_plan_names_and_that_is_read(
     hub, configure, listener, tmp_path, asked, commit
 ):
-    run(configure(tmp_path / "out", NAME, hub_revision=asked), listener)
+    run(configure(tmp_path / "out", f"{NAME}@{asked}" if asked else NAME), listener)
     assert stamps(tmp_path / "out") == [commit]
     assert hub.asked == [asked or None]
     assert set(hub.read) == {commit}
 
 
 def test_a_commit_stands_for_itself_and_the_hub_is_not_asked(hub):
-    assert commit_of(NAME, NEW) == NEW
+    assert commit_of(f"{NAME}@{NEW}") == NEW
     assert hub.asked == []
 
 
@@ -149,20 +170,20 @@ def test_a_plan_of_before_that_names_no_commit_goes_on_as_it_began(
 
 @pytest.mark.parametrize(
     ("revision", "message"),
-    [("gone", r"^hf:org/name: cannot be read from the Hub: Revision Not Found$")],
+    [("gone", r"^hf:org/name@gone: cannot be read from the Hub: Revision Not Found$")],
 )
 def test_what_the_hub_does_not_know_is_one_line(hub, revision, message):
     with pytest.raises(StorageError, match=message):
-        commit_of(NAME, revision)
+        commit_of(f"{NAME}@{revision}")
 
 
 def test_a_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(UsageError, match=r"the huggingface_hub package; install tokmill\[hub"):
-        commit_of(NAME, "")
+        commit_of(NAME)
 
 
 def test_a_local_path_has_no_commit(hub, tmp_path):
     (tmp_path / "org/name").mkdir(parents=True)
     with pytest.raises(UsageError, match="found a local path, which has no commit"):
-        commit_of(NAME, "")
+        commit_of(NAME)

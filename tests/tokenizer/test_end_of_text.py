@@ -108,7 +108,7 @@ def test_a_token_that_ends_turns_by_its_name_is_never_taken_as_eos(content):
     ids = {content: 9, "<|endoftext|>": 8}
     message = refusal(lambda: find_eos(ids, companions(content), None, where="t"))
     assert f"by its name, the configured '{content}' ends the turns of a chat" in message
-    assert "choose --eos-token '<|endoftext|>'" in message
+    assert "choose --eos-token='<|endoftext|>'" in message
 
 
 def test_an_ordinary_token_is_no_candidate_if_a_control_token_is():
@@ -169,7 +169,7 @@ def test_a_configured_eos_that_is_no_token_is_an_error_in_a_known_family_too():
     ids = {"<|endoftext|>": 151643, "<|im_end|>": 151645}
     message = refusal(lambda: find_eos(ids, companions("<eos>"), None, where="t"))
     assert "which is not in the vocabulary; Qwen ends documents of pretraining with" in message
-    assert "choose --eos-token '<|endoftext|>'" in message
+    assert "choose --eos-token='<|endoftext|>'" in message
 
 
 def test_the_only_candidate_may_end_turns_too_with_a_note():

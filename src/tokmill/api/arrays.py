@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tokmill.api.dataset import Dataset
-from tokmill.api.functions import Inputs, ProgressCall, receivers, run_config
-from tokmill.api.jobs import checked_path, observing
+from tokmill.api.functions import ProgressCall, receivers
+from tokmill.api.jobs import Inputs, checked_path, observing, run_config
 from tokmill.errors import UsageError
-from tokmill.settings.keyword_messages import keyword_messages
+from tokmill.settings.names import keyword_errors
 from tokmill.urls import store_url
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def write_plan(
         >>> tokmill.write_plan("corpus/*.jsonl", tokenizer="gpt2/", output="out").parts
     """
     given = {"tokenizer": tokenizer, "output": output, **settings}
-    with keyword_messages():
+    with keyword_errors():
         chosen = run_config(recipe, inputs, config, given)
         return begin_array(chosen, overwrite=overwrite, note=_LOG.info, warn=_LOG.warning)
 
@@ -89,7 +89,7 @@ def run_part(
     Example:
         >>> tokmill.run_part("out", int(os.environ["SLURM_ARRAY_TASK_ID"]), 8)
     """
-    with keyword_messages():
+    with keyword_errors():
         place = place_of(output)
         call, bar = receivers(progress)
         records = work_on_share(
@@ -109,7 +109,7 @@ def status(output: str | Path) -> ArrayStatus:
     """
     from tokmill.run.tasks import array_status
 
-    with keyword_messages():
+    with keyword_errors():
         return array_status(place_of(output))
 
 
@@ -126,7 +126,7 @@ def finish(output: str | Path) -> Dataset:
     Example:
         >>> len(tokmill.finish("out"))
     """
-    with keyword_messages():
+    with keyword_errors():
         manifest = finished(place_of(output), note=_LOG.info, warn=_LOG.warning)
         settings = manifest["config"]
         directory = Path(settings["output"]["dir"])

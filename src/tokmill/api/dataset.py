@@ -16,7 +16,7 @@ from tokmill.dataset.origins import Origin, OriginFinder
 from tokmill.dataset.packs import Packs, open_packs
 from tokmill.dataset.reader import check_complete
 from tokmill.errors import UsageError
-from tokmill.settings.keyword_messages import keyword_messages
+from tokmill.settings.names import keyword_errors
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class Dataset:
             raise UsageError(f"{self.directory}: no weights: make the dataset with weights='file'")
         return shard.weights[shard.span(place)].view(np.ndarray)
 
-    @keyword_messages()
+    @keyword_errors()
     def text(self, number: SupportsIndex) -> str:
         r"""Return the text of a document, decoded with the tokenizer of the dataset.
 
@@ -195,14 +195,14 @@ class Dataset:
         packed = self.manifest.get("packs", {})
         return {one: open_packs(self.directory, one) for one in self.splits if one in packed}
 
-    @keyword_messages()
+    @keyword_errors()
     def verify(self) -> Verification:
         """Check every file of the dataset against its manifest; see `tokmill.verify`."""
         found = jobs.verify_dataset(self.directory, self._tokenizer)
         found.check(self.directory)
         return found
 
-    @keyword_messages()
+    @keyword_errors()
     def export(
         self,
         to: str,
@@ -237,7 +237,7 @@ class Dataset:
         chosen = export_options(options)
         return export(self.directory, to, path, chosen, check=check, overwrite=overwrite)
 
-    @keyword_messages()
+    @keyword_errors()
     def bill(
         self,
         model: str | Path | Mapping[str, Any] | None = None,
@@ -269,7 +269,7 @@ class Dataset:
         others = {"deepspeed": deepspeed, "training_args": training_args, "axolotl": axolotl}
         return bill.of(model, self, config=config, **others, **settings)
 
-    @keyword_messages()
+    @keyword_errors()
     def report(
         self, path: str | Path, bill: FullBill | None = None, **choice: Unpack[Choice]
     ) -> None:

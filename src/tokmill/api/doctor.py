@@ -209,7 +209,7 @@ def _machine() -> Iterator[Finding]:
     usable = usable_memory()
     state, text = OK, f"{memory(usable)} of {memory(total_memory())}"
     if usable < LEAST_MEMORY_BYTES:
-        state, text = NOTE, f"{text}: use --workers 1 --threads 1 --engine reference"
+        state, text = NOTE, f"{text}: use --workers=1 --threads=1 --engine=reference"
     yield Finding("memory", state, text)
 
 

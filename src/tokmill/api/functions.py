@@ -10,20 +10,15 @@ the process is left changed by a call.
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from io import IOBase
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from tokmill.api.dataset import Dataset, open_dataset
-from tokmill.api.jobs import checked_path, checked_recipe, make_observed, verify_dataset
+from tokmill.api.jobs import Inputs, checked_path, make_observed, run_config, verify_dataset
 from tokmill.api.progress import Progress
 from tokmill.errors import UsageError
-from tokmill.settings.keyword_messages import keyword_messages
-from tokmill.settings.load import config_from_arguments, file_values
-from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
-from tokmill.settings.source import Source
+from tokmill.settings.names import keyword_errors
 
 if TYPE_CHECKING:
     from tokmill.api.bar import Bar, NotebookBar
@@ -33,11 +28,8 @@ if TYPE_CHECKING:
     from tokmill.settings.schema import Config
 
 Paths = str | Path | Sequence[str | Path]
-Inputs = str | Path | Source | Sequence[str | Path | Source]
 ProgressCall = Callable[[Progress], object]
 
-_SECTIONS = {"pretrain": PRETRAIN_SECTIONS, "sft": SFT_SECTIONS}
-_FOR_THE_BILL = ("model", "gpu")
 _LOG = logging.getLogger("tokmill")
 
 
@@ -86,8 +78,8 @@ def pretrain(
         >>> len(dataset), dataset.n_tokens
     """
     given = {"tokenizer": tokenizer, "output": output, **settings}
-    with keyword_messages():
-        chosen = _config("pretrain", inputs, config, given)
+    with keyword_errors():
+        chosen = run_config("pretrain", inputs, config, given)
         return _run(chosen, overwrite, progress)
 
 
@@ -129,8 +121,8 @@ def sft(
         >>> dataset[0][dataset.mask(0) == 1]
     """
     given = {"tokenizer": tokenizer, "output": output, **settings}
-    with keyword_messages():
-        chosen = _config("sft", inputs, config, given)
+    with keyword_errors():
+        chosen = run_config("sft", inputs, config, given)
         return _run(chosen, overwrite, progress)
 
 
@@ -147,8 +139,8 @@ def plan(
 
     Args:
         inputs: see `pretrain`.
-        recipe: which run: `tokmill.pretrain` or `tokmill.sft`; None: that of `config`, which is sft
-            if it has a section [sft], else pretrain.
+        recipe: which run: `tokmill.pretrain` or `tokmill.sft`; None: by the settings that only one
+            of them has, else by the first records.
         tokenizer: see `pretrain`.
         output: directory of the dataset; its disk must have the space.
         config: a TOML file with settings.
@@ -167,8 +159,9 @@ def plan(
     from tokmill.api.forecast import plan_run
 
     given = {"tokenizer": tokenizer, "output": output, **settings}
-    with keyword_messages():
-        planned = plan_run(run_config(recipe, inputs, config, given), _LOG.warning, _LOG.info)
+    with keyword_errors():
+        chosen = run_config(recipe, inputs, config, given, _LOG.info)
+        planned = plan_run(chosen, _LOG.warning, _LOG.info)
         if planned.problem is not None:
             raise planned.problem
         return planned.forecast
@@ -195,7 +188,7 @@ def open(  # noqa: A001  its name in the package
     Example:
         >>> dataset = tokmill.open("out", split="val")
     """
-    with keyword_messages():
+    with keyword_errors():
         return open_dataset(directory, split=split, tokenizer=tokenizer)
 
 
@@ -216,64 +209,11 @@ def verify(directory: str | Path, *, tokenizer: str | Path = "") -> Verification
     Example:
         >>> tokmill.verify("out").n_documents
     """
-    with keyword_messages():
+    with keyword_errors():
         path = checked_path(directory, "directory")
         found = verify_dataset(path, str(tokenizer or ""))
         found.check(path)
         return found
-
-
-def run_config(
-    recipe: str | None, inputs: Inputs, config: str | Path | None, given: Mapping[str, Any]
-) -> Config:
-    """Return the settings of a run of either recipe; None: that of the file `config`.
-
-    Raises:
-        UsageError: another recipe, or a setting is wrong.
-    """
-    if recipe is None:
-        is_sft = config is not None and "sft" in file_values(checked_path(config, "config"))
-        recipe = "sft" if is_sft else "pretrain"
-    if recipe not in tuple(_SECTIONS):
-        raise UsageError(f"recipe: expected one of pretrain, sft; found {recipe!r}")
-    return _config(recipe, inputs, config, given)
-
-
-def _config(
-    recipe: str, inputs: Inputs, config: str | Path | None, given: Mapping[str, Any]
-) -> Config:
-    """Return the settings of a run from the arguments of a call, variables and a file."""
-    listed = _listed(inputs)
-    paths = [path for path in listed if not isinstance(path, Source)]
-    sources = [source for source in listed if isinstance(source, Source)]
-    if paths and "paths" in given:
-        raise UsageError("paths: the input is named twice: name it as inputs only")
-    named = {"paths": paths, "source": sources}
-    arguments = {**given, **{name: found for name, found in named.items() if found}}
-    if given["output"]:
-        checked_path(given["output"], "output")
-    if callable(arguments.get("renderer")):
-        from tokmill.render.function import renderer_setting
-
-        arguments["renderer"] = renderer_setting(arguments["renderer"])
-    file = None if config is None else checked_path(config, "config")
-    made = config_from_arguments(_SECTIONS[recipe], arguments, file, also=_FOR_THE_BILL)
-    return checked_recipe(made, recipe, file)
-
-
-def _listed(inputs: Inputs) -> Sequence[str | os.PathLike[str] | Source]:
-    """Return the paths and sources of the argument `inputs`, in their order."""
-    kinds = (str, os.PathLike, Source)
-    if isinstance(inputs, kinds):
-        return [inputs]
-    refused = (bytes, IOBase, set, frozenset, Mapping)  # a set has no order
-    is_sequence = isinstance(inputs, Iterable) and not isinstance(inputs, refused)
-    found = list(inputs) if is_sequence else []
-    if not is_sequence or not all(isinstance(item, kinds) for item in found):
-        raise UsageError(
-            f"inputs: expected a path, a Source, or a sequence of these; found {inputs!r}"
-        )
-    return found
 
 
 def receivers(

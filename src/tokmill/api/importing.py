@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from tokmill.api.dataset import Dataset, open_dataset
 from tokmill.api.jobs import checked_path
 from tokmill.errors import UsageError
-from tokmill.settings.keyword_messages import keyword_messages
+from tokmill.settings.names import keyword_errors
 
 if TYPE_CHECKING:
     from tokmill.api.functions import Paths, ProgressCall
@@ -65,7 +65,7 @@ def import_dataset(
     from tokmill.api.progress import RunObserver
     from tokmill.bill.measuring.process_tree import Sampler
 
-    with keyword_messages():
+    with keyword_errors():
         call, bar = receivers(progress)
         dataset, notes = import_noted(
             _paths(sources, "sources"),

@@ -6,24 +6,38 @@ Nothing here prints or reads an option.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from io import IOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import StateError, TokmillError, UsageError, VerifyError
-from tokmill.settings.schema import RenderSettings
+from tokmill.settings.load import config_from_arguments, file_values
+from tokmill.settings.names import by_keyword
+from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS, RenderSettings
 from tokmill.settings.sft import SftSettings
+from tokmill.settings.source import Source
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from tokmill.api.bar import Bar, NotebookBar
     from tokmill.api.progress import Progress, RunObserver
     from tokmill.dataset.verify import Findings
     from tokmill.run.begin import Observer
     from tokmill.settings.schema import Config
+
+
+Inputs = str | Path | Source | Sequence[str | Path | Source]
+
+_OF_BOTH = ("fields", "template")
+"""Settings that each recipe has, in its own section."""
+_FILES_LOOKED_AT, _RECORDS, _BYTES = 3, 100, 1 << 20
+"""What is read to find out the recipe of a plan."""
+_SECTIONS = {"pretrain": PRETRAIN_SECTIONS, "sft": SFT_SECTIONS}
 
 
 def checked_path(value: str | os.PathLike[str], name: str) -> Path:
@@ -61,19 +75,98 @@ def finished_manifest(directory: Path) -> dict[str, Any]:
     return manifest
 
 
-def checked_recipe(config: Config, kind: str, config_file: Path | None = None) -> Config:
-    """Return the settings of a run of `pretrain` or `sft`.
+def run_config(
+    recipe: str | None,
+    inputs: Inputs,
+    config_file: str | Path | None,
+    given: Mapping[str, Any],
+    note: Callable[[str], None] = lambda _: None,
+) -> Config:
+    """Return the settings of a run, from arguments over variables over a file.
+
+    `recipe`: `pretrain` or `sft`; None: by the settings that only one of them has, else by the
+    first records, which `note` is told. `given`: settings by keyword argument.
 
     Raises:
-        UsageError: they hold settings of the other recipe.
+        UsageError: another recipe, or a setting is wrong.
     """
-    if kind == "pretrain":
+    arguments, file = _with_inputs(given, inputs), None
+    if config_file is not None:
+        file = checked_path(config_file, "config")
+    if recipe is None:
+        recipe = _recipe_of_settings(arguments, file) or _recipe_of_records(arguments, file, note)
+    if recipe not in _SECTIONS:
+        raise UsageError(f"recipe: expected one of {', '.join(_SECTIONS)}; found {recipe!r}")
+    config = config_from_arguments(_SECTIONS[recipe], arguments, file, also=("model", "gpu"))
+    if recipe == "pretrain":
         if config.sft is not None:
-            raise UsageError(f"{config_file}: [sft] is for tokmill sft, this is tokmill pretrain")
+            raise UsageError(f"{file}: [sft] is for tokmill sft, this is tokmill pretrain")
         return config
     if config.render != RenderSettings():
         raise UsageError("[render] is for tokmill pretrain: what sft writes is set in [sft]")
     return config if config.sft is not None else replace(config, sft=SftSettings())
+
+
+def _with_inputs(given: Mapping[str, Any], inputs: Inputs) -> dict[str, Any]:
+    """Return keyword arguments with the inputs of a call, and names in place of functions."""
+    kinds = (str, os.PathLike, Source)
+    refused = (bytes, IOBase, set, frozenset, Mapping)  # a set has no order
+    is_sequence = isinstance(inputs, Iterable) and not isinstance(inputs, refused)
+    listed = [inputs] if isinstance(inputs, kinds) else list(inputs) if is_sequence else [inputs]
+    if not all(isinstance(item, kinds) for item in listed):
+        raise UsageError(
+            f"inputs: expected a path, a Source, or a sequence of these; found {inputs!r}"
+        )
+    paths = [item for item in listed if not isinstance(item, Source)]
+    sources = [item for item in listed if isinstance(item, Source)]
+    if paths and "paths" in given:
+        raise UsageError("paths: the input is named twice: name it as inputs only")
+    named = {"paths": paths, "source": sources}
+    arguments = {**given, **{name: items for name, items in named.items() if items}}
+    if arguments.get("output"):
+        checked_path(arguments["output"], "output")
+    if callable(arguments.get("renderer")):
+        from tokmill.render.function import renderer_setting
+
+        arguments["renderer"] = renderer_setting(arguments["renderer"])
+    return arguments
+
+
+def _recipe_of_settings(arguments: Mapping[str, Any], file: Path | None) -> str | None:
+    """Return the recipe that alone has some of the settings that are given."""
+    sections = set(file_values(file))
+    for recipe, own in (("sft", "sft"), ("pretrain", "render")):
+        given = {name for name, value in arguments.items() if value is not None}
+        if own in sections or given & (by_keyword([own]).keys() - {*_OF_BOTH}):
+            return recipe
+    return None
+
+
+def _recipe_of_records(
+    arguments: Mapping[str, Any], file: Path | None, note: Callable[[str], None]
+) -> str:
+    """Return the recipe that fits the first records of the input; `note` gets it, with why."""
+    from tokmill.fields import FieldSample
+    from tokmill.render.detect import chats_in
+    from tokmill.sources.files import discover
+    from tokmill.sources.first_records import first_of_file
+
+    keywords = by_keyword(("input",)).keys()
+    given = {name: value for name, value in arguments.items() if name in keywords}
+    settings = config_from_arguments(("input",), given, file).input
+    sources = [replace(settings, paths=source.path_list) for source in settings.sources]
+    for one in filter(lambda one: one.paths, (settings, *sources)):
+        for first in discover(one).files[:_FILES_LOOKED_AT]:
+            sample = FieldSample()
+            for record in first_of_file(first, one, _RECORDS, _BYTES, whole=False):
+                sample.add(record)
+            if sample.n_records:
+                found = chats_in(RenderSettings(), sample)
+                note(
+                    f"recipe: {'sft' if found else 'pretrain'}: {first.path} has {found or 'text'}"
+                )
+                return "sft" if found else "pretrain"
+    return "pretrain"
 
 
 def make_dataset(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from tokmill.settings.schema import BILL_SECTIONS
 from tokmill.settings.training import TrainingSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tokmill.bill.settings_files.settings_file import ReadSettings
@@ -61,7 +61,6 @@ def bill_settings(
     config_file: Path | None,
     files: Mapping[str, Path],
     values: Mapping[str, Mapping[str, Any]],
-    named: Callable[[str, str], str],
 ) -> BillSettings:
     """Return the settings of a bill; a later source wins over an earlier one.
 
@@ -70,7 +69,6 @@ def bill_settings(
         config_file: a TOML file.
         files: settings files of other programs, by kind: deepspeed, training_args, axolotl.
         values: settings of this bill, by section.
-        named: returns the name of a setting in messages, from section and key.
 
     Raises:
         UsageError: a file cannot be read, or a value is wrong.
@@ -84,7 +82,7 @@ def bill_settings(
     )
     own = {section: every[section] for section in BILL_SECTIONS if section in every}
     return replace(
-        BillSettings.of(build_config(own, where="options", named=named)),
+        BillSettings.of(build_config(own)),
         notes=tuple(note for found in read for note in found.notes),
         not_read=tuple(key for found in read for key in found.not_read),
         trains="inference" not in own or bool(set(own.get("training", ())) - _OF_GPUS),

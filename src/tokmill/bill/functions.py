@@ -26,9 +26,9 @@ def _face(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Re
 
     @wraps(function)
     def called(*args: _Parameters.args, **settings: _Parameters.kwargs) -> _Result:
-        from tokmill.settings.keyword_messages import keyword_messages
+        from tokmill.settings.names import keyword_errors
 
-        with keyword_messages():
+        with keyword_errors():
             return function(*args, **settings)
 
     return called
@@ -258,7 +258,6 @@ def _set_up(
     from tokmill.bill.models.load import model_from_config
     from tokmill.bill.on_disk import on_disk, read_dataset
     from tokmill.settings.load import argument_values
-    from tokmill.settings.names import option_name
 
     contents = model if isinstance(model, Mapping) else None
     directory, manifest = (None, {}) if dataset is None else read_dataset(dataset)
@@ -268,7 +267,6 @@ def _set_up(
         None if config is None else Path(config),
         {kind: Path(file) for kind, file in (files or {}).items() if file is not None},
         argument_values(sections, given),
-        option_name,
     )
     return set_up(
         asked,

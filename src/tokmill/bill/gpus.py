@@ -68,7 +68,7 @@ def _refuse_several(text: str) -> None:
     if several and (number := several[1] or several[3]) and _key(several[2]) in _by_key():
         name = _by_key()[_key(several[2])].name
         raise UsageError(
-            f"gpu: expected one GPU, found {text!r}; use --gpu '{name}' --gpus {number}"
+            f"gpu: expected one GPU, found {text!r}; use --gpu='{name}' --gpus={number}"
         )
 
 

@@ -36,7 +36,7 @@ def stored_notes(model: Model, training: TrainingSettings) -> Iterator[str]:
     if model.stored and model.stored.kind in INTEGERS and training.adapter == "none":
         yield (
             f"weights: {model.stored.note} cannot be trained; all weights are billed as "
-            f"{precision_of(training)}; --adapter lora keeps them as stored"
+            f"{precision_of(training)}; --adapter=lora keeps them as stored"
         )
 
 
@@ -56,10 +56,10 @@ def training_notes(training: TrainingSettings, gpu: Gpu | None) -> Iterator[str]
     default = TrainingSettings()
     ranks = (training.adapter_rank, training.adapter_targets)
     if training.adapter == "none" and ranks != (default.adapter_rank, default.adapter_targets):
-        yield "adapter_rank, adapter_targets: not used, all weights are trained; set --adapter lora"
+        yield "adapter_rank, adapter_targets: not used, all weights are trained; set --adapter=lora"
     precision = precision_of(training)
     if gpu and gpu.matrix_type == "fp16" and SCHEMES[precision].computed == PLAIN_BYTES["bf16"]:
-        other = "--precision amp with fp16, or fp32" if precision == "pure-16" else "fp16"
+        other = "--precision=amp with fp16, or fp32" if precision == "pure-16" else "fp16"
         yield f"precision: {gpu.name} has no bf16; use {other}" + (
             " (fp16 needs fp32 weights)" if precision == "pure-16" else " (the memory is the same)"
         )

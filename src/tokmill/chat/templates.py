@@ -12,7 +12,7 @@ from tokmill.chat.jinja.training_templates import TRAINING, training_source
 from tokmill.chat.jinja.variables import check_read, chosen_variables
 from tokmill.errors import UsageError
 from tokmill.extensions import find, names_of_packages, nearest
-from tokmill.settings.regular_file import check_regular
+from tokmill.settings.load import check_regular
 from tokmill.tables import TEMPLATES
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def make_template(source: str, settings: SftSettings, vocabulary: Vocabulary) ->
         check_read(chosen_variables(settings), (), f"template {source}")
         return BUILT_IN[source](vocabulary, settings.default_system)
     if settings.default_system:
-        raise UsageError("--default-system (sft.default_system): only built-in templates take it")
+        raise UsageError("only built-in templates take it", "sft.default_system")
     if settings.template in TRAINING:
         require(vocabulary.control, TRAINING[settings.template], settings.template)
     from tokmill.chat.jinja.template import JinjaTemplate

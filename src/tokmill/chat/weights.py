@@ -24,7 +24,6 @@ from tokmill.chat.reading.names import SWITCH_KEYS, WEIGHT_KEYS
 from tokmill.chat.reading.values import wrong_type
 from tokmill.chat.segments import ROLES, Kind
 from tokmill.errors import UsageError
-from tokmill.settings.names import flag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -107,7 +106,7 @@ def mask_rule(settings: SftSettings) -> MaskRule:
     unknown = [role for role in settings.roles if role not in ROLES]
     if unknown:
         known = ", ".join(ROLES)
-        raise UsageError(f"--roles (sft.roles): unknown role {unknown[0]!r}; known: {known}")
+        raise UsageError(f"unknown role {unknown[0]!r}; known: {known}", "sft.roles")
     return MaskRule(
         trained,
         np.isin(ROLES, settings.roles) | (settings.turns == EVERYTHING),
@@ -123,16 +122,14 @@ def _check_everything(settings: SftSettings) -> None:
     """Check that no setting masks a part of "everything"."""
     masked = [name for name in _KINDS_BY_SETTING if getattr(settings, name) == "mask"]
     if masked:
-        raise UsageError(
-            f"{flag('sft', masked[0])} (sft.{masked[0]}): mask contradicts --turns everything: "
-            "leave one out"
-        )
+        raise UsageError("mask contradicts --turns=everything: leave one out", f"sft.{masked[0]}")
     if settings.roles != ("assistant",):
-        raise UsageError("--roles (sft.roles): --turns everything trains all roles: leave one out")
+        raise UsageError("--turns=everything trains all roles: leave one out", "sft.roles")
     if settings.samples == "turn":
         raise UsageError(
-            "--samples (sft.samples): turn trains one turn of each sample, which contradicts "
-            "--turns everything: leave one out"
+            "turn trains one turn of each sample, which contradicts --turns=everything: leave one "
+            "out",
+            "sft.samples",
         )
 
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokmill.bill.text import PARTS
-from tokmill.cli.options import config_option, option_values, origin, section_options
+from tokmill.cli.options import Option, config_option, setting_options, values_of
+from tokmill.settings.load import argument_values
 from tokmill.settings.schema import BILL_SECTIONS
 
 if TYPE_CHECKING:
@@ -27,55 +28,21 @@ _FILES = {
 }
 
 
-HEADINGS = {
-    "config_file": "Settings files",
-    "model__name": "Model",
-    "training__gpu": "Machines",
-    "training__precision": "Precision and optimizer",
-    "training__micro_batch": "Batch and activations",
-    "training__framework": "Sharding, offload and parallelism",
-    "training__adapter": "Adapters",
-    "training__metric_batches": "Evaluation",
-    "training__initialization": "Host RAM and loading of the dataset",
-    "training__fragmentation": "Time, cost, disk and fragmentation",
-    "inference__batch": "Inference",
-    "deepspeed": "Settings files",
-    "only": "Output",
-}
-"""Headings of the help by the first option below them."""
-
-
-class BillCommand(click.Command):
-    """A command whose help groups options below headings."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, each below the last heading before it."""
-        groups: dict[str, list[tuple[str, str]]] = {}
-        heading = "Options"
-        for option in self.get_params(ctx):
-            heading = HEADINGS.get(option.name or "", heading)
-            record = option.get_help_record(ctx)
-            if record is not None:
-                groups.setdefault(heading, []).append(record)
-        for heading, records in groups.items():
-            with formatter.section(heading):
-                formatter.write_dl(records)
-
-
 def bill_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--config`, every setting of the bill, and the settings files to a command."""
+    """Add `--config`, settings files of other programs, and the settings of the bill."""
+    command = setting_options(*BILL_SECTIONS)(command)
     for name, text in reversed(_FILES.items()):
-        flag = f"--{name.replace('_', '-')}"
+        option = f"--{name.replace('_', '-')}"
         path = click.Path(path_type=Path)
-        command = click.option(flag, name, type=path, metavar="FILE", help=text)(command)
-    return config_option(section_options(*BILL_SECTIONS)(command))
+        command = click.option(option, name, type=path, metavar="FILE", help=text)(command)
+    return config_option("Settings files")(command)
 
 
 def show_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that choose the output of a bill to a command."""
     options = (
         click.option(
-            "--only", multiple=True, type=click.Choice(PARTS),
+            "--only", cls=Option, heading="Output", multiple=True, type=click.Choice(PARTS),
             help="Show the tables of this part only; may be repeated.",
         ),
         click.option("--all", "everything", is_flag=True, help="Show the tables of all parts."),
@@ -88,11 +55,6 @@ def show_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(options):
         command = option(command)
     return command
-
-
-def model_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add only `--model` and `--gpu` to a command; its `--config` may hold other settings."""
-    return section_options(*BILL_SECTIONS, only=("model", "gpu"))(command)
 
 
 def settled(
@@ -108,5 +70,6 @@ def settled(
     from tokmill.bill.bill_settings import bill_settings
 
     files = {name: options[name] for name in _FILES if options.get(name) is not None}
-    given = option_values({key: value for key, value in options.items() if key not in _FILES})
-    return bill_settings(base or {}, config_file, files, given, origin(config_file))
+    settings = {name: value for name, value in options.items() if name not in _FILES}
+    given = argument_values(BILL_SECTIONS, values_of(BILL_SECTIONS, settings))
+    return bill_settings(base or {}, config_file, files, given)

@@ -15,7 +15,7 @@ from tokmill.cli.screen import show_styled
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
@@ -25,14 +25,15 @@ VARIABLE = "_TOKMILL_COMPLETE"
 FILES, DIRECTORIES = "file", "dir"
 
 
-def completer(setting: str, table: Any = None) -> Completer | None:
+def completer(key: str, choices: Collection[str], table: Any = None) -> Completer | None:
     """Return what completes a setting such as `training.gpu`; None if nothing does.
 
-    `table`: of the names that the setting may have.
+    `choices`, `table`: the names that the setting may have.
     """
-    if setting in _SETTINGS:
-        return named(*_SETTINGS[setting])
-    return named(lambda: table.choices) if table is not None else None
+    if key in _SETTINGS:
+        return named(*_SETTINGS[key])
+    names = choices if table is None else table.choices
+    return named(lambda: names) if names else None
 
 
 def named(names: Callable[[], Iterable[str]] = tuple, paths: str = "") -> Completer:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import Field, asdict, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tokmill.cli.completion import directories, named, trainers
-from tokmill.cli.options import Quantity
+from tokmill.cli.options import given_options, setting_option
 from tokmill.cli.screen import show, show_json, show_labelled
+from tokmill.settings.names import Setting
 from tokmill.tables import TRAINERS
-from tokmill.trainers.options import ExportOptions
+from tokmill.trainers.options import ExportOptions, export_options
 from tokmill.words.plural import plural
 from tokmill.words.units import size
 
@@ -24,30 +25,10 @@ if TYPE_CHECKING:
 
 def _export_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option for each field of `ExportOptions` to a command."""
-    for option in reversed(fields(ExportOptions)):
-        is_flag = isinstance(option.default, bool)
-        many = isinstance(option.default, tuple)
-        command = click.option(
-            f"--{option.name.replace('_', '-')}",
-            option.name,
-            is_flag=is_flag,
-            multiple=many,
-            type=_type(option),
-            metavar=option.metadata.get("metavar"),
-            default=option.default,
-            show_default=not is_flag and not many and option.default not in ("", 0),
-            help=option.metadata["help"],
-        )(command)
+    for f in reversed(fields(ExportOptions)):
+        setting = Setting("export", f.name, type(f.default), f.default, f.metadata)
+        command = setting_option(setting)(command)
     return command
-
-
-def _type(option: Field[Any]) -> Any:
-    """Return the type of an option: a choice, an amount, or that of its default."""
-    if "choices" in option.metadata:
-        return click.Choice(option.metadata["choices"])
-    if "unit" in option.metadata:
-        return Quantity(option.metadata["unit"])
-    return str if isinstance(option.default, tuple) else type(option.default)
 
 
 @click.command("export")
@@ -97,7 +78,7 @@ def command(
     """
     from tokmill.trainers.exporting.export import export
 
-    chosen = ExportOptions(**options)
+    chosen = export_options(given_options(options))
     written = export(directory, trainer, output, chosen, check=check, overwrite=overwrite)
     if as_json:
         files = [file.as_json() for file in written.files]

@@ -6,8 +6,8 @@ from functools import partial
 
 import click
 
+from tokmill.cli.run import show_dataset
 from tokmill.cli.run_part import output_argument
-from tokmill.cli.running import show_dataset
 from tokmill.cli.screen import show, show_json, warn
 from tokmill.interrupts import STOPPED, explain
 

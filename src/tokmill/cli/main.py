@@ -12,7 +12,6 @@ from io import TextIOWrapper
 from typing import Any
 
 import click
-from click.core import ParameterSource
 from click.shell_completion import CompletionItem, add_completion_class
 
 from tokmill.cli import out_of_memory
@@ -28,13 +27,13 @@ from tokmill.errors import (
     UnreadInputError,
 )
 from tokmill.interrupts import answer_signals, explanation, ignore_signals, is_asked
-from tokmill.settings.other_words import advice
+from tokmill.settings.names import in_options
 from tokmill.version import __version__
 from tokmill.words.printable import printable, printable_lines
 
 COMMANDS = {
-    "pretrain": ("tokmill.cli.pretrain", "Turn records into token shards."),
-    "sft": ("tokmill.cli.sft", "Turn conversations into token shards with loss masks."),
+    "pretrain": ("tokmill.cli.run:pretrain", "Turn records into token shards."),
+    "sft": ("tokmill.cli.run:sft", "Turn conversations into token shards with loss masks."),
     "plan": ("tokmill.cli.plan", "Predict tokens, disk, time and memory of a run."),
     "run-part": ("tokmill.cli.run_part", "Work on one task's share of a plan."),
     "status": ("tokmill.cli.status", "Show which parts of a plan are done."),
@@ -71,9 +70,6 @@ _OF_THE_SYSTEM = {
 }  # fmt: skip
 """Errors of a file, wherever one comes from, that no code of tokmill causes."""
 
-_ALIKE = 0.75
-"""Options less alike than that are not offered: `--limit` is not `--csv-delimiter`."""
-
 
 class LazyGroup(click.Group):
     """Imports a command when it is asked for, so that `--help` stays fast."""
@@ -86,8 +82,8 @@ class LazyGroup(click.Group):
         """Return a verb's command."""
         if cmd_name not in COMMANDS:
             return None
-        module, _ = COMMANDS[cmd_name]
-        command: click.Command = importlib.import_module(module).command
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name or "command")
         return command
 
     def resolve_command(
@@ -204,7 +200,7 @@ def _run() -> int:
             for line in error.files if is_listed else ():
                 show_labelled("unread:", line, colour="yellow", err=True)
         if isinstance(error, TokmillError):
-            return _fail(str(error), error.exit_code)
+            return _fail(in_options(error), error.exit_code)
         if out_of_memory.is_out_of_memory(error):
             _fail(out_of_memory.explain(), out_of_memory.EXIT_CODE)
             out_of_memory.end()
@@ -236,34 +232,7 @@ def _refuse_words(error: click.ClickException) -> int:
     if isinstance(error, click.UsageError) and error.ctx is not None:
         show_styled(printable_lines(error.ctx.get_usage()), err=True)
         show(f"Try '{error.ctx.command_path} --help' for help.", err=True)
-        if instead := _meant(error):
-            return _fail(f"{error.message.rstrip('.')}: {instead}", error.exit_code)
-        if isinstance(error, click.NoSuchOption):
-            close = get_close_matches(error.option_name, error.possibilities or (), cutoff=_ALIKE)
-            error = click.NoSuchOption(error.option_name, possibilities=close)
-    return _fail(_with_variable(error), error.exit_code)
-
-
-def _meant(error: click.UsageError) -> str:
-    """Return what to do about an unknown option, value or lone word; "" if that is not known."""
-    known = set() if error.ctx is None else {o for p in error.ctx.command.params for o in p.opts}
-    if isinstance(error, click.NoSuchOption):
-        return advice(error.option_name, known)
-    if isinstance(error, click.BadParameter) and error.param is not None:
-        value = error.message.partition(" is not one of ")[0].strip("'")
-        return advice(value, error.param.opts)
-    is_extra = error.message.startswith("Got unexpected extra argument")
-    return "use --model NAME" if is_extra and "--model" in known else ""
-
-
-def _with_variable(error: click.ClickException) -> str:
-    """Return the error message; name the environment variable if the value came from it."""
-    if isinstance(error, click.BadParameter) and error.ctx is not None and error.param is not None:
-        name, variable = error.param.name, error.param.envvar
-        source = error.ctx.get_parameter_source(name) if name else None
-        if source is ParameterSource.ENVIRONMENT and isinstance(variable, str):
-            return f"{variable}: {error.message}"
-    return error.format_message().replace("\n\t", " ")  # click lists choices on lines
+    return _fail(error.format_message().replace("\n\t", " "), error.exit_code)
 
 
 def _drop_output() -> None:

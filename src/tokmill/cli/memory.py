@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokmill.cli.bill_options import BillCommand, bill_options, settled, show_options
+from tokmill.cli.bill_options import bill_options, settled, show_options
+from tokmill.cli.options import GroupedCommand
 from tokmill.cli.screen import print_tables, show, show_json, show_rows
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from tokmill.bill.bill_settings import BillSettings
 
 
-@click.command("memory", cls=BillCommand)
+@click.command("memory", cls=GroupedCommand)
 @bill_options
 @show_options
 @click.option(

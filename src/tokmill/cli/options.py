@@ -1,170 +1,172 @@
-"""Options made from settings: each field of `Config` is an option, a variable and a TOML key."""
+"""Options made from settings, and the help that groups options below headings.
+
+Each setting of the schema is a keyword argument; here its value is text, as in a variable. What a
+command does with the values is what the Python function of its name does.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import tomllib
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from tokmill.cli.completion import completer, files
 from tokmill.errors import UsageError
-from tokmill.settings.declare import section_type
-from tokmill.settings.load import build_config, file_values, merged
-from tokmill.settings.names import (
-    flag,
-    listed,
-    option_name,
-    refuse_ambiguous,
-    shared_names,
-    unescaped,
-    variable,
-)
-from tokmill.settings.quantity import UNITS, parse_quantity
-from tokmill.settings.schema import Config
+from tokmill.settings.names import Setting, by_keyword, from_text
+from tokmill.settings.quantity import UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from tokmill.tables import Table
-
-    _IntType = click.ParamType[int]
-    _StrType = click.ParamType[str]
-else:
-    _IntType = _StrType = click.ParamType  # no generic class before click 8.4
+    Command = Callable[..., None]
 
 _LONGEST_CHOICES = 76
 """More characters of choices do not fit on a line of help; they stand in its text."""
 _SHORT = {"tokenizer": "-t", "output": "-o", "model": "-m"}
 
-
-class Names(_StrType):
-    """Names separated by commas; the option may be repeated to add more names."""
-
-    name = "text"
-
-    def split_envvar_value(self, rv: str) -> list[str]:
-        """Return the value of a variable unchanged: names may contain spaces."""
-        return [rv]
-
-
-class SourceTable(_StrType):
-    """A source, as the inside of an inline table of TOML; the option may be repeated."""
-
-    name = "table"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the table."""
-        try:
-            return tomllib.loads(f"source = {{{value}}}")["source"]
-        except tomllib.TOMLDecodeError as error:
-            self.fail(
-                f"expected 'paths = [\"FILE\"], KEY = VALUE, …', found {value!r}: {error}",
-                param,
-                ctx,
-            )
+_HEADINGS = {
+    "input.sources": "Input",
+    "tokenizer.path": "Tokenizer",
+    "render.renderer": "Text of a record",
+    "sft.schema": "Records",
+    "sft.template": "Template",
+    "sft.preset": "Trained tokens",
+    "sft.too_long": "Long samples and packing",
+    "output.dir": "Output",
+    "limits.min_tokens": "Limits and errors",
+    "run.engine": "Engine and workers",
+    "model.name": "Model",
+    "training.gpu": "Machines",
+    "training.precision": "Precision and optimizer",
+    "training.micro_batch": "Batch and activations",
+    "training.framework": "Sharding, offload and parallelism",
+    "training.adapter": "Adapters",
+    "training.metric_batches": "Evaluation",
+    "training.initialization": "Host RAM and loading of the dataset",
+    "training.fragmentation": "Time, cost, disk and fragmentation",
+    "inference.batch": "Inference",
+}
+"""Headings of the help, by the key of the first setting below each."""
 
 
-class Quantity(_IntType):
-    """A number with or without a unit, such as `8MiB` or `32k`."""
+class Option(click.Option):
+    """An option that begins a group of the help if it has a heading."""
 
-    def __init__(self, unit: str) -> None:
-        self.name = UNITS[unit].metavar
-        self._unit = unit
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number."""
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_quantity(value, self._unit, "")
-        except UsageError as error:
-            self.fail(str(error).removeprefix(": "), param, ctx)
+    def __init__(self, *names: Any, heading: str = "", **attributes: Any) -> None:
+        super().__init__(*names, **attributes)
+        self.heading = heading
 
 
-def settings_options(*sections: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add an input argument, `--config` and an option for each setting of sections to a command."""
+class GroupedCommand(click.Command):
+    """A command whose help groups options below headings."""
 
-    def add(command: Callable[..., None]) -> Callable[..., None]:
-        command = config_option(section_options(*sections)(command))
-        return click.argument("paths", nargs=-1, metavar="[INPUT]...", shell_complete=files)(
-            command
-        )
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, each below the last heading before it."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        heading = "Options"
+        for option in self.get_params(ctx):
+            heading = getattr(option, "heading", "") or heading
+            record = option.get_help_record(ctx)
+            if record is not None and isinstance(option, click.Option):
+                groups.setdefault(heading, []).append(record)
+        for heading, records in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
 
-    return add
+
+def flag(
+    name: str, text: str, heading: str = "", parameter: str = ""
+) -> Callable[[Command], Command]:
+    """Return what adds an option without a value to a command."""
+    names = [f"--{name}", *([parameter] if parameter else [])]
+    return click.option(*names, cls=Option, heading=heading, is_flag=True, help=text)
 
 
-def config_option(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--config` to a command."""
+json_flag = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+def input_argument(command: Command) -> Command:
+    """Add the inputs of a run to a command."""
+    return click.argument("paths", nargs=-1, metavar="[INPUT]...", shell_complete=files)(command)
+
+
+def config_option(heading: str) -> Callable[[Command], Command]:
+    """Return what adds `--config` to a command."""
     return click.option(
-        "--config", "-c", "config_file", type=click.Path(path_type=Path), metavar="FILE",
+        "--config", "-c", "config_file", cls=Option, heading=heading,
+        type=click.Path(path_type=Path), metavar="FILE",
         help="Settings in TOML. Options override them, and so do environment variables, such as "
         "TOKMILL_MAX_TOKENS for --max-tokens.",
-    )(command)  # fmt: skip
+    )  # fmt: skip
 
 
-def section_options(
-    *sections: str, only: Collection[str] = ()
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add an option for each setting of sections to a command, or only for the names in `only`."""
+def setting_options(
+    *sections: str, also: Collection[str] = (), hidden: Collection[str] = ()
+) -> Callable[[Command], Command]:
+    """Return what adds the options of sections to a command.
 
-    def add(command: Callable[..., None]) -> Callable[..., None]:
-        types = get_type_hints(Config)
-        for section in reversed(sections):
-            kind = section_type(types[section])
-            hints = get_type_hints(kind)
-            for setting in reversed(dataclasses.fields(kind)):
-                name = option_name(section, setting.name)
-                if setting.name != "paths" and (not only or name in only):
-                    command = _option(section, setting, hints[setting.name])(command)
+    `also`: keywords of other sections, under the heading of the bill. `hidden`: sections whose
+    options the help does not list.
+    """
+
+    def add(command: Command) -> Command:
+        for keyword, setting in reversed(by_keyword(sections, also).items()):
+            if setting.name == "paths" or setting.metadata.get("is_hidden"):
+                continue
+            heading = _HEADINGS.get(setting.key, "")
+            if keyword in also:
+                heading = "Bill" if keyword == next(iter(also)) else ""
+            is_hidden = setting.section in hidden
+            command = setting_option(setting, heading, is_hidden=is_hidden)(command)
         return command
 
     return add
 
 
-def _option(
-    section: str, setting: dataclasses.Field[Any], kind: Any
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    name = option_name(section, setting.name)
-    choices = setting.metadata.get("choices")
-    option_type: Any = kind
-    table: Table | None = setting.metadata.get("table")
-    if choices:
-        option_type = click.Choice([choice for choice in choices if choice])
-    elif "unit" in setting.metadata:
-        option_type = Quantity(setting.metadata["unit"])
-    elif kind == tuple[str, ...]:
-        option_type = Names()
-    elif "is_source" in setting.metadata:
-        option_type = SourceTable()
-    shown = tuple(filter(None, choices or ()))
-    is_long = len("|".join(shown)) > _LONGEST_CHOICES
-    metavar = f"[{'|'.join(table.choices)}|…]" if table else name.upper() if is_long else None
-    one_of = f" One of {', '.join(shown)}." if is_long else ""
-    words = flag(section, setting.name)
-    if kind is bool:
-        words = f"{words}/--no-{words.removeprefix('--')}"
-    other = setting.metadata.get("other_name")
-    shown_default = f"  [default: {default}]" if (default := default_text(setting)) else ""
-    flags = [words, *([f"--{other}"] if other else []), f"{section}__{setting.name}"]
+def setting_option(
+    setting: Setting, heading: str = "", *, is_hidden: bool = False
+) -> Callable[[Command], Command]:
+    """Return what adds the option of a setting, which is named after its keyword, to a command."""
+    metadata, keyword = setting.metadata, setting.keyword
+    table = metadata.get("table")
+    choices = tuple(filter(None, metadata.get("choices", ())))
+    shown, one_of = "|".join(choices), ""
+    if len(shown) > _LONGEST_CHOICES:
+        shown, one_of = "", f" One of {', '.join(choices)}."
+    if table is not None:
+        shown = "|".join((*table.choices, "…"))
+    default = f"  [default: {text}]" if (text := default_text(setting)) else ""
+    default += f"  [env var: {setting.variable}]" if setting.is_shared else ""
+    names = [setting.option, keyword]
+    if setting.kind is bool and setting.section != "export":
+        names[0] += f"/--no-{setting.option.removeprefix('--')}"
+    if keyword in _SHORT:
+        names.append(_SHORT[keyword])
     return click.option(
-        *flags,
-        *([_SHORT[name]] if name in _SHORT else []),
-        type=option_type,
-        metavar=metavar,
+        *names,
+        cls=Option,
+        heading=heading,
+        is_flag=setting.kind is bool,
+        type=bool if setting.kind is bool else str,
+        metavar=f"[{shown}]" if shown else _metavar(setting),
         multiple=isinstance(setting.default, tuple),
         default=None,
-        envvar=variable(section, setting.name),
-        show_envvar=name in shared_names(),
-        help=f"{setting.metadata['help']}{one_of}{shown_default}",
-        shell_complete=completer(f"{section}.{setting.name}", table),
+        hidden=is_hidden,
+        help=f"{metadata['help']}{one_of}{default}",
+        shell_complete=completer(setting.key, choices, table),
     )
 
 
-def default_text(setting: dataclasses.Field[Any]) -> str:
+def _metavar(setting: Setting) -> str | None:
+    if "unit" in setting.metadata:
+        return UNITS[setting.metadata["unit"]].metavar.upper()
+    kinds = {int: "INTEGER", float: "FLOAT", bool: None}
+    return setting.metadata.get("metavar") or kinds.get(setting.kind, "TEXT")
+
+
+def default_text(setting: Setting) -> str:
     """Return a setting's default; "" for none: an empty text, a flag, a 0 that is not allowed."""
     value: Any = setting.default
     is_unset = value == 0 and setting.metadata.get("minimum", 0) > 0
@@ -177,22 +179,33 @@ def default_text(setting: dataclasses.Field[Any]) -> str:
     return str(value)
 
 
-def config_from_options(
-    paths: tuple[str, ...], config_file: Path | None, options: Mapping[str, Any]
-) -> Config:
-    """Build the configuration: option, variable, file, default, in this order.
+def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are given."""
+    return {name: value for name, value in options.items() if value is not None and value != ()}
+
+
+def values_of(
+    sections: Collection[str], options: Mapping[str, Any], also: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return the values of the options that are given, by keyword argument.
 
     Raises:
-        UsageError: see `build_config`.
+        UsageError: a text is no value of its setting.
     """
-    values = option_values(options)
-    if paths:
-        values.setdefault("input", {})["paths"] = list(paths)
-    every = merged(file_values(config_file), values)
-    return build_config(every, where="options", named=origin(config_file))
+    settings = by_keyword(sections, also)
+    values: dict[str, Any] = {}
+    for keyword, given in given_options(options).items():
+        setting = settings[keyword]
+        try:
+            texts = given if isinstance(given, tuple) else (given,)
+            found = [from_text(setting, t) if isinstance(t, str) else t for t in texts]
+        except UsageError as error:
+            raise UsageError(error.args[0], setting.key) from None
+        values[keyword] = list(chain(*found)) if isinstance(given, tuple) else found[0]
+    return values
 
 
-def choice_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def choice_options(command: Command) -> Command:
     """Add the options that choose the documents to be shown."""
     for name, default, text in (
         ("--seed", 0, "Draw other documents.  [default: 0]"),
@@ -201,42 +214,3 @@ def choice_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = click.option(name, default=default, help=text)(command)
     return command
-
-
-def option_values(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the settings that options and variables name, as plain values by section.
-
-    Raises:
-        UsageError: a variable is set that could mean either of two settings.
-    """
-    pairs = (key.partition("__") for key in options)
-    refuse_ambiguous([(section, name) for section, _, name in pairs])
-    values: dict[str, dict[str, Any]] = {}
-    for key, value in options.items():
-        if value is not None and value != ():
-            section, _, name = key.partition("__")
-            if isinstance(value, tuple):
-                value = list(value) if isinstance(value[0], dict) else listed(value)
-            values.setdefault(section, {})[name] = (
-                unescaped(name, value) if isinstance(value, str) else value
-            )
-    return values
-
-
-def origin(config_file: Path | None) -> Callable[[str, str], str]:
-    """Return a function that names a setting in messages by the place where its value was given.
-
-    `--val-fraction (output.val_fraction)`, `TOKMILL_VAL_FRACTION (output.val_fraction)` or, for a
-    value from the file, `pretrain.toml: output.val_fraction`.
-    """
-
-    def named(section: str, name: str) -> str:
-        context = click.get_current_context(silent=True)
-        source = context and context.get_parameter_source(f"{section}__{name}")
-        if source is ParameterSource.ENVIRONMENT:
-            return f"{variable(section, name)} ({section}.{name})"
-        if source is not ParameterSource.COMMANDLINE and config_file is not None:
-            return f"{config_file}: {section}.{name}"
-        return f"{flag(section, name)} ({section}.{name})"
-
-    return named

@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokmill.cli.bill_options import model_options
-from tokmill.cli.options import config_from_options, settings_options
+from tokmill.cli.options import (
+    GroupedCommand,
+    Option,
+    config_option,
+    flag,
+    input_argument,
+    setting_options,
+    values_of,
+)
+from tokmill.cli.run import OF_THE_BILL
 from tokmill.cli.screen import show, show_json, show_rows, warn
 from tokmill.errors import UsageError
 from tokmill.settings.schema import PRETRAIN_SECTIONS
@@ -21,55 +29,70 @@ if TYPE_CHECKING:
 
 
 _MORE = "tokmill memory --all, with the same --config, --model and --gpu"
+_SECTIONS = (*PRETRAIN_SECTIONS, "sft")
 
 
-write_option = click.option(
+@click.command("plan", cls=GroupedCommand)
+@input_argument
+@click.option(
+    "--recipe",
+    type=click.Choice(("pretrain", "sft")),
+    cls=Option,
+    heading="Plan",
+    help="Which run; by default found by the settings and the first records, and said.",
+)
+@click.option(
     "--write",
     is_flag=True,
     help="Begin the run, for tasks on many machines: write its plan into --output.",
 )
-
-
-@click.command("plan")
-@settings_options(*PRETRAIN_SECTIONS)
-@model_options
-@write_option
-@click.option("--overwrite", is_flag=True, help="With --write, remove the dataset in --output.")
-@click.option("--json", "as_json", is_flag=True, help="Print the forecast as JSON.")
+@flag("overwrite", "With --write, remove the dataset in --output.")
+@flag("json", "Print the forecast as JSON.", parameter="as_json")
+@config_option("Settings of the run")
+@setting_options(*_SECTIONS, also=OF_THE_BILL, hidden=("render", "sft"))
 def command(
     paths: tuple[str, ...],
     config_file: Path | None,
+    recipe: str | None,
     write: bool,
     overwrite: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Predict tokens, disk, time and memory of `tokmill pretrain`; for chats: `tokmill sft --plan`.
+    """Predict tokens, disk, time and memory of `tokmill pretrain` or `tokmill sft`.
 
-    Nothing is written without --write. Input of up to 4 MB is read completely; tokens and documents
+    Takes all options of these, also those on records and chats that are not listed here. Nothing
+    is written without --write. Input of up to 4 MB is read completely; tokens and documents
     are then exact. Larger input is sampled: 5%, at least 2 MB. Compressed files, JSON arrays and
     CSV are sampled only at their beginning.
 
     \b
     Examples:
       tokmill plan baike.jsonl --tokenizer my_tokenizer/ --output out
+      tokmill plan chats.jsonl --tokenizer qwen2.5/ --packing 4096
       tokmill plan corpus/*.jsonl --tokenizer gpt2/ --output out --write
     """
-    config = config_from_options(paths, config_file, options)
-    show_plan(config, as_json=as_json, write=write, overwrite=overwrite)
+    from tokmill.api.jobs import run_config
+
+    if overwrite and not write:
+        raise UsageError("--overwrite: a forecast writes nothing: give --write too")
+    note = (lambda text: None) if as_json else partial(show, err=True)
+    values = values_of(_SECTIONS, options, OF_THE_BILL)
+    show_plan(
+        run_config(recipe, paths, config_file, values, note),
+        as_json=as_json,
+        write=write,
+        overwrite=overwrite,
+    )
 
 
-def show_plan(
-    config: Config, *, as_json: bool, write: bool = False, overwrite: bool = False
-) -> None:
+def show_plan(config: Config, *, as_json: bool, write: bool, overwrite: bool) -> None:
     """Print the forecast of a run with these settings; with `write`, begin it for tasks.
 
     Raises:
-        UsageError: the input is standard input; `overwrite` without `write`.
+        UsageError: the input is standard input.
         RecordError: a run with these settings would stop; the forecast is printed before.
     """
-    if overwrite and not write:
-        raise UsageError("--overwrite: a forecast writes nothing: give --write too")
     from tokmill.api.forecast import plan_run
     from tokmill.cli.bill import show_bill
     from tokmill.page.forecast import forecast_rows

@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from tokmill.cli.bill_options import BillCommand, bill_options, settled, show_options
+from tokmill.cli.bill_options import bill_options, settled, show_options
 from tokmill.cli.completion import directories, files
-from tokmill.cli.options import choice_options
+from tokmill.cli.options import GroupedCommand, choice_options
 from tokmill.errors import UsageError
 
 
-@click.command("report", cls=BillCommand)
+@click.command("report", cls=GroupedCommand)
 @click.argument("directory", type=click.Path(path_type=Path), shell_complete=directories)
 @bill_options
 @show_options

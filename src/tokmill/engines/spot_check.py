@@ -249,7 +249,7 @@ def difference(text: str, ids: Ids, expected: Ids) -> str:
     """Return one line about an engine's ids of a text that differ from the reference's."""
     return (
         f"the engine's {describe_difference(ids, expected)} of the text that begins {text[:60]!r}: "
-        "run again with --engine reference --overwrite, and report it"
+        "run again with --engine=reference --overwrite, and report it"
     )
 
 

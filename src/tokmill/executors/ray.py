@@ -83,8 +83,8 @@ def _connected(address: str) -> Iterator[None]:
         return
     if address.startswith("ray://"):
         raise UsageError(
-            f"--ray-address {address}: expected HOST:PORT of a cluster on one of whose nodes this "
-            "command runs, or auto"
+            f"--executor=ray:{address}: expected HOST:PORT of a cluster on one of whose nodes this "
+            "command runs, or ray:auto"
         )
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # of a cluster that is started here
     handler = signal.getsignal(signal.SIGTERM)
@@ -93,7 +93,7 @@ def _connected(address: str) -> Iterator[None]:
     except (ConnectionError, RuntimeError, ValueError, exceptions.RayError) as error:
         raise UsageError(
             f"no Ray cluster can be used at {address or 'the default address'}: {_line(error)}: "
-            "start one (ray start --head), or name it by --ray-address"
+            "start one (ray start --head), or name it: --executor=ray:HOST:PORT"
         ) from None
     try:
         if threading.current_thread() is threading.main_thread():
@@ -218,7 +218,8 @@ class _Tasks:
         elif now - self._fitted_s >= _FIT_S:
             raise WorkerError(
                 f"no node of the Ray cluster can run a part: it takes {plural(self._cpus, 'CPU')} "
-                f"and {size(self._memory)} of memory: lower --threads or --engine-memory-bytes, or "
+                f"and {size(self._memory)} of memory: lower --threads or "
+                "run.engine_memory_bytes, or "
                 "add a node"
             )
         most = self._config.run.workers or max(1, 2 * slots)
@@ -272,7 +273,7 @@ class _Tasks:
 
 def _too_often(index: int, error: exceptions.RayError) -> str:
     if isinstance(error, exceptions.OutOfMemoryError):
-        why, advice = "the node was short of memory", "--threads or --engine-memory-bytes"
+        why, advice = "the node was short of memory", "--threads or run.engine_memory_bytes"
     else:
         why, advice = "killed, or the node was lost", "--threads if memory is short"
     return (

@@ -9,7 +9,6 @@ from tokmill.errors import UsageError
 from tokmill.executors import serial
 from tokmill.render.function import is_local
 from tokmill.run.whole_run import make_dataset
-from tokmill.settings.schema import RAY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +33,7 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
 
 def _executor(config: Config) -> Executor:
     """Return the executor that the settings name; raises `UsageError` if it cannot run this."""
-    if config.run.executor != RAY:
+    if not config.run.is_on_ray:
         return run_parts
     if find_spec("ray") is None:
         raise UsageError("executor ray: the package ray is missing: pip install 'tokmill[ray]'")

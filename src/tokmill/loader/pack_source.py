@@ -61,7 +61,7 @@ class PackSource(RowSource):
         if split not in packed:
             raise UsageError(
                 f"{self.directory}: its samples are not packed: make it with tokmill sft "
-                "--packing 4096, or read it with documents or windows"
+                "--packing=4096, or read it with documents or windows"
             )
         self.length, self._n_rows = packed[split]["capacity"], packed[split]["rows"]
         self.dtypes = dict.fromkeys(("input_ids", "labels", "position_ids"), np.int64)

@@ -67,4 +67,4 @@ def _memory(plan: Mapping[str, Any]) -> str:
     text = f"up to {size(needed)} with {layout}; {size(usable)} usable"
     if needed <= usable:
         return text
-    return f"{text}: TOO LITTLE; lower --workers, --threads or --engine-memory-bytes"
+    return f"{text}: TOO LITTLE; lower --workers, --threads or run.engine_memory_bytes"

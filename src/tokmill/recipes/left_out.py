@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -107,9 +108,10 @@ def check_fields(
     where = row["path"] if len(lost) == 1 else f"{plural(len(lost), 'file')}, as {row['path']}"
     named = "encyclopedia"
     if render.renderer == "text":
-        named = f"text --text-field {render.text_field}"
+        keys = ",".join(f"text={key}" for key in render.keys_of("text"))
+        named = f"text --fields={shlex.quote(keys)}"
     raise RecordError(
         f"{where}: most of the text is left out: used are {describe_fields(row['fields'], used)}; "
         "give files of one kind to a run, or name the fields of all with --template; to accept it "
-        f"run again with --renderer {named}"
+        f"run again with --renderer={named}"
     )

@@ -39,9 +39,9 @@ def blocks_bytes(spec: RunSpec) -> int:
     Enough for a block on every thread and as many finished ones behind a slow one, unless this is
     over a quarter of the memory.
     """
-    batch_bytes, n_threads = spec.config.run.batch_bytes, spec.n_threads
+    asked_bytes, n_threads = spec.config.run.block_bytes, spec.n_threads
     # A block is complete after the chunk that fills it.
-    block_bytes = batch_bytes + min(batch_bytes, CHUNK_BYTES)
+    block_bytes = asked_bytes + min(asked_bytes, CHUNK_BYTES)
     n_copies = BLOCK_COPIES * (n_threads + _WAITING_BLOCKS) + FINISHED_COPIES * n_threads
     if not spec.memory_bytes:
         return n_copies * block_bytes

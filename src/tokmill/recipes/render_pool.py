@@ -116,14 +116,14 @@ def _death(error: ChildEndedError) -> str:
     if status == OUT_OF_TIME:
         return (
             f"the chat template took more than {TIME_S} s of processor time for one block of "
-            "records: use another --template, or a smaller --batch-bytes"
+            "records: use another --template, or a smaller run.block_bytes"
         )
     if status == OUT_OF_MEMORY:
         return (
             f"the chat template took more than {MEMORY_BYTES >> 30} GiB for one block of records: "
-            "use another --template, or a smaller --batch-bytes"
+            "use another --template, or a smaller run.block_bytes"
         )
     return (
         f"a process that renders chats died (exit status {status}): run the same command again, "
-        "with --threads 1 if it does so again"
+        "with --threads=1 if it does so again"
     )

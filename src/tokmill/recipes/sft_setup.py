@@ -102,30 +102,33 @@ def _with_lengths(config: Config, settings: SftSettings) -> Config:
     longest = config.limits.max_tokens or row
     if row > _LONGEST_ROW:
         raise UsageError(
-            f"--packing (sft.packing): expected at most {_LONGEST_ROW} tokens a row, found {row}"
+            f"expected at most {_LONGEST_ROW} tokens a row, found {row}", "sft.packing"
         )
     if row and longest > row:
         raise UsageError(
-            f"--packing (sft.packing): rows of {row} tokens cannot hold samples of up to "
-            f"{longest} tokens: set --max-tokens to {row} or less"
+            f"rows of {row} tokens cannot hold samples of up to {longest} tokens: set --max-tokens "
+            f"to {row} or less",
+            "sft.packing",
         )
     if row and config.limits.min_tokens > longest:
         raise UsageError(
-            f"--packing (sft.packing): no sample of --min-tokens, {config.limits.min_tokens}, "
-            f"fits into rows of {row} tokens: set --min-tokens to {longest} or less"
+            f"no sample of --min-tokens, {config.limits.min_tokens}, fits into rows of {row} "
+            f"tokens: set --min-tokens to {longest} or less",
+            "sft.packing",
         )
     if settings.too_long == "window" and longest == 1:
         raise UsageError(
-            "--too-long (sft.too_long): a window of 1 token has no target, as the first token of a "
-            "sample is none: raise --max-tokens"
+            "a window of 1 token has no target, as the first token of a sample is none: raise "
+            "--max-tokens",
+            "sft.too_long",
         )
     if settings.too_long == "window" and longest and settings.window_overlap >= longest:
         raise UsageError(
-            f"--window-overlap (sft.window_overlap): {settings.window_overlap} must be below "
-            f"--max-tokens, {longest}"
+            f"{settings.window_overlap} must be below --max-tokens, {longest}",
+            "sft.window_overlap",
         )
     if settings.packed_rows and not row:
-        raise UsageError("--packed-rows (sft.packed_rows): needs --packing, the tokens of a row")
+        raise UsageError("needs --packing, the tokens of a row", "sft.packed_rows")
     return replace(config, limits=replace(config.limits, max_tokens=longest))
 
 
@@ -173,7 +176,7 @@ def check_boundary(config: Config, tokenizer: Tokenizer, renderer: ChatRenderer)
     if cuts_text.any() and continuation_tokenizer(tokenizer) is None:
         raise TokenizerError(
             f"{tokenizer.name}: boundary split cuts text of template {renderer.name}, and this "
-            "tokenizer cannot encode the rest apart: choose --boundary joint, or a template that "
+            "tokenizer cannot encode the rest apart: choose --boundary=joint, or a template that "
             "puts control tokens around replies"
         )
 

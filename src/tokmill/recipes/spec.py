@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from tokmill.dataset.canonical import canonical_json, sha256_hex
 from tokmill.dataset.layout import FORMAT_VERSION
 from tokmill.engines.loaded import EngineStore
+from tokmill.settings.names import of_source
 from tokmill.settings.plain import output_settings
 from tokmill.settings.schema import Config
-from tokmill.settings.source import READING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +48,7 @@ class Reading:
             key: value
             for section, values in output_settings(config).items()
             for key, value in values.items()
-            if key in READING.get(section, ())
+            if key in of_source(section)
         }
         return {"source": self.source, "files": self.files, "settings": settings}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from dataclasses import replace
@@ -10,18 +9,14 @@ from typing import TYPE_CHECKING
 
 from tokmill.errors import UsageError
 from tokmill.fields import ENOUGH, FieldSample, counted, listed_shares, used_share
-from tokmill.settings.schema import RenderSettings
+from tokmill.settings.names import in_toml
+from tokmill.settings.schema import KEYS_OF_RECORDS, RenderSettings, role_of_pair
 from tokmill.settings.source import UnclearNamesError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from tokmill.fields import FieldBytes
-
-_NAMES = (
-    "text_field", "title_field", "summary_field", "sections_field",
-    "section_title_field", "section_content_field",
-)  # fmt: skip
 
 _CHATS = ("messages", "conversations")
 _SPEAKERS = ("role", "from", "speaker", "user")
@@ -36,9 +31,7 @@ _TOO_LITTLE = 0.002
 
 def is_named(settings: RenderSettings) -> bool:
     """Return whether the settings name a renderer or fields."""
-    default = RenderSettings()
-    named = any(getattr(settings, name) != getattr(default, name) for name in _NAMES)
-    return named or settings.renderer != default.renderer or bool(settings.template)
+    return settings != RenderSettings()
 
 
 def detect(settings: RenderSettings, sample: FieldSample, where: str) -> RenderSettings:
@@ -57,8 +50,10 @@ def detect(settings: RenderSettings, sample: FieldSample, where: str) -> RenderS
     holds_text = settings.text_field in _texts(sample, fields)
     if holds_text and share(fields, {settings.text_field}) >= ENOUGH:
         return replace(settings, renderer="text")  # other fields, such as comments, do not matter
-    if chat := _chat(sample, fields):
-        raise UsageError(f"{where}: {chat}")
+    if chats := chats_in(settings, sample):
+        as_text = f", or to pretrain on them as text name all with {_template(_strings(sample))}"
+        rest = "; tokmill pretrain reads text" if chats.startswith("chats") else as_text
+        raise UsageError(f"{where}: the records are {chats}: use tokmill sft{rest}")
     if _has_sections(settings, sample) and share(fields, _encyclopedia(settings)) >= ENOUGH:
         return replace(settings, renderer="encyclopedia")  # or article: see `sections_renderer`
     texts = _texts(sample, fields)
@@ -66,9 +61,9 @@ def detect(settings: RenderSettings, sample: FieldSample, where: str) -> RenderS
         return replace(settings, renderer="text")
     for name in sorted(texts, key=lambda name: -fields[name].text_bytes)[:1]:
         if share(fields, {name}) >= ENOUGH:
-            return replace(settings, renderer="text", text_field=name)
+            return replace(settings, renderer="text").with_keys(text=name)
     advised = _advised(settings, sample)
-    table = _as_table(advised[1])
+    table = in_toml(advised[1])
     raise UnclearNamesError(f"{where}: {_fields_found(fields)}: ", "".join(advised), table)
 
 
@@ -78,13 +73,7 @@ encyclopedias; technical documentation in Chinese has 0.37 and more, in English 
 
 
 def sections_renderer(settings: RenderSettings, samples: Iterable[FieldSample]) -> str:
-    """Return the renderer of records with title, summary and sections, by the script of all.
-
-    A separator or terminator that is given belongs to the formula.
-    """
-    default = RenderSettings()
-    if (settings.separator, settings.terminator) != (default.separator, default.terminator):
-        return "encyclopedia"
+    """Return the renderer of records with title, summary and sections, by the script of all."""
     merged = FieldSample()
     for sample in samples:
         merged.merge(sample)
@@ -112,10 +101,10 @@ def _advised(settings: RenderSettings, sample: FieldSample) -> tuple[str, str, s
     if _has_sections(settings, sample) and n_nested:
         flat = f", or only the other texts with {_template(texts)}" if n_flat else ""
         name = sections_renderer(settings, [sample])
-        return "take the sections with ", f"--renderer {name}", flat
+        return "take the sections with ", f"--renderer={name}", flat
     if nested and n_nested >= n_flat:
-        named = replace(settings, **_names_of_sections(settings, texts, nested, fields))
-        option = _sections(settings, named, sample)
+        named = settings.with_keys(**_keys_of_sections(settings, texts, nested, fields))
+        option = _sections(named, sample)
         if sample.n_records > 1:
             return "take the list with ", option, ""
         name = nested[0].partition("[")[0]
@@ -127,13 +116,13 @@ def _advised(settings: RenderSettings, sample: FieldSample) -> tuple[str, str, s
         if fullest.endswith("[]") and "[]" not in fullest[:-2]:
             is_list = (
                 f"{fullest[:-2]} is a list, and renderer text expects text under it: make one "
-                "string of the list, or give a renderer of your own (--renderer MODULE:FUNCTION)"
+                "string of the list, or give a renderer of your own (--renderer=MODULE:FUNCTION)"
             )
             return is_list, "", ""
         inside = f": make one string of {fullest}" if fullest and fields[fullest].n_bytes else ""
         return f"renderers read strings under keys of their own{inside}", "", ""
     longest = max(texts, key=lambda name: fields[name].text_bytes)
-    alone = f"--renderer text --text-field {shlex.quote(longest)}"
+    alone = f"--renderer=text --fields={shlex.quote(f'text={longest}')}"
     if len(texts) == 1:
         return "name it with ", alone, ""
     return "name all with ", _template(texts), f", or one with {alone}"
@@ -152,32 +141,31 @@ def template_option(sample: FieldSample, text_field: str) -> str:
 
 def nested_keys(settings: RenderSettings) -> tuple[str, ...]:
     """Return the keys whose lists may be strings of JSON, as in CSV."""
-    return (settings.sections_field, *_CHATS)
+    return (settings.key_of("sections"), *_CHATS)
 
 
 def _named(settings: RenderSettings, keys: Collection[str]) -> str:
-    default = RenderSettings()
     if settings.template:
         return "template"
-    others = any(getattr(settings, name) != getattr(default, name) for name in _NAMES[1:])
-    is_there = any(name in keys for name in settings.text_fields)
-    if settings.text_field != default.text_field and (is_there or not others):
+    roles = {role_of_pair(pair) for pair in settings.fields}
+    is_there = any(name in keys for name in settings.keys_of("text"))
+    if "text" in roles and (is_there or roles == {"text"}):
         return "text"
     return "encyclopedia"
 
 
 def _encyclopedia(settings: RenderSettings) -> frozenset[str]:
-    items = (settings.section_title_field, settings.section_content_field)
-    sections = (f"{settings.sections_field}[].{name}" for name in items)
-    return frozenset((settings.title_field, settings.summary_field, *sections))
+    title, summary, sections, *items = map(settings.key_of, list(KEYS_OF_RECORDS)[:5])
+    return frozenset((title, summary, *(f"{sections}[].{name}" for name in items)))
 
 
 def _has_sections(settings: RenderSettings, sample: FieldSample) -> bool:
     """Return whether sections have the named key, or are empty and title and summary exist."""
-    if f"{settings.sections_field}[].{settings.section_content_field}" in sample.fields:
+    sections = settings.key_of("sections")
+    if f"{sections}[].{settings.key_of('section_content')}" in sample.fields:
         return True
-    wanted = {settings.title_field, settings.summary_field, settings.sections_field}
-    inner = f"{settings.sections_field}["
+    wanted = {settings.key_of("title"), settings.key_of("summary"), sections}
+    inner = f"{sections}["
     filled = (path for path, n in sample.fields.items() if n.n_bytes)
     return wanted <= set(sample.keys) and not any(path.startswith(inner) for path in filled)
 
@@ -196,28 +184,27 @@ def _items(fields: Mapping[str, FieldBytes]) -> list[str]:
     return [path for path, n in fields.items() if _ITEM.fullmatch(path) and n.text_bytes]
 
 
-def _chat(sample: FieldSample, fields: Mapping[str, FieldBytes]) -> str:
-    """Return advice for records that are chats or instructions; '' for others."""
+def chats_in(settings: RenderSettings, sample: FieldSample) -> str:
+    """Return what makes the first records chats or instructions; '' for others.
+
+    Records whose field of text has nearly all text are neither.
+    """
+    fields = sample.weighed(settings.text_field)
+    texts = _texts(sample, fields)
+    if settings.text_field in texts and share(fields, {settings.text_field}) >= ENOUGH:
+        return ""
     inner: dict[str, set[str]] = {}
     for path in fields:
-        if found := _ITEM.fullmatch(path):
-            inner.setdefault(found[1], set()).add(found[2])
+        if item := _ITEM.fullmatch(path):
+            inner.setdefault(item[1], set()).add(item[2])
     for name, keys in inner.items():
         speakers, spoken = keys.intersection(_SPEAKERS), keys.intersection(_SPOKEN)
-        if speakers and spoken and name not in _texts(sample, fields):
-            return (
-                f"the records are chats ({name}[].{min(speakers)}, {name}[].{min(spoken)}): "
-                "use tokmill sft, or tokmill sft --plan to predict it; tokmill pretrain reads text"
-            )
+        if speakers and spoken and name not in texts:
+            return f"chats ({name}[].{min(speakers)}, {name}[].{min(spoken)})"
     asked, answered = (
         [key for key in keys if key in sample.string_keys] for keys in (_ASKED, _ANSWERED)
     )
-    if asked and answered:
-        return (
-            f"the records are questions with answers ({asked[0]}, {answered[0]}): use tokmill sft, "
-            f"or to pretrain on them as text name all with {_template(_strings(sample))}"
-        )
-    return ""
+    return f"questions with answers ({asked[0]}, {answered[0]})" if asked and answered else ""
 
 
 def _strings(sample: FieldSample) -> list[str]:
@@ -240,40 +227,27 @@ def _fields_found(fields: Mapping[str, FieldBytes]) -> str:
 def _template(texts: Collection[str]) -> str:
     """Return the option `--template` for some fields, quoted for the shell."""
     kept = [name for name in texts if not set(name) & set("{}!:[")][:_MOST_IN_TEMPLATE]
-    return "--template " + shlex.quote("\\n".join("{" + name + "}" for name in kept))
+    return "--template=" + shlex.quote("\\n".join("{" + name + "}" for name in kept))
 
 
-def _as_table(options: str) -> str:
-    """Return options as the inside of a table of TOML."""
-    words = [word.replace("\\n", "\n") for word in shlex.split(options)]
-    return ", ".join(
-        f"{name[2:].replace('-', '_')} = {json.dumps(value, ensure_ascii=False)}"
-        for name, value in zip(words[::2], words[1::2], strict=True)
-    )
-
-
-def _names_of_sections(
+def _keys_of_sections(
     settings: RenderSettings, texts: list[str], nested: list[str], fields: Mapping[str, FieldBytes]
 ) -> dict[str, str]:
-    """Return the settings with which a renderer of sections reads a list of objects."""
+    """Return the keys, by role, with which a renderer of sections reads a list of objects."""
     content = max(nested, key=lambda path: fields[path].text_bytes)
     found = _ITEM.fullmatch(content)
     name, inner = (found[1], found[2]) if found else (content, "")
     headings = [path for path in nested if path != content and path.startswith(f"{name}[].")]
     return {
-        "title_field": next(iter(texts), settings.title_field),
-        "summary_field": next(iter(texts[1:]), settings.summary_field),
-        "sections_field": name,
-        "section_title_field": headings[0].rpartition(".")[2] if headings else "title",
-        "section_content_field": inner,
+        "title": next(iter(texts), settings.key_of("title")),
+        "summary": next(iter(texts[1:]), settings.key_of("summary")),
+        "sections": name,
+        "section_title": headings[0].rpartition(".")[2] if headings else "title",
+        "section_content": inner,
     }
 
 
-def _sections(settings: RenderSettings, named: RenderSettings, sample: FieldSample) -> str:
-    """Return the options for the names of `named` that `settings` do not have."""
-    options = (
-        f"--{name.replace('_', '-')} {shlex.quote(getattr(named, name))}"
-        for name in _NAMES[1:]
-        if getattr(named, name) != getattr(settings, name)
-    )
-    return " ".join((f"--renderer {sections_renderer(named, [sample])}", *options))
+def _sections(named: RenderSettings, sample: FieldSample) -> str:
+    """Return the options with which a renderer of sections reads the keys of `named`."""
+    fields = f" --fields={shlex.quote(','.join(named.fields))}" if named.fields else ""
+    return f"--renderer={sections_renderer(named, [sample])}{fields}"

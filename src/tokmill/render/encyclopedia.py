@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 def encyclopedia_schema(settings: RenderSettings) -> pa.Schema:
     """Return the columns of a title, a summary and a list of sections."""
-    names = (settings.section_title_field, settings.section_content_field)
+    names = (settings.key_of("section_title"), settings.key_of("section_content"))
     section = pa.struct([(name, pa.string()) for name in names])
     return pa.schema(
         [
-            (settings.title_field, pa.string()),
-            (settings.summary_field, pa.string()),
-            (settings.sections_field, pa.list_(section)),
+            (settings.key_of("title"), pa.string()),
+            (settings.key_of("summary"), pa.string()),
+            (settings.key_of("sections"), pa.list_(section)),
         ]
     )
 

@@ -44,7 +44,7 @@ def make_renderer(settings: RenderSettings, sample: FieldSample | None = None) -
         UsageError: there is no such renderer, or the source has none of its fields; names those
             that it has and the renderer that fits.
     """
-    name = settings.renderer
+    name = settings.renderer_name
     value, extension = find_renderer(name)
     renderer: Renderer = value(settings) if extension is None else FunctionRenderer(value, name)
     _refuse_twins(renderer.schema)
@@ -67,7 +67,7 @@ def _refuse_lists(name: str, schema: pa.Schema, sample: FieldSample) -> None:
         if field.type == pa.string() and is_list:
             raise UsageError(
                 f"{sample.where}: {field.name} is a list: renderer {name} expects text under it: "
-                "join the list first, or give a renderer of your own (--renderer MODULE:FUNCTION)"
+                "join the list first, or give a renderer of your own (--renderer=MODULE:FUNCTION)"
             )
 
 

@@ -67,7 +67,7 @@ class FirstText:
 
 def text_renderer(settings: RenderSettings) -> Template | FirstText:
     """Return the renderer of one field, or of the first filled one of several."""
-    fields = settings.text_fields
+    fields = settings.keys_of("text")
     return FirstText(fields) if len(fields) > 1 else Template("{" + fields[0] + "}", "text")
 
 

@@ -136,7 +136,7 @@ def _works(spec: RunSpec, part: Part, recipe: Recipe) -> Iterator[Work]:
     numbers = count()
     for i, piece in enumerate(part.slices):
         check_unchanged(piece.file)
-        options = (spec.config.input, recipe.schema, spec.config.run.batch_bytes)
+        options = (spec.config.input, recipe.schema, spec.config.run.block_bytes)
         with open_slice(piece, *options, samples_head=is_weighed_slice(i)) as reader:
             for block in reader.blocks():
                 yield Work(next(numbers), i, reader, block)

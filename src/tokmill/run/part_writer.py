@@ -175,7 +175,7 @@ class PartWriter:
     def _add_reject(self, source: str, place: values.Place, reject: Reject, counts: Counts) -> None:
         if self.fail_on_reject:
             message = describe_reject(source, place, reject)
-            raise RecordError(f"{message}; --on-error skip counts it and goes on")
+            raise RecordError(f"{message}; --on-error=skip counts it and goes on")
         if self._rejects is None:
             name = rejects_name(self.part)
             self._rejects = RejectsFile(self.place.local, name, self.algorithm)

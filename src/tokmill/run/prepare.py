@@ -49,7 +49,7 @@ LARGE_TEXT_BYTES = 1 << 20
 
 _MOST_SHOWN = 8
 _SHOWN_CHARACTERS = 300
-_SPLIT = "--text-separator '\\n\\n' splits at empty lines"
+_SPLIT = "--text-separator='\\n\\n' splits at empty lines"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def extensions_of(
     outside = [one.extension for one in (*found, find(ENGINES, engine))]
     if config.sft is None:
         renders = [one.render for one in readings] or [config.render]
-        names = dict.fromkeys(render.renderer for render in renders)
+        names = dict.fromkeys(render.renderer_name for render in renders)
         outside += [find_renderer(name).extension for name in names]
     else:
         from tokmill.chat.templates import template_extension

@@ -36,6 +36,7 @@ from tokmill.render.detect import (
     template_option,
 )
 from tokmill.render.renderer import make_renderer
+from tokmill.settings.names import of_source
 from tokmill.settings.schema import RenderSettings
 from tokmill.settings.source import UnclearNamesError
 from tokmill.sources.file_contents import check_encoding, check_kind, other_encoding
@@ -169,27 +170,25 @@ def inputs_of(config: Config, commits: Mapping[str, str] | None) -> list[Input]:
 
 def _config_of(config: Config, values: dict[str, Any]) -> Config:
     """Return the settings of a run as a source has them."""
-    from tokmill.settings.source import READING
-
     name, paths = values.pop("name"), values.pop("paths")
-    unused = READING["render" if config.sft is not None else "sft"]
-    for key in values:
-        if key in unused:
+    section = "render" if config.sft is None else "sft"
+    given: dict[str, dict[str, Any]] = {"input": {}, section: {}}
+    for key, value in values.items():
+        home = next((one for one in given if key in of_source(one)), None)
+        if home is None:
             right, wrong = ("sft", "pretrain") if config.sft is None else ("pretrain", "sft")
             raise UsageError(
                 f"source {name}: {key} is a setting of tokmill {right}, this is tokmill {wrong}"
             )
-    given = {
-        section: {key: values[key] for key in keys if key in values}
-        for section, keys in READING.items()
-    }
-    sft = None if config.sft is None else replace(config.sft, **given["sft"])
-    return replace(
-        config,
-        input=replace(config.input, paths=paths, **given["input"]),
-        render=replace(config.render, **given["render"]),
-        sft=sft,
-    )
+        given[home][key] = value
+    try:
+        return replace(
+            config,
+            input=replace(config.input, paths=paths, **given["input"]),
+            **{section: replace(getattr(config, section), **given[section])},
+        )
+    except UsageError as error:
+        raise UsageError(f"source {name}: {error}") from None
 
 
 def find_readings(
@@ -407,7 +406,7 @@ def _own_source(files: Sequence[SourceFile], table: str) -> str:
     paths = [json.dumps(file.path, ensure_ascii=False) for file in files[:_MOST_NAMED]]
     table = f"paths = [{', '.join(paths)}{', …' * (n_files > _MOST_NAMED)}], {table}"
     these = "this file a source of its" if n_files == 1 else "these files a source of their"
-    return f"give {these} own: --source {shlex.quote(table)}"
+    return f"give {these} own: --source={shlex.quote(table)}"
 
 
 def resolve_render(group: FileGroup) -> RenderSettings:

@@ -99,7 +99,7 @@ def check_sample(limits: LimitSettings, found: InputSample, n_records: int) -> N
     """
     if found.unread and limits.on_unread == "error":
         raise UnreadInputError(
-            f"the run would fail: {found.unread[0]}; --on-unread skip accepts the loss",
+            f"the run would fail: {found.unread[0]}; --on-unread=skip accepts the loss",
             tuple(found.unread),
         )
     n_rejects, n_sampled = found.n_rejects, found.n_rejects + len(found.texts)
@@ -128,7 +128,7 @@ def _too_many(reasons: Counter[str], records: str, allowed: float, first: str) -
     first = f"; the first: {first}" if first else ""
     return (
         f"{reasons.total():,} of {records} {'was' if reasons.total() == 1 else 'were'} rejected "
-        f"({named}), more than --max-reject-fraction {allowed:g} allows{first}; mend the "
+        f"({named}), more than --max-reject-fraction={allowed:g} allows{first}; mend the "
         "records, or name other fields or files; a higher limit accepts the loss"
     )
 
@@ -191,7 +191,7 @@ def _check_sources(fraction: float, sources: Rows, rejects: Sequence[Path]) -> N
         raise RecordError(
             f"every record of {len(lost):,} of {_files(len(sources))} was {became} "
             f"({_named(lost)}): {reasons}{_first(rejects, lost[0]['path'])}; take such files out "
-            "of the input, or accept them with --max-reject-fraction 1"
+            "of the input, or accept them with --max-reject-fraction=1"
         )
 
 

@@ -63,9 +63,9 @@ def _amount(breaks: Sequence[UnreadInput]) -> str:
 def _unread_error(unread: Rows, n_sources: int) -> UnreadInputError:
     breaks = [(row["path"], unread_from_json(e)) for row in unread for e in row["unread"]]
     lines = tuple(describe_unread(path, found) for path, found in breaks)
-    again = "run the same command with --on-unread skip"
+    again = "run the same command with --on-unread=skip"
     if any(row["path"] == "-" for row in unread):
-        again = "read it again with --on-unread skip and --overwrite"
+        again = "read it again with --on-unread=skip and --overwrite"
     advice = (
         f"to continue without the lost input, {again}; to get it, replace the broken files and run "
         "with --overwrite"

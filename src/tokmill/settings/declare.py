@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from types import NoneType
-from typing import Any, get_args
+from typing import Any
 
 from tokmill.settings.quantity import UNITS
 
@@ -14,7 +13,7 @@ def dataset_setting(default: Any, text: str, **metadata: Any) -> Any:
 
     Metadata: `choices`, all values that the setting may have. `table`, a table of names to which
     other packages may add. `unit`, a key of `quantity.UNITS`: text such as "8MiB" is accepted for
-    the number. `other_name`, a second name of option, keyword argument and TOML key.
+    the number. `of_source`: a source may have a value of its own. `is_hidden`: there is no option.
     """
     return _setting(default, text, affects_output=True, **metadata)
 
@@ -27,10 +26,3 @@ def runtime_setting(default: Any, text: str, **metadata: Any) -> Any:
 def _setting(default: Any, text: str, **metadata: Any) -> Any:
     text += UNITS[metadata["unit"]].help if "unit" in metadata else ""
     return field(default=default, metadata={"help": text, **metadata})
-
-
-def section_type(hint: Any) -> type:
-    """Return the dataclass of a section of `Config` from its type hint, which may be optional."""
-    kinds = [kind for kind in get_args(hint) or (hint,) if kind is not NoneType]
-    found: type = kinds[0]
-    return found

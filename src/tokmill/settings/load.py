@@ -1,34 +1,46 @@
-"""Build settings from plain values: a TOML file, options, keyword arguments.
+"""Build settings from plain values: a TOML file, variables, options, keyword arguments.
 
 Options and keyword arguments win over environment variables, these over the file, the file over
 defaults. An unknown key, a wrong type or a value out of range is a `UsageError` that names the
-file or option and the key.
+setting as it was given.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from tokmill.errors import UsageError
-from tokmill.settings.declare import section_type
-from tokmill.settings.names import option_name, other_names, variable, variable_values
-from tokmill.settings.other_words import advice
+from tokmill.settings.names import (
+    Setting,
+    by_keyword,
+    every_setting,
+    from_text,
+    of_source,
+    schema,
+    section_types,
+)
 from tokmill.settings.quantity import parse_quantity
-from tokmill.settings.regular_file import check_regular
 from tokmill.settings.schema import Config
 from tokmill.settings.secrets import refuse_secrets
-from tokmill.settings.source import READING, Source
+from tokmill.settings.source import Source
 
 MOST_BYTES = 4 << 20
 """A configuration is some kB; what is larger is another file."""
+
+Values = Mapping[str, Mapping[str, Any]]
+"""Plain values of settings, by section and name."""
+
+
+def check_regular(path: Path) -> None:
+    """Raise `UsageError` for a pipe, a device or a socket, which may never end."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise UsageError(f"{path}: expected a regular file, found a pipe or a device")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -67,18 +79,53 @@ def file_values(path: Path | None) -> dict[str, dict[str, Any]]:
     return values
 
 
-def merged(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return settings by section; a later layer wins over those before it.
+def variable_values(settings: Iterable[Setting]) -> dict[str, dict[str, Any]]:
+    """Return the values that environment variables give to settings, checked, by section.
 
-    A layer that names another model discards the model's numbers of the layers before it.
+    Raises:
+        UsageError: a value is wrong, or a variable could mean either of two settings.
     """
     values: dict[str, dict[str, Any]] = {}
-    for layer in layers:
-        for section, settings in layer.items():
-            if section == "model" and {"name", "family", "parameters"} & set(settings):
-                values.pop(section, None)
-            values.setdefault(section, {}).update(_first_names(section, settings))
+    for setting in settings:
+        without_section = f"TOKMILL_{setting.keyword.upper()}"
+        if setting.is_shared and without_section in os.environ:
+            both = [s.variable for s in every_setting() if s.keyword == setting.keyword]
+            raise UsageError(
+                f"{without_section}: there are two settings of this name: set "
+                f"{' or '.join(both)} instead"
+            )
+        if text := os.environ.get(setting.variable):
+            try:
+                value = from_text(setting, text)
+                build_config({setting.section: {setting.name: value}})
+            except UsageError as error:
+                where = f"{setting.variable} ({setting.key})"
+                raise UsageError(f"{where}: {error.args[0]}") from None
+            values.setdefault(setting.section, {})[setting.name] = value
     return values
+
+
+def argument_values(
+    sections: Iterable[str], arguments: Mapping[str, Any], *, also: Collection[str] = ()
+) -> dict[str, dict[str, Any]]:
+    """Return the settings that keyword arguments and environment variables give, by section.
+
+    None means: not given. Where two of `sections` have a setting of one name, the first has it.
+    `also`: arguments that stand in other sections.
+
+    Raises:
+        UsageError: an argument that no section has, or a variable with a wrong value.
+    """
+    settings = by_keyword(sections, also)
+    values: dict[str, dict[str, Any]] = {}
+    for argument, value in arguments.items():
+        if argument not in settings:
+            hint = _home(argument) + _known(argument, settings)
+            raise UsageError(f"{argument}: no such setting: {hint}")
+        if value is not None:
+            setting = settings[argument]
+            values.setdefault(setting.section, {})[setting.name] = value
+    return merged(variable_values(settings.values()), values)
 
 
 def config_from_arguments(
@@ -94,97 +141,59 @@ def config_from_arguments(
         UsageError: see `argument_values` and `build_config`.
     """
     given = argument_values(sections, arguments, also=also)
-    values = merged(file_values(config_file), given)
-    return build_config(values, where="arguments", named=option_name)
+    return build_config(merged(file_values(config_file), given))
 
 
-def argument_values(
-    sections: Iterable[str], arguments: Mapping[str, Any], *, also: Collection[str] = ()
-) -> dict[str, dict[str, Any]]:
-    """Return the settings that keyword arguments and environment variables give, by section.
+def merged(*layers: Values) -> dict[str, dict[str, Any]]:
+    """Return settings by section; a later layer wins over those before it.
 
-    Arguments have the names of the options. None means: not given. Where two of `sections` have a
-    setting of one name, the first has it. `also`: arguments that stand in other sections.
-
-    Raises:
-        UsageError: an argument that no section has, or a variable of the wrong type.
+    A layer that names another model discards the model's numbers of the layers before it.
     """
-    types = get_type_hints(Config)
-    sections = list(sections)
-    settings = {
-        option_name(section, f.name): (section, f.name)
-        for section in reversed([*sections, *(set(types) - set(sections))])
-        for f in dataclasses.fields(section_type(types[section]))
-        if section in sections or option_name(section, f.name) in also
-    }
-    for section in sections:
-        others = other_names(section)
-        settings |= {other: (section, name) for other, name in others.items()}
     values: dict[str, dict[str, Any]] = {}
-    for argument, value in arguments.items():
-        if argument not in settings:
-            options = {f"--{name.replace('_', '-')}" for name in settings}
-            hint = advice(argument, options) or _home(argument) + _known(argument, settings)
-            raise UsageError(f"{argument}: no such setting: {hint}")
-        if value is not None:
-            section, name = settings[argument]
-            if name in values.setdefault(section, {}):
-                raise UsageError(f"{argument}: the same setting as {name}: give one of them")
-            values[section][name] = value
-    variables = variable_values(settings.values())
-    for section, found in variables.items():
-        for name, value in found.items():
-            where = f"{variable(section, name)} ({section}.{name})"
-            build_config({section: {name: value}}, where="", named=lambda *_, w=where: w)
-    return merged(variables, values)
+    for layer in layers:
+        for section, settings in layer.items():
+            if section == "model" and {"name", "family", "parameters"} & set(settings):
+                values.pop(section, None)
+            values.setdefault(section, {}).update(settings)
+    return values
 
 
-def _plain(value: Any) -> Any:
-    """Return a value whose paths are text, and whose numbers of NumPy are Python's."""
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
-        return value.item()
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
-
-
-def build_config(
-    values: Mapping[str, Mapping[str, Any]],
-    *,
-    where: str,
-    named: Callable[[str, str], str] | None = None,
-) -> Config:
-    """Build a `Config` from sections of plain values; `where` names their origin in messages.
-
-    `named`: returns what a message calls a setting, from its section and key, where that is not
-    `WHERE: SECTION.KEY`.
+def build_config(values: Values, *, where: str = "") -> Config:
+    """Build a `Config` from sections of plain values; `where` begins the message of an error.
 
     Raises:
         UsageError: an unknown section or key, a wrong type, a value outside its range or choices.
+            Without `where` it carries the setting.
     """
-    sections = {f.name: f for f in dataclasses.fields(Config)}
-    types = get_type_hints(Config)
-    built: dict[str, Any] = {}
-    for name, section in values.items():
-        if name not in sections:
-            raise UsageError(
-                f"{where}: unknown section [{name}]; {_home(name)}{_known(name, sections)}"
-            )
-        if not isinstance(section, dict):
-            raise UsageError(f"{where}: [{name}] must be a table, found {_kind(section)}")
-        words = partial(named, name) if named else f"{where}: {name}.{{}}".format
-        given = _first_names(name, section)
-        built[name] = _build_section(section_type(types[name]), given, words)
-    return Config(**built)
+    try:
+        config = Config(**{name: _section(name, section) for name, section in values.items()})
+        low, high = config.limits.min_tokens, config.limits.max_tokens
+        if 0 < high < low:
+            raise UsageError(f"{low} is more than --max-tokens, {high}", "limits.min_tokens")
+        return config
+    except UsageError as error:
+        if not where:
+            raise
+        raise UsageError(f"{where}: {error}") from None
 
 
-def _first_names(section: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with the first name of each that has two."""
-    others = other_names(section)
-    for other, name in others.items():
-        if other in settings and name in settings:
-            raise UsageError(f"{section}.{other}: the same setting as {name}: give one of them")
-    return {others.get(name, name): value for name, value in settings.items()}
+def _section(name: str, values: Any) -> Any:
+    """Return the settings of a section, checked."""
+    if name not in schema():
+        raise UsageError(f"unknown section [{name}]; {_home(name)}{_known(name, schema())}")
+    if not isinstance(values, dict):
+        raise UsageError(f"[{name}] must be a table, found {_kind(values)}")
+    settings = schema()[name]
+    checked: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in settings:
+            hint = _home(key) + _known(key, settings)
+            raise UsageError(f"unknown key; {hint}", f"{name}.{key}")
+        try:
+            checked[key] = _checked(settings[key], value)
+        except UsageError as error:
+            raise UsageError(error.args[0], f"{name}.{key}") from None
+    return section_types()[name](**checked)
 
 
 def _known(name: str, names: Iterable[str]) -> str:
@@ -197,107 +206,116 @@ def _known(name: str, names: Iterable[str]) -> str:
 
 def _home(key: str) -> str:
     """Return a hint on the sections that have a key; "" for none."""
-    sections = get_type_hints(Config).items()
-    found = [name for name, hint in sections if key in get_type_hints(section_type(hint))]
-    return f"it belongs to [{'] or ['.join(found)}]; " if found else ""
+    sections = [name for name, settings in schema().items() if key in settings]
+    return f"it belongs to [{'] or ['.join(sections)}]; " if sections else ""
 
 
-def _build_section(kind: type, values: Mapping[str, Any], named: Callable[[str], str]) -> Any:
-    known = {f.name: f for f in dataclasses.fields(kind)}
-    types = get_type_hints(kind)
-    checked: dict[str, Any] = {}
-    for key, value in values.items():
-        if key not in known:
-            raise UsageError(f"{named(key)}: unknown key; {_home(key)}{_known(key, known)}")
-        checked[key] = _check(types[key], value, known[key].metadata, named(key))
-    low, high = checked.get("min_tokens", 0), checked.get("max_tokens", 0)
-    if high and low > high:
-        raise UsageError(f"{named('min_tokens')}: {low} is more than {named('max_tokens')}, {high}")
-    return kind(**checked)
-
-
-def _check(expected: Any, value: Any, metadata: Mapping[str, Any], where: str) -> Any:
-    if metadata.get("is_source"):
-        return _sources(value, where)
+def _checked(setting: Setting, value: Any) -> Any:
+    """Return a value as its setting holds it; an error does not name the setting."""
+    kind, metadata = setting.kind, setting.metadata
+    if kind == tuple[Source, ...]:
+        return _sources(value)
     value = _plain(value)
     for text in value if isinstance(value, list | tuple) else [value]:
         if isinstance(text, str):
-            refuse_secrets(text, where)
+            refuse_secrets(text)
+            if setting.name != "paths":  # the name of a file may be any bytes
+                _refuse_surrogates(text)
     if metadata.get("is_mapping"):
-        value = _pairs(value, where)
-    if expected == tuple[str, ...]:
+        value = _pairs(value)
+    if kind == tuple[str, ...]:
         if isinstance(value, str) or not isinstance(value, list | tuple):
-            raise UsageError(f"{where}: expected a list of strings, found {_kind(value)}")
+            raise UsageError(f"expected a list of strings, found {_kind(value)}")
         if any(not isinstance(item, str) for item in value):
-            raise UsageError(f"{where}: expected a list of strings, found {value!r}")
+            raise UsageError(f"expected a list of strings, found {value!r}")
         return tuple(value)
     if metadata.get("is_json"):
-        value = _json_object(value, where)
-    if expected is float and type(value) is int:
+        value = _json_object(value)
+    if kind is float and type(value) is int:
         value = float(value)
     if isinstance(value, str) and (unit := metadata.get("unit")):
-        value = parse_quantity(value, unit, where)
-    if type(value) is not expected:
-        raise UsageError(f"{where}: expected {expected.__name__}, found {_kind(value)} ({value!r})")
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise UsageError(f"{where}: expected text in UTF-8, found {value!r}") from None
+        value = parse_quantity(value, unit)
+    if type(value) is not kind:
+        raise UsageError(f"expected {kind.__name__}, found {_kind(value)} ({value!r})")
     table = metadata.get("table")
     if table is not None and value not in table.choices:
         from tokmill.extensions import check_name  # slow, and for names from other packages only
 
-        check_name(table, value, where)
+        check_name(table, value)
     choices, low, high = (metadata.get(key) for key in ("choices", "minimum", "maximum"))
     if choices is not None and value not in choices:
-        option = f"--{where.rpartition('.')[2].replace('_', '-')}"
-        raise UsageError(
-            f"{where}: expected one of {', '.join(filter(None, choices))}; found {value!r}"
-            + (f": {hint}" if (hint := advice(value, {option})) else "")
-        )
+        expected = f"expected one of {', '.join(filter(None, choices))}"
+        raise UsageError(f"{expected}; found {value!r}{_meant(value, choices)}")
     if (low is not None and not value >= low) or (high is not None and not value <= high):
         bounds = f"at least {low}" if high is None else f"between {low} and {high}"
-        raise UsageError(f"{where}: expected {bounds}, found {value!r}")
+        raise UsageError(f"expected {bounds}, found {value!r}")
     return value
 
 
-def _sources(values: Any, where: str) -> tuple[Source, ...]:
+def _meant(value: Any, choices: Iterable[str]) -> str:
+    close = get_close_matches(str(value).lower(), list(choices), n=1)
+    return f": did you mean {close[0]}?" if close else ""
+
+
+def _plain(value: Any) -> Any:
+    """Return a value whose paths are text, and whose numbers of NumPy are Python's."""
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+        return value.item()
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _refuse_surrogates(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"expected text in UTF-8, found {text!r}") from None
+
+
+def _sources(values: Any) -> tuple[Source, ...]:
     """Return sources, given as objects or tables; each has another name, by default its paths."""
     if not isinstance(values, list | tuple):
-        raise UsageError(f"{where}: expected a list of sources, found {_kind(values)}")
-    sources = tuple(_source(value, f"{where}, source {n}") for n, value in enumerate(values, 1))
+        raise UsageError(f"expected a list of sources, found {_kind(values)}")
+    sources: list[Source] = []
+    for n, value in enumerate(values, 1):
+        try:
+            sources.append(_source(value))
+        except UsageError as error:
+            raise UsageError(f"source {n}: {error}") from None
     names = [source.name for source in sources]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise UsageError(f"{where}: two sources are named {twice!r}: give each its own name")
-    return sources
+        raise UsageError(f"two sources are named {twice!r}: give each its own name")
+    return tuple(sources)
 
 
-def _source(value: Any, where: str) -> Source:
+def _source(value: Any) -> Source:
+    """Return a source whose paths and settings of reading are checked."""
     if not isinstance(value, Source | Mapping):
-        raise UsageError(f"{where}: expected a table with paths = [...], found {value!r}")
+        raise UsageError(f"expected a table with paths = [...], found {value!r}")
     table = dict(value.values() if isinstance(value, Source) else value)
     name, paths = table.pop("name", None), _plain(table.pop("paths", ()))
-    paths = [paths] if isinstance(paths, str) else paths
-    config = build_config({"input": {"paths": paths}}, where=where)
-    if not config.input.paths:
-        raise UsageError(f"{where}: no paths: expected paths = [...], the inputs of the source")
-    name = ", ".join(config.input.paths) if name is None else name
+    paths = _section("input", {"paths": [paths] if isinstance(paths, str) else paths}).paths
+    if not paths:
+        raise UsageError("no paths: expected paths = [...], the inputs of the source")
+    name = ", ".join(paths) if name is None else name
     if not isinstance(name, str) or not name:
-        raise UsageError(f"{where}: expected a name, found {name!r}")
-    sections = {key: section for section, keys in READING.items() for key in keys}
+        raise UsageError(f"expected a name, found {name!r}")
+    settings = {
+        name: schema()[section][name] for section in schema() for name in of_source(section)
+    }
     for key, given in table.items():
-        if key not in sections:
-            raise UsageError(
-                f"{where} ({name}): {key}: no setting of reading: {_known(key, sections)}"
-            )
-        built = build_config({sections[key]: {key: given}}, where=f"{where} ({name})")
-        table[key] = getattr(getattr(built, sections[key]), key)
-    return Source(name, config.input.paths, **table)
+        if key not in settings:
+            raise UsageError(f"{name}: {key}: no setting of reading: {_known(key, settings)}")
+        try:
+            table[key] = _checked(settings[key], given)
+        except UsageError as error:
+            raise UsageError(f"{name}: {key}: {error}") from None
+    return Source(name, paths, **table)
 
 
-def _json_object(value: Any, where: str) -> Any:
+def _json_object(value: Any) -> Any:
     """Return an object, given as a table or as JSON, as JSON whose keys are in order."""
     if value == "":
         return value
@@ -306,19 +324,26 @@ def _json_object(value: Any, where: str) -> Any:
         if isinstance(found, dict):
             return json.dumps(dict(sorted(found.items())), ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:  # such as a date
-        raise UsageError(f"{where}: expected a JSON object: {str(error).lower()}") from None
-    raise UsageError(f'{where}: expected a JSON object such as {{"a": true}}, found {value!r}')
+        raise UsageError(f"expected a JSON object: {str(error).lower()}") from None
+    raise UsageError(f'expected a JSON object such as {{"a": true}}, found {value!r}')
 
 
-def _pairs(value: Any, where: str) -> Any:
-    """Return a table of texts as sorted pairs `key=value`, which a list may hold as well."""
+def _pairs(value: Any) -> Any:
+    """Return a table of texts, or of lists of texts, as sorted pairs `key=value`, or such pairs."""
     if not isinstance(value, dict):
         is_list = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
-        return sorted(value) if is_list else value
-    for key, text in value.items():
-        if not isinstance(text, str):
-            raise UsageError(f"{where}.{key}: expected str, found {_kind(text)} ({text!r})")
-    return sorted(f"{key}={text}" for key, text in value.items())
+        return sorted(value, key=_first) if is_list else value
+    pairs: list[str] = []
+    for key, texts in value.items():
+        for text in texts if isinstance(texts, list | tuple) else [texts]:
+            if not isinstance(text, str):
+                raise UsageError(f"{key}: expected str, found {_kind(text)} ({text!r})")
+            pairs.append(f"{key}={text}")
+    return sorted(pairs, key=_first)
+
+
+def _first(pair: str) -> str:
+    return pair.partition("=")[0]
 
 
 def _kind(value: Any) -> str:

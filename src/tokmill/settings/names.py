@@ -1,133 +1,268 @@
-"""Names of a setting (option, environment variable, keyword argument), and settings from text."""
+"""Every setting of the schema, and its name in each face: option, variable, keyword and TOML key.
+
+A message names other settings as options, with `=` before a value: `set --max-tokens=512`. That is
+what the command line shows; `in_python` writes it for callers in Python.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Collection, Iterable
+import json
+import re
+import shlex
+import tomllib
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
-from typing import Any, get_type_hints
+from types import NoneType
+from typing import Any, NamedTuple, get_args, get_type_hints
 
-from tokmill.errors import UsageError
-from tokmill.settings.declare import section_type
+from tokmill.errors import TokmillError, UsageError
 from tokmill.settings.schema import Config
 from tokmill.settings.source import Source
 
-_NAMES = {
-    ("tokenizer", "path"): "tokenizer",
-    ("output", "dir"): "output",
-    ("model", "name"): "model",
-    ("input", "sources"): "source",
+_OPTIONS = {
+    "input.sources": "source",
+    "tokenizer.path": "tokenizer",
+    "output.dir": "output",
+    "model.name": "model",
 }
+"""Settings that are named otherwise as options and keyword arguments, where there is no section."""
 
 
-def option_name(section: str, name: str) -> str:
-    """Return the name of a setting's option and keyword argument: `val_fraction`."""
-    return _NAMES.get((section, name), name)
+class Setting(NamedTuple):
+    """A setting: where it stands in the schema, its type, and how it was declared."""
+
+    section: str
+    name: str
+    kind: Any
+    default: Any
+    metadata: Mapping[str, Any]
+
+    @property
+    def key(self) -> str:
+        """Return the key in a TOML file: `output.val_fraction`."""
+        return f"{self.section}.{self.name}"
+
+    @property
+    def keyword(self) -> str:
+        """Return the keyword argument: `val_fraction`."""
+        return _OPTIONS.get(self.key, self.name)
+
+    @property
+    def option(self) -> str:
+        """Return the option: `--val-fraction`."""
+        return f"--{self.keyword.replace('_', '-')}"
+
+    @property
+    def variable(self) -> str:
+        """Return the environment variable: `TOKMILL_VAL_FRACTION`.
+
+        Where two sections have a keyword, it includes the section: `TOKMILL_SFT_TEMPLATE`.
+        """
+        words = (self.section, self.keyword) if self.is_shared else (self.keyword,)
+        return "_".join(("tokmill", *words)).upper()
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether another section has a setting of the same keyword."""
+        return _n_of_keyword()[self.keyword] > 1
+
+
+@cache
+def section_types() -> Mapping[str, type]:
+    """Return the dataclass of each section of `Config`."""
+    hints = get_type_hints(Config)
+    return {
+        section: next(kind for kind in get_args(hint) or (hint,) if kind is not NoneType)
+        for section, hint in hints.items()
+    }
+
+
+@cache
+def schema() -> Mapping[str, Mapping[str, Setting]]:
+    """Return every setting, by section and name."""
+    return {
+        section: {
+            field.name: Setting(
+                section, field.name, kinds[field.name], field.default, field.metadata
+            )
+            for field in dataclasses.fields(declared)
+        }
+        for section, declared in section_types().items()
+        for kinds in (get_type_hints(declared),)
+    }
+
+
+def every_setting() -> tuple[Setting, ...]:
+    """Return every setting, in the order of the schema."""
+    return tuple(setting for settings in schema().values() for setting in settings.values())
+
+
+def by_keyword(sections: Iterable[str], also: Collection[str] = ()) -> dict[str, Setting]:
+    """Return the settings of sections by keyword argument; the first section has a shared one.
+
+    `also`: keyword arguments of other sections.
+    """
+    sections = list(sections)
+    settings = {s.keyword: s for name in reversed(sections) for s in schema()[name].values()}
+    ordered = {s.keyword: settings[s.keyword] for name in sections for s in schema()[name].values()}
+    others = {s.keyword: s for s in every_setting() if s.section not in sections}
+    return ordered | {keyword: others[keyword] for keyword in also}
+
+
+def of_source(section: str) -> tuple[str, ...]:
+    """Return the settings of reading in a section: a source may have its own value of each."""
+    settings = schema().get(section, {}).items()
+    return tuple(name for name, setting in settings if setting.metadata.get("of_source"))
+
+
+@cache
+def _n_of_keyword() -> Counter[str]:
+    return Counter(setting.keyword for setting in every_setting())
+
+
+def find_setting(key: str) -> Setting | None:
+    """Return the setting of a key such as `output.val_fraction`; None if there is none."""
+    section, _, name = key.partition(".")
+    return schema().get(section, {}).get(name)
 
 
 def flag(section: str, name: str) -> str:
     """Return a setting's option: `--val-fraction`."""
-    return f"--{option_name(section, name).replace('_', '-')}"
+    return schema()[section][name].option
 
 
-def variable(section: str, name: str) -> str:
-    """Return the environment variable of a setting; every setting has its own.
+def in_options(error: TokmillError) -> str:
+    """Return the message of an error for the command line: `--val-fraction (output.…): …`."""
+    key = error.setting if isinstance(error, UsageError) else ""
+    if not key:
+        return str(error)
+    setting = find_setting(key)
+    if setting is None:
+        return f"--{key.rpartition('.')[2].replace('_', '-')}: {error.args[0]}"
+    if setting.metadata.get("is_hidden"):
+        return str(error)
+    return f"{setting.option} ({key}): {error.args[0]}"
 
-    It is named after the option: TOKMILL_MAX_TOKENS. Where two sections have an option of the same
-    name, it includes the section: TOKMILL_SFT_TEMPLATE and TOKMILL_RENDER_TEMPLATE.
+
+@contextmanager
+def keyword_errors() -> Iterator[None]:
+    """Write the messages of errors for callers in Python: settings are keyword arguments."""
+    try:
+        yield
+    except TokmillError as error:
+        if isinstance(error, UsageError) and (key := error.setting):
+            setting = find_setting(key)
+            keyword = setting.keyword if setting else key.rpartition(".")[2]
+            error.args, error.setting = (f"{keyword}: {error.args[0]}",), ""
+        error.args = tuple(in_python(a) if isinstance(a, str) else a for a in error.args)
+        raise
+
+
+_NAMED = re.compile(r"""(?<![\w-])--([a-z][a-z-]+)(?:=((?:'[^']*'|"[^"]*"|[^\s'"])+))?""")
+
+
+def in_python(message: str) -> str:
+    """Return a message with keyword arguments in place of the options of settings.
+
+    Example:
+        >>> in_python("take one with --renderer=text --fields=text=abstract")
+        'take one with renderer="text", fields={"text": "abstract"}'
     """
-    option = option_name(section, name)
-    words = ("tokmill", section, option) if option in shared_names() else ("tokmill", option)
-    return "_".join(words).upper()
+    settings = {setting.option: setting for setting in every_setting()}
+
+    def written(named: re.Match[str]) -> str:
+        keyword, given = named[1].replace("-", "_"), named[2]
+        if keyword == "overwrite":
+            return "overwrite=True"
+        setting = settings.get(f"--{named[1]}")
+        if setting is None:
+            return "config" if keyword == "config" else named[0]
+        if setting.kind is bool:
+            return f"{keyword}=True"
+        if given is None:
+            return keyword
+        value = given.rstrip(",;:.)")
+        end = given[len(value) :] + "," * message.startswith(" --", named.end())
+        return f"{keyword}={_json(_value(setting, ''.join(shlex.split(value))))}{end}"
+
+    return _NAMED.sub(written, message).replace("run the same command", "make the same call")
 
 
-@cache
-def shared_names() -> dict[str, list[str]]:
-    """Return the option names that several sections use, with those sections."""
-    sections: dict[str, list[str]] = {}
-    for section, hint in get_type_hints(Config).items():
-        for setting in dataclasses.fields(section_type(hint)):
-            sections.setdefault(option_name(section, setting.name), []).append(section)
-    return {name: found for name, found in sections.items() if len(found) > 1}
+def in_toml(options: str) -> str:
+    """Return options, each with its value, as the inside of a table of TOML."""
+    settings = {setting.option: setting for setting in every_setting()}
+    written: list[str] = []
+    for word in shlex.split(options):
+        option, _, text = word.partition("=")
+        value = _value(settings[option], text)
+        if isinstance(value, dict):
+            pairs = ", ".join(f"{_toml_key(key)} = {_json(own)}" for key, own in value.items())
+            written.append(f"{settings[option].name} = {{{pairs}}}")
+        else:
+            written.append(f"{settings[option].name} = {_json(value)}")
+    return ", ".join(written)
 
 
-@cache
-def other_names(section: str) -> dict[str, str]:
-    """Return the second names of a section's settings with the first: strategy -> loading."""
-    hints = get_type_hints(Config)
-    settings = dataclasses.fields(section_type(hints[section])) if section in hints else ()
-    found = {f.metadata.get("other_name"): f.name for f in settings}
-    return {other: name for other, name in found.items() if other}
+def _value(setting: Setting, text: str) -> Any:
+    """Return the value in an option's text; pairs of names as a dict."""
+    value = from_text(setting, text)
+    if not setting.metadata.get("is_mapping"):
+        return value
+    pairs: dict[str, list[str]] = {}
+    for name, _, own in (pair.partition("=") for pair in value):
+        pairs.setdefault(name, []).append(own)
+    return {name: own[0] if len(own) == 1 else own for name, own in pairs.items()}
 
 
-_ESCAPED = ("text_separator", "template", "separator", "terminator", "csv_delimiter")
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _toml_key(text: str) -> str:
+    return text if re.fullmatch("[A-Za-z0-9_-]+", text) else _json(text)
+
+
+_ESCAPED = ("text_separator", "template", "renderer", "csv_delimiter")
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\\\": "\\"}
 _TRUE, _FALSE = ("1", "true", "t", "yes", "y", "on"), ("0", "false", "f", "no", "n", "off")
 
 
-def variable_values(settings: Iterable[tuple[str, str]]) -> dict[str, dict[str, Any]]:
-    """Return the values that environment variables give to settings, by section.
+def from_text(setting: Setting, text: str) -> Any:
+    r"""Return the value of a setting from the text of an option or a variable.
 
-    `settings`: (section, name) of each setting to look for.
+    Lists have commas between their items. In some settings `\n`, `\t` and `\r` are escapes.
 
     Raises:
-        UsageError: a value has another type, or a variable could mean either of two settings.
+        UsageError: the text is no value of the setting's type.
     """
-    wanted = list(settings)
-    refuse_ambiguous(wanted)
-    types = get_type_hints(Config)
-    values: dict[str, dict[str, Any]] = {}
-    for section, name in wanted:
-        text = os.environ.get(variable(section, name))
-        if text:
-            declared = section_type(types[section])
-            if get_type_hints(declared)[name] == tuple[Source, ...]:
-                raise UsageError(f"{variable(section, name)}: sources stand in a TOML file")
-            units = {f.name for f in dataclasses.fields(declared) if "unit" in f.metadata}
-            kind = str if name in units else get_type_hints(declared)[name]
-            where = f"{variable(section, name)} ({section}.{name})"
-            values.setdefault(section, {})[name] = _from_text(text, name, kind, where)
-    return values
-
-
-def refuse_ambiguous(settings: Collection[tuple[str, str]]) -> None:
-    """Raise `UsageError` if a variable is set that could mean either of two settings."""
-    for name, sections in shared_names().items():
-        old = f"TOKMILL_{name.upper()}"
-        if old in os.environ and any((section, name) in settings for section in sections):
-            named = " or ".join(variable(section, name) for section in sections)
-            raise UsageError(f"{old}: there are two settings of this name: set {named} instead")
-
-
-def _from_text(text: str, name: str, kind: Any, where: str) -> Any:
-    """Return a value of the type of its setting."""
-    if kind == tuple[str, ...]:
-        return listed([text])
-    if kind is bool:
+    if setting.kind == tuple[str, ...]:
+        return [item.strip() for item in text.split(",")]
+    if setting.kind is bool:
         if text.lower() not in (*_TRUE, *_FALSE):
-            raise UsageError(f"{where}: expected true or false, found {text!r}")
+            raise UsageError(f"expected true or false, found {text!r}")
         return text.lower() in _TRUE
-    if kind is str:
-        return unescaped(name, text)
+    if setting.kind is str:
+        is_escaped = setting.name in _ESCAPED
+        return re.sub(r"\\[ntr\\]", lambda m: _ESCAPES[m[0]], text) if is_escaped else text
+    if "unit" in setting.metadata:
+        return int(text) if text.isdecimal() else text
+    if setting.kind == tuple[Source, ...]:
+        return [_source_table(text)]
     try:
-        return kind(text)
+        return setting.kind(text)
     except ValueError:
-        raise UsageError(f"{where}: expected {kind.__name__}, found {text!r}") from None
+        expected = setting.kind.__name__
+        raise UsageError(f"expected {expected}, found str ({text!r})") from None
 
 
-def listed(texts: Iterable[str]) -> list[str]:
-    """Return the names in texts that hold several, with commas between them."""
-    return [item.strip() for text in texts for item in text.split(",")]
-
-
-def unescaped(name: str, text: str) -> str:
-    r"""Return a setting's value, in some settings with the escapes `\n`, `\t`, `\r` replaced."""
-    if name not in _ESCAPED:
-        return text
-    out, i = "", 0
-    while i < len(text):
-        pair = text[i : i + 2]
-        out += _ESCAPES.get(pair, text[i])
-        i += 2 if pair in _ESCAPES else 1
-    return out
+def _source_table(text: str) -> dict[str, Any]:
+    """Return a source, written as the inside of an inline table of TOML."""
+    try:
+        source: dict[str, Any] = tomllib.loads(f"source = {{{text}}}")["source"]
+    except tomllib.TOMLDecodeError as error:
+        wanted = "expected 'paths = [\"FILE\"], KEY = VALUE, …'"
+        raise UsageError(f"{wanted}, found {text!r}: {error}") from None
+    return source

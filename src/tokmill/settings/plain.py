@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, get_type_hints
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from tokmill.settings.declare import section_type
+from tokmill.settings.names import schema
 from tokmill.settings.schema import Config
 from tokmill.settings.source import Source
 
 
 def output_settings(config: Config) -> dict[str, dict[str, Any]]:
     """Return the settings that decide the bytes of a dataset, by section, as plain values."""
-    chosen = {
-        name: {f.name: value for f, value in _fields(section) if f.metadata["affects_output"]}
-        for name, section in _sections(config).items()
+    values = {
+        section: {
+            name: value
+            for name, value in settings.items()
+            if schema()[section][name].metadata["affects_output"]
+        }
+        for section, settings in plain(config).items()
     }
-    return {name: kept for name, kept in chosen.items() if kept}
+    return {section: kept for section, kept in values.items() if kept}
 
 
 def plain(config: Config) -> dict[str, dict[str, Any]]:
-    """Return every setting as plain values, ready for JSON."""
+    """Return every setting of the sections that are used, ready for JSON.
+
+    A run of SFT renders by [sft], others by [render].
+    """
+    unused = () if config.sft is None else ("render",)
+    sections = {name: getattr(config, name) for name in schema() if name not in unused}
     return {
-        name: {f.name: value for f, value in _fields(section)}
-        for name, section in _sections(config).items()
+        name: {key: _as_json(getattr(section, key)) for key in schema()[name]}
+        for name, section in sections.items()
+        if section is not None
     }
 
 
@@ -32,29 +41,12 @@ def not_default(
     values: Mapping[str, Mapping[str, Any]], sections: Iterable[str]
 ) -> dict[str, Mapping[str, Any]]:
     """Return the settings that differ from their defaults; a manifest has them all."""
-    types = get_type_hints(Config)
-    found = {name: values[name] for name in sections if name in values}
-    for name, section in found.items():
+    kept = {name: values[name] for name in sections if name in values}
+    for name, section in kept.items():
         if isinstance(section, dict):
-            defaults = {f.name: value for f, value in _fields(section_type(types[name])())}
-            found[name] = {
-                key: value
-                for key, value in section.items()
-                if key not in defaults or value != defaults[key]
-            }
-    return found
-
-
-def _sections(config: Config) -> dict[str, Any]:
-    """Return the sections that are used: a run of SFT renders by [sft], others by [render]."""
-    unused = set() if config.sft is None else {"render"}
-    sections = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    return {k: v for k, v in sections.items() if v is not None and k not in unused}
-
-
-def _fields(section: Any) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
-    for setting in dataclasses.fields(section):
-        yield setting, _as_json(getattr(section, setting.name))
+            defaults = {key: _as_json(own.default) for key, own in schema()[name].items()}
+            kept[name] = {k: v for k, v in section.items() if k not in defaults or v != defaults[k]}
+    return kept
 
 
 def _as_json(value: Any) -> Any:

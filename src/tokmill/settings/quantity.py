@@ -47,7 +47,7 @@ UNITS = {
 _AMOUNT = re.compile(r"(\d{1,30})(?:\.(\d{1,30}))?\s*([A-Za-z/]*)")
 
 
-def parse_quantity(text: str, unit: str, where: str) -> int:
+def parse_quantity(text: str, unit: str, where: str = "") -> int:
     """Return a whole number from text such as `8 MiB`, `32k` or `4096`; computed without rounding.
 
     A part of a byte or token that is left over is dropped: 1.5 B is 1. A number without a unit must
@@ -56,7 +56,7 @@ def parse_quantity(text: str, unit: str, where: str) -> int:
     Args:
         text: a number and what follows it, in any case.
         unit: a key of `UNITS`.
-        where: the setting, for the message.
+        where: what the message begins with; '' for nothing.
 
     Raises:
         UsageError: it is not a number, or has another unit.
@@ -66,6 +66,7 @@ def parse_quantity(text: str, unit: str, where: str) -> int:
     factor = None if match is None else {"": 1, **known.factors}.get(match[3].lower())
     decimals = "" if match is None else match[2] or ""
     if match is None or factor is None or (not match[3] and decimals.strip("0")):
-        raise UsageError(f"{where}: expected {known.expected}, found {text!r}")
+        begin = f"{where}: " if where else ""
+        raise UsageError(f"{begin}expected {known.expected}, found {text!r}")
     divisor: int = 10 ** len(decimals)
     return int(match[1] + decimals) * factor // divisor

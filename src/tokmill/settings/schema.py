@@ -6,8 +6,11 @@ other values cannot continue in the same directory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
+from tokmill.errors import UsageError
 from tokmill.settings.declare import dataset_setting, runtime_setting
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings
@@ -31,24 +34,23 @@ class InputSettings:
 
     # Paths do not affect output: the plan has the slices, and the sha256 of the tokenizer.
     paths: tuple[str, ...] = runtime_setting(
-        (), "Files, globs, directories, hf:NAME, or - (stdin)."
+        (), "Files, globs, directories, hf:NAME[@REVISION][?config=C&split=S], or - (stdin)."
     )
     sources: tuple[Source, ...] = runtime_setting(
         (),
         'Inputs with their own settings of reading, as a table of TOML: \'name = "sgd", '
         'paths = ["sgd.jsonl"], role_names = {system = "assistant"}\'.',
-        is_source=True,
+        metavar="TABLE",
     )
     format: str = dataset_setting(
-        "auto", "Format of the input; auto: by file ending.", table=FORMATS
+        "auto", "Format of the input; auto: by file ending.", table=FORMATS, of_source=True
     )
     text_separator: str = dataset_setting(
-        "", "Separator between documents in plain text; empty: one document per file."
+        "",
+        "Separator between documents in plain text; empty: one document per file.",
+        of_source=True,
     )
-    csv_delimiter: str = dataset_setting(",", "Delimiter of CSV files.")
-    hub_config: str = dataset_setting("", "Configuration of a Hub dataset.")
-    hub_split: str = dataset_setting("train", "Split of a Hub dataset.")
-    hub_revision: str = dataset_setting("", "Revision of a Hub dataset.")
+    csv_delimiter: str = dataset_setting(",", "Delimiter of CSV files.", of_source=True)
     max_record_bytes: int = dataset_setting(
         64 << 20,
         "Reject longer records; they are never held in memory.",
@@ -61,6 +63,7 @@ class InputSettings:
         "Stop at a compressed file that holds more than this many bytes for each stored byte, once "
         "that is over 1 GiB; 0: no limit.",
         minimum=0,
+        is_hidden=True,
     )
 
     @property
@@ -69,32 +72,107 @@ class InputSettings:
         return (*self.paths, *(path for source in self.sources for path in source.path_list))
 
 
+KEYS_OF_RECORDS = {
+    "title": "title",
+    "summary": "summary",
+    "sections": "sections",
+    "section_title": "title",
+    "section_content": "content",
+    "text": "text",
+}
+"""The roles of `render.fields`, each with the key that has it by default."""
+_JOINS = {"separator": ":", "terminator": "。"}
+"""The arguments of renderer encyclopedia: text between a title and its text, after a section."""
+
+
 @dataclass(frozen=True, slots=True)
 class RenderSettings:
     """How a record becomes a document."""
 
     renderer: str = dataset_setting(
         "auto",
-        "How a record becomes text; auto: by the keys and the script of the first records.",
+        "How a record becomes text; auto: by the keys and the script of the first records; "
+        "encyclopedia:separator=:,terminator=。 names what stands behind a title and a section.",
         table=RENDERERS,
+        of_source=True,
     )
-    title_field: str = dataset_setting("title", "Key of the title.")
-    summary_field: str = dataset_setting("summary", "Key of the summary.")
-    sections_field: str = dataset_setting("sections", "Key of the list of sections.")
-    section_title_field: str = dataset_setting("title", "Key of a section's title.")
-    section_content_field: str = dataset_setting("content", "Key of a section's content.")
-    separator: str = dataset_setting(":", "Text between a title and its text.")
-    terminator: str = dataset_setting("。", "Text after every section.")
-    text_field: str = dataset_setting(
-        "text",
-        "Key of the text, for renderer text; of several, text,content, the first filled one.",
+    fields: tuple[str, ...] = dataset_setting(
+        (),
+        "Keys of title, summary, sections, section_title, section_content and text in the records: "
+        "title=headline,text=body; of a role that is given twice, the first key that is filled.",
+        is_mapping=True,
+        of_source=True,
+        metavar="ROLE=KEY,…",
     )
-    template: str = dataset_setting("", "Format string over keys, such as '{title}\\n{body}'.")
+    template: str = dataset_setting(
+        "", "Format string over keys, such as '{title}\\n{body}'.", of_source=True
+    )
+
+    def __post_init__(self) -> None:
+        for role in self._keys():
+            if role not in KEYS_OF_RECORDS:
+                known = ", ".join(KEYS_OF_RECORDS)
+                raise UsageError(
+                    f"expected one of {known}; found {role!r}: write ROLE=KEY, such as text=body",
+                    "render.fields",
+                )
+        for name in self._arguments():
+            if self.renderer_name != "encyclopedia" or name not in _JOINS:
+                raise UsageError(
+                    "expected encyclopedia:separator=:,terminator=。 or a name without arguments, "
+                    f"found {self.renderer!r}",
+                    "render.renderer",
+                )
 
     @property
-    def text_fields(self) -> tuple[str, ...]:
-        """Return the keys of the text, in the order in which they are tried."""
-        return tuple(name.strip() for name in self.text_field.split(","))
+    def renderer_name(self) -> str:
+        """Return the renderer without its arguments."""
+        return self.renderer.partition(":")[0] if self._arguments() else self.renderer
+
+    @property
+    def separator(self) -> str:
+        """Return the text between a title and its text."""
+        return self._arguments().get("separator", _JOINS["separator"])
+
+    @property
+    def terminator(self) -> str:
+        """Return the text after every section."""
+        return self._arguments().get("terminator", _JOINS["terminator"])
+
+    def keys_of(self, role: str) -> tuple[str, ...]:
+        """Return the keys of a role of `KEYS_OF_RECORDS`, in the order in which they are tried."""
+        return self._keys().get(role, (KEYS_OF_RECORDS[role],))
+
+    def key_of(self, role: str) -> str:
+        """Return the first key of a role."""
+        return self.keys_of(role)[0]
+
+    @property
+    def text_field(self) -> str:
+        """Return the keys of the text, with commas between them."""
+        return ",".join(self.keys_of("text"))
+
+    def with_keys(self, **keys: str) -> RenderSettings:
+        """Return the settings with other keys of some roles."""
+        kept = [pair for pair in self.fields if pair.partition("=")[0] not in keys]
+        named = [f"{role}={key}" for role, key in keys.items() if key != KEYS_OF_RECORDS[role]]
+        return replace(self, fields=tuple(sorted((*kept, *named), key=role_of_pair)))
+
+    def _keys(self) -> Mapping[str, tuple[str, ...]]:
+        keys: dict[str, tuple[str, ...]] = {}
+        for pair in self.fields:
+            role, _, key = pair.partition("=")
+            keys[role.strip()] = (*keys.get(role.strip(), ()), key.strip())
+        return keys
+
+    def _arguments(self) -> Mapping[str, str]:
+        """Return the arguments in `NAME:KEY=VALUE,KEY=VALUE`; a value may hold any character."""
+        _, _, arguments = self.renderer.partition(":")
+        pairs = re.split(r",(?=[a-z_]+=)", arguments) if _ARGUMENT.match(arguments) else []
+        return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
+
+
+_ARGUMENT = re.compile("[a-z_]+=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +220,7 @@ class OutputSettings:
         BLAKE3,
         "Checksum of files; sha256 is slower, but sha256sum can check it.",
         choices=CHECKSUMS,
+        is_hidden=True,
     )
 
 
@@ -195,24 +274,39 @@ class RunSettings:
     )
     executor: str = runtime_setting(
         PROCESSES,
-        "Where parts are worked on: processes of this machine, or tasks of a Ray cluster.",
-        choices=(PROCESSES, RAY),
+        "Where parts are worked on: processes of this machine, or ray: tasks of a Ray cluster at "
+        "ADDRESS (HOST:PORT), by default at RAY_ADDRESS, of this machine, or started here.",
+        metavar="[processes|ray[:ADDRESS]]",
     )
-    ray_address: str = runtime_setting(
-        "",
-        "HOST:PORT of a Ray cluster, or auto; empty: RAY_ADDRESS, the cluster of this machine, or "
-        "Ray is started here.",
-    )
-    batch_bytes: int = runtime_setting(
-        4 << 20, "Bytes of input per block.", minimum=1, maximum=256 << 20, unit="bytes"
-    )
+    block_bytes: int = runtime_setting(
+        4 << 20, "Bytes of input per block.", minimum=1, maximum=256 << 20, unit="bytes",
+        is_hidden=True,
+    )  # fmt: skip
     engine_memory_bytes: int = runtime_setting(
         0,
         "Reload the engine when its caches have grown by this much, but not before it has encoded "
         "16 MiB of text; 0: 200 MiB per thread, or less if memory is short.",
         minimum=0,
         unit="bytes",
+        is_hidden=True,
     )
+
+    def __post_init__(self) -> None:
+        if self.executor not in (PROCESSES, RAY) and not self.executor.startswith(f"{RAY}:"):
+            raise UsageError(
+                f"expected {PROCESSES}, {RAY} or {RAY}:HOST:PORT, found {self.executor!r}",
+                "run.executor",
+            )
+
+    @property
+    def is_on_ray(self) -> bool:
+        """Return whether parts are tasks of a Ray cluster."""
+        return self.executor != PROCESSES
+
+    @property
+    def ray_address(self) -> str:
+        """Return the address of the Ray cluster; '' if none is named."""
+        return self.executor.partition(":")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,3 +326,8 @@ class Config:
     model: ModelSettings | None = None
     training: TrainingSettings | None = None
     inference: InferenceSettings | None = None
+
+
+def role_of_pair(pair: str) -> str:
+    """Return the first half of a pair `role=key`."""
+    return pair.partition("=")[0]

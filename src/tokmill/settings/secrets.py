@@ -43,7 +43,7 @@ _SECRET_ENDINGS = (
 )  # fmt: skip
 
 
-def refuse_secrets(text: str, where: str) -> None:
+def refuse_secrets(text: str, where: str = "") -> None:
     """Refuse a URL with a user, a password or a signed query; the message does not repeat it.
 
     A text that only has a URL in it, such as a template, is no place of a file.
@@ -52,8 +52,9 @@ def refuse_secrets(text: str, where: str) -> None:
         UsageError: the text is such a URL.
     """
     if _PLACE.match(text) and (_user(text) or _secret_query(text) is not None):
+        begin = f"{where}: " if where else ""
         raise UsageError(
-            f"{where}: expected a URL without a user, a password, a signature or a key in its "
+            f"{begin}expected a URL without a user, a password, a signature or a key in its "
             "query, since it would be written to the dataset; found one with: give it through the "
             "environment or the settings file of the store"
         )

@@ -22,25 +22,47 @@ class SftSettings:
 
     schema: str = dataset_setting(
         "auto", "Schema of the records; auto: by the first records; mixed: each by its own keys.",
-        choices=SCHEMAS,
+        choices=SCHEMAS, of_source=True,
     )  # fmt: skip
-    ignore_keys: tuple[str, ...] = dataset_setting(
-        (), "Keys of records and messages to ignore: label,foo."
-    )
     fields: tuple[str, ...] = dataset_setting(
         (),
         "Names of keys in the records: messages=dialogue,role=speaker,content=text.",
         is_mapping=True,
+        of_source=True,
+        metavar="FIELD=KEY,…",
     )
     role_names: tuple[str, ...] = dataset_setting(
         (),
         "Names of roles in the records, in upper or lower case: bot=assistant,client=user.",
         is_mapping=True,
+        of_source=True,
+        metavar="NAME=ROLE,…",
     )
-    preset: str = dataset_setting(
-        "tokmill",
-        "Rules that select the trained tokens: tokmill's own, or those of a framework.",
-        choices=PRESETS,
+    ignore_keys: tuple[str, ...] = dataset_setting(
+        (), "Keys of records and messages to ignore: label,foo.", of_source=True
+    )
+    instruction: str = dataset_setting(
+        "auto",
+        "What joins an Alpaca instruction and its input; stanford: the heading ### Input:; "
+        "auto: stanford with template alpaca, else newline.",
+        choices=("auto", "newline", "blank-line", "stanford"),
+    )
+    inline_tags: str = dataset_setting(
+        "auto",
+        "A <think> block at the start of a reply and <tool_call> blocks at its end; fields: read "
+        "as reasoning and tool calls; text: kept as text; auto: by template, tokenizer and preset.",
+        choices=("auto", "fields", "text"),
+    )
+    tool_arguments: str = dataset_setting(
+        "parse", "Tool-call arguments that are a string: parse them as JSON, or keep them.",
+        choices=("parse", "keep"),
+    )  # fmt: skip
+    rendered_text: str = dataset_setting(
+        "refuse",
+        "Texts that are already rendered conversations; parse: use them as they are, with their "
+        "control tokens, all trained; text: each becomes a reply; refuse: stop.",
+        choices=("refuse", "parse", "text"),
+        of_source=True,
     )
     template: str = dataset_setting(
         "auto",
@@ -53,32 +75,30 @@ class SftSettings:
         'Variables of the template, as a JSON object: {"enable_thinking": false}.',
         is_json=True,
     )
-    spans: str = dataset_setting(
-        "auto",
-        "How to find trained text in the output of a Jinja template: by its generation blocks "
-        "(tags), or by rendering prefixes of the chat; auto: tags if the template has them.",
-        choices=("auto", "tags", "prefix"),
+    default_system: str = dataset_setting(
+        "", "System message for conversations without one; built-in templates only."
     )
-    boundary: str = dataset_setting(
+    date: str = dataset_setting("", "Date (YYYY-MM-DD) for templates that write today's date.")
+    append_eos: str = dataset_setting(
         "preset",
-        "split: trained and untrained text is encoded separately; joint: the text is encoded as "
-        "one.",
-        choices=("preset", "split", "joint"),
+        "Add eos after every sample; mask: add it untrained; train: add it trained.",
+        choices=("preset", "no", "mask", "train"),
     )
-    straddling: str = dataset_setting(
-        "train", "With boundary joint: tokens that contain both trained and untrained text.",
-        choices=("train", "mask", "reject"),
-    )  # fmt: skip
-    samples: str = dataset_setting(
-        "conversation", "One sample per conversation, or one per assistant turn and all before it.",
-        choices=("conversation", "turn"),
-    )  # fmt: skip
+    preset: str = dataset_setting(
+        "tokmill",
+        "Rules that select the trained tokens: tokmill's own, or those of a framework.",
+        choices=PRESETS,
+    )
+    roles: tuple[str, ...] = dataset_setting(("assistant",), "Roles whose turns are trained.")
     turns: str = dataset_setting(
         "preset",
         "Which turns of the trained roles are trained; everything: all tokens of all roles.",
         choices=("preset", "all", "last", "after-last-user", "everything"),
     )  # fmt: skip
-    roles: tuple[str, ...] = dataset_setting(("assistant",), "Roles whose turns are trained.")
+    samples: str = dataset_setting(
+        "conversation", "One sample per conversation, or one per assistant turn and all before it.",
+        choices=("conversation", "turn"),
+    )  # fmt: skip
     eot: str = dataset_setting(
         "preset", "Whether to train the token that ends a trained turn.", choices=TRAINED
     )
@@ -98,41 +118,26 @@ class SftSettings:
     tool_calls: str = dataset_setting(
         "preset", "Whether to train tool calls in a trained turn.", choices=TRAINED
     )
-    inline_tags: str = dataset_setting(
-        "auto",
-        "A <think> block at the start of a reply and <tool_call> blocks at its end; fields: read "
-        "as reasoning and tool calls; text: kept as text; auto: by template, tokenizer and preset.",
-        choices=("auto", "fields", "text"),
-    )
-    rendered_text: str = dataset_setting(
-        "refuse",
-        "Texts that are already rendered conversations; parse: use them as they are, with their "
-        "control tokens, all trained; text: each becomes a reply; refuse: stop.",
-        choices=("refuse", "parse", "text"),
-    )
-    append_eos: str = dataset_setting(
-        "preset",
-        "Add eos after every sample; mask: add it untrained; train: add it trained.",
-        choices=("preset", "no", "mask", "train"),
-    )
     weights: str = dataset_setting(
         "refuse", "Weights other than 0 and 1: refuse them, or write float32 .weight files.",
         choices=("refuse", "file"),
     )  # fmt: skip
-    default_system: str = dataset_setting(
-        "", "System message for conversations without one; built-in templates only."
-    )
-    instruction: str = dataset_setting(
+    spans: str = dataset_setting(
         "auto",
-        "What joins an Alpaca instruction and its input; stanford: the heading ### Input:; "
-        "auto: stanford with template alpaca, else newline.",
-        choices=("auto", "newline", "blank-line", "stanford"),
+        "How to find trained text in the output of a Jinja template: by its generation blocks "
+        "(tags), or by rendering prefixes of the chat; auto: tags if the template has them.",
+        choices=("auto", "tags", "prefix"),
     )
-    tool_arguments: str = dataset_setting(
-        "parse", "Tool-call arguments that are a string: parse them as JSON, or keep them.",
-        choices=("parse", "keep"),
+    boundary: str = dataset_setting(
+        "preset",
+        "split: trained and untrained text is encoded separately; joint: the text is encoded as "
+        "one.",
+        choices=("preset", "split", "joint"),
+    )
+    straddling: str = dataset_setting(
+        "train", "With boundary joint: tokens that contain both trained and untrained text.",
+        choices=("train", "mask", "reject"),
     )  # fmt: skip
-    date: str = dataset_setting("", "Date (YYYY-MM-DD) for templates that write today's date.")
     too_long: str = dataset_setting(
         "drop", "What to do with samples of more than max_tokens.",
         choices=("drop", "drop-turns", "truncate-left", "truncate-right", "window"),

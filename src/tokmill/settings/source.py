@@ -3,59 +3,44 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import UsageError
 
-READING: Mapping[str, tuple[str, ...]] = {
-    "input": (
-        "format", "text_separator", "csv_delimiter", "hub_config", "hub_split", "hub_revision",
-    ),
-    "render": (
-        "renderer", "text_field", "template", "title_field", "summary_field", "sections_field",
-        "section_title_field", "section_content_field", "separator", "terminator",
-    ),
-    "sft": ("schema", "fields", "role_names", "ignore_keys", "rendered_text"),
-}  # fmt: skip
-"""The settings of reading, by section: a source may have its own value of each."""
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from tokmill.settings.arguments import SourceArguments
 
 
-@dataclass(frozen=True, slots=True)
 class Source:
-    """A named set of inputs; None leaves a setting of reading as the run has it.
+    """A named set of inputs with settings of reading of its own; others are those of the run.
 
-    `paths`: files, globs, directories or `hf:NAME`: one, or a sequence. The other fields are the
-    settings of the same names.
+    `paths`: files, globs, directories or `hf:NAME`: one, or a sequence. The keyword arguments are
+    the settings of the same names, and `tokmill.settings.arguments.SourceArguments` lists them.
 
         >>> web = tokmill.Source("web", "corpus/*.jsonl", renderer="article")
         >>> tokmill.pretrain(web, tokenizer="gpt2/", output="web")
     """
 
-    name: str
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-    format: str | None = None
-    text_separator: str | None = None
-    csv_delimiter: str | None = None
-    hub_config: str | None = None
-    hub_split: str | None = None
-    hub_revision: str | None = None
-    renderer: str | None = None
-    text_field: str | None = None
-    template: str | None = None
-    title_field: str | None = None
-    summary_field: str | None = None
-    sections_field: str | None = None
-    section_title_field: str | None = None
-    section_content_field: str | None = None
-    separator: str | None = None
-    terminator: str | None = None
-    schema: str | None = None
-    fields: Mapping[str, str] | Sequence[str] | None = None
-    role_names: Mapping[str, str] | Sequence[str] | None = None
-    ignore_keys: Sequence[str] | None = None
-    rendered_text: str | None = None
+    def __init__(
+        self,
+        name: str,
+        paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        **settings: Unpack[SourceArguments],
+    ) -> None:
+        self.name, self.paths, self.settings = name, paths, dict(settings)
+
+    def __repr__(self) -> str:
+        given = "".join(f", {name}={value!r}" for name, value in self.settings.items())
+        return f"Source({self.name!r}, {self.paths!r}{given})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Source) and self.values() == other.values()
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.path_list))
 
     @property
     def path_list(self) -> tuple[str, ...]:
@@ -65,8 +50,9 @@ class Source:
         return tuple(os.fspath(path) for path in self.paths)
 
     def values(self) -> dict[str, Any]:
-        """Return the fields that are set, as a `[[source]]` table has them."""
-        return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
+        """Return name, paths and the settings that are given, as a `[[source]]` table has them."""
+        given = {name: value for name, value in self.settings.items() if value is not None}
+        return {"name": self.name, "paths": self.paths, **given}
 
 
 class UnclearNamesError(UsageError):

@@ -159,7 +159,6 @@ class TrainingSettings:
         "(lazy); read; read and concatenated; cast to int64; as Python lists; read by each worker "
         "(copies).",
         choices=LOADING,
-        other_name="strategy",
     )
     loader_workers: int = runtime_setting(
         0, "DataLoader workers per process.", minimum=0, maximum=1 << 10

@@ -68,8 +68,7 @@ def read_header(file: SourceFile, delimiter: str, max_record_bytes: int) -> Head
 def _check_delimiter(delimiter: str) -> None:
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
         raise UsageError(
-            "--csv-delimiter (input.csv_delimiter): expected one ASCII character, found "
-            f"{delimiter!r}"
+            f"expected one ASCII character, found {delimiter!r}", "input.csv_delimiter"
         )
 
 

@@ -106,7 +106,7 @@ def _other_kind(file: SourceFile) -> str:
     if file.format == "jsonl" and _ARRAY.match(_head(file)):
         return (
             "holds one JSON array, expected an object on each line: rename it to end in .json, or "
-            "use --format array"
+            "use --format=array"
         )
     return ""
 
@@ -115,7 +115,7 @@ def _magic() -> Iterator[tuple[bytes, str, str, str]]:
     """Yield first bytes, the format or compression that has them, its name, advice."""
     for suffix, name in built_in_suffixes().items():
         if (row := format_named(name)).magic:
-            advice = f"rename it to end in {suffix}, or use --format {name}"
+            advice = f"rename it to end in {suffix}, or use --format={name}"
             yield row.magic, name, row.title, advice
     yield from _MAGIC
 
@@ -135,7 +135,7 @@ def _other_csv(file: SourceFile, settings: InputSettings) -> str:
     shown = other.replace("\t", "\\t")
     return (
         f"the header has one column, {names[0]!r}: expected columns separated by "
-        f"{delimiter!r}: use --csv-delimiter '{shown}'"
+        f"{delimiter!r}: use --csv-delimiter='{shown}'"
     )
 
 

@@ -83,7 +83,7 @@ def discover(settings: InputSettings, commits: Mapping[str, str] | None = None) 
             elif is_hub(path):
                 commit = (commits or {}).get(path)
                 if commit is None:
-                    commit = commit_of(path, settings.hub_revision)
+                    commit = commit_of(path)
                 file = SourceFile(path, "hub", "", 0, 0, commit)
                 search.list.add(file, Way.NAMED, (path,))
             elif path == STDIN:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qsl
 
 import pyarrow as pa
 
@@ -16,11 +17,11 @@ from tokmill.sources.row_reader import RowFile, rows_format
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokmill.settings.schema import InputSettings
     from tokmill.sources.formats import Reading
     from tokmill.sources.slices import Slice, SourceFile
 
 HUB_PREFIX = "hf:"
+_NAME = re.compile(r"hf:([^@?]+)(?:@([^?]+))?(?:\?(.*))?")
 _COMMIT = re.compile("[0-9a-f]{40}")
 _ROWS = 256  # rows asked for at a time; blocks are made from them by size in bytes
 
@@ -28,6 +29,29 @@ _ROWS = 256  # rows asked for at a time; blocks are made from them by size in by
 def is_hub(path: str) -> bool:
     """Return whether an input is a dataset of the Hub, `hf:NAME`; `hf://` is a store of files."""
     return path.startswith(HUB_PREFIX) and not path.startswith(f"{HUB_PREFIX}//")
+
+
+class HubName(NamedTuple):
+    """A dataset of the Hub, `hf:NAME[@REVISION][?config=C&split=S]`; '' is the Hub's own choice."""
+
+    name: str
+    revision: str
+    config: str
+    split: str
+
+
+def hub_name(path: str) -> HubName:
+    """Return the parts of an input that is a dataset of the Hub.
+
+    Raises:
+        UsageError: it is written in another way.
+    """
+    parts = _NAME.fullmatch(path)
+    pairs = parse_qsl(parts[3] or "", keep_blank_values=True) if parts else [("", "")]
+    query = dict(pairs)
+    if parts is None or not query.keys() <= {"config", "split"} or len(query) < len(pairs):
+        raise UsageError(f"{path}: expected hf:NAME[@REVISION][?config=C&split=S]")
+    return HubName(parts[1], parts[2] or "", query.get("config", ""), query.get("split") or "train")
 
 
 def open_hub(slice_: Slice, reading: Reading) -> RowFile:
@@ -38,7 +62,7 @@ def open_hub(slice_: Slice, reading: Reading) -> RowFile:
         StorageError: the dataset cannot be reached or read.
     """
     where = slice_.file.path
-    dataset = _load(slice_.file, reading.settings)
+    dataset = _load(slice_.file)
     heads: list[pa.RecordBatch] = []
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -66,9 +90,10 @@ def open_hub(slice_: Slice, reading: Reading) -> RowFile:
 HUB = rows_format(open_hub)
 
 
-def _load(file: SourceFile, settings: InputSettings) -> Any:
+def _load(file: SourceFile) -> Any:
     """Open a dataset at the commit in the plan."""
     allow_pandas()
+    named = hub_name(file.path)
     try:
         import datasets
     except ImportError:
@@ -77,9 +102,9 @@ def _load(file: SourceFile, settings: InputSettings) -> Any:
     datasets.config.HF_DATASETS_TRUST_REMOTE_CODE = False
     try:
         return datasets.load_dataset(
-            file.path.removeprefix(HUB_PREFIX),
-            settings.hub_config or None,
-            split=settings.hub_split,
+            named.name,
+            named.config or None,
+            split=named.split,
             revision=file.stamp or None,
             streaming=True,
         )
@@ -87,8 +112,8 @@ def _load(file: SourceFile, settings: InputSettings) -> Any:
         raise _unreachable(file.path, error) from error
 
 
-def commit_of(path: str, revision: str) -> str:
-    """Return the current commit of a branch or tag of a Hub dataset; '' is its default branch.
+def commit_of(path: str) -> str:
+    """Return the current commit of the branch or tag that a Hub dataset names, or its default.
 
     A commit is returned as it is, without asking the Hub.
 
@@ -96,9 +121,9 @@ def commit_of(path: str, revision: str) -> str:
         UsageError: the `huggingface_hub` package is missing, or the name is a local path.
         StorageError: the Hub cannot be reached, or does not know the dataset or the revision.
     """
+    name, revision, _, _ = hub_name(path)
     if _COMMIT.fullmatch(revision):
         return revision
-    name = path.removeprefix(HUB_PREFIX)
     if Path(name).exists():
         raise UsageError(
             f"{path}: expected a dataset of the Hub, found a local path, which has no commit: "

@@ -208,7 +208,7 @@ def _advice(ids: Mapping[str, int], candidates: Sequence[Token]) -> str:
     reason, chosen = _recommended(ids, candidates)
     if not chosen:
         return f"choose with --eos-token; {_list_of(candidates)}"
-    return f"{reason}: choose --eos-token {shlex.quote(chosen)}; {_list_of(candidates)}"
+    return f"{reason}: choose --eos-token={shlex.quote(chosen)}; {_list_of(candidates)}"
 
 
 def _recommended(ids: Mapping[str, int], candidates: Sequence[Token]) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import StorageError, TokenizerError, UsageError
-from tokmill.settings.regular_file import check_regular
+from tokmill.settings.load import check_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

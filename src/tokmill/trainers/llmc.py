@@ -84,7 +84,7 @@ def _modded_files(source: ExportSource, options: ExportOptions, output: Path) ->
     """
     if source.dtype.itemsize != 2:
         way = (
-            "make it with --dtype uint16"
+            "make it with --dtype=uint16"
             if source.vocab_size <= 1 << 16
             else f"choose a tokenizer with at most 65,536 ids (this one has {source.vocab_size:,})"
         )

@@ -80,7 +80,7 @@ def _is_gpt2(source: ExportSource) -> bool:
 
 def _too_wide(vocab_size: int) -> str:
     if vocab_size <= 1 << 16:
-        return "nanoGPT reads uint16, and this dataset is uint32: make it with --dtype uint16"
+        return "nanoGPT reads uint16, and this dataset is uint32: make it with --dtype=uint16"
     return (
         f"nanoGPT reads uint16, and this tokenizer has {vocab_size:,} ids: choose a trainer that "
         "reads uint32, or a tokenizer with at most 65,536 ids"

@@ -49,6 +49,7 @@ class ExportOptions:
         1,
         "megatron-bridge: pad each chat of a pack to a multiple of this many tokens, as context "
         "parallelism needs (2 x its GPUs).",
+        unit="count",
         minimum=1,
         maximum=_MOST_INT32,
     )
@@ -109,16 +110,20 @@ def export_options(given: Mapping[str, Any]) -> ExportOptions:
 
 def _value(field: Field[Any], value: Any) -> Any:
     unit, expected = field.metadata.get("unit"), type(field.default)
+    key = f"export.{field.name}"
     if unit and isinstance(value, str):
-        return parse_quantity(value, unit, field.name)
+        try:
+            return parse_quantity(value, unit)
+        except UsageError as error:
+            raise UsageError(error.args[0], key) from None
     if expected is tuple:
         is_list = isinstance(value, list | tuple)
         if not is_list or not all(isinstance(one, str) for one in value):
-            raise UsageError(f"{field.name}: expected a list of strings, found {value!r}")
+            raise UsageError(f"expected a list of strings, found {value!r}", key)
         return tuple(value)
     if type(value) is not expected:
-        raise UsageError(f"{field.name}: expected {expected.__name__}, found {value!r}")
+        raise UsageError(f"expected {expected.__name__}, found {value!r}", key)
     choices = field.metadata.get("choices", (value,))
     if value not in choices:
-        raise UsageError(f"{field.name}: expected {' or '.join(choices)}, found {value!r}")
+        raise UsageError(f"expected {' or '.join(choices)}, found {value!r}", key)
     return value

@@ -5,7 +5,7 @@ import pytest
 from tokmill.bill.settings_files import ReadSettings, read_training_arguments
 from tokmill.errors import UsageError
 
-AMP = "bf16: autocast over weights in fp32; for a model loaded in 16 bit, add --precision pure-16"
+AMP = "bf16: autocast over weights in fp32; for a model loaded in 16 bit, add --precision=pure-16"
 
 
 def read(tmp_path, values):

@@ -34,7 +34,7 @@ def rows(*wanted: Any, parts: Collection[str] = TRAINING, **settings: Any) -> di
             "4GiB",
             r"fits on 4GiB \(4\.00 GiB\) by the estimate, not by the upper bound",
         ),
-        ("", "unknown: add --gpu, such as --gpu 4090 or --gpu 24GiB"),
+        ("", "unknown: add --gpu, such as --gpu=4090 or --gpu=24GiB"),
     ],
 )
 def test_the_verdict_stands_first(gpu: str, expected: str):

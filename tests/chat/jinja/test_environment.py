@@ -126,7 +126,7 @@ def test_a_template_that_asks_for_today_needs_a_date():
         compile_template("{{ strftime_now('%Y') }}", date="", where="chat.jinja")
     assert str(error.value) == (
         "chat.jinja: the template writes today's date, which would make every run another dataset: "
-        "give the date to write, --date YYYY-MM-DD"
+        "give the date to write, --date=YYYY-MM-DD"
     )
     compile_template("{% raw %}{{ strftime_now() }}{% endraw %}", date="", where="chat.jinja")
 

@@ -340,13 +340,13 @@ def test_what_a_template_makes_of_text_is_what_the_record_says_without_control_s
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"spans": "tags"}, "chat.jinja: has no generation tags, and --spans tags (sft.spans) asks "
-         "for them: use --spans prefix, or a template with tags"),
-        ({"roles": ("assistant", "tool")}, "--roles (sft.roles): a Jinja template "
+        ({"spans": "tags"}, "chat.jinja: has no generation tags, and --spans=tags asks "
+         "for them: use --spans=prefix, or a template with tags"),
+        ({"roles": ("assistant", "tool")}, "sft.roles: a Jinja template "
          "marks the text of role assistant only, found assistant, tool: use a built-in --template"),
-        ({"reasoning": "mask"}, "--reasoning (sft.reasoning): a Jinja template does not mark this "
+        ({"reasoning": "mask"}, "sft.reasoning: a Jinja template does not mark this "
          "part of a reply: use a built-in --template"),
-        ({"header": "train"}, "--header (sft.header): chat.jinja does not always write "
+        ({"header": "train"}, "sft.header: chat.jinja does not always write "
          "the same header: use a built-in --template"),
     ],
 )  # fmt: skip

@@ -344,7 +344,7 @@ def test_a_sample_of_conversations_is_checked_with_few_prefixes():
 def test_a_span_that_differs_from_its_prefix_ends_the_run(change):
     text = next(checked_texts())[0]
     wrong = {i: (start + change[0], stop + change[1]) for i, (start, stop) in SPANS.items()}
-    with pytest.raises(TokmillError, match="--spans prefix") as error:
+    with pytest.raises(TokmillError, match="--spans=prefix") as error:
         check_sample(text, prefix, wrong, 400)
     assert "message 2 is trained at" in str(error.value)
 

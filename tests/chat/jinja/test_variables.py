@@ -83,12 +83,12 @@ def test_a_variable_that_a_template_does_not_read_is_named_with_those_that_it_re
     with pytest.raises(UsageError) as error:
         template('{"enable_thinkng": false}')
     assert str(error.value) == (
-        "--template-kwargs (sft.template_kwargs): chat.jinja does not read enable_thinkng: it "
+        "sft.template_kwargs: chat.jinja does not read enable_thinkng: it "
         "reads enable_thinking, note"
     )
     with pytest.raises(UsageError, match="template chatml does not read x: it reads no variables"):
         make_template("chatml", SftSettings(template_kwargs='{"x": 1}'), vocabulary)
-    with pytest.raises(UsageError, match=r"\(sft\.template_kwargs\): tools is set by tokmill"):
+    with pytest.raises(UsageError, match=r"sft\.template_kwargs: tools is set by tokmill"):
         template('{"tools": []}')
 
 

@@ -58,7 +58,7 @@ def test_records_of_no_schema_at_all_are_a_mistake_that_names_keys_and_schemas()
         "data.jsonl: no known schema: found keys input, output, label; known: "
         "messages: messages; conversations: conversations; "
         "prompt: prompt | question | query and response | completion | answer | output; "
-        "alpaca: instruction and output; text: text: rename the fields, or name them: --fields "
+        "alpaca: instruction and output; text: text: rename the fields, or name them: --fields="
         "prompt=input,completion=output (under [sft]: fields = "
         '{prompt = "input", completion = "output"})'
     )

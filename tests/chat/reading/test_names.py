@@ -76,19 +76,19 @@ def test_names_of_roles_that_are_given_win_over_known_ones():
     [
         (
             {"fields": ("speaker",)},
-            "--fields: expected pairs such as role=speaker, found 'sp",
+            "sft.fields: expected pairs such as role=speaker, found 'sp",
         ),
         (
             {"fields": ("speaker=role",)},
-            "--fields: expected a field of messages, prompt, compl",
+            "sft.fields: expected a field of messages, prompt, compl",
         ),
         (
             {"role_names": ("bot",)},
-            "--role-names: expected pairs such as bot=assistant",
+            "sft.role_names: expected pairs such as bot=assistant",
         ),
         (
             {"role_names": ("bot=robot",)},
-            "--role-names: bot: expected a role of system, devel",
+            "sft.role_names: bot: expected a role of system, devel",
         ),
     ],
 )

@@ -75,14 +75,14 @@ def test_records_that_are_one_message_each_do_not_become_replies(roles):
         UsageError, match=rf"each record is one message \(role: {roles[0]}"
     ) as caught:
         resolve_schema(SETTINGS, records)
-    assert "--schema text" in str(caught.value)
+    assert "--schema=text" in str(caught.value)
     assert resolve_schema(SftSettings(schema="text"), records).schema == "text"
     assert resolve_schema(SETTINGS, [*records, {"text": "t"}]).schema == "text"
 
 
 def test_turns_of_user_and_system_alone_are_refused_with_what_to_write():
     turns = [{"speaker": "USER", "utterance": "q"}, {"speaker": "SYSTEM", "utterance": "a"}]
-    with pytest.raises(UsageError, match="--role-names system=assistant"):
+    with pytest.raises(UsageError, match="--role-names=system=assistant"):
         resolve_schema(SETTINGS, [{"turns": turns}])
     named = SftSettings(role_names=("system=assistant",))
     settled = resolve_schema(named, [{"turns": turns}])
@@ -104,8 +104,8 @@ def test_turns_of_unknown_names_are_named_with_what_to_copy():
     said = refusal({"id": 1, "dialogue": TURNS})
     assert "found keys id, dialogue[]: speaker, utterance; known:" in said
     assert said.endswith(
-        "rename the fields, or name them: --fields "
-        "messages=dialogue,role=speaker,content=utterance --role-names client=user,agent=assistant "
+        "rename the fields, or name them: --fields="
+        "messages=dialogue,role=speaker,content=utterance --role-names=client=user,agent=assistant "
         '(under [sft]: fields = {messages = "dialogue", role = "speaker", content = "utterance"} '
         'and role_names = {client = "user", agent = "assistant"})'
     )
@@ -115,13 +115,13 @@ def test_turns_of_unknown_names_are_named_with_what_to_copy():
     ("record", "options"),
     [
         ({"Question": "q", "Complex_CoT": "c", "Response": "a"},
-         "--fields prompt=Question,completion=Response ("),
+         "--fields=prompt=Question,completion=Response ("),
         ({"id": "x", "Problem text": "q", "Solution": "a"},
-         "--fields 'prompt=Problem text,completion=Solution' ("),
-        ({"a": "x", "b": "y"}, "--fields prompt=a,completion=b ("),
-        ({"system": "s", "human": "q", "bot": "a"}, "--fields prompt=human,completion=bot ("),
+         "--fields='prompt=Problem text,completion=Solution' ("),
+        ({"a": "x", "b": "y"}, "--fields=prompt=a,completion=b ("),
+        ({"system": "s", "human": "q", "bot": "a"}, "--fields=prompt=human,completion=bot ("),
         ({"problem": "q", "question_type": "x", "solution": "a"},
-         "--fields prompt=problem,completion=solution ("),
+         "--fields=prompt=problem,completion=solution ("),
     ],
 )  # fmt: skip
 def test_flat_records_of_unknown_names_are_too(record, options):
@@ -143,12 +143,12 @@ def test_the_advice_can_be_copied_into_a_file():
 
 
 def test_a_name_that_no_record_has_is_refused():
-    with pytest.raises(UsageError, match=r"^--fields messages=dialouge: not in"):
+    with pytest.raises(UsageError, match=r"^--fields=messages=dialouge: not in"):
         resolve_schema(SftSettings(fields=("messages=dialouge",)), [{"dialogue": []}], "data.jsonl")
 
 
 def test_names_that_are_known_need_no_advice():
     said = refusal({"chat": [USER, REPLY], "dialog": [USER, REPLY]})
     assert said.endswith(
-        'name them: --fields messages=chat (under [sft]: fields = {messages = "chat"})'
+        'name them: --fields=messages=chat (under [sft]: fields = {messages = "chat"})'
     )

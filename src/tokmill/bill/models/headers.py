@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.errors import StorageError, UsageError
-from tokmill.settings.regular_file import check_regular
+from tokmill.settings.load import check_regular
 
 LENGTH_BYTES = 8
 MOST_HEADER_BYTES = 100_000_000

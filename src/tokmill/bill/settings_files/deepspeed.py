@@ -133,5 +133,5 @@ def _read_steps(file: SettingsFile) -> None:
     if file.table(key) is not None:
         file.notes.append(
             f"{file.place}{key}: configures checkpointing, does not switch it on; if the model "
-            "checkpoints, add --checkpointing full"
+            "checkpoints, add --checkpointing=full"
         )

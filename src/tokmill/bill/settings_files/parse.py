@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.errors import UsageError
-from tokmill.settings.regular_file import check_regular
+from tokmill.settings.load import check_regular
 
 MOST_BYTES = 4 << 20
 """A settings file is some kB; what is larger is another file."""

@@ -80,7 +80,7 @@ def _read_precision(file: SettingsFile) -> str:
         if file.get("deepspeed") is None:
             file.notes.append(
                 f"{half}: autocast over weights in fp32; for a model loaded in 16 bit, add "
-                "--precision pure-16"
+                "--precision=pure-16"
             )
     elif file.has("bf16") or file.has("fp16"):
         file.set("precision", "fp32", "bf16")

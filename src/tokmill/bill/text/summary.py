@@ -23,7 +23,7 @@ from tokmill.settings.training import TrainingSettings
 from tokmill.words.plural import plural
 from tokmill.words.units import count, memory, scale, seconds, size
 
-NO_GPU = "unknown: add --gpu, such as --gpu 4090 or --gpu 24GiB"
+NO_GPU = "unknown: add --gpu, such as --gpu=4090 or --gpu=24GiB"
 NO_MODEL = "unknown: add --model (names: tokmill memory --models) and --gpu"
 NO_TOKENS = "unknown: add --tokens, such as 1B (for the cost: --price-per-hour)"
 

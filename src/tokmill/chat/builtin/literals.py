@@ -47,7 +47,7 @@ def require(control: Mapping[str, int], strings: Collection[str], template: str)
     if missing:
         raise UsageError(
             f"template {template} needs the control tokens {', '.join(missing)}, which this "
-            "tokenizer does not have: use its own (--template tokenizer), plain or alpaca"
+            "tokenizer does not have: use its own (--template=tokenizer), plain or alpaca"
         )
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.escaping import escaped_forms
 from tokmill.errors import UsageError
-from tokmill.settings.names import flag
 
 if TYPE_CHECKING:
     from tokmill.settings.sft import SftSettings
@@ -39,22 +38,23 @@ def check_settings(settings: SftSettings, where: str, *, has_tags: bool, has_hea
     """
     if settings.spans == "tags" and not has_tags:
         raise UsageError(
-            f"{where}: has no generation tags, and --spans tags (sft.spans) asks for them: "
-            "use --spans prefix, or a template with tags"
+            f"{where}: has no generation tags, and --spans=tags asks for them: "
+            "use --spans=prefix, or a template with tags"
         )
     if set(settings.roles) != {"assistant"}:
         raise UsageError(
-            "--roles (sft.roles): a Jinja template marks the text of role assistant only, found "
-            f"{', '.join(settings.roles) or 'no role'}: use a built-in --template"
+            "a Jinja template marks the text of role assistant only, found "
+            f"{', '.join(settings.roles) or 'no role'}: use a built-in --template",
+            "sft.roles",
         )
     for name in ("reasoning", "tool_calls"):
         if getattr(settings, name) == "mask":
             raise UsageError(
-                f"{flag('sft', name)} (sft.{name}): a Jinja template does not mark this part of a "
-                "reply: use a built-in --template"
+                "a Jinja template does not mark this part of a reply: use a built-in --template",
+                f"sft.{name}",
             )
     if settings.header == "train" and not has_header:
         raise UsageError(
-            f"--header (sft.header): {where} does not always write the same header: use a built-in "
-            "--template"
+            f"{where} does not always write the same header: use a built-in --template",
+            "sft.header",
         )

@@ -90,7 +90,7 @@ def compile_template(source: str, *, date: str, where: str) -> CompiledTemplate:
     if asks_for_today and not date:
         raise UsageError(
             f"{where}: the template writes today's date, which would make every run another "
-            "dataset: give the date to write, --date YYYY-MM-DD"
+            "dataset: give the date to write, --date=YYYY-MM-DD"
         )
     return CompiledTemplate(
         template,

@@ -105,8 +105,8 @@ def check_sample(
 
 def _differs(found: str) -> TokmillError:
     return TokmillError(
-        f"a chat template's turns depend on each other in an unknown way ({found}): use --spans "
-        "prefix, and report the template"
+        f"a chat template's turns depend on each other in an unknown way ({found}): use "
+        "--spans=prefix, and report the template"
     )
 
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     """Renders messages, with the keywords `prompt` and `variables`."""
 
 (VARIABLES_KEY,) = VARIABLE_KEYS
-_OPTION = "--template-kwargs (sft.template_kwargs)"
 _OURS = frozenset(("messages", "tools", "add_generation_prompt"))
 
 
@@ -46,7 +45,7 @@ def chosen_variables(settings: SftSettings) -> dict[str, Any]:
         return {}
     found: dict[str, Any] = json.loads(settings.template_kwargs)
     if taken := _taken(found):
-        raise UsageError(f"{_OPTION}: {taken} is set by tokmill: leave it out")
+        raise UsageError(f"{taken} is set by tokmill: leave it out", "sft.template_kwargs")
     return found
 
 
@@ -54,7 +53,9 @@ def check_read(given: Collection[str], read: Collection[str], where: str) -> Non
     """Check that a template reads the variables that the settings give."""
     if unread := [name for name in given if name not in read]:
         known = ", ".join(_free_names(read)) or "no variables"
-        raise UsageError(f"{_OPTION}: {where} does not read {', '.join(unread)}: it reads {known}")
+        raise UsageError(
+            f"{where} does not read {', '.join(unread)}: it reads {known}", "sft.template_kwargs"
+        )
 
 
 def _free_names(read: Collection[str]) -> list[str]:

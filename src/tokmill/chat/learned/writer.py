@@ -204,6 +204,6 @@ class LearnedWriter:
             raise ParityError(
                 f"{self._name}: what was learned from this template differs from what it writes "
                 f"for one of {plural(len(samples), 'record')}, of which the first begins "
-                f"{text[int(rows[samples[0]])].as_py()[:60]!r}: render every record, with --spans "
-                "tags if the template has generation tags, or with --spans prefix"
+                f"{text[int(rows[samples[0]])].as_py()[:60]!r}: render every record, with "
+                "--spans=tags if the template has generation tags, or with --spans=prefix"
             )

@@ -102,7 +102,7 @@ def _check_keys(settings: SftSettings, records: Sequence[Mapping[str, Any]], whe
     for field, key in given_fields(settings.fields).items():
         if records and field in _NEEDED and key not in keys:
             raise UsageError(
-                f"--fields {field}={key}: not in the {where}, which have {shown_keys(keys)}"
+                f"--fields={field}={key}: not in the {where}, which have {shown_keys(keys)}"
             )
 
 
@@ -132,8 +132,8 @@ def resolve_rendered_text(
     raise UsageError(
         f"{where}: rendered conversations in {len(signs)} of {plural(len(texts), 'text')} (found "
         f"{signs[0]!r}), which would become one reply each, their control tokens spelled out: "
-        "--rendered-text parse takes them as they are and trains all of each, --rendered-text text "
-        "wraps them; without masks: tokmill pretrain --control-tokens-in-text parse"
+        "--rendered-text=parse takes them as they are and trains all of each, --rendered-text=text "
+        "wraps them; without masks: tokmill pretrain --control-tokens-in-text=parse"
     )
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.chat.segments import ROLES
 from tokmill.errors import UsageError
-from tokmill.settings.names import flag
 
 if TYPE_CHECKING:
     from tokmill.settings.sft import SftSettings
@@ -149,24 +148,24 @@ def check_names(settings: SftSettings) -> None:
     for field in given_fields(settings.fields):
         if field not in _FIELDS:
             raise UsageError(
-                f"--fields: expected a field of {', '.join(_FIELDS)}, found {field!r}: write "
-                "FIELD=KEY, such as role=speaker"
+                f"expected a field of {', '.join(_FIELDS)}, found {field!r}: write FIELD=KEY, such "
+                "as role=speaker",
+                "sft.fields",
             )
     for pair in settings.role_names:
         name, role = _pair(pair, "role_names", "bot=assistant")
         if role not in (*ROLES, CALL_ROLE):
             raise UsageError(
-                f"--role-names: {name}: expected a role of {', '.join((*ROLES, CALL_ROLE))}, "
-                f"found {role!r}: write NAME=ROLE, such as bot=assistant"
+                f"{name}: expected a role of {', '.join((*ROLES, CALL_ROLE))}, found {role!r}: "
+                "write NAME=ROLE, such as bot=assistant",
+                "sft.role_names",
             )
 
 
 def _pair(text: str, setting: str, example: str) -> tuple[str, str]:
     first, equals, second = text.partition("=") if setting == "fields" else text.rpartition("=")
     if not (equals and first.strip() and second.strip()):
-        raise UsageError(
-            f"{flag('sft', setting)}: expected pairs such as {example}, found {text!r}"
-        )
+        raise UsageError(f"expected pairs such as {example}, found {text!r}", f"sft.{setting}")
     return first.strip(), second.strip()
 
 

@@ -6,8 +6,6 @@ Turns are a list of objects, each with a text and a name of a known role:
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -29,6 +27,7 @@ from tokmill.chat.reading.names import (
 )
 from tokmill.chat.reading.values import parsed, quoted
 from tokmill.errors import UsageError
+from tokmill.settings.names import in_toml
 from tokmill.settings.source import UnclearNamesError
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def check_assistant(records: Records, settings: SftSettings, where: str) -> None
         raise UnclearNamesError(
             f"{where}: no message is the assistant's, and system speaks behind user: if that is "
             "who answers, ",
-            "--role-names system=assistant",
+            "--role-names=system=assistant",
             'role_names = {system = "assistant"}',
         )
 
@@ -98,7 +97,7 @@ def check_not_single_messages(records: Records, settings: SftSettings, where: st
             raise UsageError(
                 f"{where}: each record is one message ({key}: {shown}), and would become a reply: "
                 "put all messages of a conversation into one record, as a list under messages; "
-                "--schema text trains each as a text of its own"
+                "--schema=text trains each as a text of its own"
             )
 
 
@@ -211,11 +210,8 @@ def advised_names(records: Records) -> tuple[str, str]:
     if not all(fields.values()) or len(set(fields.values())) < len(fields):
         return "", ""
     named = {field: key for field, key in fields.items() if field != key}
-    options, toml = _written("fields", named)
-    if roles:
-        more_options, more_toml = _written("role_names", roles)
-        options, toml = f"{options} {more_options}", f"{toml}, {more_toml}"
-    return options, toml
+    options = [_option("fields", named), *([_option("role-names", roles)] if roles else [])]
+    return " ".join(options), in_toml(" ".join(options))
 
 
 def keys_inside(records: Records) -> list[str]:
@@ -261,15 +257,7 @@ def _advised_roles(values: Sequence[Any]) -> dict[str, str]:
     return {**dict.fromkeys(others, "user"), **named}
 
 
-def _written(setting: str, pairs: Mapping[str, str]) -> tuple[str, str]:
-    """Return pairs as an option, and as a line of TOML."""
-    option = quoted(",".join(f"{name}={value}" for name, value in pairs.items()))
-    inside = ", ".join(
-        f"{_toml(name, is_key=True)} = {_toml(value)}" for name, value in pairs.items()
-    )
-    return f"--{setting.replace('_', '-')} {option}", f"{setting} = {{{inside}}}"
-
-
-def _toml(text: str, *, is_key: bool = False) -> str:
-    is_bare = is_key and re.fullmatch("[A-Za-z0-9_-]+", text)
-    return text if is_bare else json.dumps(text, ensure_ascii=False)
+def _option(setting: str, pairs: Mapping[str, str]) -> str:
+    """Return pairs as an option."""
+    given = quoted(",".join(f"{name}={value}" for name, value in pairs.items()))
+    return f"--{setting}={given}"

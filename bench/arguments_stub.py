@@ -1,0 +1,119 @@
+"""Writes the types of all keyword arguments: src/tokmill/settings/arguments.pyi, from the schema.
+
+    python -m bench.arguments_stub
+
+Type checkers and editors read it; nothing imports it. A test compares it with the code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import textwrap
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from tokmill.settings.names import Setting, every_setting, schema
+from tokmill.trainers.options import ExportOptions
+
+STUB = Path(__file__).parents[1] / "src" / "tokmill" / "settings" / "arguments.pyi"
+_HEAD = '''\
+"""Keyword arguments of the Python functions; written by `python -m bench.arguments_stub`.
+
+An amount is a number, or text such as `"4MiB"`, `"32k"` or `"300B"`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict
+
+from tokmill.settings.source import Source
+
+Amount = int | str
+Names = Sequence[str]
+Pairs = Mapping[str, str | Sequence[str]] | Sequence[str]
+'''
+_INDENTED: Any = {
+    "initial_indent": "    ", "subsequent_indent": "    ", "break_long_words": False,
+}  # fmt: skip
+_IN_SIGNATURES = ("input.paths", "tokenizer.path", "output.dir", "model.name")
+"""Settings that are parameters of the functions."""
+_CLASSES = {
+    # class: (its bases, what it is for)
+    "_RunOfBoth": (
+        "_Input _Tokenizer _Output _Limits _Run _ForTheBill", "What both recipes share."
+    ),
+    "PretrainArguments": ("_RunOfBoth _Render", "Settings of `tokmill.pretrain`."),
+    "SftArguments": ("_RunOfBoth _Sft", "Settings of `tokmill.sft`."),
+    "PlanArguments": ("_RunOfBoth _Render _Sft", "Settings of `tokmill.plan`: of one recipe."),
+    "TrainingArguments": (
+        "_Model _Training", "Settings of `tokmill.bill.training`, `host` and `disk`."
+    ),
+    "InferenceArguments": ("_Model _Inference", "Settings of `tokmill.bill.inference`."),
+    "BillArguments": (
+        "_Model _Training _Inference", "Settings of `tokmill.bill.of` and `Dataset.bill`."
+    ),
+}  # fmt: skip
+
+
+def main() -> int:
+    """Write the stub."""
+    STUB.write_text(stub(), encoding="utf-8")
+    return 0
+
+
+def stub() -> str:
+    """Return the text of the stub: a class for each section, and one for each function."""
+    parts = [_HEAD]
+    for section, settings in schema().items():
+        parts.append(_class(f"_{section.title()}", f"Settings of section [{section}].", settings))
+    bill = {"model": schema()["model"]["name"], "gpu": schema()["training"]["gpu"]}
+    parts.append(_class("_ForTheBill", "The model and the GPU of the bill.", bill, ()))
+    for name, (bases, text) in _CLASSES.items():
+        line = f"class {name}({', '.join(bases.split())}, total=False):"
+        parts.append(f'{line}\n    """{text}"""\n')
+    of_source = {s.key: s for s in every_setting() if s.metadata.get("of_source")}
+    parts.append(_class("SourceArguments", "Settings of a `tokmill.Source`.", of_source))
+    exports = {
+        f.name: Setting("export", f.name, type(f.default), f.default, f.metadata)
+        for f in dataclasses.fields(ExportOptions)
+    }
+    parts.append(_class("ExportArguments", "Options of `Dataset.export`.", exports))
+    return "\n".join(parts)
+
+
+def _class(
+    name: str,
+    text: str,
+    settings: Mapping[str, Setting],
+    left_out: Collection[str] = _IN_SIGNATURES,
+) -> str:
+    """Return a class with an annotation and a docstring for each setting."""
+    lines = [f"class {name}(TypedDict, total=False):", f'    """{text}"""', ""]
+    members = {s.keyword: s for s in settings.values() if s.key not in left_out}
+    for keyword, setting in members.items():
+        meaning = setting.metadata["help"].replace("\\", "\\\\")
+        space = " " if meaning.endswith('"') else ""
+        wrapped = textwrap.wrap(f'"""{meaning}{space}"""', 96, **_INDENTED)
+        lines += [f"    {keyword}: {_kind(setting)}", *wrapped]
+    return "\n".join(lines) + "\n"
+
+
+def _kind(setting: Setting) -> str:
+    """Return the type of a keyword argument as text."""
+    metadata: Any = setting.metadata
+    if setting.key == "render.renderer":
+        return "str | Callable[[Any], Any]"
+    if setting.key == "input.sources":
+        return "Sequence[Source | Mapping[str, Any]]"
+    if metadata.get("is_mapping"):
+        return "Pairs"
+    if metadata.get("is_json"):
+        return "str | Mapping[str, Any]"
+    if setting.kind in (tuple, tuple[str, ...]):
+        return "Names"
+    return "Amount" if "unit" in metadata else str(setting.kind.__name__)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,433 @@
+"""Keyword arguments of the Python functions; written by `python -m bench.arguments_stub`.
+
+An amount is a number, or text such as `"4MiB"`, `"32k"` or `"300B"`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict
+
+from tokmill.settings.source import Source
+
+Amount = int | str
+Names = Sequence[str]
+Pairs = Mapping[str, str | Sequence[str]] | Sequence[str]
+
+class _Input(TypedDict, total=False):
+    """Settings of section [input]."""
+
+    source: Sequence[Source | Mapping[str, Any]]
+    """Inputs with their own settings of reading, as a table of TOML: 'name = "sgd", paths =
+    ["sgd.jsonl"], role_names = {system = "assistant"}'."""
+    format: str
+    """Format of the input; auto: by file ending."""
+    text_separator: str
+    """Separator between documents in plain text; empty: one document per file."""
+    csv_delimiter: str
+    """Delimiter of CSV files."""
+    max_record_bytes: Amount
+    """Reject longer records; they are never held in memory."""
+    max_decompression_ratio: int
+    """Stop at a compressed file that holds more than this many bytes for each stored byte, once
+    that is over 1 GiB; 0: no limit."""
+
+class _Tokenizer(TypedDict, total=False):
+    """Settings of section [tokenizer]."""
+
+    eos_token: str
+    """Token added after every document; empty: the tokenizer's own."""
+    bos_token: str
+    """Token added before every document; empty: none."""
+    pattern: str
+    """Name of the split pattern of a tiktoken file."""
+    control_tokens_in_text: str
+    """Strings of control tokens inside records; text: keep them as text; parse: make them
+    control tokens; reject: reject the record."""
+
+class _Render(TypedDict, total=False):
+    """Settings of section [render]."""
+
+    renderer: str | Callable[[Any], Any]
+    """How a record becomes text; auto: by the keys and the script of the first records;
+    encyclopedia:separator=:,terminator=。 names what stands behind a title and a section."""
+    fields: Pairs
+    """Keys of title, summary, sections, section_title, section_content and text in the records:
+    title=headline,text=body; of a role that is given twice, the first key that is filled."""
+    template: str
+    """Format string over keys, such as '{title}\\n{body}'."""
+
+class _Output(TypedDict, total=False):
+    """Settings of section [output]."""
+
+    dtype: str
+    """Type of token ids; auto: uint16 if all ids fit."""
+    part_bytes: Amount
+    """Bytes of input per part; workers share the parts of a run."""
+    shard_tokens: Amount
+    """Maximum number of tokens in a shard; 0: 1 GiB of tokens. K, M, B, T: 10^3, 10^6, 10^9,
+    10^12."""
+    val_fraction: float
+    """Fraction of documents for validation shards; 0: none."""
+    checksum: str
+    """Checksum of files; sha256 is slower, but sha256sum can check it."""
+
+class _Limits(TypedDict, total=False):
+    """Settings of section [limits]."""
+
+    min_tokens: int
+    """Drop documents with fewer tokens (eos not counted; in chats all tokens count); 0:
+    none."""
+    max_tokens: int
+    """Drop documents with more tokens (eos not counted; for chats see --too-long); 0: no
+    limit."""
+    on_error: str
+    """Broken records; skip: count them and continue; fail: stop at the first one."""
+    on_unread: str
+    """Input that cannot be read to its end (cut off, damaged, an open quote or array); error:
+    fail after all other input; skip: count the unread bytes and finish."""
+    max_reject_fraction: float
+    """Stop if more than this fraction of records is rejected; up to 10 rejects never stop."""
+
+class _Run(TypedDict, total=False):
+    """Settings of section [run]."""
+
+    engine: str
+    """Engine that encodes text; auto: the fastest one whose ids equal those of the
+    reference."""
+    workers: int
+    """Worker processes; 0: by cores, input and memory."""
+    threads: int
+    """Threads in each worker; 0: cores divided by workers."""
+    executor: str
+    """Where parts are worked on: processes of this machine, or ray: tasks of a Ray cluster at
+    ADDRESS (HOST:PORT), by default at RAY_ADDRESS, of this machine, or started here."""
+    block_bytes: Amount
+    """Bytes of input per block."""
+    engine_memory_bytes: Amount
+    """Reload the engine when its caches have grown by this much, but not before it has encoded
+    16 MiB of text; 0: 200 MiB per thread, or less if memory is short."""
+
+class _Sft(TypedDict, total=False):
+    """Settings of section [sft]."""
+
+    schema: str
+    """Schema of the records; auto: by the first records; mixed: each by its own keys."""
+    fields: Pairs
+    """Names of keys in the records: messages=dialogue,role=speaker,content=text."""
+    role_names: Pairs
+    """Names of roles in the records, in upper or lower case: bot=assistant,client=user."""
+    ignore_keys: Names
+    """Keys of records and messages to ignore: label,foo."""
+    instruction: str
+    """What joins an Alpaca instruction and its input; stanford: the heading ### Input:; auto:
+    stanford with template alpaca, else newline."""
+    inline_tags: str
+    """A <think> block at the start of a reply and <tool_call> blocks at its end; fields: read
+    as reasoning and tool calls; text: kept as text; auto: by template, tokenizer and preset."""
+    tool_arguments: str
+    """Tool-call arguments that are a string: parse them as JSON, or keep them."""
+    rendered_text: str
+    """Texts that are already rendered conversations; parse: use them as they are, with their
+    control tokens, all trained; text: each becomes a reply; refuse: stop."""
+    template: str
+    """chatml, llama3, alpaca, plain, nanochat, baby-llama2, tokenizer (its chat template), a
+    training template (qwen3-training, phi-3-training, phi-4-mini-training,
+    deepseek-r1-training) or a Jinja file; auto: the preset's, or else the tokenizer's."""
+    template_kwargs: str | Mapping[str, Any]
+    """Variables of the template, as a JSON object: {"enable_thinking": false}."""
+    default_system: str
+    """System message for conversations without one; built-in templates only."""
+    date: str
+    """Date (YYYY-MM-DD) for templates that write today's date."""
+    append_eos: str
+    """Add eos after every sample; mask: add it untrained; train: add it trained."""
+    preset: str
+    """Rules that select the trained tokens: tokmill's own, or those of a framework."""
+    roles: Names
+    """Roles whose turns are trained."""
+    turns: str
+    """Which turns of the trained roles are trained; everything: all tokens of all roles."""
+    samples: str
+    """One sample per conversation, or one per assistant turn and all before it."""
+    eot: str
+    """Whether to train the token that ends a trained turn."""
+    suffix: str
+    """Whether to train text after the end of a turn, such as a newline."""
+    header: str
+    """Whether to train the header of a trained turn, which names its role."""
+    reasoning: str
+    """Whether to train reasoning in a trained turn."""
+    tool_calls: str
+    """Whether to train tool calls in a trained turn."""
+    weights: str
+    """Weights other than 0 and 1: refuse them, or write float32 .weight files."""
+    spans: str
+    """How to find trained text in the output of a Jinja template: by its generation blocks
+    (tags), or by rendering prefixes of the chat; auto: tags if the template has them."""
+    boundary: str
+    """split: trained and untrained text is encoded separately; joint: the text is encoded as
+    one."""
+    straddling: str
+    """With boundary joint: tokens that contain both trained and untrained text."""
+    too_long: str
+    """What to do with samples of more than max_tokens."""
+    window_overlap: int
+    """With too-long window: tokens that are repeated, untrained, from the window before."""
+    packing: Amount
+    """Pack samples into rows of this many tokens; also limits a sample, like max_tokens; 0: no
+    packing. 32k is 32,768."""
+    packed_rows: bool
+    """Also write the packed rows, padded, as shards."""
+
+class _Model(TypedDict, total=False):
+    """Settings of section [model]."""
+
+    family: str
+    """Architecture of a model that is given by numbers."""
+    parameters: Amount
+    """Number of parameters, if nothing else is known about the model. K, M, B, T: 10^3, 10^6,
+    10^9, 10^12."""
+    layers: int
+    """Number of layers."""
+    hidden: int
+    """Hidden size."""
+    heads: int
+    """Number of attention (query) heads."""
+    kv_heads: int
+    """Number of key-value heads."""
+    head_dim: int
+    """Size of a head."""
+    ffn: int
+    """Width of the feed-forward layer."""
+    vocabulary: int
+    """Rows of the embedding; default: those of the named model, or of the dataset."""
+    positions: Amount
+    """Number of learned positions. 32k is 32,768."""
+    experts: int
+    """Experts per layer."""
+    active_experts: int
+    """Active experts per token."""
+    expert_ffn: int
+    """Width of an expert's feed-forward layer."""
+    tied: str
+    """Whether output head and embedding share one tensor; auto: by family."""
+
+class _Training(TypedDict, total=False):
+    """Settings of section [training]."""
+
+    gpu: str
+    """Name of the GPU, or its memory (80GiB)."""
+    gpus: int
+    """Number of GPUs."""
+    gpus_per_node: int
+    """GPUs (and processes) per machine; default: all, at most 8."""
+    nodes: int
+    """Number of machines; 0: as many as the GPUs need."""
+    host_ram: Amount
+    """Host RAM of a machine (512GiB); 0: that of this machine."""
+    precision: str
+    """auto: mixed-16 with ZeRO, mixed-18 with Megatron, else amp. Bytes per parameter for
+    weight + gradient + AdamW states (and master weight): fp32 4+4+8; amp (autocast) 4+4+8 and
+    casts; pure-16 2+2+4; mixed-16 2+2+12; mixed-18 2+4+12; mixed-20 2+2+4+12; bf16-states
+    4+4+4."""
+    weights: str
+    """Type of frozen weights (base model of LoRA); auto: quantization_config of config.json,
+    else 16 bit; q4_k_m and the like are GGUF."""
+    optimizer: str
+    """Optimizer."""
+    optimizer_step: str
+    """Implementation of the optimizer step; foreach needs a temporary copy."""
+    micro_batch: int
+    """Sequences per GPU and pass."""
+    sequence: Amount
+    """Tokens per sequence; default: packing of the dataset, else 2048 or all positions. 32k is
+    32,768."""
+    accumulation: int
+    """Micro batches per optimizer step."""
+    attention: str
+    """flash (also sdpa) stores no attention scores; sdpa-mask (sdpa with a mask of padding)
+    repeats keys and values for all heads and stores the mask; eager stores the scores; auto:
+    what transformers takes by itself, sdpa or, where a family has none, eager."""
+    checkpointing: str
+    """Activations recomputed in the backward pass: none; selective (Megatron: attention scores;
+    else all but the attention output and every second matrix product); full (all layers)."""
+    loss: str
+    """full: logits of all tokens in fp32; fused: one chunk of logits at a time."""
+    framework: str
+    """Modules of the model: Hugging Face's or Megatron's."""
+    sharding: str
+    """Data parallelism: ddp, ZeRO stages, FSDP (fsdp-grad-op: weights stay gathered after the
+    forward pass), or Megatron's distributed optimizer."""
+    offload: str
+    """Offload to host RAM: optimizer states, or weights too (all)."""
+    flat_buffer: bool
+    """All gradients are fused into one fp32 buffer for all-reduce or their norm."""
+    activation_offload: bool
+    """Move activations that wait for the backward pass to host RAM."""
+    reference_model: bool
+    """DPO: also keep a frozen copy of the model (none with adapters). A pair is two sequences
+    of the micro batch; log-probabilities are not precomputed."""
+    tensor_parallel: int
+    """GPUs that share each layer."""
+    sequence_parallel: bool
+    """Also split activations between matrices across tensor-parallel GPUs."""
+    pipeline_parallel: int
+    """Pipeline stages."""
+    virtual_stages: int
+    """Chunks of layers per stage (interleaved)."""
+    context_parallel: int
+    """GPUs that share a sequence."""
+    expert_parallel: int
+    """GPUs that share the experts."""
+    expert_tensor_parallel: int
+    """GPUs that share each expert (Megatron); 0: as tensor_parallel."""
+    adapter: str
+    """Train low-rank adapters instead of all weights; qlora: lora with weights nf4 if auto."""
+    adapter_rank: int
+    """Rank of the adapters."""
+    adapter_targets: str
+    """Matrices with adapters: all-linear, or ends of names (q_proj,v_proj)."""
+    metric_batches: int
+    """Evaluation batches whose logits are kept in memory (compute_metrics)."""
+    eval_accumulation: int
+    """Evaluation batches after which kept logits move from GPU to host RAM; 0: never."""
+    initialization: str
+    """Processes that create the model in fp32: full: all; rank0: one; meta: none, as where
+    Transformers loads a checkpoint; auto: meta with an adapter, else full."""
+    loading: str
+    """How the trainer loads the dataset: memory-mapped at once (memmap) or in each worker
+    (lazy); read; read and concatenated; cast to int64; as Python lists; read by each worker
+    (copies)."""
+    loader_workers: int
+    """DataLoader workers per process."""
+    start_method: str
+    """How DataLoader workers are started."""
+    prefetch: int
+    """Batches that each worker loads in advance."""
+    pin_memory: bool
+    """Copy batches to pinned memory."""
+    fragmentation: float
+    """Fragmentation of GPU memory at the upper bound, as a fraction of allocated memory."""
+    mfu: float
+    """Fraction of the GPU's peak FLOP/s that training reaches."""
+    link_bandwidth: Amount
+    """Bandwidth from one GPU to the others (400GB/s); 0: NVLink or PCIe of the GPU within a
+    node, 25 GB/s between nodes."""
+    throughput: str
+    """Time from mfu, or from FLOP/s, memory and link bandwidth of the GPU (roofline)."""
+    epochs: float
+    """Passes over the dataset."""
+    tokens: Amount
+    """Tokens to train on, all epochs together; 0: epochs times the dataset. K, M, B, T: 10^3,
+    10^6, 10^9, 10^12."""
+    dataset_bytes: Amount
+    """Size of the tokens (.bin) where no dataset is given (100GB)."""
+    price_per_hour: float
+    """Price of one GPU for one hour."""
+    checkpoints: int
+    """Checkpoints kept on disk, besides the one being written."""
+
+class _Inference(TypedDict, total=False):
+    """Settings of section [inference]."""
+
+    batch: int
+    """Serving: sequences in one batch."""
+    context: Amount
+    """Serving: tokens per sequence, prompt and answer; default: as in training. 32k is
+    32,768."""
+    weight_type: str
+    """Serving: type of the weights; auto: as the model's files have them, by their headers or
+    quantization_config, else bf16; q4_k_m and the like are GGUF."""
+    kv_type: str
+    """Serving: type of the KV cache."""
+    kv_block: int
+    """Serving: tokens per block of a paged KV cache; 0: not paged."""
+    mla_cache: str
+    """Serving: KV cache of MLA: the compressed vector, or keys and values."""
+    serving_gpus: int
+    """Serving: GPUs that share the model (tensor parallel)."""
+    logits: str
+    """Serving: logits of the last token of each sequence, or of all (to score text)."""
+
+class _ForTheBill(TypedDict, total=False):
+    """The model and the GPU of the bill."""
+
+    model: str
+    """config.json, its directory, safetensors files, a built-in name (tokmill memory --models),
+    or a Hub name."""
+    gpu: str
+    """Name of the GPU, or its memory (80GiB)."""
+
+class _RunOfBoth(_Input, _Tokenizer, _Output, _Limits, _Run, _ForTheBill, total=False):
+    """What both recipes share."""
+
+class PretrainArguments(_RunOfBoth, _Render, total=False):
+    """Settings of `tokmill.pretrain`."""
+
+class SftArguments(_RunOfBoth, _Sft, total=False):
+    """Settings of `tokmill.sft`."""
+
+class PlanArguments(_RunOfBoth, _Render, _Sft, total=False):
+    """Settings of `tokmill.plan`: of one recipe."""
+
+class TrainingArguments(_Model, _Training, total=False):
+    """Settings of `tokmill.bill.training`, `host` and `disk`."""
+
+class InferenceArguments(_Model, _Inference, total=False):
+    """Settings of `tokmill.bill.inference`."""
+
+class BillArguments(_Model, _Training, _Inference, total=False):
+    """Settings of `tokmill.bill.of` and `Dataset.bill`."""
+
+class SourceArguments(TypedDict, total=False):
+    """Settings of a `tokmill.Source`."""
+
+    format: str
+    """Format of the input; auto: by file ending."""
+    text_separator: str
+    """Separator between documents in plain text; empty: one document per file."""
+    csv_delimiter: str
+    """Delimiter of CSV files."""
+    renderer: str | Callable[[Any], Any]
+    """How a record becomes text; auto: by the keys and the script of the first records;
+    encyclopedia:separator=:,terminator=。 names what stands behind a title and a section."""
+    fields: Pairs
+    """Names of keys in the records: messages=dialogue,role=speaker,content=text."""
+    template: str
+    """Format string over keys, such as '{title}\\n{body}'."""
+    schema: str
+    """Schema of the records; auto: by the first records; mixed: each by its own keys."""
+    role_names: Pairs
+    """Names of roles in the records, in upper or lower case: bot=assistant,client=user."""
+    ignore_keys: Names
+    """Keys of records and messages to ignore: label,foo."""
+    rendered_text: str
+    """Texts that are already rendered conversations; parse: use them as they are, with their
+    control tokens, all trained; text: each becomes a reply; refuse: stop."""
+
+class ExportArguments(TypedDict, total=False):
+    """Options of `Dataset.export`."""
+
+    copy: bool
+    """Copy files of the dataset, in place of hard links to them."""
+    merge: bool
+    """megatron, torchtitan: write one file for each split, not one for each shard."""
+    tokens: Names
+    """megatron: blend; train on so many tokens of SOURCE, the directory of a dataset or a
+    pattern of input files. Once for each SOURCE, such as wiki=60B."""
+    packing: Amount
+    """trl, megatron-bridge: pack chats into rows of this many tokens; 0: the dataset's own
+    packs, if it has any. 32k is 32,768."""
+    unpacked: bool
+    """trl: write a row for each chat, even if the dataset is packed."""
+    pad_samples_to: Amount
+    """megatron-bridge: pad each chat of a pack to a multiple of this many tokens, as context
+    parallelism needs (2 x its GPUs). K, M, B, T: 10^3, 10^6, 10^9, 10^12."""
+    eos: str
+    """llm.c, modded-nanogpt: place of eos; first: before every document; last: after it."""
+    file_tokens: Amount
+    """llm.c, modded-nanogpt, litdata, litgpt: maximum number of tokens in a file. K, M, B, T:
+    10^3, 10^6, 10^9, 10^12."""
+    block_tokens: Amount
+    """litdata, litgpt: tokens that the reader returns at once (block_size; in litgpt
+    max_seq_length + 1). Chunks end at a multiple, so that only the last block of a split can be
+    incomplete. K, M, B, T: 10^3, 10^6, 10^9, 10^12."""
