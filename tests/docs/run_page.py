@@ -1,9 +1,10 @@
-"""Run the blocks of a page one after the other in this directory: `run_page.py STEPS RESULTS`.
+"""Run the blocks of pages one after the other: `run_page.py STEPS RESULTS`.
 
-STEPS is JSON, a list of `{kind, text, name, needs}`: `file` writes a file, `shell` runs a script,
-`python` runs a program with the names of the programs before it; `needs` is a package. RESULTS
-gets one line of JSON for each step: `skipped` (the reason), `failed` (its output or traceback),
-`output`.
+STEPS is JSON, a list of `{kind, text, name, needs}`: `page` goes to a directory and forgets all
+names, `file` writes a file, `shell` runs a script, `python` runs a program with the names of the
+programs before it; `needs` is a package. RESULTS gets one line of JSON for each step: `skipped`
+(the reason), `failed` (its output or traceback), `output`. A script of one `tokmill` command runs
+in this process: packages such as torch, which take seconds to import, are imported once.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ import contextlib
 import importlib.util
 import io
 import json
+import os
+import re
+import shlex
 import subprocess
 import sys
 import traceback
@@ -31,6 +35,10 @@ def main() -> None:
             print(json.dumps(run(step, names, lost)), file=results)
 
 
+PLAIN = re.compile(r"tokmill [^\n|&;<>()$`\\*?#~{}]+\n?")
+"""A script that needs no shell."""
+
+
 def run(step: dict[str, str], names: dict[str, Any], lost: dict[str, str]) -> dict[str, str]:
     """Run a step; `lost`: why names that skipped programs would have made do not exist."""
     if (package := step.get("needs", "")) and importlib.util.find_spec(package) is None:
@@ -39,8 +47,16 @@ def run(step: dict[str, str], names: dict[str, Any], lost: dict[str, str]) -> di
         Path(step["name"]).parent.mkdir(parents=True, exist_ok=True)
         Path(step["name"]).write_text(step["text"], encoding="utf-8")
         return {}
+    if step["kind"] == "page":
+        os.chdir(step["text"])
+        names.clear()
+        names["__name__"] = "__main__"
+        lost.clear()
+        return {}
     if step["kind"] == "shell":
-        return run_shell(step["text"])
+        script = step["text"].replace("\\\n", " ")
+        run_it = run_command if PLAIN.fullmatch(script) else run_shell
+        return run_it(script)
     tree = ast.parse(step["text"])
     needed = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     reason = next((lost[name] for name in sorted(needed) if name in lost), "") or missing(tree)
@@ -75,11 +91,29 @@ def run_shell(script: str) -> dict[str, str]:
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
-    if done.returncode == 2 and "is not installed: pip install" in done.stdout:
-        return {"skipped": done.stdout.strip().splitlines()[-1]}
-    if done.returncode:
-        return {"failed": f"exit code {done.returncode}: {done.stdout}"}
-    return {"output": done.stdout}
+    return outcome(done.returncode, done.stdout)
+
+
+def run_command(script: str) -> dict[str, str]:
+    from tokmill.cli.main import main as tokmill
+
+    printed = io.StringIO()
+    sys.argv = shlex.split(script)
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        try:
+            tokmill()
+        except SystemExit as stopped:
+            return outcome(int(stopped.code or 0), printed.getvalue())
+        except BaseException:
+            return {"failed": printed.getvalue() + traceback.format_exc()}
+    return outcome(0, printed.getvalue())
+
+
+def outcome(code: int, printed: str) -> dict[str, str]:
+    """Return what became of a script."""
+    if code == 2 and "is not installed: pip install" in printed:
+        return {"skipped": printed.strip().splitlines()[-1]}
+    return {"failed": f"exit code {code}: {printed}"} if code else {"output": printed}
 
 
 def run_python(program: str, names: dict[str, Any]) -> dict[str, str]:

@@ -39,6 +39,19 @@ def test_programs_share_names_and_files(results) -> None:
     assert results(file, first, second) == [{}, {"output": ""}, {"output": "5\n"}]
 
 
+def test_a_page_begins_in_its_directory_without_names_of_the_page_before(results, tmp_path) -> None:
+    (tmp_path / "own").mkdir()
+    page = {"kind": "page", "text": str(tmp_path / "own")}
+    found = results(python("made = 1"), page, python("import os; print(os.getcwd()); print(made)"))
+    assert found[2]["failed"].startswith(f"{tmp_path / 'own'}\nTraceback")
+    assert "name 'made' is not defined" in found[2]["failed"]
+
+
+def test_one_command_of_tokmill_runs_in_the_process_of_the_programs(results) -> None:
+    (failed,) = results(shell("tokmill verify missing"))
+    assert failed["failed"].startswith("exit code 2: error: missing: ")
+
+
 def test_what_a_shell_prints_on_both_streams_is_its_output(results) -> None:
     assert results(shell("echo a\necho b >&2")) == [{"output": "a\nb\n"}]
 

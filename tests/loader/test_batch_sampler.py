@@ -14,7 +14,7 @@ from tokmill.api.dataset import Dataset
 from tokmill.errors import StateError, UsageError, VerifyError
 from tokmill.loader import BatchSampler, Loader, collate, windows
 
-START = [(0, None), (2, "fork"), (1, "spawn")]
+START = [(0, None), (2, "fork")]
 
 
 def numbers(batches: Any) -> list[list[int]]:

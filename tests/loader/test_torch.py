@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from tokmill.errors import UsageError
 from tokmill.loader import collate, documents, packs, pinned_empty, tensors, windows
 
 torch: Any = pytest.importorskip("torch", reason="tests of torch's DataLoader need torch")
-START = [(0, None), (2, "fork"), (2, "spawn")]
+START = [(0, None), (2, "fork")]
 
 
 def load(source: Any, n_workers: int, start: str | None, **options: Any) -> list[Any]:
@@ -49,13 +50,22 @@ def test_a_data_loader_shuffles_packs(chats: Dataset, n_workers, start) -> None:
         assert batch["cu_seqlens"][-1] == batch["input_ids"].numel()
 
 
-@pytest.mark.parametrize(("n_workers", "start"), START)
+@pytest.mark.parametrize(("n_workers", "start"), [*START, (2, "spawn")])
 def test_a_data_loader_gives_documents_one_by_one(chats: Dataset, n_workers, start) -> None:
     samples = load(documents(chats), n_workers, start, batch_size=None)
     expected = naive(chats)
     for sample, ids, mask in zip(samples, expected.documents, expected.masks, strict=True):
         np.testing.assert_array_equal(sample["input_ids"].numpy(), ids)
         np.testing.assert_array_equal(sample["mask"].numpy(), mask)
+
+
+def test_each_source_comes_whole_to_a_process_that_is_spawned(pretrained, chats) -> None:
+    for source in (windows(pretrained, 256, shift=True), packs(chats, shift=False)):
+        came = pickle.loads(pickle.dumps(source))
+        found, expected = came.batch([2, 0]), source.batch([2, 0])
+        assert {name: ids.tobytes() for name, ids in found.items()} == {
+            name: ids.tobytes() for name, ids in expected.items()
+        }
 
 
 def test_a_sampler_chooses_the_windows(pretrained: Dataset) -> None:

@@ -22,7 +22,7 @@ from tokmill.page.chosen import chosen_documents
 from tokmill.page.report.report_page import report_page
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """Chromium without a window; skips the tests of a machine that has none."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

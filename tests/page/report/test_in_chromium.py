@@ -23,16 +23,17 @@ PAYLOADS = [
     "{{constructor.constructor('window.evil=1')()}}",
 ]
 WIDTHS = (1280, 375, 320)
+ONE_PAGE = pytest.mark.parametrize("written", ["model"], indirect=True)
+"""What does not depend on the text of records is looked at on the page with the most charts."""
 
 
 class Visit:
     """A page open in the browser, with everything that it said or asked for."""
 
     def __init__(self, browser: Any, path: Path, **context: Any) -> None:
-        width = context.pop("width", 1280)
-        size = {"width": width, "height": 800}
-        self.context = browser.new_context(viewport=size, **context)
+        self.context = browser.new_context(**context)
         self.page = self.context.new_page()
+        self.set_width(WIDTHS[0])
         self.said: list[str] = []
         self.asked: list[str] = []
         self.page.on("console", lambda message: self.said.append(message.text))
@@ -40,6 +41,9 @@ class Visit:
         self.page.on("dialog", lambda dialog: (self.said.append("dialog"), dialog.dismiss()))
         self.context.route("**/*", self._route)
         self.page.goto(path.as_uri())
+
+    def set_width(self, width: int) -> None:
+        self.page.set_viewport_size({"width": width, "height": 800})
 
     def _route(self, route: Any) -> None:
         self.asked.append(route.request.url)
@@ -98,19 +102,20 @@ def hostile(tmp_path_factory: pytest.TempPathFactory, tokenizer_dir: Path) -> Pa
     return out
 
 
-@pytest.fixture(scope="module", params=["pretrained", "chats", "hostile", "model"])
+@pytest.fixture(scope="module", params=["hostile", "model"])
 def written(
     request: pytest.FixtureRequest,
     page_of: Callable[..., Any],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
-    """The file of a page: of a dataset alone, of a hostile one, or of one with a model."""
-    kind = request.param
-    found = request.getfixturevalue("chats" if kind == "model" else kind)
-    path = tmp_path_factory.mktemp("page") / f"{kind}.html"
-    given = {"model": {"name": "llama-3.2-1b"}, "training": {"gpu": "RTX 4090"}}
-    directory = found if kind == "hostile" else found.directory
-    path.write_text(page_of(directory, given=given if kind == "model" else None).html)
+    """The file of a page: of a hostile dataset, or of packed chats with a model."""
+    path = tmp_path_factory.mktemp("page") / f"{request.param}.html"
+    if request.param == "hostile":
+        page = page_of(request.getfixturevalue("hostile"))
+    else:
+        given = {"model": {"name": "llama-3.2-1b"}, "training": {"gpu": "RTX 4090"}}
+        page = page_of(request.getfixturevalue("chats").directory, given=given)
+    path.write_text(page.html)
     assert path.stat().st_size < 2_000_000
     return path
 
@@ -135,19 +140,22 @@ def test_a_script_that_is_not_ours_is_refused_by_the_policy(written, browser, tm
     seen.context.close()
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_nothing_stands_outside_of_the_screen(written, visit, width):
-    seen = visit(written, width=width)
+def test_nothing_stands_outside_of_the_screen(written, visit):
+    seen = visit(written)
     seen.open_all()
-    assert seen.run("document.documentElement.scrollWidth") <= width
-    assert seen.run("outside()") == []
+    for width in WIDTHS:
+        seen.set_width(width)
+        assert seen.run("document.documentElement.scrollWidth") <= width
+        assert seen.run("outside()") == []
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_every_chart_has_bars_as_long_as_its_numbers(written, visit, width):
-    seen = visit(written, width=width)
-    charts = seen.run("charts()")
-    assert len(charts) >= 5
+def test_every_chart_has_bars_as_long_as_its_numbers(written, visit):
+    seen = visit(written)
+    charts = []
+    for width in WIDTHS:
+        seen.set_width(width)
+        charts += seen.run("charts()")
+    assert len(charts) >= 5 * len(WIDTHS)
     for chart in charts:
         side = "height" if chart["id"] == "lengths-histogram" else "width"
         for tone in {bar["tone"] for bar in chart["bars"]}:
@@ -163,22 +171,22 @@ def test_every_chart_has_bars_as_long_as_its_numbers(written, visit, width):
         assert sorted(chart["cells"]) == values, chart["id"]
 
 
+@ONE_PAGE
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("toggled", [False, True])
-def test_text_has_enough_contrast_in_both_themes(written, visit, scheme, toggled):
+def test_text_has_enough_contrast_in_both_themes(written, visit, scheme):
     seen = visit(written, color_scheme=scheme)
     seen.open_all()
-    if toggled:
+    for is_dark in (scheme == "dark", scheme == "light"):
+        assert seen.page.get_attribute("#theme", "aria-pressed") == str(is_dark).lower()
+        page = seen.run("getComputedStyle(document.body).backgroundColor")
+        assert (int(page[4:].split(",")[0]) < 64) == is_dark
+        found = seen.run("contrasts()")
+        assert len(found) > 100
+        assert [one for one in found if one[0] < 4.5] == []
         seen.page.click("#theme")
-    is_dark = (scheme == "dark") != toggled
-    assert seen.page.get_attribute("#theme", "aria-pressed") == str(is_dark).lower()
-    page = seen.run("getComputedStyle(document.body).backgroundColor")
-    assert (int(page[4:].split(",")[0]) < 64) == is_dark
-    found = seen.run("contrasts()")
-    assert len(found) > 100
-    assert [one for one in found if one[0] < 4.5] == []
 
 
+@ONE_PAGE
 def test_the_keyboard_reaches_the_contents_the_theme_and_the_numbers(written, visit):
     seen = visit(written)
     where = "document.activeElement.textContent"
@@ -202,6 +210,7 @@ def test_the_keyboard_reaches_the_contents_the_theme_and_the_numbers(written, vi
     assert seen.run("document.activeElement.parentElement.open") is True
 
 
+@ONE_PAGE
 def test_the_skip_link_leads_past_the_contents(written, visit):
     seen = visit(written)
     seen.page.keyboard.press("Tab")
@@ -211,9 +220,11 @@ def test_the_skip_link_leads_past_the_contents(written, visit):
     assert seen.run("document.activeElement.closest('main') !== null") is True
 
 
+@ONE_PAGE
 @pytest.mark.parametrize("width", [1280, 375])
 def test_the_contents_lead_to_a_section_and_show_where_one_is(written, visit, width):
-    seen = visit(written, width=width, reduced_motion="reduce")
+    seen = visit(written, reduced_motion="reduce")
+    seen.set_width(width)
     seen.page.click("nav a[href='#lengths']")
     seen.page.wait_for_selector("nav a[href='#lengths'][aria-current]")
     assert seen.run("document.querySelectorAll('[aria-current]').length") == 1
@@ -224,12 +235,14 @@ def test_the_contents_lead_to_a_section_and_show_where_one_is(written, visit, wi
     seen.page.wait_for_selector("nav a[href='#run'][aria-current]")
 
 
+@ONE_PAGE
 def test_the_motion_is_reduced_where_that_is_wished(written, visit):
     style = "getComputedStyle(document.documentElement).scrollBehavior"
     assert visit(written, reduced_motion="reduce").run(style) == "auto"
     assert visit(written).run(style) == "smooth"
 
 
+@ONE_PAGE
 def test_paper_has_all_numbers_and_no_controls(written, visit):
     seen = visit(written, color_scheme="dark")
     seen.page.emulate_media(media="print")
@@ -243,6 +256,7 @@ def test_paper_has_all_numbers_and_no_controls(written, visit):
     assert seen.run("document.querySelectorAll('details[open]').length") == 0
 
 
+@ONE_PAGE
 def test_without_scripts_the_page_is_complete_and_has_no_dead_control(written, browser):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
@@ -254,6 +268,7 @@ def test_without_scripts_the_page_is_complete_and_has_no_dead_control(written, b
     context.close()
 
 
+@ONE_PAGE
 def test_landmarks_and_names_are_there_for_a_screen_reader(written, visit):
     seen = visit(written)
     tree = seen.page.locator("body").aria_snapshot()

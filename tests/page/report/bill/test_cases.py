@@ -59,7 +59,7 @@ def some(made, n):
 def test_cases_equal_the_bill_of_their_settings(request, which):
     made = request.getfixturevalue(which)
     n_rows = 1 + len(made.axes.remedies)
-    for i, at in enumerate(some(made, 200)):
+    for i, at in enumerate(some(made, 60)):
         row = i % n_rows
         name, settings = settings_alone(made, at, row)
         peak = tokmill.bill.training(name, made.directory, **settings).peak
