@@ -19,7 +19,7 @@ from tokmill.executors.run import run
 from tokmill.place import open_place
 from tokmill.run.begin import hub_commits
 from tokmill.run.prepare import prepare
-from tokmill.sources.hub import commit_of
+from tokmill.sources.hub import commit_of, hub_name
 
 OLD, NEW = "a" * 40, "b" * 40
 NAME = "hf:org/name"

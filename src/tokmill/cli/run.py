@@ -132,7 +132,7 @@ def show_dataset(manifest: dict[str, Any]) -> Path:
     from tokmill.dataset.canonical import json_chunks
     from tokmill.dataset.layout import MANIFEST
     from tokmill.page.summary import summary_rows
-    from tokmill.stores.urls import is_store
+    from tokmill.urls import is_store
 
     place = manifest["config"]["output"]["dir"]
     directory = Path(place)
