@@ -169,7 +169,7 @@ def test_a_full_disk_leaves_no_file_and_the_error_says_how_to_continue(tmp_path:
     assert child.returncode == 0, child.stderr
     assert child.stdout == (
         f"{tmp_path / 'a.bin'}: file too large for this process (ulimit -f) or file system; "
-        "all commits are kept: make room and run the same command again to continue\n"
+        "parts that are done are kept: make room and run the same command again to continue\n"
     )
     assert names(tmp_path) == []
 

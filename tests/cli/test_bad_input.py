@@ -729,7 +729,7 @@ def test_no_space_is_one_line_and_the_same_command_completes_with_more(
         ["bash", "-c", 'ulimit -f 1; "$@"', "bash", *words], capture_output=True, text=True
     )
     assert limited.returncode == 5, limited.stderr
-    assert "all commits are kept: make room and run the same" in limited.stderr
+    assert "parts that are done are kept: make room and run the same" in limited.stderr
     assert "Traceback" not in limited.stderr
     assert nothing_half_written(tmp_path / "out")
     assert subprocess.run(words, capture_output=True).returncode == 0

@@ -105,8 +105,7 @@ def test_half_a_file_under_its_final_name_is_a_problem(tmp_path):
     for name in ("train-0000000-0000.bin", "train-0000000-0000.idx", "parts/0000000.json"):
         (tmp_path / name).write_bytes(b"whole")
     expected = faults.sums(tmp_path)
-    (tmp_path / "parts" / "0000001-0000.json").write_bytes(b'{"step": 1}')
-    (tmp_path / "parts" / ".0000001.checkpoint").write_bytes(b"hidden")
+    (tmp_path / "parts" / ".0000001.json.1-0123abcd.tmp").write_bytes(b"hidden")
     assert faults.half_written(tmp_path, expected) == []
     (tmp_path / "train-0000000-0000.idx").write_bytes(b"who")
     (tmp_path / "train-0000001-0000.bin").write_bytes(b"")
@@ -114,7 +113,7 @@ def test_half_a_file_under_its_final_name_is_a_problem(tmp_path):
         "train-0000000-0000.idx",
         "train-0000001-0000.bin",
     ]
-    assert faults.hidden(tmp_path) == ["parts/.0000001.checkpoint"]
+    assert faults.hidden(tmp_path) == ["parts/.0000001.json.1-0123abcd.tmp"]
 
 
 def test_every_kind_of_fault_comes_at_every_step(tmp_path):

@@ -71,7 +71,7 @@ def test_a_directory_that_cannot_be_synced_is_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (errno.ENOSPC, "no space left on device; all commits are kept: make room"),
+        (errno.ENOSPC, "no space left on device; parts that are done are kept: make room"),
         (errno.EIO, "input/output error"),
     ],
 )
