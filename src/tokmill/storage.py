@@ -1,6 +1,6 @@
 """Atomic files: written under a temporary name, synced, renamed. Storage errors as one line.
 
-The temporary name is unique to the attempt. A commit record is linked instead of renamed, so that
+The temporary name is unique to the attempt. A part's record is linked instead of renamed, so that
 the first one wins. Committed files are read-only (0444).
 """
 

@@ -29,11 +29,11 @@ PACKED_ROWS = Formula(
     "packed rows", "(q + beside) * rows * row_tokens + 42 * files + 20 * rows", _LAYOUT, _EXACT
 )
 REJECTS = Formula("rejects", "found", _LISTED, _EXACT)
-RECORDS = Formula("commit records (parts)", "found", _LISTED, _EXACT)
+RECORDS = Formula("records of parts", "found", _LISTED, _EXACT)
 LISTS = Formula("manifest and plan", "found", _LISTED, _EXACT)
 UNLISTED = Formula("not in the manifest", "found", _LISTED, _EXACT)
 BOOKKEEPING = Formula(
-    "manifest, plan and commit records",
+    "manifest, plan and records of parts",
     "3600 + 2000 * files + 350 * slices",
     "measured: 3,600 B, 2,000 B a shard, 350 B an input file by a path of 40 characters",
     "a factor of two; negligible for a large dataset",

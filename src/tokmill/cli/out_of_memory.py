@@ -57,7 +57,7 @@ def explain() -> str:
     where = f" (ulimit -v allows {memory(limit)})" if _is_limited() else ""
     return (
         f"out of memory{where}: give this process more memory, or use fewer --workers and "
-        "--threads, and run the same command again; a run continues from its last commit"
+        "--threads, and run the same command again; a run keeps the parts that are done"
     )
 
 

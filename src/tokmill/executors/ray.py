@@ -277,6 +277,6 @@ def _too_often(index: int, error: exceptions.RayError) -> str:
     else:
         why, advice = "killed, or the node was lost", "--threads if memory is short"
     return (
-        f"part {index}: its process on the Ray cluster died {MOST_TRIES} times ({why}): all "
-        f"commits are kept; run the same command again to continue, with a lower {advice}"
+        f"part {index}: its process on the Ray cluster died {MOST_TRIES} times ({why}): parts "
+        f"that are done are kept; run the same command again to continue, with a lower {advice}"
     )

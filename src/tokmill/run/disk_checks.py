@@ -33,7 +33,7 @@ _UNSUPPORTED = {*UNSUPPORTED, errno.EPERM, errno.EINVAL, errno.EXDEV, errno.EMLI
 
 
 def check_file_system(directory: Path) -> None:
-    """Try in an output directory all operations of a commit; needs a few syncs, leaves nothing.
+    """Try in an output directory all operations of a run; needs a few syncs, leaves nothing.
 
     The files have names of `storage.PendingFile`: the next run removes them after a kill.
 
