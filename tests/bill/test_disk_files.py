@@ -73,7 +73,7 @@ def test_every_kind_of_file_is_a_line_and_the_total_is_the_sum_of_the_files():
         "pack index": 80,
         "packed rows": 600 + 300 + 1200 + 144,
         "rejects": 33,
-        "commit records (parts)": 900,
+        "records of parts": 900,
         "manifest and plan": 5700,
         "not in the manifest": 77,
     }
@@ -161,7 +161,7 @@ def test_a_planned_dataset_is_the_same_formulas():
         "loss weights (.weight)": 960,
         "pack index": 8 * (5 + 3 + 1),
         "packed rows": 7 * 300 + 84 + 60,
-        "manifest, plan and commit records": 3600 + 4000 + 700,
+        "manifest, plan and records of parts": 3600 + 4000 + 700,
     }
 
 

@@ -56,7 +56,7 @@ def test_the_disk_of_a_dataset_is_the_sum_of_its_files_to_the_byte(
     assert {share["name"] for share in disk["found"]["splits"]} == {"train", "val", "other files"}
     assert disk["found"]["unlisted"] == [".lock"]
     assert {line["name"] for line in disk["dataset"]["lines"]} == {
-        "tokens (.bin)", "document index (.idx)", "rejects", "commit records (parts)",
+        "tokens (.bin)", "document index (.idx)", "rejects", "records of parts",
         "manifest and plan", "origins (.origin)",
     }  # fmt: skip
 

@@ -307,7 +307,7 @@ def test_too_little_memory_is_one_line_and_the_run_continues_with_more(
     assert line == (
         f"error: out of memory (ulimit -v allows {mebibytes}.0 MiB): give this process more "
         "memory, or use fewer --workers and --threads, and run the same command again; a run "
-        "continues from its last commit"
+        "keeps the parts that are done"
     )
     assert "Traceback" not in done.stderr
     assert not (out / "manifest.json").exists()

@@ -7,7 +7,7 @@ The modules in the order of a run:
 3. `forecast`: read a small sample of the input; predict tokens, disk, time and memory from it.
 4. `begin`: write the plan of a new run into its place, or continue the one that is there. It uses
    `disk_checks` (a file system without what a run needs, or without room), `choose_engine` (exact
-   and fastest, measured on the sample), `plan` and `task_entry` (`plan.json`), `compare_plans` (same
+   and fastest, on a sample), `plan` and `task_entry` (`plan.json`), `compare_plans` (same
    inputs and settings).
 5. `output`: what stands in the place: foreign files, leftovers, parts that are done.
 6. `part`: read, encode and write one part. It uses `block_pool` (threads that encode blocks ahead)
