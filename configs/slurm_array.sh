@@ -8,13 +8,12 @@
 set -euo pipefail
 
 TASKS=${TASKS:-8}
-PLAN=${OUT%/}.plan
 
 # shellcheck disable=SC2086  # INPUT is a glob
-tokmill plan $INPUT --tokenizer "$TOKENIZER" --output "$OUT" --write "$PLAN" ${SETTINGS:-}
+tokmill plan $INPUT --tokenizer "$TOKENIZER" --output "$OUT" --write ${SETTINGS:-}
 
 array=$(sbatch --parsable --array=0-$((TASKS - 1)) --cpus-per-task=8 --requeue \
-  --wrap "tokmill run-part '$PLAN' --index \$SLURM_ARRAY_TASK_ID --of $TASKS")
+  --wrap "tokmill run-part '$OUT' --index \$SLURM_ARRAY_TASK_ID --of $TASKS")
 # Without --kill-on-invalid-dep, this job would wait for ever if a task fails.
-sbatch --dependency=afterok:"$array" --kill-on-invalid-dep=yes --wrap "tokmill finish '$PLAN'"
-echo "look: tokmill status $PLAN"
+sbatch --dependency=afterok:"$array" --kill-on-invalid-dep=yes --wrap "tokmill finish '$OUT'"
+echo "look: tokmill status $OUT"
