@@ -28,7 +28,7 @@ def test_the_page_names_every_setting_of_a_section_once(section):
     ("option", "default"),
     [
         ("--workers", "0"), ("--val-fraction", "0.0"), ("--min-tokens", "0"), ("--engine", "auto"),
-        ("--part-bytes", "1 GiB"), ("--max-record-bytes", "64 MiB"),
+        ("--part-bytes", "0"), ("--max-record-bytes", "64 MiB"),
         ("--max-reject-fraction", "0.01"),
     ],
 )  # fmt: skip
