@@ -3,8 +3,8 @@
 #
 #   INPUT='/data/corpus/*.jsonl.zst' TOKENIZER=/data/gpt2 OUT=/data/tokens bash slurm_array.sh
 #
-# Every path must be seen by all nodes under the same name. Run it again after a failure: parts that
-# are done are not made again.
+# Every path must be seen by all nodes under the same name. After a failure, once no task works any
+# more, run it again: parts that are done are not made again.
 set -euo pipefail
 
 TASKS=${TASKS:-8}
