@@ -33,7 +33,11 @@ NEEDED = (
 )[sys.version_info >= (3, 14) :]  # fmt: skip
 """Packages that tokmill needs everywhere; Python 3.14 has the first one itself."""
 
-EXTRAS = {"hub": ("datasets", "fsspec", "huggingface-hub"), "ray": ("ray",), "s3": ("s3fs",)}
+EXTRAS = {
+    "hub": ("datasets", "fsspec", "huggingface-hub"),
+    "ray": ("ray",),
+    "s3": ("boto3", "obstore"),
+}
 OTHERS = ("torch", "transformers")
 """Packages that are used where they are installed."""
 
