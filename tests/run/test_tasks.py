@@ -161,6 +161,19 @@ def test_rejects_are_judged_at_the_end_as_in_a_whole_run(tmp_path, write_rows, l
     assert finish_array(str(tmp_path / "out"), listener)["totals"]["rejects"]
 
 
+def test_the_plan_of_a_finished_dataset_stays_that_of_its_manifest(array, out, tmp_path):
+    array.start()
+    array.work(0, 1)
+    manifest = array.finish()
+    array.start(max_reject_fraction=0.25)
+    assert not verify(open_place(str(out)), manifest).problems
+    kept = (out / "manifest.json").rename(tmp_path / "manifest.json")
+    array.start(max_reject_fraction=0.25)  # of an unfinished run it is replaced
+    kept.rename(out / "manifest.json")
+    assert verify(open_place(str(out)), manifest).problems
+    assert not verify(open_place(str(out)), array.finish()).problems
+
+
 HOLDER = """
 import sys
 from pathlib import Path

@@ -241,7 +241,7 @@ def complete_manifest(
         problem = f"{place.where}: {wrong[0]}{more} was removed or cut: it is made again"
     if problem:
         warn(problem)
-        _remove_all(place, entries, [MANIFEST, *wrong])
+        _remove_all(place, entries, [MANIFEST, *(name for name in wrong if name != PLAN)])
     return None
 
 

@@ -113,7 +113,7 @@ def plan_array(config: Config, observer: Observer, *, overwrite: bool = False) -
     """Write the plan of a run into its place, or find that it is there; return it.
 
     The plan of the same run with other limits, which decide no byte, is replaced: tasks that are
-    working then stop, and go on when they are started again.
+    working then stop, and go on when they are started again. That of a finished dataset stays.
 
     Raises:
         UsageError: the input is standard input.
@@ -123,7 +123,7 @@ def plan_array(config: Config, observer: Observer, *, overwrite: bool = False) -
         raise UsageError("standard input: tasks on other machines cannot read it: give files")
     with begun(config, observer, overwrite=overwrite) as run:
         content = b"".join(run.plan.chunks())
-        if content != run.place.read(PLAN):
+        if run.place.size(MANIFEST) is None and content != run.place.read(PLAN):
             run.place.write(PLAN, content)
         return run.plan
 
