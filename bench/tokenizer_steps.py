@@ -38,9 +38,11 @@ QWEN_WITH_MARKS = (
     rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}"
     rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_TAIL}"
 )
+_LINE_ENDS = "\r\n"  # not escaped in its file
 DEEPSEEK_3 = (
-    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
-    rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_TAIL}"
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+"""
+    rf"|[^{_LINE_ENDS}\p{{L}}\p{{P}}\p{{S}}]?[\p{{L}}\p{{M}}]+"
+    rf"| ?[\p{{P}}\p{{S}}]+[{_LINE_ENDS}]*|\s*[{_LINE_ENDS}]+|\s+(?!\S)|\s+"
 )
 BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
 
@@ -55,6 +57,7 @@ def byte_level_steps() -> dict[str, tuple[Any, list[Any]]]:
         "llama 3, cl100k": (None, [split_step(cl100k), BYTES]),
         "qwen 2.5, qwen 3": (NFC, [split_step(qwen), BYTES]),
         "gpt-oss, o200k": (None, [split_step(o200k), BYTES]),
+        "olmo 3": (None, [split_step(cl100k.replace(r"[\r\n]+|", r"[\r\n]|")), BYTES]),
         "mistral tekken": (None, [split_step(TEKKEN), BYTES]),
         "deepseek 3": (
             None,

@@ -14,6 +14,7 @@ from tokmill.engines import spot_check
 from tokmill.engines.reference import TokenizersReference
 from tokmill.engines.spot_check import (
     DISTANT,
+    LONGEST_BYTES,
     TOO_LONG,
     SpotCheck,
     counts,
@@ -21,7 +22,6 @@ from tokmill.engines.spot_check import (
     differences,
     spot_share,
 )
-from tokmill.engines.spot_sample import LONGEST_BYTES
 from tokmill.offsets import concat_tokens
 from tokmill.values import TokenBatch
 

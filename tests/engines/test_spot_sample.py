@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.engines.spot_sample import LONGEST_BYTES, pick_spans
+from tokmill.engines.spot_check import LONGEST_BYTES, pick_spans
 
 SHARE = 1 / 64
 MANY = [f"document {i} 猫{i * 7919 % 1000}" for i in range(6000)]

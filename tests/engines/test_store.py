@@ -24,13 +24,6 @@ class Loaded:
         self.renewable = renewable
 
 
-class Rigid:
-    """An engine of which there can be no weak reference."""
-
-    __slots__ = ()
-    renewable = True
-
-
 @pytest.fixture
 def loads(monkeypatch) -> list[str]:
     """The name of each engine that is loaded, in order; "fixed" is not renewable."""
@@ -38,7 +31,7 @@ def loads(monkeypatch) -> list[str]:
 
     def load(name, tokenizer, *, control_in_text, n_threads):
         found.append(name)
-        return Rigid() if name == "rigid" else Loaded(renewable=name != "fixed")
+        return Loaded(renewable=name != "fixed")
 
     monkeypatch.setattr(stores, "load_engine", load)
     return found
@@ -53,34 +46,20 @@ def test_an_engine_is_loaded_at_the_first_call_and_once(tokenizer, loads):
 
 
 def test_a_renewable_engine_is_taken_once_and_freed_by_its_taker(tokenizer, loads):
-    store = EngineStore()
-    shared = store.share("a", tokenizer, **SETTINGS)
-    taken = store.take("a", tokenizer, **SETTINGS)
-    assert shared() is taken  # others may use it while it is there
-    assert loads == ["a"]
-    again = store.take("a", tokenizer, **SETTINGS)
-    assert again is not taken
-    assert shared() is again
-    freed = weakref.ref(again)
-    del again
+    shared = EngineStore().share("a", tokenizer, **SETTINGS)
+    first = shared()
+    assert shared.take() is first
+    freed = weakref.ref(first)
+    del first
     assert freed() is None
-    assert shared() is shared() is store.take("a", tokenizer, **SETTINGS)
-    assert loads == ["a"] * 3
+    assert shared() is shared() is shared.take()
+    assert loads == ["a"] * 2
 
 
 def test_an_engine_that_is_not_renewable_is_loaded_once_for_all(tokenizer, loads):
-    store = EngineStore()
-    taken = store.take("fixed", tokenizer, **SETTINGS)
-    assert taken is store.take("fixed", tokenizer, **SETTINGS)
-    assert taken is store.share("fixed", tokenizer, **SETTINGS)()
+    shared = EngineStore().share("fixed", tokenizer, **SETTINGS)
+    assert shared.take() is shared.take() is shared()
     assert loads == ["fixed"]
-
-
-def test_an_engine_without_weak_references_is_not_kept_once_taken(tokenizer, loads):
-    store = EngineStore()
-    taken = store.take("rigid", tokenizer, **SETTINGS)
-    assert store.share("rigid", tokenizer, **SETTINGS)() is not taken
-    assert loads == ["rigid"] * 2
 
 
 def test_another_tokenizer_name_of_the_same_content_shares_and_another_content_does_not(

@@ -38,7 +38,7 @@ from tokmill.errors import TokenizerError, TokmillError
 from tokmill.offsets import byte_offsets, split_by_bytes
 from tokmill.tokenizer.continuation import continuation_tokenizer
 from tokmill.tokenizer.control_tokens import added_tokens
-from tokmill.tokenizer.refusal import is_panic
+from tokmill.tokenizer.tokenizer_json import is_panic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

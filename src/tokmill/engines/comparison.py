@@ -33,15 +33,16 @@ from tokmill.engines.kept import keep, kept
 from tokmill.engines.routing import COMMON, EVERY, RARE, CharacterSet
 from tokmill.engines.texts import Context, character_texts, compositions, in_lines, sequences
 from tokmill.tokenizer.equivalent_json import to_equivalent
-from tokmill.tokenizer.json_file import parsed, without_merges
 from tokmill.tokenizer.tokenizer_json import (
     SPACE_MARK,
     Content,
     as_text,
     byte_characters,
+    parsed,
     step_types,
     steps,
     vocabulary,
+    without_merges,
 )
 from tokmill.words.plural import plural
 

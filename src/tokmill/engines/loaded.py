@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-import weakref
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -40,15 +39,10 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 class SharedEngine:
     """An engine that is loaded at the first call; callers on other threads wait for it."""
 
-    def __init__(
-        self, name: str, tokenizer: Tokenizer, *, control_in_text: str, n_threads: int
-    ) -> None:
-        self._load = partial(
-            load_engine, name, tokenizer, control_in_text=control_in_text, n_threads=n_threads
-        )
+    def __init__(self, load: Callable[[], Engine]) -> None:
+        self._load = load
         self._lock = threading.Lock()
         self._engine: Engine | None = None
-        self._taken: Callable[[], Engine | None] = _nothing
 
     def __call__(self) -> Engine:
         """Return the engine.
@@ -57,25 +51,20 @@ class SharedEngine:
             TokenizerError: see `load_engine`; the next call tries again.
         """
         with self._lock:
-            engine = self._engine or self._taken()
-            if engine is None:
-                engine = self._engine = self._load()
-            return engine
+            self._engine = self._engine or self._load()
+            return self._engine
 
     def take(self) -> Engine:
-        """Return the engine to the caller that decides how long it stays in memory.
+        """Return the engine to a caller that decides how long it stays in memory.
 
-        If it is renewable, the next one to take it gets a new one, with empty caches.
+        If it is renewable, the next caller gets a new one, with empty caches.
 
         Raises:
             TokenizerError: see `load_engine`.
         """
         with self._lock:
             engine = self._engine or self._load()
-            if engine.renewable:
-                self._engine, self._taken = None, _reference_to(engine)
-            else:
-                self._engine = engine
+            self._engine = None if engine.renewable else engine
             return engine
 
 
@@ -97,47 +86,19 @@ class EngineStore:
         self, name: str, tokenizer: Tokenizer, *, control_in_text: str, n_threads: int
     ) -> SharedEngine:
         """Return the engine for these arguments, see `load_engine`: one for all callers."""
-        key = _key(name, tokenizer, control_in_text, n_threads)
+        load = partial(load_engine, control_in_text=control_in_text, n_threads=n_threads)
+        # The sha256 is that of the file: a variant of a tokenizer has another `json`.
+        variant = tokenizer.sha256, tokenizer.json, tokenizer.rewritten_json
+        key = name, *variant, control_in_text, n_threads
         with self._lock:
             if key not in self._engines:
-                self._engines[key] = SharedEngine(
-                    name, tokenizer, control_in_text=control_in_text, n_threads=n_threads
-                )
+                self._engines[key] = SharedEngine(partial(load, name, tokenizer))
             return self._engines[key]
-
-    def take(
-        self, name: str, tokenizer: Tokenizer, *, control_in_text: str, n_threads: int
-    ) -> Engine:
-        """Return the engine for these arguments to the caller that frees it, see `SharedEngine`.
-
-        Raises:
-            TokenizerError: see `load_engine`.
-        """
-        shared = self.share(name, tokenizer, control_in_text=control_in_text, n_threads=n_threads)
-        return shared.take()
 
     def keep(self, names: Collection[str]) -> None:
         """Forget all engines with other names, and so free their memory."""
         with self._lock:
             self._engines = {key: one for key, one in self._engines.items() if key[0] in names}
-
-
-def _key(name: str, tokenizer: Tokenizer, control_in_text: str, n_threads: int) -> _Key:
-    # The sha256 is that of the file: a variant of a tokenizer has another `json`.
-    variant = tokenizer.sha256, tokenizer.json, tokenizer.rewritten_json
-    return name, *variant, control_in_text, n_threads
-
-
-def _reference_to(engine: Engine) -> Callable[[], Engine | None]:
-    """Return a weak reference; one to nothing, if a class of another package allows none."""
-    try:
-        return weakref.ref(engine)
-    except TypeError:
-        return _nothing
-
-
-def _nothing() -> None:
-    return None
 
 
 class EngineMemory:

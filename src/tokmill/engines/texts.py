@@ -113,7 +113,14 @@ CONTEXTS = tuple(
     for left, right in (
         *(("", ""), ("  ", "'s"), ("a", "a"), ("1", "1234"), ("中", "中"), ("가", "\u11a8")),
         *(("A", "Aa"), ("!", "!"), (" ", " "), ("\n", "\n"), ("a", "'S"), (" a", " \n")),
-        *(("'", "A"), ("/", "/\n"), ("é", "\u0301"), ("\u0323", "\u0334"), ("\u1100", "\u1161")),
+        *(
+            ("'", "A"),
+            ("a'", "a"),
+            ("/", "/\n"),
+            ("é", "\u0301"),
+            ("\u0323", "\u0334"),
+            ("\u1100", "\u1161"),
+        ),
         *(("q\u0345", "\u0300"), ("q", _LADDER), ("", _LADDER)),
     )
 )
@@ -188,9 +195,9 @@ def sequences() -> tuple[str, ...]:
 
 @cache
 def compositions() -> tuple[str, ...]:
-    """Return pairs that compose to a common character, alone and with a mark between."""
+    """Return pairs that compose to one character, alone and with a mark between."""
     pairs = [(chr(first), chr(second)) for first, second in _LATE_COMPOSITIONS]
-    for code in COMMON.codes():
+    for code in range(0x20000):
         parts = unicodedata.decomposition(chr(code)).split()
         if len(parts) == 2 and "<" not in parts[0]:
             pairs.append((chr(int(parts[0], 16)), chr(int(parts[1], 16))))

@@ -43,9 +43,9 @@ def make_engine(
     def load() -> Engine:
         limit_caches(choice.name, memory.share_bytes(spec.n_threads))
         control, n_threads = spec.config.tokenizer.control_tokens_in_text, spec.n_threads
-        engine = spec.engines.take(
+        engine = spec.engines.share(
             choice.name, tokenizer, control_in_text=control, n_threads=n_threads
-        )
+        ).take()
         is_reference = choice.name == REFERENCE
         return engine if is_reference else RoutedEngine(engine, load_reference, choice.routed)
 

@@ -16,17 +16,20 @@ from tokmill.tokenizer.files import (
     read_companions,
     read_file,
 )
-from tokmill.tokenizer.json_file import (
+from tokmill.tokenizer.sentencepiece_model import PieceType, read_model, sentencepiece_to_json
+from tokmill.tokenizer.tiktoken_file import is_rank_file, tiktoken_to_json
+from tokmill.tokenizer.tokenizer_json import (
     UNUSED_PARTS,
+    as_text,
     cleaned_text,
     decoded,
     parsed,
+    refusal,
+    refused,
+    unknown_id,
+    vocabulary,
     without_merges,
 )
-from tokmill.tokenizer.refusal import refusal, refused
-from tokmill.tokenizer.sentencepiece_model import PieceType, read_model, sentencepiece_to_json
-from tokmill.tokenizer.tiktoken_file import is_rank_file, tiktoken_to_json
-from tokmill.tokenizer.tokenizer_json import as_text, unknown_id, vocabulary
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -234,12 +234,12 @@ def _fragments(spec: RunSpec, found: InputSample) -> Fragments:
     raw = np.zeros((2, len(found.window_read)))
     if not found.fragments:
         return Fragments(*np.zeros((3, 0)), *raw)
-    engine = spec.engines.take(
+    engine = spec.engines.share(
         spec.engine.name,
         spec.tokenizer,
         control_in_text=spec.config.tokenizer.control_tokens_in_text,
         n_threads=spec.n_threads,
-    )
+    ).take()
     engine = RoutedEngine(engine, reference_loader(spec, spec.tokenizer), spec.engine.routed)
     for row, amounts in zip(raw, _amounts(engine, found.raw), strict=True):
         np.add.at(row, found.raw_windows, amounts)

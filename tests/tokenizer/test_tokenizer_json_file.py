@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tokmill.errors import TokenizerError
-from tokmill.tokenizer.json_file import (
+from tokmill.tokenizer.tokenizer_json import (
     cleaned_text,
     decoded,
     parsed,
