@@ -26,7 +26,7 @@ from typing import Any
 
 from bench.tokenizer_steps import common_tokenizers
 from tokmill.engines import comparison
-from tokmill.engines.choice import Comparison
+from tokmill.engines.choice import CharacterComparison
 from tokmill.engines.comparison import compare_engines, structure
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, engine_version
 from tokmill.settings.schema import TokenizerSettings
@@ -37,7 +37,7 @@ TABLE = Path(comparison.__file__).with_name("differences.json")
 HEAD = "| tokenizer | engine | characters that differ | sequences | seconds | planted documents |"
 N_PLANTED = 2000
 
-Results = dict[str, Comparison]
+Results = dict[str, CharacterComparison]
 
 
 def main() -> None:
@@ -84,7 +84,7 @@ def _tokenizers(paths: Sequence[str], eos: str, *, table: bool) -> Iterator[tupl
             yield from common_tokenizers(tokenizer)
 
 
-def _cells(found: Comparison) -> tuple[str, str]:
+def _cells(found: CharacterComparison) -> tuple[str, str]:
     equal = f"{found.n_sequences:,} equal"
     return f"{len(found.differs):,}", found.refused[:90] or equal
 
@@ -117,7 +117,7 @@ def _lines(table: dict[str, Any]) -> str:
     return "{" + ",\n".join(references) + "}\n"
 
 
-def end_to_end(tokenizer: Tokenizer, engine: str, found: Comparison) -> str:
+def end_to_end(tokenizer: Tokenizer, engine: str, found: CharacterComparison) -> str:
     """Make a dataset of documents that hold differing characters, and compare it."""
     dice = random.Random(7)
     codes = list(found.differs.codes()) or [0x323B0, 0x180E, 0x105D2]

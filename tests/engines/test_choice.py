@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from tokmill.engines.choice import Comparison, Continuation, EngineChoice
+from tokmill.engines.choice import CharacterComparison, Continuation, EngineChoice
 from tokmill.engines.routing import CharacterSet
 
 DIFFERS = CharacterSet(((0x88F, 0x88F), (0x323B0, 0x33479)))
@@ -21,7 +21,9 @@ DIFFERS = CharacterSet(((0x88F, 0x88F), (0x323B0, 0x33479)))
             "first exact",
             3,
             reference="0.23.1",
-            scan=Comparison(DIFFERS, "", 67_584, 80_000, CharacterSet(((0x20000, 0x10FFFF),))),
+            scan=CharacterComparison(
+                DIFFERS, "", 67_584, 80_000, CharacterSet(((0x20000, 0x10FFFF),))
+            ),
             scan_kept=True,
             continuation=Continuation("gigatoken", DIFFERS),
         ),
@@ -33,7 +35,7 @@ def test_a_choice_can_be_written_as_json_and_pickled(choice):
 
 
 def test_characters_that_differ_or_were_not_compared_are_routed():
-    scan = Comparison(DIFFERS, uncompared=CharacterSet(((0x20000, 0x10FFFF),)))
+    scan = CharacterComparison(DIFFERS, uncompared=CharacterSet(((0x20000, 0x10FFFF),)))
     choice = EngineChoice("gigatoken", "1", "x", scan=scan)
     assert choice.routed.ranges == ((0x88F, 0x88F), (0x20000, 0x10FFFF))
     plain = choice.as_json()
@@ -45,7 +47,7 @@ def test_characters_that_differ_or_were_not_compared_are_routed():
     [
         {"scan": 3},
         {"scan": {"differs": [[2, 1]]}},
-        {"scan": {**Comparison().as_json(), "uncompared": [[2, 1]]}},
+        {"scan": {**CharacterComparison().as_json(), "uncompared": [[2, 1]]}},
         {"continuation": {"name": "x"}},
     ],
 )

@@ -13,7 +13,7 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Library
 
 import tokmill.engines.choose as module
-from tokmill.engines.choice import Comparison
+from tokmill.engines.choice import CharacterComparison
 from tokmill.engines.choose import (
     FASTEST,
     FIRST,
@@ -47,9 +47,9 @@ needs_fast_engines = pytest.mark.skipif(
 
 
 @pytest.fixture(autouse=True)
-def known(monkeypatch) -> dict[str, Comparison]:
+def known(monkeypatch) -> dict[str, CharacterComparison]:
     """What earlier comparisons on characters found, by engine: nothing is compared here."""
-    found = dict.fromkeys(FAST_ENGINES, Comparison())
+    found = dict.fromkeys(FAST_ENGINES, CharacterComparison())
     monkeypatch.setattr(module, "known_comparison", lambda _, name: found.get(name))
     return found
 
@@ -175,7 +175,7 @@ def test_an_engine_with_other_ids_on_this_corpus_is_not_chosen(chosen, whole_wor
 
 @needs_fast_engines
 def test_a_difference_in_a_text_that_is_routed_does_not_refuse(chosen, known, whole_words):
-    everything = Comparison(CharacterSet(((0, 0x10FFFF),)))
+    everything = CharacterComparison(CharacterSet(((0, 0x10FFFF),)))
     known["gigatoken"] = everything
     assert chosen(10 * MB, "gigatoken", of=whole_words).name == "gigatoken"
     choice = chosen(10 * MB, of=whole_words)
@@ -185,7 +185,7 @@ def test_a_difference_in_a_text_that_is_routed_does_not_refuse(chosen, known, wh
 
 @needs_fast_engines
 def test_an_engine_refused_on_characters_is_not_loaded(chosen, known):
-    known["gigatoken"] = Comparison(refused="of old")
+    known["gigatoken"] = CharacterComparison(refused="of old")
     choice = chosen()
     assert (choice.name, choice.refused) == ("fastokens", {"gigatoken": "of old"})
 
@@ -196,7 +196,7 @@ def test_engines_that_no_one_compared_are_compared_now(chosen, known, monkeypatc
 
     def compare(_, names, *rest):
         asked.append(list(names))
-        return dict.fromkeys(names, Comparison(n_characters=7))
+        return dict.fromkeys(names, CharacterComparison(n_characters=7))
 
     monkeypatch.setattr(module, "compare_engines", compare)
     del known["gigatoken"]

@@ -9,7 +9,7 @@ import json
 import pytest
 
 import tokmill.engines.comparison as module
-from tokmill.engines.choice import Comparison
+from tokmill.engines.choice import CharacterComparison
 from tokmill.engines.comparison import (
     compare_engines,
     compared_with,
@@ -91,7 +91,7 @@ class Here:
         return fingerprints(self._engine, self._texts)
 
 
-def compared(reference, engine, characters: str, uncompared=NONE) -> Comparison:
+def compared(reference, engine, characters: str, uncompared=NONE) -> CharacterComparison:
     in_contexts = [(context, characters) for context in CONTEXTS]
     return compared_with(reference, [Here(engine)], in_contexts, uncompared)["here"]
 
@@ -187,7 +187,7 @@ def test_the_vocabulary_and_added_tokens_do_not_change_the_structure(split_by, t
 
 def test_a_result_is_kept_for_its_steps_engine_and_versions(split_by, monkeypatch):
     tokenizer, other = split_by(GPT2), split_by(LLAMA3)
-    result = Comparison(CharacterSet(((0x88F, 0x88F),)), "", 100, 10, RARE)
+    result = CharacterComparison(CharacterSet(((0x88F, 0x88F),)), "", 100, 10, RARE)
     assert known_comparison(tokenizer, "gigatoken") is None
     keep(module._cache_key(tokenizer, module._versions(tokenizer, "gigatoken")), result.as_json())
     assert known_comparison(tokenizer, "gigatoken") == result

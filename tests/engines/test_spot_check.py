@@ -13,7 +13,6 @@ from tokenizers import pre_tokenizers as pre
 from tokmill.engines import spot_check
 from tokmill.engines.reference import TokenizersReference
 from tokmill.engines.spot_check import (
-    DISTANT,
     LONGEST_BYTES,
     TOO_LONG,
     SpotCheck,
@@ -223,11 +222,13 @@ class One(Words):
         return np.full(1, len(text.as_py()), np.uint32)
 
 
-def test_a_document_whose_tokens_depend_on_distant_text_is_skipped_and_raises_no_alarm():
+def test_a_document_whose_tokens_depend_on_distant_text_raises_no_alarm(monkeypatch):
     for reference in (Whole(), One()):
         found = held(reference, strings(LONG), reference.encode(strings(LONG)))
-        assert not any(one.difference for one in found)
-        assert {one.skipped for one in found} == {DISTANT}
+        assert not any(one.difference or one.skipped for one in found)
+    monkeypatch.setattr(spot_check, "WHOLE_BYTES", 0)
+    found = held(One(), strings(LONG), One().encode(strings(LONG)))
+    assert {(one.skipped, one.difference) for one in found} == {(TOO_LONG, "")}
 
 
 TEXTS = {

@@ -16,7 +16,7 @@ _LONGEST_REASON = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class CharacterComparison:
     """The characters on which an engine differs from the reference; see `comparison`.
 
     `differs`: characters with other ids in some context. `refused`: why the engine cannot be used
@@ -41,7 +41,7 @@ class Comparison:
         return asdict(self) | sets
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Comparison:
+    def from_json(cls, data: Mapping[str, Any]) -> CharacterComparison:
         """Read the result of `as_json`.
 
         Raises:
@@ -87,7 +87,7 @@ class EngineChoice:
     refused: Mapping[str, str] = field(default_factory=dict)
     spot_share: float = 0.0
     reference: str = ""
-    scan: Comparison | None = None
+    scan: CharacterComparison | None = None
     scan_kept: bool = False
     continuation: Continuation | None = None
 
@@ -132,7 +132,7 @@ class EngineChoice:
         values = dict(data)
         try:
             if values.get("scan") is not None:
-                values["scan"] = Comparison.from_json(values["scan"])
+                values["scan"] = CharacterComparison.from_json(values["scan"])
             if values.get("continuation") is not None:
                 found = values["continuation"]
                 routed = CharacterSet.from_json(found["differs"])

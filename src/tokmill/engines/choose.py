@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tokmill.engines.choice import Comparison, Continuation, EngineChoice
+from tokmill.engines.choice import CharacterComparison, Continuation, EngineChoice
 from tokmill.engines.comparison import (
     compare_engines,
     is_encoded_by_bpe,
@@ -248,7 +248,7 @@ class _Trial:
         return replace(choice, mb_per_s=speeds, refused=self._refused)
 
     def _exact(
-        self, names: Sequence[str], comparisons: Mapping[str, Comparison]
+        self, names: Sequence[str], comparisons: Mapping[str, CharacterComparison]
     ) -> dict[str, RoutedEngine]:
         """Load engines side by side, and return those that encode all texts like the reference."""
         if not names:
@@ -264,7 +264,7 @@ class _Trial:
             if engine is not None and self._is_exact(name, engine)
         }
 
-    def _comparisons(self) -> dict[str, Comparison]:
+    def _comparisons(self) -> dict[str, CharacterComparison]:
         """Return what is known of the characters on which engines differ; compare the others."""
         request = self._request
         known = {name: known_comparison(request.tokenizer, name) for name in self._names}
@@ -277,7 +277,7 @@ class _Trial:
         )
         return {name: known[name] or new[name] for name in self._names}
 
-    def _is_usable(self, name: str, comparison: Comparison) -> bool:
+    def _is_usable(self, name: str, comparison: CharacterComparison) -> bool:
         """Return whether routing some characters makes an engine exact, and is worth it."""
         if comparison.refused:
             self._refused[name] = comparison.refused
@@ -291,7 +291,7 @@ class _Trial:
             return False
         return True
 
-    def _load(self, name: str, comparison: Comparison) -> RoutedEngine | None:
+    def _load(self, name: str, comparison: CharacterComparison) -> RoutedEngine | None:
         """Load an engine; None, and the reason in `_refused`, if it refuses the tokenizer."""
         request = self._request
         load = request.engines.share(
@@ -339,7 +339,7 @@ class _Trial:
         return True
 
     def _best(
-        self, exact: dict[str, RoutedEngine], comparisons: dict[str, Comparison]
+        self, exact: dict[str, RoutedEngine], comparisons: dict[str, CharacterComparison]
     ) -> EngineChoice:
         """Return the fastest of the exact engines, if there is text to time them on."""
         request, texts = self._request, self._sample.texts

@@ -26,7 +26,7 @@ import numpy as np
 import xxhash
 
 from tokmill.dataset.canonical import canonical_json
-from tokmill.engines.choice import Comparison
+from tokmill.engines.choice import CharacterComparison
 from tokmill.engines.engine import REFERENCE, engine_version, load_engine
 from tokmill.engines.engine_child import EngineChild, fingerprints
 from tokmill.engines.kept import keep, kept
@@ -68,16 +68,16 @@ _OPTIONS = ("byte_fallback", "fuse_unk", "continuing_subword_prefix", "end_of_wo
 """Of a model that is not byte-level: what decides the ids of a character without a token."""
 
 
-def known_comparison(tokenizer: Tokenizer, engine: str) -> Comparison | None:
+def known_comparison(tokenizer: Tokenizer, engine: str) -> CharacterComparison | None:
     """Return the result for an engine, from the shipped table or the cache; None if in neither."""
     versions = _versions(tokenizer, engine)
     row = _table().get(versions[0], {}).get(structure(tokenizer), {})
     known = row.get("engines", {}).get(versions[1])
     if known is not None:
-        return Comparison.from_json(known | row["compared"])
+        return CharacterComparison.from_json(known | row["compared"])
     found = kept(_cache_key(tokenizer, versions))
     try:
-        return None if found is None else Comparison.from_json(found)
+        return None if found is None else CharacterComparison.from_json(found)
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -89,7 +89,7 @@ def compare_engines(
     note: Callable[[str], None] = lambda _: None,
     *,
     every: bool = False,
-) -> dict[str, Comparison]:
+) -> dict[str, CharacterComparison]:
     """Compare engines with the reference on characters and sequences, side by side.
 
     Each engine runs in a child process: one that crashes is refused. The results are kept, unless
@@ -120,7 +120,7 @@ def compared_with(
     characters: Sequence[tuple[Context, str]],
     uncompared: CharacterSet,
     note: Callable[[str], None] = lambda _: None,
-) -> dict[str, Comparison]:
+) -> dict[str, CharacterComparison]:
     """Compare engines with the reference on characters in contexts, and on all sequences.
 
     `uncompared`: characters that explain every difference, since they are routed in any case.
@@ -318,7 +318,7 @@ class _Judge:
         self._uncompared = uncompared
         self._n_characters = len(set().union(*(some for _, some in characters)))
 
-    def result(self, expected: Fingerprints, answered: Fingerprints) -> Comparison:
+    def result(self, expected: Fingerprints, answered: Fingerprints) -> CharacterComparison:
         """Return the result for the fingerprints of contexts with characters, then of lines."""
         if self._child.refused:
             return self._comparison(refused=self._child.refused)
@@ -378,7 +378,7 @@ class _Judge:
                     unexplained.append(sequence)
         return codes, unexplained
 
-    def _verdict(self, differs: CharacterSet, unexplained: Sequence[str]) -> Comparison:
+    def _verdict(self, differs: CharacterSet, unexplained: Sequence[str]) -> CharacterComparison:
         """Return the result; refuse an engine that routing single characters cannot make exact."""
         if unexplained:
             shown = min(unexplained, key=lambda text: (len(text), text))
@@ -394,8 +394,10 @@ class _Judge:
             )
         return self._comparison(differs)
 
-    def _comparison(self, differs: CharacterSet | None = None, *, refused: str = "") -> Comparison:
-        return Comparison(
+    def _comparison(
+        self, differs: CharacterSet | None = None, *, refused: str = ""
+    ) -> CharacterComparison:
+        return CharacterComparison(
             differs or CharacterSet(),
             refused,
             self._n_characters,

@@ -148,7 +148,7 @@ def thread_variables(n_threads: int) -> dict[str, str]:
     return {"RAYON_NUM_THREADS": str(n_threads), "FASTOKENS_BPE_THREADS": "1"}
 
 
-class _State:
+class _OpenThreads:
     lock = threading.Lock()
     n_open = 0
     ours: tuple[str, ...] = ()
@@ -161,18 +161,18 @@ def engine_threads(n_threads: int) -> Iterator[None]:
     Engines read them when they encode for the first time in a process, and never again. Of contexts
     that are open at the same time on several threads, the first decides.
     """
-    with _State.lock:
-        if not _State.n_open:
+    with _OpenThreads.lock:
+        if not _OpenThreads.n_open:
             wanted = thread_variables(n_threads)
-            _State.ours = tuple(name for name in wanted if name not in os.environ)
-            os.environ.update({name: wanted[name] for name in _State.ours})
-        _State.n_open += 1
+            _OpenThreads.ours = tuple(name for name in wanted if name not in os.environ)
+            os.environ.update({name: wanted[name] for name in _OpenThreads.ours})
+        _OpenThreads.n_open += 1
     try:
         yield
     finally:
-        with _State.lock:
-            _State.n_open -= 1
-            if not _State.n_open:
-                for name in _State.ours:
+        with _OpenThreads.lock:
+            _OpenThreads.n_open -= 1
+            if not _OpenThreads.n_open:
+                for name in _OpenThreads.ours:
                     os.environ.pop(name, None)
-                _State.ours = ()
+                _OpenThreads.ours = ()

@@ -40,7 +40,6 @@ _SHARE, _SHARE_OF_FAST = 0.002, 0.0002
 WHOLE_BYTES = 8 << 20
 """Longest document that the reference encodes: that takes 25 times the memory, and 0.4 s per MB."""
 
-DISTANT = "its tokens depend on text outside the window"
 TOO_LONG = f"a window differs, and the document is longer than {WHOLE_BYTES >> 20} MiB"
 
 _MARGIN_BYTES = 256
@@ -61,13 +60,11 @@ _WORD_BYTES = 8
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
 
-_PART_TOKENS = 16
-
 _MOST_KNOWN = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class SpotResult:
     """The result for one span of text `index`; `n_bytes` of it were compared.
 
     `skipped`: why it could not be compared, or ''. `difference`: a line about other ids, or ''.
@@ -103,7 +100,7 @@ class SpotCheck:
         tokens: TokenBatch,
         encode: Callable[[bool, pa.LargeStringArray], TokenBatch],
         continues: npt.NDArray[np.bool_] | None = None,
-    ) -> list[Checked]:
+    ) -> list[SpotResult]:
         """Compare the picked spans of documents, in order.
 
         `encode` is the run's engine, for windows that differ; its first argument is whether they
@@ -125,7 +122,7 @@ class SpotCheck:
                 line, skipped = _compare_window(
                     window, ids, reference, partial(encode, is_continuation)
                 )
-            found.append(Checked(index, 0 if skipped else stop - start, skipped, line))
+            found.append(SpotResult(index, 0 if skipped else stop - start, skipped, line))
         return found
 
 
@@ -175,9 +172,7 @@ def _compare_window(
     if not np.array_equal(found, expected):
         return difference(text, found, expected), ""
     # The engine is right about the window. Either it is wrong about the document, or the tokens
-    # depend on text outside the window: then no part of the middle is in the document either.
-    if len(middle) < _LEAST_TOKENS or not any(_contains(ids, part) for part in _parts(middle)):
-        return "", DISTANT
+    # depend on text outside the window.
     if window.last - window.first > WHOLE_BYTES:
         return "", TOO_LONG
     return reference.difference(window.document(), ids), ""
@@ -225,7 +220,7 @@ class _Window:
 
 
 def counts(
-    found: Iterable[Checked], owner: npt.NDArray[np.int64], n_documents: int
+    found: Iterable[SpotResult], owner: npt.NDArray[np.int64], n_documents: int
 ) -> dict[str, npt.NDArray[np.int64]]:
     """Return counts of documents by the names of `Counts.checks`: (n_documents,) each.
 
@@ -242,7 +237,7 @@ def counts(
     return result
 
 
-def differences(found: Sequence[Checked], rows: npt.NDArray[np.int64]) -> list[tuple[int, str]]:
+def differences(found: Sequence[SpotResult], rows: npt.NDArray[np.int64]) -> list[tuple[int, str]]:
     """Return the row (of `rows`, (n_texts,)) and the line of each difference, in order of rows."""
     return sorted((int(rows[one.index]), one.difference) for one in found if one.difference)
 
@@ -285,18 +280,12 @@ def _contains(ids: Ids, wanted: Ids) -> bool:
     return False
 
 
-def _parts(middle: Ids) -> list[Ids]:
-    """Return four short parts of a window's ids, from its beginning to its end."""
-    last = len(middle) - _PART_TOKENS
-    return [middle[start : start + _PART_TOKENS] for start in (0, last // 3, 2 * last // 3, last)]
-
-
 def _column(text: str) -> pa.LargeStringArray:
     return pa.array([text], pa.large_string())
 
 
 @dataclass(frozen=True, slots=True)
-class Spans:
+class PickedSpans:
     """Documents or windows of documents: (n_spans,) int64 each.
 
     `document`: index of the document. `start`, `stop`: bytes in the column's buffer; a window may
@@ -308,14 +297,14 @@ class Spans:
     stop: npt.NDArray[np.int64]
 
 
-def pick_spans(text: pa.LargeStringArray, share: float) -> Spans:
+def pick_spans(text: pa.LargeStringArray, share: float) -> PickedSpans:
     """Return the spans to compare: on average `share` of the bytes, of long and short documents.
 
     An empty document is never picked.
     """
     offsets = byte_offsets(text)
     if not len(text) or offsets[0] == offsets[-1]:
-        return Spans(*np.zeros((3, 0), np.int64))
+        return PickedSpans(*np.zeros((3, 0), np.int64))
     spans = _spans(offsets)
     inside = spans.start - offsets[spans.document]
     data = np.frombuffer(text.buffers()[2], np.uint8)
@@ -328,29 +317,29 @@ def pick_spans(text: pa.LargeStringArray, share: float) -> Spans:
         whole = data[spans.start[i] : spans.stop[i]].data
         if xxhash.xxh3_64_intdigest(whole, int(inside[i])) < second:
             chosen.append(i)
-    return Spans(spans.document[chosen], spans.start[chosen], spans.stop[chosen])
+    return PickedSpans(spans.document[chosen], spans.start[chosen], spans.stop[chosen])
 
 
 def _threshold(share: float) -> np.uint64:
     return np.uint64(min(int(share * (1 << 64)), (1 << 64) - 1))
 
 
-def _spans(offsets: npt.NDArray[np.int64]) -> Spans:
+def _spans(offsets: npt.NDArray[np.int64]) -> PickedSpans:
     """Return short documents, and long ones as windows of equal size."""
     start, stop = offsets[:-1], offsets[1:]
     document = np.arange(len(start))
     if (stop - start).max() <= LONGEST_BYTES:
-        return Spans(document, start, stop)
+        return PickedSpans(document, start, stop)
     n_windows = np.maximum(1, -(-(stop - start) // LONGEST_BYTES))
     document = np.repeat(document, n_windows)
     number = np.arange(len(document)) - np.repeat(np.cumsum(n_windows) - n_windows, n_windows)
     length, of_windows = (stop - start)[document], n_windows[document]
     first, last = (start[document] + length * (number + i) // of_windows for i in (0, 1))
-    return Spans(document, first, last)
+    return PickedSpans(document, first, last)
 
 
 def _hashes(
-    data: npt.NDArray[np.uint8], spans: Spans, inside: npt.NDArray[np.int64]
+    data: npt.NDArray[np.uint8], spans: PickedSpans, inside: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint64]:
     """Return a hash of each span: of its length, and of eight bytes at four places in it.
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tokmill.engines.engine import Engine
-    from tokmill.engines.spot_check import Checked
+    from tokmill.engines.spot_check import SpotResult
     from tokmill.recipes.spec import RunSpec
     from tokmill.sources.blocks import Block
     from tokmill.timing import StageTimer
@@ -151,7 +151,7 @@ class PretrainRecipe:
 
     def _check(
         self, text: pa.LargeStringArray, batch: TokenBatch, timer: StageTimer
-    ) -> Sequence[Checked]:
+    ) -> Sequence[SpotResult]:
         """Return the texts that were compared with the reference."""
         if self.spot is None:
             return ()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from tokmill.chat.records import RecordWriter
     from tokmill.engines.engine import Engine
-    from tokmill.engines.spot_check import Checked
+    from tokmill.engines.spot_check import SpotResult
     from tokmill.masks.encoder import EncodedSamples
     from tokmill.masks.truncation import Truncated
     from tokmill.recipes.spec import RunSpec
@@ -156,7 +156,7 @@ class SftRecipe:
             rows.setdefault(reason, []).append(samples.rows[encoded.samples[numbers]])
         return kept, {reason: np.sort(np.concatenate(found)) for reason, found in rows.items()}
 
-    def _check(self, encoded: EncodedSamples, timer: StageTimer) -> Sequence[Checked]:
+    def _check(self, encoded: EncodedSamples, timer: StageTimer) -> Sequence[SpotResult]:
         """Return the texts that were compared with the reference."""
         if self.spot is None:
             return ()
