@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from tokmill.engines.choice import Comparison
+from tokmill.engines.choice import CharacterComparison
 from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineMemory
 from tokmill.engines.routing import CharacterSet
@@ -47,7 +47,7 @@ def test_the_reference_is_loaded_once_for_all_its_users_in_a_process(spec, loads
 
 @pytest.mark.parametrize(("differs", "n_routed"), [((), None), ((0x88F,), 1)])
 def test_only_an_engine_that_differs_somewhere_routes(spec, loads, differs, n_routed):
-    scan = Comparison(CharacterSet.of(list(differs)))
+    scan = CharacterComparison(CharacterSet.of(list(differs)))
     spec = replace(spec, engine=replace(spec.engine, scan=scan))
     routed = engine_of(spec).encode(TEXT, StageTimer()).routed
     assert (None if routed is None else len(routed)) == n_routed

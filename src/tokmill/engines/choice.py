@@ -134,9 +134,9 @@ class EngineChoice:
             if values.get("scan") is not None:
                 values["scan"] = CharacterComparison.from_json(values["scan"])
             if values.get("continuation") is not None:
-                found = values["continuation"]
-                routed = CharacterSet.from_json(found["differs"])
-                values["continuation"] = Continuation(str(found["name"]), routed)
+                kept = values["continuation"]
+                routed = CharacterSet.from_json(kept["differs"])
+                values["continuation"] = Continuation(str(kept["name"]), routed)
         except (ValueError, KeyError) as error:
             raise TypeError(f"the engine has an unreadable scan: {error}") from None
         return cls(**values)

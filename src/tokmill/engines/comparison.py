@@ -75,9 +75,9 @@ def known_comparison(tokenizer: Tokenizer, engine: str) -> CharacterComparison |
     known = row.get("engines", {}).get(versions[1])
     if known is not None:
         return CharacterComparison.from_json(known | row["compared"])
-    found = kept(_cache_key(tokenizer, versions))
+    cached = kept(_cache_key(tokenizer, versions))
     try:
-        return None if found is None else CharacterComparison.from_json(found)
+        return None if cached is None else CharacterComparison.from_json(cached)
     except (ValueError, KeyError, TypeError):
         return None
 

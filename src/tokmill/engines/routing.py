@@ -71,13 +71,13 @@ class CharacterSet:
         Raises:
             ValueError: the ranges are not increasing.
         """
-        found = tuple((int(first), int(last)) for first, last in ranges)
+        pairs = tuple((int(first), int(last)) for first, last in ranges)
         end = -1
-        for first, last in found:
+        for first, last in pairs:
             if not end < first <= last <= LAST:
                 raise ValueError(f"{[first, last]} is no range of characters in order")
             end = last
-        return cls(found)
+        return cls(pairs)
 
     def as_json(self) -> list[list[int]]:
         """Return the ranges as plain values."""
@@ -196,22 +196,22 @@ class CharacterFinder:
         places = self._places(data)
         if not len(places):
             return places
-        found: npt.NDArray[np.int64] = np.unique(
+        indices: npt.NDArray[np.int64] = np.unique(
             np.searchsorted(offsets, places + start, "right") - 1
         )
-        return found
+        return indices
 
     def _places(self, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
         """Return where characters of the set begin in UTF-8, unordered."""
-        found = [
+        of_chunks = [
             start + places
             for start in range(0, len(data), _CHUNK_BYTES)
             for first in self._first_bytes(data[start : start + _CHUNK_BYTES])
             if len(places := _places_of(data, start, first, self._seconds[first]))
         ]
-        if not found:
+        if not of_chunks:
             return np.zeros(0, np.int64)
-        places = np.concatenate(found)
+        places = np.concatenate(of_chunks)
         codes = _codes(data, places)
         range_ = np.searchsorted(self._starts, codes, "right") - 1
         return places[(range_ >= 0) & (codes <= self._lasts[range_])]
@@ -224,17 +224,17 @@ class CharacterFinder:
 
 def _second_bytes(characters: CharacterSet) -> dict[int, tuple[tuple[int, int], ...]]:
     """Return the first bytes of characters in UTF-8, each with the ranges of its second bytes."""
-    found: dict[int, list[int]] = {}
+    seconds_of: dict[int, list[int]] = {}
     for first, last in characters.ranges:
         for n_more, (codes, lead) in enumerate(zip(_OF_LENGTH, _LEADS, strict=True)):
             low, high = max(first, codes.start), min(last, codes.stop - 1)
             bits = 6 * max(0, n_more - 1)  # of the bytes after the second
             for start in range(low >> bits, (high >> bits) + 1 if low <= high else 0):
                 if n_more:
-                    found.setdefault(lead | start >> 6, []).append(0x80 | start & 0x3F)
+                    seconds_of.setdefault(lead | start >> 6, []).append(0x80 | start & 0x3F)
                 else:
-                    found[start] = []
-    return {byte: CharacterSet.of(seconds).ranges for byte, seconds in found.items()}
+                    seconds_of[start] = []
+    return {byte: CharacterSet.of(seconds).ranges for byte, seconds in seconds_of.items()}
 
 
 def _places_of(
@@ -253,10 +253,10 @@ def _places_of(
         return np.flatnonzero(is_first)
     following = data[start + 1 : start + 1 + _CHUNK_BYTES]
     is_first = is_first[: len(following)]
-    found = np.zeros(len(following), np.bool_)
+    is_place = np.zeros(len(following), np.bool_)
     for low, high in seconds:
-        found |= (following - np.uint8(low) <= high - low) & is_first
-    return np.flatnonzero(found)
+        is_place |= (following - np.uint8(low) <= high - low) & is_first
+    return np.flatnonzero(is_place)
 
 
 def _search(data: npt.NDArray[np.uint8], byte: int) -> Iterator[int]:
@@ -264,9 +264,9 @@ def _search(data: npt.NDArray[np.uint8], byte: int) -> Iterator[int]:
     address = data.ctypes.data
     end = address + len(data)
     at = address
-    while at < end and (found := _memchr(at, byte, end - at)) is not None:
-        yield found - address
-        at = found + 1
+    while at < end and (address_found := _memchr(at, byte, end - at)) is not None:
+        yield address_found - address
+        at = address_found + 1
 
 
 def _codes(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:

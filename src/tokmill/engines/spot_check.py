@@ -108,7 +108,7 @@ class SpotCheck:
         """
         picked = pick_spans(text, self._share)
         offsets = byte_offsets(text)
-        found = []
+        results = []
         for index, start, stop in zip(
             picked.document.tolist(), picked.start.tolist(), picked.stop.tolist(), strict=True
         ):
@@ -122,8 +122,8 @@ class SpotCheck:
                 line, skipped = _compare_window(
                     window, ids, reference, partial(encode, is_continuation)
                 )
-            found.append(SpotResult(index, 0 if skipped else stop - start, skipped, line))
-        return found
+            results.append(SpotResult(index, 0 if skipped else stop - start, skipped, line))
+        return results
 
 
 class _Reference:
@@ -168,9 +168,9 @@ def _compare_window(
     middle = window.middle(expected)
     if len(middle) >= _LEAST_TOKENS and window.holds(ids, middle):
         return "", ""
-    found = encode(_column(text)).ids
-    if not np.array_equal(found, expected):
-        return difference(text, found, expected), ""
+    encoded = encode(_column(text)).ids
+    if not np.array_equal(encoded, expected):
+        return difference(text, encoded, expected), ""
     # The engine is right about the window. Either it is wrong about the document, or the tokens
     # depend on text outside the window.
     if window.last - window.first > WHOLE_BYTES:
@@ -220,14 +220,14 @@ class _Window:
 
 
 def counts(
-    found: Iterable[SpotResult], owner: npt.NDArray[np.int64], n_documents: int
+    results: Iterable[SpotResult], owner: npt.NDArray[np.int64], n_documents: int
 ) -> dict[str, npt.NDArray[np.int64]]:
     """Return counts of documents by the names of `Counts.checks`: (n_documents,) each.
 
     `owner`: (n_texts,), the document of each text.
     """
     result: dict[str, npt.NDArray[np.int64]] = {}
-    for one in found:
+    for one in results:
         document = owner[one.index]
         name = SKIPPED + one.skipped if one.skipped else CHECKED
         result.setdefault(name, np.zeros(n_documents, np.int64))[document] = 1
@@ -237,9 +237,11 @@ def counts(
     return result
 
 
-def differences(found: Sequence[SpotResult], rows: npt.NDArray[np.int64]) -> list[tuple[int, str]]:
+def differences(
+    results: Sequence[SpotResult], rows: npt.NDArray[np.int64]
+) -> list[tuple[int, str]]:
     """Return the row (of `rows`, (n_texts,)) and the line of each difference, in order of rows."""
-    return sorted((int(rows[one.index]), one.difference) for one in found if one.difference)
+    return sorted((int(rows[one.index]), one.difference) for one in results if one.difference)
 
 
 def spot_share(engine: str) -> float:
@@ -266,8 +268,8 @@ def describe_difference(ids: Ids, expected: Ids) -> str:
     n = min(len(ids), len(expected))
     differs = np.flatnonzero(ids[:n] != expected[:n])
     at = int(differs[0]) if len(differs) else n
-    found = f"{ids[at : at + 4].tolist()} against {expected[at : at + 4].tolist()}"
-    return f"ids differ from the reference's at token {at} ({found})"
+    shown = f"{ids[at : at + 4].tolist()} against {expected[at : at + 4].tolist()}"
+    return f"ids differ from the reference's at token {at} ({shown})"
 
 
 def _contains(ids: Ids, wanted: Ids) -> bool:
@@ -367,5 +369,5 @@ def _words(
     index = np.minimum(start, len(words) - 1)
     too_far = (8 * (start - index)).astype(np.uint64)
     beyond = (8 * np.maximum(_WORD_BYTES - lengths, 0)).astype(np.uint64)
-    found: npt.NDArray[np.uint64] = words[index] >> too_far << beyond
-    return found
+    shifted: npt.NDArray[np.uint64] = words[index] >> too_far << beyond
+    return shifted

@@ -121,15 +121,15 @@ def is_composed(text: pa.LargeStringArray) -> npt.NDArray[np.bool_]:
 
 def _prefix(normalizers: Steps, splitters: Steps) -> str | None:
     """Return when a space is put before a text; None if there may be more than one."""
-    found = ["always" for step in normalizers if step.get("type") == "Prepend"]
+    prefixes = ["always" for step in normalizers if step.get("type") == "Prepend"]
     for position, step in enumerate(splitters):
         if adds_prefix(step):
             if position:  # before every pretoken
                 return None
-            found.append("unless_space")
-    if len(found) > 1:
+            prefixes.append("unless_space")
+    if len(prefixes) > 1:
         return None
-    return found[0] if found else "never"
+    return prefixes[0] if prefixes else "never"
 
 
 def _is_lossless(normalizers: Steps, splitters: Steps) -> bool:

@@ -148,4 +148,4 @@ def _encodes_so(tokenizer: Tokenizer) -> Callable[[list[Sequence[int]]], bool]:
         return [library.encode(text, add_special_tokens=False).ids for text in texts]
 
     expected = (ids_of(_PROBES), ids_of([text.lstrip() for text in _PROBES]))
-    return lambda found: found in expected
+    return lambda ids: ids in expected

@@ -48,7 +48,7 @@ def added_tokens(tokenizer: Tokenizer) -> dict[str, AddedToken]:
         return {content: AddedToken(id_, content, special=True) for id_, content in pieces}
     entries = read_added_tokens(tokenizer.json)
     ids = _ids(tokenizer, entries)
-    found = [
+    tokens = [
         AddedToken(
             id=ids[entry["content"]],
             content=str(entry["content"]),
@@ -60,7 +60,7 @@ def added_tokens(tokenizer: Tokenizer) -> dict[str, AddedToken]:
         )
         for entry in entries
     ]
-    return {token.content: token for token in sorted(found, key=lambda token: token.id)}
+    return {token.content: token for token in sorted(tokens, key=lambda token: token.id)}
 
 
 def _ids(tokenizer: Tokenizer, entries: Sequence[Content]) -> dict[str, int]:
@@ -76,8 +76,8 @@ def _ids(tokenizer: Tokenizer, entries: Sequence[Content]) -> dict[str, int]:
         return ids
     from tokenizers import Tokenizer as Library
 
-    found = Library.from_str(tokenizer.json).get_added_tokens_decoder()
-    return {token.content: id_ for id_, token in found.items()}
+    by_id = Library.from_str(tokenizer.json).get_added_tokens_decoder()
+    return {token.content: id_ for id_, token in by_id.items()}
 
 
 def control_token_strings(tokenizer: Tokenizer) -> list[str]:
@@ -92,8 +92,8 @@ def contains_any(text: pa.LargeStringArray, strings: Sequence[str]) -> npt.NDArr
     wanted = [string for string in strings if string]
     if not wanted:
         return np.zeros(len(text), np.bool_)
-    found = pc.match_substring_regex(text, "|".join(map(re.escape, wanted)))
-    result: npt.NDArray[np.bool_] = found.to_numpy(zero_copy_only=False)
+    matches = pc.match_substring_regex(text, "|".join(map(re.escape, wanted)))
+    result: npt.NDArray[np.bool_] = matches.to_numpy(zero_copy_only=False)
     return result
 
 

@@ -119,7 +119,7 @@ class TokenDecoder:
 
         `by_token`: whether every token has its own text; control tokens always have.
         """
-        found: list[TokenRun] = []
+        decoded: list[TokenRun] = []
         drops = self._drops_first
         for is_control, weight, run in runs(ids, weights, self._control):
             if is_control:
@@ -128,16 +128,16 @@ class TokenDecoder:
             else:
                 texts = self._texts(run, by_token=by_token, drops=drops)
                 drops = False
-            found.append(TokenRun(run, is_control, weight, tuple(texts)))
-        return found
+            decoded.append(TokenRun(run, is_control, weight, tuple(texts)))
+        return decoded
 
     def _texts(self, ids: Sequence[int], *, by_token: bool, drops: bool) -> list[str]:
         if self._bytes is None:
             return [self.decode([id_]) for id_ in ids] if by_token else [self.decode(ids)]
-        found = [self._bytes(id_) for id_ in ids]
+        spelled = [self._bytes(id_) for id_ in ids]
         if drops:
-            found[0] = found[0].removeprefix(b" ")
-        parts = found if by_token else [b"".join(found)]
+            spelled[0] = spelled[0].removeprefix(b" ")
+        parts = spelled if by_token else [b"".join(spelled)]
         return [part.decode(*_AS_BYTES) for part in parts]
 
 
@@ -164,19 +164,19 @@ def _json_bytes(
 ) -> tuple[Callable[[int], bytes] | None, bool]:
     """Return the same for a tokenizer.json; None if its tokens have no bytes of their own."""
     decoder = next((part for part, _, _ in find_values(tokenizer.json, "decoder") if part), None)
-    found = steps({"decoder": decoder}, "decoder")
-    types = step_types(found)
+    decoders = steps({"decoder": decoder}, "decoder")
+    types = step_types(decoders)
     if types == ["ByteLevel"]:
         return _byte_level(added, library.id_to_token), False
-    if types and set(types).issubset(_MARK_DECODERS) and _replaces_only_marks(found):
-        drops = any(map(_drops_space, found))
+    if types and set(types).issubset(_MARK_DECODERS) and _replaces_only_marks(decoders):
+        drops = any(map(_drops_space, decoders))
         return _marked(added, library.id_to_token, has_bytes="ByteFallback" in types), drops
     return None, False
 
 
-def _replaces_only_marks(found: Sequence[Mapping[str, Any]]) -> bool:
+def _replaces_only_marks(decoders: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether the decoder replaces the mark for a space and nothing else."""
-    replaced = [step for step in found if step.get("type") in ("Replace", "Metaspace")]
+    replaced = [step for step in decoders if step.get("type") in ("Replace", "Metaspace")]
     to_space = replace_step({"String": SPACE_MARK}, " ")
     return len(replaced) == 1 and (
         replaced[0] == to_space or replaced[0].get("replacement") == SPACE_MARK

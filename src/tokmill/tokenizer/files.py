@@ -115,19 +115,20 @@ def read_companions(folder: Path) -> Companions:
         values = _read_object(folder / name)
         eos = eos or _content(values.get("eos_token"))
         source = source or (name if eos else "")
-        found = {key: _content(values.get(key)) for key in _NAMED}
-        named = {key: content for key, content in found.items() if content} | named
+        strings = {key: _content(values.get(key)) for key in _NAMED}
+        named = {key: content for key, content in strings.items() if content} | named
     return Companions(eos, source, _chat_templates(config.get("chat_template"), folder), named)
 
 
 def _find_in_directory(directory: Path, *, where: str) -> Path:
+    """Return the tokenizer of a directory; raises `TokenizerError` if there is none or several."""
     for pattern in _WANTED:
-        found = sorted(directory.glob(pattern))
-        if len(found) > 1:
-            names = ", ".join(file.name for file in found)
+        matching = sorted(directory.glob(pattern))
+        if len(matching) > 1:
+            names = ", ".join(file.name for file in matching)
             raise TokenizerError(f"{where}: several tokenizers here ({names}): name one")
-        if found:
-            return found[0]
+        if matching:
+            return matching[0]
     searched = f"{where}: no tokenizer here; looked for {', '.join(_WANTED)}"
     raise TokenizerError(searched + _advice_for(directory))
 
@@ -135,9 +136,9 @@ def _find_in_directory(directory: Path, *, where: str) -> Path:
 def advice_instead(path: Path) -> str:
     """Return advice for a file that is no tokenizer: what to name instead, or ''."""
     better = [name for name in ("tokenizer.json", "tokenizer.model") if name != path.name]
-    found = next((name for name in better if (path.parent / name).is_file()), "")
-    if found:
-        return f"; did you mean {path.parent / found}?"
+    present = next((name for name in better if (path.parent / name).is_file()), "")
+    if present:
+        return f"; did you mean {path.parent / present}?"
     if path.name in _SLOW:
         return _convert(path.parent)
     if path.suffix in _FILE_SUFFIXES:
@@ -149,7 +150,7 @@ def _advice_for(directory: Path) -> str:
     """Return how to get a tokenizer out of a directory's files, or ''."""
     if any((directory / name).is_file() for name in _SLOW):
         return _convert(directory)
-    inside = sorted(found.parent.name for found in directory.glob("*/tokenizer.*[nl]"))
+    inside = sorted(path.parent.name for path in directory.glob("*/tokenizer.*[nl]"))
     if inside:
         named = ", ".join(dict.fromkeys(inside[:_MOST_NAMED])) + ", …" * (len(inside) > _MOST_NAMED)
         return f"; name one of its directories: {named}"
@@ -240,6 +241,7 @@ def _content(value: Any) -> str | None:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file; empty if there is no such file."""
     if not path.exists():
         return {}
     try:

@@ -212,6 +212,7 @@ def _message(data: bytes) -> _Message:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield number and value of each field of a protobuf message, in order."""
     position = 0
     while position < len(data):
         key, position = _varint(data, position)

@@ -160,9 +160,9 @@ def tiktoken_to_json(data: bytes, pattern: str, *, where: str) -> str:
     """
     known = encodings()
     if pattern not in known:
-        found = f"unknown pattern {pattern!r}" if pattern else "no pattern is named"
+        named = f"unknown pattern {pattern!r}" if pattern else "no pattern is named"
         raise TokenizerError(
-            f"{where}: a tiktoken rank file has no split pattern, and {found}; "
+            f"{where}: a tiktoken rank file has no split pattern, and {named}; "
             f"set --pattern to one of {', '.join(known)}"
         )
     encoding = known[pattern]

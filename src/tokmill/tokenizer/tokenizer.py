@@ -137,8 +137,8 @@ def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> To
     except TokenizerError as error:
         raise TokenizerError(f"{error}{advice_instead(path)}") from None
     companions = read_companions(path.parent)
-    found = _eos(settings, source, companions, for_chat=for_chat)
-    eos = found.token
+    end = _eos(settings, source, companions, for_chat=for_chat)
+    eos = end.token
     bos = None
     if settings.bos_token:
         bos = find_token(settings.bos_token, source.ids, where=settings.path, option="--bos-token")
@@ -160,7 +160,7 @@ def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> To
         rewritten_json=source.rewritten_json,
         rewrites=source.rewrites,
         named=tuple(sorted(companions.named.items())),
-        eos_note=found.note,
+        eos_note=end.note,
         spare=source.spare,
     )
 
@@ -239,6 +239,7 @@ def _load_library(content: str | bytes, *, where: str) -> Any:
 
 
 def _read_sentencepiece(data: bytes, sha256: str, *, where: str) -> _Source:
+    """Read a SentencePiece model, and convert it where a tokenizer.json can be equivalent."""
     from sentencepiece import SentencePieceProcessor
 
     model = read_model(data, where=where)

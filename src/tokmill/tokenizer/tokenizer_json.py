@@ -50,9 +50,9 @@ def steps(content: Mapping[str, Any], key: str) -> list[Content]:
     return flat(content.get(key))
 
 
-def step_types(found: Sequence[Mapping[str, Any]]) -> list[Any]:
+def step_types(parts: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Return the type of each step."""
-    return [step.get("type") for step in found]
+    return [step.get("type") for step in parts]
 
 
 def sequence(key: str, parts: Sequence[Content]) -> Content:
@@ -233,8 +233,8 @@ def parsed(text: str, *, where: str) -> Content:
         raise TokenizerError(
             f"{where}: model.dropout is {model['dropout']}, which makes ids random; set it to null"
         )
-    found: Content = content
-    return found
+    checked: Content = content
+    return checked
 
 
 def without_merges(text: str) -> str:
@@ -262,10 +262,10 @@ def cleaned_text(text: str, content: Mapping[str, object]) -> str:
     for key in UNUSED_PARTS:
         if content.get(key) is None:
             continue
-        found = list(find_values(text, key))
-        if len(found) != 1:
+        values = list(find_values(text, key))
+        if len(values) != 1:
             return as_text({**json.loads(whole), **dict.fromkeys(UNUSED_PARTS)})
-        _, start, stop = found[0]
+        _, start, stop = values[0]
         text = f"{text[:start]}null{text[stop:]}"
     return text
 
