@@ -95,7 +95,8 @@ def test_a_run_names_its_input_before_engines_are_compared(
     outcome = tokmill("pretrain", corpus, *options, "-o", tmp_path / "out")
     starts = [line.partition(":")[0] for line in outcome.err.splitlines()]
     opening = ["input", "fields", "first document"]
-    assert starts == [*opening, "comparing gigatoken with the reference on this corpus", "renderer"]
+    compared = "comparing gigatoken with the reference on this corpus"
+    assert starts == [*opening, compared, "renderer"]
     quiet = tokmill("pretrain", corpus, *options, "-o", tmp_path / "quiet", "-q")
     assert quiet.err == ""
 
@@ -162,13 +163,10 @@ def test_values_that_contradict_each_other_are_both_named(
 @pytest.mark.parametrize(
     ("variable", "said"),
     [
-        ("TOKMILL_WORKERS", " (run.workers): expected int, found str ('many')"),
-        ("TOKMILL_ON_ERROR", " (limits.on_error): expected one of skip, fail; found 'many'"),
+        ("TOKMILL_WORKERS", ": 'many' is not a valid integer"),
+        ("TOKMILL_ON_ERROR", ": 'many' is not one of 'skip'"),
         ("TOKMILL_ENGINE", " (run.engine): expected one of auto, reference, "),
-        (
-            "TOKMILL_PART_BYTES",
-            " (output.part_bytes): expected a size such as 8MiB or 1GB, found 'many'",
-        ),
+        ("TOKMILL_PART_BYTES", ": expected a size such as 8MiB or 1GB, found 'many'"),
     ],
 )
 def test_a_variable_of_the_wrong_type_is_named_and_no_option_that_nobody_gave(
