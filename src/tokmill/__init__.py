@@ -15,13 +15,12 @@ TYPE_CHECKING = False  # that of typing, whose import takes longer than all of t
 if TYPE_CHECKING:
     from tokmill import bill, loader
     from tokmill.api.arrays import finish, run_part, status, write_plan
-    from tokmill.api.dataset import Dataset
+    from tokmill.api.dataset import Dataset, ShardInfo
     from tokmill.api.forecast import RunForecast
     from tokmill.api.functions import open, plan, pretrain, sft, verify  # noqa: A004  it opens a dataset
     from tokmill.api.importing import import_dataset
     from tokmill.api.jobs import Verification
     from tokmill.api.progress import Progress
-    from tokmill.api.shard_info import ShardInfo
     from tokmill.errors import TokmillError
     from tokmill.run.tasks import ArrayStatus
     from tokmill.settings.source import Source
@@ -63,7 +62,7 @@ _MODULES = {
     "Origin": "dataset.origins",
     "Progress": "api.progress",
     "RunForecast": "api.forecast",
-    "ShardInfo": "api.shard_info",
+    "ShardInfo": "api.dataset",
     "Source": "settings.source",
     "TokmillError": "errors",
     "Verification": "api.jobs",

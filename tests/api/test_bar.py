@@ -47,8 +47,8 @@ def terminal(monkeypatch: pytest.MonkeyPatch, *, columns: int = 80) -> Iterator[
 
 @pytest.mark.parametrize(("columns", "bar"), [(60, 0), (79, 0), (80, 10), (120, 20), (200, 20)])
 def test_percentage_speed_time_left_and_rejects_stand_uncut_on_a_terminal_of_any_width(
-    monkeypatch: pytest.MonkeyPatch, columns: int, bar: int
-) -> None:
+    monkeypatch, columns, bar
+):
     with terminal(monkeypatch, columns=columns) as lines:
         shown = Bar()
         shown.start(FULL.total_bytes)
@@ -63,9 +63,7 @@ def test_percentage_speed_time_left_and_rejects_stand_uncut_on_a_terminal_of_any
 
 
 @pytest.mark.parametrize("kind", ["dumb", "unknown", ""])
-def test_nothing_is_drawn_on_a_terminal_that_cannot_move_its_cursor(
-    monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_nothing_is_drawn_on_a_terminal_that_cannot_move_its_cursor(monkeypatch, kind):
     with terminal(monkeypatch):
         assert can_draw()
         monkeypatch.setenv("TERM", kind)
@@ -73,8 +71,8 @@ def test_nothing_is_drawn_on_a_terminal_that_cannot_move_its_cursor(
 
 
 def test_in_a_notebook_the_figures_stand_below_the_cell_and_change_a_few_times_a_second(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     shown: list[str] = []
 
     class Handle:
@@ -101,7 +99,7 @@ def test_in_a_notebook_the_figures_stand_below_the_cell_and_change_a_few_times_a
     assert len(shown) < 10
 
 
-def test_a_shell_of_ipython_in_no_terminal_has_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shell_of_ipython_in_no_terminal_has_no_bar(monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: False)
     package = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace())
     monkeypatch.setitem(sys.modules, "IPython", package)
@@ -119,8 +117,6 @@ def _closed() -> io.StringIO:
 
 
 @pytest.mark.parametrize("stream", [None, _NoStream(), _closed()])
-def test_a_program_without_standard_error_has_no_bar(
-    monkeypatch: pytest.MonkeyPatch, stream: object
-) -> None:
+def test_a_program_without_standard_error_has_no_bar(monkeypatch, stream):
     monkeypatch.setattr("sys.stderr", stream)
     assert make_bar() is None

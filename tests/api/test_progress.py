@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -38,7 +36,7 @@ def half_done() -> Figures:
     return figures
 
 
-def test_a_wide_line_has_every_figure() -> None:
+def test_a_wide_line_has_every_figure():
     assert half_done().line(10.0) == (
         " 50%  1 GB  40.0 MB/s  eta 0:20  12 rejects  1 drop  90 million tokens  9.00 Mtok/s"
     )
@@ -53,18 +51,16 @@ def test_a_wide_line_has_every_figure() -> None:
         (3, " 50"),
     ],
 )
-def test_what_does_not_fit_is_left_out_whole_the_least_important_first(
-    width: int, line: str
-) -> None:
+def test_what_does_not_fit_is_left_out_whole_the_least_important_first(width, line):
     assert half_done().line(10.0, width) == line
 
 
-def test_percentage_speed_time_left_and_rejects_fit_into_60_characters_of_any_run() -> None:
+def test_percentage_speed_time_left_and_rejects_fit_into_60_characters_of_any_run():
     line = LARGEST.line(10.0, 60)
     assert line == " 90%  1000.0 MB/s  eta 27:46:40  123,456,789 rejects"
 
 
-def test_what_an_earlier_attempt_did_makes_this_one_no_faster() -> None:
+def test_what_an_earlier_attempt_did_makes_this_one_no_faster():
     figures = Figures(total_bytes=100)
     figures.add(Increments(input_bytes=50, text_bytes=50, tokens=50, resumed=True))
     assert figures.line(10.0) == (
@@ -72,13 +68,13 @@ def test_what_an_earlier_attempt_did_makes_this_one_no_faster() -> None:
     )
 
 
-def test_an_input_of_unknown_size_has_neither_percentage_nor_time_left() -> None:
+def test_an_input_of_unknown_size_has_neither_percentage_nor_time_left():
     figures = Figures()
     figures.add(Increments(input_bytes=50, text_bytes=50, tokens=1))
     assert figures.line(0.0, 40) == "50 B  50000.0 MB/s  0 rejects  1 token"
 
 
-def test_all_of_the_input_is_100_percent_and_less_is_not() -> None:
+def test_all_of_the_input_is_100_percent_and_less_is_not():
     assert Figures(total_bytes=1000, input_bytes=999).percentage == 99
     assert Figures(total_bytes=1000, input_bytes=1000).percentage == 100
     assert Figures(total_bytes=1000, input_bytes=1001).percentage == 100
@@ -87,7 +83,7 @@ def test_all_of_the_input_is_100_percent_and_less_is_not() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0:00"), (59.2, "1:00"), (3599, "59:59"), (3600, "1:00:00")]
 )
-def test_a_duration_is_read_as_on_a_clock(seconds: float, text: str) -> None:
+def test_a_duration_is_read_as_on_a_clock(seconds, text):
     assert clock(seconds) == text
 
 
@@ -108,24 +104,22 @@ def progress_lines(
     return lines
 
 
-def test_without_a_terminal_a_line_every_30_seconds_says_how_far_the_run_is() -> None:
+def test_without_a_terminal_a_line_every_30_seconds_says_how_far_the_run_is():
     assert progress_lines([0.1, 29.9, 30.0, 45.0, 60.0, 89.9]) == [
         "progress: 9 MB  0.3 MB/s  0 rejects  0 drops  3,000,000 tokens  0.10 Mtok/s",
         "progress: 15 MB  0.2 MB/s  0 rejects  0 drops  5,000,000 tokens  0.08 Mtok/s",
     ]
 
 
-def test_a_run_of_less_than_30_seconds_prints_no_line_of_progress() -> None:
+def test_a_run_of_less_than_30_seconds_prints_no_line_of_progress():
     assert progress_lines([0.1, 10.0, 29.9]) == []
 
 
-def test_a_quiet_run_prints_no_line_of_progress() -> None:
+def test_a_quiet_run_prints_no_line_of_progress():
     assert progress_lines([30.0, 60.0], notes=False) == []
 
 
-def test_a_run_says_its_percentage_and_the_time_left_in_a_log(
-    configure: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_run_says_its_percentage_and_the_time_left_in_a_log(configure, tmp_path):
     corpus = tmp_path / "a.jsonl"
     corpus.write_text('{"text": "hello world"}\n' * 40)
     lines: list[str] = []
@@ -138,7 +132,7 @@ def test_a_run_says_its_percentage_and_the_time_left_in_a_log(
     assert "MB/s  eta 0:00  0 rejects" in last
 
 
-def test_a_callback_gets_sums_at_most_ten_times_a_second_and_at_the_end() -> None:
+def test_a_callback_gets_sums_at_most_ten_times_a_second_and_at_the_end():
     heard: list[Progress] = []
     progress_lines([1.0, 1.05, 1.09, 1.2], call=heard.append)
     assert [(one.tokens, one.documents, one.elapsed_s) for one in heard] == [

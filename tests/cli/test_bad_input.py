@@ -72,13 +72,7 @@ def data_files(directory: Path) -> dict[str, bytes]:
         ("bare", "bare: no file ending in .jsonl"),
     ],
 )
-def test_an_input_that_is_not_there_is_a_usage_error(
-    pretrain: Callable[..., Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    given: str,
-    said: str,
-) -> None:
+def test_an_input_that_is_not_there_is_a_usage_error(pretrain, tmp_path, monkeypatch, given, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.doc").write_text("x")
     (tmp_path / "bare").mkdir()
@@ -102,13 +96,7 @@ def test_an_input_that_is_not_there_is_a_usage_error(
         (("--renderer", "text"), "renderer text wants the keys text; the first records have title"),
     ],
 )
-def test_a_setting_that_cannot_be_is_a_usage_error(
-    pretrain: Callable[..., Any],
-    good: Path,
-    tmp_path: Path,
-    arguments: tuple[str, ...],
-    said: str,
-) -> None:
+def test_a_setting_that_cannot_be_is_a_usage_error(pretrain, good, tmp_path, arguments, said):
     outcome = pretrain(good, *arguments)
     assert outcome.code == 2
     assert said in outcome.error
@@ -135,8 +123,8 @@ def test_a_setting_that_cannot_be_is_a_usage_error(
     ],
 )
 def test_a_wrong_configuration_file_is_a_usage_error_that_names_file_and_key(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path, text: bytes, said: str
-) -> None:
+    pretrain, good, tmp_path, text, said
+):
     (tmp_path / "run.toml").write_bytes(text)
     outcome = pretrain(good, "--config", tmp_path / "run.toml")
     assert outcome.code == 2
@@ -144,9 +132,7 @@ def test_a_wrong_configuration_file_is_a_usage_error_that_names_file_and_key(
     assert said in outcome.error
 
 
-def test_a_configuration_file_that_is_not_there_is_a_usage_error(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_a_configuration_file_that_is_not_there_is_a_usage_error(pretrain, good, tmp_path):
     outcome = pretrain(good, "--config", tmp_path / "run.toml")
     assert (outcome.code, outcome.error) == (
         2,
@@ -168,9 +154,7 @@ CHATS = Path(__file__).parents[2] / "data_samples" / "sft" / "chats.jsonl"
         "memory --model llama-3-8b --deepspeed {pipe}",
     ],
 )
-def test_a_pipe_given_as_a_file_of_settings_is_a_usage_error(
-    good: Path, tokenizer_dir: Path, tmp_path: Path, words: str
-) -> None:
+def test_a_pipe_given_as_a_file_of_settings_is_a_usage_error(good, tokenizer_dir, tmp_path, words):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "tokenizer.json").write_bytes(
         (tokenizer_dir / "tokenizer.json").read_bytes()
@@ -192,9 +176,7 @@ def test_a_pipe_given_as_a_file_of_settings_is_a_usage_error(
     assert line.startswith(f"error: {tmp_path}")
 
 
-def test_a_variable_that_cannot_be_is_a_usage_error_that_names_it(
-    pretrain: Callable[..., Any], good: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_variable_that_cannot_be_is_a_usage_error_that_names_it(pretrain, good, monkeypatch):
     monkeypatch.setenv("TOKMILL_PART_BYTES", "garbage")
     outcome = pretrain(good)
     assert outcome.code == 2
@@ -205,8 +187,8 @@ def test_a_variable_that_cannot_be_is_a_usage_error_that_names_it(
 
 @pytest.mark.parametrize("missing", ["input", "output", "tokenizer"])
 def test_what_a_run_cannot_do_without_is_asked_for_by_name(
-    tokmill: Callable[..., Any], good: Path, tokenizer_dir: Path, tmp_path: Path, missing: str
-) -> None:
+    tokmill, good, tokenizer_dir, tmp_path, missing
+):
     given = {
         "input": (str(good),),
         "output": ("-o", str(tmp_path / "out")),
@@ -247,13 +229,8 @@ def test_what_a_run_cannot_do_without_is_asked_for_by_name(
     ],
 )
 def test_a_tokenizer_that_does_not_load_or_names_no_clear_eos_is_refused(
-    tokmill: Callable[..., Any],
-    good: Path,
-    tokenizer_dir: Path,
-    tmp_path: Path,
-    files: dict[str, str],
-    said: str,
-) -> None:
+    tokmill, good, tokenizer_dir, tmp_path, files, said
+):
     broken = tmp_path / "broken"
     broken.mkdir()
     if files and "tokenizer.json" not in files:
@@ -267,17 +244,13 @@ def test_a_tokenizer_that_does_not_load_or_names_no_clear_eos_is_refused(
 
 
 @pytest.mark.parametrize("name", ["<zzz>", "99999999", "-1"])
-def test_an_eos_that_the_vocabulary_lacks_is_refused(
-    pretrain: Callable[..., Any], good: Path, name: str
-) -> None:
+def test_an_eos_that_the_vocabulary_lacks_is_refused(pretrain, good, name):
     outcome = pretrain(good, f"--eos-token={name}")
     assert outcome.code == 4
     assert "--eos-token names" in outcome.error
 
 
-def test_ids_above_65535_do_not_become_uint16(
-    tokmill: Callable[..., Any], good: Path, tokenizer_dir: Path, tmp_path: Path
-) -> None:
+def test_ids_above_65535_do_not_become_uint16(tokmill, good, tokenizer_dir, tmp_path):
     big = tmp_path / "big"
     big.mkdir()
     library = json.loads((tokenizer_dir / "tokenizer.json").read_bytes())
@@ -313,9 +286,7 @@ def test_ids_above_65535_do_not_become_uint16(
         (b'{"title": "", "summary": null}', "empty"),
     ],
 )
-def test_a_broken_record_is_one_counted_reject_with_its_place(
-    pretrain: Callable[..., Any], tmp_path: Path, line: bytes, reason: str
-) -> None:
+def test_a_broken_record_is_one_counted_reject_with_its_place(pretrain, tmp_path, line, reason):
     path = write_lines(tmp_path / "in.jsonl", [*GOOD, line, b"", *GOOD])
     assert pretrain(path).code == 0
     totals = manifest(tmp_path / "out")["totals"]
@@ -326,9 +297,7 @@ def test_a_broken_record_is_one_counted_reject_with_its_place(
     assert (entry["source"], entry["byte_offset"], entry["line"]) == (path.as_posix(), offset, 41)
 
 
-def test_a_broken_record_stops_the_run_if_asked_and_the_run_goes_on_later(
-    pretrain: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_broken_record_stops_the_run_if_asked_and_the_run_goes_on_later(pretrain, tmp_path):
     path = write_lines(tmp_path / "in.jsonl", [*GOOD, b"{]}", *GOOD])
     outcome = pretrain(path, "--on-error", "fail")
     assert outcome.code == 3
@@ -337,9 +306,7 @@ def test_a_broken_record_stops_the_run_if_asked_and_the_run_goes_on_later(
     assert pretrain(path).code == 0
 
 
-def test_a_run_that_eats_the_wrong_file_is_stopped_unless_it_is_the_right_one(
-    pretrain: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_run_that_eats_the_wrong_file_is_stopped_unless_it_is_the_right_one(pretrain, tmp_path):
     path = write_lines(tmp_path / "in.jsonl", [*GOOD, *[b"{]}"] * 11])
     outcome = pretrain(path)
     assert outcome.code == 3
@@ -349,22 +316,18 @@ def test_a_run_that_eats_the_wrong_file_is_stopped_unless_it_is_the_right_one(
     assert pretrain(path, "--max-reject-fraction", "0.5").code == 0
 
 
-def test_ten_rejects_stop_nothing(pretrain: Callable[..., Any], tmp_path: Path) -> None:
+def test_ten_rejects_stop_nothing(pretrain, tmp_path):
     assert pretrain(write_lines(tmp_path / "in.jsonl", [*GOOD, *[b"{]}"] * 10])).code == 0
 
 
-def test_a_record_over_the_limit_is_a_reject_and_its_neighbours_stay(
-    pretrain: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_record_over_the_limit_is_a_reject_and_its_neighbours_stay(pretrain, tmp_path):
     path = write_lines(tmp_path / "in.jsonl", [GOOD[0], {"title": "x" * 1000}, GOOD[1]])
     assert pretrain(path, "--max-record-bytes", "500").code == 0
     totals = manifest(tmp_path / "out")["totals"]
     assert (totals["documents"], totals["rejects"]) == (2, {"record too large": 1})
 
 
-def test_records_with_text_under_several_keys_have_them_listed_with_what_to_do(
-    pretrain: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_records_with_text_under_several_keys_have_them_listed_with_what_to_do(pretrain, tmp_path):
     record = {"Unnamed: 0": 1, "foo": "hello", "my bar": "world " * 3, "url": "https://a.b"}
     outcome = pretrain(write_lines(tmp_path / "in.jsonl", [record]))
     assert outcome.code == 2
@@ -390,8 +353,8 @@ def compressed(kind: str) -> bytes:
 @pytest.mark.parametrize("kind", ["gz", "zst"])
 @pytest.mark.parametrize("damage", ["cut", "not compressed"])
 def test_a_compressed_file_that_breaks_off_fails_the_run_until_it_is_accepted(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path, kind: str, damage: str
-) -> None:
+    pretrain, good, tmp_path, kind, damage
+):
     path = tmp_path / f"in.jsonl.{kind}"
     path.write_bytes(compressed(kind)[:-9] if damage == "cut" else b"plain text\n")
     outcome = pretrain(good, path, "-q")
@@ -417,9 +380,7 @@ def test_a_compressed_file_that_breaks_off_fails_the_run_until_it_is_accepted(
     assert entry["stored_bytes"] == path.stat().st_size - stored
 
 
-def test_every_file_that_breaks_off_is_named_however_many(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_every_file_that_breaks_off_is_named_however_many(pretrain, good, tmp_path):
     folder = tmp_path / "many"
     folder.mkdir()
     for i in range(60):
@@ -442,9 +403,7 @@ def test_every_file_that_breaks_off_is_named_however_many(
         ('[{"title": "a"}] xyz', "text after the closing bracket of the array: found b'x'"),
     ],
 )
-def test_a_lost_array_fails_the_run_and_keeps_its_whole_records(
-    pretrain: Callable[..., Any], tmp_path: Path, text: str, said: str
-) -> None:
+def test_a_lost_array_fails_the_run_and_keeps_its_whole_records(pretrain, tmp_path, text, said):
     (tmp_path / "in.json").write_text(text)
     outcome = pretrain(tmp_path / "in.json", "-q")
     assert outcome.code == 3
@@ -457,32 +416,22 @@ def test_a_lost_array_fails_the_run_and_keeps_its_whole_records(
 
 
 @pytest.mark.parametrize(
-    ("text", "n_documents", "rejects"),
+    ("name", "text", "n_documents", "rejects"),
     [
-        ('[{"title": oops}, {"title": "b"}]', 1, {"malformed JSON": 1}),
-        ('[1, null, {"title": "b"}]', 1, {"not an object": 2}),
-        ('[{"title":"a"}},{"title":"b"},{"title":"c"}]', 2, {"malformed JSON": 1}),
-        ('[{"title":"a"}],{"title":"b"},{"title":"c"}]', 2, {"not an object": 1}),
+        ("in.json", '[{"title": oops}, {"title": "b"}]', 1, {"malformed JSON": 1}),
+        ("in.json", '[1, null, {"title": "b"}]', 1, {"not an object": 2}),
+        ("in.json", '[{"title":"a"}},{"title":"b"},{"title":"c"}]', 2, {"malformed JSON": 1}),
+        ("in.json", '[{"title":"a"}],{"title":"b"},{"title":"c"}]', 2, {"not an object": 1}),
+        ("in.csv", "title,summary\na,b,c\nd\ne,f\n", 1, {"malformed CSV": 2}),
     ],
 )
-def test_a_broken_element_of_an_array_is_a_reject_and_its_neighbours_stay(
-    pretrain: Callable[..., Any],
-    tmp_path: Path,
-    text: str,
-    n_documents: int,
-    rejects: dict[str, int],
-) -> None:
-    (tmp_path / "in.json").write_text(text)
-    assert pretrain(tmp_path / "in.json").code == 0
+def test_a_broken_element_is_a_reject_and_its_neighbours_stay(
+    pretrain, tmp_path, name, text, n_documents, rejects
+):
+    (tmp_path / name).write_text(text)
+    assert pretrain(tmp_path / name, "--renderer", "encyclopedia").code == 0
     totals = manifest(tmp_path / "out")["totals"]
     assert (totals["documents"], totals["rejects"]) == (n_documents, rejects)
-
-
-def test_csv_rows_of_other_widths_are_rejects(pretrain: Callable[..., Any], tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text("title,summary\na,b,c\nd\ne,f\n")
-    assert pretrain(tmp_path / "in.csv", "--renderer", "encyclopedia").code == 0
-    totals = manifest(tmp_path / "out")["totals"]
-    assert (totals["documents"], totals["rejects"]) == (1, {"malformed CSV": 2})
 
 
 @pytest.mark.parametrize(
@@ -493,13 +442,8 @@ def test_csv_rows_of_other_widths_are_rejects(pretrain: Callable[..., Any], tmp_
     ],
 )
 def test_a_csv_quote_that_is_never_closed_fails_the_run(
-    pretrain: Callable[..., Any],
-    tokmill: Callable[..., Any],
-    tokenizer_dir: Path,
-    tmp_path: Path,
-    text: str,
-    place: str,
-) -> None:
+    pretrain, tokmill, tokenizer_dir, tmp_path, text, place
+):
     (tmp_path / "in.csv").write_text(text)
     named = ("--renderer", "encyclopedia")
     outcome = pretrain(tmp_path / "in.csv", "-q", *named)
@@ -527,8 +471,8 @@ def parquet(**columns: list[Any]) -> bytes:
     ],
 )
 def test_a_parquet_file_that_is_none_or_of_other_columns_is_refused(
-    pretrain: Callable[..., Any], tmp_path: Path, data: bytes, code: int, said: str
-) -> None:
+    pretrain, tmp_path, data, code, said
+):
     (tmp_path / "in.parquet").write_bytes(data)
     outcome = pretrain(tmp_path / "in.parquet")
     assert outcome.code == code
@@ -549,9 +493,7 @@ def test_a_parquet_file_that_is_none_or_of_other_columns_is_refused(
         ("empty.parquet", ""),
     ],
 )
-def test_an_input_without_a_record_is_an_error(
-    pretrain: Callable[..., Any], tmp_path: Path, name: str, text: str
-) -> None:
+def test_an_input_without_a_record_is_an_error(pretrain, tmp_path, name, text):
     (tmp_path / name).write_text(text)
     outcome = pretrain(tmp_path / name, "-q")
     assert outcome.code == 3
@@ -561,9 +503,7 @@ def test_an_input_without_a_record_is_an_error(
     assert nothing_half_written(tmp_path / "out")
 
 
-def test_an_empty_file_beside_others_is_none(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_an_empty_file_beside_others_is_none(pretrain, good, tmp_path):
     (tmp_path / "empty.jsonl").touch()
     assert pretrain(tmp_path / "empty.jsonl", good).code == 0
 
@@ -575,18 +515,14 @@ def test_an_empty_file_beside_others_is_none(
         (("--max-tokens", "1"), "(40 dropped: more than max_tokens); raise --max-tokens"),
     ],
 )
-def test_limits_that_drop_everything_are_an_error(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path, limit: tuple[str, str], reason: str
-) -> None:
+def test_limits_that_drop_everything_are_an_error(pretrain, good, tmp_path, limit, reason):
     outcome = pretrain(good, *limit, "-q")
     assert outcome.code == 3
     assert outcome.error == f"the run made no document of 40 records {reason}"
     assert nothing_half_written(tmp_path / "out")
 
 
-def test_a_run_whose_few_records_were_all_rejected_names_the_first(
-    pretrain: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_run_whose_few_records_were_all_rejected_names_the_first(pretrain, tmp_path):
     path = write_lines(tmp_path / "in.jsonl", [b"{bad}"] * 3)
     outcome = pretrain(path, "-q")
     assert outcome.code == 3
@@ -598,8 +534,8 @@ def test_a_run_whose_few_records_were_all_rejected_names_the_first(
 
 
 def test_one_of_several_sources_whose_records_were_all_rejected_is_an_error(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+    pretrain, good, tmp_path
+):
     path = write_lines(tmp_path / "in.jsonl", [b"{bad}"])
     outcome = pretrain(good, path, "-q", "--max-reject-fraction", "0.5")
     assert outcome.code == 3
@@ -611,9 +547,7 @@ def test_one_of_several_sources_whose_records_were_all_rejected_is_an_error(
     assert pretrain(good, path, "--max-reject-fraction", "1").code == 0
 
 
-def test_where_most_files_are_one_record_such_a_file_is_judged_as_one(
-    pretrain: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_where_most_files_are_one_record_such_a_file_is_judged_as_one(pretrain, tmp_path):
     folder = tmp_path / "texts"
     folder.mkdir()
     for i in range(99):
@@ -626,9 +560,7 @@ def test_where_most_files_are_one_record_such_a_file_is_judged_as_one(
     assert manifest(tmp_path / "out")["totals"]["rejects"] == {"invalid UTF-8": 1}
 
 
-def test_a_text_over_the_limit_is_told_what_to_do(
-    pretrain: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_text_over_the_limit_is_told_what_to_do(pretrain, tmp_path):
     (tmp_path / "book.txt").write_text("hello world\n\n" * 100)
     outcome = pretrain(tmp_path / "book.txt", "-q", "--max-record-bytes", "1000")
     assert outcome.code == 3
@@ -644,8 +576,8 @@ def test_a_text_over_the_limit_is_told_what_to_do(
 
 
 def test_plan_on_nothing_says_that_there_is_nothing_to_predict_from(
-    tokmill: Callable[..., Any], tokenizer_dir: Path, tmp_path: Path
-) -> None:
+    tokmill, tokenizer_dir, tmp_path
+):
     (tmp_path / "empty.jsonl").write_bytes(b"")
     outcome = tokmill("plan", tmp_path / "empty.jsonl", "-t", tokenizer_dir)
     assert outcome.code == 3
@@ -653,8 +585,8 @@ def test_plan_on_nothing_says_that_there_is_nothing_to_predict_from(
 
 
 def test_plan_fails_where_the_run_would_and_prints_what_it_knows(
-    tokmill: Callable[..., Any], tokenizer_dir: Path, pretrain: Callable[..., Any], tmp_path: Path
-) -> None:
+    tokmill, tokenizer_dir, pretrain, tmp_path
+):
     rows = [row for i in range(100) for row in ([GOOD[i % 40], b"{bad}"] if i % 7 else [b"{bad}"])]
     path = write_lines(tmp_path / "in.jsonl", rows)
     assert pretrain(path).code == 3
@@ -667,9 +599,7 @@ def test_plan_fails_where_the_run_would_and_prints_what_it_knows(
     assert tokmill("plan", path, "-t", tokenizer_dir, *allowed).code == 0
 
 
-def test_plan_fails_where_every_sampled_record_was_rejected(
-    tokmill: Callable[..., Any], tokenizer_dir: Path, tmp_path: Path
-) -> None:
+def test_plan_fails_where_every_sampled_record_was_rejected(tokmill, tokenizer_dir, tmp_path):
     path = write_lines(tmp_path / "in.jsonl", [b"{bad}"] * 30)
     outcome = tokmill("plan", path, "-t", tokenizer_dir, "--renderer", "text")
     assert outcome.code == 3
@@ -679,9 +609,7 @@ def test_plan_fails_where_every_sampled_record_was_rejected(
 # The output directory
 
 
-def test_an_output_that_is_a_file_is_a_storage_error(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_an_output_that_is_a_file_is_a_storage_error(pretrain, good, tmp_path):
     (tmp_path / "out").write_bytes(b"mine")
     outcome = pretrain(good)
     assert outcome.code == 5
@@ -690,9 +618,7 @@ def test_an_output_that_is_a_file_is_a_storage_error(
 
 
 @pytest.mark.parametrize("overwrite", [(), ("--overwrite",)])
-def test_a_directory_with_files_of_others_is_left_alone(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path, overwrite: tuple[str, ...]
-) -> None:
+def test_a_directory_with_files_of_others_is_left_alone(pretrain, good, tmp_path, overwrite):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/mine.txt").write_bytes(b"mine")
     outcome = pretrain(good, *overwrite)
@@ -702,17 +628,13 @@ def test_a_directory_with_files_of_others_is_left_alone(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_directory_that_cannot_be_written_is_a_storage_error(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_a_directory_that_cannot_be_written_is_a_storage_error(pretrain, good, tmp_path):
     (tmp_path / "out").mkdir(mode=0o555)
     outcome = pretrain(good)
     assert (outcome.code, outcome.error) == (5, f"{tmp_path / 'out'}: permission denied")
 
 
-def test_a_directory_in_use_by_another_run_is_refused(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_a_directory_in_use_by_another_run_is_refused(pretrain, good, tmp_path):
     (tmp_path / "out").mkdir()
     with locked(tmp_path / "out"):
         outcome = pretrain(good)
@@ -722,8 +644,8 @@ def test_a_directory_in_use_by_another_run_is_refused(
 
 
 def test_no_space_is_one_line_and_the_same_command_completes_with_more(
-    good: Path, tokenizer_dir: Path, tmp_path: Path
-) -> None:
+    good, tokenizer_dir, tmp_path
+):
     words = command(good, tokenizer_dir, tmp_path / "out")
     limited = subprocess.run(
         ["bash", "-c", 'ulimit -f 1; "$@"', "bash", *words], capture_output=True, text=True
@@ -747,8 +669,8 @@ def test_no_space_is_one_line_and_the_same_command_completes_with_more(
     ],
 )
 def test_other_settings_that_change_bytes_are_refused_in_the_same_directory(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path, change: tuple[str, str], said: str
-) -> None:
+    pretrain, good, tmp_path, change, said
+):
     assert pretrain(good).code == 0
     before = data_files(tmp_path / "out")
     outcome = pretrain(good, *change)
@@ -759,9 +681,7 @@ def test_other_settings_that_change_bytes_are_refused_in_the_same_directory(
 
 
 @pytest.mark.parametrize("change", ["longer", "touched", "gone", "new", "order"])
-def test_other_inputs_are_refused_in_the_same_directory(
-    pretrain: Callable[..., Any], tmp_path: Path, change: str
-) -> None:
+def test_other_inputs_are_refused_in_the_same_directory(pretrain, tmp_path, change):
     a = write_lines(tmp_path / "a.jsonl", GOOD[:20])
     b = write_lines(tmp_path / "b.jsonl", GOOD[20:])
     assert pretrain(a, b).code == 0
@@ -789,27 +709,22 @@ def test_other_inputs_are_refused_in_the_same_directory(
     assert "run with --overwrite to start again" in outcome.error
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"format_version": 99}'])
-def test_a_damaged_or_newer_plan_is_refused(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path, text: str
-) -> None:
-    assert pretrain(good).code == 0
-    rewrite(tmp_path / "out/plan.json", text.encode())
-    outcome = pretrain(good)
-    assert outcome.code == 6
-    assert outcome.error.startswith(f"{tmp_path / 'out/plan.json'}: ")
-
-
-@pytest.mark.parametrize("text", ["", "null", "[]", "{}", '{"fingerprint": "x", "steps": []}'])
-def test_a_damaged_commit_record_is_refused(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path, text: str
-) -> None:
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *(("plan.json", text) for text in ("", "{", "null", "[]")),
+        *(("plan.json", f'{{"format_version": {n}}}') for n in (1, 99)),
+        *(("parts/0000000.json", text) for text in ("", "null", "[]", "{}")),
+        ("parts/0000000.json", '{"fingerprint": "x", "steps": []}'),
+    ],
+)
+def test_a_damaged_or_newer_plan_or_commit_record_is_refused(pretrain, good, tmp_path, name, text):
     assert pretrain(good).code == 0
     (tmp_path / "out/manifest.json").unlink()
-    rewrite(tmp_path / "out/parts/0000000.json", text.encode())
+    rewrite(tmp_path / "out" / name, text.encode())
     outcome = pretrain(good)
     assert outcome.code == 6
-    assert outcome.error.startswith(f"{tmp_path / 'out/parts/0000000.json'}: ")
+    assert outcome.error.startswith(f"{tmp_path / 'out' / name}: ")
     assert not (tmp_path / "out/manifest.json").exists()
 
 
@@ -841,15 +756,7 @@ def flipped(path: Path) -> bytes:
         ("parts/new.json", "add", "parts/new.json: not listed in the manifest"),
     ],
 )
-def test_verify_names_every_lie_and_exits_1(
-    pretrain: Callable[..., Any],
-    tokmill: Callable[..., Any],
-    good: Path,
-    tmp_path: Path,
-    name: str,
-    damage: str,
-    said: str,
-) -> None:
+def test_verify_names_every_lie_and_exits_1(pretrain, tokmill, good, tmp_path, name, damage, said):
     assert pretrain(good).code == 0
     path = tmp_path / "out" / name
     if damage == "add":
@@ -877,13 +784,7 @@ def test_verify_names_every_lie_and_exits_1(
         {"length_histogram": None},
     ],
 )
-def test_verify_of_an_edited_manifest_exits_1(
-    pretrain: Callable[..., Any],
-    tokmill: Callable[..., Any],
-    good: Path,
-    tmp_path: Path,
-    change: dict[str, Any],
-) -> None:
+def test_verify_of_an_edited_manifest_exits_1(pretrain, tokmill, good, tmp_path, change):
     assert pretrain(good).code == 0
     edited = manifest(tmp_path / "out") | change
     rewrite(tmp_path / "out/manifest.json", json.dumps(edited).encode())
@@ -898,9 +799,7 @@ def test_verify_of_an_edited_manifest_exits_1(
     ("text", "code"),
     [(b"{", 1), (b"", 1), (b"null", 1), (b"\xff", 1), (b'{"format_version":2}', 6)],
 )
-def test_a_damaged_or_newer_manifest_is_refused(
-    tokmill: Callable[..., Any], tmp_path: Path, verb: str, text: bytes, code: int
-) -> None:
+def test_a_damaged_or_newer_manifest_is_refused(tokmill, tmp_path, verb, text, code):
     (tmp_path / "manifest.json").write_bytes(text)
     outcome = tokmill(verb, tmp_path)
     assert outcome.code == code
@@ -908,9 +807,7 @@ def test_a_damaged_or_newer_manifest_is_refused(
 
 
 @pytest.mark.parametrize("verb", ["verify", "inspect"])
-def test_a_directory_that_is_no_dataset_is_a_usage_error(
-    tokmill: Callable[..., Any], tmp_path: Path, verb: str
-) -> None:
+def test_a_directory_that_is_no_dataset_is_a_usage_error(tokmill, tmp_path, verb):
     outcome = tokmill(verb, tmp_path)
     assert outcome.code == 2
     assert "not a tokmill dataset: no manifest.json there" in outcome.error
@@ -919,12 +816,8 @@ def test_a_directory_that_is_no_dataset_is_a_usage_error(
 
 @pytest.mark.parametrize("verb", ["verify", "inspect"])
 def test_a_dataset_whose_run_is_not_finished_says_how_to_finish_it(
-    pretrain: Callable[..., Any],
-    tokmill: Callable[..., Any],
-    good: Path,
-    tmp_path: Path,
-    verb: str,
-) -> None:
+    pretrain, tokmill, good, tmp_path, verb
+):
     assert pretrain(good).code == 0
     (tmp_path / "out/manifest.json").unlink()
     outcome = tokmill(verb, tmp_path / "out")
@@ -934,12 +827,8 @@ def test_a_dataset_whose_run_is_not_finished_says_how_to_finish_it(
 
 @pytest.mark.parametrize("number", ["40", "-1", "99999999999999999999"])
 def test_a_document_that_the_dataset_lacks_is_a_usage_error(
-    pretrain: Callable[..., Any],
-    tokmill: Callable[..., Any],
-    good: Path,
-    tmp_path: Path,
-    number: str,
-) -> None:
+    pretrain, tokmill, good, tmp_path, number
+):
     assert pretrain(good).code == 0
     outcome = tokmill("inspect", tmp_path / "out", f"--document={number}")
     assert outcome.code == 2
@@ -977,13 +866,8 @@ def wait_until(claim: Callable[[], object], process: subprocess.Popen[bytes]) ->
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_exits_130_and_the_same_command_completes(
-    many_parts: Path,
-    tokenizer_dir: Path,
-    tmp_path: Path,
-    tokmill: Callable[..., Any],
-    number: signal.Signals,
-    workers: str,
-) -> None:
+    many_parts, tokenizer_dir, tmp_path, tokmill, number, workers
+):
     words = command(many_parts, tokenizer_dir, tmp_path / "out", *PARTS, workers)
     with subprocess.Popen(words, stderr=subprocess.PIPE) as process:
         wait_until(lambda: list((tmp_path / "out").glob("parts/*.json")), process)
@@ -999,8 +883,8 @@ def test_an_interrupted_run_exits_130_and_the_same_command_completes(
 
 
 def test_a_killed_worker_is_an_error_and_the_same_command_completes(
-    many_parts: Path, tokenizer_dir: Path, tmp_path: Path
-) -> None:
+    many_parts, tokenizer_dir, tmp_path
+):
     words = command(many_parts, tokenizer_dir, tmp_path / "out", *PARTS, "2")
     with subprocess.Popen(words, stderr=subprocess.PIPE) as process:
         wait_until(lambda: list((tmp_path / "out").glob("parts/*.json")), process)
@@ -1013,8 +897,8 @@ def test_a_killed_worker_is_an_error_and_the_same_command_completes(
 
 
 def test_workers_die_with_their_parent_and_the_rerun_gives_the_bytes_of_an_unbroken_run(
-    many_parts: Path, tokenizer_dir: Path, tmp_path: Path, tokmill: Callable[..., Any]
-) -> None:
+    many_parts, tokenizer_dir, tmp_path, tokmill
+):
     words = command(many_parts, tokenizer_dir, tmp_path / "out", *PARTS, "2")
     with subprocess.Popen(words, stderr=subprocess.DEVNULL) as process:
         wait_until(lambda: list((tmp_path / "out").glob("parts/*.json")), process)
@@ -1030,9 +914,7 @@ def test_workers_die_with_their_parent_and_the_rerun_gives_the_bytes_of_an_unbro
     assert data_files(tmp_path / "out") == data_files(tmp_path / "whole")
 
 
-def test_a_failed_overwrite_leaves_the_dataset(
-    pretrain: Callable[..., Any], tokmill: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_a_failed_overwrite_leaves_the_dataset(pretrain, tokmill, good, tmp_path):
     assert pretrain(good).code == 0
     before = data_files(tmp_path / "out")
     words = ("--overwrite", "--engine", "gigatoken", "-t", unigram(tmp_path))
@@ -1057,13 +939,8 @@ def unigram(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("ending", ["bin", "idx"])
 @pytest.mark.parametrize("damage", ["gone", "cut"])
 def test_a_resumed_run_does_not_vouch_for_files_that_are_gone(
-    pretrain: Callable[..., Any],
-    tokmill: Callable[..., Any],
-    good: Path,
-    tmp_path: Path,
-    ending: str,
-    damage: str,
-) -> None:
+    pretrain, tokmill, good, tmp_path, ending, damage
+):
     assert pretrain(good).code == 0
     (tmp_path / "out/manifest.json").unlink()
     path = tmp_path / f"out/train-0000000-0000.{ending}"
@@ -1090,8 +967,8 @@ def test_a_resumed_run_does_not_vouch_for_files_that_are_gone(
     ],
 )
 def test_field_names_that_clash_and_settings_that_are_not_utf_8_are_usage_errors(
-    good: Path, tokenizer_dir: Path, tmp_path: Path, words: tuple[str, ...]
-) -> None:
+    good, tokenizer_dir, tmp_path, words
+):
     done = subprocess.run(  # one of them ended in a native crash
         command(good, tokenizer_dir, tmp_path / "out", *words), capture_output=True
     )
@@ -1099,9 +976,7 @@ def test_field_names_that_clash_and_settings_that_are_not_utf_8_are_usage_errors
     assert done.stderr.startswith(b"error: ")
 
 
-def test_a_pipe_given_as_a_file_is_a_usage_error_that_names_stdin(
-    pretrain: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_pipe_given_as_a_file_is_a_usage_error_that_names_stdin(pretrain, tmp_path):
     os.mkfifo(tmp_path / "in.jsonl")
     outcome = pretrain(tmp_path / "in.jsonl")
     assert outcome.code == 2
@@ -1109,8 +984,8 @@ def test_a_pipe_given_as_a_file_is_a_usage_error_that_names_stdin(
 
 
 def test_standard_input_beside_other_files_is_not_lost_with_two_workers(
-    good: Path, tokenizer_dir: Path, tmp_path: Path
-) -> None:
+    good, tokenizer_dir, tmp_path
+):
     more = (str(good), "--part-bytes", "100", "--workers", "2")
     words = command("-", tokenizer_dir, tmp_path / "out", *more)
     done = subprocess.run(words, input=good.read_bytes(), capture_output=True)
@@ -1120,9 +995,7 @@ def test_standard_input_beside_other_files_is_not_lost_with_two_workers(
         assert done.returncode == 2
 
 
-def test_names_that_are_not_utf_8_make_a_dataset_that_verifies(
-    pretrain: Callable[..., Any], tokmill: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_names_that_are_not_utf_8_make_a_dataset_that_verifies(pretrain, tokmill, tmp_path):
     path = write_lines(tmp_path / os.fsdecode(b"\xff.jsonl"), GOOD)
     outcome = pretrain(path)
     assert outcome.code == 0
@@ -1130,8 +1003,8 @@ def test_names_that_are_not_utf_8_make_a_dataset_that_verifies(
 
 
 def test_an_input_that_shrinks_while_it_is_read_is_a_storage_error(
-    many_parts: Path, tokenizer_dir: Path, tmp_path: Path
-) -> None:
+    many_parts, tokenizer_dir, tmp_path
+):
     path = tmp_path / "in.jsonl"
     path.write_bytes(many_parts.read_bytes())
     words = command(path, tokenizer_dir, tmp_path / "out", *PARTS, "1")
@@ -1146,9 +1019,7 @@ def test_an_input_that_shrinks_while_it_is_read_is_a_storage_error(
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 @pytest.mark.parametrize("name", ["shut", "shut/in.jsonl", "shut/*.jsonl"])
-def test_a_directory_that_may_not_be_read_is_one_line(
-    pretrain: Callable[..., Any], tmp_path: Path, name: str
-) -> None:
+def test_a_directory_that_may_not_be_read_is_one_line(pretrain, tmp_path, name):
     write_lines(tmp_path / "in.jsonl", GOOD)
     (tmp_path / "shut").mkdir()
     (tmp_path / "in.jsonl").rename(tmp_path / "shut/in.jsonl")
@@ -1159,46 +1030,29 @@ def test_a_directory_that_may_not_be_read_is_one_line(
     assert outcome.error
 
 
-@pytest.mark.parametrize("text", ["null", "[]", '{"format_version": 1}'])
-def test_a_plan_of_another_shape_is_refused(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path, text: str
-) -> None:
-    assert pretrain(good).code == 0
-    rewrite(tmp_path / "out/plan.json", text.encode())
-    outcome = pretrain(good)
-    assert outcome.code == 6
-    assert outcome.error.startswith(f"{tmp_path / 'out/plan.json'}: ")
-
-
-def test_a_key_with_a_line_end_does_not_break_the_one_line_of_an_error(
-    pretrain: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_key_with_a_line_end_does_not_break_the_one_line_of_an_error(pretrain, tmp_path):
     outcome = pretrain(write_lines(tmp_path / "in.jsonl", [{"a\nb\x1b[31m": 1, "x" * 9999: 2}]))
     assert outcome.code == 2
     assert "\x1b" not in outcome.error
     assert len(outcome.error) < 1000
 
 
-def test_a_dataset_inside_its_own_input_is_not_read(
-    pretrain: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_dataset_inside_its_own_input_is_not_read(pretrain, tmp_path):
     write_lines(tmp_path / "in.jsonl", GOOD)
     assert pretrain(tmp_path).code == 0
     assert pretrain(tmp_path).code == 0
 
 
 def test_an_input_that_was_mended_before_anything_was_committed_needs_no_overwrite(
-    pretrain: Callable[..., Any], tmp_path: Path
-) -> None:
+    pretrain, tmp_path
+):
     path = write_lines(tmp_path / "in.jsonl", [b"{]}"] * 20)
     assert pretrain(path, "--renderer", "encyclopedia", "--on-error", "fail").code == 3
     write_lines(path, GOOD)
     assert pretrain(path, "--renderer", "encyclopedia").code == 0
 
 
-def test_a_reader_that_goes_away_is_told_from_a_lie(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_a_reader_that_goes_away_is_told_from_a_lie(pretrain, good, tmp_path):
     assert pretrain(good).code == 0
     ours, theirs = os.pipe()
     os.close(ours)
@@ -1208,9 +1062,7 @@ def test_a_reader_that_goes_away_is_told_from_a_lie(
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_no_color_holds_for_errors(
-    pretrain: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_color_holds_for_errors(pretrain, tmp_path, monkeypatch):
     import pty
 
     ours, theirs = pty.openpty()

@@ -27,9 +27,7 @@ def made(pretrain: Callable[..., Any], tmp_path: Path) -> Path:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only RSS can be read here")
-def test_every_strategy_is_measured_beside_its_prediction(
-    tokmill: Callable[..., Any], made: Path
-) -> None:
+def test_every_strategy_is_measured_beside_its_prediction(tokmill, made):
     outcome = tokmill("report", made, "--sequence", "16", "--measure", "--json")
     assert outcome.code == 0, outcome.err
     rows = json.loads(outcome.out)["measured"]
@@ -43,7 +41,7 @@ def test_every_strategy_is_measured_beside_its_prediction(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only RSS can be read here")
-def test_what_would_take_more_than_is_free_is_not_run(made: Path) -> None:
+def test_what_would_take_more_than_is_free_is_not_run(made):
     manifest = json.loads((made / "manifest.json").read_bytes())
     manifest["totals"]["tokens"] = manifest["shards"][0]["tokens"] = 10**13
     training = TrainingSettings(sequence=16)
@@ -55,18 +53,14 @@ def test_what_would_take_more_than_is_free_is_not_run(made: Path) -> None:
         assert rows[loading].note == "too little memory is free to measure it"
 
 
-def test_a_dataset_of_less_than_a_batch_is_one_line(
-    tokmill: Callable[..., Any], made: Path
-) -> None:
+def test_a_dataset_of_less_than_a_batch_is_one_line(tokmill, made):
     outcome = tokmill("report", made, "--sequence", "100000", "--measure")
     assert outcome.code == 2
     assert "expected a batch of 1: set a smaller --sequence or --micro-batch" in outcome.error
     assert outcome.out == ""
 
 
-def test_rows_say_by_how_much_they_differ_or_why_they_were_not_run(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_rows_say_by_how_much_they_differ_or_why_they_were_not_run(capsys):
     import click
 
     rows = [

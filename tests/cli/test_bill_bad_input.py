@@ -6,9 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -63,9 +61,7 @@ GPT2 = ("memory", "--model", "gpt2")
         ),
     ],
 )
-def test_a_mistake_is_one_line(
-    tokmill: Callable[..., Any], options: tuple[str, ...], expected: str
-) -> None:
+def test_a_mistake_is_one_line(tokmill, options, expected):
     outcome = tokmill("memory", *options)
     assert outcome.code == 2
     assert outcome.error.startswith(expected)
@@ -90,9 +86,7 @@ def test_a_mistake_is_one_line(
         (b'{"model_type": "gpt2", "n_embd": 1e308}', "n_embd: expected a whole number from 1 to"),
     ],
 )
-def test_a_configuration_that_is_none_is_one_line(
-    tokmill: Callable[..., Any], tmp_path: Path, text: bytes, expected: str
-) -> None:
+def test_a_configuration_that_is_none_is_one_line(tokmill, tmp_path, text, expected):
     path = tmp_path / "config.json"
     path.write_bytes(text)
     outcome = tokmill("memory", "--model", path)
@@ -100,7 +94,7 @@ def test_a_configuration_that_is_none_is_one_line(
     assert outcome.error.removeprefix(f"{path}: ").startswith(expected)
 
 
-def test_lengths_beyond_the_positions_are_said(tokmill: Callable[..., Any]) -> None:
+def test_lengths_beyond_the_positions_are_said(tokmill):
     options = (*GPT2, "--sequence", "4096", "--context", "1025")
     expected = [
         "sequence: 4,096 tokens are more than the model's 1,024 positions",
@@ -113,7 +107,7 @@ def test_lengths_beyond_the_positions_are_said(tokmill: Callable[..., Any]) -> N
 
 
 @pytest.mark.parametrize("options", [(), ("--json",), ("--explain",)])
-def test_output_that_finds_no_room_is_one_line(options: tuple[str, ...]) -> None:
+def test_output_that_finds_no_room_is_one_line(options):
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "tokmill", *GPT2, *options], stdout=full, stderr=subprocess.PIPE
@@ -122,15 +116,13 @@ def test_output_that_finds_no_room_is_one_line(options: tuple[str, ...]) -> None
     assert done.stderr == b"error: standard output: no space left on device\n"
 
 
-def test_output_that_is_closed_is_no_error() -> None:
+def test_output_that_is_closed_is_no_error():
     words = f"{sys.executable} -m tokmill memory --model gpt2 >&-"
     done = subprocess.run(["/bin/sh", "-c", words], stderr=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_no_figure_is_lost_in_a_terminal_of_40_columns(
-    tokmill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_figure_is_lost_in_a_terminal_of_40_columns(tokmill, monkeypatch):
     def figures(width: int) -> list[str]:
         monkeypatch.setenv("COLUMNS", str(width))
         out = tokmill("memory", "--model", "llama-3-8b", "--gpu", "T4").out
@@ -140,7 +132,7 @@ def test_no_figure_is_lost_in_a_terminal_of_40_columns(
     assert figures(40) == figures(200)
 
 
-def test_every_built_in_model_has_a_bill_that_adds_up(tokmill: Callable[..., Any]) -> None:
+def test_every_built_in_model_has_a_bill_that_adds_up(tokmill):
     for name in known_models()[::12]:
         found = json.loads(tokmill("memory", "--model", name, "--json").out)
         bills = [*found["training"]["moments"], found["inference"], found["disk"]["checkpoints"]]
@@ -150,9 +142,7 @@ def test_every_built_in_model_has_a_bill_that_adds_up(tokmill: Callable[..., Any
                 assert 0 <= line["low_bytes"] <= line["bytes"] <= line["high_bytes"]
 
 
-def test_an_unknown_gpu_is_said_where_no_model_is_named(
-    tokmill: Callable[..., Any], pretrain: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_an_unknown_gpu_is_said_where_no_model_is_named(tokmill, pretrain, tmp_path):
     records = tmp_path / "in.jsonl"
     records.write_text('{"title": "a", "summary": "b", "sections": []}\n')
     assert pretrain(records).code == 0

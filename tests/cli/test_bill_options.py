@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +64,7 @@ def test_without_options_the_settings_are_those_of_the_dataset():
 
 
 def test_an_option_wins_over_a_variable_a_settings_file_the_config_and_the_dataset(
-    config_file: Path, deepspeed: Path
+    config_file, deepspeed
 ):
     def micro_batch(*arguments: str | Path, **variables: str) -> int:
         size: int = given(*arguments, **variables)["training"]["micro_batch"]
@@ -79,7 +78,7 @@ def test_an_option_wins_over_a_variable_a_settings_file_the_config_and_the_datas
     assert micro_batch(*files, "--micro-batch", "6", TOKMILL_MICRO_BATCH="5") == 6
 
 
-def test_what_a_later_source_does_not_say_stays(config_file: Path):
+def test_what_a_later_source_does_not_say_stays(config_file):
     found = given("-c", config_file)
     assert (found["training"]["sequence"], found["training"]["gpu"]) == (128, "T4")
     assert (found["inference"]["batch"], found["model"]["layers"]) == (5, 8)
@@ -92,7 +91,7 @@ def test_another_model_keeps_no_number_of_the_one_before():
     assert (other["layers"], other["hidden"]) == (9, 0)
 
 
-def test_a_named_model_takes_the_place_of_the_numbers_of_a_run(tmp_path: Path):
+def test_a_named_model_takes_the_place_of_the_numbers_of_a_run(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text('[model]\nfamily = "llama"\nlayers = 8\n')
     config = run_config("pretrain", (), path, {"model": "gpt2", "gpu": "T4"})
@@ -100,7 +99,7 @@ def test_a_named_model_takes_the_place_of_the_numbers_of_a_run(tmp_path: Path):
     assert config.training == TrainingSettings(gpu="T4")
 
 
-def test_a_key_of_a_settings_file_that_is_not_read_is_listed(deepspeed: Path):
+def test_a_key_of_a_settings_file_that_is_not_read_is_listed(deepspeed):
     (key,) = given("--deepspeed", deepspeed)["not_read"]
     assert "frobnication" in key
 
@@ -119,9 +118,7 @@ def test_sections_that_a_run_does_not_have_are_the_defaults():
 
 
 @pytest.mark.parametrize("command", ["pretrain", "sft", "plan", "report", "memory"])
-def test_help_groups_options_below_headings_and_fits_80_columns(
-    tokmill: Callable[..., Any], command: str
-) -> None:
+def test_help_groups_options_below_headings_and_fits_80_columns(tokmill, command):
     out = tokmill(command, "--help").out
     headings = re.findall(r"^(\S.*):$", out, re.MULTILINE)
     assert len(headings) == len(set(headings)) >= 6
@@ -132,7 +129,7 @@ def test_help_groups_options_below_headings_and_fits_80_columns(
     assert max(len(line) for line in out.partition("Examples:")[2].splitlines()[8:]) <= 80
 
 
-def test_long_choices_are_in_the_text_of_the_help(tokmill: Callable[..., Any]) -> None:
+def test_long_choices_are_in_the_text_of_the_help(tokmill):
     out = tokmill("memory", "--help").out
     assert re.search(r"^  --family TEXT +\S", out, re.MULTILINE)
     assert "--gpu TEXT" in out.partition("Machines:")[2].partition("Precision")[0]

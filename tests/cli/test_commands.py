@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,7 +47,7 @@ def tokens(directory: Path) -> bytes:
 # Help and version
 
 
-def test_help_names_every_verb_and_every_exit_code(tokmill: Callable[..., Any]) -> None:
+def test_help_names_every_verb_and_every_exit_code(tokmill):
     outcome = tokmill("--help")
     assert outcome.code == 0
     assert all(re.search(rf"^  {verb} ", outcome.out, re.MULTILINE) for verb in COMMANDS)
@@ -58,7 +57,7 @@ def test_help_names_every_verb_and_every_exit_code(tokmill: Callable[..., Any]) 
 
 
 @pytest.mark.parametrize("verb", COMMANDS)
-def test_every_verb_helps_with_every_option(tokmill: Callable[..., Any], verb: str) -> None:
+def test_every_verb_helps_with_every_option(tokmill, verb):
     outcome = tokmill(verb, "-h")
     assert outcome.code == 0
     options = re.findall(r"^  (-.*)$", outcome.out, re.MULTILINE)
@@ -66,23 +65,21 @@ def test_every_verb_helps_with_every_option(tokmill: Callable[..., Any], verb: s
     assert "Examples:" in outcome.out or verb == "verify"
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_help_imports_nothing_heavy():
     listed = f"print([name for name in {HEAVY!r} if name in sys.modules])"
     program = f"import sys; sys.argv[1:] = ['--help']\ntry:\n    from tokmill.cli.main import main\n    main()\nexcept SystemExit:\n    {listed}"  # noqa: E501
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
-def test_the_module_runs_as_the_command_does() -> None:
+def test_the_module_runs_as_the_command_does():
     words = [sys.executable, "-m", "tokmill", "--version"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, f"tokmill, version {__version__}\n")
 
 
 @pytest.mark.parametrize("words", [(), ("frob",), ("pretrain", "--frob"), ("verify",)])
-def test_what_is_no_command_exits_2_and_prints_nothing_on_stdout(
-    tokmill: Callable[..., Any], words: tuple[str, ...]
-) -> None:
+def test_what_is_no_command_exits_2_and_prints_nothing_on_stdout(tokmill, words):
     outcome = tokmill(*words)
     assert outcome.code == 2
     assert not outcome.out
@@ -93,9 +90,7 @@ def test_what_is_no_command_exits_2_and_prints_nothing_on_stdout(
 # pretrain
 
 
-def test_pretrain_prints_a_summary_on_stdout_and_notes_on_stderr(
-    pretrain: Callable[..., Any], good: Path
-) -> None:
+def test_pretrain_prints_a_summary_on_stdout_and_notes_on_stderr(pretrain, good):
     outcome = pretrain(good)
     assert outcome.code == 0
     assert re.search(
@@ -105,14 +100,12 @@ def test_pretrain_prints_a_summary_on_stdout_and_notes_on_stderr(
     assert "\x1b" not in outcome.out + outcome.err
 
 
-def test_quiet_prints_nothing(pretrain: Callable[..., Any], good: Path) -> None:
+def test_quiet_prints_nothing(pretrain, good):
     outcome = pretrain(good, "--quiet", "--profile", "--model", "gpt2")
     assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
 
 
-def test_quiet_prints_errors_and_what_json_asks_for(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_quiet_prints_errors_and_what_json_asks_for(pretrain, good, tmp_path):
     outcome = pretrain(good, "--quiet", "--json")
     assert (json.loads(outcome.out), outcome.err) == (manifest(tmp_path / "out"), "")
     refused = pretrain(good, "--quiet", "--min-tokens", "2")
@@ -120,9 +113,7 @@ def test_quiet_prints_errors_and_what_json_asks_for(
     assert "--min-tokens (limits.min_tokens) was 0, is 2" in refused.error
 
 
-def test_quiet_prints_no_warning(
-    pretrain: Callable[..., Any], good: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_quiet_prints_no_warning(pretrain, good, monkeypatch):
     status = SimpleNamespace(f_bavail=5000, f_frsize=1, f_blocks=5000)
     monkeypatch.setattr(os, "statvfs", lambda path: status)
     assert "warning: " in pretrain(good).err
@@ -139,9 +130,7 @@ MANY_REJECTS = [
 ]  # fmt: skip
 
 
-def test_a_run_ends_in_at_most_ten_lines(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_a_run_ends_in_at_most_ten_lines(pretrain, good, tmp_path):
     with good.open("a") as file:
         file.write("\n".join(MANY_REJECTS))
     words = ("--max-reject-fraction", "1", "--max-tokens", "11", "--val-fraction", "0.3")
@@ -161,9 +150,7 @@ def test_a_run_ends_in_at_most_ten_lines(
     assert "RAM" not in outcome.out
 
 
-def test_a_model_adds_at_most_ten_lines(
-    pretrain: Callable[..., Any], good: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_adds_at_most_ten_lines(pretrain, good, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")  # a long temporary path stays on one line
     out = pretrain(good, "--model", "gpt2", "--gpu", "3090").out
     summary, bill = paragraphs(out)
@@ -176,30 +163,24 @@ def test_a_model_adds_at_most_ten_lines(
     assert any(re.match(r"more +tokmill report ", line) for line in bill)
 
 
-def test_text_bytes_per_token_are_said_so(pretrain: Callable[..., Any], good: Path) -> None:
+def test_text_bytes_per_token_are_said_so(pretrain, good):
     assert re.search(r"; text bytes per token \d\.\d\d$", pretrain(good).out, re.MULTILINE)
 
 
-def test_json_prints_the_manifest_and_nothing_else(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_json_prints_the_manifest_and_nothing_else(pretrain, good, tmp_path):
     outcome = pretrain(good, "--json")
     assert json.loads(outcome.out) == manifest(tmp_path / "out")
     assert outcome.err == ""
 
 
-def test_a_complete_run_stays_as_it_is(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_a_complete_run_stays_as_it_is(pretrain, good, tmp_path):
     assert pretrain(good).code == 0
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.*")}
     assert pretrain(good, "--workers", "2").code == 0
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.*")} == before
 
 
-def test_the_shards_are_plain_little_endian_ids(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_the_shards_are_plain_little_endian_ids(pretrain, good, tmp_path):
     assert pretrain(good).code == 0
     ids = np.memmap(tmp_path / "out/train-0000000-0000.bin", "<u2", "r")
     assert len(ids) == manifest(tmp_path / "out")["totals"]["tokens"]
@@ -215,13 +196,7 @@ def test_the_shards_are_plain_little_endian_ids(
         ("--threads", "7"),
     ],
 )
-def test_the_ids_do_not_depend_on_how_the_work_is_cut(
-    pretrain: Callable[..., Any],
-    tokmill: Callable[..., Any],
-    good: Path,
-    tmp_path: Path,
-    settings: tuple[str, ...],
-) -> None:
+def test_the_ids_do_not_depend_on_how_the_work_is_cut(pretrain, tokmill, good, tmp_path, settings):
     assert pretrain(good).code == 0
     expected = tokens(tmp_path / "out")
     assert pretrain(good, "--overwrite", *settings).code == 0
@@ -230,14 +205,7 @@ def test_the_ids_do_not_depend_on_how_the_work_is_cut(
 
 
 @pytest.mark.parametrize(("fraction", "splits"), [("1.0", {"val"}), ("0.5", {"train", "val"})])
-def test_documents_are_split_by_their_text(
-    pretrain: Callable[..., Any],
-    tokmill: Callable[..., Any],
-    good: Path,
-    tmp_path: Path,
-    fraction: str,
-    splits: set[str],
-) -> None:
+def test_documents_are_split_by_their_text(pretrain, tokmill, good, tmp_path, fraction, splits):
     assert pretrain(good, "--val-fraction", fraction).code == 0
     shards = manifest(tmp_path / "out")["shards"]
     assert {shard["split"] for shard in shards} == splits
@@ -245,9 +213,7 @@ def test_documents_are_split_by_their_text(
     assert tokmill("verify", tmp_path / "out").code == 0
 
 
-def test_an_input_given_twice_is_read_twice(
-    pretrain: Callable[..., Any], tokmill: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_an_input_given_twice_is_read_twice(pretrain, tokmill, good, tmp_path):
     outcome = pretrain(good, good)
     assert outcome.code == 0
     assert f"a file is named more than once, and read each time ({good.as_posix()})" in outcome.err
@@ -256,17 +222,13 @@ def test_an_input_given_twice_is_read_twice(
 
 
 @pytest.mark.parametrize("name", ["a b.jsonl", "a[1].jsonl", "what?*.jsonl", "汉字.JSONL"])
-def test_file_names_with_odd_characters_are_taken_as_they_are(
-    pretrain: Callable[..., Any], tmp_path: Path, name: str
-) -> None:
+def test_file_names_with_odd_characters_are_taken_as_they_are(pretrain, tmp_path, name):
     path = write_lines(tmp_path / name)
     assert pretrain(path).code == 0
     assert manifest(tmp_path / "out")["sources"][0]["path"] == path.as_posix()
 
 
-def test_a_directory_gives_its_files_by_name_without_hidden_and_unknown_ones(
-    pretrain: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_directory_gives_its_files_by_name_without_hidden_and_unknown_ones(pretrain, tmp_path):
     corpus = tmp_path / "corpus"
     for name in ("b.jsonl", "a/x.jsonl", ".hidden.jsonl", "notes.doc"):
         write_lines(corpus / name)
@@ -280,9 +242,7 @@ def test_a_directory_gives_its_files_by_name_without_hidden_and_unknown_ones(
     assert "1 file reached a second time" in outcome.err
 
 
-def test_records_come_from_standard_input(
-    tokenizer_dir: Path, tmp_path: Path, good: Path, tokmill: Callable[..., Any]
-) -> None:
+def test_records_come_from_standard_input(tokenizer_dir, tmp_path, good, tokmill):
     words = [sys.executable, "-m", "tokmill", "pretrain", "-", "-t", str(tokenizer_dir)]
     words += ["-o", str(tmp_path / "out"), "--engine", "reference"]
     done = subprocess.run(words, input=good.read_bytes(), capture_output=True)
@@ -292,8 +252,8 @@ def test_records_come_from_standard_input(
 
 
 def test_an_option_wins_over_a_variable_and_a_variable_over_the_file(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    pretrain, good, tmp_path, monkeypatch
+):
     (tmp_path / "run.toml").write_text("[limits]\nmin_tokens = 1\n[output]\nval_fraction = 0.1\n")
     monkeypatch.setenv("TOKMILL_MIN_TOKENS", "2")
     monkeypatch.setenv("TOKMILL_RENDERER", "text")
@@ -308,9 +268,7 @@ def test_an_option_wins_over_a_variable_and_a_variable_over_the_file(
 # plan, verify, inspect
 
 
-def test_plan_writes_nothing(
-    tokmill: Callable[..., Any], good: Path, tokenizer_dir: Path, tmp_path: Path
-) -> None:
+def test_plan_writes_nothing(tokmill, good, tokenizer_dir, tmp_path):
     words = ("plan", good, "-t", tokenizer_dir, "-o", tmp_path / "out", "--engine", "reference")
     outcome = tokmill(*words)
     assert outcome.code == 0
@@ -319,9 +277,7 @@ def test_plan_writes_nothing(
     assert json.loads(tokmill(*words, "--json").out)["schema"] == 1
 
 
-def test_verify_says_what_it_checked(
-    pretrain: Callable[..., Any], tokmill: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_verify_says_what_it_checked(pretrain, tokmill, good, tmp_path):
     assert pretrain(good).code == 0
     outcome = tokmill("verify", tmp_path / "out")
     assert outcome.code == 0
@@ -331,9 +287,7 @@ def test_verify_says_what_it_checked(
     assert (findings["n_documents"], findings["problems"]) == (40, [])
 
 
-def test_inspect_shows_documents_spread_over_the_dataset(
-    pretrain: Callable[..., Any], tokmill: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_inspect_shows_documents_spread_over_the_dataset(pretrain, tokmill, good, tmp_path):
     assert pretrain(good).code == 0
     outcome = tokmill("inspect", tmp_path / "out", "--sample", "2")
     assert re.findall(r"^document (\d+) ", outcome.out, re.MULTILINE) == ["26", "2"]
@@ -346,12 +300,8 @@ def test_inspect_shows_documents_spread_over_the_dataset(
 
 
 def test_inspect_wants_the_tokenizer_of_the_dataset(
-    pretrain: Callable[..., Any],
-    tokmill: Callable[..., Any],
-    good: Path,
-    tokenizer_dir: Path,
-    tmp_path: Path,
-) -> None:
+    pretrain, tokmill, good, tokenizer_dir, tmp_path
+):
     assert pretrain(good).code == 0
     other = tmp_path / "other"
     other.mkdir()
@@ -370,13 +320,8 @@ def test_inspect_wants_the_tokenizer_of_the_dataset(
     [((), {}, True), (("--no-color",), {}, False), ((), {"NO_COLOR": "1"}, False)],
 )
 def test_a_terminal_gets_colour_unless_it_is_refused(
-    pretrain: Callable[..., Any],
-    good: Path,
-    tmp_path: Path,
-    flags: tuple[str, ...],
-    variables: dict[str, str],
-    is_coloured: bool,
-) -> None:
+    pretrain, good, tmp_path, flags, variables, is_coloured
+):
     import pty
 
     assert pretrain(good).code == 0

@@ -56,30 +56,30 @@ def plain(values: Any) -> list[str]:
     return [f"plain,{value}" for value in values]
 
 
-def test_verbs_are_completed(complete: Complete) -> None:
+def test_verbs_are_completed(complete):
     assert complete("") == plain(COMMANDS)
     assert complete("ex") == ["plain,export"]
     assert complete("--no") == ["plain,--no-color"]
 
 
-def test_options_of_a_verb_are_completed(complete: Complete) -> None:
+def test_options_of_a_verb_are_completed(complete):
     assert complete("export", "out", "--o") == ["plain,--output", "plain,--overwrite"]
     assert "plain,--val-fraction" in complete("pretrain", "--v")
     assert complete("sft", "--preset", "t") == plain(["tokmill", "trl", "torchtune"])
 
 
-def test_trainers_are_completed(complete: Complete) -> None:
+def test_trainers_are_completed(complete):
     assert complete("export", "out", "--to", "") == plain(sorted(TRAINERS.rows))
     assert complete("export", "out", "--to", "nanog") == ["plain,nanogpt"]
 
 
-def test_a_value_behind_an_equals_sign_is_completed(complete: Complete) -> None:
+def test_a_value_behind_an_equals_sign_is_completed(complete):
     assert complete("export", "out", "--to", "=", "nanog") == ["plain,nanogpt"]
     assert complete("export", "out", "--to", "=") == plain(sorted(TRAINERS.rows))
     assert complete("export", "out", "--to=nanog") == ["plain,nanogpt"]
 
 
-def test_models_and_gpus_are_completed_by_names_that_are_known(complete: Complete) -> None:
+def test_models_and_gpus_are_completed_by_names_that_are_known(complete):
     models = [name for name in known_models() if name.startswith("qwen2.5-")]
     assert models
     assert complete("memory", "--model", "qwen2.5-") == ["file,qwen2.5-", *plain(models)]
@@ -88,7 +88,7 @@ def test_models_and_gpus_are_completed_by_names_that_are_known(complete: Complet
     assert "plain,h100-sxm" in complete("report", "out", "--gpu", "H1")
 
 
-def test_names_of_tables_and_templates_are_completed(complete: Complete) -> None:
+def test_names_of_tables_and_templates_are_completed(complete):
     assert complete("pretrain", "--engine", "g") == ["plain,gigatoken"]
     assert complete("pretrain", "--format", "par") == ["plain,parquet"]
     assert complete("sft", "--template", "chat") == ["file,chat", "plain,chatml"]
@@ -110,14 +110,12 @@ def test_names_of_tables_and_templates_are_completed(complete: Complete) -> None
         (("import", "--output", "cor"), "dir"),
     ],
 )
-def test_paths_are_completed_by_the_shell(
-    complete: Complete, words: tuple[str, ...], kind: str
-) -> None:
+def test_paths_are_completed_by_the_shell(complete, words, kind):
     assert complete(*words) == [f"{kind},cor"]
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_get_names_with_help(program: Path, shell: str) -> None:
+def test_other_shells_get_names_with_help(program, shell):
     asked = {"COMP_WORDS": "tokmill exp", "COMP_CWORD": "1"}
     if shell == "fish":
         asked["COMP_CWORD"] = "exp"
@@ -129,20 +127,20 @@ def test_other_shells_get_names_with_help(program: Path, shell: str) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_command_prints_the_script_of_a_shell(tokmill: Callable[..., Any], shell: str) -> None:
+def test_the_command_prints_the_script_of_a_shell(tokmill, shell):
     outcome = tokmill("completion", shell)
     assert outcome.code == 0
     assert f"_TOKMILL_COMPLETE={shell}_complete" in outcome.out
 
 
-def test_a_missing_shell_is_one_line_that_names_all(tokmill: Callable[..., Any]) -> None:
+def test_a_missing_shell_is_one_line_that_names_all(tokmill):
     outcome = tokmill("completion")
     assert outcome.code == 2
     assert "\\n" not in outcome.error
     assert re.search("bash,? *zsh,? *fish", outcome.error)
 
 
-def test_completion_imports_nothing_heavy(program: Path) -> None:
+def test_completion_imports_nothing_heavy(program):
     heavy = ("numpy", "pyarrow", "torch", "rich", "tokenizers")
     code = (
         "import sys\nsys.argv = ['tokmill']\nfrom tokmill.cli.main import main\n"
@@ -156,7 +154,7 @@ def test_completion_imports_nothing_heavy(program: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-def test_a_real_bash_completes_a_verb_an_option_and_a_file(program: Path, tmp_path: Path) -> None:
+def test_a_real_bash_completes_a_verb_an_option_and_a_file(program, tmp_path):
     (tmp_path / "corpus-of-letters").mkdir()
     lines = [
         'eval "$(tokmill completion bash)"',

@@ -10,7 +10,6 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,18 +19,6 @@ ROOT = Path(__file__).parents[2]
 Doctor = Callable[..., tuple[int, dict[str, tuple[str, str]]]]
 WRONG = "raise ImportError('built for another Python')"
 ENDS = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
-OTHER_IDS = """
-import numpy as np
-class _Backend:
-    def encode_batch(self, text, parallel):
-        return self
-    class layout:
-        class content: data = np.zeros(2, np.uint32)
-        class offsets: data = np.array([0, 1, 2])
-class BPETokenizer: pass
-def load_hf_json(text): return _Backend()
-import sys; sys.modules['gigatoken.gigatoken_rs'] = sys.modules[__name__]
-"""
 
 
 @pytest.fixture
@@ -60,9 +47,7 @@ def doctor(tmp_path: Path) -> Doctor:
     return run
 
 
-def test_lines_json_and_python_say_the_same(
-    tokmill: Callable[..., Any], tmp_path: Path, tokenizer_dir: Path
-) -> None:
+def test_lines_json_and_python_say_the_same(tokmill, tmp_path, tokenizer_dir):
     arguments = (tmp_path / "out", "-t", tokenizer_dir)
     shown, plain = tokmill("doctor", *arguments), tokmill("doctor", *arguments, "--json")
     assert (shown.code, plain.code) == (0, 0), shown.err
@@ -73,15 +58,12 @@ def test_lines_json_and_python_say_the_same(
     found = examine(str(tmp_path / "out"), str(tokenizer_dir))
     assert [one.name for one in found] == names
     states = {one.name: one.state for one in found}
-    engines = ("reference", "gigatoken", "fastokens")
-    for name in ("tokenizer", "cores", "memory", *(f"engine {one}" for one in engines)):
+    for name in ("tokenizer", "cores", "memory", "engine gigatoken", "engine fastokens"):
         assert states[name] == "ok"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_named_tokenizer_that_does_not_load_is_broken(
-    tokmill: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_named_tokenizer_that_does_not_load_is_broken(tokmill, tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
     outcome = tokmill("doctor", "--tokenizer", tmp_path)
     assert outcome.code == 1
@@ -89,9 +71,7 @@ def test_a_named_tokenizer_that_does_not_load_is_broken(
     assert re.search(r"^tokenizer +broken: .*tokenizer\.json", outcome.out, re.MULTILINE)
 
 
-def test_a_named_directory_that_cannot_be_written_is_broken(
-    tokmill: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_named_directory_that_cannot_be_written_is_broken(tokmill, tmp_path):
     (tmp_path / "file").touch()
     outcome = tokmill("doctor", tmp_path / "file" / "out")
     assert outcome.code == 1
@@ -99,13 +79,13 @@ def test_a_named_directory_that_cannot_be_written_is_broken(
     assert "no output can be written here" in outcome.out
 
 
-def test_the_current_directory_that_cannot_be_written_is_a_note(doctor: Doctor) -> None:
+def test_the_current_directory_that_cannot_be_written_is_a_note(doctor):
     code, findings = doctor(cwd=Path("/proc"))
     assert code == 0
     assert findings["disk"][0] == "note"
 
 
-def test_a_place_in_an_object_store_is_refused(tokmill: Callable[..., Any]) -> None:
+def test_a_place_in_an_object_store_is_refused(tokmill):
     outcome = tokmill("doctor", "s3://bucket/out")
     assert outcome.code == 2
     assert "found an object store" in outcome.error
@@ -115,13 +95,10 @@ def test_a_place_in_an_object_store_is_refused(tokmill: Callable[..., Any]) -> N
     ("engine", "program", "reason"),
     [
         ("gigatoken", WRONG, "built for another Python"),
-        ("gigatoken", OTHER_IDS, "its ids of built-in texts differ"),
-        ("fastokens", ENDS, "died with status -4"),
+        ("fastokens", ENDS, "its import ended the process with status -4"),
     ],
 )
-def test_an_engine_that_does_not_work_is_a_note_with_its_reason(
-    doctor: Doctor, engine: str, program: str, reason: str
-) -> None:
+def test_an_engine_that_does_not_work_is_a_note_with_its_reason(doctor, engine, program, reason):
     code, findings = doctor(**{engine: program})
     assert code == 0
     state, text = findings[f"engine {engine}"]
@@ -140,9 +117,7 @@ def test_an_engine_that_does_not_work_is_a_note_with_its_reason(
         ("tokenizers", ENDS, "its import ended the process with status -4"),
     ],
 )
-def test_a_needed_package_that_cannot_be_imported_is_broken(
-    doctor: Doctor, module: str, program: str, reason: str
-) -> None:
+def test_a_needed_package_that_cannot_be_imported_is_broken(doctor, module, program, reason):
     code, findings = doctor(**{module: program})
     assert code == 1
     assert reason in findings[module][1]
@@ -151,7 +126,7 @@ def test_a_needed_package_that_cannot_be_imported_is_broken(
     assert broken <= {module, "pyarrow"}  # which imports numpy
 
 
-def test_a_package_that_adds_something_broken_is_named(doctor: Doctor, tmp_path: Path) -> None:
+def test_a_package_that_adds_something_broken_is_named(doctor, tmp_path):
     information = tmp_path / "modules" / "odd-1.0.dist-info"
     information.mkdir(parents=True)
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
@@ -163,7 +138,7 @@ def test_a_package_that_adds_something_broken_is_named(doctor: Doctor, tmp_path:
     assert "odd 1.0 cannot be loaded" in text
 
 
-def test_packages_are_those_of_the_project() -> None:
+def test_packages_are_those_of_the_project():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needed = {re.split("[>;]", line)[0] for line in project["dependencies"]}
     in_python = {"backports.zstd"} if sys.version_info >= (3, 14) else set()

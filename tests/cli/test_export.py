@@ -21,7 +21,7 @@ def run(single, tmp_path):
     return call
 
 
-def test_an_export_says_what_was_written_and_how_to_use_it(run, tmp_path) -> None:
+def test_an_export_says_what_was_written_and_how_to_use_it(run, tmp_path):
     result = run("--to", "nanogpt", "--check")
     assert result.exit_code == 0
     first, second, *_ = result.output.splitlines()
@@ -32,19 +32,19 @@ def test_an_export_says_what_was_written_and_how_to_use_it(run, tmp_path) -> Non
     assert "73,859 tokens" in result.output
 
 
-def test_the_result_can_be_read_by_a_program(run, tmp_path) -> None:
+def test_the_result_can_be_read_by_a_program(run, tmp_path):
     found = json.loads(run("--to", "nanogpt", "--json").output)
     assert found["output"] == str(tmp_path / "e")
     assert {file["how"] for file in found["files"]} >= {"link"}
     assert found["usage"]
 
 
-def test_copies_are_said_to_take_disk_space(run) -> None:
+def test_copies_are_said_to_take_disk_space(run):
     result = run("--to", "nanogpt", "--copy")
     assert "linked" not in result.output.splitlines()[0]
 
 
-def test_an_option_without_effect_is_refused(run, monkeypatch) -> None:
+def test_an_option_without_effect_is_refused(run, monkeypatch):
     monkeypatch.setattr("tokmill.trainers.nanogpt.NanoGpt.options", frozenset())
     from dataclasses import fields
 

@@ -6,9 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,13 +33,8 @@ def base(tokenizer_dir: Path, tmp_path: Path) -> Path:
     ("verb", "more"), [("plan", []), ("pretrain", ["-o", "out"]), ("sft", ["-o", "sft"])]
 )
 def test_the_eos_that_is_taken_although_no_file_names_it_is_said_in_one_line(
-    tokmill: Callable[..., Any],
-    corpus: Path,
-    base: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    verb: str,
-    more: list[str],
-) -> None:
+    tokmill, corpus, base, monkeypatch, verb, more
+):
     monkeypatch.chdir(corpus.parent)
     options = ["-t", base, *more, *(["--template", "plain"] if verb == "sft" else [])]
     outcome = tokmill(verb, corpus, *options)
@@ -57,13 +50,8 @@ def test_the_eos_that_is_taken_although_no_file_names_it_is_said_in_one_line(
 @pytest.mark.parametrize("config", [{}, {"eos_token": "<|im_end|>"}])
 @pytest.mark.parametrize("verb", ["plan", "pretrain", "sft"])
 def test_a_tokenizer_of_a_known_family_needs_no_option_to_end_documents(
-    tokmill: Callable[..., Any],
-    corpus: Path,
-    base: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    verb: str,
-    config: dict[str, str],
-) -> None:
+    tokmill, corpus, base, monkeypatch, verb, config
+):
     monkeypatch.chdir(corpus.parent)
     text = (base / "tokenizer.json").read_text().replace("<|im_start|>", "<|im_end|>")
     content = json.loads(text.replace("<eos>", "<|endoftext|>"))
@@ -82,13 +70,9 @@ def test_a_tokenizer_of_a_known_family_needs_no_option_to_end_documents(
         assert manifest["tokenizer"]["eos"] == {"token": "<|im_end|>", "id": 2}
 
 
-def test_a_run_names_its_input_before_engines_are_compared(
-    tokmill: Callable[..., Any],
-    corpus: Path,
-    tokenizer_dir: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_first_run_names_its_input_before_engines_are_compared(
+    tokmill, corpus, tokenizer_dir, tmp_path, monkeypatch
+):
     pytest.importorskip("gigatoken")
     monkeypatch.setenv("TOKMILL_CACHE_DIR", str(tmp_path / "cache"))
     options = ["-t", tokenizer_dir, "--engine", "gigatoken"]
@@ -112,23 +96,19 @@ def test_a_run_names_its_input_before_engines_are_compared(
         ("a.jsonl", "no such command 'a.jsonl': expected one of pretrain, sft, plan, run-part, "),
     ],
 )
-def test_a_misspelt_command_is_answered_with_the_one_that_was_meant(
-    tokmill: Callable[..., Any], word: str, said: str
-) -> None:
+def test_a_misspelt_command_is_answered_with_the_one_that_was_meant(tokmill, word, said):
     outcome = tokmill(word)
     assert outcome.code == 2
     assert outcome.error.startswith(said)
 
 
-def test_a_misspelt_option_is_answered_with_the_one_that_was_meant(
-    tokmill: Callable[..., Any],
-) -> None:
+def test_a_misspelt_option_is_answered_with_the_one_that_was_meant(tokmill):
     outcome = tokmill("pretrain", "--outptu", "x")
     assert outcome.code == 2
     assert "'--output'" in outcome.error
 
 
-def test_the_version_has_a_short_option(tokmill: Callable[..., Any]) -> None:
+def test_the_version_has_a_short_option(tokmill):
     assert tokmill("-V").out == tokmill("--version").out == f"tokmill, version {__version__}\n"
 
 
@@ -136,8 +116,8 @@ def test_the_version_has_a_short_option(tokmill: Callable[..., Any]) -> None:
 
 
 def test_a_wrong_value_is_named_by_the_option_the_variable_or_the_file_that_it_came_from(
-    tokmill: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tokmill, tmp_path, monkeypatch
+):
     file = tmp_path / "run.toml"
     file.write_text("[output]\nval_fraction = 3\n")
     expected = "expected between 0.0 and 1.0, found 3.0"
@@ -151,9 +131,7 @@ def test_a_wrong_value_is_named_by_the_option_the_variable_or_the_file_that_it_c
     assert tokmill(*run).error == f"TOKMILL_VAL_FRACTION (output.val_fraction): {expected}"
 
 
-def test_values_that_contradict_each_other_are_both_named(
-    tokmill: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_values_that_contradict_each_other_are_both_named(tokmill, tmp_path):
     file = tmp_path / "run.toml"
     file.write_text("[limits]\nmax_tokens = 3\n")
     outcome = tokmill("pretrain", "a.jsonl", "--config", file, "--min-tokens", "4")
@@ -170,8 +148,8 @@ def test_values_that_contradict_each_other_are_both_named(
     ],
 )
 def test_a_variable_of_the_wrong_type_is_named_and_no_option_that_nobody_gave(
-    tokmill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, variable: str, said: str
-) -> None:
+    tokmill, monkeypatch, variable, said
+):
     monkeypatch.setenv(variable, "many")
     outcome = tokmill("pretrain", "a.jsonl")
     assert outcome.code == 2
@@ -183,8 +161,8 @@ def test_a_variable_of_the_wrong_type_is_named_and_no_option_that_nobody_gave(
 
 
 def test_a_book_that_becomes_one_document_is_noted_by_the_run_and_by_its_plan(
-    tokmill: Callable[..., Any], tokenizer_dir: Path, tmp_path: Path
-) -> None:
+    tokmill, tokenizer_dir, tmp_path
+):
     book = tmp_path / "my book.txt"
     book.write_text("hello world\n\n" * 90_000)
     run = (book, "-t", tokenizer_dir, "--engine", "reference", "--threads", "1")
@@ -201,7 +179,7 @@ def test_a_book_that_becomes_one_document_is_noted_by_the_run_and_by_its_plan(
 # Terminals
 
 
-def test_text_that_the_terminal_s_encoding_lacks_is_shown_escaped(tmp_path: Path) -> None:
+def test_text_that_the_terminal_s_encoding_lacks_is_shown_escaped(tmp_path):
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1", "NO_COLOR": "1"}
     words = [sys.executable, "-m", "tokmill", "verify", "猫"]
     ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True)
@@ -212,9 +190,7 @@ def test_text_that_the_terminal_s_encoding_lacks_is_shown_escaped(tmp_path: Path
     )
 
 
-def test_an_empty_file_is_of_no_unknown_size(
-    tokmill: Callable[..., Any], tokenizer_dir: Path, tmp_path: Path
-) -> None:
+def test_an_empty_file_is_of_no_unknown_size(tokmill, tokenizer_dir, tmp_path):
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
     outcome = tokmill("pretrain", empty, "-t", tokenizer_dir, "-o", tmp_path / "out")

@@ -27,7 +27,7 @@ def run(tokenizer_dir: Path, tmp_path: Path):
     return call
 
 
-def test_an_import_says_what_it_made_and_what_was_lost(run, tmp_path) -> None:
+def test_an_import_says_what_it_made_and_what_was_lost(run, tmp_path):
     result = run()
     assert result.exit_code == 0, result.output
     assert len(result.stdout.splitlines()) == 1
@@ -38,13 +38,13 @@ def test_an_import_says_what_it_made_and_what_was_lost(run, tmp_path) -> None:
     assert "eos was added to 1 document" in result.stderr
 
 
-def test_the_result_can_be_read_by_a_program(run) -> None:
+def test_the_result_can_be_read_by_a_program(run):
     found = json.loads(run("--json").stdout)
     assert found["totals"]["documents"] == 3
     assert len(found["notes"]) == 2
 
 
-def test_the_dataset_is_one_for_the_other_commands(run, tmp_path) -> None:
+def test_the_dataset_is_one_for_the_other_commands(run, tmp_path):
     run()
     out = str(tmp_path / "out")
     report = CliRunner().invoke(cli, ["report", out]).output
@@ -56,7 +56,7 @@ def test_the_dataset_is_one_for_the_other_commands(run, tmp_path) -> None:
     assert CliRunner().invoke(cli, exported).exit_code == 0
 
 
-def test_a_terminal_gets_a_bar_and_a_program_none(run, monkeypatch) -> None:
+def test_a_terminal_gets_a_bar_and_a_program_none(run, monkeypatch):
     drawn: list[int] = []
 
     class Drawn:
@@ -78,21 +78,21 @@ def test_a_terminal_gets_a_bar_and_a_program_none(run, monkeypatch) -> None:
     assert len(drawn) == 3
 
 
-def test_an_imported_dataset_is_replaced_when_asked(run) -> None:
+def test_an_imported_dataset_is_replaced_when_asked(run):
     assert run().exit_code == run("--overwrite").exit_code == 0
     assert "--overwrite replaces it" in str(run().exception)
 
 
-def test_an_output_that_is_there_is_refused(run) -> None:
+def test_an_output_that_is_there_is_refused(run):
     run()
     assert isinstance(run().exception, StateError)
 
 
-def test_no_file_of_the_source_is_changed_by_an_error(run, tmp_path) -> None:
+def test_no_file_of_the_source_is_changed_by_an_error(run, tmp_path):
     (tmp_path / "train.bin").write_bytes(b"\xff\xff\0\0")
     assert isinstance(run().exception, TokmillError)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["train.bin"]
 
 
-def test_the_names_are_those_that_can_be_imported() -> None:
+def test_the_names_are_those_that_can_be_imported():
     assert tuple(dataset.IMPORTERS) == IMPORTERS

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -58,7 +57,7 @@ def files_of_shard(directory: Path) -> tuple[np.ndarray, np.ndarray]:
     return np.fromfile(path, "<u2"), np.fromfile(path.with_suffix(".mask"), "u1")
 
 
-def test_a_sample_is_shown_with_what_is_trained(tokmill: Callable[..., Any], sft: Path) -> None:
+def test_a_sample_is_shown_with_what_is_trained(tokmill, sft):
     outcome = tokmill("inspect", sft, "--document", "1")
     assert outcome.code == 0
     counts = json.loads(tokmill("inspect", sft, "-n", "1", "--json").out)
@@ -81,9 +80,7 @@ def test_a_sample_is_shown_with_what_is_trained(tokmill: Callable[..., Any], sft
     ]
 
 
-def test_json_has_the_mask_and_the_trained_text_as_the_files_have_them(
-    tokmill: Callable[..., Any], sft: Path, tokenizer_dir: Path
-) -> None:
+def test_json_has_the_mask_and_the_trained_text_as_the_files_have_them(tokmill, sft, tokenizer_dir):
     lines = tokmill("inspect", sft, "--sample", "9", "--json", "--tokens").out.splitlines()
     found = [json.loads(line) for line in lines]
     ids, mask = files_of_shard(sft)
@@ -96,22 +93,20 @@ def test_json_has_the_mask_and_the_trained_text_as_the_files_have_them(
     assert [values["text"] for values in found] == texts
 
 
-def test_ids_are_shown_on_request(tokmill: Callable[..., Any], sft: Path) -> None:
+def test_ids_are_shown_on_request(tokmill, sft):
     (values,) = map(json.loads, tokmill("inspect", sft, "-n", "0", "--json").out.splitlines())
     lines = tokmill("inspect", sft, "-n", "0", "--ids").out.splitlines()
     assert lines[3] == " ".join(map(str, values["ids"]))
 
 
-def test_token_boundaries_are_shown_on_request(tokmill: Callable[..., Any], sft: Path) -> None:
+def test_token_boundaries_are_shown_on_request(tokmill, sft):
     out = tokmill("inspect", sft, "-n", "0", "--tokens").out
     assert "\n‹<|im_start|>›·" in out
     assert "·«" in out
     assert "·‹<eos>›»·\n" in out
 
 
-def test_a_row_shows_its_samples_one_after_the_other(
-    tokmill: Callable[..., Any], sft: Path
-) -> None:
+def test_a_row_shows_its_samples_one_after_the_other(tokmill, sft):
     lines = tokmill("inspect", sft, "--row", "0", "--json").out.splitlines()
     found = [json.loads(line) for line in lines]
     starts, rows = 0, {values["row"] for values in found}
@@ -163,13 +158,7 @@ def with_bytes(text: str) -> str:
 
 
 @pytest.mark.parametrize("flags", [(), ("--tokens", "--ids")])
-def test_the_page_has_the_trained_text_of_the_files(
-    tokmill: Callable[..., Any],
-    sft: Path,
-    tokenizer_dir: Path,
-    tmp_path: Path,
-    flags: tuple[str, ...],
-) -> None:
+def test_the_page_has_the_trained_text_of_the_files(tokmill, sft, tokenizer_dir, tmp_path, flags):
     outcome = tokmill("inspect", sft, "--sample", "5", "--html", tmp_path / "p.html", *flags)
     assert outcome.code == 0
     assert outcome.out.startswith(f"{tmp_path / 'p.html'}: 5 samples, ")
@@ -182,16 +171,12 @@ def test_the_page_has_the_trained_text_of_the_files(
     assert decoded == "".join(a + "<eos>" for _, a in CHATS)
 
 
-def test_a_page_of_a_row_is_named_after_it(
-    tokmill: Callable[..., Any], sft: Path, tmp_path: Path
-) -> None:
+def test_a_page_of_a_row_is_named_after_it(tokmill, sft, tmp_path):
     assert tokmill("inspect", sft, "--row", "0", "--html", tmp_path / "p.html").code == 0
     assert "<h2>row 0 of train: " in (tmp_path / "p.html").read_text()
 
 
-def test_a_page_of_documents(
-    pretrain: Callable[..., Any], tokmill: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_page_of_documents(pretrain, tokmill, tmp_path):
     record = {"title": "t", "summary": "</style> & <b>", "sections": []}
     (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
     assert pretrain(tmp_path / "a.jsonl").code == 0
@@ -202,9 +187,7 @@ def test_a_page_of_documents(
     assert not Trained(page).text
 
 
-def test_a_page_replaces_a_file_as_a_whole_and_belongs_to_its_owner(
-    tokmill: Callable[..., Any], sft: Path, tmp_path: Path
-) -> None:
+def test_a_page_replaces_a_file_as_a_whole_and_belongs_to_its_owner(tokmill, sft, tmp_path):
     (tmp_path / "real.html").write_text("old" * 100_000)
     (tmp_path / "link.html").symlink_to(tmp_path / "real.html")
     assert tokmill("inspect", sft, "--html", tmp_path / "link.html").code == 0
@@ -214,9 +197,7 @@ def test_a_page_replaces_a_file_as_a_whole_and_belongs_to_its_owner(
     assert not list(tmp_path.glob(".*.tmp"))
 
 
-def test_a_page_is_not_written_over_what_is_no_file_or_the_dataset_s_own(
-    tokmill: Callable[..., Any], sft: Path, tmp_path: Path
-) -> None:
+def test_a_page_is_not_written_over_what_is_no_file_or_the_dataset_s_own(tokmill, sft, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe"):
         outcome = tokmill("inspect", sft, "--html", path)
@@ -244,26 +225,20 @@ def test_a_page_is_not_written_over_what_is_no_file_or_the_dataset_s_own(
         (("-n", "5"), "no document 5; it holds 0 to 4"),
     ],
 )
-def test_what_cannot_be_shown_is_a_line(
-    tokmill: Callable[..., Any], sft: Path, flags: tuple[str, ...], message: str
-) -> None:
+def test_what_cannot_be_shown_is_a_line(tokmill, sft, flags, message):
     outcome = tokmill("inspect", sft, *flags)
     assert outcome.code == 2
     assert message in outcome.error
 
 
-def test_a_dataset_without_packs_has_no_rows(
-    pretrain: Callable[..., Any], tokmill: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_dataset_without_packs_has_no_rows(pretrain, tokmill, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"title": "t", "summary": "s", "sections": []}\n')
     assert pretrain(tmp_path / "a.jsonl").code == 0
     outcome = tokmill("inspect", tmp_path / "out", "--row", "0")
     assert (outcome.code, "not packed" in outcome.error) == (2, True)
 
 
-def test_a_manifest_of_sft_without_a_mask_is_damaged(
-    tokmill: Callable[..., Any], sft: Path
-) -> None:
+def test_a_manifest_of_sft_without_a_mask_is_damaged(tokmill, sft):
     path = sft / "manifest.json"
     manifest = json.loads(path.read_bytes())
     del manifest["mask"]

@@ -45,7 +45,7 @@ def names(found: list[dict[str, Any]]) -> list[str]:
     return [Path(one["origin"]["path"]).name for one in found]
 
 
-def test_one_document_of_each_source_is_shown_first_in_their_order(shown: Any) -> None:
+def test_one_document_of_each_source_is_shown_first_in_their_order(shown):
     found = shown("--sample", 12)
     assert names(found)[:4] == ["a.jsonl", "b.jsonl", "c.jsonl", "long.jsonl"]
     assert len({one["document"] for one in found}) == 12
@@ -53,20 +53,20 @@ def test_one_document_of_each_source_is_shown_first_in_their_order(shown: Any) -
     assert len(shown("--sample", 2)) == 2
 
 
-def test_the_shown_text_is_that_of_the_record_it_names(shown: Any) -> None:
+def test_the_shown_text_is_that_of_the_record_it_names(shown):
     for one in shown("--sample", 20):
         with open(one["origin"]["path"], "rb") as file:  # noqa: PTH123
             file.seek(one["origin"]["byte"])
             assert one["text"] == json.loads(file.readline())["text"] + "<eos>"
 
 
-def test_a_seed_draws_others_and_the_same_seed_the_same(shown: Any) -> None:
+def test_a_seed_draws_others_and_the_same_seed_the_same(shown):
     found = [[one["document"] for one in shown("--seed", seed)] for seed in (0, 0, 1, 2)]
     assert found[0] == found[1]
     assert len({tuple(numbers) for numbers in found}) > 1
 
 
-def test_a_split_shows_its_documents_alone(shown: Any) -> None:
+def test_a_split_shows_its_documents_alone(shown):
     for split in ("train", "val"):
         found = shown("--split", split, "--sample", 30)
         assert len(found) == 30
@@ -82,9 +82,7 @@ def test_a_split_shows_its_documents_alone(shown: Any) -> None:
         ("web", {"a.jsonl": 300, "b.jsonl": 3}),
     ],
 )
-def test_a_source_is_a_file_or_a_folder(
-    shown: Any, tmp_path: Path, source: str, expected: dict[str, int]
-) -> None:
+def test_a_source_is_a_file_or_a_folder(shown, tmp_path, source, expected):
     path = f"{tmp_path}/{source}"
     assert Counter(names(shown("--source", path, "--sample", 1000))) == expected
     few = shown("--source", path, "--sample", 2)
@@ -92,7 +90,7 @@ def test_a_source_is_a_file_or_a_folder(
     assert set(names(few)) <= set(expected)
 
 
-def test_a_source_can_have_a_name(out: Path) -> None:
+def test_a_source_can_have_a_name(out):
     from tokmill.dataset.reader import read_manifest
     from tokmill.page.chosen import chosen_documents
 
@@ -116,8 +114,8 @@ def test_a_source_can_have_a_name(out: Path) -> None:
     ],
 )
 def test_what_is_not_there_is_one_line_that_lists_what_is(
-    tokmill: Callable[..., Any], out: Path, tmp_path: Path, option: str, value: str, message: str
-) -> None:
+    tokmill, out, tmp_path, option, value, message
+):
     for command in (("inspect", out), ("report", out, "--html", tmp_path / "page.html")):
         failed = tokmill(*command, option, value)
         assert failed.code == 2
@@ -126,7 +124,7 @@ def test_what_is_not_there_is_one_line_that_lists_what_is(
         package.open(out).report(tmp_path / "page.html", **{option.strip("-"): value})
 
 
-def test_a_row_or_a_document_is_not_chosen_again(tokmill: Callable[..., Any], out: Path) -> None:
+def test_a_row_or_a_document_is_not_chosen_again(tokmill, out):
     failed = tokmill("inspect", out, "--document", 1, "--split", "val")
     assert "--row and --document: leave --split, --source and --seed out" in failed.error
     failed = tokmill("report", out, "--seed", 1)
@@ -134,8 +132,8 @@ def test_a_row_or_a_document_is_not_chosen_again(tokmill: Callable[..., Any], ou
 
 
 def test_a_document_is_shown_with_its_origin_and_whole_or_with_a_visible_cut(
-    tokmill: Callable[..., Any], out: Path, tmp_path: Path
-) -> None:
+    tokmill, out, tmp_path
+):
     source = tmp_path / "long.jsonl"
     shown = tokmill("inspect", out, "--source", source, "--max-chars", 100).out
     assert f"from {source}, record 1, byte 0)" in shown
@@ -146,9 +144,7 @@ def test_a_document_is_shown_with_its_origin_and_whole_or_with_a_visible_cut(
 
 
 @pytest.mark.parametrize("page", ["inspect", "report", "python"])
-def test_pages_show_the_same_with_origins_and_a_visible_cut(
-    tokmill: Callable[..., Any], out: Path, tmp_path: Path, page: str
-) -> None:
+def test_pages_show_the_same_with_origins_and_a_visible_cut(tokmill, out, tmp_path, page):
     source, html = tmp_path / "long.jsonl", tmp_path / "page.html"
     if page == "python":
         package.open(out).report(html, source=str(source), split="")

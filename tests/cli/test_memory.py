@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,12 @@ def in_a_process(*arguments: str) -> subprocess.CompletedProcess[str]:
         ("memory", "--formulas"),
     ],
 )
-def test_it_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
+def test_it_imports_nothing_heavy(arguments):
     done = in_a_process(*arguments)
     assert done.stdout.splitlines()[-1] == "0 []", done.stderr
 
 
-def test_it_loads_little() -> None:
+def test_it_loads_little():
     """Less than three times the modules of what prints: that is what makes it answer at once.
 
     Modules are counted, not seconds, which depend on the machine and on cached bytecode.
@@ -52,16 +51,14 @@ def test_it_loads_little() -> None:
     assert n_modules(print_alone) < n_modules(answer) < 3 * n_modules(print_alone)
 
 
-def test_a_named_model_has_its_exact_parameters(tokmill: Callable[..., Any]) -> None:
+def test_a_named_model_has_its_exact_parameters(tokmill):
     outcome = tokmill(*GPT2)
     assert outcome.code == 0
     assert re.search(r"^model +gpt2, 124,439,808 parameters$", outcome.out, re.MULTILINE)
     assert outcome.err == ""
 
 
-def test_every_place_has_a_table_whose_lines_add_up_to_its_total(
-    tokmill: Callable[..., Any],
-) -> None:
+def test_every_place_has_a_table_whose_lines_add_up_to_its_total(tokmill):
     out = tokmill(*GPT2, "--gpu", "RTX 4090", "--all").out
     assert "GPU memory at the peak, " in out
     assert "GPU memory, inference" in out
@@ -86,15 +83,13 @@ def test_every_place_has_a_table_whose_lines_add_up_to_its_total(
     assert n_tables >= 4
 
 
-def test_without_a_gpu_there_is_no_verdict_but_a_line_that_says_how_to_get_one(
-    tokmill: Callable[..., Any],
-) -> None:
+def test_without_a_gpu_there_is_no_verdict_but_a_line_that_says_how_to_get_one(tokmill):
     out = tokmill(*GPT2).out
     assert re.match(r"verdict +unknown: add --gpu", out)
     assert "fits on" not in out
 
 
-def test_a_verdict_says_how_much_is_left(tokmill: Callable[..., Any]) -> None:
+def test_a_verdict_says_how_much_is_left(tokmill):
     out = tokmill(*GPT2, "--gpu", "80GiB").out
     assert re.search(
         r"^verdict +fits on 80GiB \(80\.00 GiB\): 7\d\.\d\d GiB left$", out, re.MULTILINE
@@ -104,7 +99,7 @@ def test_a_verdict_says_how_much_is_left(tokmill: Callable[..., Any]) -> None:
     )
 
 
-def test_what_does_not_fit_comes_with_what_would(tokmill: Callable[..., Any]) -> None:
+def test_what_does_not_fit_comes_with_what_would(tokmill):
     words = ("memory", "--model", "llama-3-8b", "--gpu", "24GiB")
     out = tokmill(*words).out
     assert re.search(r"^verdict +does not fit on 24GiB \(24\.00 GiB\): .* GiB missing", out, re.M)
@@ -112,7 +107,7 @@ def test_what_does_not_fit_comes_with_what_would(tokmill: Callable[..., Any]) ->
     assert "options that save memory" in tokmill(*words, "--only", "gpu").out
 
 
-def test_explained_amounts_have_formula_symbols_and_source(tokmill: Callable[..., Any]) -> None:
+def test_explained_amounts_have_formula_symbols_and_source(tokmill):
     plain, explained = tokmill(*GPT2).out, tokmill(*GPT2, "--explain").out
     assert "source:" not in plain
     assert "source:" in explained
@@ -120,9 +115,7 @@ def test_explained_amounts_have_formula_symbols_and_source(tokmill: Callable[...
     assert re.search(r"P_trained = 124,439,808", explained)
 
 
-def test_the_first_screen_has_no_table_and_says_how_to_see_them(
-    tokmill: Callable[..., Any],
-) -> None:
+def test_the_first_screen_has_no_table_and_says_how_to_see_them(tokmill):
     lines = tokmill(*GPT2, "--gpu", "T4").out.splitlines()
     assert len(lines) <= 10
     assert lines[-1].startswith("more ")
@@ -130,9 +123,7 @@ def test_the_first_screen_has_no_table_and_says_how_to_see_them(
         assert option in lines[-1]
 
 
-def test_inference_is_shown_only_when_one_of_its_settings_is_given(
-    tokmill: Callable[..., Any],
-) -> None:
+def test_inference_is_shown_only_when_one_of_its_settings_is_given(tokmill):
     assert "inference" not in tokmill(*GPT2, "--gpu", "T4").out.replace("time|inference", "")
     alone = tokmill(*GPT2, "--gpu", "T4", "--batch", "1").out
     assert "KV cache" in alone
@@ -142,7 +133,7 @@ def test_inference_is_shown_only_when_one_of_its_settings_is_given(
     assert "host RAM" in both
 
 
-def test_json_is_one_object_with_a_schema_whose_lines_add_up(tokmill: Callable[..., Any]) -> None:
+def test_json_is_one_object_with_a_schema_whose_lines_add_up(tokmill):
     outcome = tokmill(*GPT2, "--gpu", "T4", "--json")
     found = json.loads(outcome.out)
     assert outcome.err == ""
@@ -167,7 +158,7 @@ def test_json_is_one_object_with_a_schema_whose_lines_add_up(tokmill: Callable[.
     assert weights["bytes"] == 3 * 4 * 124_439_808
 
 
-def test_a_model_may_be_given_by_numbers(tokmill: Callable[..., Any]) -> None:
+def test_a_model_may_be_given_by_numbers(tokmill):
     words = (
         *("--family", "llama", "--layers", "8", "--hidden", "512", "--heads", "8"),
         *("--kv-heads", "2", "--ffn", "1408", "--vocabulary", "6400", "--tied", "yes"),
@@ -177,16 +168,14 @@ def test_a_model_may_be_given_by_numbers(tokmill: Callable[..., Any]) -> None:
     assert found["model"]["parameters"] == 8 * layer + 512 + 6400 * 512
 
 
-def test_a_model_may_be_a_configuration(tokmill: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_model_may_be_a_configuration(tokmill, tmp_path):
     config = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 100}
     (tmp_path / "config.json").write_text(json.dumps(config))
     found = json.loads(tokmill("memory", "--model", tmp_path, "--json").out)
     assert found["model"]["parameters"] == 100 * 64 + 1024 * 64 + 2 * (12 * 64**2 + 13 * 64) + 128
 
 
-def test_settings_come_from_the_files_of_other_trainers(
-    tokmill: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_settings_come_from_the_files_of_other_trainers(tokmill, tmp_path):
     path = tmp_path / "ds.json"
     path.write_text(json.dumps({"zero_optimization": {"stage": 2}, "frobnication": 3}))
     outcome = tokmill(*GPT2, "--gpus", "4", "--deepspeed", path)
@@ -196,7 +185,7 @@ def test_settings_come_from_the_files_of_other_trainers(
     )
 
 
-def test_the_built_in_models_and_gpus_are_listed(tokmill: Callable[..., Any]) -> None:
+def test_the_built_in_models_and_gpus_are_listed(tokmill):
     assert "gpt2" in tokmill("memory", "--models").out.splitlines()
     assert re.search(r"^T4 +1\d\.\d\d GiB$", tokmill("memory", "--known-gpus").out, re.MULTILINE)
     listed = json.loads(tokmill("memory", "--models", "--known-gpus", "--json").out)
@@ -205,7 +194,7 @@ def test_the_built_in_models_and_gpus_are_listed(tokmill: Callable[..., Any]) ->
     assert listed["schema"] == 1
 
 
-def test_all_formulas_are_printed_without_a_model(tokmill: Callable[..., Any]) -> None:
+def test_all_formulas_are_printed_without_a_model(tokmill):
     from tokmill.bill.text.formulas import formulas_json, formulas_page
 
     assert tokmill("memory", "--formulas").out == formulas_page()
@@ -226,16 +215,14 @@ def test_all_formulas_are_printed_without_a_model(tokmill: Callable[..., Any]) -
         (("--family", "llama", "--layers", "2"), "--hidden"),
     ],
 )
-def test_a_mistake_is_one_line(
-    tokmill: Callable[..., Any], arguments: tuple[str, ...], expected: str
-) -> None:
+def test_a_mistake_is_one_line(tokmill, arguments, expected):
     outcome = tokmill("memory", *arguments)
     assert outcome.code == 2
     assert expected in outcome.error
     assert outcome.out == ""
 
 
-def test_alternatives_are_compared_side_by_side(tokmill: Callable[..., Any]) -> None:
+def test_alternatives_are_compared_side_by_side(tokmill):
     out = tokmill(*GPT2, "--gpu", "T4", "--compare", "checkpointing=none,full").out
     assert out.startswith("gpt2: GPU memory of training on T4\n")
     assert re.search(r"^checkpointing +expected +at most +compute +fits$", out, re.M)
@@ -255,9 +242,7 @@ def a_config(tmp_path: Path, quantization: dict[str, Any]) -> str:
     return str(tmp_path)
 
 
-def test_the_quantization_of_a_models_files_is_on_the_first_screen(
-    tmp_path: Path, tokmill: Callable[..., Any]
-) -> None:
+def test_the_quantization_of_a_models_files_is_on_the_first_screen(tmp_path, tokmill):
     model = a_config(tmp_path, {"quant_method": "awq", "bits": 4, "group_size": 128})
     served = tokmill("memory", "--model", model, "--context", "100").out
     assert "weights AWQ, 4 bit, groups of 128 (quantization_config)" in " ".join(served.split())
@@ -267,9 +252,7 @@ def test_the_quantization_of_a_models_files_is_on_the_first_screen(
     assert "weights bf16" in asked
 
 
-def test_a_quantization_that_is_not_read_is_a_note_on_the_first_screen(
-    tmp_path: Path, tokmill: Callable[..., Any]
-) -> None:
+def test_a_quantization_that_is_not_read_is_a_note_on_the_first_screen(tmp_path, tokmill):
     out = tokmill("memory", "--model", a_config(tmp_path, {"quant_method": "hqq"})).out
     assert "quantization_config of hqq is not read: weights are billed in 16 bit" in " ".join(
         out.split()
@@ -277,7 +260,7 @@ def test_a_quantization_that_is_not_read_is_a_note_on_the_first_screen(
 
 
 @pytest.mark.parametrize("part", ["gpu", "inference"])
-def test_a_number_of_parameters_never_simply_fits(part: str, tokmill: Callable[..., Any]) -> None:
+def test_a_number_of_parameters_never_simply_fits(part, tokmill):
     words = ("memory", "--parameters", "1.5B", "--gpu", "H200", "--only", part)
     verdict = tokmill(*words).out.splitlines()[0]
     missing = {"gpu": "activations and logits", "inference": "KV cache and activations"}[part]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,30 +70,22 @@ def test_nothing_given_is_the_defaults():
     ],
 )
 def test_a_variable_that_may_mean_two_settings_is_refused_with_their_names(
-    tokmill: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    words: tuple[str, ...],
-    old: str,
-    new: str,
-) -> None:
+    tokmill, monkeypatch, words, old, new
+):
     monkeypatch.setenv(old, "x")
     outcome = tokmill(*words)
     assert outcome.code == 2
     assert outcome.error == f"{old}: there are two settings of this name: set {new} instead"
 
 
-def test_a_variable_of_sft_is_none_of_report(
-    tokmill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_variable_of_sft_is_none_of_report(tokmill, monkeypatch):
     monkeypatch.setenv("TOKMILL_SFT_WEIGHTS", "file")
     monkeypatch.setenv("TOKMILL_TRAINING_WEIGHTS", "nf4")
     outcome = tokmill("memory", "--model", "gpt2", "--adapter", "lora", "--json")
     assert json.loads(outcome.out)["settings"]["training"]["weights"] == "nf4"
 
 
-def test_help_names_the_variables_that_are_not_named_after_their_option_alone(
-    tokmill: Callable[..., Any],
-) -> None:
+def test_help_names_the_variables_that_are_not_named_after_their_option_alone(tokmill):
     shown = re.findall(r"\[env\s+var:\s+(\w+)", tokmill("sft", "--help").out)
     assert shown == ["TOKMILL_SFT_FIELDS", "TOKMILL_SFT_TEMPLATE", "TOKMILL_SFT_WEIGHTS"]
 
@@ -150,7 +141,7 @@ def test_an_option_can_put_back_a_default_that_the_file_changed(config_file):
     assert given["run"]["engine"] == "auto"
 
 
-def test_named_inputs_take_the_place_of_those_of_the_file(tmp_path: Path):
+def test_named_inputs_take_the_place_of_those_of_the_file(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text('[input]\npaths = ["a", "b"]\ncsv_delimiter = ";"\n')
     assert changed("-c", path)["input.paths"] == ["a", "b"]
@@ -191,7 +182,7 @@ def test_a_backslash_stays_where_no_escape_is_meant():
     assert settings("--eos-token", r"<\n>")["tokenizer"]["eos_token"] == r"<\n>"
 
 
-def test_escapes_of_the_file_are_those_of_toml(tmp_path: Path):
+def test_escapes_of_the_file_are_those_of_toml(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text("[input]\ntext_separator = '{a}\\n'\ncsv_delimiter = \"\\n\"\n")
     given = settings("-c", path)["input"]
@@ -206,7 +197,8 @@ def test_escapes_of_the_file_are_those_of_toml(tmp_path: Path):
         (["--min-tokens", "-1"], "limits.min_tokens: expected at least 0, found -1"),
         (["--dtype", "uint8"], "output.dtype: expected one of auto, uint16, uint32; found 'uint8'"),
         (["--executor", "slurm"], "run.executor: expected processes, ray or ray:HOST:PORT, found"),
-        (["--fields", "author=x"], "render.fields: expected one of title, summary, sections, "),
+        (["--fields", "author=x"], "render.fields: expected ROLE=KEY, such as text=body, "),
+        (["--fields", "text"], "render.fields: expected ROLE=KEY, such as text=body, with a role"),
         (["--source", "paths"], 'input.sources: expected \'paths = ["FILE"], KEY = VALUE'),
     ],
 )
@@ -232,7 +224,7 @@ def test_an_option_that_does_not_exist_is_one_line_with_a_near_one(name, near):
     assert near in result.output
 
 
-def test_a_wrong_value_of_the_file_is_named_by_the_file_even_if_an_option_wins(tmp_path: Path):
+def test_a_wrong_value_of_the_file_is_named_by_the_file_even_if_an_option_wins(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text("[limits]\nmin_tokens = -1\n")
     error = invoke("-c", path, "--min-tokens", "5").exception
@@ -259,9 +251,7 @@ TEXT = '{"text": "hello world"}'
         (CHAT, {"fields": ["messages=messages"]}, "", "sft", "chats"),
     ],
 )
-def test_the_recipe_of_a_plan_is_found_and_said(
-    tmp_path: Path, record: str, given: dict[str, Any], file: str, recipe: str, said: str
-) -> None:
+def test_the_recipe_of_a_plan_is_found_and_said(tmp_path, record, given, file, recipe, said):
     source, config_file = tmp_path / "in.jsonl", tmp_path / "run.toml"
     source.write_text(f"{record}\n" * 3)
     config_file.write_text(file)

@@ -46,9 +46,7 @@ def sizes(directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
 
 
-def test_the_disk_of_a_dataset_is_the_sum_of_its_files_to_the_byte(
-    tokmill: Callable[..., Any], made: Path
-) -> None:
+def test_the_disk_of_a_dataset_is_the_sum_of_its_files_to_the_byte(tokmill, made):
     disk = json.loads(tokmill("report", made, "--json").out)["disk"]
     assert disk["dataset"]["bytes"] == sizes(made)
     assert sum(share["n_bytes"] for share in disk["found"]["splits"]) == sizes(made)
@@ -70,30 +68,21 @@ def test_the_disk_of_a_dataset_is_the_sum_of_its_files_to_the_byte(
         ("--part-bytes", "20kB", "--shard-tokens", "3000"),
     ],
 )
-def test_the_disk_of_chats_is_the_sum_of_their_files_to_the_byte(
-    sft: Callable[..., Any],
-    tokmill: Callable[..., Any],
-    tmp_path: Path,
-    settings: tuple[str, ...],
-) -> None:
+def test_the_disk_of_chats_is_the_sum_of_their_files_to_the_byte(sft, tokmill, tmp_path, settings):
     assert sft(CHATS, "--max-tokens", "4096", *settings).code == 0
     disk = json.loads(tokmill("report", tmp_path / "out", "--json").out)["disk"]
     assert disk["dataset"]["bytes"] == sizes(tmp_path / "out")
     assert disk["dataset"]["low_bytes"] == disk["dataset"]["high_bytes"]
 
 
-def test_leftovers_of_a_killed_run_are_counted_and_named(
-    tokmill: Callable[..., Any], made: Path
-) -> None:
+def test_leftovers_of_a_killed_run_are_counted_and_named(tokmill, made):
     (made / ".train-0000000-0009.bin.1-ab.tmp").write_bytes(bytes(1234))
     out = tokmill("report", made, "--all").out
     assert re.search(r"^  not in the manifest +1\.2$", out, re.MULTILINE)
     assert ".train-0000000-0009.bin.1-ab.tmp" in out
 
 
-def test_a_report_says_ratios_shares_and_what_choices_would_add(
-    tokmill: Callable[..., Any], made: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_says_ratios_shares_and_what_choices_would_add(tokmill, made, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")  # a long temporary path stays on one line
     outcome = tokmill("report", made, "--all")
     assert (outcome.code, outcome.err) == (0, "")
@@ -114,9 +103,7 @@ def test_a_report_says_ratios_shares_and_what_choices_would_add(
         assert re.search(expected, outcome.out, re.MULTILINE), expected
 
 
-def test_the_settings_of_a_run_are_the_defaults_of_its_report(
-    pretrain: Callable[..., Any], tokmill: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_the_settings_of_a_run_are_the_defaults_of_its_report(pretrain, tokmill, good, tmp_path):
     (tmp_path / "run.toml").write_text(MODEL)
     words = ("-c", tmp_path / "run.toml", "--max-reject-fraction", "1")
     assert pretrain(good, *words).code == 0
@@ -137,9 +124,7 @@ def test_the_settings_of_a_run_are_the_defaults_of_its_report(
     assert asked["settings"]["training"]["micro_batch"] == 2
 
 
-def test_a_packed_dataset_is_trained_on_its_rows(
-    sft: Callable[..., Any], tokmill: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_packed_dataset_is_trained_on_its_rows(sft, tokmill, tmp_path):
     assert sft(CHATS, "--max-tokens", "512", "--packing", "512").code == 0
     found = json.loads(tokmill("report", tmp_path / "out", "--model", "gpt2", "--json").out)
     assert found["settings"]["training"]["sequence"] == 512
@@ -148,9 +133,7 @@ def test_a_packed_dataset_is_trained_on_its_rows(
 # Runs and plans
 
 
-def test_a_run_with_a_model_ends_with_the_bill(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_a_run_with_a_model_ends_with_the_bill(pretrain, good, tmp_path):
     (tmp_path / "run.toml").write_text(MODEL)
     out = pretrain(good, "-c", tmp_path / "run.toml", "--max-reject-fraction", "1").out
     places = ["documents", "verdict", "GPU memory", "host RAM", "disk", "llama, "]
@@ -158,9 +141,7 @@ def test_a_run_with_a_model_ends_with_the_bill(
     assert re.search(r"^verdict +fits on T4 \(14\.57 GiB\)", out, re.MULTILINE)
 
 
-def test_a_run_without_a_model_ends_with_its_size_and_where_the_rest_is(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_a_run_without_a_model_ends_with_its_size_and_where_the_rest_is(pretrain, good, tmp_path):
     out = pretrain(good, "--max-reject-fraction", "1").out
     last = out.splitlines()[-1]
     assert last.startswith("output ")
@@ -169,7 +150,7 @@ def test_a_run_without_a_model_ends_with_its_size_and_where_the_rest_is(
     assert "GPU" not in out
 
 
-def test_a_run_of_chats_takes_model_and_gpu_as_options(sft: Callable[..., Any]) -> None:
+def test_a_run_of_chats_takes_model_and_gpu_as_options(sft):
     out = sft(CHATS, "--max-tokens", "4096", "--model", "gpt2", "--gpu", "T4").out
     assert re.search(r"^model +gpt2, 124,439,808 parameters$", out, re.MULTILINE)
     assert "on T4 (14.57 GiB)" in out
@@ -183,13 +164,8 @@ def test_a_run_of_chats_takes_model_and_gpu_as_options(sft: Callable[..., Any]) 
     ],
 )
 def test_a_wrong_model_or_gpu_stops_a_run_before_it_begins(
-    pretrain: Callable[..., Any],
-    good: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    words: tuple[str, ...],
-    expected: str,
-) -> None:
+    pretrain, good, tmp_path, monkeypatch, words, expected
+):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     outcome = pretrain(good, *words)
     assert outcome.code == 2
@@ -197,9 +173,7 @@ def test_a_wrong_model_or_gpu_stops_a_run_before_it_begins(
     assert not (tmp_path / "out").exists()
 
 
-def test_another_model_for_a_finished_run_changes_no_byte_of_it(
-    pretrain: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_another_model_for_a_finished_run_changes_no_byte_of_it(pretrain, good, tmp_path):
     words = (good, "--max-reject-fraction", "1")
     assert pretrain(*words).code == 0
     before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.*")}
@@ -209,8 +183,8 @@ def test_another_model_for_a_finished_run_changes_no_byte_of_it(
 
 
 def test_a_plan_shows_the_same_bill_before_a_token_is_written(
-    tokmill: Callable[..., Any], tokenizer_dir: Path, good: Path, tmp_path: Path
-) -> None:
+    tokmill, tokenizer_dir, good, tmp_path
+):
     (tmp_path / "run.toml").write_text(MODEL)
     words = ("plan", good, "-t", tokenizer_dir, "-o", tmp_path / "out", "--engine", "reference")
     outcome = tokmill(*words, "-c", tmp_path / "run.toml")
@@ -233,7 +207,7 @@ def test_a_plan_shows_the_same_bill_before_a_token_is_written(
     assert split["bill"]["compute"]["tokens"] == round(0.75 * planned["tokens"])
 
 
-def test_a_plan_of_chats_knows_their_packing(tokmill: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_plan_of_chats_knows_their_packing(tokmill, tmp_path):
     words = ("plan", CHATS, "-t", SAMPLES / "tokenizer", "-o", tmp_path / "out")
     out = tokmill(*words, "--max-tokens", "512", "--packing", "512", "--model", "gpt2").out
     assert "sequence 512" in out
@@ -245,7 +219,7 @@ def test_a_plan_of_chats_knows_their_packing(tokmill: Callable[..., Any], tmp_pa
 # Bad input
 
 
-def test_what_is_no_dataset_is_one_line(tokmill: Callable[..., Any], tmp_path: Path) -> None:
+def test_what_is_no_dataset_is_one_line(tokmill, tmp_path):
     outcome = tokmill("report", tmp_path)
     assert outcome.code == 2
     assert outcome.error == (
@@ -254,14 +228,14 @@ def test_what_is_no_dataset_is_one_line(tokmill: Callable[..., Any], tmp_path: P
     )
 
 
-def test_an_unfinished_run_is_one_line(tokmill: Callable[..., Any], made: Path) -> None:
+def test_an_unfinished_run_is_one_line(tokmill, made):
     (made / "manifest.json").unlink()
     outcome = tokmill("report", made)
     assert outcome.code == 6
     assert "its run is not finished" in outcome.error
 
 
-def test_a_missing_file_is_a_mismatch(tokmill: Callable[..., Any], made: Path) -> None:
+def test_a_missing_file_is_a_mismatch(tokmill, made):
     (made / "val-0000000-0000.idx").unlink()
     outcome = tokmill("report", made)
     assert outcome.code == 1
@@ -269,7 +243,7 @@ def test_a_missing_file_is_a_mismatch(tokmill: Callable[..., Any], made: Path) -
 
 
 @pytest.mark.parametrize("key", ["totals", "files", "length_histogram", "tokenizer", "sources"])
-def test_a_changed_manifest_is_one_line(tokmill: Callable[..., Any], made: Path, key: str) -> None:
+def test_a_changed_manifest_is_one_line(tokmill, made, key):
     path = made / "manifest.json"
     found = json.loads(path.read_bytes())
     found[key] = 7

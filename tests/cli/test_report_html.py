@@ -24,7 +24,7 @@ def data_of(path: Path) -> dict[str, Any]:
     return json.loads(data[1])
 
 
-def test_one_line_names_the_page_and_its_size(tokmill: Run, pretrained, page):
+def test_one_line_names_the_page_and_its_size(tokmill, pretrained, page):
     found = tokmill("report", pretrained.directory, "--html", page)
     assert found.code == 0
     n_kb = page.stat().st_size / 1000
@@ -32,7 +32,7 @@ def test_one_line_names_the_page_and_its_size(tokmill: Run, pretrained, page):
     assert found.err == ""
 
 
-def test_the_numbers_are_those_of_the_json(tokmill: Run, chats, page):
+def test_the_numbers_are_those_of_the_json(tokmill, chats, page):
     assert tokmill("report", chats.directory, "--html", page).code == 0
     bill = json.loads(tokmill("report", chats.directory, "--json").out)
     data = data_of(page)
@@ -42,14 +42,14 @@ def test_the_numbers_are_those_of_the_json(tokmill: Run, chats, page):
     assert data["overview"]["documents"] == chats.manifest["totals"]["documents"]
 
 
-def test_the_settings_of_the_bill_are_accepted(tokmill: Run, pretrained, page):
+def test_the_settings_of_the_bill_are_accepted(tokmill, pretrained, page):
     options = ("--model", "llama-3.2-1b", "--gpu", "RTX 4090", "--micro-batch", "2")
     assert tokmill("report", pretrained.directory, "--html", page, *options).code == 0
     wrong = tokmill("report", pretrained.directory, "--html", page, "--gpu", "none such")
     assert "none such" in wrong.error
 
 
-def test_a_moved_tokenizer_is_named_by_an_option(tokmill: Run, pretrained, page, tokenizer_dir):
+def test_a_moved_tokenizer_is_named_by_an_option(tokmill, pretrained, page, tokenizer_dir):
     directory = pretrained.directory
     where = pretrained.manifest["config"]["tokenizer"]["path"]
     assert tokmill("report", directory, "--html", page, "--tokenizer", where).code == 0
@@ -61,13 +61,13 @@ def test_a_moved_tokenizer_is_named_by_an_option(tokmill: Run, pretrained, page,
 @pytest.mark.parametrize(
     "options", [("--json",), ("--only", "disk"), ("--all",), ("--explain",), ("--measure",)]
 )
-def test_what_chooses_tables_does_not_go_with_a_page(tokmill: Run, pretrained, page, options):
+def test_what_chooses_tables_does_not_go_with_a_page(tokmill, pretrained, page, options):
     found = tokmill("report", pretrained.directory, "--html", page, *options)
     assert "--html writes a page" in found.error
     assert not page.exists()
 
 
-def test_no_file_of_the_dataset_is_replaced(tokmill: Run, pretrained):
+def test_no_file_of_the_dataset_is_replaced(tokmill, pretrained):
     manifest = pretrained.directory / "manifest.json"
     found = tokmill("report", pretrained.directory, "--html", manifest)
     assert "is inside the dataset, whose files are checked: name a file beside it" in found.error

@@ -33,7 +33,7 @@ CHAT = sample(
 )
 
 
-def test_without_colour_trained_text_and_control_tokens_stand_between_marks() -> None:
+def test_without_colour_trained_text_and_control_tokens_stand_between_marks():
     assert sample_text(CHAT, PLAIN) == "‹<s>›user\nhi‹</s>›«yes\n‹</s>›»\n"
     assert legend(PLAIN) == (
         "«trained»  untrained  ‹control›  «‹trained control›»  "
@@ -41,7 +41,7 @@ def test_without_colour_trained_text_and_control_tokens_stand_between_marks() ->
     )
 
 
-def test_in_colour_each_kind_has_its_own_and_no_colour_reaches_over_a_line() -> None:
+def test_in_colour_each_kind_has_its_own_and_no_colour_reaches_over_a_line():
     black, orange, magenta = "\x1b[38;5;16m\x1b[48;5;151m", "\x1b[48;5;222m", "\x1b[35m\x1b[1m"
     text = sample_text(CHAT, COLOUR)
     assert text == (
@@ -63,13 +63,13 @@ def test_in_colour_each_kind_has_its_own_and_no_colour_reaches_over_a_line() -> 
         ("  hi ", "«  hi »"),
     ],
 )
-def test_white_space_at_a_trained_edge_is_seen(text: str, expected: str) -> None:
+def test_white_space_at_a_trained_edge_is_seen(text, expected):
     assert sample_text(sample(run("x\n"), run(text, weight=1), run("\ny")), PLAIN) == (
         f"x\n{expected}\ny"
     )
 
 
-def test_marks_that_stand_in_the_text_are_replaced_and_a_line_says_so() -> None:
+def test_marks_that_stand_in_the_text_are_replaced_and_a_line_says_so():
     text = sample_text(sample(run("« ‹⟦"), run("oui", weight=1)), PLAIN)
     assert text.splitlines() == [
         "here: ⟪trained⟫  untrained  ⟨control⟩  ⟪⟨trained control⟩⟫  "
@@ -79,7 +79,7 @@ def test_marks_that_stand_in_the_text_are_replaced_and_a_line_says_so() -> None:
     assert sample_text(sample(run("« ‹⟦"), run("oui", weight=1)), COLOUR).startswith("« ‹⟦")
 
 
-def test_a_separator_stands_between_all_tokens() -> None:
+def test_a_separator_stands_between_all_tokens():
     shown = sample(
         run("<s>", "<s>", is_control=True), run("a", " b"), run("c", "d", weight=1), run("e")
     )
@@ -89,23 +89,23 @@ def test_a_separator_stands_between_all_tokens() -> None:
     assert sample_text(sample(run("\udcc2", "\udcb7")), BY_TOKEN).endswith("\n\\xc2|\\xb7")
 
 
-def test_what_would_drive_a_terminal_or_is_not_seen_is_written_by_its_number() -> None:
+def test_what_would_drive_a_terminal_or_is_not_seen_is_written_by_its_number():
     text = "a\x1b[31m\x00\x85\u202e\ufeff\udce7\rb\tc\r\nd"
     assert sample_text(sample(run(text)), PLAIN) == (
         r"a\x1b[31m\x00\x85\u202e\ufeff\xe7␍b" + "\tc\r\nd"
     )
 
 
-def test_a_weight_other_than_1_is_said_behind_its_span() -> None:
+def test_a_weight_other_than_1_is_said_behind_its_span():
     shown = sample(run("a", weight=0.5), run("</s>", weight=0.5, is_control=True), run("b"))
     assert sample_text(shown, PLAIN) == "«a‹</s>›»×0.5b"
 
 
-def test_a_long_text_is_cut_and_its_marks_close() -> None:
+def test_a_long_text_is_cut_and_its_marks_close():
     shown = sample(run("0123"), run("4567", weight=1))
     assert sample_text(shown, Look(False, False, 6)) == "0123«45»… 2 more characters"
 
 
-def test_documents_have_no_marks() -> None:
+def test_documents_have_no_marks():
     shown = sample(run("<s>", is_control=True), run("« text\n"), is_sft=False)
     assert sample_text(shown, PLAIN) == "<s>« text\n"

@@ -8,7 +8,6 @@ import json
 import re
 import shutil
 import unicodedata
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +59,12 @@ def check(outcome: Any, code: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("text", ["a b", "汉字\u3000é", "\\", ""])
-def test_plain_text_stays_as_it_is(text: str) -> None:
+def test_plain_text_stays_as_it_is(text):
     assert printable(text) == text
     assert json.loads(json_text(text)) == text
 
 
-def test_what_drives_a_terminal_is_written_by_its_number() -> None:
+def test_what_drives_a_terminal_is_written_by_its_number():
     assert printable("a\x1b[0m\r\x9b\u202e\u2028\n\udc80\U000e0041") == (
         r"a\x1b[0m\r\x9b\u202e\u2028\n\udc80\U000e0041"
     )
@@ -75,15 +74,13 @@ def test_what_drives_a_terminal_is_written_by_its_number() -> None:
     assert json.loads(json_text(value)) == value
 
 
-def test_only_one_module_prints() -> None:
+def test_only_one_module_prints():
     called = re.compile(r"click\.s?echo\(|(?<![\w.])print\(|\.write\(|error\.show\(")
     files = sorted(path for path in CLI.rglob("*.py") if path.name != "screen.py")
     assert [path.name for path in files if called.search(path.read_text(encoding="utf-8"))] == []
 
 
-def test_a_run_and_its_dataset_print_hostile_names_by_number(
-    tokmill: Callable[..., Any], tokenizer_dir: Path, hostile: Path
-) -> None:
+def test_a_run_and_its_dataset_print_hostile_names_by_number(tokmill, tokenizer_dir, hostile):
     write_records(hostile / f"in{HOSTILE}" / f"a{HOSTILE}.jsonl")
     (hostile / f"in{HOSTILE}" / f"b{HOSTILE}.exe").write_bytes(b"x")
     shutil.copytree(tokenizer_dir, hostile / f"t{HOSTILE}")
@@ -106,9 +103,7 @@ def test_a_run_and_its_dataset_print_hostile_names_by_number(
     assert driving(tokmill("report", out).err) == set()
 
 
-def test_json_keeps_hostile_names_exactly_and_escaped(
-    tokmill: Callable[..., Any], tokenizer_dir: Path, hostile: Path
-) -> None:
+def test_json_keeps_hostile_names_exactly_and_escaped(tokmill, tokenizer_dir, hostile):
     source = write_records(hostile / f"a{HOSTILE}.jsonl")
     words = (source, "-t", tokenizer_dir, "-o", f"out{HOSTILE}", "--engine", "reference", "--json")
     assert json.loads(check(tokmill("plan", *words)).out)["bill"]["disk"]["directory"] == (
@@ -136,9 +131,7 @@ def poisoned(value: Any) -> Any:
 @pytest.mark.parametrize(
     "key", ["sources", "shards", "files", "tokenizer", "engine", "totals", "config", "mask", "kind"]
 )
-def test_a_forged_manifest_drives_no_terminal(
-    tokmill: Callable[..., Any], sft: Callable[..., Any], tmp_path: Path, key: str
-) -> None:
+def test_a_forged_manifest_drives_no_terminal(tokmill, sft, tmp_path, key):
     chats = SAMPLES / "sft" / "chats.jsonl"
     assert sft(chats, "--max-tokens", "4096").code == 0
     path = tmp_path / "out" / "manifest.json"
@@ -172,16 +165,12 @@ def test_a_forged_manifest_drives_no_terminal(
         ("verify", "a", f"b{HOSTILE}"),
     ],
 )
-def test_an_error_drives_no_terminal(
-    tokmill: Callable[..., Any], hostile: Path, words: tuple[str, ...]
-) -> None:
+def test_an_error_drives_no_terminal(tokmill, hostile, words):
     outcome = check(tokmill(*words), 2)
     assert "owned" in outcome.error
 
 
-def test_a_traceback_of_ours_drives_no_terminal(
-    tokmill: Callable[..., Any], hostile: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_traceback_of_ours_drives_no_terminal(tokmill, hostile, monkeypatch):
     def broken(*arguments: Any, **options: Any) -> Any:
         raise RuntimeError(HOSTILE)
 
@@ -193,9 +182,7 @@ def test_a_traceback_of_ours_drives_no_terminal(
     assert r"RuntimeError: \x1b]0;owned" in outcome.err
 
 
-def test_an_error_of_the_system_is_no_bug_wherever_it_comes_from(
-    tokmill: Callable[..., Any], hostile: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_the_system_is_no_bug_wherever_it_comes_from(tokmill, hostile, monkeypatch):
     def broken(*arguments: Any, **options: Any) -> Any:
         raise OSError(errno.EIO, "Input/output error", "/data/x")
 
@@ -222,14 +209,14 @@ def test_text_is_plain_where_there_is_no_terminal():
 
 
 @pytest.mark.parametrize("width", [40, 200])
-def test_a_width_that_is_asked_for_is_kept(width: int):
+def test_a_width_that_is_asked_for_is_kept(width):
     result = CliRunner().invoke(show, env={"COLUMNS": str(width)})
     longest = max(map(len, result.output.splitlines()))
     assert width - 5 <= longest <= width
 
 
 @pytest.mark.parametrize("width", [0, 1, 39])
-def test_a_width_that_holds_no_figures_is_taken_as_40(width: int):
+def test_a_width_that_holds_no_figures_is_taken_as_40(width):
     result = CliRunner().invoke(show, env={"COLUMNS": str(width)})
     assert result.output == CliRunner().invoke(show, env={"COLUMNS": "40"}).output != ""
 
@@ -240,9 +227,7 @@ def test_colour_that_is_refused_is_not_printed_even_if_forced():
     assert "\x1b" in CliRunner().invoke(show, env={"FORCE_COLOR": "1"}, color=True).output
 
 
-def test_rows_wrap_inside_their_column_in_a_terminal_and_stay_whole_in_a_pipe(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_wrap_inside_their_column_in_a_terminal_and_stay_whole_in_a_pipe(capsys, monkeypatch):
     rows = [("label", "word " * 20), ("x", "one\ntwo")]
     monkeypatch.delenv("COLUMNS", raising=False)
     with click.Context(click.Command("x")):

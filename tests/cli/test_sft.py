@@ -48,9 +48,7 @@ def rows(out: str) -> dict[str, str]:
     return dict(re.findall(r"^(\S[\w ,]*?)  +(.*)$", out, re.MULTILINE))
 
 
-def test_sft_prints_a_summary_on_stdout_and_notes_on_stderr(
-    sft: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_sft_prints_a_summary_on_stdout_and_notes_on_stderr(sft, tmp_path):
     outcome = sft(SAMPLES / "sft" / "chats.jsonl", "--max-tokens", "4096", "--packing", "4096")
     assert outcome.code == 0
     found = rows(outcome.out)
@@ -65,7 +63,7 @@ def test_sft_prints_a_summary_on_stdout_and_notes_on_stderr(
     assert "\x1b" not in outcome.out + outcome.err
 
 
-def test_what_is_printed_is_what_the_files_hold(sft: Callable[..., Any], tmp_path: Path) -> None:
+def test_what_is_printed_is_what_the_files_hold(sft, tmp_path):
     outcome = sft(SAMPLES / "sft" / "chats.jsonl", "--json", "--preset", "trl")
     assert outcome.code == 0
     assert outcome.err == ""
@@ -77,9 +75,7 @@ def test_what_is_printed_is_what_the_files_hold(sft: Callable[..., Any], tmp_pat
     assert sum(int(mask.sum()) for mask in masks) == found["totals"]["trained_tokens"]
 
 
-def test_a_run_of_chats_ends_in_at_most_ten_lines_and_ten_of_the_bill(
-    sft: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_of_chats_ends_in_at_most_ten_lines_and_ten_of_the_bill(sft, tmp_path, monkeypatch):
     # Where the disk is too small for checkpoints, the row that says so takes two lines.
     free = SimpleNamespace(free=1 << 40)
     monkeypatch.setattr("tokmill.bill.on_disk.shutil.disk_usage", lambda _: free)
@@ -108,9 +104,7 @@ def test_a_run_of_chats_ends_in_at_most_ten_lines_and_ten_of_the_bill(
     )
 
 
-def test_a_report_has_the_rest_of_the_summary(
-    sft: Callable[..., Any], tokmill: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_report_has_the_rest_of_the_summary(sft, tokmill, tmp_path):
     words = ("--max-tokens", "4096", "--packing", "4096")
     assert sft(SAMPLES / "sft" / "chats.jsonl", *words).code == 0
     found = rows(tokmill("report", tmp_path / "out").out)
@@ -121,7 +115,7 @@ def test_a_report_has_the_rest_of_the_summary(
     assert found["rejects"] == "none"
 
 
-def test_profile_prints_where_the_time_went(sft: Callable[..., Any], pairs: Path) -> None:
+def test_profile_prints_where_the_time_went(sft, pairs):
     outcome = sft(pairs, "--template", "alpaca", "--profile")
     assert outcome.code == 0
     summary, profile = outcome.out.split("\n\n")
@@ -129,9 +123,7 @@ def test_profile_prints_where_the_time_went(sft: Callable[..., Any], pairs: Path
     assert {"render", "mask", "encode"} <= {line.split()[0] for line in profile.splitlines()}
 
 
-def test_the_same_command_continues_and_another_one_is_refused(
-    sft: Callable[..., Any], pairs: Path, tmp_path: Path
-) -> None:
+def test_the_same_command_continues_and_another_one_is_refused(sft, pairs, tmp_path):
     assert sft(pairs, "--template", "plain").code == 0
     before = (tmp_path / "out" / "manifest.json").stat().st_mtime_ns
     assert sft(pairs, "--template", "plain", "--threads", "2").code == 0
@@ -143,9 +135,7 @@ def test_the_same_command_continues_and_another_one_is_refused(
     assert manifest(tmp_path / "out")["config"]["sft"]["eot"] == "mask"
 
 
-def test_another_template_of_the_same_name_is_another_run(
-    sft: Callable[..., Any], pairs: Path, tmp_path: Path
-) -> None:
+def test_another_template_of_the_same_name_is_another_run(sft, pairs, tmp_path):
     template = tmp_path / "own.jinja"
     template.write_text("{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}")
     assert sft(pairs, "--template", template, "--spans", "prefix").code == 0
@@ -153,9 +143,7 @@ def test_another_template_of_the_same_name_is_another_run(
     assert sft(pairs, "--template", template, "--spans", "prefix").code == 6
 
 
-def test_the_file_says_what_the_options_do_not(
-    sft: Callable[..., Any], pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_file_says_what_the_options_do_not(sft, pairs, tmp_path, monkeypatch):
     monkeypatch.setenv("TOKMILL_TURNS", "last")
     monkeypatch.setenv("TOKMILL_SFT_TEMPLATE", "chatml")
     config = tmp_path / "run.toml"
@@ -172,9 +160,7 @@ def test_the_file_says_what_the_options_do_not(
     }
 
 
-def test_the_records_are_read_as_the_option_says(
-    sft: Callable[..., Any], tmp_path: Path, pairs: Path
-) -> None:
+def test_the_records_are_read_as_the_option_says(sft, tmp_path, pairs):
     outcome = sft(pairs, "--schema", "messages", "--template", "plain")
     assert outcome.code == 3
     assert re.search(r"pairs\.jsonl", outcome.error)
@@ -198,16 +184,14 @@ def test_the_records_are_read_as_the_option_says(
         ),
     ],
 )
-def test_settings_that_do_not_go_together_cost_one_line(
-    sft: Callable[..., Any], pairs: Path, tmp_path: Path, arguments: tuple[str, ...], words: str
-) -> None:
+def test_settings_that_do_not_go_together_cost_one_line(sft, pairs, tmp_path, arguments, words):
     outcome = sft(pairs, *arguments)
     assert outcome.code == 2
     assert outcome.error.startswith(words)
     assert not (tmp_path / "out" / "plan.json").exists()
 
 
-def test_preference_data_is_refused_with_a_reason(sft: Callable[..., Any], tmp_path: Path) -> None:
+def test_preference_data_is_refused_with_a_reason(sft, tmp_path):
     path = tmp_path / "dpo.jsonl"
     path.write_text(json.dumps({"prompt": "a", "chosen": "b", "rejected": "c"}) + "\n")
     outcome = sft(path, "--template", "plain")
@@ -224,12 +208,7 @@ def test_preference_data_is_refused_with_a_reason(sft: Callable[..., Any], tmp_p
         ("--template", "chatml", "--append-eos", "train", "--packing", "900"),
     ],
 )
-def test_what_sft_writes_verify_believes_and_inspect_shows(
-    sft: Callable[..., Any],
-    tokmill: Callable[..., Any],
-    tmp_path: Path,
-    settings: tuple[str, ...],
-) -> None:
+def test_what_sft_writes_verify_believes_and_inspect_shows(sft, tokmill, tmp_path, settings):
     limits = () if "--max-tokens" in settings else ("--max-tokens", "900")
     chats = SAMPLES / "sft" / "chats.jsonl"
     assert sft(chats, *limits, *settings, "--val-fraction", "0.1").code == 0
@@ -238,9 +217,7 @@ def test_what_sft_writes_verify_believes_and_inspect_shows(
     assert tokmill("inspect", tmp_path / "out", "--sample", "2").code == 0
 
 
-def test_the_configured_samples_become_a_dataset(
-    tokmill: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_configured_samples_become_a_dataset(tokmill, tmp_path, monkeypatch):
     root = SAMPLES.parent
     monkeypatch.chdir(root)
     outcome = tokmill("sft", "--config", "configs/sft.toml", "-o", tmp_path / "out", "--json")

@@ -7,7 +7,7 @@ no sample is ever without a target.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +72,7 @@ def good(tmp_path: Path) -> Path:
         (("--template", "."), ".: the template cannot be read: "),
     ],
 )
-def test_a_setting_that_cannot_be_is_a_usage_error(
-    sft: Callable[..., Any], good: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
-) -> None:
+def test_a_setting_that_cannot_be_is_a_usage_error(sft, good, tmp_path, arguments, said):
     outcome = sft(good, *arguments)
     assert outcome.code == 2
     assert outcome.error.startswith(said)
@@ -83,9 +81,7 @@ def test_a_setting_that_cannot_be_is_a_usage_error(
 
 @pytest.mark.parametrize("join", ["newline", "blank-line", "stanford"])
 @pytest.mark.parametrize("name", ["chatml", "alpaca"])
-def test_every_way_to_join_instruction_and_input_works(
-    totals: Callable[..., Any], tmp_path: Path, join: str, name: str
-) -> None:
+def test_every_way_to_join_instruction_and_input_works(totals, tmp_path, join, name):
     path = write_lines(tmp_path / "in.jsonl", [ALPACA, {**ALPACA, "history": [["a", "b"]]}])
     assert totals(path, "--instruction", join, "--template", name)["documents"] == 2
 
@@ -97,9 +93,7 @@ def test_every_way_to_join_instruction_and_input_works(
         ("sft", "[render]\nrenderer = 'text'\n", "[render] is for tokmill pretrain"),
     ],
 )
-def test_settings_of_the_other_verb_are_refused(
-    tokmill: Callable[..., Any], good: Path, tmp_path: Path, verb: str, text: str, said: str
-) -> None:
+def test_settings_of_the_other_verb_are_refused(tokmill, good, tmp_path, verb, text, said):
     (tmp_path / "run.toml").write_text(text)
     words = ("-t", SAMPLES / "tokenizer", "-o", tmp_path / "out", "-c", tmp_path / "run.toml")
     outcome = tokmill(verb, good, *words)
@@ -107,9 +101,7 @@ def test_settings_of_the_other_verb_are_refused(
     assert said in outcome.error
 
 
-def test_a_dataset_for_pretraining_is_not_continued(
-    tokmill: Callable[..., Any], sft: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_a_dataset_for_pretraining_is_not_continued(tokmill, sft, good, tmp_path):
     words = ("-t", SAMPLES / "tokenizer", "-o", tmp_path / "out", "--engine", "reference", "-q")
     assert tokmill("pretrain", SAMPLES / "documents.jsonl", *words).code == 0
     outcome = sft(good)
@@ -141,8 +133,8 @@ def test_a_dataset_for_pretraining_is_not_continued(
     ],
 )  # fmt: skip
 def test_a_broken_conversation_is_counted_once_with_its_reason(
-    totals: Callable[..., Any], tmp_path: Path, record: Any, kind: str, reason: str
-) -> None:
+    totals, tmp_path, record, kind, reason
+):
     path = write_lines(tmp_path / "in.jsonl", [GOOD, record, GOOD])
     found = totals(path, "--schema", "messages")
     assert (found["records"], found["documents"], found[kind]) == (3, 2, {reason: 1})
@@ -160,9 +152,7 @@ def test_a_broken_conversation_is_counted_once_with_its_reason(
     ],
 )
 @pytest.mark.parametrize("name", ["tokenizer", "chatml"])
-def test_an_odd_conversation_is_a_sample_with_targets(
-    totals: Callable[..., Any], tmp_path: Path, messages: list[Any], name: str
-) -> None:
+def test_an_odd_conversation_is_a_sample_with_targets(totals, tmp_path, messages, name):
     found = totals(write_lines(tmp_path / "in.jsonl", [{"messages": messages}]), "--template", name)
     n_replies = sum(message["role"] == "assistant" for message in messages)
     ids = np.fromfile(next((tmp_path / "out").glob("*.bin")), "<u2")
@@ -171,9 +161,7 @@ def test_an_odd_conversation_is_a_sample_with_targets(
     assert np.count_nonzero((ids == 4) & (mask == 1)) == n_replies  # <|im_end|>
 
 
-def test_a_schema_that_is_named_holds_for_all_files(
-    sft: Callable[..., Any], totals: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_a_schema_that_is_named_holds_for_all_files(sft, totals, good, tmp_path):
     other = write_lines(tmp_path / "alpaca.jsonl", [ALPACA] * 20)
     outcome = sft(good, other, "--schema", "messages")
     assert outcome.code == 3
@@ -182,18 +170,14 @@ def test_a_schema_that_is_named_holds_for_all_files(
     assert (found["documents"], found["rejects"]) == (40, {})
 
 
-def test_records_of_no_schema_name_the_file_and_the_keys(
-    sft: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_records_of_no_schema_name_the_file_and_the_keys(sft, tmp_path):
     path = write_lines(tmp_path / "in.jsonl", [{"foo": 1}])
     outcome = sft(path)
     assert outcome.code == 2
     assert outcome.error.startswith(f"first records of {path}: no known schema: found keys foo")
 
 
-def test_a_number_that_is_none_beside_the_texts_of_a_parquet_file_costs_no_record(
-    totals: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_number_that_is_none_beside_the_texts_of_a_parquet_file_costs_no_record(totals, tmp_path):
     columns = {"prompt": ["a", "b"], "completion": ["c", "d"], "score": [1.0, float("nan")]}
     pq.write_table(pa.table(columns), tmp_path / "in.parquet")
     found = totals(tmp_path / "in.parquet")
@@ -201,9 +185,7 @@ def test_a_number_that_is_none_beside_the_texts_of_a_parquet_file_costs_no_recor
 
 
 @pytest.mark.parametrize("text", ["", "\n \n"])
-def test_an_input_without_a_record_is_an_error(
-    sft: Callable[..., Any], tmp_path: Path, text: str
-) -> None:
+def test_an_input_without_a_record_is_an_error(sft, tmp_path, text):
     (tmp_path / "in.jsonl").write_text(text)
     words = ("--packing", "64", "--max-tokens", "64", "--packed-rows")
     outcome = sft(tmp_path / "in.jsonl", *words)
@@ -211,9 +193,7 @@ def test_an_input_without_a_record_is_an_error(
     assert "the run made no document: 1 input file without a record" in outcome.error
 
 
-def test_chats_that_were_all_dropped_are_an_error(
-    sft: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_chats_that_were_all_dropped_are_an_error(sft, good, tmp_path):
     outcome = sft(good, "--max-tokens", "2")
     assert outcome.code == 3
     assert outcome.error.startswith("the run made no document of ")
@@ -221,9 +201,7 @@ def test_chats_that_were_all_dropped_are_an_error(
     assert not (tmp_path / "out/manifest.json").exists()
 
 
-def test_windows_without_a_target_are_left_out_and_counted(
-    totals: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_windows_without_a_target_are_left_out_and_counted(totals, tmp_path):
     long = {"role": "user", "content": "one two three " * 40}
     path = write_lines(tmp_path / "in.jsonl", [{"messages": [long, HELLO]}])
     found = totals(path, "--too-long", "window", "--max-tokens", "32")
@@ -235,9 +213,7 @@ def test_windows_without_a_target_are_left_out_and_counted(
 
 
 @pytest.mark.parametrize("ending", [".mask", ".weight", "-rows.bin", "-samples.bin"])
-def test_one_bit_of_masks_weights_and_packs_is_seen(
-    totals: Callable[..., Any], tokmill: Callable[..., Any], good: Path, tmp_path: Path, ending: str
-) -> None:
+def test_one_bit_of_masks_weights_and_packs_is_seen(totals, tokmill, good, tmp_path, ending):
     words = ("--weights", "file", "--packing", "64", "--max-tokens", "64", "--packed-rows")
     totals(good, *words)
     for path in (tmp_path / "out").glob(f"*{ending}"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +69,8 @@ def template(directory: Path, source: str | bytes) -> Path:
     ],
 )
 def test_a_template_that_can_never_do_is_one_line_before_any_work(
-    sft: Callable[..., Any], good: Path, tmp_path: Path, source: str | bytes, said: str
-) -> None:
+    sft, good, tmp_path, source, said
+):
     path = template(tmp_path, source)
     outcome = sft(good, "--template", path)
     assert outcome.code == 2
@@ -97,8 +96,8 @@ def test_a_template_that_can_never_do_is_one_line_before_any_work(
     ],
 )  # fmt: skip
 def test_a_template_that_fails_on_every_record_stops_the_run_with_the_first(
-    sft: Callable[..., Any], good: Path, tmp_path: Path, source: str, reason: str
-) -> None:
+    sft, good, tmp_path, source, reason
+):
     outcome = sft(good, "--template", template(tmp_path, source))
     assert outcome.code == 3
     assert outcome.error.startswith(f"20 of 20 records were rejected (20 {reason}")
@@ -106,9 +105,7 @@ def test_a_template_that_fails_on_every_record_stops_the_run_with_the_first(
     assert not (tmp_path / "out/manifest.json").exists()
 
 
-def test_a_template_that_fails_on_some_records_rejects_those(
-    totals: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_template_that_fails_on_some_records_rejects_those(totals, tmp_path):
     says = [{"messages": [{"role": "user", "content": text}, HELLO]} for text in ("a", "no", "on")]
     source = (
         "{% if messages[0].content == 'no' %}{{ raise_exception('never') }}{% endif %}"
@@ -122,26 +119,22 @@ def test_a_template_that_fails_on_some_records_rejects_those(
     assert found["rejects"] == {"template error": 1, "endless template": 1}
 
 
-def test_a_byte_order_mark_before_a_template_is_no_text(
-    totals: Callable[..., Any], good: Path, tmp_path: Path
-) -> None:
+def test_a_byte_order_mark_before_a_template_is_no_text(totals, good, tmp_path):
     words = ("--template", template(tmp_path, CHATML.encode()))
     plain = totals(good, *words)["tokens"]
     template(tmp_path, b"\xef\xbb\xbf" + CHATML.encode())
     assert totals(good, *words, "--overwrite")["tokens"] == plain
 
 
-def test_eos_behind_a_template_with_tags_is_trained_if_asked_for(
-    totals: Callable[..., Any], good: Path
-) -> None:
+def test_eos_behind_a_template_with_tags_is_trained_if_asked_for(totals, good):
     before = totals(good)["trained_tokens"]
     assert totals(good, "--append-eos", "train", "--overwrite")["trained_tokens"] == before + 20
 
 
 @pytest.mark.parametrize("content", ["Hi", "Hi.", "Hi\n", "", "。"])
 def test_a_text_that_merges_with_what_the_template_writes_behind_it_is_no_lie(
-    totals: Callable[..., Any], tmp_path: Path, content: str
-) -> None:
+    totals, tmp_path, content
+):
     messages = [HI, HELLO, {"role": "user", "content": content}]
     path = write_lines(tmp_path / "in.jsonl", [{"messages": messages}])
     assert totals(path, "--template", "alpaca")["documents"] == 1

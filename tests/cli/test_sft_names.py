@@ -35,9 +35,7 @@ def made(sft: Callable[..., Any], tmp_path: Path) -> Callable[..., tuple[Any, ..
     return run
 
 
-def test_the_advice_of_a_refusal_makes_the_run(
-    sft: Callable[..., Any], made: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_the_advice_of_a_refusal_makes_the_run(sft, made, tmp_path):
     path = write_lines(tmp_path / "in.jsonl", [{"id": 1, "dialogue": list(CLIENT)}] * 9)
     refused = sft(path)
     assert refused.code == 2
@@ -49,9 +47,7 @@ def test_the_advice_of_a_refusal_makes_the_run(
     assert "unused keys  id 9\n" in found[2].out
 
 
-def test_names_add_up_over_options_and_stand_in_a_file(
-    made: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_add_up_over_options_and_stand_in_a_file(made, tmp_path, monkeypatch):
     path = write_lines(tmp_path / "in.jsonl", [{"dialogue": list(CLIENT)}] * 9)
     roles = ("--role-names", "client=user", "--role-names", "agent=assistant")
     fields = [word for pair in FIELDS.split(",") for word in ("--fields", pair)]
@@ -67,9 +63,7 @@ def test_names_add_up_over_options_and_stand_in_a_file(
     assert made(path)[:2] == found[:2]
 
 
-def test_names_decide_bytes_so_another_run_with_others_is_refused(
-    sft: Callable[..., Any], made: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_names_decide_bytes_so_another_run_with_others_is_refused(sft, made, tmp_path):
     path = write_lines(tmp_path / "in.jsonl", [{"dialogue": list(CLIENT)}] * 9)
     names = ("--fields", FIELDS, "--role-names")
     made(path, *names, "client=user,agent=assistant")
@@ -78,9 +72,7 @@ def test_names_decide_bytes_so_another_run_with_others_is_refused(
     assert "sft.role_names" in again.error
 
 
-def test_a_chat_that_begins_with_the_assistant_says_what_the_template_lacks(
-    sft: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_chat_that_begins_with_the_assistant_says_what_the_template_lacks(sft, tmp_path):
     path = write_lines(tmp_path / "in.jsonl", [{"messages": [KNOWN[1], *KNOWN]}] * 9)
     template = tmp_path / "template.jinja"
     template.write_text(

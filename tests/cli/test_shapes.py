@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,19 +41,14 @@ def written(shape: Shape, directory: Path) -> Path:
     return path
 
 
-def test_the_page_has_every_shape_once_in_order(rows: dict[str, tuple[str, str, str]]) -> None:
+def test_the_page_has_every_shape_once_in_order(rows):
     assert len(SHAPES) >= 40
     assert list(rows) == [shape.file for shape in SHAPES]
     assert [what for what, _, _ in rows.values()] == [shape.what for shape in SHAPES]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.file)
-def test_pretrain_reads_or_refuses_a_shape_as_the_page_says(
-    shape: Shape,
-    rows: dict[str, tuple[str, str, str]],
-    pretrain: Callable[..., Any],
-    tmp_path: Path,
-) -> None:
+def test_pretrain_reads_or_refuses_a_shape_as_the_page_says(shape, rows, pretrain, tmp_path):
     path = written(shape, tmp_path)
     outcome = pretrain(path)
     assert outcome.code in (0, 2)
@@ -62,9 +56,7 @@ def test_pretrain_reads_or_refuses_a_shape_as_the_page_says(
 
 
 @pytest.mark.parametrize("shape", [s for s in SHAPES if s.is_chat], ids=lambda shape: shape.file)
-def test_sft_reads_a_chat_as_the_page_says(
-    shape: Shape, rows: dict[str, tuple[str, str, str]], sft: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_sft_reads_a_chat_as_the_page_says(shape, rows, sft, tmp_path):
     path = written(shape, tmp_path)
     outcome = sft(path)
     assert outcome.code == 0, outcome.err

@@ -25,9 +25,11 @@ def arguments(tmp_path_factory, write_rows, tokenizer_dir) -> dict[str, list[obj
     directory = tmp_path_factory.mktemp("input")
     source = write_rows(directory / "in.jsonl", ROWS)
     chats = write_rows(directory / "chats.jsonl", CHATS)
+    (directory / "run.toml").write_text("[run]\nblock_bytes = 2000\n")
     common: list[object] = [
         "--tokenizer", tokenizer_dir, "--engine", "reference", "--val-fraction", 0.1,
-        "--min-tokens", 3, "--max-reject-fraction", 0.5, "--batch-bytes", 2000, "--quiet",
+        "--min-tokens", 3, "--max-reject-fraction", 0.5, "--quiet",
+        "--config", directory / "run.toml",
     ]  # fmt: skip
     return {
         "parts": ["pretrain", source, "--part-bytes", 6000, *common],

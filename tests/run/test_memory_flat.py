@@ -83,11 +83,12 @@ def test_a_corpus_is_never_in_memory(
     tokenizer_dir: Path,
     tmp_path: Path,
 ) -> None:
-    out = tmp_path / "out"
+    out, settings = tmp_path / "out", tmp_path / "run.toml"
+    settings.write_text('[run]\nblock_bytes = "256KiB"\n')
     finish_command(
         *("pretrain", container(tmp_path / "corpus", N_RECORDS), "-t", tokenizer_dir, "-o", out),
         *("--renderer", "text", "--engine", "gigatoken"),
-        *("--threads", "1", "--batch-bytes", "256KiB"),
+        *("--threads", "1", "--config", settings),
     )
     manifest = json.loads((out / "manifest.json").read_bytes())
     assert manifest["totals"]["text_bytes"] > PEAK_LIMIT_BYTES

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -117,7 +116,7 @@ def test_a_size_in_words_is_read_where_bytes_are_meant():
     assert build_config({"output": {"part_bytes": "8 MiB"}}, where="x").output.part_bytes == 8 << 20
 
 
-def test_a_toml_file_is_read(tmp_path: Path):
+def test_a_toml_file_is_read(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text(
         '[render]\nrenderer = "encyclopedia:separator=："\n[output]\npart_bytes = "1 MiB"\n'
@@ -126,20 +125,20 @@ def test_a_toml_file_is_read(tmp_path: Path):
     assert (config.render.separator, config.output.part_bytes) == ("：", 1 << 20)
 
 
-def test_a_missing_file_is_named(tmp_path: Path):
+def test_a_missing_file_is_named(tmp_path):
     path = tmp_path / "no.toml"
     with pytest.raises(UsageError) as caught:
         read_toml(path)
     assert str(caught.value) == f"{path}: no such configuration file"
 
 
-def test_a_directory_is_no_configuration(tmp_path: Path):
+def test_a_directory_is_no_configuration(tmp_path):
     with pytest.raises(UsageError, match=r"cannot be read: Is a directory$"):
         read_toml(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"[run", b"a = 1\na = 2\n", b"x = '\xff'\n", b"run: 1\n"])
-def test_what_is_not_toml_is_refused(tmp_path: Path, content):
+def test_what_is_not_toml_is_refused(tmp_path, content):
     path = tmp_path / "run.toml"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=r"run\.toml: not valid TOML: "):
@@ -221,7 +220,7 @@ def test_none_means_that_an_argument_was_not_given():
     assert config_from_arguments(PRETRAIN_SECTIONS, {"max_tokens": None}) == Config()
 
 
-def test_an_argument_wins_over_the_file_and_the_file_over_the_default(tmp_path: Path):
+def test_an_argument_wins_over_the_file_and_the_file_over_the_default(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text("[limits]\nmin_tokens = 1\nmax_tokens = 2\n")
     config = config_from_arguments(PRETRAIN_SECTIONS, {"max_tokens": 9}, path)
@@ -250,7 +249,7 @@ def test_a_name_that_two_sections_have_means_the_setting_of_the_first():
         ({"template": "x", "turns": "all"}, "turns: no such setting: "),
     ],
 )
-def test_a_wrong_argument_is_named(arguments: dict[str, object], expected: str):
+def test_a_wrong_argument_is_named(arguments, expected):
     with pytest.raises(UsageError) as caught:
         config_from_arguments(PRETRAIN_SECTIONS, arguments)
     assert str(caught.value).startswith(expected)
@@ -264,7 +263,7 @@ def test_a_configuration_without_an_end_is_refused(tmp_path):
         read_toml(tmp_path / "large.toml")
 
 
-def test_a_configuration_that_is_nested_too_deeply_is_one_line(tmp_path: Path):
+def test_a_configuration_that_is_nested_too_deeply_is_one_line(tmp_path):
     (tmp_path / "deep.toml").write_text("a = " + "[" * 100_000)
     with pytest.raises(UsageError, match=r"not valid TOML"):
         read_toml(tmp_path / "deep.toml")
@@ -312,7 +311,7 @@ def test_an_empty_variable_and_one_of_another_setting_say_nothing(monkeypatch):
         (["text=body"], "title", ("title",)),
     ],
 )
-def test_the_keys_of_a_record_are_named_by_role(fields: Any, role: str, keys: tuple[str, ...]):
+def test_the_keys_of_a_record_are_named_by_role(fields, role, keys):
     assert build_config({"render": {"fields": fields}}).render.keys_of(role) == keys
 
 
@@ -325,13 +324,13 @@ def test_the_keys_of_a_record_are_named_by_role(fields: Any, role: str, keys: tu
         ("package.module:function", ("package.module:function", ":", "。")),
     ],
 )
-def test_a_renderer_may_have_arguments(renderer: str, expected: tuple[str, ...]):
+def test_a_renderer_may_have_arguments(renderer, expected):
     render = build_config({"render": {"renderer": renderer}}).render
     assert (render.renderer_name, render.separator, render.terminator) == expected
 
 
 @pytest.mark.parametrize("renderer", ["text:separator=x", "encyclopedia:end=x"])
-def test_an_argument_that_a_renderer_lacks_is_refused(renderer: str):
+def test_an_argument_that_a_renderer_lacks_is_refused(renderer):
     assert message({"render": {"renderer": renderer}}).startswith(
         "run.toml: render.renderer: expected encyclopedia:separator=:,terminator=。 or a name"
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import click
@@ -62,8 +61,8 @@ def text_of(value: Any) -> str:
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.key)
 def test_every_setting_is_a_toml_key_a_variable_and_a_keyword_argument(
-    setting: Setting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    setting, tmp_path, monkeypatch
+):
     value = other_value(setting)
     expected = build_config({setting.section: {setting.name: value}})
     assert expected != build_config({setting.section: {}})
@@ -79,7 +78,7 @@ def test_every_setting_is_a_toml_key_a_variable_and_a_keyword_argument(
     assert config_from_arguments(sections, {}) == expected
 
 
-def test_every_setting_that_is_not_hidden_is_an_option_of_a_command() -> None:
+def test_every_setting_that_is_not_hidden_is_an_option_of_a_command():
     commands = [cli.get_command(click.Context(cli), name) for name in COMMANDS]
     options = {name for command in commands if command for p in command.params for name in p.opts}
     hidden = {s.option for s in SETTINGS if s.metadata.get("is_hidden")}
@@ -91,7 +90,7 @@ def test_every_setting_that_is_not_hidden_is_an_option_of_a_command() -> None:
     assert not hidden & options
 
 
-def test_a_variable_means_one_setting_of_all_sections() -> None:
+def test_a_variable_means_one_setting_of_all_sections():
     variables = [setting.variable for setting in SETTINGS]
     assert len(variables) == len(set(variables))
     assert "TOKMILL_CACHE_DIR" not in variables
@@ -99,7 +98,7 @@ def test_a_variable_means_one_setting_of_all_sections() -> None:
     assert {"TOKMILL_SFT_WEIGHTS", "TOKMILL_TRAINING_WEIGHTS"} <= set(variables)
 
 
-def test_the_types_of_keyword_arguments_are_what_the_program_writes() -> None:
+def test_the_types_of_keyword_arguments_are_what_the_program_writes():
     assert STUB.read_text(encoding="utf-8") == stub(), "run python -m bench.arguments_stub"
 
 
@@ -128,16 +127,16 @@ def test_the_types_of_keyword_arguments_are_what_the_program_writes() -> None:
         ("a file my--output.jsonl", "a file my--output.jsonl"),
     ],
 )
-def test_an_option_becomes_a_keyword_argument(message: str, expected: str) -> None:
+def test_an_option_becomes_a_keyword_argument(message, expected):
     assert in_python(message) == expected
 
 
-def test_options_become_the_inside_of_a_table() -> None:
+def test_options_become_the_inside_of_a_table():
     options = "--renderer=text --fields='text=my body,title=a'"
     assert in_toml(options) == 'renderer = "text", fields = {text = "my body", title = "a"}'
 
 
-def test_an_error_names_its_setting_in_each_face() -> None:
+def test_an_error_names_its_setting_in_each_face():
     error = UsageError("set --max-tokens to 8 or less", "sft.packing")
     assert str(error) == "sft.packing: set --max-tokens to 8 or less"
     assert in_options(error) == "--packing (sft.packing): set --max-tokens to 8 or less"
@@ -149,7 +148,7 @@ def test_an_error_names_its_setting_in_each_face() -> None:
 @pytest.mark.parametrize(
     "error", [StateError("use --on-unread=skip"), UnreadInputError("use --on-unread=skip", ("a",))]
 )
-def test_an_error_keeps_its_kind_and_its_data(error: StateError) -> None:
+def test_an_error_keeps_its_kind_and_its_data(error):
     with pytest.raises(type(error)) as caught, keyword_errors():
         raise error
     assert str(caught.value) == 'use on_unread="skip"'
@@ -165,9 +164,7 @@ def test_an_error_keeps_its_kind_and_its_data(error: StateError) -> None:
         ("python", "val_fraction: "),
     ],
 )
-def test_a_wrong_value_is_named_by_where_it_was_given(
-    face: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_value_is_named_by_where_it_was_given(face, expected, tmp_path, monkeypatch):
     file = tmp_path / "run.toml"
     file.write_text("[output]\nval_fraction = 2\n" if face == "file" else "")
     if face == "variable":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex, Unpack
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex, Unpack
 import numpy as np
 
 from tokmill.api import jobs
-from tokmill.api.shard_info import ShardInfo
 from tokmill.dataset.documents import Documents
 from tokmill.dataset.layout import SPLITS
 from tokmill.dataset.origins import Origin, OriginFinder
@@ -29,6 +29,24 @@ if TYPE_CHECKING:
     from tokmill.page.chosen import Choice
     from tokmill.settings.arguments import BillArguments, ExportArguments
     from tokmill.trainers.exporting.export import Export
+
+
+@dataclass(frozen=True, slots=True)
+class ShardInfo:
+    """A shard as the manifest lists it.
+
+    Attributes:
+        name: its files are `NAME.bin`, `NAME.idx` and, where the dataset has them, `NAME.mask`,
+            `NAME.weight` and `NAME.origin`.
+        split: `train` or `val`.
+        documents: number of documents or samples.
+        tokens: number of tokens, eos included.
+    """
+
+    name: str
+    split: str
+    documents: int
+    tokens: int
 
 
 class Dataset:
@@ -198,9 +216,9 @@ class Dataset:
     @keyword_errors()
     def verify(self) -> Verification:
         """Check every file of the dataset against its manifest; see `tokmill.verify`."""
-        found = jobs.verify_dataset(self.directory, self._tokenizer)
-        found.check(self.directory)
-        return found
+        verification = jobs.verify_dataset(self.directory, self._tokenizer)
+        verification.check(self.directory)
+        return verification
 
     @keyword_errors()
     def export(

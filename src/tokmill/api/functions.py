@@ -211,9 +211,9 @@ def verify(directory: str | Path, *, tokenizer: str | Path = "") -> Verification
     """
     with keyword_errors():
         path = checked_path(directory, "directory")
-        found = verify_dataset(path, str(tokenizer or ""))
-        found.check(path)
-        return found
+        verification = verify_dataset(path, str(tokenizer or ""))
+        verification.check(path)
+        return verification
 
 
 def receivers(

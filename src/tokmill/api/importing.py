@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -16,6 +15,7 @@ from tokmill.settings.names import keyword_errors
 if TYPE_CHECKING:
     from tokmill.api.functions import Paths, ProgressCall
     from tokmill.api.progress import RunObserver
+    from tokmill.trainers.importing.dataset import ImportSettings
 
 _LOG = logging.getLogger("tokmill")
 
@@ -64,57 +64,40 @@ def import_dataset(
     from tokmill.api.functions import receivers
     from tokmill.api.progress import RunObserver
     from tokmill.bill.measuring.process_tree import Sampler
+    from tokmill.settings.schema import TokenizerSettings
+    from tokmill.trainers.importing.dataset import ImportSettings
 
     with keyword_errors():
         call, bar = receivers(progress)
-        dataset, notes = import_noted(
-            _paths(sources, "sources"),
-            trainer=trainer,
-            output=checked_path(output, "output"),
-            tokenizer=str(checked_path(tokenizer, "tokenizer")),
-            val=_paths(val, "val"),
-            eos_token=eos_token,
-            add_eos=add_eos,
-            dtype=dtype,
-            overwrite=overwrite,
-            observer=RunObserver(Sampler(), note=_LOG.info, bar=bar, call=call),
-        )
+        named = TokenizerSettings(str(checked_path(tokenizer, "tokenizer")), eos_token)
+        settings = ImportSettings(
+            _paths(sources, "sources"), trainer, checked_path(output, "output"), named,
+            _paths(val, "val"), add_eos, dtype, overwrite,
+        )  # fmt: skip
+        observer = RunObserver(Sampler(), note=_LOG.info, bar=bar, call=call)
+        dataset, notes = import_noted(settings, observer)
     for note in notes:
         _LOG.warning(note)
     return dataset
 
 
-def import_noted(
-    sources: Sequence[Path],
-    *,
-    trainer: str,
-    output: Path,
-    tokenizer: str,
-    val: Sequence[Path],
-    eos_token: str,
-    add_eos: bool,
-    dtype: str,
-    overwrite: bool,
-    observer: RunObserver,
-) -> tuple[Dataset, list[str]]:
+def import_noted(settings: ImportSettings, observer: RunObserver) -> tuple[Dataset, list[str]]:
     """Import a dataset; return it with the notes on it; see `import_dataset`."""
-    from tokmill.settings.schema import TokenizerSettings
-    from tokmill.trainers.importing.dataset import IMPORTERS, ImportSettings, import_tokens
+    from tokmill.trainers.importing.dataset import IMPORTERS, import_tokens
 
-    if trainer not in IMPORTERS:
-        raise UsageError(f"trainer: expected one of {', '.join(IMPORTERS)}; found {trainer!r}")
-    chosen = TokenizerSettings(path=tokenizer, eos_token=eos_token)
-    settings = ImportSettings(sources, trainer, output, chosen, val, add_eos, dtype, overwrite)
+    if settings.trainer not in IMPORTERS:
+        expected = f"expected one of {', '.join(IMPORTERS)}"
+        raise UsageError(f"trainer: {expected}; found {settings.trainer!r}")
     try:
         notes = import_tokens(settings, observer)
     finally:
         observer.close()
     observer.ended()
-    return open_dataset(output), notes
+    return open_dataset(settings.output), notes
 
 
 def _paths(given: Paths, name: str) -> list[Path]:
     """Return the paths of an argument that takes one or several."""
     if isinstance(given, str | os.PathLike):
         given = [given]
-    return [checked_path(one, name) for one in given]
+    return [checked_path(path, name) for path in given]

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tokmill.api.bar import Bar, NotebookBar
     from tokmill.api.progress import Progress, RunObserver
     from tokmill.dataset.verify import Findings
-    from tokmill.run.begin import Observer
     from tokmill.settings.schema import Config
 
 
@@ -161,16 +160,24 @@ def _recipe_of_records(
             for record in first_of_file(first, one, _RECORDS, _BYTES, whole=False):
                 sample.add(record)
             if sample.n_records:
-                found = chats_in(RenderSettings(), sample)
+                chats = chats_in(RenderSettings(), sample)
                 note(
-                    f"recipe: {'sft' if found else 'pretrain'}: {first.path} has {found or 'text'}"
+                    f"recipe: {'sft' if chats else 'pretrain'}: {first.path} has {chats or 'text'}"
                 )
-                return "sft" if found else "pretrain"
+                return "sft" if chats else "pretrain"
     return "pretrain"
 
 
-def make_dataset(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[str, Any]:
-    """Make a dataset, or continue one, and return its manifest.
+def make_observed(
+    config: Config,
+    *,
+    overwrite: bool,
+    note: Callable[[str], None] | None,
+    warn: Callable[[str], None] | None,
+    bar: Bar | NotebookBar | None,
+    call: Callable[[Progress], object] | None = None,
+) -> dict[str, Any]:
+    """Make a dataset, or continue one, while these receivers follow; return its manifest.
 
     Raises:
         TokmillError: what is committed stays, and the same settings continue it.
@@ -183,25 +190,8 @@ def make_dataset(config: Config, observer: Observer, *, overwrite: bool = False)
         from tokmill.bill.full_bill import check
 
         check(BillSettings.of(config))
-    return run(config, observer, overwrite=overwrite)
-
-
-def make_observed(
-    config: Config,
-    *,
-    overwrite: bool,
-    note: Callable[[str], None] | None,
-    warn: Callable[[str], None] | None,
-    bar: Bar | NotebookBar | None,
-    call: Callable[[Progress], object] | None = None,
-) -> dict[str, Any]:
-    """Make a dataset while a `RunObserver` with these receivers follows; return its manifest.
-
-    Raises:
-        TokmillError: see `make_dataset`.
-    """
     with observing(note=note, warn=warn, bar=bar, call=call) as observer:
-        return make_dataset(config, observer, overwrite=overwrite)
+        return run(config, observer, overwrite=overwrite)
 
 
 @contextmanager
@@ -271,34 +261,34 @@ def verify_dataset(directory: Path, tokenizer: str = "") -> Verification:
     url = store_url(directory)
     place = open_place(url or str(directory))
     if url:
-        found = verify(place, manifest_in(place))
-        notes, problems = tuple(found.notes), tuple(found.problems)
-        return Verification(found.n_files, found.n_bytes, 0, 0, 0, notes=notes, problems=problems)
+        stored = verify(place, manifest_in(place))
+        notes, problems = tuple(stored.notes), tuple(stored.problems)
+        return Verification(stored.n_files, stored.n_bytes, 0, 0, 0, notes=notes, problems=problems)
     if (directory / RECORD).is_file():
         record = read_record(directory)
         n_bytes = sum(file["bytes"] for file in record["files"])
         problems = tuple(file_problems(directory, record))
         return Verification(len(record["files"]), n_bytes, 0, 0, 0, problems=problems)
     manifest = read_manifest(directory, follow_links=False)
-    found = verify(place, manifest)
+    findings = verify(place, manifest)
     n_decoded, reason = 0, ""
-    if manifest.get("kind") == "sft" and not found.problems:
-        n_decoded, reason = _check_text(directory, manifest, tokenizer, found)
+    if manifest.get("kind") == "sft" and not findings.problems:
+        n_decoded, reason = _check_text(directory, manifest, tokenizer, findings)
     return Verification(
-        found.n_files,
-        found.n_bytes,
-        found.n_shards,
-        found.n_documents,
-        found.n_tokens,
+        findings.n_files,
+        findings.n_bytes,
+        findings.n_shards,
+        findings.n_documents,
+        findings.n_tokens,
         n_decoded,
         reason,
-        tuple(found.notes),
-        tuple(found.problems),
+        tuple(findings.notes),
+        tuple(findings.problems),
     )
 
 
 def _check_text(
-    directory: Path, manifest: dict[str, Any], moved: str, found: Findings
+    directory: Path, manifest: dict[str, Any], moved: str, findings: Findings
 ) -> tuple[int, str]:
     """Check the trained text of some samples; return how many, or why none."""
     from tokmill.page.samples import evenly_spread, tokenizer_of
@@ -311,5 +301,5 @@ def _check_text(
             raise
         return 0, str(error)
     numbers = evenly_spread(manifest["totals"]["documents"], MOST_SAMPLES)
-    found.problems += check_trained_text(directory, manifest, loaded, numbers)
+    findings.problems += check_trained_text(directory, manifest, loaded, numbers)
     return len(numbers), ""

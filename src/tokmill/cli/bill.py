@@ -28,7 +28,7 @@ MORE = f"--only {'|'.join(PARTS)}, --all, or --explain (formulas)"
 
 
 def show_bill(
-    found: FullBill,
+    bill: FullBill,
     *,
     only: tuple[str, ...] = (),
     everything: bool = False,
@@ -39,11 +39,11 @@ def show_bill(
 
     `more`: text of the last row if there are no tables; it names the options that show them.
     """
-    parts = only or (PARTS if everything else asked_parts(found.settings))
-    rows = list(summary_rows(found, parts))
+    parts = only or (PARTS if everything else asked_parts(bill.settings))
+    rows = list(summary_rows(bill, parts))
     if only or everything or explain:
         print_tables([labelled(rows)])
-        print_tables(bill_tables(found, parts, explain=explain))
+        print_tables(bill_tables(bill, parts, explain=explain))
     else:
         print_tables([labelled([*rows, SummaryRow("more", more)])])
 
@@ -57,19 +57,19 @@ def show_at_end(config: Config, directory: Path, manifest: dict[str, Any]) -> No
     if not settings.names_a_model:
         return
     try:
-        found = full_bill(settings, on_disk(directory, manifest))
+        bill = full_bill(settings, on_disk(directory, manifest))
     except TokmillError as error:
         warn(f"no bill: {error}")
         return
     show()
-    show_bill(found, more=f"tokmill report {directory} --all, or --explain (formulas)")
+    show_bill(bill, more=f"tokmill report {directory} --all, or --explain (formulas)")
 
 
 NOT_EXACT = "not known: all resident pages were measured, shared pages once per process"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MeasuredRow:
     """A strategy: predicted and measured committed bytes, page cache; None: see `note`."""
 
     loading: str
@@ -81,7 +81,7 @@ class Row:
 
 def measured_rows(
     directory: Path, manifest: Mapping[str, Any], training: TrainingSettings
-) -> Iterator[Row]:
+) -> Iterator[MeasuredRow]:
     """Yield the memory of each strategy, which loads the dataset in a child process.
 
     The child is a trainer with the DataLoader workers of the settings (torch's if installed). The
@@ -100,20 +100,20 @@ def measured_rows(
     for loading in LOADING:
         show(f"measuring: {loading}", err=True)
         how = replace(training, loading=loading, gpus=1, gpus_per_node=0)
-        found = compare_loading(directory, manifest, how, machine, torch=torch, masked=True)
-        predicted, measured = found.predicted.n_bytes, found.measured
+        compared = compare_loading(directory, manifest, how, machine, torch=torch, masked=True)
+        predicted, measured = compared.predicted.n_bytes, compared.measured
         if measured is None:
-            yield Row(loading, predicted, note=found.skipped)
+            yield MeasuredRow(loading, predicted, note=compared.skipped)
         else:
             peak = measured.peak
             cache, note = (peak.file, "") if peak.exact else (None, NOT_EXACT)
-            yield Row(loading, predicted, peak.committed, cache, note)
+            yield MeasuredRow(loading, predicted, peak.committed, cache, note)
 
 
-def measured_table(rows: list[Row], training: TrainingSettings) -> RenderableType:
+def measured_table(rows: list[MeasuredRow], training: TrainingSettings) -> RenderableType:
     """Return the rows as a table."""
 
-    def texts(row: Row) -> tuple[str, ...]:
+    def texts(row: MeasuredRow) -> tuple[str, ...]:
         if row.measured_bytes is None:
             return (row.loading, memory(row.predicted_bytes), "not run", "", row.note)
         change = row.measured_bytes / max(1, row.predicted_bytes) - 1

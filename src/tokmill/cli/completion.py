@@ -40,9 +40,11 @@ def named(names: Callable[[], Iterable[str]] = tuple, paths: str = "") -> Comple
     """Return a completer of names, and of paths if `paths` is FILES or DIRECTORIES."""
 
     def complete(ctx: click.Context, param: click.Parameter, text: str) -> list[CompletionItem]:
-        found = [CompletionItem(text, type=paths)] if paths else []
+        of_paths = [CompletionItem(text, type=paths)] if paths else []
         begin = text.lower()
-        return found + [CompletionItem(name) for name in names() if name.lower().startswith(begin)]
+        return of_paths + [
+            CompletionItem(name) for name in names() if name.lower().startswith(begin)
+        ]
 
     return complete
 

@@ -18,16 +18,16 @@ from tokmill.errors import VerifyError
     "-t",
     default="",
     shell_complete=files,
-    help="Check this tokenizer, and try the engines with it.",
+    help="Also load this tokenizer.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.pass_context
 def command(ctx: click.Context, directory: str, tokenizer: str, as_json: bool) -> None:
     """Check this installation and machine; exit 1 if something essential is broken.
 
-    Imports the packages that tokmill needs, encodes a text with every engine, shows the cores and
-    the memory that the cgroup grants, and tries what a run does on the disk of DIRECTORY: an
-    output, by default the current directory. Leaves nothing behind.
+    Imports the packages that tokmill needs and the engines, shows the cores and the memory that the
+    cgroup grants, and tries what a run does on the disk of DIRECTORY: an output, by default the
+    current directory. Leaves nothing behind.
 
     \b
     Examples:

@@ -102,9 +102,13 @@ def _show(written: Export) -> None:
     for note in written.notes:
         show_labelled("note:", note, colour="cyan", err=True)
     if written.checked is not None:
-        found = written.checked
-        left = f"; its reader leaves out {plural(found.left_out, 'token')} at the ends of files"
-        show(f"{found.reader}: {found.compared} equal{left if found.left_out else ''}")
+        comparison = written.checked
+        left = (
+            f"; its reader leaves out {plural(comparison.left_out, 'token')} at the ends of files"
+        )
+        show(
+            f"{comparison.reader}: {comparison.compared} equal{left if comparison.left_out else ''}"
+        )
     show()
     for line in written.usage.split("\n"):
         show(line)

@@ -91,24 +91,17 @@ def command(
     from tokmill.api.importing import import_noted
     from tokmill.api.progress import RunObserver
     from tokmill.bill.measuring.process_tree import Sampler
+    from tokmill.settings.schema import TokenizerSettings
+    from tokmill.trainers.importing.dataset import ImportSettings
 
     observer = RunObserver(
         Sampler(),
         note=None if as_json else partial(show, err=True),
         bar=Bar() if not as_json and can_draw() else None,
     )
-    dataset, notes = import_noted(
-        sources,
-        trainer=trainer,
-        output=output,
-        tokenizer=tokenizer,
-        val=val,
-        eos_token=eos_token,
-        add_eos=add_eos,
-        dtype=dtype or "",
-        overwrite=overwrite,
-        observer=observer,
-    )
+    named = TokenizerSettings(tokenizer, eos_token)
+    settings = ImportSettings(sources, trainer, output, named, val, add_eos, dtype or "", overwrite)
+    dataset, notes = import_noted(settings, observer)
     totals = dataset.manifest["totals"]
     if as_json:
         show_json({"output": str(output), "totals": totals, "notes": notes})

@@ -89,8 +89,8 @@ def command(
     if html is not None:
         _write_page(html, directory, manifest, heading, list(samples), max_chars, show_ids)
     elif as_json:
-        for found in samples:
-            show_json(_as_json(found, reader, row))
+        for shown in samples:
+            show_json(_as_json(shown, reader, row))
     else:
         color = click.get_current_context().color
         in_colour = sys.stdout.isatty() if color is None else color
@@ -104,7 +104,7 @@ def _chosen(
     if row is not None:
         samples = reader.read_row(row)
         capacity = manifest["packs"]["train"]["capacity"]
-        n_tokens = sum(len(found.ids) for found in samples)
+        n_tokens = sum(len(sample.ids) for sample in samples)
         heading = (
             f"row {row} of train: {plural(len(samples), 'sample')}, {n_tokens:,} of "
             f"{plural(capacity, 'token')} ({n_tokens / capacity:.1%})"

@@ -27,7 +27,6 @@ from tokmill.errors import (
     UnreadInputError,
 )
 from tokmill.interrupts import answer_signals, explanation, ignore_signals, is_asked
-from tokmill.settings.names import in_options
 from tokmill.version import __version__
 from tokmill.words.printable import printable, printable_lines
 
@@ -200,6 +199,8 @@ def _run() -> int:
             for line in error.files if is_listed else ():
                 show_labelled("unread:", line, colour="yellow", err=True)
         if isinstance(error, TokmillError):
+            from tokmill.settings.names import in_options  # 25 ms that --help does without
+
             return _fail(in_options(error), error.exit_code)
         if out_of_memory.is_out_of_memory(error):
             _fail(out_of_memory.explain(), out_of_memory.EXIT_CODE)

@@ -74,11 +74,11 @@ def command(
     if compare:
         _compare(settings, compare, as_json=as_json)
         return
-    found = full_bill(settings, None)
+    bill = full_bill(settings, None)
     if as_json:
-        show_json(found.as_json())
+        show_json(bill.as_json())
     else:
-        show_bill(found, only=only, everything=everything, explain=explain)
+        show_bill(bill, only=only, everything=everything, explain=explain)
 
 
 def _compare(settings: BillSettings, axes: tuple[str, ...], *, as_json: bool) -> None:
@@ -90,12 +90,12 @@ def _compare(settings: BillSettings, axes: tuple[str, ...], *, as_json: bool) ->
     setup = set_up(settings, None)
     model, gpu = setup.model or load_model(settings.model), setup.gpu
     axes_read = read_axes(axes, setup.settings.training)
-    found = compare(model, setup.settings.training, gpu, axes_read)
+    comparison = compare(model, setup.settings.training, gpu, axes_read)
     if as_json:
-        show_json(found.as_json())
+        show_json(comparison.as_json())
         return
     where = "" if gpu is None or "gpu" in axes_read else f" on {gpu.name}"
-    print_tables(comparison_tables(found, f"{model.name}: GPU memory of training{where}"))
+    print_tables(comparison_tables(comparison, f"{model.name}: GPU memory of training{where}"))
 
 
 def _formulas(*, as_json: bool) -> None:

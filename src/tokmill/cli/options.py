@@ -76,7 +76,7 @@ class GroupedCommand(click.Command):
                 formatter.write_dl(records)
 
 
-def flag(
+def add_flag(
     name: str, text: str, heading: str = "", parameter: str = ""
 ) -> Callable[[Command], Command]:
     """Return what adds an option without a value to a command."""
@@ -198,10 +198,10 @@ def values_of(
         setting = settings[keyword]
         try:
             texts = given if isinstance(given, tuple) else (given,)
-            found = [from_text(setting, t) if isinstance(t, str) else t for t in texts]
+            read = [from_text(setting, t) if isinstance(t, str) else t for t in texts]
         except UsageError as error:
             raise UsageError(error.args[0], setting.key) from None
-        values[keyword] = list(chain(*found)) if isinstance(given, tuple) else found[0]
+        values[keyword] = list(chain(*read)) if isinstance(given, tuple) else read[0]
     return values
 
 

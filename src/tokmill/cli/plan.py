@@ -11,8 +11,8 @@ import click
 from tokmill.cli.options import (
     GroupedCommand,
     Option,
+    add_flag,
     config_option,
-    flag,
     input_argument,
     setting_options,
     values_of,
@@ -46,8 +46,8 @@ _SECTIONS = (*PRETRAIN_SECTIONS, "sft")
     is_flag=True,
     help="Begin the run, for tasks on many machines: write its plan into --output.",
 )
-@flag("overwrite", "With --write, remove the dataset in --output.")
-@flag("json", "Print the forecast as JSON.", parameter="as_json")
+@add_flag("overwrite", "With --write, remove the dataset in --output.")
+@add_flag("json", "Print the forecast as JSON.", parameter="as_json")
 @config_option("Settings of the run")
 @setting_options(*_SECTIONS, also=OF_THE_BILL, hidden=("render", "sft"))
 def command(

@@ -10,7 +10,7 @@ import click
 
 from tokmill.cli.bill_options import bill_options, settled, show_options
 from tokmill.cli.completion import directories, files
-from tokmill.cli.options import GroupedCommand, choice_options
+from tokmill.cli.options import GroupedCommand, Option, choice_options
 from tokmill.errors import UsageError
 
 
@@ -25,6 +25,8 @@ from tokmill.errors import UsageError
 )
 @click.option(
     "--html",
+    cls=Option,
+    heading="Web page",
     type=click.Path(path_type=Path),
     help="Write the report as a web page with charts to this file.",
 )
@@ -79,18 +81,18 @@ def command(
     manifest = read_intact_manifest(directory)
     disk = on_disk(directory, manifest)
     settings = settled(config_file, options, manifest["config"])
-    found = full_bill(settings, disk)
-    training = found.settings.training
+    bill = full_bill(settings, disk)
+    training = bill.settings.training
     if html is not None:
-        n_bytes = write_report(html, directory, manifest, found, tokenizer, "--html", choice)
+        n_bytes = write_report(html, directory, manifest, bill, tokenizer, "--html", choice)
         show(f"{html}: {size(n_bytes)}")
         return
     rows = list(measured_rows(directory, manifest, training)) if measure else None
     if as_json:
         measured = {} if rows is None else {"measured": [asdict(row) for row in rows]}
-        show_json({**found.as_json(), **measured})
+        show_json({**bill.as_json(), **measured})
         return
-    show_bill(found, only=only, everything=everything, explain=explain)
+    show_bill(bill, only=only, everything=everything, explain=explain)
     if rows is not None:
         show()
         print_tables([measured_table(rows, training)])

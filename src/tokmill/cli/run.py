@@ -10,8 +10,8 @@ import click
 
 from tokmill.cli.options import (
     GroupedCommand,
+    add_flag,
     config_option,
-    flag,
     input_argument,
     setting_options,
     values_of,
@@ -32,9 +32,9 @@ def _options(*sections: str) -> Callable[[Callable[..., None]], Callable[..., No
         input_argument,
         config_option("Settings file"),
         setting_options(*sections, also=OF_THE_BILL),
-        flag("overwrite", "Remove the dataset in --output first.", "Run"),
-        flag("profile", "Show the time of stages, and the engine."),
-        flag("json", "Print the manifest as JSON.", parameter="as_json"),
+        add_flag("overwrite", "Remove the dataset in --output first.", "Run"),
+        add_flag("profile", "Show the time of stages, and the engine."),
+        add_flag("json", "Print the manifest as JSON.", parameter="as_json"),
         click.option("--quiet", "-q", is_flag=True, help="Print errors only, and --json's object."),
     )
 

@@ -56,7 +56,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class TextMarks:
     """Marks before and after trained text and control tokens: two characters, or none.
 
     `separator`: between tokens, or ''.
@@ -76,7 +76,7 @@ def sample_text(sample: Sample, look: Look) -> str:
     """Return the text of a sample; after a legend of its own if it needs other marks."""
     marks = _marks(escaped("".join(run.text for run in sample.runs)), look)
     if sample.mask is None:
-        marks = Marks("", "", marks.separator)
+        marks = TextMarks("", "", marks.separator)
     shown, n_cut = shown_runs(sample.runs, look.max_chars)
     text = _joined(shown, look, marks) + cut_mark(n_cut)
     if sample.mask is not None and marks != _marks("", look):
@@ -84,7 +84,7 @@ def sample_text(sample: Sample, look: Look) -> str:
     return text
 
 
-def _legend(look: Look, marks: Marks) -> str:
+def _legend(look: Look, marks: TextMarks) -> str:
     words = [
         _around(_kind("trained", look, marks, is_trained=True), marks.trained),
         "untrained",
@@ -99,7 +99,7 @@ def _legend(look: Look, marks: Marks) -> str:
     return "  ".join(words)
 
 
-def _marks(text: str, look: Look) -> Marks:
+def _marks(text: str, look: Look) -> TextMarks:
     """Return marks that do not occur in a text."""
 
     def first_free(choices: Sequence[str]) -> str:
@@ -107,11 +107,11 @@ def _marks(text: str, look: Look) -> Marks:
 
     separator = first_free(_SEPARATORS) if look.by_token else ""
     if look.in_colour:
-        return Marks("", "", separator)
-    return Marks(first_free(_TRAINED), first_free(_CONTROL), separator)
+        return TextMarks("", "", separator)
+    return TextMarks(first_free(_TRAINED), first_free(_CONTROL), separator)
 
 
-def _joined(shown: Sequence[ShownRun], look: Look, marks: Marks) -> str:
+def _joined(shown: Sequence[ShownRun], look: Look, marks: TextMarks) -> str:
     out: list[str] = []
     is_open = False
     for stretch in shown:
@@ -128,7 +128,7 @@ def _joined(shown: Sequence[ShownRun], look: Look, marks: Marks) -> str:
     return "".join(out) + (marks.trained[1:] if is_open else "")
 
 
-def _texts(stretch: ShownRun, look: Look, marks: Marks) -> list[str]:
+def _texts(stretch: ShownRun, look: Look, marks: TextMarks) -> list[str]:
     run, texts = stretch.run, []
     for parts in stretch.parts():
         plain = [text.translate(_EDGES) if is_edge else text for text, is_edge in parts]
@@ -138,7 +138,7 @@ def _texts(stretch: ShownRun, look: Look, marks: Marks) -> list[str]:
 
 
 def _kind(
-    text: str, look: Look, marks: Marks, *, is_trained: bool = False, is_control: bool = False
+    text: str, look: Look, marks: TextMarks, *, is_trained: bool = False, is_control: bool = False
 ) -> str:
     """Return a text in the style of its kind, without the marks of trained text.
 
@@ -150,7 +150,7 @@ def _kind(
     return _around(text, marks.control) if is_control else text
 
 
-def _separator(look: Look, marks: Marks, *, is_trained: bool) -> str:
+def _separator(look: Look, marks: TextMarks, *, is_trained: bool) -> str:
     if not look.in_colour or not marks.separator:
         return marks.separator
     return click.style(marks.separator, **_SEPARATOR_STYLES[is_trained])

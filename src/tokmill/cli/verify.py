@@ -32,25 +32,25 @@ def command(directory: Path, tokenizer: str, as_json: bool) -> None:
     from tokmill.api.jobs import verify_dataset
     from tokmill.urls import shown_place
 
-    found = verify_dataset(directory, tokenizer)
+    checked = verify_dataset(directory, tokenizer)
     if as_json:
-        show_json(asdict(found))
-        found.check(directory)
+        show_json(asdict(checked))
+        checked.check(directory)
         return
-    for problem in found.problems:
+    for problem in checked.problems:
         show_labelled("mismatch:", problem, colour="red")
-    if found.notes:
-        names, n_more = sorted(found.notes), len(found.notes) - _MOST_NAMED
+    if checked.notes:
+        names, n_more = sorted(checked.notes), len(checked.notes) - _MOST_NAMED
         listed = ", ".join(names[:_MOST_NAMED]) + (f" and {n_more} more" if n_more > 0 else "")
         show(f"note: outside the dataset, not checked: {listed}")
-    decoded = f"; {plural(found.n_decoded, 'sample')} decoded" if found.n_decoded else ""
-    if found.not_decoded:
-        decoded = f"; trained text not decoded: {found.not_decoded}"
+    decoded = f"; {plural(checked.n_decoded, 'sample')} decoded" if checked.n_decoded else ""
+    if checked.not_decoded:
+        decoded = f"; trained text not decoded: {checked.not_decoded}"
     counts = (
-        f", {plural(found.n_shards, 'shard')}, {plural(found.n_documents, 'document')}, "
-        f"{plural(found.n_tokens, 'token')} checked{decoded}"
+        f", {plural(checked.n_shards, 'shard')}, {plural(checked.n_documents, 'document')}, "
+        f"{plural(checked.n_tokens, 'token')} checked{decoded}"
     )
-    hashed = f"{plural(found.n_files, 'file')} ({size(found.n_bytes)}) hashed"
-    show(hashed + (counts if found.n_shards else ""))
-    found.check(directory)
+    hashed = f"{plural(checked.n_files, 'file')} ({size(checked.n_bytes)}) hashed"
+    show(hashed + (counts if checked.n_shards else ""))
+    checked.check(directory)
     show(f"{shown_place(directory)}: no mismatch")

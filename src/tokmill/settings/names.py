@@ -131,7 +131,8 @@ def find_setting(key: str) -> Setting | None:
 
 def flag(section: str, name: str) -> str:
     """Return a setting's option: `--val-fraction`."""
-    return schema()[section][name].option
+    setting = find_setting(f"{section}.{name}")
+    return f"--{name.replace('_', '-')}" if setting is None else setting.option
 
 
 def in_options(error: TokmillError) -> str:
@@ -210,7 +211,8 @@ def _value(setting: Setting, text: str) -> Any:
     """Return the value in an option's text; pairs of names as a dict."""
     value = from_text(setting, text)
     if not setting.metadata.get("is_mapping"):
-        return value
+        is_amount = "unit" in setting.metadata and value.isdecimal()
+        return int(value) if is_amount else value
     pairs: dict[str, list[str]] = {}
     for name, _, own in (pair.partition("=") for pair in value):
         pairs.setdefault(name, []).append(own)
@@ -248,7 +250,7 @@ def from_text(setting: Setting, text: str) -> Any:
         is_escaped = setting.name in _ESCAPED
         return re.sub(r"\\[ntr\\]", lambda m: _ESCAPES[m[0]], text) if is_escaped else text
     if "unit" in setting.metadata:
-        return int(text) if text.isdecimal() else text
+        return text
     if setting.kind == tuple[Source, ...]:
         return [_source_table(text)]
     try:

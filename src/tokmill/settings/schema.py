@@ -109,11 +109,11 @@ class RenderSettings:
     )
 
     def __post_init__(self) -> None:
-        for role in self._keys():
-            if role not in KEYS_OF_RECORDS:
-                known = ", ".join(KEYS_OF_RECORDS)
+        for role, keys in self._keys().items():
+            if role not in KEYS_OF_RECORDS or "" in keys:
+                roles = ", ".join(KEYS_OF_RECORDS)
                 raise UsageError(
-                    f"expected one of {known}; found {role!r}: write ROLE=KEY, such as text=body",
+                    f"expected ROLE=KEY, such as text=body, with a role of {roles}; found {role!r}",
                     "render.fields",
                 )
         for name in self._arguments():
