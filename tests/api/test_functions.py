@@ -274,12 +274,12 @@ def test_inputs_tokenizer_and_output_may_stand_in_the_file(source, tokenizer_dir
     ("settings", "message"),
     [
         ({"val_fractoin": 1}, "val_fractoin: no such setting: did you mean val_fraction? "),
-        ({"packing": 4096}, "packing: no such setting: packing is a setting of tokmill.sft"),
+        ({"packing": 4096}, "packing: no such setting: it belongs to [sft]; known: "),
         ({"val_fraction": 2.0}, "val_fraction: expected between 0.0 and 1.0, found 2.0"),
         ({"workers": "2"}, "workers: expected int, found str ('2')"),
         ({"part_bytes": "2 parsecs"}, "part_bytes: expected a size such as 8MiB or 1GB, "),
-        ({"tokenizer": ""}, "no tokenizer: give tokenizer=…, a file, a directory or a Hub name"),
-        ({"output": None}, "no output: give output=…, a directory to write the dataset to"),
+        ({"tokenizer": ""}, "no tokenizer: give tokenizer, a file, a directory or a Hub name"),
+        ({"output": None}, "no output: give output, a directory to write the dataset to"),
         ({"output": "a\0b"}, "output: expected a path, found "),
         ({"output": 5}, "output: expected a path, found 5"),
         ({"config": 5}, "config: expected a path, found 5"),
@@ -368,7 +368,7 @@ def test_masks_packs_and_texts_of_chats(tmp_path, tokenizer_dir, write_rows):
 def test_settings_of_the_other_recipe_are_refused(tmp_path, source, tokenizer_dir):
     file = tmp_path / "sft.toml"
     file.write_text("[sft]\npacking = 64\n")
-    with pytest.raises(UsageError, match=r"sft\.toml: \[sft\] is for tokmill\.sft"):
+    with pytest.raises(UsageError, match=r"sft\.toml: \[sft\] is for tokmill sft"):
         tokmill.pretrain(source, tokenizer=tokenizer_dir, output=tmp_path / "o", config=file)
 
 

@@ -187,7 +187,7 @@ def test_a_file_in_which_the_system_answers_is_one_line_whose_option_works(
     outcome = sft("in")
     assert outcome.code == 2
     assert outcome.error.startswith("first records of in/sgd.jsonl: no message is the assistant's")
-    option = re.search("--source '.*'$", outcome.error)
+    option = re.search("--source='.*'$", outcome.error)
     assert option is not None, outcome.error
     outcome = sft("in", *shlex.split(option[0]))
     assert outcome.code == 0, outcome.err
@@ -374,7 +374,7 @@ def test_what_cannot_be_decided_is_one_line_whose_option_works(
     lines(tmp_path / "in/b.jsonl", rows)
     error = refused("in", code=2)
     option = error[error.index("--source") :]
-    assert option == r"""--source 'paths = ["in/b.jsonl"], template = "{title}\n{body}"'"""
+    assert option == r"""--source='paths = ["in/b.jsonl"], template = "{title}\n{body}"'"""
     found, _ = made("in", *shlex.split(option))
     assert found == texts(TEXTS) + [f"{row['title']}\n{row['body']}" for row in rows]
 
@@ -423,7 +423,7 @@ def test_a_wrong_source_is_one_line(refused: Run, tmp_path: Path, toml: str, sai
 def test_sources_are_tables_and_not_names(refused: Run, tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text("source = ['a.jsonl']\n")
     assert refused("--config", "run.toml", code=2) == (
-        "run.toml: input.sources, source 1: expected a table with paths = [...], found 'a.jsonl'"
+        "run.toml: input.sources: source 1: expected a table with paths = [...], found 'a.jsonl'"
     )
 
 

@@ -229,6 +229,7 @@ def receivers(
 
 
 def _run(config: Config, overwrite: bool, progress: bool | ProgressCall | None) -> Dataset:
+    """Make a dataset, with a bar or a callback, and open it."""
     if not isinstance(overwrite, bool):
         raise UsageError(f"overwrite: expected True or False, found {overwrite!r}")
     call, bar = receivers(progress)

@@ -94,7 +94,7 @@ def run_config(
         file = checked_path(config_file, "config")
     if recipe is None:
         recipe = _recipe_of_settings(arguments, file) or _recipe_of_records(arguments, file, note)
-    if recipe not in _SECTIONS:
+    if recipe not in tuple(_SECTIONS):
         raise UsageError(f"recipe: expected one of {', '.join(_SECTIONS)}; found {recipe!r}")
     config = config_from_arguments(_SECTIONS[recipe], arguments, file, also=("model", "gpu"))
     if recipe == "pretrain":

@@ -14,11 +14,7 @@ from tokmill.errors import VerifyError
 @click.command("doctor")
 @click.argument("directory", default="", shell_complete=directories)
 @click.option(
-    "--tokenizer",
-    "-t",
-    default="",
-    shell_complete=files,
-    help="Also load this tokenizer.",
+    "--tokenizer", "-t", default="", shell_complete=files, help="Also load this tokenizer."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.pass_context

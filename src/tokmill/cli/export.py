@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokmill.cli.completion import directories, named, trainers
-from tokmill.cli.options import given_options, setting_option
+from tokmill.cli.options import directory_argument, given_options, setting_option
 from tokmill.cli.screen import show, show_json, show_labelled
 from tokmill.settings.names import Setting
 from tokmill.tables import TRAINERS
@@ -32,7 +32,7 @@ def _export_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command("export")
-@click.argument("directory", type=click.Path(path_type=Path), shell_complete=directories)
+@directory_argument
 @click.option(
     "--to",
     "trainer",
@@ -88,6 +88,7 @@ def command(
 
 
 def _show(written: Export) -> None:
+    """Print what was written, what is new on the disk, and how the trainer reads it."""
     n_linked = sum(file.how in ("link", "reflink") for file in written.files)
     how = f", {plural(n_linked, 'file')} linked to the dataset" if n_linked else ""
     show(

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokmill.cli.completion import directories, files
-from tokmill.cli.options import choice_options
+from tokmill.cli.options import choice_options, directory_argument, moved_tokenizer
 from tokmill.cli.screen import show, show_json, show_styled
 from tokmill.errors import UsageError
 from tokmill.words.plural import plural
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command("inspect")
-@click.argument("directory", type=click.Path(path_type=Path), shell_complete=directories)
+@directory_argument
 @click.option("--document", "-n", type=int, help="Show this document or sample, counted from 0.")
 @click.option("--sample", type=int, help="Show this many documents.  [default: 4 to 8]")
 @choice_options
@@ -32,9 +31,7 @@ if TYPE_CHECKING:
     type=int,
     help="Show the samples of this packed row of the train split, counted from 0.",
 )
-@click.option(
-    "--tokenizer", "-t", default="", shell_complete=files, help="The tokenizer, if it has moved."
-)
+@moved_tokenizer
 @click.option("--max-chars", default=2000, show_default=True, help="Cut longer texts; 0: never.")
 @click.option("--tokens", "by_token", is_flag=True, help="Show where each token ends.")
 @click.option("--ids", "show_ids", is_flag=True, help="Show the ids too.")
@@ -114,6 +111,7 @@ def _chosen(
 
 
 def _as_json(sample: Sample, reader: SampleReader, row: int | None) -> dict[str, Any]:
+    """Return a document or a sample as the object that --json prints."""
     if sample.mask is None:
         where = {"document": sample.number, "shard": sample.shard, "tokens": len(sample.ids)}
         origin = sample.origin and asdict(sample.origin)
@@ -130,6 +128,7 @@ def _as_json(sample: Sample, reader: SampleReader, row: int | None) -> dict[str,
 def _print(
     heading: str, samples: Iterator[Sample], look: Look, manifest: dict[str, Any], show_ids: bool
 ) -> None:
+    """Print samples, below a heading and the legend of their marks."""
     from tokmill.cli.sample_text import legend, sample_text
 
     if heading:
@@ -152,6 +151,7 @@ def _write_page(
     max_chars: int,
     show_ids: bool,
 ) -> None:
+    """Write samples as a web page, and print where."""
     from tokmill.page.page_file import write_page
     from tokmill.page.sample_page import sample_page
     from tokmill.words.units import size

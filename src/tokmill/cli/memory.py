@@ -82,6 +82,7 @@ def command(
 
 
 def _compare(settings: BillSettings, axes: tuple[str, ...], *, as_json: bool) -> None:
+    """Print the GPU memory of training with every combination of some settings."""
     from tokmill.bill.full_bill import set_up
     from tokmill.bill.models.load import load_model
     from tokmill.bill.remedies.comparison import compare, read_axes
@@ -109,6 +110,7 @@ def _formulas(*, as_json: bool) -> None:
 
 
 def _list(*, models: bool, gpus: bool, as_json: bool) -> None:
+    """Print the names of built-in models, of GPUs, or of both."""
     from tokmill.bill.gpus import known_gpus
     from tokmill.bill.models.known import known_models
     from tokmill.words.units import memory

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokmill.cli.completion import completer, files
+from tokmill.cli.completion import completer, directories, files
 from tokmill.errors import UsageError
 from tokmill.settings.names import Setting, by_keyword, from_text
 from tokmill.settings.quantity import UNITS
@@ -84,7 +84,12 @@ def add_flag(
     return click.option(*names, cls=Option, heading=heading, is_flag=True, help=text)
 
 
-json_flag = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+directory_argument = click.argument(
+    "directory", type=click.Path(path_type=Path), shell_complete=directories
+)
+moved_tokenizer = click.option(
+    "--tokenizer", "-t", default="", shell_complete=files, help="The tokenizer, if it has moved."
+)
 
 
 def input_argument(command: Command) -> Command:

@@ -9,13 +9,18 @@ from typing import Any
 import click
 
 from tokmill.cli.bill_options import bill_options, settled, show_options
-from tokmill.cli.completion import directories, files
-from tokmill.cli.options import GroupedCommand, Option, choice_options
+from tokmill.cli.options import (
+    GroupedCommand,
+    Option,
+    choice_options,
+    directory_argument,
+    moved_tokenizer,
+)
 from tokmill.errors import UsageError
 
 
 @click.command("report", cls=GroupedCommand)
-@click.argument("directory", type=click.Path(path_type=Path), shell_complete=directories)
+@directory_argument
 @bill_options
 @show_options
 @click.option(
@@ -30,13 +35,7 @@ from tokmill.errors import UsageError
     type=click.Path(path_type=Path),
     help="Write the report as a web page with charts to this file.",
 )
-@click.option(
-    "--tokenizer",
-    "-t",
-    default="",
-    shell_complete=files,
-    help="With --html: where the tokenizer is, if it has moved.",
-)
+@moved_tokenizer
 @choice_options
 def command(
     directory: Path,

@@ -85,6 +85,7 @@ def sample_text(sample: Sample, look: Look) -> str:
 
 
 def _legend(look: Look, marks: TextMarks) -> str:
+    """Return what each mark or colour means, one line."""
     words = [
         _around(_kind("trained", look, marks, is_trained=True), marks.trained),
         "untrained",
@@ -112,6 +113,7 @@ def _marks(text: str, look: Look) -> TextMarks:
 
 
 def _joined(shown: Sequence[ShownRun], look: Look, marks: TextMarks) -> str:
+    """Return stretches of a sample as one text, with marks where trained text begins and ends."""
     out: list[str] = []
     is_open = False
     for stretch in shown:

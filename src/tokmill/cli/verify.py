@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from tokmill.cli.completion import directories, files
+from tokmill.cli.options import directory_argument, moved_tokenizer
 from tokmill.cli.screen import show, show_json, show_labelled
 from tokmill.words.plural import plural
 from tokmill.words.units import size
@@ -16,10 +16,8 @@ _MOST_NAMED = 5
 
 
 @click.command("verify")
-@click.argument("directory", type=click.Path(path_type=Path), shell_complete=directories)
-@click.option(
-    "--tokenizer", "-t", default="", shell_complete=files, help="The tokenizer, if it has moved."
-)
+@directory_argument
+@moved_tokenizer
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def command(directory: Path, tokenizer: str, as_json: bool) -> None:
     """Check a dataset against its manifest; exit 1 at a mismatch.

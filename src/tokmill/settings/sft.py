@@ -71,9 +71,7 @@ class SftSettings:
         "deepseek-r1-training) or a Jinja file; auto: the preset's, or else the tokenizer's.",
     )
     template_kwargs: str = dataset_setting(
-        "",
-        'Variables of the template, as a JSON object: {"enable_thinking": false}.',
-        is_json=True,
+        "", 'Variables of the template, as a JSON object: {"enable_thinking": false}.', is_json=True
     )
     default_system: str = dataset_setting(
         "", "System message for conversations without one; built-in templates only."
