@@ -111,8 +111,8 @@ def test_a_full_disk_is_one_line_and_with_more_room_the_run_continues(
     assert failed.code == 5
     assert failed.error.startswith(f"{out}/")
     assert failed.error.endswith(
-        "no space left on device; parts that are done are kept: make room and run the same command again "
-        "to continue"
+        "no space left on device; parts that are done are kept: make room and run the same command "
+        "again to continue"
     )
     assert nothing_half_written(out)
     kept = {path: path.stat().st_ino for path in out.glob("*-*.bin")}
