@@ -65,7 +65,7 @@ def checked(*paths, **options):
         (
             "a b.txt",
             "猫在夜里捕食".encode("gbk"),
-            "looks like GBK, expected UTF-8: convert it with ",
+            "looks like GB18030, expected UTF-8: convert it with ",
         ),
         ("a.jsonl", "猫在夜里".encode("utf-16"), "iconv -f UTF-16 -t UTF-8 "),
     ],
@@ -99,7 +99,7 @@ def test_what_its_name_says_passes_broken_or_not(name, data, tmp_path):
 
 def test_the_command_to_convert_is_quoted_for_the_shell(tmp_path):
     (tmp_path / "a b.txt").write_bytes("猫在夜里捕食".encode("gbk"))
-    with pytest.raises(UsageError, match=r"iconv -f GBK -t UTF-8 '.*a b.txt' > NEW_FILE"):
+    with pytest.raises(UsageError, match=r"iconv -f GB18030 -t UTF-8 '.*a b.txt' > NEW_FILE"):
         checked(tmp_path / "a b.txt")
 
 

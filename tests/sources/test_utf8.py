@@ -6,7 +6,7 @@ import pytest
 from tokmill.sources.utf8 import encoding_of, find_bad, invalid_spans, is_utf8, utf8_message
 
 CHINESE = "夜间捕食，白天睡觉。它们都是这样的动物。"
-TAIWAN = "夜間捕食，白天睡覺。牠們都是這樣的動物，獨來獨往。"
+TAIWAN = "夜間捕食，白天睡覺。牠們都是這樣的動物，獨來獨往。台灣的貓也是如此，主人回家時才會醒來。"
 JAPANESE = "夜に狩りをして、昼は眠ります。ねこはみんなそうです。"
 
 
@@ -56,11 +56,12 @@ def test_bad_items_are_found_by_bisection():
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (CHINESE.encode("gbk"), "GBK"),
-        (CHINESE.encode("gbk")[:-1], "GBK"),
-        (f"title: {CHINESE}".encode("gb18030"), "GBK"),
+        (CHINESE.encode("gbk"), "GB18030"),
+        (CHINESE.encode("gbk")[:-1], "GB18030"),
+        (f"title: {CHINESE}".encode("gb18030"), "GB18030"),
         (TAIWAN.encode("big5"), "BIG5"),
         (JAPANESE.encode("shift_jis"), "SHIFT_JIS"),
+        ("Это проверка кодировки текста".encode("cp1251"), "CP1251"),
         ("Café déjà vu, à bientôt".encode("latin-1"), "WINDOWS-1252"),
         (CHINESE.encode("utf-16"), "UTF-16"),
         (CHINESE.encode("utf-16-be").join([b"\xfe\xff", b""]), "UTF-16"),
