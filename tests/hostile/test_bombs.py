@@ -10,7 +10,7 @@ import pytest
 
 from tests.sources.conftest import read_path
 from tokmill.errors import StorageError
-from tokmill.sources import ratio_limit
+from tokmill.sources import streams
 from tokmill.sources.streams import zstd
 
 LINES = b'{"text": "a"}\n' * 40_000
@@ -20,7 +20,7 @@ TEXT = pa.schema([("text", pa.string())])
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit of the ratio begins at 100 kB."""
-    monkeypatch.setattr(ratio_limit, "UNCHECKED_BYTES", 100_000)
+    monkeypatch.setattr(streams, "UNCHECKED_BYTES", 100_000)
 
 
 def bombs(folder):
@@ -57,7 +57,7 @@ def test_a_bomb_of_one_endless_record_is_refused(tmp_path):
 
 
 def test_small_data_may_have_any_ratio(tmp_path, monkeypatch):
-    monkeypatch.setattr(ratio_limit, "UNCHECKED_BYTES", len(LINES))
+    monkeypatch.setattr(streams, "UNCHECKED_BYTES", len(LINES))
     path = tmp_path / "a.jsonl.zst"
     path.write_bytes(zstd.compress(LINES))
     assert len(read_path(path, schema=TEXT, max_decompression_ratio=1).rows) == 40_000

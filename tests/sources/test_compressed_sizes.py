@@ -5,10 +5,9 @@ import gzip
 import pytest
 
 from tokmill.sources import streams
-from tokmill.sources.compressed_sizes import decompressed_bytes
 from tokmill.sources.formats import cut
 from tokmill.sources.slices import Slice, SourceFile
-from tokmill.sources.streams import zstd
+from tokmill.sources.streams import decompressed_bytes, zstd
 
 
 def source(path, data, compression):

@@ -10,7 +10,7 @@ import pytest
 
 from tokmill.errors import StorageError, UsageError
 from tokmill.settings.schema import InputSettings
-from tokmill.sources import row_bytes, row_reader
+from tokmill.sources import row_reader
 from tokmill.sources.files import Slice, SourceFile
 from tokmill.sources.formats import cut, open_slice
 from tokmill.values import Place
@@ -116,7 +116,7 @@ def test_a_dictionary_larger_than_a_block_does_not_make_batches_small(
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": texts}), path)
     wanted = pa.struct([("inside", pa.string())]) if nested else pa.string()
-    split_rows, n_rows = row_bytes.split_rows, []
+    split_rows, n_rows = row_reader.split_rows, []
 
     def counted(batch, n_bytes):
         n_rows.append(batch.num_rows)

@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokmill.errors import StorageError
-from tokmill.sources.parquet_columns import ColumnSize, ParquetColumns
+from tokmill.sources.parquet import ColumnSize, ParquetColumns
 
 TITLES = pa.schema([("title", pa.string())])
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from tokmill.sources.row_bytes import row_bytes, split_rows
+from tokmill.sources.row_reader import row_bytes, split_rows
 
 LONG = "x" * 1000
 TEXTS = ["a", None, LONG, "", "bb"]

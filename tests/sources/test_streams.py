@@ -7,11 +7,11 @@ import os
 import pytest
 
 from tokmill.errors import StorageError
-from tokmill.sources.compressed_sizes import frame_starts
 from tokmill.sources.streams import (
     CHUNK_BYTES,
     BrokenInputError,
     ByteStream,
+    frame_starts,
     open_binary,
     peek_stdin,
     without_bom,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal
 from tokmill import tables
 from tokmill.errors import UsageError
 from tokmill.extensions import find, find_all
-from tokmill.sources.compressed_sizes import frame_starts
 from tokmill.sources.slices import Slice, SourceFile
+from tokmill.sources.streams import frame_starts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,30 +1,36 @@
-"""Read formats that Arrow reads as rows (Parquet, Arrow, a Hub dataset) as blocks of rows."""
+"""Read formats that Arrow reads as rows (Parquet, Arrow, a Hub dataset) as blocks of rows.
+
+Blocks are limited by the bytes of their rows after decoding. The memory of an array does not tell
+the size of its text: a dictionary stores a value once for all its rows, and several views may point
+to the same bytes.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tokmill.errors import StorageError
+from tokmill.offsets import offsets_of
 from tokmill.sources.blocks import (
     RowLookup,
     next_block_bytes,
     row_as_json,
     too_large_message,
 )
-from tokmill.sources.columns import fit_columns
+from tokmill.sources.columns import BadRow, fit_columns
 from tokmill.sources.formats import Format, Reading
-from tokmill.sources.ratio_limit import check_ratio
 from tokmill.sources.record_json import HEAD_ROWS, row_samples, wants_record_json
-from tokmill.sources.row_bytes import split_rows
+from tokmill.sources.streams import check_ratio
 from tokmill.values import Place, Records, Reject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    import numpy as np
     import numpy.typing as npt
 
     from tokmill.sources.blocks import Block
@@ -35,24 +41,37 @@ if TYPE_CHECKING:
 MOST_FITTED_BYTES = 1 << 30
 """Larger rows are rejected before they are copied: a copy would need offsets of over 32 bits."""
 
+_OFFSET_BYTES = 4
+_VIEW_BYTES = 16
+_LISTS = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_map,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
+_TEXTS = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
     """Rows of a table in several batches; `first` is the 0-based number of row 0 in the slice.
 
-    `n_bytes`: memory of the rows once decoded. `head`: reads the first rows with the columns
-    that are left out, to see which they are; called by `parse`, as the reader must not wait for it.
+    `n_bytes`: memory of the rows once decoded.
     """
 
     batches: Sequence[pa.RecordBatch]
-    schema: pa.Schema
+    source: RowFile
+    reading: Reading
     first: int
-    names: Sequence[str]
-    max_record_bytes: int
     input_bytes: int
-    where: str
     n_bytes: int
-    head: Callable[[], pa.RecordBatch | None] | None = None
 
     def parse(self) -> Records:
         """Return the records of the block.
@@ -60,38 +79,39 @@ class RowBlock:
         Raises:
             UsageError: a column has a type that does not fit.
         """
-        batch = _joined(self.batches)
-        if self.n_bytes > MOST_FITTED_BYTES and batch.num_rows == 1:
-            return self._refused(batch)
-        fitted = fit_columns(batch, self.schema, self.max_record_bytes, self.where)
+        limit, batch = self.reading.settings.max_record_bytes, _joined(self.batches)
+        is_refused = self.n_bytes > MOST_FITTED_BYTES and batch.num_rows == 1
+        fitted = fit_columns(
+            batch.slice(0, 0) if is_refused else batch,
+            self.reading.schema,
+            limit,
+            self.source.where,
+        )
+        bad = fitted.bad
+        if is_refused:
+            bad = [BadRow(0, "record too large", too_large_message(self.n_bytes, limit))]
         rejects = [
-            Reject(
-                Place(self.first + bad.row + 1, -1),
-                bad.reason,
-                bad.message,
-                row_as_json(batch, bad.row),
-            )
-            for bad in fitted.bad
+            Reject(Place(self.first + row + 1, -1), reason, message, row_as_json(batch, row))
+            for row, reason, message in bad
         ]
-        lookup = RowLookup(batch, fitted.rows, self.first, self.names)
+        lookup = RowLookup(batch, fitted.rows, self.first, self.source.names)
         return Records(fitted.batch, lookup, rejects, samples=self._samples(batch, fitted.rows))
 
     def _samples(self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> Samples:
-        """Return the rows that `head` has too, with their records."""
-        if self.head is None or wants_record_json(self.schema):
-            return []
-        head = _with_columns(batch.slice(0, HEAD_ROWS), self.head())
-        fitted = {row: i for i, row in enumerate(rows[: head.num_rows].tolist())}
-        return [(fitted[row], record) for row, record in row_samples(head) if row in fitted]
+        """Return the first rows of the slice with the columns that are left out, too.
 
-    def _refused(self, batch: pa.RecordBatch) -> Records:
-        """Return the only row as a reject: it is too large to be converted."""
-        message = too_large_message(self.n_bytes, self.max_record_bytes)
-        place = Place(self.first + 1, -1)
-        reject = Reject(place, "record too large", message, row_as_json(batch, 0))
-        nothing = fit_columns(batch.slice(0, 0), self.schema, self.max_record_bytes, self.where)
-        lookup = RowLookup(batch, nothing.rows, self.first, self.names)
-        return Records(nothing.batch, lookup, [reject])
+        These are read here, as the reader must not wait for them.
+        """
+        is_head = self.reading.samples_head and not self.first
+        if not is_head or wants_record_json(self.reading.schema):
+            return []
+        samples = row_samples(batch)
+        head = self.source.head()
+        if head is not None:
+            others = dict(row_samples(head))
+            samples = [(row, record | others[row]) for row, record in samples if row in others]
+        places = {row: i for i, row in enumerate(rows[:HEAD_ROWS].tolist())}
+        return [(places[row], record) for row, record in samples if row in places]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +141,8 @@ class RowReader:
     """
 
     def __init__(self, source: RowFile, reading: Reading) -> None:
-        self._samples_head = reading.samples_head
         self._source = source
-        self._schema = reading.schema
-        self._batch_bytes = reading.batch_bytes
-        self._max_record_bytes = reading.settings.max_record_bytes
+        self._reading = reading
         self._max_ratio = reading.settings.max_decompression_ratio if source.n_bytes else 0
         self._unpacked = 0
         self._first = 0
@@ -137,7 +154,7 @@ class RowReader:
             StorageError: the rows are too much for the size of their file.
         """
         held: list[pa.RecordBatch] = []
-        n_held, limit = 0, next_block_bytes(0, self._batch_bytes)
+        n_held, limit = 0, next_block_bytes(0, self._reading.batch_bytes)
         for batch in self._source.batches():
             for part, n_bytes in split_rows(batch, limit):
                 self._unpacked += n_bytes
@@ -145,8 +162,8 @@ class RowReader:
                 check_ratio(where, stored_bytes, self._unpacked, self._max_ratio)
                 if held and n_held + n_bytes > limit:
                     yield self._block(held, n_held)
-                    left_bytes = self._left_bytes(n_held, sum(one.num_rows for one in held))
-                    limit = next_block_bytes(limit, self._batch_bytes, left_bytes)
+                    left_bytes = self._left_bytes(n_held, sum(batch.num_rows for batch in held))
+                    limit = next_block_bytes(limit, self._reading.batch_bytes, left_bytes)
                     held, n_held = [], 0
                 held.append(part)
                 n_held += n_bytes
@@ -160,9 +177,7 @@ class RowReader:
         if source.n_rows:
             before, stop = (source.n_bytes * n // source.n_rows for n in (first, self._first))
             input_bytes = stop - before
-        head = source.head if self._samples_head and not first else None
-        limits = (self._max_record_bytes, input_bytes, source.where, n_bytes, head)
-        return RowBlock(batches, self._schema, first, source.names, *limits)
+        return RowBlock(batches, source, self._reading, first, input_bytes, n_bytes)
 
     def _left_bytes(self, n_bytes: int, n_rows: int) -> int | None:
         """Return the bytes that are left, if `n_bytes` for `n_rows` go on; None if unknown."""
@@ -208,16 +223,114 @@ def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, batch.schema.names)
 
 
-def _with_columns(batch: pa.RecordBatch, more: pa.RecordBatch | None) -> pa.RecordBatch:
-    """Return the rows that two batches have, with the columns that only `more` has after others."""
-    if more is None:
-        return batch
-    n_rows = min(batch.num_rows, more.num_rows)
-    names, others = batch.schema.names, more.schema.names
-    added = [i for i, name in enumerate(others) if name not in names]
-    columns = [*batch.columns, *(more.column(i) for i in added)]
-    cut = [column.slice(0, n_rows) for column in columns]
-    return pa.RecordBatch.from_arrays(cut, [*names, *(others[i] for i in added)])
+def split_rows(batch: pa.RecordBatch, n_bytes: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Yield slices of at most `n_bytes` decoded, with the bytes of each; nothing is copied.
+
+    A larger row is a slice of its own.
+    """
+    if not batch.num_rows:
+        return
+    if batch.nbytes <= n_bytes and all(map(_is_plain, batch.schema.types)):
+        yield batch, batch.nbytes
+        return
+    ends = np.cumsum(row_bytes(batch))
+    start = before = 0
+    while start < batch.num_rows:
+        stop = max(start + 1, int(np.searchsorted(ends, before + n_bytes, "right")))
+        yield batch.slice(start, stop - start), int(ends[stop - 1]) - before
+        start, before = stop, int(ends[stop - 1])
+
+
+def row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return the decoded bytes of each row, at least 1: (n_rows,) int64."""
+    return sum((_sizes(column) for column in batch.columns), np.ones(batch.num_rows, np.int64))
+
+
+def dictionary_bytes(array: pa.Array) -> int:
+    """Return the bytes of the dictionaries of an array: all values, also those of no row."""
+    kind = array.type
+    if isinstance(array, pa.ExtensionArray):
+        return dictionary_bytes(array.storage)
+    if pa.types.is_dictionary(kind):
+        return int(array.dictionary.nbytes)
+    if pa.types.is_struct(kind):
+        return sum(dictionary_bytes(array.field(i)) for i in range(kind.num_fields))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return dictionary_bytes(array.values)
+    return 0
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Return whether arrays of a type take no more memory after decoding."""
+    if pa.types.is_struct(kind):
+        return all(_is_plain(kind.field(i).type) for i in range(kind.num_fields))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _is_plain(kind.value_type)
+    return (
+        pa.types.is_primitive(kind) or pa.types.is_null(kind) or any(is_a(kind) for is_a in _TEXTS)
+    )
+
+
+def _sizes(array: pa.Array) -> npt.NDArray[np.int64]:
+    kind = array.type
+    if isinstance(array, pa.ExtensionArray):
+        return _sizes(array.storage)
+    if pa.types.is_dictionary(kind):
+        return _dictionary_sizes(array)
+    if pa.types.is_run_end_encoded(kind):
+        return _run_sizes(array)
+    if any(is_a(kind) for is_a in _TEXTS):
+        lengths = pc.fill_null(pc.binary_length(array), 0)
+        return _as_numpy(lengths) + _OFFSET_BYTES
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        return _view_lengths(array) + _VIEW_BYTES
+    if pa.types.is_struct(kind):
+        return sum(map(_sizes, array.flatten()), np.zeros(len(array), np.int64))
+    if any(is_a(kind) for is_a in _LISTS):
+        return _list_sizes(array)
+    # Types of fixed width, and types that no text is read from.
+    return np.full(len(array), -(-array.nbytes // max(1, len(array))), np.int64)
+
+
+def _dictionary_sizes(array: pa.DictionaryArray) -> npt.NDArray[np.int64]:
+    indices = _as_numpy(pc.fill_null(array.indices.cast(pa.int64()), -1))
+    # Measure only the values of these rows: a few rows may come with a large dictionary.
+    used, places = np.unique(indices, return_inverse=True)
+    values = array.dictionary.take(pa.array(used, mask=used < 0))
+    sizes: npt.NDArray[np.int64] = _sizes(values)[places]
+    return sizes
+
+
+def _run_sizes(array: pa.RunEndEncodedArray) -> npt.NDArray[np.int64]:
+    rows = np.arange(array.offset, array.offset + len(array))
+    runs = np.searchsorted(array.run_ends.to_numpy(), rows, "right")
+    sizes: npt.NDArray[np.int64] = _sizes(array.values)[runs]
+    return sizes
+
+
+def _list_sizes(array: pa.Array) -> npt.NDArray[np.int64]:
+    """Return the bytes of all values of each list; flatten() leaves out values under nulls."""
+    if pa.types.is_map(array.type):  # has no lengths of its own
+        array = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
+    lengths = _as_numpy(pc.fill_null(pc.list_value_length(array), 0))
+    values = offsets_of(_sizes(array.flatten()))
+    stops = np.cumsum(lengths)
+    sizes: npt.NDArray[np.int64] = values[stops] - values[stops - lengths] + _OFFSET_BYTES
+    return sizes
+
+
+def _view_lengths(array: pa.Array) -> npt.NDArray[np.int64]:
+    """Return the lengths stored in views, 0 for a null; Arrow has no function for them."""
+    data = array.buffers()[1]
+    words = np.frombuffer(data, np.int32, 4 * (array.offset + len(array))) if data else np.array([])
+    lengths = words.reshape(-1, 4)[array.offset :, 0].astype(np.int64)
+    lengths[array.is_null().to_numpy(zero_copy_only=False)] = 0
+    return lengths
+
+
+def _as_numpy(numbers: pa.Array) -> npt.NDArray[np.int64]:
+    values: npt.NDArray[np.int64] = numbers.to_numpy(zero_copy_only=False).astype(np.int64)
+    return values
 
 
 def refuse_repeated(path: str, names: Sequence[str], wanted: Sequence[str]) -> None:

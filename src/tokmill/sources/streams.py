@@ -1,15 +1,18 @@
-"""Read the bytes of a slice, decompressed, in chunks of bounded size."""
+"""Read the bytes of a slice, decompressed, in chunks of bounded size; frames and sizes of files."""
 
 from __future__ import annotations
 
+import mmap
+import os
 import sys
 import weakref
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from tokmill.errors import StorageError
-from tokmill.sources.ratio_limit import check_ratio
+from tokmill.storage import storage_errors
 from tokmill.urls import is_store
 
 if sys.version_info >= (3, 14):
@@ -26,6 +29,14 @@ CHUNK_BYTES = 1 << 20
 # Input of a decoder ends at multiples of this. A decoder that finds corrupt data loses the output
 # of its last input: so the loss depends neither on settings nor on where reading started.
 _ENCODED_BYTES = 64 << 10
+
+UNCHECKED_BYTES = 1 << 30
+"""Data up to this size may have any ratio: the same line a million times compresses 1000:1."""
+
+_HEADER_BYTES = 18
+"""Length of the longest header of a zstandard frame (RFC 8878, 3.1.1.1)."""
+
+_SMALLEST_GZIP = 18
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -148,6 +159,22 @@ class ByteStream:
             return bytes(chunk)
         except OSError as error:
             raise unreadable(self._path, error) from None
+
+
+def check_ratio(where: str, stored_bytes: int, plain_bytes: int, max_ratio: int) -> None:
+    """Refuse data that is over `UNCHECKED_BYTES` and over `max_ratio` times its stored size.
+
+    `max_ratio` 0: no limit.
+
+    Raises:
+        StorageError: it is over both limits.
+    """
+    if max_ratio and plain_bytes > UNCHECKED_BYTES and plain_bytes > max_ratio * stored_bytes:
+        raise StorageError(
+            f"{where}: expected at most {max_ratio:,} bytes of data for each stored byte, found "
+            f"over {plain_bytes:,} bytes in the first {stored_bytes:,}: if you trust this file, "
+            "raise --max-decompression-ratio (0: no limit)"
+        )
 
 
 def open_binary(path: str) -> BinaryIO:
@@ -293,3 +320,66 @@ def _cut_short(codec: str) -> _CodecError:
 
 
 _DECODERS = {"": _copy, "gz": _gunzip, "zst": _unzstd}
+
+
+def frame_starts(path: str, start: int = 0, stop: int = -1) -> list[int]:
+    """Return where zstandard frames begin in the bytes `start` to `stop` (-1: the end) of a file.
+
+    `start` must be where a frame begins. The list ends at the first frame that is cut short. It is
+    empty for an object in a store: all of it would have to be read.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    starts: list[int] = []
+    if is_store(path):
+        return starts
+    stop = Path(path).stat().st_size if stop < 0 else stop
+    if start >= stop:
+        return starts
+    with (
+        open_binary(path) as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+        memoryview(mapped) as data,
+        suppress(zstd.ZstdError),
+    ):
+        while start < stop:
+            starts.append(start)
+            with data[start:] as rest:
+                start += zstd.get_frame_size(rest)
+    return starts
+
+
+def decompressed_bytes(path: str, compression: str, start: int = 0, stop: int = -1) -> int:
+    """Return the decompressed size of bytes `start` to `stop` (-1: the end), 0 where not stated.
+
+    zstandard: the sum over its frames, if each states its size; 0 in a store. gzip: the size modulo
+    2^32 of its last member (RFC 1952, 2.3.1); that is the size of the file only if it has one
+    member of less than 4 GiB.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    if path == "-" or not compression:
+        return 0
+    with storage_errors(path), open_binary(path) as file:
+        if compression == "gz":
+            if file.seek(0, os.SEEK_END) < _SMALLEST_GZIP:
+                return 0
+            file.seek(-4, os.SEEK_END)
+            return int.from_bytes(file.read(4), "little")
+        total = 0
+        for frame in frame_starts(path, start, stop):
+            file.seek(frame)
+            n_bytes = _frame_bytes(file.read(_HEADER_BYTES))
+            if n_bytes is None:
+                return 0
+            total += n_bytes
+        return total
+
+
+def _frame_bytes(header: bytes) -> int | None:
+    try:
+        return zstd.get_frame_info(header).decompressed_size
+    except zstd.ZstdError:
+        return None

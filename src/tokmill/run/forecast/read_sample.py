@@ -28,11 +28,10 @@ from tokmill.run.forecast.windows import (
     windows,
 )
 from tokmill.run.unread_input import describe_unread
-from tokmill.sources.compressed_sizes import decompressed_bytes
 from tokmill.sources.formats import open_slice
 from tokmill.sources.json_lines import JsonBlock
 from tokmill.sources.parse_blocks import parse_blocks
-from tokmill.sources.streams import open_binary
+from tokmill.sources.streams import decompressed_bytes, open_binary
 from tokmill.storage import storage_errors
 from tokmill.values import SampleBatch
 
