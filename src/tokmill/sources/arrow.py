@@ -46,8 +46,8 @@ def open_arrow(slice_: Slice, reading: Reading) -> RowFile:
             yield _checked(batch.select(columns), path)
 
     def head() -> pa.RecordBatch | None:
-        found = _batches(path, _map(path), slice_.start, stop)
-        heads = (batch.slice(0, HEAD_ROWS) for batch in found if batch.num_rows)
+        batches = _batches(path, _map(path), slice_.start, stop)
+        heads = (batch.slice(0, HEAD_ROWS) for batch in batches if batch.num_rows)
         return next((_checked(head, path) for head in heads), None)
 
     return RowFile(
@@ -109,6 +109,7 @@ def _reader(path: str, mapped: pa.MemoryMappedFile) -> pa.RecordBatchReader:
 def _batches(
     path: str, mapped: pa.MemoryMappedFile, start: int, stop: int
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the record batches `start` to `stop` (-1: the end) of a file in either layout."""
     try:
         mapped.seek(0)
         reader = _reader(path, mapped)

@@ -87,6 +87,7 @@ def _as_batch(columns: list[pa.Array], schema: pa.Schema, n_rows: int) -> pa.Rec
 def _fit_column(
     batch: pa.RecordBatch, field: pa.Field, where: str
 ) -> tuple[pa.Array, list[BadRow]]:
+    """Return a column as the type of its field, with null in bad rows, and these rows."""
     index = batch.schema.get_field_index(field.name)
     if index < 0:
         return pa.nulls(batch.num_rows, field.type), []

@@ -73,14 +73,15 @@ def _check_delimiter(delimiter: str) -> None:
 
 
 def _find_header(stream: ByteStream, delimiter: str, max_record_bytes: int, path: str) -> Header:
+    """Return the header of a stream: its first record that is more than line ends."""
     n_bom, chunks = without_bom(stream.inside())
     splitter = CsvSplitter(delimiter)
     head, stop = bytearray(), 0
     try:
         for chunk in chunks:
-            found = _first_filled(splitter.ends(chunk), len(head), head + chunk)
+            end = _first_filled(splitter.ends(chunk), len(head), head + chunk)
             head += chunk
-            stop = found or stop
+            stop = end or stop
             if stop or len(head) > max_record_bytes:
                 break
         else:  # a file of one line without a newline, or an empty one
@@ -205,6 +206,7 @@ class CsvBlock:
     def _parse(
         self, data: bytes, wanted: list[str]
     ) -> tuple[pa.Table | None, dict[int, tuple[str, str]]]:
+        """Return the cells of a run of records, None if it fails, and the rows left out."""
         import pyarrow.csv as pa_csv
 
         failed: dict[int, tuple[str, str]] = {}

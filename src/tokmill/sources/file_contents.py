@@ -53,8 +53,8 @@ def check_kind(file: SourceFile, settings: InputSettings) -> None:
     """
     if not _is_file(file):
         return
-    if found := _other_kind(file) or _other_csv(file, settings) or _binary(file):
-        raise UsageError(f"{file.path}: {found}")
+    if other := _other_kind(file) or _other_csv(file, settings) or _binary(file):
+        raise UsageError(f"{file.path}: {other}")
 
 
 def check_encoding(files: Sequence[SourceFile]) -> None:
@@ -91,6 +91,7 @@ def _binary(file: SourceFile) -> str:
 
 
 def _other_kind(file: SourceFile) -> str:
+    """Return that the first bytes are those of another format or compression, and what to do."""
     row = format_named(file.format)
     with open_binary(file.path) as opened:
         head = opened.read(_HEAD_BYTES)
@@ -125,6 +126,7 @@ def _expected(file: SourceFile) -> str:
 
 
 def _other_csv(file: SourceFile, settings: InputSettings) -> str:
+    """Return that the columns of a CSV file seem to be separated by another character, or ''."""
     if format_named(file.format).holds != "csv" or encoding_of(_head(file)):
         return ""
     delimiter = delimiter_of(file, settings)

@@ -139,6 +139,7 @@ class _Search:
         self.list.add(file, way, identity)
 
     def _add_directory(self, directory: Path, way: Way) -> None:
+        """Add the files of a directory whose ending is known; ignore the others."""
         n_before = len(self.list.files)
         for entry, reached in self._below(directory.as_posix(), way):
             name = entry.name
@@ -159,6 +160,7 @@ class _Search:
         self.list.ignore(path.removeprefix("./"), why)
 
     def _add_glob(self, pattern: str) -> None:
+        """Add the files and directories that a pattern matches."""
         n_before, n_own = len(self.list.files), self.list.n_ignored(Ignored.DATASET)
         for path, way in self._matches(pattern):
             if Path(path).is_dir():

@@ -21,9 +21,9 @@ from tokmill.values import WHOLE_RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import BinaryIO
 
     from tokmill.settings.schema import InputSettings
+    from tokmill.sources.blocks import Block
     from tokmill.sources.slices import SourceFile
     from tokmill.values import Records
 
@@ -61,10 +61,17 @@ def first_of_file(
 
 def first_block(file: SourceFile, settings: InputSettings, schema: pa.Schema) -> Records | None:
     """Return the records of a file's first block, with the columns of a schema; None without."""
-    piece, opened = Slice(file, 0, -1, file.n_bytes), _opened(file)
-    with open_slice(piece, settings, schema, CHUNK_BYTES, opened=opened) as reader:
-        block = next(iter(reader.blocks()), None)
-        return None if block is None else block.parse()
+    for block in _blocks(file, settings, schema):
+        return block.parse()
+    return None
+
+
+def _blocks(file: SourceFile, settings: InputSettings, schema: pa.Schema) -> Iterator[Block]:
+    """Yield the blocks of a file; of standard input, of its first bytes, which are read again."""
+    opened = io.BytesIO(peek_stdin(CHUNK_BYTES)) if file.path == "-" else None
+    whole = Slice(file, 0, -1, file.n_bytes)
+    with open_slice(whole, settings, schema, CHUNK_BYTES, opened=opened) as reader:
+        yield from reader.blocks()
 
 
 def _records(file: SourceFile, settings: InputSettings) -> Iterator[dict[str, Any]]:
@@ -75,43 +82,19 @@ def _records(file: SourceFile, settings: InputSettings) -> Iterator[dict[str, An
     elif holds in ("json", "csv"):
         yield from _whole_records(file, settings)
     else:
-        yield from _rows(file, settings)
-
-
-def _whole_records(file: SourceFile, settings: InputSettings) -> Iterator[dict[str, Any]]:
-    if format_named(file.format).holds == "json":
-        yield from _json_records(file, settings)
-        return
-    whole = Slice(file, 0, -1, file.n_bytes)
-    opened = _opened(file)
-    with open_slice(whole, settings, _WHOLE, CHUNK_BYTES, opened=opened) as reader:
-        for block in reader.blocks():
-            for text in block.parse().batch.column(0).to_pylist():
-                yield json.loads(text)
-
-
-def _rows(file: SourceFile, settings: InputSettings) -> Iterator[dict[str, Any]]:
-    """Yield the first rows of each batch of a table, with all columns."""
-    with open_slice(Slice(file, 0, -1, file.n_bytes), settings, _WHOLE, CHUNK_BYTES) as reader:
-        for block in reader.blocks():
+        for block in _blocks(file, settings, _WHOLE):
             if isinstance(block, RowBlock):
                 for batch in block.batches:
                     yield from (record for _, record in row_samples(batch))
 
 
-def _json_records(file: SourceFile, settings: InputSettings) -> Iterator[dict[str, Any]]:
+def _whole_records(file: SourceFile, settings: InputSettings) -> Iterator[dict[str, Any]]:
     """Yield the records that the parser accepts, as Python objects."""
-    piece, opened = Slice(file, 0, -1, file.n_bytes), _opened(file)
-    with open_slice(piece, settings, pa.schema([]), CHUNK_BYTES, opened=opened) as reader:
-        for block in reader.blocks():
-            records = block.parse()
-            if not isinstance(records.lookup, SpanLookup):
-                return
-            for row in range(records.batch.num_rows):
-                record = json_record(records.lookup.whole(row))
-                if record is not None:
-                    yield record
-
-
-def _opened(file: SourceFile) -> BinaryIO | None:
-    return io.BytesIO(peek_stdin(CHUNK_BYTES)) if file.path == "-" else None
+    is_json = format_named(file.format).holds == "json"
+    for block in _blocks(file, settings, pa.schema([]) if is_json else _WHOLE):
+        records = block.parse()
+        if isinstance(records.lookup, SpanLookup) and is_json:
+            lines = map(records.lookup.whole, range(records.batch.num_rows))
+            yield from (record for line in lines if (record := json_record(line)) is not None)
+        else:
+            yield from map(json.loads, records.batch.column(0).to_pylist())

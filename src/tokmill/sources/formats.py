@@ -105,11 +105,11 @@ def outside_suffixes() -> dict[str, str]:
         UsageError: one cannot be loaded, or two have the same suffix.
     """
     names: dict[str, str] = {}
-    for found in find_all(tables.FORMATS):
-        if found.extension is None:
+    for entry in find_all(tables.FORMATS):
+        if entry.extension is None:
             continue
-        name = found.extension.name
-        for suffix in _checked(name, found).suffixes:
+        name = entry.extension.name
+        for suffix in _checked(name, entry).suffixes:
             if names.setdefault(suffix, name) != name:
                 raise UsageError(
                     f"formats {names[suffix]} and {name} both have the suffix {suffix}: take "

@@ -56,19 +56,19 @@ def array_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
         for step in steps:
             if not lost and not scanner.depth:
                 step, lost = yield from scanner.opened(step)
-            if n_held and not lost and (found := _BLACK.search(step)):
-                is_stray = found[0] in b",]"
+            if n_held and not lost and (behind := _BLACK.search(step)):
+                is_stray = behind[0] in b",]"
                 yield from _shown(n_held, b"]" if is_stray else b"\n")
-                n_held, lost = 0, "" if is_stray else _text_behind(found[0])
+                n_held, lost = 0, "" if is_stray else _text_behind(behind[0])
             if lost:
                 yield step.replace(b"\n", b" ")
             elif n_held:
                 n_held += len(step)
             elif step:
-                lines, stop, found = scanner.rewrite(step)
+                lines, stop, behind = scanner.rewrite(step)
                 yield lines
-                if found:
-                    lost = _text_behind(found[0])
+                if behind:
+                    lost = _text_behind(behind[0])
                 elif stop >= 0:
                     n_held = len(step) - stop
     except BrokenInputError:
@@ -97,12 +97,12 @@ def _ended(
 ) -> tuple[bytes, int, re.Match[bytes] | None]:
     """Find which bracket ends the array, if one of `ends` does; returns as `_Scanner.rewrite`."""
     for end in ends.tolist():
-        found = _BLACK.search(chunk, end + 1)
-        if found is None:
+        behind = _BLACK.search(chunk, end + 1)
+        if behind is None:
             return out[:end].tobytes(), end, None
-        if found[0] not in b",]":
+        if behind[0] not in b",]":
             rest = chunk[end + 1 :].replace(b"\n", b" ")
-            return out[:end].tobytes() + b"\n" + rest, end, found
+            return out[:end].tobytes() + b"\n" + rest, end, behind
     return out.tobytes(), -1, None
 
 
@@ -116,15 +116,15 @@ class _Scanner:
 
     def opened(self, step: bytes) -> Generator[bytes, None, tuple[bytes, str]]:
         """Yield blanks for all through the opening bracket; return the rest, and an error or ''."""
-        found = _BLACK.search(step)
-        if found is None:
+        bracket = _BLACK.search(step)
+        if bracket is None:
             yield b" " * len(step)
             return b"", ""
-        if found[0] != b"[":
-            return step, f"expected [ at the start of a JSON array, found {found[0]!r}"
+        if bracket[0] != b"[":
+            return step, f"expected [ at the start of a JSON array, found {bracket[0]!r}"
         self.depth = 1
-        yield b" " * found.end()
-        return step[found.end() :], ""
+        yield b" " * bracket.end()
+        return step[bracket.end() :], ""
 
     def rewrite(self, chunk: bytes) -> tuple[bytes, int, re.Match[bytes] | None]:
         """Return the chunk as lines, where the array may end in it (or -1), and the text after it.
@@ -160,12 +160,12 @@ class _Scanner:
     def _tokens(self, chunk: bytes, view: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
         """Return the positions of unescaped quotes, brackets, commas and line breaks."""
         folded = view | 0x20
-        found = (folded == _OPEN) | (folded == _CLOSE) | (view == _QUOTE) | (view == _COMMA)
-        found |= (view == _NEWLINE) | (view == _RETURN)
+        is_token = (folded == _OPEN) | (folded == _CLOSE) | (view == _QUOTE) | (view == _COMMA)
+        is_token |= (view == _NEWLINE) | (view == _RETURN)
         if self.escaping or b"\\" in chunk:
             escaped = self._escaped(view)
-            found[escaped[view[escaped] == _QUOTE]] = False
-        return np.flatnonzero(found)
+            is_token[escaped[view[escaped] == _QUOTE]] = False
+        return np.flatnonzero(is_token)
 
     def _escaped(self, view: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
         """Return the positions after an odd run of backslashes; a run may span chunks."""
@@ -205,6 +205,7 @@ def records_format(read: Read, *suffixes: str) -> Format:
 
 
 def _records_as_lines(chunks: Iterator[bytes], read: Read) -> Iterator[bytes]:
+    """Yield the records of a file as lines; after an error, blanks for the bytes that are lost."""
     raw = _ChunkFile(chunks)
     file = io.BufferedReader(raw, CHUNK_BYTES)
     held: list[bytes] = []

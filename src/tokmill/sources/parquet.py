@@ -53,8 +53,9 @@ def open_parquet(slice_: Slice, reading: Reading) -> RowFile:
     refuse_repeated(path, names, columns)
     footer = ParquetColumns(file)
     for column in chain.from_iterable(map(footer.sizes, groups)):  # before 2 GB are unpacked
-        given = column.stored, column.plain, reading.settings.max_decompression_ratio
-        check_ratio(f"{path}: column {column.name}", *given)
+        sizes = column.stored, column.plain
+        max_ratio = reading.settings.max_decompression_ratio
+        check_ratio(f"{path}: column {column.name}", *sizes, max_ratio)
 
     def batches() -> Iterator[pa.RecordBatch]:
         return _readable(_batches(file, footer, groups, columns, reading.batch_bytes), path)
@@ -79,8 +80,8 @@ def _head(path: str, groups: Sequence[int], columns: list[str]) -> pa.RecordBatc
     if not columns:
         return None
     with open_file(path) as file:
-        found = file.iter_batches(HEAD_ROWS, groups, columns, use_threads=False)
-        return next(_readable(found, path), None)
+        batches = file.iter_batches(HEAD_ROWS, groups, columns, use_threads=False)
+        return next(_readable(batches, path), None)
 
 
 def open_file(path: str) -> pq.ParquetFile:
@@ -154,7 +155,7 @@ def _batches(
     rows, and long rows may follow short ones. So the rows of a batch are limited to twice those of
     the batch before, to `most`, and to an estimate from the last batch and the rest of the group.
     """
-    found: Iterator[pa.RecordBatch] | None = None
+    batches: Iterator[pa.RecordBatch] | None = None
     rows, plain = _FIRST_ROWS, _plain_columns(file, wanted)
     most = _MOST_ROWS if plain or not wanted else _MOST_DICTIONARY_ROWS
     for i in groups:
@@ -164,11 +165,11 @@ def _batches(
         while left_rows > 0:
             expected = batch_bytes * left_rows // max(left_bytes, 1)
             rows = max(1, min(rows, expected, left_rows))
-            if found is None:
-                found = file.iter_batches(rows, groups, wanted, use_threads=False)
+            if batches is None:
+                batches = file.iter_batches(rows, groups, wanted, use_threads=False)
             else:
                 file.reader.set_batch_size(rows)  # counts from the next batch on
-            batch = next(found, None)
+            batch = next(batches, None)
             if batch is None:
                 return
             yield batch

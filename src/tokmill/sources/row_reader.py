@@ -133,7 +133,7 @@ class RowFile:
     head: Callable[[], pa.RecordBatch | None]
 
 
-class RowReader:
+class TableReader:
     """Reads the rows of a slice as blocks of at most `batch_bytes`, decoded.
 
     Larger batches are split and smaller ones joined. A larger row is a block of its own. For
@@ -272,6 +272,7 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 
 def _sizes(array: pa.Array) -> npt.NDArray[np.int64]:
+    """Return the decoded bytes of each value of an array."""
     kind = array.type
     if isinstance(array, pa.ExtensionArray):
         return _sizes(array.storage)
@@ -357,8 +358,8 @@ def rows_format(
 ) -> Format:
     """Return a format of files of rows, as Arrow batches; see `Format` and `RowFile`."""
 
-    def open_rows(slice_: Slice, reading: Reading) -> RowReader:
-        return RowReader(open_file(slice_, reading), reading)
+    def open_rows(slice_: Slice, reading: Reading) -> TableReader:
+        return TableReader(open_file(slice_, reading), reading)
 
     suffixes = (suffix,) if suffix else ()
     return Format(open_rows, suffixes, "rows", unit_bytes, False, False, magic, title, held_bytes)

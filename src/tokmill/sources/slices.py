@@ -63,13 +63,13 @@ def check_unchanged(file: SourceFile) -> None:
         return
     n_bytes, mtime_ns, stamp = _as_it_is(file)
     if (n_bytes, mtime_ns, stamp) != (file.n_bytes, file.mtime_ns, file.stamp):
-        found = (
+        change = (
             "modified, with as many bytes as before"
             if n_bytes == file.n_bytes
             else f"{plural(file.n_bytes, 'byte')} when the run began, {n_bytes:,} now"
         )
         raise StorageError(
-            f"{file.path}: changed while it was read: {found}; run again with --overwrite when "
+            f"{file.path}: changed while it was read: {change}; run again with --overwrite when "
             "nothing writes to it"
         )
 

@@ -263,6 +263,7 @@ def _copy(stored: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _gunzip(stored: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the data of all members; zeros between them are padding."""
     decoder = None
     n_members = n_left = 0
     for data in stored:
@@ -290,6 +291,7 @@ def _gunzip(stored: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _unzstd(stored: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the data of all frames."""
     decoder = None
     n_left = 0
     for data in stored:

@@ -107,6 +107,7 @@ class TextBlock:
         return starts, stops
 
     def _batch(self, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> pa.RecordBatch:
+        """Return spans of the block as records, with the columns of the schema."""
         view = memoryview(self.raw.data)
         texts = [view[start:stop] for start, stop in zip(starts, stops, strict=True)]
         # not by pa.array, which would first copy each text into a Python object
