@@ -156,5 +156,6 @@ def test_a_dataset_that_cannot_be_reached_is_one_line(read_hub):
 def test_a_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     piece = Slice(SourceFile("hf:a/b", "hub", "", 0, 0, ""), 0, -1, 0)
-    with pytest.raises(UsageError, match=r"hf:a/b: .* install tokmill\[hub\]"):
-        open_slice(piece, InputSettings(), pa.schema([]), 10)
+    opened = open_slice(piece, InputSettings(), pa.schema([]), 10)
+    with pytest.raises(UsageError, match=r"hf:a/b: .* install tokmill\[hub\]"), opened:
+        pass

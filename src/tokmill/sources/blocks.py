@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -62,12 +62,6 @@ class SliceReader(Protocol):
         """Return the lines and bytes (or rows and 0) of a slice of a cut file, once it was read."""
 
     def close(self) -> None:
-        """Close the file."""
-
-    def __enter__(self) -> Self:
-        """Return the reader itself."""
-
-    def __exit__(self, *exc_info: object) -> None:
         """Close the file."""
 
 

@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -224,12 +224,6 @@ class ByteReader:
         """Close the file."""
         self._stream.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
 
 class BlockCutter:
     """Collects chunks and yields them as blocks of about `batch_bytes`.
@@ -307,7 +301,16 @@ class BlockCutter:
             self._replace([self._head()])
 
     def _block(self) -> RawBlock:
-        data, tail = _divided(self.chunks, self.whole)
+        """Return the whole records as a block, and keep the rest."""
+        index, n_bytes = 0, self.whole
+        while n_bytes > len(self.chunks[index]):
+            n_bytes -= len(self.chunks[index])
+            index += 1
+        last = self.chunks[index]
+        # All are `bytes`, not views: so joining a large block releases the GIL.
+        data = b"".join([*self.chunks[:index], last[:n_bytes]])
+        tail = [last[n_bytes:]] if n_bytes < len(last) else []
+        tail += self.chunks[index + 1 :]
         block = RawBlock(data, self.origin)
         self.origin = Place(self.n_whole, len(data)).shifted(self.origin)
         self._replace(tail)
@@ -345,18 +348,6 @@ class BlockCutter:
     def _head(self) -> bytes:
         """Return the first `RAW_LIMIT_BYTES` bytes held."""
         return b"".join(chunk[:RAW_LIMIT_BYTES] for chunk in self.chunks)[:RAW_LIMIT_BYTES]
-
-
-def _divided(chunks: list[bytes], n_bytes: int) -> tuple[bytes, list[bytes]]:
-    """Return the first `n_bytes` of the chunks as one, and the other chunks."""
-    index = 0
-    while n_bytes > len(chunks[index]):
-        n_bytes -= len(chunks[index])
-        index += 1
-    last = chunks[index]
-    rest = [last[n_bytes:]] if n_bytes < len(last) else []
-    # All are `bytes`, not views: so joining a large block releases the GIL.
-    return b"".join([*chunks[:index], last[:n_bytes]]), [*rest, *chunks[index + 1 :]]
 
 
 class _Counted(NamedTuple):

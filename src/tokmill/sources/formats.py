@@ -6,6 +6,7 @@ else in tokmill knows a format by name, but for what is special to JSON and plai
 
 from __future__ import annotations
 
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
@@ -18,7 +19,7 @@ from tokmill.sources.slices import Slice, SourceFile
 from tokmill.sources.streams import frame_starts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import BinaryIO
 
     import pyarrow as pa
@@ -118,6 +119,7 @@ def outside_suffixes() -> dict[str, str]:
     return names
 
 
+@contextmanager
 def open_slice(
     slice: Slice,  # noqa: A002  it is the word for it
     settings: InputSettings,
@@ -126,8 +128,8 @@ def open_slice(
     *,
     samples_head: bool = False,
     opened: BinaryIO | None = None,
-) -> SliceReader:
-    """Open a slice, to be read in blocks; the caller closes the reader. Arguments: see `Reading`.
+) -> Iterator[SliceReader]:
+    """Open a slice, to be read in blocks, while the context is open. Arguments: see `Reading`.
 
     Raises:
         UsageError: the settings do not fit the file, or a package is missing.
@@ -137,7 +139,8 @@ def open_slice(
     row = format_named(slice.file.format)
     if row.holds == "rows" and not (slice.n_bytes or slice.file.is_stream):
         row = format_named("jsonl")  # a file of zero bytes: no lines, no records
-    return row.open(slice, reading)
+    with closing(row.open(slice, reading)) as reader:
+        yield reader
 
 
 def cut(file: SourceFile, part_bytes: int) -> list[Slice]:

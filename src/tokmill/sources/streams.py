@@ -89,44 +89,48 @@ class ByteStream:
         self.decompressed = 0
         self._path = path
         self._decode = _DECODERS[compression]
-        self._convert = convert or _copy
-        self._max_ratio = max_ratio if compression else 0
+        self._convert = convert
+        self._max_ratio = max_ratio
         self._unpacked = 0
         self._position = start
         self._stop = stop
         self._chunk_bytes = _ENCODED_BYTES if compression else CHUNK_BYTES
         self._file = opened or open_binary(path)
+        self._read = getattr(self._file, "read1" if path == "-" else "read", self._file.read)
         self._head = _peeked.pop(self._file, b"") if path == "-" else b""
         if start:
             self._file.seek(start)
 
     def inside(self) -> Iterator[bytes]:
-        """Return the chunks of the range.
+        """Yield the chunks of the range.
 
         Raises:
             BrokenInputError: the data is truncated or corrupt.
             StorageError: the file cannot be read, or holds too much for its size.
         """
-        return self._counted(self._decoded(self._stop))
+        for chunk in self._chunks(self._stop):
+            self.decompressed += len(chunk)
+            yield chunk
 
     def beyond(self) -> Iterator[bytes]:
         """Return the chunks after the range to the end of the file; raises as `inside`."""
-        return self._decoded(-1) if self._stop >= 0 else iter(())
+        return self._chunks(-1) if self._stop >= 0 else iter(())
 
     def close(self) -> None:
         """Close the file, unless it is standard input."""
         if self._path != "-":
             self._file.close()
 
-    def _counted(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        for chunk in chunks:
-            self.decompressed += len(chunk)
-            yield chunk
-
-    def _decoded(self, stop: int) -> Iterator[bytes]:
+    def _chunks(self, stop: int) -> Iterator[bytes]:
+        """Yield the bytes up to `stop` (-1: the end), decompressed and converted."""
+        chunks = self._stored(stop)
+        if self._decode is not None:
+            chunks = self._bounded(self._decode(chunks))
+        if self._convert is not None:
+            chunks = self._convert(chunks)
         try:
-            yield from self._convert(self._bounded(self._decode(self._stored(stop))))
-            if not self._position and self._decode is not _copy:
+            yield from chunks
+            if not self._position and self._decode is not None:
                 raise _cut_short(self._path.rpartition(".")[2])  # even empty data has a header
         except _CodecError as error:
             stored_byte = self._position - error.n_left
@@ -139,26 +143,21 @@ class ByteStream:
             yield chunk
 
     def _stored(self, stop: int) -> Iterator[bytes]:
+        """Yield the stored bytes up to `stop` (-1: the end)."""
         while stop < 0 or self._position < stop:
             left = self._chunk_bytes - self._position % self._chunk_bytes
-            chunk = self._read(left if stop < 0 else min(left, stop - self._position))
+            n_bytes = left if stop < 0 else min(left, stop - self._position)
+            chunk, self._head = self._head[:n_bytes], self._head[n_bytes:]
+            try:
+                # From a pipe, only what is there: a read that waits for more would delay Ctrl-C.
+                chunk = chunk or bytes(self._read(n_bytes))
+            except OSError as error:
+                raise unreadable(self._path, error) from None
             if not chunk:
                 return
             self._position += len(chunk)
             self.consumed += len(chunk)
             yield chunk
-
-    def _read(self, n_bytes: int) -> bytes:
-        if self._head:
-            chunk, self._head = self._head[:n_bytes], self._head[n_bytes:]
-            return chunk
-        try:
-            # From a pipe, only what is there: a read that waits for more would delay Ctrl-C.
-            read = getattr(self._file, "read1", self._file.read)
-            chunk = read(n_bytes) if self._path == "-" else self._file.read(n_bytes)
-            return bytes(chunk)
-        except OSError as error:
-            raise unreadable(self._path, error) from None
 
 
 def check_ratio(where: str, stored_bytes: int, plain_bytes: int, max_ratio: int) -> None:
@@ -258,10 +257,6 @@ def skip_bytes(chunks: Iterator[bytes], n_bytes: int) -> Iterator[bytes]:
             n_bytes -= len(chunk)
 
 
-def _copy(stored: Iterator[bytes]) -> Iterator[bytes]:
-    return stored
-
-
 def _gunzip(stored: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the data of all members; zeros between them are padding."""
     decoder = None
@@ -321,7 +316,7 @@ def _cut_short(codec: str) -> _CodecError:
     return _CodecError("cut off", f"{codec} data ends before its end mark: the file was cut off")
 
 
-_DECODERS = {"": _copy, "gz": _gunzip, "zst": _unzstd}
+_DECODERS = {"": None, "gz": _gunzip, "zst": _unzstd}
 
 
 def frame_starts(path: str, start: int = 0, stop: int = -1) -> list[int]:
