@@ -31,7 +31,7 @@ _HEAD_BYTES = 64
 """More than the first bytes by which a plan is recognised."""
 
 
-def add_objects(url: str, forced: str, found: FileList) -> None:
+def add_objects(url: str, forced: str, file_list: FileList) -> None:
     """Add the objects that a URL names to the list, by the rules of `discover`.
 
     `forced`: the format of all files, or "auto". What a listing says of an object is its size and
@@ -49,24 +49,24 @@ def add_objects(url: str, forced: str, found: FileList) -> None:
     if inside and not url.endswith("/"):
         store, name = located(url)
         if entry := store.entry(name):
-            _add_named(url, entry, forced, Way.NAMED, found)
+            _add_named(url, entry, forced, Way.NAMED, file_list)
             return
-    n_before = len(found.files)
+    n_before = len(file_list.files)
     if glob.has_magic(url):
-        _add_matches(url, forced, found)
+        _add_matches(url, forced, file_list)
     else:
         root = url.rstrip("/")
         entries = _store(root).entries()
-        _add_all(root, entries, {"": list(entries)}, _datasets(root, entries), forced, found)
-    if len(found.files) == n_before:
-        notes = "".join(f"; {line}" for line in found.notes())
+        _add_all(root, entries, {"": list(entries)}, _datasets(root, entries), forced, file_list)
+    if len(file_list.files) == n_before:
+        notes = "".join(f"; {line}" for line in file_list.notes())
         raise UsageError(
             f"{url}: no object of that name, and none below it that ends in {endings()} "
             f"(.gz, .zst){notes}"
         )
 
 
-def _add_matches(url: str, forced: str, found: FileList) -> None:
+def _add_matches(url: str, forced: str, file_list: FileList) -> None:
     """Add the objects and folders that a pattern matches; with `**`, objects alone."""
     scheme, _, rest = url.partition("://")
     parts = rest.rstrip("/").split("/")
@@ -79,7 +79,7 @@ def _add_matches(url: str, forced: str, found: FileList) -> None:
         taken = names if ANY_DEPTH in wanted else names[: len(wanted)]
         if fits(taken, wanted):
             matched.setdefault("/".join(taken), []).append(name)
-    _add_all(root, entries, matched, _datasets(root, entries) - {""}, forced, found)
+    _add_all(root, entries, matched, _datasets(root, entries) - {""}, forced, file_list)
 
 
 def _add_all(
@@ -88,7 +88,7 @@ def _add_all(
     matched: dict[str, list[str]],
     datasets: set[str],
     forced: str,
-    found: FileList,
+    file_list: FileList,
 ) -> None:
     """Add objects by name below `root`: each that is matched itself, or lies below a match."""
     noted: set[str] = set()
@@ -96,26 +96,26 @@ def _add_all(
         for name in matched[match]:
             dataset = next((f for f in _folders(name) if f in datasets), None)
             if dataset is None and name == match:
-                _add_named(f"{root}/{name}", entries[name], forced, Way.LISTED, found)
+                _add_named(f"{root}/{name}", entries[name], forced, Way.LISTED, file_list)
             elif dataset is None:
-                _add_below(f"{root}/{name}", name[len(match) :], entries[name], forced, found)
+                _add_below(f"{root}/{name}", name[len(match) :], entries[name], forced, file_list)
             elif dataset not in noted:
                 noted.add(dataset)
-                found.ignore(f"{root}/{dataset}".rstrip("/"), Ignored.DATASET)
+                file_list.ignore(f"{root}/{dataset}".rstrip("/"), Ignored.DATASET)
 
 
-def _add_below(url: str, inside: str, entry: Entry, forced: str, found: FileList) -> None:
+def _add_below(url: str, inside: str, entry: Entry, forced: str, file_list: FileList) -> None:
     """Add an object in a folder, unless its name in it is hidden, or of unknown ending."""
     parts = inside.lstrip("/").split("/")
     if any(part.startswith(".") for part in parts) or not parts[-1]:  # '' marks an empty folder
         return
     if forced == "auto" and not is_listed(parts[-1]):
-        found.ignore(url, Ignored.UNKNOWN)
+        file_list.ignore(url, Ignored.UNKNOWN)
     else:
-        _add_named(url, entry, forced, Way.LISTED, found)
+        _add_named(url, entry, forced, Way.LISTED, file_list)
 
 
-def _add_named(url: str, entry: Entry, forced: str, way: Way, found: FileList) -> None:
+def _add_named(url: str, entry: Entry, forced: str, way: Way, file_list: FileList) -> None:
     from tokmill.place.objects import remember
 
     data_format, compression = classify(url)
@@ -125,7 +125,9 @@ def _add_named(url: str, entry: Entry, forced: str, way: Way, found: FileList) -
     remember(url, entry)
     if data_format == JSON:
         data_format = sniff_json(url, compression)
-    found.add(SourceFile(url, data_format, compression, entry.n_bytes, 0, entry.stamp), way, (url,))
+    file_list.add(
+        SourceFile(url, data_format, compression, entry.n_bytes, 0, entry.stamp), way, (url,)
+    )
 
 
 def _store(url: str) -> Store:
