@@ -106,12 +106,12 @@ def test_a_compressed_file_is_as_large_as_it_says_however_its_head_is_packed(
 @pytest.mark.parametrize("part_bytes", [20_000, 1 << 30])
 def test_a_file_of_many_frames_is_sampled_in_one_pass(configure, tmp_path, part_bytes, monkeypatch):
     n_read = [0]
-    read, size_of = streams.ByteStream._read, zstd.get_frame_size
+    stored, size_of = streams.ByteStream._stored, zstd.get_frame_size
 
-    def counted(stream, n_bytes):
-        data = read(stream, n_bytes)
-        n_read[0] += len(data)
-        return data
+    def counted(stream, stop):
+        for data in stored(stream, stop):
+            n_read[0] += len(data)
+            yield data
 
     def sized(frame):
         n_read[0] += size_of(frame)
@@ -125,7 +125,7 @@ def test_a_file_of_many_frames_is_sampled_in_one_pass(configure, tmp_path, part_
         prepared = prepare(configure(tmp_path / "out", path, part_bytes=part_bytes))
         n_read[0] = 0
         with monkeypatch.context() as patch:
-            patch.setattr(streams.ByteStream, "_read", counted)
+            patch.setattr(streams.ByteStream, "_stored", counted)
             patch.setattr(streams.zstd, "get_frame_size", sized)
             limit_bytes = path.stat().st_size // 2
             sample = read_sample(prepared.parts, prepared.renderers(), limit_bytes)
