@@ -29,15 +29,6 @@ def test_functions_and_modules_of_each_trip_are_counted() -> None:
     assert found["block"][0] < found["call"][0]
 
 
-def test_the_functions_of_a_trip_are_listed_in_the_order_of_their_first_call() -> None:
-    lines = printed("--list", "block")
-    assert lines[0] == "run/part.py: run_part 1"
-    assert len(lines) == len({line.rsplit(" ", 1)[0] for line in lines})
-    names = [line.split(": ")[1].rsplit(" ", 1)[0] for line in lines]
-    assert names.index("open_slice") < names.index("PretrainRecipe.process")
-    assert "<module>" not in names
-
-
 def test_the_rooms_are_printed_with_their_limits() -> None:
     head, _, *rows = printed("--rooms")
     assert " ".join(head.replace("|", " ").split()) == "room lines limit aim"

@@ -18,6 +18,12 @@ from tokmill.settings.training import LOADING, TrainingSettings
 MIB = 1 << 20
 
 
+@pytest.fixture(autouse=True)
+def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No child imports torch, as if it were not installed; tests/bill/measuring/ has it."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+
 @pytest.fixture
 def made(pretrain: Callable[..., Any], tmp_path: Path) -> Path:
     path = tmp_path / "in.jsonl"

@@ -1,4 +1,4 @@
-"""Two small cases of the measured grid again, on fake tensors, against the bill."""
+"""A small case of the measured grid again, on fake tensors, against the bill."""
 
 from __future__ import annotations
 
@@ -18,15 +18,9 @@ from bench.memory_grid import scores_of
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "gpt2 fp32 b1 s16 optimizer=sgd",
-        "gpt2 fp32 b1 s1024 attention=eager checkpointing=full step=fused",
-    ],
-)
-def test_a_case_measured_again_is_met_within_3_percent(name: str) -> None:
+def test_a_case_measured_again_is_met_within_3_percent() -> None:
     """A process of its own: the measurement changes how torch and transformers work."""
+    name = "gpt2 fp32 b1 s16 optimizer=sgd"
     number = [case.name for case in CASES].index(name)
     command = [sys.executable, "-m", "bench.memory_measure", str(number)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
