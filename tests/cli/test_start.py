@@ -15,7 +15,7 @@ NOT_OF_PRETRAINING = (
     "IPython", "jinja2", "psutil", "pyarrow.csv", "pyarrow.dataset", "pyarrow.parquet",
     "rich", "sentencepiece", "tokmill.bill.full_bill", "tokmill.bill.host_ram", "tokmill.chat",
     "tokmill.cli.bill", "tokmill.cli.sft", "tokmill.dataset.packs", "tokmill.executors.processes",
-    "tokmill.loader", "tokmill.page.report", "tokmill.run.forecast.dataset_size",
+    "tokmill.loader", "tokmill.page.report", "tokmill.run.forecast",
     "tokmill.trainers", "torch", "transformers", "yaml",
 )  # fmt: skip
 

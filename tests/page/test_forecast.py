@@ -12,6 +12,7 @@ PLAN = {
     "heads_only": False,
     "is_counted": False,
     "parts": 10,
+    "part_bytes": 1_000_000_000,
     "documents": 12_345,
     "documents_low": 12_000,
     "documents_high": 12_700,
@@ -21,6 +22,7 @@ PLAN = {
     "disk_bytes": 5_000_000_000,
     "disk": {"low_bytes": 4_800_000_000, "high_bytes": 5_200_000_000},
     "time_s": 61.0,
+    "time_high_s": 125.0,
     "memory_bytes": 800_000_000,
     "usable_memory_bytes": 4_000_000_000,
     "workers": 1,
@@ -48,14 +50,14 @@ def rows(free_bytes: int = 10**12, **changes) -> dict[str, str]:
 
 def test_a_forecast_says_every_fact_once():
     assert rows() == {
-        "input": "3 files, 10 GB, in 10 parts; sampled 16 MB",
+        "input": "3 files, 10 GB, in 10 parts of up to 1 GB; sampled 16 MB",
         "renderer": "text",
         "tokenizer": "my_tokenizer, eos </s> = 2",
         "engine": "reference: tokenizers 0.22",
         "documents": "about 12,345 (12,000 to 12,700)",
         "tokens": "about 2.5 billion (2.4 billion to 2.6 billion), eos included",
         "on disk": "about 5 GB (4.8 GB to 5.2 GB) as uint16; 1 TB free",
-        "time": "about 1 min 01 s",
+        "time": "about 1 min 01 s, at most 2 min 05 s",
         "memory": "up to 800 MB with 2 threads; 4 GB usable",
         "rejects": "0.12% of the sampled records",
     }
@@ -70,7 +72,7 @@ def test_a_disk_that_is_too_small_is_said_aloud(free_bytes):
 
 def test_what_was_counted_is_said_without_a_band():
     counted = rows(is_counted=True, tokens=75_123, drop_fraction=0.05)
-    assert counted["input"] == "3 files, 10 GB, in 10 parts; read completely"
+    assert counted["input"] == "3 files, 10 GB, in 10 parts of up to 1 GB; read completely"
     assert counted["documents"] == "12,345; 5.00% of the records dropped"
     assert counted["tokens"] == "75,123, eos included"
     assert counted["rejects"] == "0.12% of the records"
@@ -90,5 +92,5 @@ def test_a_plan_says_what_will_run():
 
 def test_a_sample_of_heads_alone_says_so():
     assert rows(heads_only=True)["input"].endswith(
-        "; sampled 16 MB, of some files only the start (they cannot be read from the middle)"
+        "; sampled 16 MB, of some files only the beginning"
     )

@@ -3,12 +3,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from tokmill.dataset.counts import Counts
 from tokmill.errors import RecordError, UnreadInputError
 from tokmill.recipes.spec import Increments
-from tokmill.run.forecast.sample import InputSample
+from tokmill.run.estimate import EncodedSample
+from tokmill.run.input_sample import InputSample
 from tokmill.run.reject_limits import RejectLimit, check_outcome, check_sample
 from tokmill.run.unread_input import describe_unread, sum_unread
 from tokmill.settings.schema import LimitSettings
@@ -91,6 +93,13 @@ def test_the_message_names_the_commonest_reasons_and_the_first_reject(watch):
     )
 
 
+def sampled(n_records, **more):
+    records, nothing = np.array([n_records]), np.zeros(1)
+    return EncodedSample(
+        InputSample(), nothing, nothing, records, nothing, nothing, nothing, **more
+    )
+
+
 @pytest.mark.parametrize(
     ("n_rejects", "n_good", "n_records", "stops"),
     [
@@ -105,7 +114,7 @@ def test_the_message_names_the_commonest_reasons_and_the_first_reject(watch):
 )
 def test_a_sample_shows_that_a_run_would_stop(n_rejects, n_good, n_records, stops):
     rejects = Counter({"malformed JSON": n_rejects} if n_rejects else {})
-    found = InputSample(["a"] * n_good, rejects=rejects, first_reject="malformed JSON: why")
+    found = sampled(n_rejects + n_good, rejects=rejects, first_reject="malformed JSON: why")
     if not stops:
         check_sample(LimitSettings(), found, n_records)
         return
@@ -120,13 +129,13 @@ def test_a_sample_shows_that_a_run_would_stop(n_rejects, n_good, n_records, stop
 
 
 def test_one_reject_in_a_sample_tells_enough_if_the_run_stops_at_the_first():
-    found = InputSample(["a"] * 9, rejects=Counter({"b": 1}), first_reject="b: why")
+    found = sampled(10, rejects=Counter({"b": 1}), first_reject="b: why")
     with pytest.raises(RecordError, match="would stop at a broken record: b: why"):
         check_sample(LimitSettings(on_error="fail"), found, 10)
 
 
 def test_a_break_in_a_sample_is_an_error_of_the_forecast():
-    found = InputSample(["a"], unread=["a.gz: byte 7: why"])
+    found = sampled(1, unread=["a.gz: byte 7: why"])
     with pytest.raises(UnreadInputError, match=r"the run would fail: a\.gz: byte 7: why"):
         check_sample(LimitSettings(), found, 10)
     check_sample(LimitSettings(on_unread="skip"), found, 10)

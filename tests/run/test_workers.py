@@ -127,7 +127,7 @@ def test_no_worker_is_without_a_part_and_no_core_has_two_threads(n_parts):
 
 
 def test_the_forecast_names_what_the_run_uses(configure, tmp_path, write_rows, machine):
-    from tokmill.run.forecast_run import forecast_run
+    from tokmill.run.forecast import forecast_run
 
     machine(3)
     source = write_rows(tmp_path / "in.jsonl", [{"text": "hello world"}] * 50)

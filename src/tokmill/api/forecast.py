@@ -17,28 +17,30 @@ if TYPE_CHECKING:
 class RunForecast:
     """The predicted amounts of a run.
 
-    Amounts with a `_low` and a `_high` lie between the two in 9 of 10 runs; all three are equal
-    if `is_counted`: the input was small enough to be read to its end.
+    Amounts with a `_low` and a `_high` lie between the two; all three are equal if `is_counted`:
+    the input was small enough to be read to its end.
 
     Attributes:
         kind: `pretrain` or `sft`.
         files: input files.
         parts: parts of the plan, the most worker processes that can help.
+        part_bytes: input of the largest part.
         input_bytes: size of the input, as it is stored.
         sampled_bytes: input that was read for this forecast.
         is_counted: whether that was all of it.
         documents: documents or samples.
-        documents_low: lower end of the 90% range of `documents`.
-        documents_high: upper end of the 90% range of `documents`.
+        documents_low: least value of `documents`.
+        documents_high: upper value of `documents`.
         tokens: tokens, eos included.
-        tokens_low: lower end of the 90% range of `tokens`.
-        tokens_high: upper end of the 90% range of `tokens`.
+        tokens_low: least value of `tokens`.
+        tokens_high: upper value of `tokens`.
         text_bytes: rendered text in UTF-8.
         disk_bytes: size of the dataset.
-        disk_low_bytes: lower end of the 90% range of `disk_bytes`.
-        disk_high_bytes: upper end of the 90% range of `disk_bytes`.
+        disk_low_bytes: least value of `disk_bytes`.
+        disk_high_bytes: upper value of `disk_bytes`.
         free_bytes: free space where the output is to stand, or in the current directory.
-        time_s: wall time in seconds.
+        time_s: wall time in seconds, with the comparison of the engines.
+        time_high_s: upper value of `time_s`.
         memory_bytes: bound on the peak of memory, all processes together.
         usable_memory_bytes: what this machine, or its cgroup, leaves to the run.
         reject_fraction: share of records that are rejected.
@@ -53,6 +55,7 @@ class RunForecast:
     kind: str
     files: int
     parts: int
+    part_bytes: int
     input_bytes: int
     sampled_bytes: int
     is_counted: bool
@@ -68,6 +71,7 @@ class RunForecast:
     disk_high_bytes: int
     free_bytes: int
     time_s: float
+    time_high_s: float
     memory_bytes: int
     usable_memory_bytes: int
     reject_fraction: float
@@ -99,7 +103,7 @@ def plan_run(config: Config, warn: Callable[[str], None], note: Callable[[str], 
     from tokmill.bill.bill_settings import BillSettings
     from tokmill.bill.full_bill import full_bill
     from tokmill.bill.on_disk import OnDisk
-    from tokmill.run.forecast_run import forecast_run
+    from tokmill.run.forecast import forecast_run
 
     found = forecast_run(config, warn, note)
     disk = OnDisk(config.output.dir or ".", found.size, found.disk, found.free_bytes)

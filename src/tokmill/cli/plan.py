@@ -62,9 +62,9 @@ def command(
     """Predict tokens, disk, time and memory of `tokmill pretrain` or `tokmill sft`.
 
     Takes all options of these, also those on records and chats that are not listed here. Nothing
-    is written without --write. Input of up to 4 MB is read completely; tokens and documents
-    are then exact. Larger input is sampled: 5%, at least 2 MB. Compressed files, JSON arrays and
-    CSV are sampled only at their beginning.
+    is written without --write. Input of up to 4 MB is read completely; tokens and documents are
+    then exact. Of larger input 5% are sampled, 2 to 8 MB, all over it; of compressed files, JSON
+    arrays and CSV, all over their first 256 MB.
 
     \b
     Examples:

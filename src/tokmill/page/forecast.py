@@ -20,8 +20,10 @@ def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
     fits = "" if plan["disk_bytes"] < free_bytes else ": TOO LITTLE"
     sampled = "read completely" if plan["is_counted"] else f"sampled {size(plan['sampled_bytes'])}"
     if plan["heads_only"]:
-        sampled += ", of some files only the start (they cannot be read from the middle)"
+        sampled += ", of some files only the beginning"
     files, parts = plural(plan["files"], "file"), plural(plan["parts"], "part")
+    if plan["parts"] > 1:
+        parts += f" of up to {size(plan['part_bytes'])}"
     records = "records" if plan["is_counted"] else "sampled records"
     lost = plan["drop_fraction"]
     dropped = f"; {lost:.2%} of the {records} dropped" if lost else ""
@@ -37,7 +39,7 @@ def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
         ("samples" if is_sft else "documents", _amount(plan, "documents") + dropped),
         ("tokens", _amount(plan, "tokens") + ("" if is_sft else ", eos included")),
         ("on disk", f"{disk}; {size(free_bytes)} free{fits}"),
-        ("time", f"about {seconds(plan['time_s'])}"),
+        ("time", f"about {seconds(plan['time_s'])}, at most {seconds(plan['time_high_s'])}"),
         ("memory", _memory(plan)),
         ("rejects", f"{plan['reject_fraction']:.2%} of the {records}"),
     ]

@@ -53,10 +53,9 @@ def corpus_of(prepared: Prepared) -> Corpus:
     n_bytes = sum(file.n_bytes for file in files)
 
     @cache
-    def read(limit_bytes: int, at_random: bool) -> CorpusSample:
-        taken = sample(prepared, limit_bytes, at_random=at_random)
-        text_bytes = n_bytes * taken.text_bytes // max(1, taken.input_bytes)
-        return CorpusSample(taken.texts, text_bytes)
+    def read(limit_bytes: int, _at_random: bool) -> CorpusSample:
+        taken = sample(prepared, limit_bytes)
+        return CorpusSample(taken.texts, taken.corpus_bytes)
 
     return Corpus(
         n_bytes,

@@ -9,8 +9,9 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from tokmill.dataset.layout import PLAN
+from tokmill.engines.choice import EngineChoice
+from tokmill.engines.engine import REFERENCE
 from tokmill.errors import StorageError
-from tokmill.run.prepare import sample
 from tokmill.storage import UNSUPPORTED, file_sizes, free_bytes, storage_errors, sync_directory
 from tokmill.words.units import size
 
@@ -26,8 +27,8 @@ AMPLE = 100
 
 SAMPLE_BYTES = 256 << 10
 
-LEAST_SHARE, LEAST_SHARE_OF_HEADS = 0.5, 0.25
-"""A dataset is at least this share of the prediction; less if only heads of files were sampled."""
+LEAST_SHARE = 0.5
+"""A run is refused if even this share of the least prediction has no room."""
 
 _UNSUPPORTED = {*UNSUPPORTED, errno.EPERM, errno.EINVAL, errno.EXDEV, errno.EMLINK}
 
@@ -100,15 +101,14 @@ def check_space(
     n_bytes = sum(file.n_bytes for file in prepared.files)
     if not n_bytes or room >= AMPLE * n_bytes:
         return
-    from tokmill.run.forecast.dataset_size import expected_disk, expected_size
+    from tokmill.run.forecast import predict, sample_and_encode
 
-    found = sample(prepared, SAMPLE_BYTES)
-    if not found.texts:
+    spec = prepared.spec(EngineChoice(REFERENCE, "", "for a prediction"), 1)
+    sampled = sample_and_encode(prepared, spec, reference, SAMPLE_BYTES)
+    if not sampled.documents.any():
         return
-    parts = prepared.parts
-    expected = expected_size(prepared.config, prepared.tokenizer, parts, found, reference())
-    needed = expected_disk(expected, parts, found).n_bytes
-    least = needed * (LEAST_SHARE_OF_HEADS if found.heads_only else LEAST_SHARE)
+    disk = predict(spec, prepared.parts, sampled).disk
+    needed, least = disk.n_bytes, round(disk.low_bytes * LEAST_SHARE)
     if least > room:
         raise StorageError(
             f"{directory}: no room for this dataset: about {size(needed)} are needed, "

@@ -15,8 +15,7 @@ from tokmill.extensions import find
 from tokmill.recipes.spec import Part, Reading, RunSpec
 from tokmill.render.function import find_renderer, is_local
 from tokmill.render.renderer import make_renderer
-from tokmill.run.forecast.read_sample import read_sample
-from tokmill.run.forecast.sample import InputSample
+from tokmill.run.input_sample import SampledTexts, sampled_texts
 from tokmill.run.plan import make_parts, resolve
 from tokmill.run.readings import (
     FoundReading,
@@ -46,6 +45,9 @@ if TYPE_CHECKING:
 
 LARGE_TEXT_BYTES = 1 << 20
 """A document of this size has some 250,000 tokens: more than most models read."""
+
+UNDIVIDED_BYTES = 4 << 30
+"""A piece of input of more bytes that cannot be divided takes minutes to begin again."""
 
 _MOST_SHOWN = 8
 _SHOWN_CHARACTERS = 300
@@ -90,6 +92,7 @@ class Prepared:
             *filter(None, (eos, *dict.fromkeys(texts))),
             *self.found.ignored,
             *large,
+            *undivided_notes(self.parts, self.config.output.part_bytes),
             *self._reading_notes(),
         ]
 
@@ -272,26 +275,11 @@ def _shown(text: str) -> str:
     return json.dumps(text[:_SHOWN_CHARACTERS], ensure_ascii=False) + more
 
 
-def sample(
-    prepared: Prepared,
-    limit_bytes: int,
-    *,
-    at_random: bool = False,
-    weighs: bool = False,
-    keep_blocks: bool = False,
-) -> InputSample:
-    """Return a sample of the input; empty for standard input. See `read_sample`."""
+def sample(prepared: Prepared, limit_bytes: int) -> SampledTexts:
+    """Return documents of about `limit_bytes` of the input; none of standard input."""
     if any(file.path == "-" for file in prepared.files):
-        return InputSample()
-    labels = frozenset().union(*(one.reading.labels for one in prepared.readings))
-    return read_sample(
-        prepared.parts,
-        prepared.renderers(),
-        limit_bytes,
-        at_random=at_random,
-        labels=labels if weighs else None,
-        keep_blocks=keep_blocks,
-    )
+        return SampledTexts([], 0)
+    return sampled_texts(prepared.parts, prepared.renderers(), limit_bytes)
 
 
 def reference_of(prepared: Prepared) -> Callable[[], Engine]:
@@ -300,6 +288,20 @@ def reference_of(prepared: Prepared) -> Callable[[], Engine]:
     return prepared.engines.share(
         REFERENCE, prepared.tokenizer, control_in_text=control, n_threads=1
     )
+
+
+def undivided_notes(parts: Sequence[Part], part_bytes: int) -> list[str]:
+    """Return a note if a part is much larger than asked for, as a file of it cannot be divided."""
+    least = max(UNDIVIDED_BYTES, part_bytes)
+    large = [piece for part in parts for piece in part.slices if piece.n_bytes > least]
+    if not large:
+        return []
+    others = f" and {plural(len(large) - 1, 'other piece')}" if len(large) > 1 else ""
+    return [
+        f"{large[0].file.path}, {size(large[0].n_bytes)},{others} cannot be divided: each is read "
+        "by one process, and begins again after a stop; to divide it, split it into files, or "
+        "compress it as .zst with many frames (pzstd)"
+    ]
 
 
 def large_text_notes(files: Sequence[SourceFile], settings: InputSettings) -> list[str]:

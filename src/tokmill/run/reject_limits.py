@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tokmill.dataset.counts import Counts
     from tokmill.recipes.spec import Increments
-    from tokmill.run.forecast.sample import InputSample
+    from tokmill.run.estimate import EncodedSample
     from tokmill.run.plan import Plan
     from tokmill.settings.schema import LimitSettings
     from tokmill.timing import StageSeconds
@@ -90,7 +90,7 @@ class RejectLimit:
             raise RecordError(_too_many(self._reasons, records, self._limit, self._first))
 
 
-def check_sample(limits: LimitSettings, found: InputSample, n_records: int) -> None:
+def check_sample(limits: LimitSettings, found: EncodedSample, n_records: int) -> None:
     """Check by a sample of a run's `n_records` that the run would not stop.
 
     Raises:
@@ -102,7 +102,7 @@ def check_sample(limits: LimitSettings, found: InputSample, n_records: int) -> N
             f"the run would fail: {found.unread[0]}; --on-unread=skip accepts the loss",
             tuple(found.unread),
         )
-    n_rejects, n_sampled = found.n_rejects, found.n_rejects + len(found.texts)
+    n_rejects, n_sampled = found.rejects.total(), found.n_records
     if n_rejects and limits.on_error == "fail":
         raise RecordError(f"the run would stop at a broken record: {found.first_reject}")
     allowed = limits.max_reject_fraction

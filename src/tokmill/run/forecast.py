@@ -1,0 +1,337 @@
+"""Forecast a run from its settings: prepare it, sample its input, choose an engine, predict."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from heapq import nlargest
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tokmill.bill.dataset_size import DatasetSize
+from tokmill.bill.disk_files import predicted_disk
+from tokmill.bill.measuring.machine import usable_memory
+from tokmill.dataset.packing import pack
+from tokmill.engines.choose import comparison_cost
+from tokmill.engines.engine import REFERENCE, engine_threads
+from tokmill.errors import RecordError, TokmillError, UsageError
+from tokmill.fields import noted_sources
+from tokmill.recipes.left_out import check_read_fields, fields_read
+from tokmill.recipes.memory_bounds import (
+    BASE_BYTES,
+    BLOCK_COPIES,
+    WRITER_BYTES,
+    blocks_bytes,
+    engine_bytes,
+    n_writers,
+)
+from tokmill.recipes.table import Recipes
+from tokmill.run.choose_engine import choose_run_engine
+from tokmill.run.estimate import EncodedSample, Estimate, encode_sample
+from tokmill.run.input_sample import read_sample
+from tokmill.run.prepare import prepare, reference_of
+from tokmill.run.reject_limits import check_sample
+from tokmill.run.workers import workers_and_threads
+from tokmill.sources.formats import format_named
+from tokmill.storage import free_bytes
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tokmill.bill.formula import Bill
+    from tokmill.engines.engine import Engine
+    from tokmill.recipes.spec import Part, RunSpec
+    from tokmill.run.prepare import Prepared
+    from tokmill.settings.schema import Config
+
+SAMPLE_FRACTION = 0.049
+"""Share of a large input that is sampled."""
+
+COMPLETE_BYTES = 4 << 20
+"""An input of at most these bytes is read completely: a twentieth of it would show little."""
+
+LEAST_SAMPLE_BYTES, MOST_SAMPLE_BYTES = 2 << 20, 8 << 20
+
+PACKED_DOCUMENTS = 1 << 15
+"""Samples that are packed to measure how full rows get."""
+
+CACHE_BYTES_PER_TEXT_BYTE = 16
+"""Most bytes of engine caches per byte of text with only new words, measured."""
+
+WRITERS_FROM_BYTES = 4 << 20
+"""Fewer bytes of chats are rendered before processes would have started."""
+
+LONG_RECORD_COPIES = 12
+"""Copies of a record that is longer than a block, measured with fastokens; gigatoken has 7."""
+
+LONGER = 2
+"""The longest record, as a multiple of the longest in a sample."""
+
+PAGED_FILES = 64
+"""Files whose footers are read for the size of their pages."""
+
+FILE_BYTES = 800
+"""Memory for each file in the process that plans and finishes, measured with a million."""
+
+START_S = 1.0
+"""Starting the interpreter and loading packages; finding the input and choosing the engine are
+timed, as a forecast does them like a run."""
+
+FILE_S = 130e-6
+"""Time to find, open, read, check and count a small file, measured with a million."""
+
+SLOWER, LATER_S = 2.0, 2.0
+"""The upper value of the time is so many times the expected time, and so many seconds more."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunValues:
+    """The forecast of a run as plain values; `size` and `disk` are of its dataset.
+
+    `free_bytes`: of the disk of the output. `problem`: the error with which the run would stop.
+    """
+
+    values: dict[str, Any]
+    size: DatasetSize
+    disk: Bill
+    free_bytes: int
+    problem: TokmillError | None
+
+
+class Predicted(NamedTuple):
+    """The dataset that is expected of a run."""
+
+    tokens: Estimate
+    documents: Estimate
+    size: DatasetSize
+    disk: Bill
+
+
+def forecast_run(
+    config: Config, warn: Callable[[str], None], note: Callable[[str], None]
+) -> RunValues:
+    """Return the forecast of a run; `warn` and `note` get lines for the user.
+
+    Raises:
+        TokmillError: the run could not start, or nothing can be predicted from the sample.
+    """
+    if "-" in config.input.all_paths:
+        raise UsageError("standard input can be read only once: plan needs files")
+    start_s = perf_counter()
+    prepared = prepare(config, leave_bad_out=True)
+    for warning in prepared.found.warnings:
+        warn(warning)
+    for line in prepared.bad:
+        warn(f"{line} (left out of this forecast)")
+    for line in (*prepared.notes(), *prepared.document_notes()):
+        note(line)
+    workers, threads = workers_and_threads(prepared.config, prepared.parts)
+    with engine_threads(threads):
+        return _forecast(prepared, workers, threads, note, start_s)
+
+
+def _forecast(
+    prepared: Prepared, workers: int, threads: int, note: Callable[[str], None], start_s: float
+) -> RunValues:
+    config, parts, usable = prepared.config, prepared.parts, usable_memory()
+    reference = reference_of(prepared)
+    engine = choose_run_engine(prepared, reference, threads, note)
+    taken_s = perf_counter() - start_s
+    spec = prepared.spec(engine, threads, usable // workers)
+    sampled = sample_and_encode(prepared, spec, reference, _sample_bytes(_input_bytes(parts)))
+    if not sampled.documents.any():
+        raise RecordError(_no_document(sampled))
+    found = predict(spec, parts, sampled)
+    text = sampled.total(sampled.text_bytes)
+    cost = comparison_cost(prepared.tokenizer, config.run.engine, text.high, threads)
+    n_slices = sum(len(part.slices) for part in parts)
+    before_s = START_S + max(taken_s, cost.seconds)
+    time_s, time_high_s = (
+        before_s + (n_bytes / sampled.bytes_per_s + n_slices * FILE_S) / workers
+        for n_bytes in (text.value, text.high)
+    )
+    longest = max(block.n_bytes for piece in sampled.sample.pieces for block in piece.blocks)
+    if not sampled.sample.is_complete:
+        longest *= LONGER
+    held = LONG_RECORD_COPIES * longest if longest > config.run.block_bytes else 0
+    paged = workers * (_page_bytes(parts) + held) + n_slices * FILE_BYTES
+    n_records = max(1, sampled.n_records)
+    renderers = [renderer for _, renderer in prepared.renderers().values()]
+    values = {
+        "schema": 1,
+        "kind": spec.kind,
+        "files": len(prepared.files),
+        "input_bytes": _input_bytes(parts),
+        "sampled_bytes": sampled.sample.read_bytes,
+        "heads_only": sampled.sample.heads_only,
+        "is_counted": sampled.sample.is_complete,
+        "parts": len(parts),
+        "part_bytes": max(sum(piece.n_bytes for piece in part.slices) for part in parts),
+        **{f"documents{end}": n for end, n in _ends(found.documents)},
+        **{f"tokens{end}": n for end, n in _ends(found.tokens)},
+        "text_bytes": text.value,
+        "disk_bytes": found.disk.n_bytes,
+        "time_s": time_s,
+        "time_high_s": LATER_S + SLOWER * time_high_s,
+        "memory_bytes": paged
+        + max(_memory(spec, text.high, workers), BASE_BYTES + cost.memory_bytes),
+        "reject_fraction": sampled.rejects.total() / n_records,
+        "drop_fraction": sampled.drops.total() / n_records,
+        "size": asdict(found.size),
+        "disk": found.disk.as_json(),
+        "usable_memory_bytes": usable,
+        "workers": workers,
+        "threads": threads,
+        "renderer": ", ".join(dict.fromkeys(one.name for one in renderers)),
+        "fields": prepared.fields_note(),
+        "left_out": _left_out(prepared, spec, sampled),
+        "tokenizer": prepared.tokenizer.name,
+        "eos": {"id": prepared.tokenizer.eos.id, "token": prepared.tokenizer.eos.content},
+        "dtype": config.output.dtype,
+        "engine": engine.as_json(),
+    }
+    free = free_bytes(Path(config.output.dir or "."))
+    return RunValues(values, found.size, found.disk, free, _problem(prepared, spec, sampled))
+
+
+def sample_and_encode(
+    prepared: Prepared, spec: RunSpec, reference: Callable[[], Engine], limit_bytes: int
+) -> EncodedSample:
+    """Read about `limit_bytes` of the input, and encode them as the run would."""
+    found = read_sample(prepared.parts, prepared.renderers(), limit_bytes)
+    recipes = Recipes(spec, reference)
+    part_of = {piece.file: part for part in prepared.parts for piece in part.slices}
+    return encode_sample(lambda file: recipes.of(part_of[file]), found, spec.n_threads)
+
+
+def predict(spec: RunSpec, parts: Sequence[Part], sampled: EncodedSample) -> Predicted:
+    """Return the dataset that is expected from a sample with at least one document."""
+    config, sft, val = spec.config, spec.config.sft, spec.config.output.val_fraction
+    tokens = sampled.total(sampled.tokens)
+    documents = sampled.total(sampled.documents, of_records=True)
+    size = DatasetSize(
+        kind=spec.kind,
+        tokens=tokens.value,
+        documents=documents.value,
+        item_bytes=np.dtype(config.output.dtype).itemsize,
+        mask=sft is not None,
+        weights=sft is not None and sft.weights == "file",
+        shards=max(len(parts), -(-tokens.value // config.output.shard_tokens)),
+        largest_shard_tokens=min(tokens.value, config.output.shard_tokens),
+        vocabulary=spec.tokenizer.vocab_size,
+        length_histogram=_histogram(sampled, documents.value),
+        capacity=0 if sft is None else sft.packing,
+        packed_rows=sft is not None and sft.packed_rows,
+        val_tokens=round(tokens.value * val),
+        val_documents=round(documents.value * val),
+    )
+    per_token = size.bytes_per_token * (2 if size.packed_rows else 1)
+    low, value, high = (
+        per_token * getattr(tokens, end) + 24 * getattr(documents, end)
+        for end in ("low", "value", "high")
+    )
+    disk = predicted_disk(
+        size,
+        slices=sum(len(part.slices) for part in parts),
+        rows=_rows(sampled, size),
+        splits=max(1, len(np.unique(sampled.is_val))),
+        error=max(high / value, value / max(1, low)) - 1,
+    )
+    return Predicted(tokens, documents, size, disk)
+
+
+def _sample_bytes(input_bytes: int) -> int:
+    """Return the bytes that a forecast reads: all of a small input."""
+    if input_bytes <= COMPLETE_BYTES:
+        return input_bytes
+    return min(max(int(input_bytes * SAMPLE_FRACTION), LEAST_SAMPLE_BYTES), MOST_SAMPLE_BYTES)
+
+
+def _input_bytes(parts: Sequence[Part]) -> int:
+    return sum(piece.n_bytes for part in parts for piece in part.slices)
+
+
+def _ends(found: Estimate) -> list[tuple[str, int]]:
+    return [("", found.value), ("_low", found.low), ("_high", found.high)]
+
+
+def _histogram(sampled: EncodedSample, documents: int) -> tuple[int, ...]:
+    """Return the expected number of documents of 2^i to 2^(i+1)-1 tokens."""
+    counts = np.bincount(np.frexp(np.maximum(sampled.lengths, 1))[1] - 1)
+    return tuple(round(n * documents / len(sampled.lengths)) for n in counts.tolist())
+
+
+def _rows(sampled: EncodedSample, size: DatasetSize) -> int:
+    """Return the expected number of packed rows, from packing samples of the same lengths."""
+    if not size.capacity:
+        return 0
+    n_rows = n_tokens = 0
+    for split in (False, True):
+        lengths = sampled.lengths[sampled.is_val == split]
+        if len(lengths):
+            share = round(size.documents * len(lengths) / len(sampled.lengths))
+            lengths = np.resize(lengths, max(len(lengths), min(PACKED_DOCUMENTS, share)))
+            n_rows += pack(lengths, size.capacity).n_rows
+            n_tokens += int(lengths.sum())
+    return max(1, round(n_rows * size.tokens / n_tokens))
+
+
+def _memory(spec: RunSpec, text_bytes: int, workers: int) -> int:
+    """Return the bound of the peak memory; a small corpus does not fill blocks and caches."""
+    blocks = min(blocks_bytes(spec), BLOCK_COPIES * text_bytes)
+    caches = min(engine_bytes(spec), CACHE_BYTES_PER_TEXT_BYTE * text_bytes)
+    engine = caches if spec.engine.name != REFERENCE else 0
+    writers = WRITER_BYTES * n_writers(spec) if text_bytes >= WRITERS_FROM_BYTES else 0
+    return workers * (BASE_BYTES + engine + blocks + writers)
+
+
+def _page_bytes(parts: Sequence[Part]) -> int:
+    """Return the memory of the largest page that a worker unpacks at once.
+
+    Large pages are in large files, and a file of an object store takes two requests.
+    """
+    files = {piece.file for part in parts for piece in part.slices if piece.n_bytes}
+    largest = nlargest(PAGED_FILES, files, key=lambda file: file.n_bytes)
+    held = [(format_named(file.format).held_bytes, file) for file in largest]
+    return max((bytes_of(file) for bytes_of, file in held if bytes_of), default=0)
+
+
+def _no_document(sampled: EncodedSample) -> str:
+    """Return why there is nothing to predict from."""
+    if not sampled.n_records:
+        what = f" ({sampled.unread[0]})" if sampled.unread else ""
+        return f"the sample of the input holds no record{what}: nothing to predict from"
+    if not sampled.drops:
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in sampled.rejects.most_common(3))
+        return f"every sampled record was rejected ({reasons}); the first: {sampled.first_reject}"
+    losses = [*sampled.rejects.most_common(), *sampled.drops.most_common()]
+    reasons = ", ".join(f"{n:,} {reason}" for reason, n in losses)
+    of_sample = "" if sampled.sample.is_complete else "sampled "
+    records = plural(sampled.n_records, f"{of_sample}record")
+    return f"the run would make no document of {records} ({reasons})"
+
+
+def _problem(prepared: Prepared, spec: RunSpec, sampled: EncodedSample) -> TokmillError | None:
+    """Return the error with which the run would stop, if the sample has one."""
+    if prepared.bad:
+        return UsageError(f"the run would stop: {prepared.bad[0]}")
+    n_records = sampled.total(sampled.records, of_records=True).value
+    try:
+        check_sample(prepared.config.limits, sampled, n_records)
+        check_read_fields(spec, prepared.parts, sampled.sources)
+    except RecordError as error:
+        return error
+    return None
+
+
+def _left_out(prepared: Prepared, spec: RunSpec, sampled: EncodedSample) -> str:
+    """Return the sources that use less than 90% of their text; '' if none."""
+    noted = []
+    for part in {part.reading: part for part in prepared.parts}.values():
+        paths = {file.path for file in prepared.readings[part.reading].files}
+        rows = [row for row in sampled.sources if row["path"] in paths]
+        noted.append(noted_sources(rows, fields_read(spec.for_part(part).config)))
+    return ", ".join(filter(None, noted))

@@ -1,0 +1,317 @@
+"""Read a sample of the input: a few MiB of records, from places that are spread over all of it.
+
+Lines that are not compressed are read in windows: all records that begin in a range of bytes, so
+that the chance of a record does not depend on its length. Anything else can only be read from its
+beginning; it is read up to a limit, and of the blocks that pass by every k-th is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from tokmill.recipes.left_out import is_weighed_slice
+from tokmill.sources.formats import cut, format_named, open_slice
+from tokmill.sources.slices import Slice
+from tokmill.sources.streams import decompressed_bytes
+from tokmill.values import SampleBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tokmill.chat.renderer import ChatRenderer
+    from tokmill.recipes.spec import Part
+    from tokmill.render.renderer import Renderer
+    from tokmill.settings.schema import InputSettings
+    from tokmill.sources.blocks import Block
+    from tokmill.sources.slices import SourceFile
+
+    Renderers = Mapping[SourceFile, tuple[InputSettings, Renderer | ChatRenderer]]
+
+_GOLDEN = (math.sqrt(5) - 1) / 2
+_LEAST_WINDOW, _MOST_WINDOW = 16 << 10, 64 << 10
+_WINDOWS = 128
+"""Windows of a sample, unless records are long: some windows then hold none."""
+
+_MOST_WINDOWS = 4096
+_FILES_PER_WINDOW = 4
+_FEWEST_PIECES = 8
+_MOST_BYTES = 32 << 20
+"""Long records may pass the limit of a sample up to this, until there are `_FEWEST_PIECES`."""
+
+_WEIGHED = 32
+"""The fields of the records of every so many windows are weighed: with short records
+this takes longer than to encode them."""
+
+_MOST_HEADS = 128
+"""Slices that are read from their beginning; of more slices, these are chosen evenly."""
+
+_PASSED, _LEAST_PASSED_BYTES, _MOST_PASSED_BYTES = 64, 4 << 20, 256 << 20
+"""Bytes that are unpacked of a slice: as a multiple of the limit of its sample, at least, and at
+most, which takes 1 s."""
+
+_LEAST_UNREAD = 0.5
+"""The least share of a slice that counts as unread, as its bytes are read ahead in large chunks."""
+
+_COMPLETE_RATIO = 8
+"""A complete input is unpacked to at most so many bytes for each that is stored."""
+
+_TIGHTER, _LOOSER = 3, 1.2
+"""Bounds of the compression of a file, as a multiple of that of its head."""
+
+
+@dataclass(slots=True)
+class Piece:
+    """Records of one file that were read together.
+
+    `n_bytes`: of the records, unpacked. `span`: the range of bytes in which they begin. `scale`,
+    `record_scale`: the bytes and the records of the input for each byte and each record here.
+    `unread`: the share of its slice that was not looked at. Pieces of one `unit` are not
+    independent of each other.
+    """
+
+    file: SourceFile
+    blocks: list[Block]
+    unit: int
+    n_bytes: int
+    span: float
+    scale: float = 1.0
+    record_scale: float = 1.0
+    unread: float = 0.0
+
+
+@dataclass(slots=True)
+class InputSample:
+    """Pieces of the input, in its order; all of it if `is_complete`.
+
+    `read_bytes`: stored bytes that were read.
+    """
+
+    pieces: list[Piece] = field(default_factory=list)
+    read_bytes: int = 0
+    is_complete: bool = False
+
+    @property
+    def heads_only(self) -> bool:
+        """Return whether only the beginning of some files was read."""
+        return any(piece.unread for piece in self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class SampledTexts:
+    """The documents of a sample, and about the bytes of text in all of the input."""
+
+    texts: list[str]
+    corpus_bytes: int
+
+
+def read_sample(parts: Sequence[Part], renderers: Renderers, limit_bytes: int) -> InputSample:
+    """Return a sample of about `limit_bytes` of the input; of a smaller input, all records.
+
+    `renderers`: the settings of reading and the renderer of each file. The same in every call.
+    """
+    found, slices = InputSample(), [piece for part in parts for piece in part.slices]
+    if sum(piece.n_bytes for piece in slices) <= limit_bytes and len(slices) <= _MOST_WINDOWS:
+        found.is_complete = True
+        _read_heads(slices, renderers, limit_bytes, found)
+        return found
+    lines = {piece.file: None for piece in slices if _has_windows(piece.file)}
+    others = [piece for piece in slices if piece.file not in lines]
+    total = max(1, sum(piece.n_bytes for piece in slices))
+    if lines:
+        n_bytes = sum(file.n_bytes for file in lines)
+        _read_windows(list(lines), renderers, limit_bytes * n_bytes // total, found)
+        if not any(piece.n_bytes for piece in found.pieces):  # records of nearly all the file
+            others = slices
+    if others:
+        n_bytes = sum(piece.n_bytes for piece in others)
+        _read_heads(_units(others), renderers, limit_bytes * n_bytes // total, found)
+    order = {file: number for number, file in enumerate(renderers)}
+    found.pieces.sort(key=lambda piece: order[piece.file])  # stable: in a file they are in order
+    return found
+
+
+def _has_windows(file: SourceFile) -> bool:
+    """Return whether reading can begin anywhere in a file."""
+    return format_named(file.format).has_byte_ranges and not (file.compression or file.is_stream)
+
+
+def _units(slices: list[Slice]) -> list[Slice]:
+    """Return slices of single row groups for files of rows, so that all groups are sampled."""
+    if len(slices) > _MOST_HEADS:
+        return slices
+    units = [
+        cut(piece.file, 1)
+        if piece.is_whole and format_named(piece.file.format).unit_bytes
+        else [piece]
+        for piece in slices
+    ]
+    return [piece for of_slice in units for piece in of_slice]
+
+
+def _read_windows(
+    files: list[SourceFile], renderers: Renderers, limit_bytes: int, found: InputSample
+) -> None:
+    """Add windows at even distances; more of them, between these, if few records begin there."""
+    ends = list(accumulate(file.n_bytes for file in files))
+    window_bytes = min(max(limit_bytes // _WINDOWS, _LEAST_WINDOW), _MOST_WINDOW)
+    window_bytes = max(1, min(window_bytes, _FILES_PER_WINDOW * ends[-1] // len(files)))
+    n_windows = min(max(_FEWEST_PIECES, limit_bytes // window_bytes), _MOST_WINDOWS)
+    windows: dict[int, list[Piece]] = {}
+    n_bytes = n_filled = span = 0
+    for i in range(_MOST_WINDOWS // n_windows):
+        for window in range(n_windows):
+            place = int((window + (0.5 + i * _GOLDEN) % 1) / n_windows * ends[-1])
+            windows[place] = []
+            is_weighed = window % _WEIGHED == 0
+            for part in _window(files, ends, place, window_bytes):
+                settings, renderer = renderers[part.file]
+                options = (settings, renderer.schema, window_bytes)
+                with open_slice(part, *options, samples_head=is_weighed) as reader:
+                    blocks = list(reader.blocks())
+                read = sum(block.n_bytes for block in blocks)
+                windows[place].append(Piece(part.file, blocks, place, read, part.n_bytes))
+                n_bytes, span = n_bytes + read, span + part.n_bytes
+            n_filled += any(piece.n_bytes for piece in windows[place])
+        if n_bytes >= _MOST_BYTES or (2 * n_bytes >= limit_bytes and n_filled >= _FEWEST_PIECES):
+            break
+    found.read_bytes += n_bytes
+    for place in sorted(windows):
+        for piece in windows[place]:
+            piece.scale, piece.record_scale = ends[-1] / max(1, n_bytes), ends[-1] / span
+            found.pieces.append(piece)
+
+
+def _window(
+    files: Sequence[SourceFile], ends: Sequence[int], place: int, n_bytes: int
+) -> Iterator[Slice]:
+    """Yield slices with `n_bytes` of input from a place on, across the ends of files.
+
+    Small files with one record seldom begin where a window begins.
+    """
+    index = bisect_right(ends, place)
+    while n_bytes and index < len(files):
+        file = files[index]
+        start = place - (ends[index] - file.n_bytes)
+        stop = min(start + n_bytes, file.n_bytes)
+        if stop > start:
+            yield Slice(file, start, stop, stop - start)
+        n_bytes, place, index = n_bytes - (stop - start), place + stop - start, index + 1
+
+
+def _read_heads(
+    slices: Sequence[Slice], renderers: Renderers, limit_bytes: int, found: InputSample
+) -> None:
+    """Add pieces of slices that are read from their beginning, some of them if there are many."""
+    chosen = list(slices)
+    if not found.is_complete and len(slices) > _MOST_HEADS:
+        chosen = [slices[i * len(slices) // _MOST_HEADS] for i in range(_MOST_HEADS)]
+    if found.is_complete:
+        limit_bytes *= _COMPLETE_RATIO
+    total, n_bytes = (sum(piece.n_bytes for piece in some) for some in (slices, chosen))
+    for number, piece in enumerate(chosen):
+        share = piece.n_bytes / n_bytes if n_bytes else 1 / len(chosen)
+        fewest = 2 * _FEWEST_PIECES // len(chosen)
+        head = _read_head(
+            piece,
+            renderers[piece.file],
+            round(limit_bytes * share),
+            fewest,
+            is_weighed=is_weighed_slice(number),
+        )
+        found.read_bytes += head.stored
+        found.is_complete &= head.is_complete
+        stands_for = head.all_bytes * (total / n_bytes if n_bytes else 1)
+        scale = stands_for / max(1, sum(block.n_bytes for block in head.blocks))
+        record_scale = stands_for / max(1, head.block_bytes * len(head.blocks))
+        unread = 1 - head.stored / max(1, piece.n_bytes)
+        unread = 0.0 if head.is_read else max(unread, _LEAST_UNREAD)
+        for block in head.blocks:
+            unit = -1 - (number if len(chosen) < len(slices) else len(found.pieces))
+            amounts = block.n_bytes, head.block_bytes, scale, record_scale, unread
+            found.pieces.append(Piece(piece.file, [block], unit, *amounts))
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """Blocks that are spread over what was read of a slice, which was `stored` bytes.
+
+    `block_bytes`: the mean of the blocks that were read; those that are kept can hold more long
+    records. `all_bytes`: about the unpacked bytes of the slice. `is_read`: it was read to its end;
+    `is_complete`: and all its blocks are kept.
+    """
+
+    blocks: list[Block]
+    block_bytes: float
+    stored: int
+    all_bytes: float
+    is_read: bool
+    is_complete: bool
+
+
+def _read_head(
+    piece: Slice,
+    reading: tuple[InputSettings, Renderer | ChatRenderer],
+    limit_bytes: int,
+    fewest: int,
+    *,
+    is_weighed: bool,
+) -> _Head:
+    """Read a slice from its beginning; keep about `limit_bytes`, and at least `fewest` blocks."""
+    settings, renderer = reading
+    most_passed = min(max(_PASSED * limit_bytes, _LEAST_PASSED_BYTES), _MOST_PASSED_BYTES)
+    blocks: list[Block] = []
+    passed = stored = kept = 0
+    n_read, every, first, is_read = 0, 1, 0, True
+    options = (settings, renderer.schema, _LEAST_WINDOW)
+    with open_slice(piece, *options, samples_head=is_weighed) as reader:
+        for block in reader.blocks():
+            if passed and passed >= most_passed:
+                is_read = False
+                break
+            passed, stored = passed + block.n_bytes, stored + block.input_bytes
+            if n_read % every == first:
+                blocks.append(block)
+                kept += block.n_bytes
+            n_read += 1
+            if kept > 2 * limit_bytes and len(blocks) > max(1, fewest):
+                # Every second, the first or the second in turn: so the first of all is not kept.
+                skipped = 1 if first < every // 2 or every == 1 else 0
+                first, every, blocks = first + skipped * every, 2 * every, blocks[skipped::2]
+                kept = sum(one.n_bytes for one in blocks)
+    all_bytes = float(passed) if is_read else _unpacked_bytes(piece, passed, stored)
+    return _Head(
+        blocks, passed / max(1, n_read), stored, all_bytes, is_read, is_read and every == 1
+    )
+
+
+def _unpacked_bytes(piece: Slice, passed: int, stored: int) -> float:
+    """Return about the unpacked bytes of a slice, of which `stored` bytes gave `passed`.
+
+    The size in a .gz can be that of its last member alone, and then looks too small.
+    """
+    expected = passed * piece.n_bytes / max(1, stored)
+    file = piece.file
+    stated = decompressed_bytes(file.path, file.compression, piece.start, piece.stop)
+    is_sound = file.compression == "zst" or expected / _LOOSER <= stated <= expected * _TIGHTER
+    return float(stated) if stated and is_sound else expected
+
+
+def sampled_texts(parts: Sequence[Part], renderers: Renderers, limit_bytes: int) -> SampledTexts:
+    """Return the documents of a sample of about `limit_bytes`."""
+    texts: list[str] = []
+    corpus_bytes = 0.0
+    for piece in read_sample(parts, renderers, limit_bytes).pieces:
+        renderer = renderers[piece.file][1]
+        for block in piece.blocks:
+            rendered = renderer.render(block.parse())
+            if isinstance(rendered, SampleBatch):
+                found = rendered.texts()
+            else:
+                found = rendered.text.to_pylist()
+            corpus_bytes += piece.scale * sum(len(text.encode()) for text in found)
+            texts += found
+    return SampledTexts(texts, round(corpus_bytes))
