@@ -80,7 +80,7 @@ def test_a_wrong_engine_is_left_out_before_anything_is_written(
     configure, write_rows, whole_word, any_size, listener, tmp_path, workers
 ):
     source = write_rows(tmp_path / "in.jsonl", ROWS)
-    settings = {"part_bytes": 900, "batch_bytes": 300, **whole_word}
+    settings = {"part_bytes": 900, "block_bytes": 300, **whole_word}
     run(configure(tmp_path / "reference", source, engine=REFERENCE, **settings), listener)
     given = settings | {"engine": "auto", "workers": workers}
     manifest = run(configure(tmp_path / "out", source, **given), listener)
