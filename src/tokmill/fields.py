@@ -7,9 +7,10 @@ UTF-8. Labels of a record (a URL, an id, a date, a file name, a hash) are no tex
 
 from __future__ import annotations
 
+import json
+import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from tokmill.text_shape import count_letters, is_text, json_in
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -32,6 +33,26 @@ _DEEPEST = 3
 _DEEPEST_READ = 20
 _LONGEST_LABEL, _FEWEST_LABELS, _LABEL_REPEATS = 64, 5, 5
 
+_LONGEST_JSON = 1 << 20
+_LONGEST_DATE = 48
+_LONGEST_WORD = 3
+_LONGEST_LOOKED_AT = 1000
+
+_NO_BLANK = re.compile(r"[!-~]+")
+_MARKED = re.compile(r"[0-9/\\_@:=.+-]")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+_DATE = re.compile(
+    r"(?:[0-9T Z:,./+\-年月日时分秒]|"
+    r"(?:mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*+|"
+    r"gmt|utc|am|pm|st|nd|rd|th)+",
+    re.IGNORECASE,
+)
+
+_HAN_AND_KANA = re.compile(
+    "[\u3005\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+
 
 class FieldBytes(NamedTuple):
     """The bytes of all strings in a field, and of those that are text."""
@@ -49,10 +70,10 @@ def weigh(record: Mapping[str, Any], nested: Collection[str] = ()) -> dict[str, 
     `nested`: keys whose value may be a list or object written as a JSON string, as in CSV. A field
     without a string has 0 bytes.
     """
-    found: dict[str, FieldBytes] = {}
-    for path, text in _leaves(record, nested):
-        _count(found, path, text)
-    return found
+    fields: dict[str, FieldBytes] = {}
+    for path, text in _strings(record, nested):
+        _count(fields, path, text)
+    return fields
 
 
 class FieldSample:
@@ -81,11 +102,11 @@ class FieldSample:
         self.n_records += 1
         self.keys.update(dict.fromkeys(record))
         self.string_keys.update(k for k, value in record.items() if isinstance(value, str | bytes))
-        for path, text in _leaves(record, self._nested):
+        for path, text in _strings(record, self._nested):
             self.n_bytes += _count(self.fields, path, text)
             self._labels.setdefault(path, _Labels()).add(text)
             n, n_han = self.letters.get(path, (0, 0))
-            more, more_han = count_letters(text)
+            more, more_han = _count_letters(text)
             self.letters[path] = n + more, n_han + more_han
 
     def merge(self, other: FieldSample) -> None:
@@ -279,11 +300,6 @@ def _shown(key: str) -> str:
     return key if key.isprintable() else key.encode("unicode_escape").decode()
 
 
-def _leaves(record: Mapping[str, Any], nested: Collection[str]) -> Iterator[tuple[str, str]]:
-    for key, value in record.items():
-        yield from _strings(_shown(key), json_in(value) if key in nested else value, 1)
-
-
 def _count(into: dict[str, FieldBytes], path: str, text: str) -> int:
     """Count a string of a field; return its bytes."""
     before = into.get(path, _NOTHING)
@@ -293,24 +309,31 @@ def _count(into: dict[str, FieldBytes], path: str, text: str) -> int:
     return n_bytes
 
 
-def _strings(path: str, value: Any, depth: int) -> Iterator[tuple[str, str]]:
-    """Yield the strings in a value with their paths; an empty one where there is none."""
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, bytes):
-        yield path, _decoded(value)
-    elif depth > _DEEPEST_READ:
-        yield path, ""
-    elif isinstance(value, dict) and value:
-        for key, inner in value.items():
-            below = f"{path}.{_shown(key)}" if depth < _DEEPEST else path
-            yield from _strings(below, inner, depth + 1)
-    elif isinstance(value, list) and value:
-        below = path if path.endswith("[]") or depth >= _DEEPEST else f"{path}[]"
-        for inner in value:
-            yield from _strings(below, inner, depth + 1)
-    else:
-        yield path, ""
+def _strings(record: Mapping[str, Any], nested: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the strings of a record with their paths, in order; an empty one where there is none.
+
+    `nested`: keys whose strings are read as JSON.
+    """
+    waiting: list[tuple[str, Any, int]] = [
+        (_shown(key), json_in(value) if key in nested else value, 1)
+        for key, value in reversed(list(record.items()))
+    ]
+    while waiting:
+        path, value, depth = waiting.pop()
+        if isinstance(value, str):
+            yield path, value
+        elif isinstance(value, bytes):
+            yield path, _decoded(value)
+        elif depth > _DEEPEST_READ or not (isinstance(value, dict | list) and value):
+            yield path, ""
+        elif isinstance(value, dict):
+            for key, inner in reversed(value.items()):
+                waiting.append(
+                    (f"{path}.{_shown(key)}" if depth < _DEEPEST else path, inner, depth + 1)
+                )
+        else:
+            below = path if path.endswith("[]") or depth >= _DEEPEST else f"{path}[]"
+            waiting += [(below, inner, depth + 1) for inner in reversed(value)]
 
 
 def _decoded(value: bytes) -> str:
@@ -319,3 +342,38 @@ def _decoded(value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError:
         return ""
+
+
+def _count_letters(value: str) -> tuple[int, int]:
+    """Return the letters among the first 1,000 characters, and how many are Han or Kana."""
+    head = value[:_LONGEST_LOOKED_AT]
+    if head.isascii():
+        return sum(map(str.isalpha, head)), 0
+    return sum(map(str.isalpha, head)), len(_HAN_AND_KANA.findall(head))
+
+
+def is_text(value: str) -> bool:
+    """Return whether a string is text, and not a URL, an id, a number, a date or a file name.
+
+    A string of ASCII without a blank is text only if it is a word. JSON in a string is metadata.
+    """
+    if len(value) <= _LONGEST_WORD and value.isascii():
+        return False
+    if _NO_BLANK.fullmatch(value):
+        return not _MARKED.search(value)
+    if len(value) <= _LONGEST_DATE and _DATE.fullmatch(value):
+        return False
+    if _URL.fullmatch(value):
+        return False
+    return isinstance(json_in(value), str)
+
+
+def json_in(value: Any) -> Any:
+    """Return the list or object that a JSON string holds; any other value unchanged."""
+    if not isinstance(value, str) or len(value) > _LONGEST_JSON:
+        return value
+    if value[:1] + value[-1:] not in ("[]", "{}"):
+        return value
+    with suppress(ValueError, RecursionError):
+        return json.loads(value)
+    return value
