@@ -3,13 +3,19 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import pyarrow as pa
 import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tokmill.engines.spot_check as spot
-from tokmill.recipes.encoded import EncodedBlock, split_encoded
+from tokmill.errors import TokenizerError
+from tokmill.recipes.encoded import EncodedBlock, add_bos_eos, part_of, validation_documents
 from tokmill.recipes.pretrain import PretrainRecipe
 from tokmill.sources.formats import open_slice
 from tokmill.sources.parse_blocks import parse_blocks
+from tokmill.values import TokenBatch
 
 FILES = [
     [{"text": "hello"}, b"{bad", {"text": ""}, {"text": "the cat"}],
@@ -120,8 +126,8 @@ def test_samples_are_split_with_their_masks_weights_and_counters(blocks_and_reci
         checks={"checked": np.array([1, 0, 0, 0, 1])},
         differences=[(n_first - 1, "one"), (n_first, "other")],
     )
-    parts = split_encoded(encoded, {}, [first, second], [3, 4])
     assert (n_first, n_second) == (3, 2)
+    parts = [part_of(encoded, rows) for rows in (range(3), range(3, 5))]
     assert [part.rows.tolist() for part in parts] == [[0, 0, 2], [0, 0]]
     assert [part.mask.tolist() for part in parts] == [[0, 1, 0, 0, 1], [0, 1, 1, 1, 0]]
     assert [part.loss_weights.tolist() for part in parts] == [
@@ -140,3 +146,81 @@ def test_documents_for_pretraining_have_tokens_only(blocks_and_recipe):
     for encoded in recipe.process(blocks):
         assert (encoded.mask, encoded.loss_weights, encoded.counters) == (None, None, {})
         assert encoded.sidecars == {}
+
+
+U2, U4 = np.dtype("<u2"), np.dtype("<u4")
+
+DOCUMENTS = st.lists(st.lists(st.integers(0, 65_535), max_size=4), max_size=6)
+
+
+def batch_of(documents: list[list[int]]) -> TokenBatch:
+    offsets = np.cumsum([0] + [len(document) for document in documents])
+    ids = np.array([token for document in documents for token in document], np.uint32)
+    return TokenBatch(ids, offsets.astype(np.int64))
+
+
+def test_the_example_of_the_docstring_holds():
+    tokens, offsets = add_bos_eos(batch_of([[7, 8], [9]]), 2, None, U2)
+    assert tokens.tolist() == [7, 8, 2, 9, 2]
+    assert offsets.tolist() == [0, 3, 5]
+
+
+def test_bos_stands_before_every_document_and_eos_after_it():
+    tokens, offsets = add_bos_eos(batch_of([[7], [], [8, 9]]), 2, 1, U4)
+    assert tokens.tolist() == [1, 7, 2, 1, 2, 1, 8, 9, 2]
+    assert offsets.tolist() == [0, 3, 5, 9]
+    assert tokens.dtype == U4
+
+
+def test_no_documents_give_no_tokens():
+    tokens, offsets = add_bos_eos(batch_of([]), 2, 1, U2)
+    assert (tokens.tolist(), offsets.tolist()) == ([], [0])
+
+
+@given(documents=DOCUMENTS, bos_id=st.none() | st.integers(0, 9), dtype=st.sampled_from([U2, U4]))
+def test_any_documents_get_bos_and_eos_as_in_a_loop(documents, bos_id, dtype):
+    tokens, offsets = add_bos_eos(batch_of(documents), 3, bos_id, dtype)
+    before = [] if bos_id is None else [bos_id]
+    expected = [before + document + [3] for document in documents]
+    assert tokens.tolist() == [token for document in expected for token in document]
+    assert np.diff(offsets).tolist() == [len(document) for document in expected]
+    assert (tokens.dtype, offsets.dtype) == (dtype, np.int64)
+
+
+@pytest.mark.parametrize("too_large", [65_536, 70_000, 2**32 - 1])
+def test_an_id_that_does_not_fit_is_an_error_and_never_another_id(too_large):
+    with pytest.raises(TokenizerError) as caught:
+        add_bos_eos(batch_of([[7], [too_large]]), 2, None, U2)  # 70,000 would be 4,464
+    assert str(caught.value) == f"token id {too_large} does not fit uint16"
+
+
+@pytest.mark.parametrize(("eos_id", "bos_id"), [(70_000, None), (2, 70_000)])
+def test_a_bos_or_eos_that_does_not_fit_is_an_error_too(eos_id, bos_id):
+    with pytest.raises(TokenizerError, match=r"^token id 70000 does not fit uint16$"):
+        add_bos_eos(batch_of([[7]]), eos_id, bos_id, U2)
+
+
+def test_the_largest_id_of_each_dtype_fits():
+    assert add_bos_eos(batch_of([[65_535]]), 2, None, U2)[0].tolist() == [65_535, 2]
+    assert add_bos_eos(batch_of([[2**32 - 1]]), 2, None, U4)[0].tolist() == [2**32 - 1, 2]
+
+
+def strings(texts: list[str]) -> pa.LargeStringArray:
+    return pa.array(texts, pa.large_string())
+
+
+@given(st.lists(st.text(max_size=5), max_size=8), st.floats(0, 1))
+def test_validation_is_decided_by_the_hash_of_the_text_alone(texts, fraction):
+    decided = validation_documents(strings(texts), fraction)
+    expected = [xxhash.xxh3_64(text.encode()).intdigest() / 2**64 < fraction for text in texts]
+    assert decided.tolist() == expected
+    sliced = validation_documents(strings(["x", *texts, "y"]).slice(1, len(texts)), fraction)
+    assert sliced.tolist() == expected
+
+
+def test_the_fractions_0_and_1_are_exact():
+    texts = strings([str(i) for i in range(1000)])
+    assert not validation_documents(texts, 0.0).any()
+    assert validation_documents(texts, 1.0).all()
+    assert 60 < validation_documents(texts, 0.1).sum() < 140
+    assert validation_documents(strings([]), 0.5).tolist() == []

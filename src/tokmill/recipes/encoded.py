@@ -1,18 +1,21 @@
-"""Blocks of input processed by a recipe: many small ones at once, each with its own result.
+"""Encoded blocks: what recipes make of blocks of input, and the steps that they share.
 
 Each stage of a recipe costs some milliseconds per call. Small files give blocks of a few KB, so the
-records of several blocks become one batch, and the result is split again.
+records of several blocks are encoded as one batch, and the result is divided again.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 
+from tokmill.errors import TokenizerError
+from tokmill.offsets import byte_offsets
 from tokmill.recipes.memory_bounds import BLOCK_COPIES
 from tokmill.sources.parse_blocks import parse_blocks
 from tokmill.timing import StageTimer
@@ -26,9 +29,7 @@ if TYPE_CHECKING:
     from tokmill.engines.loaded import EngineMemory
     from tokmill.sources.blocks import Block
     from tokmill.timing import StageSeconds
-    from tokmill.values import RecordLookup, Reject, UnreadInput, UnreadKeys
-
-_Value = TypeVar("_Value")
+    from tokmill.values import RecordLookup, Reject, TokenBatch, UnreadInput, UnreadKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class EncodedBlock:
     unread: UnreadInput | None = None
     checks: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     unread_keys: UnreadKeys | None = None
-    fields: Sequence[tuple[int, Mapping[str, int]]] = ()
+    fields: Sequence[tuple[int, Mapping[str, int]]] = field(default_factory=list)
     differences: Sequence[tuple[int, str]] = ()
 
     @property
@@ -100,10 +101,41 @@ def process_blocks(
         records = join_records(parsed)
         timer.end("parse")
         encoded, refused = encode(records, timer)
-        results = split_encoded(encoded, refused, parsed, [block.input_bytes for block in blocks])
+        first, results = 0, []
+        for block, own in zip(blocks, parsed, strict=True):
+            rows = range(first, first + own.batch.num_rows)
+            rejects = [refused[row] for row in rows if row in refused] if refused else []
+            results.append(
+                replace(
+                    encoded if len(blocks) == 1 else part_of(encoded, rows),
+                    lookup=own.lookup,
+                    rejects=sorted((*own.rejects, *rejects), key=lambda reject: reject.place),
+                    unread=own.unread,
+                    input_bytes=block.input_bytes,
+                )
+            )
+            first = rows.stop
         timer.end("narrow")
         results[0] = replace(results[0], stage_s=timer.seconds)
         return results
+
+
+def join_records(blocks: Sequence[Records]) -> Records:
+    """Return the records of several blocks, at least one, as one batch, without their rejects.
+
+    Columns are copied, unless there is only one block.
+    """
+    if len(blocks) == 1:
+        return blocks[0]
+    starts = [0, *accumulate(records.batch.num_rows for records in blocks)]
+    samples = [
+        (start + row, record)
+        for start, records in zip(starts, blocks, strict=False)
+        for row, record in records.samples
+    ]
+    lookup = _JoinedLookup([records.lookup for records in blocks], np.array(starts))
+    batch = pa.concat_batches([records.batch for records in blocks])
+    return Records(batch, lookup, (), samples=samples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +153,8 @@ class _JoinedLookup:
     def places(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the line and the byte offset of the place of each row, in its own slice."""
         places = map(self.place, rows.tolist())
-        return np.array([(one.line, one.byte_offset) for one in places], np.int64).reshape(-1, 2)
+        pairs = [(place.line, place.byte_offset) for place in places]
+        return np.array(pairs, np.int64).reshape(-1, 2)
 
     def raw(self, row: int) -> bytes:
         """Return the first bytes of row `row`."""
@@ -138,100 +171,97 @@ class _JoinedLookup:
         return self.lookups[index], row - int(self.starts[index])
 
 
-def join_records(blocks: Sequence[Records]) -> Records:
-    """Return the records of several blocks, at least one, as one batch, without their rejects.
+def part_of(joined: EncodedBlock, rows: range) -> EncodedBlock:
+    """Return the result of one block, whose records have these rows, of that of joined blocks.
 
-    Columns are copied, unless there is only one block.
+    Its lookup and rejects, and what is known of the whole block only, are not set.
     """
-    if len(blocks) == 1:
-        return blocks[0]
-    starts = _row_starts(blocks)
-    lookup = _JoinedLookup([records.lookup for records in blocks], starts)
-    samples = [
-        (start + row, record)
-        for start, records in zip(starts.tolist(), blocks, strict=False)
-        for row, record in records.samples
-    ]
-    batch = pa.concat_batches([records.batch for records in blocks])
-    return Records(batch, lookup, (), samples=samples)
+    start, stop = np.searchsorted(joined.rows, (rows.start, rows.stop)).tolist()
+    offsets = joined.offsets[start : stop + 1]
+    tokens = slice(int(offsets[0]), int(offsets[-1]))
+    drops = {}
+    for reason, dropped in joined.drops.items():
+        own = dropped[slice(*np.searchsorted(dropped, (rows.start, rows.stop)))]
+        if len(own):
+            drops[reason] = own - rows.start
+    unread_keys = joined.unread_keys
+    if unread_keys is not None:
+        unread_keys = unread_keys._replace(of_row=unread_keys.of_row[rows.start : rows.stop])
+    return replace(
+        joined,
+        tokens=joined.tokens[tokens],
+        offsets=offsets - offsets[0],
+        rows=joined.rows[start:stop] - rows.start,
+        text_bytes=joined.text_bytes[start:stop],
+        is_val=joined.is_val[start:stop],
+        drops=drops,
+        mask=None if joined.mask is None else joined.mask[tokens],
+        loss_weights=None if joined.loss_weights is None else joined.loss_weights[tokens],
+        counters={k: n[start:stop] for k, n in joined.counters.items() if n[start:stop].any()},
+        checks={name: n[start:stop] for name, n in joined.checks.items()},
+        unread_keys=unread_keys,
+        fields=[(row - rows.start, counts) for row, counts in joined.fields if row in rows],
+        differences=[(row - rows.start, line) for row, line in joined.differences if row in rows],
+    )
 
 
-def split_encoded(
-    encoded: EncodedBlock,
-    refused: Mapping[int, Reject],
-    blocks: Sequence[Records],
-    input_bytes: Sequence[int],
-) -> list[EncodedBlock]:
-    """Return the result of each block, from that of the joined blocks.
+def add_bos_eos(
+    batch: TokenBatch, eos_id: int, bos_id: int | None, dtype: np.dtype[np.unsignedinteger]
+) -> tuple[npt.NDArray[np.unsignedinteger], npt.NDArray[np.int64]]:
+    """Return tokens of `dtype` with eos after every document, and bos before it if there is one.
 
-    `refused`: the rejects of other records, by row. `blocks`: the records of each block, with the
-    rejects of its source.
+    Documents `7 8` and `9` with eos 2 become tokens `7 8 2 9 2`, offsets `0 3 5`.
+
+    Raises:
+        TokenizerError: an id does not fit the dtype.
     """
-    edges = _row_starts(blocks).tolist()
-    cuts = np.searchsorted(encoded.rows, edges).tolist()
-    rejects = _by_block(sorted(refused.items()), edges)
-    fields, differences = _by_block(encoded.fields, edges), _by_block(encoded.differences, edges)
-    results = []
-    for number, (first, last) in enumerate(pairwise(edges)):
-        start, stop = cuts[number : number + 2]
-        records, offsets = blocks[number], encoded.offsets[start : stop + 1]
-        tokens = slice(int(offsets[0]), int(offsets[-1]))
-        found = [*records.rejects, *(reject for _, reject in rejects[number])]
-        unread_keys = encoded.unread_keys
-        if unread_keys is not None:
-            unread_keys = unread_keys._replace(of_row=unread_keys.of_row[first:last])
-        results.append(
-            EncodedBlock(
-                tokens=encoded.tokens[tokens],
-                offsets=offsets - offsets[0],
-                rows=encoded.rows[start:stop] - first,
-                text_bytes=encoded.text_bytes[start:stop],
-                is_val=encoded.is_val[start:stop],
-                drops=_drops(encoded.drops, first, last),
-                lookup=records.lookup,
-                rejects=sorted(found, key=lambda reject: reject.place),
-                input_bytes=input_bytes[number],
-                mask=None if encoded.mask is None else encoded.mask[tokens],
-                loss_weights=None if (w := encoded.loss_weights) is None else w[tokens],
-                counters={k: n for k, n in _cut(encoded.counters, start, stop).items() if n.any()},
-                unread=records.unread,
-                checks=_cut(encoded.checks, start, stop),
-                unread_keys=unread_keys,
-                fields=fields[number],
-                differences=differences[number],
-            )
-        )
-    return results
+    _check_fits(max(eos_id, bos_id or 0, int(batch.ids.max(initial=0))), dtype)
+    n_added = 1 if bos_id is None else 2
+    offsets = batch.offsets + n_added * np.arange(len(batch.offsets), dtype=np.int64)
+    tokens = np.empty(int(offsets[-1]), dtype)
+    is_text = np.ones(len(tokens), bool)
+    is_text[offsets[1:] - 1] = False
+    if bos_id is not None:
+        is_text[offsets[:-1]] = False
+    tokens[is_text] = batch.ids
+    tokens[offsets[1:] - 1] = eos_id
+    if bos_id is not None:
+        tokens[offsets[:-1]] = bos_id
+    return tokens, offsets
 
 
-def _row_starts(blocks: Sequence[Records]) -> npt.NDArray[np.int64]:
-    """Return the first row of each block in the joined batch, and the end: (n + 1,)."""
-    n_rows = (records.batch.num_rows for records in blocks)
-    return np.fromiter(accumulate(n_rows, initial=0), np.int64, len(blocks) + 1)
+def narrow_ids(
+    ids: npt.NDArray[np.uint32], dtype: np.dtype[np.unsignedinteger]
+) -> npt.NDArray[np.unsignedinteger]:
+    """Return ids in the dtype of a shard.
+
+    Raises:
+        TokenizerError: an id does not fit the dtype.
+    """
+    _check_fits(int(ids.max(initial=0)), dtype)
+    return ids.astype(dtype)
 
 
-def _drops(
-    drops: Mapping[str, npt.NDArray[np.int64]], first: int, last: int
-) -> dict[str, npt.NDArray[np.int64]]:
-    parts = {
-        reason: rows[slice(*np.searchsorted(rows, (first, last)))] - first
-        for reason, rows in drops.items()
-    }
-    return {reason: rows for reason, rows in parts.items() if len(rows)}
+def _check_fits(largest: int, dtype: np.dtype[np.unsignedinteger]) -> None:
+    """Raise `TokenizerError` for ids that NumPy would wrap without a word."""
+    if largest > np.iinfo(dtype).max:
+        raise TokenizerError(f"token id {largest} does not fit {dtype.name}")
 
 
-def _cut(
-    counts: Mapping[str, npt.NDArray[np.int64]], start: int, stop: int
-) -> dict[str, npt.NDArray[np.int64]]:
-    return {name: n[start:stop] for name, n in counts.items()}
+def validation_documents(
+    text: pa.LargeStringArray, fraction: float, offsets: npt.NDArray[np.int64] | None = None
+) -> npt.NDArray[np.bool_]:
+    """Return which documents are validation: (n,) bool.
 
-
-def _by_block(
-    values: Sequence[tuple[int, _Value]], edges: Sequence[int]
-) -> list[list[tuple[int, _Value]]]:
-    """Return values, in order of their rows, by block; rows then count from the block's first."""
-    cuts = np.searchsorted([row for row, _ in values], edges).tolist()
-    return [
-        [(row - first, value) for row, value in values[start:stop]]
-        for first, (start, stop) in zip(edges, pairwise(cuts), strict=False)
-    ]
+    A document is validation if the xxh3-64 hash (seed 0) of its UTF-8 bytes, divided by 2^64, is
+    below `fraction`. `offsets`: (n + 1,), its bytes in the column; None: a document for each text.
+    """
+    if offsets is None:
+        offsets = byte_offsets(text)
+    n_texts = len(offsets) - 1
+    if fraction <= 0:
+        return np.zeros(n_texts, bool)
+    data = memoryview(text.buffers()[2] or b"")
+    threshold = int(fraction * (1 << 64))
+    hashes = (xxhash.xxh3_64_intdigest(data[i:j]) for i, j in pairwise(offsets.tolist()))
+    return np.fromiter((hash_ < threshold for hash_ in hashes), bool, n_texts)

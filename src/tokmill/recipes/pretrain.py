@@ -18,12 +18,10 @@ from tokmill.engines.spot_check import SpotCheck, counts, differences
 from tokmill.fields import used_paths
 from tokmill.masks.truncation import TOO_LONG, TOO_SHORT
 from tokmill.offsets import byte_offsets, select_documents
-from tokmill.recipes.bos_eos import add_bos_eos
-from tokmill.recipes.encoded import EncodedBlock, process_blocks
+from tokmill.recipes.encoded import EncodedBlock, add_bos_eos, process_blocks, validation_documents
 from tokmill.recipes.engines import make_engine, reference_loader
 from tokmill.recipes.left_out import weigh_records
 from tokmill.recipes.memory_bounds import engine_bytes
-from tokmill.recipes.validation import validation_documents
 from tokmill.render.renderer import make_renderer
 from tokmill.tokenizer.control_tokens import contains_any, control_token_strings
 from tokmill.values import DocumentBatch
@@ -31,15 +29,12 @@ from tokmill.values import DocumentBatch
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy.typing as npt
-    import pyarrow as pa
-
     from tokmill.engines.engine import Engine
     from tokmill.engines.spot_check import SpotResult
     from tokmill.recipes.spec import RunSpec
     from tokmill.sources.blocks import Block
     from tokmill.timing import StageTimer
-    from tokmill.values import Records, Reject, TokenBatch
+    from tokmill.values import Records, Reject
 
 _CONTROL_IN_TEXT = (
     "control token in text",
@@ -92,18 +87,31 @@ class PretrainRecipe:
     def _encode(
         self, records: Records, timer: StageTimer
     ) -> tuple[EncodedBlock, dict[int, Reject]]:
+        """Return the documents of records, and the rejects of other records by row."""
         documents, refused = self._render(records)
         rows, text = documents.rows, documents.text
         fields = weigh_records(records, rows, self._used, self._labels)
         timer.end("render")
         batch = self.engine.encode(text, timer)
-        keep, drops = self._within_limits(batch.lengths, rows)
+        lengths, limits = batch.lengths, self._limits
+        is_short = lengths < limits.min_tokens
+        is_long = (lengths > limits.max_tokens) & ~is_short & bool(limits.max_tokens)
+        drops = {}
+        for reason, is_dropped in ((TOO_SHORT, is_short), (TOO_LONG, is_long)):
+            if is_dropped.any():
+                drops[reason] = rows[is_dropped]
         if drops:
+            keep = ~(is_short | is_long)
             batch, rows, text = select_documents(batch, keep), rows[keep], text.filter(keep)
         if documents.dropped is not None and len(documents.dropped):
             drops[DROPPED_BY_RENDERER] = documents.dropped
         timer.end("narrow")
-        checked = self._check(text, batch, timer)
+        checked: Sequence[SpotResult] = ()
+        if self.spot is not None:
+            checked = self.spot.check(
+                text, batch, lambda _, window: self.engine.encode(window, timer)
+            )
+            timer.end("spot check")
         tokens, offsets = add_bos_eos(batch, self._eos_id, self._bos_id, self.dtype)
         every, n = np.arange(len(rows)), len(rows)
         encoded = EncodedBlock(
@@ -123,38 +131,18 @@ class PretrainRecipe:
     def _render(self, records: Records) -> tuple[DocumentBatch, dict[int, Reject]]:
         """Return the documents, and the rejects of other records by row."""
         documents = self.renderer.render(records)
-        is_refused = np.ones(records.batch.num_rows, bool)
-        is_refused[documents.rows] = False
-        if documents.dropped is not None:
-            is_refused[documents.dropped] = False
-        rows = np.flatnonzero(is_refused).tolist()
-        refused = dict(zip(rows, documents.rejects, strict=True))
+        refused: dict[int, Reject] = {}
+        if documents.rejects:
+            is_refused = np.ones(records.batch.num_rows, bool)
+            is_refused[documents.rows] = False
+            if documents.dropped is not None:
+                is_refused[documents.dropped] = False
+            rows = np.flatnonzero(is_refused).tolist()
+            refused = dict(zip(rows, documents.rejects, strict=True))
         if self._control:
-            found = contains_any(documents.text, self._control)
-            if found.any():
-                for row in documents.rows[found].tolist():
-                    refused[row] = records.reject(row, *_CONTROL_IN_TEXT)
-                kept = documents.text.filter(~found), documents.rows[~found]
-                documents = DocumentBatch(*kept, (), documents.dropped)
+            has_control = contains_any(documents.text, self._control)
+            for row in documents.rows[has_control].tolist():
+                refused[row] = records.reject(row, *_CONTROL_IN_TEXT)
+            kept = documents.text.filter(~has_control), documents.rows[~has_control]
+            documents = DocumentBatch(*kept, (), documents.dropped)
         return documents, refused
-
-    def _within_limits(
-        self, lengths: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.bool_], dict[str, npt.NDArray[np.int64]]]:
-        """Return which documents stay: (n,) bool, and the rows of others by reason."""
-        limits = self._limits
-        is_short = lengths < limits.min_tokens
-        is_long = (lengths > limits.max_tokens) & ~is_short & bool(limits.max_tokens)
-        failed = {TOO_SHORT: is_short, TOO_LONG: is_long}
-        drops = {reason: rows[found] for reason, found in failed.items() if found.any()}
-        return ~(is_short | is_long), drops
-
-    def _check(
-        self, text: pa.LargeStringArray, batch: TokenBatch, timer: StageTimer
-    ) -> Sequence[SpotResult]:
-        """Return the texts that were compared with the reference."""
-        if self.spot is None:
-            return ()
-        checked = self.spot.check(text, batch, lambda _, window: self.engine.encode(window, timer))
-        timer.end("spot check")
-        return checked

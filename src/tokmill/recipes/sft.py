@@ -18,14 +18,12 @@ from tokmill.engines.routing import routed_counts
 from tokmill.engines.spot_check import SpotCheck, counts, differences
 from tokmill.masks.truncation import CUT_SAMPLES, TOO_SHORT, truncate
 from tokmill.offsets import byte_offsets, starts_run
-from tokmill.recipes.bos_eos import narrow_ids
-from tokmill.recipes.encoded import EncodedBlock, process_blocks
+from tokmill.recipes.encoded import EncodedBlock, narrow_ids, process_blocks, validation_documents
 from tokmill.recipes.engines import reference_loader
 from tokmill.recipes.memory_bounds import engine_bytes, n_writers
 from tokmill.recipes.render_pool import RenderPool
 from tokmill.recipes.sft_encoder import make_sample_encoder
 from tokmill.recipes.sft_setup import make_chat_renderer, sft_settings, vocabulary_of
-from tokmill.recipes.validation import validation_documents
 from tokmill.tokenizer.continuation import continuation_tokenizer
 from tokmill.tokenizer.control_tokens import contains_any, control_token_strings
 
@@ -189,7 +187,8 @@ def _counters(
     counters = {name: n[encoded.samples] for name, n in samples.counters.items()}
     counters |= {**encoded.counters, _UNTRAINED_WINDOWS: n_windows}
     counters = {name: n[kept.source] * is_first for name, n in counters.items()}
-    return {**counters, CUT_SAMPLES: kept.is_cut.astype(np.int64)}
+    counters[CUT_SAMPLES] = kept.is_cut.astype(np.int64)
+    return {name: n for name, n in counters.items() if n.any()}
 
 
 def _make_pool(spec: RunSpec, writer: RecordWriter) -> RenderPool:
