@@ -15,7 +15,7 @@ import sys
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -63,7 +63,7 @@ class Extension:
         return f"{self.version or '0'}+{self.sha256[:12]}"
 
 
-class Found(NamedTuple):
+class TableEntry(NamedTuple):
     """An object of a table; `extension` is None for one that came with tokmill."""
 
     value: Any
@@ -71,7 +71,7 @@ class Found(NamedTuple):
 
 
 @cache
-def find(table: Table, name: str) -> Found:
+def find(table: Table, name: str) -> TableEntry:
     """Return the object of a name in a table, imported.
 
     Raises:
@@ -79,7 +79,7 @@ def find(table: Table, name: str) -> Found:
     """
     if name in table.rows:
         module, _, attribute = table.rows[name].partition(":")
-        return Found(getattr(importlib.import_module(module), attribute), None)
+        return TableEntry(getattr(importlib.import_module(module), attribute), None)
     points = importlib.metadata.entry_points(group=table.group)
     named = list(points.select(name=name))
     if not named:
@@ -88,31 +88,19 @@ def find(table: Table, name: str) -> Found:
     if len(named) > 1:
         packages = " and ".join(_package(point) for point in named)
         raise UsageError(f"{table.kind} {name}: two packages have it, {packages}: uninstall one")
-    return _loaded(table, named[0])
+    point, dist = named[0], named[0].dist
+    where = f"{table.kind} {name}: {_package(point)} cannot be loaded ({point.value})"
+    release = (dist.name, dist.version) if dist else ("", "")
+    return _imported(table.kind, name, f"{point.module}:{point.attr}", where, release)
 
 
-def find_all(table: Table) -> list[Found]:
+def find_all(table: Table) -> list[TableEntry]:
     """Return everything that other packages add to a table, in the order of names.
 
     Raises:
         UsageError: see `find`.
     """
     return [find(table, name) for name in sorted(names_of_packages(table))]
-
-
-def _loaded(table: Table, point: EntryPoint) -> Found:
-    allow_pandas()
-    try:
-        value, sha256 = point.load(), source_sha256(point.module)
-    except (Exception, SystemExit) as error:  # whatever the module raises
-        raise UsageError(
-            f"{table.kind} {point.name}: {_package(point)} cannot be loaded ({point.value}): "
-            f"{one_line(error)}"
-        ) from error
-    version = point.dist.version if point.dist else ""
-    distribution = point.dist.name if point.dist else ""
-    identity = (table.kind, point.name, point.value, distribution, version, sha256)
-    return Found(value, Extension(*identity))
 
 
 def _package(point: EntryPoint) -> str:
@@ -156,11 +144,8 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}{where}"
 
 
-def find_path(kind: str, target: str) -> Found:
+def find_path(kind: str, target: str) -> TableEntry:
     """Return the object of a dotted path `package.module:object`.
-
-    The current directory is searched after all others, so that no file in it hides an installed
-    module.
 
     Raises:
         UsageError: the path is none, the module cannot be imported, or lacks the object.
@@ -168,19 +153,28 @@ def find_path(kind: str, target: str) -> Found:
     module, _, attribute = target.partition(":")
     if not module or not attribute:
         raise UsageError(f"{kind} {target}: expected package.module:function")
+    installed = importlib.metadata.packages_distributions().get(module.partition(".")[0])
+    release = (installed[0], importlib.metadata.version(installed[0])) if installed else ("", "")
+    return _imported(kind, target, target, f"{kind} {target}: cannot be imported", release)
+
+
+def _imported(
+    kind: str, name: str, target: str, where: str, release: tuple[str, str]
+) -> TableEntry:
+    """Import the object `module:object` and return it with its identity.
+
+    The current directory is searched after all others, so that no file in it hides an installed
+    module. `where` begins the message of an error. `release`: distribution and version.
+    """
+    module, _, attribute = target.partition(":")
     allow_pandas()
     try:
         with _current_directory_last():
-            value = importlib.import_module(module)
-            for part in attribute.split("."):
-                value = getattr(value, part)
+            value = reduce(getattr, attribute.split("."), importlib.import_module(module))
             sha256 = source_sha256(module)
-    except (Exception, SystemExit) as error:
-        raise UsageError(f"{kind} {target}: cannot be imported: {one_line(error)}") from error
-    names = importlib.metadata.packages_distributions().get(module.partition(".")[0])
-    distribution = names[0] if names else ""
-    version = importlib.metadata.version(distribution) if distribution else ""
-    return Found(value, Extension(kind, target, target, distribution, version, sha256))
+    except (Exception, SystemExit) as error:  # whatever the module raises
+        raise UsageError(f"{where}: {one_line(error)}") from error
+    return TableEntry(value, Extension(kind, name, target, *release, sha256))
 
 
 @contextmanager
@@ -205,21 +199,19 @@ def source_sha256(module: str) -> str:
     top = module.partition(".")[0]
     spec = importlib.util.find_spec(top)
     folders = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
-    found = (path for folder in folders for path in folder.rglob("*"))
-    files = [path for path in found if path.suffix in _SOURCES and path.is_file()]
+    paths = (path for folder in folders for path in folder.rglob("*"))
+    files = [path for path in paths if path.suffix in _SOURCES and path.is_file()]
     if not folders and spec is not None and spec.origin and spec.has_location:
         files, folders = [Path(spec.origin)], [Path(spec.origin).parent]
-    digest = hashlib.sha256()
-    for name, path in sorted((_name(path, folders), path) for path in files):
+    digest, names = hashlib.sha256(), {}
+    for path in files:
+        folder = next(folder for folder in folders if path.is_relative_to(folder))
+        names[path.relative_to(folder).as_posix()] = path
+    for name, path in sorted(names.items()):
         data = path.read_bytes()
         digest.update(f"{name}\0{len(data)}\0".encode())
         digest.update(data)
     return digest.hexdigest()
-
-
-def _name(path: Path, folders: Sequence[Path]) -> str:
-    folder = next(folder for folder in folders if path.is_relative_to(folder))
-    return path.relative_to(folder).as_posix()
 
 
 def check_extensions(planned: Iterable[Extension]) -> None:
@@ -233,9 +225,9 @@ def check_extensions(planned: Iterable[Extension]) -> None:
     for extension in planned:
         module = extension.target.partition(":")[0]
         with _current_directory_last():
-            found = source_sha256(module) if module != "__main__" else extension.sha256
-        if found != extension.sha256:
+            sha256 = source_sha256(module) if module != "__main__" else extension.sha256
+        if sha256 != extension.sha256:
             raise StateError(
                 f"{extension.label}: its source changed since the run was planned "
-                f"({extension.sha256[:12]}, here {found[:12]}): run again with --overwrite"
+                f"({extension.sha256[:12]}, here {sha256[:12]}): run again with --overwrite"
             )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tokmill.chat.control_strings import Vocabulary
     from tokmill.chat.conversation import Conversation
     from tokmill.chat.segments import Segments
-    from tokmill.extensions import Extension, Found
+    from tokmill.extensions import Extension, TableEntry
     from tokmill.settings.sft import SftSettings
 
 
@@ -87,7 +87,7 @@ def template_extension(name: str) -> Extension | None:
     return found.extension if found else None
 
 
-def _find_outside(name: str) -> Found | None:
+def _find_outside(name: str) -> TableEntry | None:
     if name not in names_of_packages(TEMPLATES):
         return None
     found = find(TEMPLATES, name)

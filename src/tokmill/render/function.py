@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.errors import UsageError
-from tokmill.extensions import Extension, Found, find, find_path, one_line
+from tokmill.extensions import Extension, TableEntry, find, find_path, one_line
 from tokmill.tables import RENDERERS
 from tokmill.values import WHOLE_RECORD, DocumentBatch
 
@@ -124,7 +124,7 @@ def is_local(name: str) -> bool:
     return name.startswith(_MAIN)
 
 
-def find_renderer(name: str) -> Found:
+def find_renderer(name: str) -> TableEntry:
     """Return a renderer by name or dotted path, and its identity if it did not come with tokmill.
 
     Raises:
@@ -138,7 +138,7 @@ def find_renderer(name: str) -> Found:
             "or a lambda: put it into a module, or use one worker"
         )
     function, sha256 = _local[name]
-    return Found(function, Extension("renderer", name, name, "", "", sha256))
+    return TableEntry(function, Extension("renderer", name, name, "", "", sha256))
 
 
 def _identity(value: Any, above: frozenset[int] = frozenset()) -> bytes:

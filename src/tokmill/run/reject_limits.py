@@ -124,6 +124,7 @@ def check_sample(limits: LimitSettings, found: EncodedSample, n_records: int) ->
 
 
 def _too_many(reasons: Counter[str], records: str, allowed: float, first: str) -> str:
+    """Return a message: how many of some records were rejected, why, and what to do."""
     named = ", ".join(f"{n:,} {reason}" for reason, n in reasons.most_common(3))
     first = f"; the first: {first}" if first else ""
     return (
@@ -154,6 +155,7 @@ def check_outcome(
 
 
 def _no_document(totals: Counts, sources: Rows, rejects: Sequence[Path]) -> str:
+    """Return a message: what became of all records, and what to do."""
     made = "the run made no document"
     unread = sum_unread(sources)
     if unread:
@@ -185,8 +187,8 @@ def _check_sources(fraction: float, sources: Rows, rejects: Sequence[Path]) -> N
         if n_lost_single <= fraction * len(sources):
             lost = [row for row in lost if row["records"] > 1]
     if lost:
-        found = {**lost[0]["rejects"], **lost[0]["drops"]}
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in found.items())
+        counts = {**lost[0]["rejects"], **lost[0]["drops"]}
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in counts.items())
         became = "rejected" if any(row["rejects"] for row in lost) else "dropped"
         raise RecordError(
             f"every record of {len(lost):,} of {_files(len(sources))} was {became} "

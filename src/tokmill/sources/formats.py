@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tokmill.extensions import Found
+    from tokmill.extensions import TableEntry
     from tokmill.settings.schema import InputSettings
     from tokmill.sources.blocks import SliceReader
 
@@ -85,7 +85,7 @@ def format_named(name: str) -> Format:
     return _checked(name, find(tables.FORMATS, name))
 
 
-def _checked(name: str, found: Found) -> Format:
+def _checked(name: str, found: TableEntry) -> Format:
     if isinstance(found.value, Format):
         return found.value
     label = found.extension.label if found.extension else f"format {name}"
