@@ -20,7 +20,7 @@ ROOMS = {
     "cli, api": (4_190, 3_300),
     "run, executors": (5_760, 3_200),
     "mix": (0, 1_700),
-    "recipes, render": (2_480, 1_900),
+    "recipes, render": (2_470, 1_900),
     "sources": (5_070, 3_600),
     "chat, masks": (10_240, 5_900),
     "engines, tokenizer": (5_420, 4_200),

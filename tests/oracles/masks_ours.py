@@ -24,7 +24,7 @@ from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineMemory
 from tokmill.errors import TokmillError
-from tokmill.recipes.sft_encoder import make_sample_encoder
+from tokmill.recipes.sft import make_sample_encoder
 from tokmill.recipes.sft_setup import (
     make_chat_renderer,
     resolve_records,

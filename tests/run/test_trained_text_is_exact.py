@@ -16,7 +16,7 @@ from tokmill.chat.reading.schemas import read_conversation
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.loaded import EngineMemory
 from tokmill.masks.truncation import truncate
-from tokmill.recipes.sft_encoder import make_sample_encoder
+from tokmill.recipes.sft import make_sample_encoder
 from tokmill.recipes.sft_setup import make_chat_renderer, resolve_sft
 from tokmill.recipes.spec import RunSpec
 from tokmill.run.plan import resolve

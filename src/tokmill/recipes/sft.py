@@ -10,22 +10,28 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from tokmill.chat.templates import is_foreign
+from tokmill.chat.templates import emitted_strings, is_foreign
+from tokmill.chat.weights import mask_rule
 from tokmill.dataset.layout import token_dtype
+from tokmill.engines.choice import Continuation
+from tokmill.engines.continuation_check import check_continuation
 from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineMemory
 from tokmill.engines.routing import routed_counts
 from tokmill.engines.spot_check import SpotCheck, counts, differences
+from tokmill.errors import TokenizerError
+from tokmill.masks.encoder import SampleEncoder, reference_offsets
+from tokmill.masks.layout import SampleRules
 from tokmill.masks.truncation import CUT_SAMPLES, TOO_SHORT, truncate
 from tokmill.offsets import byte_offsets, starts_run
 from tokmill.recipes.encoded import EncodedBlock, narrow_ids, process_blocks, validation_documents
-from tokmill.recipes.engines import reference_loader
+from tokmill.recipes.engines import make_engine, reference_loader
 from tokmill.recipes.memory_bounds import engine_bytes, n_writers
 from tokmill.recipes.render_pool import RenderPool
-from tokmill.recipes.sft_encoder import make_sample_encoder
 from tokmill.recipes.sft_setup import make_chat_renderer, sft_settings, vocabulary_of
-from tokmill.tokenizer.continuation import continuation_tokenizer
-from tokmill.tokenizer.control_tokens import contains_any, control_token_strings
+from tokmill.tokenizer.byte_lengths import byte_lengths
+from tokmill.tokenizer.continuation import after_control, closed_texts, continuation_tokenizer
+from tokmill.tokenizer.control_tokens import added_tokens, contains_any, control_token_strings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,12 +40,14 @@ if TYPE_CHECKING:
 
     from tokmill.chat.records import RecordWriter
     from tokmill.engines.engine import Engine
+    from tokmill.engines.loaded import EngineMemory, RenewableEngine
     from tokmill.engines.spot_check import SpotResult
     from tokmill.masks.encoder import EncodedSamples
     from tokmill.masks.truncation import Truncated
     from tokmill.recipes.spec import RunSpec
     from tokmill.sources.blocks import Block
     from tokmill.timing import StageTimer
+    from tokmill.tokenizer.tokenizer import Tokenizer
     from tokmill.values import Records, Reject, SampleBatch
 
 _UNTRAINED_WINDOWS = "windows without a trained token left out"
@@ -122,9 +130,9 @@ class SftRecipe:
     ) -> dict[int, Reject]:
         """Return the rejects by row; of several reasons the first counts."""
         refused = dict(samples.refused)
-        found = sorted(encoded.refused.items())
-        found += [(sample, _CONTROL_IN_TEXT) for sample in self._with_control(samples)]
-        for sample, (reason, message) in found:
+        causes = sorted(encoded.refused.items())
+        causes += [(sample, _CONTROL_IN_TEXT) for sample in self._with_control(samples)]
+        for sample, (reason, message) in causes:
             row = int(samples.rows[sample])
             refused.setdefault(row, records.reject(row, reason, message))
         return refused
@@ -132,8 +140,8 @@ class SftRecipe:
     def _with_control(self, samples: SampleBatch) -> list[int]:
         if not self._control:
             return []
-        found = contains_any(samples.text, self._control) & (samples.control < 0)
-        holders = np.searchsorted(samples.offsets, np.flatnonzero(found), "right") - 1
+        is_held = contains_any(samples.text, self._control) & (samples.control < 0)
+        holders = np.searchsorted(samples.offsets, np.flatnonzero(is_held), "right") - 1
         return [int(sample) for sample in np.unique(holders)]
 
     def _truncate(
@@ -149,10 +157,10 @@ class SftRecipe:
         if is_short.any():
             dropped = {**dropped, TOO_SHORT: kept.source[is_short]}
             kept = kept.selected(np.flatnonzero(~is_short))
-        rows = {reason: [found] for reason, found in samples.drops.items()}
+        rows = {reason: [of_reason] for reason, of_reason in samples.drops.items()}
         for reason, numbers in dropped.items():
             rows.setdefault(reason, []).append(samples.rows[encoded.samples[numbers]])
-        return kept, {reason: np.sort(np.concatenate(found)) for reason, found in rows.items()}
+        return kept, {reason: np.sort(np.concatenate(parts)) for reason, parts in rows.items()}
 
     def _check(self, encoded: EncodedSamples, timer: StageTimer) -> Sequence[SpotResult]:
         """Return the texts that were compared with the reference."""
@@ -173,9 +181,9 @@ class SftRecipe:
     def _is_val(self, samples: SampleBatch) -> npt.NDArray[np.bool_]:
         """Return which samples are validation: the text of a record's first sample decides."""
         offsets = byte_offsets(samples.text)[samples.offsets]
-        found = validation_documents(samples.text, self._val_fraction, offsets)
+        is_val = validation_documents(samples.text, self._val_fraction, offsets)
         is_first = starts_run(samples.rows)
-        of_sample: npt.NDArray[np.bool_] = found[is_first][np.cumsum(is_first) - 1]
+        of_sample: npt.NDArray[np.bool_] = is_val[is_first][np.cumsum(is_first) - 1]
         return of_sample
 
 
@@ -208,3 +216,71 @@ def _make_spot_check(spec: RunSpec, reference: Callable[[], Engine] | None) -> S
     if other is not None and other is not tokenizer:
         load_other = reference_loader(spec, other)
     return SpotCheck(load_reference, spec.engine.spot_share, load_other)
+
+
+def make_sample_encoder(
+    spec: RunSpec, memory: EngineMemory, reference: Callable[[], Engine] | None = None
+) -> SampleEncoder:
+    """Return the encoder that a run's settings describe.
+
+    `memory`: the bound that its engines share. `reference`: returns the reference engine, if the
+    process may have loaded it already.
+
+    Raises:
+        TokenizerError: this tokenizer does not support the boundary of the settings.
+    """
+    config, tokenizer = spec.config, spec.tokenizer
+    settings, rule = sft_settings(config), mask_rule(sft_settings(config))
+    parse = config.tokenizer.control_tokens_in_text == "parse"
+    is_joint = rule.boundary == "joint"
+    continuation, added = continuation_tokenizer(tokenizer), added_tokens(tokenizer)
+    load_reference = reference or reference_loader(spec, tokenizer)
+    engine = make_engine(spec, tokenizer, spec.engine, load_reference, memory)
+    rest: RenewableEngine | None = engine
+    encoded_as, restart_pattern = "first", ""
+    if continuation is not tokenizer:
+        emitted = emitted_strings(spec.template, added) | ({tokenizer.eos.content} & set(added))
+        encoded_as = after_control(tokenizer, continuation, emitted)
+        # Joint boundaries cut no text: only text after control tokens may be a continuation.
+        is_optional = is_joint and encoded_as == "first"
+        rest = _continuation_engine(spec, continuation, memory, is_optional=is_optional)
+        if parse and continuation is not None:
+            restart_pattern = closed_texts(tokenizer, added)
+    rules = SampleRules(
+        rule.boundary,
+        settings.straddling,
+        encoded_as,
+        strips_left=frozenset(token.id for token in added.values() if token.lstrip),
+        strips_right=frozenset(token.id for token in added.values() if token.rstrip),
+        restart_pattern=restart_pattern,
+    )
+    needs_lengths = is_joint or settings.too_long == "drop-turns"
+    return SampleEncoder(
+        engine,
+        rest,
+        rules,
+        lengths=byte_lengths(tokenizer) if needs_lengths else None,
+        offsets=reference_offsets(tokenizer, continuation, parse=parse) if is_joint else None,
+    )
+
+
+def _continuation_engine(
+    spec: RunSpec, continuation: Tokenizer | None, memory: EngineMemory, *, is_optional: bool
+) -> RenewableEngine | None:
+    """Return the engine for continuations; None if the tokenizer cannot encode them.
+
+    Raises:
+        TokenizerError: the tokenizer encodes them wrongly, and they are not optional.
+    """
+    if continuation is None:
+        return None
+    parse = spec.config.tokenizer.control_tokens_in_text == "parse"
+    first, rest = (reference_loader(spec, of)() for of in (spec.tokenizer, continuation))
+    try:
+        check_continuation(spec.tokenizer, first, rest, parse=parse)
+    except TokenizerError:
+        if is_optional:
+            return None
+        raise
+    choice = spec.engine.continuation or Continuation(REFERENCE)
+    return make_engine(spec, continuation, choice, reference_loader(spec, continuation), memory)

@@ -10,7 +10,7 @@ import pytest
 from tokmill.engines.loaded import EngineMemory
 from tokmill.errors import TokenizerError
 from tokmill.masks.encoder import JOINT_DIFFERS, STRADDLING_TOKENS, STRIPPED_SAMPLES
-from tokmill.recipes.sft_encoder import make_sample_encoder
+from tokmill.recipes.sft import make_sample_encoder
 from tokmill.settings.sft import SftSettings
 from tokmill.timing import StageTimer
 from tokmill.values import SampleBatch
