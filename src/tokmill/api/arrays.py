@@ -127,9 +127,9 @@ def finish(output: str | Path) -> Dataset:
         >>> len(tokmill.finish("out"))
     """
     with keyword_errors():
-        manifest = finished(place_of(output), note=_LOG.info, warn=_LOG.warning)
-        settings = manifest["config"]
-        directory = Path(settings["output"]["dir"])
+        place = place_of(output)
+        manifest = finished(place, note=_LOG.info, warn=_LOG.warning)
+        settings, directory = manifest["config"], Path(place)
         return Dataset(directory, manifest, split="", tokenizer=settings["tokenizer"]["path"])
 
 

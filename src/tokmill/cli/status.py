@@ -29,9 +29,10 @@ def command(output: str, as_json: bool) -> None:
     Examples:
       tokmill status out
     """
-    from tokmill.api.arrays import status
+    from tokmill.api.arrays import place_of
+    from tokmill.run.tasks import array_status
 
-    found = status(output)
+    found = array_status(place_of(output))
     if as_json:
         show_json(dataclasses.asdict(found))
         return

@@ -109,14 +109,14 @@ def check_format_version(found: object, where: Path | str) -> None:
 
 
 def dataset_entries(directory: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield the entries of a directory and of its two folders, sorted, with relative names.
+    """Yield the entries of the two folders of a directory, then its own, with relative names.
 
     A link in place of a folder is not followed. The names of one folder at a time are in memory.
 
     Raises:
         StorageError: a folder cannot be read.
     """
-    for folder in ("", *FOLDERS):
+    for folder in (*FOLDERS, ""):  # a record comes after its files, and is listed before them
         place = directory / folder
         if folder and (place.is_symlink() or not place.is_dir()):
             continue

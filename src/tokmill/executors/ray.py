@@ -178,6 +178,7 @@ class _Tasks:
         self._place = open_place(spec.config.output.dir)
         self._cpus, self._memory = spec.n_threads, worker_bytes(spec)
         self._job = Job.of(spec)
+        self._fingerprints = {part.index: part.fingerprint(spec) for part in parts}
         self._run: Any = ray.remote(max_calls=parts_per_process(spec))(run_one).options(
             num_cpus=self._cpus,
             memory=self._memory,
@@ -261,7 +262,10 @@ class _Tasks:
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
-                return parse_record(self._place.read(name), where)
+                record = parse_record(self._place.read(name), where)
+                if record.fingerprint == self._fingerprints[part.index]:
+                    return record
+                raise FileNotFoundError(name)
             except FileNotFoundError:
                 if time.monotonic() >= deadline:
                     raise StorageError(

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import StateError, UsageError
@@ -18,6 +18,7 @@ from tokmill.place import open_place
 from tokmill.recipes.spec import Increments
 from tokmill.recipes.table import Recipes
 from tokmill.run.part import run_part
+from tokmill.run.plan import read_plan
 from tokmill.run.tasks import read_planned
 from tokmill.timing import StageSeconds, add_seconds
 
@@ -38,25 +39,25 @@ class Job:
     """What a task of Ray is told, besides the number of its part.
 
     `output`: the place of the dataset. `folder`: the directory in which the driver works, to which
-    paths may be relative. `identity`: of the plan that the driver has read or written.
+    paths may be relative. `fingerprint`: of the plan that the driver has read or written.
     """
 
     output: str
     folder: str
-    identity: dict[str, Any]
+    fingerprint: str
     run: RunSettings
     n_threads: int
     memory_bytes: int
 
     @classmethod
     def of(cls, spec: RunSpec) -> Job:
-        """Return the job of a run."""
+        """Return the job of a run whose plan stands in its place."""
         folder = str(Path.cwd())
         config = spec.config
         return cls(
             config.output.dir,
             folder,
-            spec.identity(),
+            _fingerprint(open_place(config.output.dir)),
             config.run,
             spec.n_threads,
             spec.memory_bytes,
@@ -78,6 +79,10 @@ class _Process:
     place: Place
     plan: Plan
     recipes: Recipes
+
+
+def _fingerprint(place: Place) -> str:
+    return str((read_plan(place) or {}).get("fingerprint"))
 
 
 def parts_per_process(spec: RunSpec) -> int:
@@ -120,7 +125,7 @@ def _begin(job: Job) -> None:
         plan = read_planned(place, job.run)
     except UsageError as error:
         raise StateError(f"node {platform.node()}: {error}") from None
-    if plan.spec.identity() != job.identity:
+    if _fingerprint(place) != job.fingerprint:
         raise StateError(
             f"node {platform.node()}: {job.output} holds the plan of another run than on the "
             "machine of the driver: mount the same directory under this path on every node"

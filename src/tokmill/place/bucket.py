@@ -15,12 +15,12 @@ import weakref
 from pathlib import Path
 from shutil import rmtree
 from stat import S_ISDIR
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from tokmill.dataset.layout import FOLDERS
+from tokmill.dataset.layout import FOLDERS, LOCK_NAME
 from tokmill.errors import StorageError, UsageError
 from tokmill.place.lock import is_locked, locked
-from tokmill.place.stores import OBSTORE, StoreObjects, retried, store_errors
+from tokmill.place.stores import OBSTORE, StoreObjects, request, retried
 from tokmill.storage import make_directory, storage_errors
 from tokmill.urls import shown
 from tokmill.words.plural import plural
@@ -31,13 +31,15 @@ if TYPE_CHECKING:
 
     from tokmill.dataset.checksum import FileEntry
 
-_CHUNK_BYTES = 16 << 20
+T = TypeVar("T")
+
+_CHUNK_BYTES = 8 << 20
 """Bytes of one request; S3 allows 10,000 of them for an object."""
 
 _CONCURRENT = 4
 _TRIES = 3
-_SUM = "tokmill-sum"
-"""The attribute of an object with the checksum of its content."""
+_SUM = "tokmillsum"
+"""The attribute of an object with the checksum of its content; Azure takes letters alone."""
 
 _LOCAL = "tokmill-upload-"
 _LEFT_S = 60.0
@@ -55,7 +57,8 @@ class Bucket:
                 f"{shown(url)}: expected a directory, or a place in an object store that datasets "
                 "can be written to, such as s3://bucket/name, gs:// or az://"
             )
-        if not rest.strip("/").partition("/")[2]:
+        inside = rest.strip("/").partition("/")[2]
+        if not inside or {"", ".", ".."} & set(inside.split("/")):
             raise UsageError(f"{shown(url)}: expected a bucket and a name, as in s3://bucket/name")
         self._objects = StoreObjects(url)
         self._store = self._objects.store
@@ -102,8 +105,9 @@ class Bucket:
         """Return the content of a small object."""
         import obstore
 
+        where = f"{self.where}/{name}"
         return retried(
-            lambda: bytes(obstore.get(self._store, name).bytes()), f"{self.where}/{name}"
+            lambda: request(lambda: bytes(obstore.get(self._store, name).bytes()), where), where
         )
 
     def chunks(self, name: str) -> Iterator[bytes]:
@@ -123,17 +127,20 @@ class Bucket:
         from obstore.exceptions import AlreadyExistsError
 
         data = b"".join(chunks)
-        is_first = True
 
-        def put() -> None:
-            nonlocal is_first
+        def put() -> bool:
             try:
                 obstore.put(self._store, name, data, mode="create", use_multipart=False)
             except AlreadyExistsError:
-                is_first = False
+                return False
+            return True
 
-        self._written(name, put)
-        return is_first or self.read(name) == data
+        for _ in range(_TRIES):
+            if self._written(name, put):
+                return True
+            with contextlib.suppress(FileNotFoundError):  # S3 refuses both of two at once
+                return self.read(name) == data
+        raise StorageError(f"{self.where}/{name}: the store neither has nor takes it")
 
     def write(self, name: str, data: bytes) -> None:
         """Write an object in one request."""
@@ -141,10 +148,9 @@ class Bucket:
 
         self._written(name, lambda: obstore.put(self._store, name, data, use_multipart=False))
 
-    def _written(self, name: str, action: Callable[[], object]) -> None:
+    def _written(self, name: str, action: Callable[[], T]) -> T:
         try:
-            with store_errors(f"{self.where}/{name}"):
-                action()
+            return request(action, f"{self.where}/{name}")
         except FileNotFoundError:
             raise StorageError(f"{self.where}/{name}: no such bucket: make it first") from None
 
@@ -159,10 +165,13 @@ class Bucket:
                 break
             if attempt == _TRIES:
                 found = self.size(entry.name)
-                now = "it is not there" if found is None else f"found {plural(found, 'byte')}"
+                now = "it is not there"
+                if found is not None:
+                    now = f"found {plural(found, 'byte')}, or another sum in its metadata"
                 raise StorageError(
-                    f"{self.where}/{entry.name}: expected {plural(entry.n_bytes, 'byte')} after "
-                    f"writing it, {now}: run the same command again to make it again"
+                    f"{self.where}/{entry.name}: expected {plural(entry.n_bytes, 'byte')} with the "
+                    f"sum {_sum_of(entry)} after writing it, {now}: run the same command again to "
+                    "make it again; the store must keep the metadata of objects"
                 )
             try:
                 self._written(entry.name, lambda: self._upload(path, entry, check))
@@ -183,7 +192,7 @@ class Bucket:
             buffer_size=max(_CHUNK_BYTES, entry.n_bytes // 9_000),
             max_concurrency=_CONCURRENT,
         )
-        with storage_errors(path), path.open("rb") as file:
+        with path.open("rb") as file:
             while chunk := file.read(_CHUNK_BYTES):
                 writer.write(chunk)
         check()
@@ -203,8 +212,10 @@ class Bucket:
         import obstore
 
         try:
-            with store_errors(f"{self.where}/{entry.name}"):
-                found = obstore.get(self._store, entry.name, options={"head": True})
+            found = request(
+                lambda: obstore.get(self._store, entry.name, options={"head": True}),
+                f"{self.where}/{entry.name}",
+            )
         except FileNotFoundError:
             return True
         is_same = found.meta["size"] == entry.n_bytes
@@ -214,8 +225,8 @@ class Bucket:
         """Remove an object."""
         import obstore
 
-        with contextlib.suppress(FileNotFoundError), store_errors(f"{self.where}/{name}"):
-            obstore.delete(self._store, name)
+        with contextlib.suppress(FileNotFoundError):
+            request(lambda: obstore.delete(self._store, name), f"{self.where}/{name}")
 
     def close(self) -> None:
         """Remove the temporary directory."""
@@ -233,6 +244,7 @@ def _remove_left() -> None:
         for path in Path(tempfile.gettempdir()).glob(f"{_LOCAL}*"):
             status = path.lstat()
             is_mine = S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
-            is_new = time.time() - status.st_mtime < _LEFT_S  # its owner is about to lock it
+            # Its owner may be about to lock it.
+            is_new = time.time() - status.st_mtime < _LEFT_S and not (path / LOCK_NAME).exists()
             if is_mine and not is_new and not is_locked(path):
                 rmtree(path, ignore_errors=True)

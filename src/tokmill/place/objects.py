@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import io
-import queue
-import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tokmill.errors import StorageError, UsageError
-from tokmill.place.stores import Entry, Store, open_store
+from tokmill.place.stores import Entry, Store, begun, open_store
 from tokmill.urls import shown
 from tokmill.words.plural import plural
 
@@ -130,7 +128,7 @@ class ObjectFile(io.RawIOBase):
         stop = self._start + len(self._data)
         if is_next and size >= _AHEAD_FROM_BYTES and stop < self._entry.n_bytes:
             self._ahead_bytes = min(2 * size, MOST_BYTES, self._entry.n_bytes - stop)
-            self._ahead = _begun(partial(self._range, stop, stop + self._ahead_bytes))
+            self._ahead = begun(partial(self._range, stop, stop + self._ahead_bytes))
 
     def _range(self, start: int, stop: int) -> bytes:
         try:
@@ -145,26 +143,3 @@ class ObjectFile(io.RawIOBase):
                 f"{plural(self._entry.n_bytes, 'byte')} before, {found}; run again with "
                 "--overwrite when nothing writes to it"
             ) from None
-
-
-def _begun(action: Callable[[], bytes]) -> Callable[[], bytes]:
-    """Begin an action on a thread of its own; return what waits for its result, or raises.
-
-    The thread ends with the process: nothing waits for a request that nobody needs any more.
-    """
-    answers: queue.SimpleQueue[bytes | Exception] = queue.SimpleQueue()
-
-    def work() -> None:
-        try:
-            answers.put(action())
-        except Exception as error:
-            answers.put(error)
-
-    def result() -> bytes:
-        answer = answers.get()
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    threading.Thread(target=work, name="ahead", daemon=True).start()
-    return result

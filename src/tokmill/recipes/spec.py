@@ -64,7 +64,7 @@ class RunSpec:
     the fields to read, so a run may leave out most of the text. `labels`: fields whose values
     repeat in the first records; they do not count as text. `extensions`: everything that the run
     uses and that did not come with tokmill. `engines`: those that this process has loaded.
-    `plan_stamp`: of `plan.json` in an object store, while this run goes on; '' for a directory.
+    `plan_stamp`: what changes when the `plan.json` of this run is replaced.
     """
 
     config: Config

@@ -106,7 +106,6 @@ def begun(config: Config, observer: Observer, *, overwrite: bool) -> Iterator[Be
             reference = reference_of(prepared)
             per_worker = (threads, usable_memory() // workers)
             plan = _plan(place, prepared, reference, observer, *per_worker, overwrite=overwrite)
-            plan = replace(plan, spec=replace(plan.spec, plan_stamp=place.stamp(PLAN)))
             yield Begun(place, plan, workers, reference)
     finally:
         place.close()
@@ -137,6 +136,7 @@ def _plan(
     if place.mapped is not None and (overwrite or MANIFEST not in entries):
         check_file_system(place.mapped)
         check_space(prepared, reference, place.mapped, observer.warned)
+    stamp = place.stamp(PLAN)  # before it is read: it may be replaced meanwhile
     earlier = None if overwrite or holds_only_plan(entries) else read_plan(place)
     if earlier is not None:
         _refuse_stdin(prepared, place)
@@ -145,7 +145,7 @@ def _plan(
         prepared = _with_planned_checksum(earlier, prepared, place, observer.warned)
         plan = Plan(prepared.spec(engine, n_threads, memory_bytes), prepared.parts)
         check_same(earlier, plan, place.where)
-        return plan
+        return _stamped(plan, stamp)
     refuse_foreign(place, entries, owned_names(place, entries))
     engine = choose_run_engine(prepared, reference, n_threads, observer.noted)
     reference()  # the library may still refuse the tokenizer
@@ -153,7 +153,11 @@ def _plan(
     remove_dataset(place, entries)  # as late as possible: an error keeps an old dataset
     if not place.create(PLAN, plan.chunks()):
         raise StateError(f"{place.where}/{PLAN}: another run has just begun here: wait for its end")
-    return plan
+    return _stamped(plan, place.stamp(PLAN))
+
+
+def _stamped(plan: Plan, stamp: str) -> Plan:
+    return replace(plan, spec=replace(plan.spec, plan_stamp=stamp))
 
 
 def hub_commits(config: Config, place: Place, *, overwrite: bool) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.canonical import json_chunks, manifest_sha256
@@ -19,6 +20,7 @@ from tokmill.dataset.sums import Sums
 from tokmill.errors import StateError
 from tokmill.masks.truncation import CUT_SAMPLES
 from tokmill.recipes.left_out import check_read_fields
+from tokmill.run.part import check_plan
 from tokmill.run.reject_limits import check_outcome
 from tokmill.run.unread_input import check_read, sum_unread
 from tokmill.settings.plain import plain
@@ -28,7 +30,7 @@ from tokmill.urls import shown
 from tokmill.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tokmill.dataset.part_record import PartRecord
     from tokmill.dataset.place import Place
@@ -99,6 +101,7 @@ def finish(
         StorageError: a file cannot be read or written.
     """
     config = plan.spec.config
+    check = partial(check_plan, place, plan.spec.plan_stamp)
     sums = Sums(config.output.checksum)
     for part, record in zip(plan.parts, records, strict=True):
         sums.add(record, [(piece.file.path, piece.start == 0) for piece in part.slices])
@@ -132,8 +135,9 @@ def finish(
     if config.sft is not None and config.sft.packing:
         endings = ("idx", *(("bin", *SIDECARS) if config.sft.packed_rows else ()))
         place.fetch(name for name in _names(sums.files) if name.endswith(endings))
-        _pack(place, manifest, config.sft, config.output.checksum)
+        _pack(place, manifest, config.sft, config.output.checksum, check)
     manifest["sha256"] = manifest_sha256(manifest)
+    check()  # packing may have taken long
     if not place.create(MANIFEST, json_chunks(manifest)):
         raise StateError(
             f"{place.where}/{MANIFEST}: another run has just written it: run the same command again"
@@ -180,7 +184,13 @@ def _run_entry(usage: Usage, n_threads: int) -> dict[str, Any]:
     }
 
 
-def _pack(place: Place, manifest: dict[str, Any], settings: SftSettings, algorithm: str) -> None:
+def _pack(
+    place: Place,
+    manifest: dict[str, Any],
+    settings: SftSettings,
+    algorithm: str,
+    check: Callable[[], None],
+) -> None:
     """Write the packs, which need all parts, and add them to the manifest."""
     from tokmill.dataset.packed_rows import write_packed_rows
     from tokmill.dataset.packing import write_packs
@@ -194,7 +204,7 @@ def _pack(place: Place, manifest: dict[str, Any], settings: SftSettings, algorit
         for split, shards in listed.items():
             manifest["packs"][split]["shards"] = shards
     for entry in files:
-        place.keep(entry, lambda: None)
+        place.keep(entry, check)
     manifest["files"] += [entry.as_json() for entry in files]
 
 

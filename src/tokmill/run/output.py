@@ -161,12 +161,13 @@ def holds_only_plan(entries: Entries) -> bool:
 
 
 def records_of_parts(
-    plan: Plan, place: Place, entries: Entries, *, removes: bool = False
+    plan: Plan, place: Place, entries: Entries, check: Callable[[], None] | None = None
 ) -> dict[int, PartRecord]:
     """Return the records of the parts that are done, by number: all of their files are there.
 
-    `removes`: remove records that are no use, so that their parts can be made again: those whose
-    files are not all there, and those of an earlier plan that its late writer has left.
+    With `check`, which may raise and is called before, records that are no use are removed, so that
+    their parts can be made again: those whose files are not all there, and those of an earlier plan
+    that its late writer has left.
 
     Raises:
         StateError: a record is damaged.
@@ -181,8 +182,8 @@ def records_of_parts(
         wrong = [entry.name for entry in record.files() if entries.get(entry.name) != entry.n_bytes]
         if record.fingerprint == part.fingerprint(plan.spec) and not wrong:
             return record
-        if removes:
-            _remove_all(place, entries, [name, *wrong])
+        if check is not None:
+            _remove_all(place, entries, [name, *wrong], check)
         return None
 
     listed = [part for part in plan.parts if f"{PARTS}/{part_name(part.index)}" in entries]
@@ -190,11 +191,15 @@ def records_of_parts(
         return {record.part: record for record in pool.map(look, listed) if record is not None}
 
 
-def changed_parts(place: Place, records: Iterable[PartRecord]) -> dict[int, str]:
+def changed_parts(
+    place: Place, records: Iterable[PartRecord], check: Callable[[], None]
+) -> dict[int, str]:
     """Return the parts whose record or files were changed or removed since, with the first name.
 
-    The record and the files that differ are removed, so that the part can be made again.
+    The record and the files that differ are removed, so that the part can be made again; `check`
+    may raise, and is called before: they may be those of another run that took over.
     """
+    check()
     entries = place.entries()
 
     def look(record: PartRecord) -> tuple[int, list[str]]:
@@ -203,21 +208,28 @@ def changed_parts(place: Place, records: Iterable[PartRecord]) -> dict[int, str]
         if name not in entries:
             names.append(name)
         elif names:
-            _remove_all(place, entries, [name, *names])
+            _remove_all(place, entries, [name, *names], check)
         return record.part, names
 
     with ThreadPoolExecutor(_READERS, "tokmill") as pool:
         return {part: names[0] for part, names in pool.map(look, records) if names}
 
 
-def _remove_all(place: Place, entries: Entries, names: Iterable[str]) -> None:
+def _remove_all(
+    place: Place, entries: Entries, names: Iterable[str], check: Callable[[], None]
+) -> None:
     for name in names:
+        check()
         if entries.get(name) is not None:  # a link or a directory is not ours
             place.remove(name)
 
 
 def complete_manifest(
-    place: Place, entries: Entries, owned: OwnedNames, warn: Callable[[str], None]
+    place: Place,
+    entries: Entries,
+    owned: OwnedNames,
+    warn: Callable[[str], None],
+    check: Callable[[], None],
 ) -> dict[str, Any] | None:
     """Return the manifest of a complete dataset: each of its files is there, with its size.
 
@@ -241,7 +253,8 @@ def complete_manifest(
         problem = f"{place.where}: {wrong[0]}{more} was removed or cut: it is made again"
     if problem:
         warn(problem)
-        _remove_all(place, entries, [MANIFEST, *(name for name in wrong if name != PLAN)])
+        names_of_files = [MANIFEST, *(name for name in wrong if name != PLAN)]
+        _remove_all(place, entries, names_of_files, check)
     return None
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tokmill.recipes.spec import RunSpec
 
-_MOST_TOKENIZER_BYTES = 1 << 30
+_MOST_TOKENIZER_BYTES = 1 << 28
 """A tokenizer's text is some MB, thrice; a plan with more was not written by tokmill."""
 
 _WINDOW = 26
@@ -82,7 +82,9 @@ def read_task(plan: Mapping[str, Any], where: str) -> Task:
             frozenset(map(str, entry["labels"])),
             tuple(_reading(reading, where) for reading in entry["readings"]),
         )
-    except (KeyError, TypeError, ValueError, RecursionError, zstd.ZstdError, UsageError) as error:
+    except (
+        KeyError, TypeError, ValueError, AttributeError, RecursionError, zstd.ZstdError, UsageError,
+    ) as error:  # fmt: skip
         raise StateError(
             f"{where}: has no task that can be read ({error}): plan the run again with this tokmill"
         ) from None

@@ -12,6 +12,7 @@ import json
 import platform
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tokmill.bill.measuring.machine import usable_memory
@@ -152,20 +153,24 @@ def read_planned(place: Place, run: RunSettings | None = None) -> Plan:
             f"{where}: written by tokmill {written['tokmill_version']}, installed on "
             f"{platform.node()} is {__version__}: install that version on every machine"
         )
-    task = read_task(written, where)
+    try:
+        plan = _plan_of(written, place, run or RunSettings(), stamp)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise StateError(f"{where}: damaged ({error!r}): plan the run again") from None
+    check_same(written, plan, place.where)
+    return plan
+
+
+def _plan_of(written: dict[str, Any], place: Place, run: RunSettings, stamp: str) -> Plan:
+    task = read_task(written, f"{place.where}/{PLAN}")
     engine = planned_engine(written, "auto")
     try:
         check_installed(written, engine, task.tokenizer)
     except StateError as error:
         raise StateError(f"{platform.node()}: {error}") from None
-    config = replace(
-        task.config,
-        run=run or RunSettings(),
-        output=replace(task.config.output, dir=place.where),
-    )
-    extensions = extensions_of(
-        config, engine.name, {row[1] for row in written["files"]}, task.readings
-    )
+    output = replace(task.config.output, dir=place.where)
+    config = replace(task.config, run=run, output=output)
+    formats = {row[1] for row in written["files"]}
     spec = RunSpec(
         config,
         task.tokenizer,
@@ -174,13 +179,11 @@ def read_planned(place: Place, run: RunSettings | None = None) -> Plan:
         template=task.template,
         is_named=task.is_named,
         labels=task.labels,
-        extensions=extensions,
+        extensions=extensions_of(config, engine.name, formats, task.readings),
         plan_stamp=stamp,
         readings=task.readings,
     )
-    plan = Plan(spec, planned_parts(written))
-    check_same(written, plan, place.where)
-    return plan
+    return Plan(spec, planned_parts(written))
 
 
 def run_share(
@@ -199,8 +202,11 @@ def run_share(
         raise UsageError(f"--index {index}: expected 0 to {n_tasks - 1}, as --of is {n_tasks}")
     with _planned(output, is_shared=True, part_of=(index, n_tasks)) as run:
         place, share = run.place, run.plan
+        check = partial(check_plan, place, share.spec.plan_stamp)
         entries = place.entries()
-        records = records_of_parts(share, place, entries, removes=MANIFEST not in entries)
+        records = records_of_parts(
+            share, place, entries, check if MANIFEST not in entries else None
+        )
         observer.started(share, len(records))
         for record in records.values():
             observer.progressed(as_resumed(record.total()))
@@ -214,7 +220,7 @@ def run_share(
                         records[record.part] = record
                 except KeyboardInterrupt:
                     raise KeyboardInterrupt(kept(share, place, len(records))) from None
-                for name in changed_parts(place, records.values()).values():
+                for name in changed_parts(place, records.values(), check).values():
                     raise StorageError(
                         f"{place.where}/{name}: changed or removed while this task worked: start "
                         "it again"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -85,16 +86,18 @@ def finished_run(
     """
     place, plan = run.place, run.plan
     owned = OwnedNames(len(plan.parts), plan.spec.config.sft is not None)
-    complete = complete_manifest(place, place.entries(), owned, observer.warned)
+    check = partial(check_plan, place, plan.spec.plan_stamp)
+    complete = complete_manifest(place, place.entries(), owned, observer.warned, check)
     place.make_folders()
     remove_leftovers(place)
     entries = place.entries()
-    records = records_of_parts(plan, place, entries, removes=True)
+    records = records_of_parts(plan, place, entries, check)
     observer.started(plan, len(records))
     if complete is not None and len(records) == len(plan.parts):
         remove_notes(place)
         return complete
     refuse_foreign(place, entries, owned)  # a manifest may stand beside missing records
+    check()
     place.remove(MANIFEST)  # the dataset is incomplete from here on
     prepare_s = StageSeconds(time.perf_counter() - start_s, cpu_seconds() - start_cpu_s, start_s)
     n_resumed = len(records)
@@ -125,7 +128,6 @@ def finished_run(
         {"prepare": prepare_s, **limit.stage_s},
     )
     probe_ids = run.reference().encode(pa.array([PROBE_TEXT], pa.large_string())).ids
-    check_plan(place, plan.spec.plan_stamp)
     manifest = finish(
         plan, place, in_order, probe_ids.tolist(), usage, _mask_entry(plan, run.reference)
     )
@@ -157,7 +159,9 @@ def _make_parts(
         except RecordError:
             _check_inputs(plan, place)
             raise
-        changed = changed_parts(place, records.values())
+        changed = changed_parts(
+            place, records.values(), partial(check_plan, place, plan.spec.plan_stamp)
+        )
         for index in changed:
             del records[index]
         if not changed:
