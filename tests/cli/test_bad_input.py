@@ -664,7 +664,7 @@ def test_no_space_is_one_line_and_the_same_command_completes_with_more(
             ("--renderer", "encyclopedia"),
             "--renderer (render.renderer) was 'article', is 'encyclopedia'",
         ),
-        (("--part-bytes", "77"), "--part-bytes (output.part_bytes) was 1073741824, is 77"),
+        (("--part-bytes", "77"), "--part-bytes (output.part_bytes) was 268435456, is 77"),
         (("--eos-token", "<bos>"), "the id of eos was 0, is 1"),
     ],
 )

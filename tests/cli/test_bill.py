@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tokmill.cli.bill import Row, measured_rows, measured_table
+from tokmill.cli.bill import MeasuredRow, measured_rows, measured_table
 from tokmill.cli.screen import print_tables
 from tokmill.settings.training import LOADING, TrainingSettings
 
@@ -70,9 +70,9 @@ def test_rows_say_by_how_much_they_differ_or_why_they_were_not_run(capsys):
     import click
 
     rows = [
-        Row("memmap", 100 * MIB, 110 * MIB, 7 * MIB),
-        Row("lists", 9000 * MIB, note="more than is free"),
-        Row("read", 100 * MIB, 200 * MIB, note="not told apart"),
+        MeasuredRow("memmap", 100 * MIB, 110 * MIB, 7 * MIB),
+        MeasuredRow("lists", 9000 * MIB, note="more than is free"),
+        MeasuredRow("read", 100 * MIB, 200 * MIB, note="not told apart"),
     ]
     with click.Context(click.Command("x")):
         print_tables([measured_table(rows, TrainingSettings(loader_workers=2))])

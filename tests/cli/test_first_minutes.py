@@ -141,10 +141,13 @@ def test_values_that_contradict_each_other_are_both_named(tokmill, tmp_path):
 @pytest.mark.parametrize(
     ("variable", "said"),
     [
-        ("TOKMILL_WORKERS", ": 'many' is not a valid integer"),
-        ("TOKMILL_ON_ERROR", ": 'many' is not one of 'skip'"),
+        ("TOKMILL_WORKERS", " (run.workers): expected int, found str ('many')"),
+        ("TOKMILL_ON_ERROR", " (limits.on_error): expected one of skip, fail; found 'many'"),
         ("TOKMILL_ENGINE", " (run.engine): expected one of auto, reference, "),
-        ("TOKMILL_PART_BYTES", ": expected a size such as 8MiB or 1GB, found 'many'"),
+        (
+            "TOKMILL_PART_BYTES",
+            " (output.part_bytes): expected a size such as 8MiB or 1GB, found 'many'",
+        ),
     ],
 )
 def test_a_variable_of_the_wrong_type_is_named_and_no_option_that_nobody_gave(

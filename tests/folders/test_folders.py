@@ -484,10 +484,10 @@ def test_workers_threads_and_an_array_make_the_same_files(
     outs = [tmp_path / name for name in ("one", "two", "array")]
     assert tokmill("pretrain", *options, outs[0], "--threads", "1").code == 0
     assert tokmill("pretrain", *options, outs[1], "--workers", "2", "--threads", "2").code == 0
-    assert tokmill("plan", *options, outs[2], "--write", "array.plan").code == 0
+    assert tokmill("plan", *options, outs[2], "--write").code == 0
     for index in (1, 0):
-        assert tokmill("run-part", "array.plan", "--index", index, "--of", "2").code == 0
-    assert tokmill("finish", "array.plan").code == 0
+        assert tokmill("run-part", outs[2], "--index", index, "--of", "2").code == 0
+    assert tokmill("finish", outs[2]).code == 0
     one, two, array = map(files_of, outs)
     assert one == two
     assert one == array
@@ -504,13 +504,13 @@ def test_a_run_whose_last_part_is_missing_continues_to_the_same_files(
 ) -> None:
     options = ("in", "-t", tokenizer_dir, "--engine", "reference", "-o")
     assert tokmill("pretrain", *options, "whole").code == 0
-    assert tokmill("plan", *options, "out", "--write", "out.plan").code == 0
-    assert tokmill("run-part", "out.plan", "--index", "0", "--of", "2").code == 0
-    outcome = tokmill("finish", "out.plan")
+    assert tokmill("plan", *options, "out", "--write").code == 0
+    assert tokmill("run-part", "out", "--index", "0", "--of", "2").code == 0
+    outcome = tokmill("finish", "out")
     assert outcome.code == 6
     assert "are not done" in outcome.error
-    assert tokmill("run-part", "out.plan", "--index", "1", "--of", "2").code == 0
-    assert tokmill("finish", "out.plan").code == 0
+    assert tokmill("run-part", "out", "--index", "1", "--of", "2").code == 0
+    assert tokmill("finish", "out").code == 0
     assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
     before = files_of(tmp_path / "whole")
     assert tokmill("pretrain", *options, "whole").code == 0

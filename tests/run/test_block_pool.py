@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tokmill.interrupts import DelayedInterrupts
+from tokmill.place import open_place
 from tokmill.recipes.memory_bounds import BLOCK_COPIES, FINISHED_COPIES, blocks_bytes
 from tokmill.recipes.pretrain import PretrainRecipe
 from tokmill.run.part import run_part
@@ -64,9 +65,15 @@ def test_as_many_blocks_are_encoded_at_once_as_there_are_threads(plan, n_threads
     made = plan(n_threads, 3 * n_threads + 4)
     recipe = PretrainRecipe(made.spec)
     recipe.engine = engine = Gathering(n_threads)
-    record = run_part(made.spec, made.parts[0], lambda: recipe, lambda progress: None)
+    record = run_part(
+        made.spec,
+        made.parts[0],
+        open_place(made.spec.config.output.dir),
+        recipe,
+        lambda progress: None,
+    )
     assert engine.most_at_once == n_threads
-    assert record.counts().documents == (3 * n_threads + 4) * BATCH_BYTES // 9_000
+    assert record.total().documents == (3 * n_threads + 4) * BATCH_BYTES // 9_000
 
 
 class Holding:
@@ -118,7 +125,9 @@ def test_threads_go_on_behind_a_slow_block_within_the_memory_of_blocks(plan, n_t
     recipe = PretrainRecipe(made.spec)
     recipe.engine = Gathering(1)
     holding = Holding(recipe, n_behind=2 * n_threads)
-    run_part(made.spec, made.parts[0], lambda: holding, holding.written)
+    run_part(
+        made.spec, made.parts[0], open_place(made.spec.config.output.dir), holding, holding.written
+    )
     assert limit // 2 < holding.most_bytes <= limit
     assert holding.n_bytes == 0
 
@@ -130,7 +139,7 @@ def test_with_little_memory_a_slow_block_stops_the_others_at_the_bound(plan):
     recipe = PretrainRecipe(spec)
     recipe.engine = Gathering(1)
     holding = Holding(recipe, n_behind=8)
-    run_part(spec, made.parts[0], lambda: holding, holding.written)
+    run_part(spec, made.parts[0], open_place(made.spec.config.output.dir), holding, holding.written)
     assert holding.most_bytes <= blocks_bytes(spec)
     assert holding.n_bytes == 0
 
@@ -154,7 +163,13 @@ def test_no_lock_of_python_is_taken_where_an_interrupt_may_come(plan, monkeypatc
     recipe.engine = Gathering(2)
     sys.setprofile(watch)
     try:
-        run_part(made.spec, made.parts[0], lambda: recipe, lambda progress: None)
+        run_part(
+            made.spec,
+            made.parts[0],
+            open_place(made.spec.config.output.dir),
+            recipe,
+            lambda progress: None,
+        )
     finally:
         sys.setprofile(None)
     assert delays

@@ -9,7 +9,7 @@ def file(path: str, n_bytes: int, kind: str = "text") -> SourceFile:
     return SourceFile(path, kind, "", n_bytes, 0, "")
 
 
-SPLIT = "--text-separator '\\n\\n' splits at empty lines"
+SPLIT = "--text-separator='\\n\\n' splits at empty lines"
 
 
 def test_a_large_text_file_that_becomes_one_document_is_noted():

@@ -34,8 +34,8 @@ LISTS = Formula("manifest and plan", "found", _LISTED, _EXACT)
 UNLISTED = Formula("not in the manifest", "found", _LISTED, _EXACT)
 BOOKKEEPING = Formula(
     "manifest, plan and records of parts",
-    "3600 + 2000 * files + 350 * slices",
-    "measured: 3,600 B, 2,000 B a shard, 350 B an input file by a path of 40 characters",
+    "3600 + tokenizer + 2000 * files + 350 * slices",
+    "measured: the tokenizer in the plan, 3,600 B, 2,000 B a shard, 350 B an input file by a path of 40 characters",
     "a factor of two; negligible for a large dataset",
 )
 
@@ -104,7 +104,13 @@ def dataset_disk(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> Datas
 
 
 def predicted_disk(
-    size: DatasetSize, *, slices: int, rows: int = 0, splits: int = 1, error: float = 0.0
+    size: DatasetSize,
+    *,
+    slices: int,
+    rows: int = 0,
+    splits: int = 1,
+    tokenizer_bytes: int = 0,
+    error: float = 0.0,
 ) -> Bill:
     """Return the disk space of a dataset that does not exist yet.
 
@@ -113,10 +119,11 @@ def predicted_disk(
         slices: number of pieces into which the input is divided.
         rows: number of packed rows; 0: the fewest that are possible.
         splits: number of splits with documents.
+        tokenizer_bytes: of the tokenizer in the plan.
         error: relative error of the prediction: the bounds are the amounts divided and multiplied
             by 1 + error. Manifest and plan are known within a factor of two at best.
     """
-    symbols = {**_symbols(size), "slices": slices, "splits": splits}
+    symbols = {**_symbols(size), "slices": slices, "splits": splits, "tokenizer": tokenizer_bytes}
     kinds = [TOKENS, INDEX, EXPECTED_ORIGINS] + [MASKS] * size.mask + [LOSS_WEIGHTS] * size.weights
     if size.capacity:
         symbols |= {"rows": rows or -(-size.tokens // size.capacity), "row_tokens": size.capacity}

@@ -130,6 +130,7 @@ def _begin(job: Job) -> None:
             f"node {platform.node()}: {job.output} holds the plan of another run than on the "
             "machine of the driver: mount the same directory under this path on every node"
         )
+    place.make_folders()
     spec = replace(plan.spec, n_threads=job.n_threads, memory_bytes=job.memory_bytes)
     _Process.place, _Process.plan = place, replace(plan, spec=spec)
     _Process.recipes, _Process.job = Recipes(spec), job

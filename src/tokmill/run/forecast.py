@@ -33,6 +33,7 @@ from tokmill.run.estimate import EncodedSample, Estimate, encode_sample
 from tokmill.run.input_sample import read_sample
 from tokmill.run.prepare import prepare, reference_of
 from tokmill.run.reject_limits import check_sample
+from tokmill.run.task_entry import packed_tokenizer
 from tokmill.run.workers import workers_and_threads
 from tokmill.sources.formats import format_named
 from tokmill.storage import free_bytes
@@ -238,6 +239,7 @@ def predict(spec: RunSpec, parts: Sequence[Part], sampled: EncodedSample) -> Pre
         slices=sum(len(part.slices) for part in parts),
         rows=_rows(sampled, size),
         splits=max(1, len(np.unique(sampled.is_val))),
+        tokenizer_bytes=len(packed_tokenizer(spec.tokenizer)),
         error=max(high / value, value / max(1, low)) - 1,
     )
     return Predicted(tokens, documents, size, disk)

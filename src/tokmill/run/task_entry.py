@@ -58,7 +58,7 @@ def task_entry(spec: RunSpec) -> dict[str, Any]:
     config = replace(config, run=RunSettings(), output=replace(config.output, dir=""))
     return {
         "config": plain(config),
-        "tokenizer": _packed(spec.tokenizer),
+        "tokenizer": packed_tokenizer(spec.tokenizer),
         "template": spec.template,
         "is_named": spec.is_named,
         "labels": sorted(spec.labels),
@@ -109,7 +109,7 @@ def _reading(entry: Mapping[str, Any], where: str) -> Reading:
     return Reading(entry["source"], entry["files"], *settings, entry["is_named"], labels)
 
 
-def _packed(tokenizer: Tokenizer) -> str:
+def packed_tokenizer(tokenizer: Tokenizer) -> str:
     """Return a tokenizer as text: its plain values in JSON, compressed, in base64.
 
     The file and its equivalents repeat each other over many MB, so the window is as long: of

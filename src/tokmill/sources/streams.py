@@ -172,7 +172,7 @@ def check_ratio(where: str, stored_bytes: int, plain_bytes: int, max_ratio: int)
         raise StorageError(
             f"{where}: expected at most {max_ratio:,} bytes of data for each stored byte, found "
             f"over {plain_bytes:,} bytes in the first {stored_bytes:,}: if you trust this file, "
-            "raise --max-decompression-ratio (0: no limit)"
+            "raise input.max_decompression_ratio (0: no limit)"
         )
 
 
