@@ -91,6 +91,6 @@ def test_the_peak_is_that_of_dense_products_with_sums_in_fp32():
 
 @pytest.mark.parametrize("text", ["8xA100", "8 x a100", "A100:8", "a100x8", "8*A100"])
 def test_several_gpus_are_a_setting_of_their_own(text):
-    said = r"^gpu: expected one GPU, found '.*'; use --gpu 'A100 40GB' --gpus 8$"
+    said = r"^gpu: expected one GPU, found '.*'; use --gpu='A100 40GB' --gpus=8$"
     with pytest.raises(UsageError, match=said):
         find_gpu(text)

@@ -35,7 +35,7 @@ def test_a_gpu_without_bf16_is_named_with_what_to_use(gpu: str) -> None:
     (note,) = notes(gpu)
     assert note.endswith("has no bf16; use fp16 (the memory is the same)")
     (pure,) = notes(gpu, precision="pure-16")
-    assert "use --precision amp with fp16, or fp32" in pure
+    assert "use --precision=amp with fp16, or fp32" in pure
     assert notes(gpu, precision="fp32") == notes("A100-80") == notes("24GiB") == []
 
 

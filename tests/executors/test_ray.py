@@ -127,7 +127,9 @@ def test_tasks_write_to_a_store_that_fails(
     run(make_config(dir=url, executor="ray"), listener)
     place = open_place(url)
     names = [name for name in place.entries() if name != "manifest.json"]
-    assert {name: place.read(name) for name in names} == files_of(out)
+    assert {name: place.read(name) for name in names} == {
+        name: (out / name).read_bytes() for name in files_of(out)
+    }
     assert not verify_dataset(Path(url)).problems
 
 

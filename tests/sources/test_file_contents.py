@@ -58,7 +58,7 @@ def checked(*paths, **options):
             "a.csv",
             b"title;text\na;b\n",
             "the header has one column, 'title;text': expected columns separated by ',': use "
-            "--csv-delimiter ';'",
+            "--csv-delimiter=';'",
         ),
         ("a.csv", b"title\ttext\na\tb\n", "use --csv-delimiter='\\t'"),
         ("a.tsv", b"title|text\na|b\n", "expected columns separated by '\\t': use"),

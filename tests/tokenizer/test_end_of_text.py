@@ -157,7 +157,7 @@ def test_of_several_candidates_in_no_known_family_one_is_advised_by_its_name():
     ids = {"<|eod|>": 4, "<|im_end|>": 5}
     advice = (
         "by the names, documents end with <|eod|>, and turns of chats with <|im_end|>: choose "
-        "--eos-token '<|eod|>'"
+        "--eos-token='<|eod|>'"
     )
     message = refusal(lambda: find_eos(ids, companions(), None, where="t"))
     assert message.startswith(f"t: no file names an end-of-text token; {advice}; candidates: ")

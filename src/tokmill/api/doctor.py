@@ -21,8 +21,8 @@ from tokmill.words.units import memory, size
 
 OK, NOTE, MISSING, BROKEN = "ok", "note", "missing", "broken"
 NEEDED = (
-    "backports.zstd", "blake3", "charset-normalizer", "click", "jinja2", "numpy", "psutil", "pyarrow", "pyyaml", "rich",
-    "sentencepiece", "tokenizers", "xxhash",
+    "backports.zstd", "blake3", "charset-normalizer", "click", "jinja2", "numpy", "psutil",
+    "pyarrow", "pyyaml", "rich", "sentencepiece", "tokenizers", "xxhash",
 )[sys.version_info >= (3, 14) :]  # fmt: skip
 """Packages that tokmill needs everywhere; Python 3.14 has the first one itself."""
 EXTRAS = {
@@ -104,7 +104,7 @@ def _version(package: str) -> str:
 
 def _import(*packages: str) -> subprocess.Popen[str]:
     """Start a process that imports packages: native code may end it."""
-    modules = ", ".join(packages).replace("pyyaml", "yaml")
+    modules = ", ".join(packages).replace("pyyaml", "yaml").replace("-", "_")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-P", "-c", f"import {modules}"]
     return subprocess.Popen(command, env=env, text=True, stderr=subprocess.PIPE)

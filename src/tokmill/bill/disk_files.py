@@ -35,7 +35,8 @@ UNLISTED = Formula("not in the manifest", "found", _LISTED, _EXACT)
 BOOKKEEPING = Formula(
     "manifest, plan and records of parts",
     "3600 + tokenizer + 2000 * files + 350 * slices",
-    "measured: the tokenizer in the plan, 3,600 B, 2,000 B a shard, 350 B an input file by a path of 40 characters",
+    "measured: the tokenizer in the plan, 3,600 B, 2,000 B a shard, 350 B an input file by a path "
+    "of 40 characters",
     "a factor of two; negligible for a large dataset",
 )
 

@@ -54,7 +54,7 @@ class Plain:
 def plain(monkeypatch) -> Plain:
     """A trainer of the name `plain`."""
     trainer = Plain()
-    found = extensions.Found(trainer, None)
+    found = extensions.TableEntry(trainer, None)
     monkeypatch.setattr("tokmill.trainers.exporting.export.find", lambda table, name: found)
     return trainer
 
