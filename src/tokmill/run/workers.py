@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MOST_THREADS = 6
 """Threads that one process keeps busy: for a MB of text a thread works for 7 ms (English) to 15 ms
-(Chinese), 1.0 to 1.4 ms of them with the GIL held (`bench.many_cores costs`, gpt2, AMD EPYC)."""
+(Chinese), 1.0 to 1.4 ms of them with the GIL held (gpt2, AMD EPYC)."""
 
 MOST_THREADS_GZIP = 4
 """The same if the reader decompresses gzip, which takes 1.8 ms for a MB."""
