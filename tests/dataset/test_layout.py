@@ -115,7 +115,7 @@ def test_a_directory_and_its_two_folders_are_listed_and_no_other(tmp_path: Path)
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     assert [name for name, _ in dataset_entries(tmp_path)] == [
-        "a.bin", "b.bin", "other", "parts", "rejects", "parts/0000000.json", "rejects/.x"
+        "parts/0000000.json", "rejects/.x", "a.bin", "b.bin", "other", "parts", "rejects"
     ]  # fmt: skip
 
 

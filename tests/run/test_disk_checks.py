@@ -127,8 +127,8 @@ def test_what_the_run_wrote_before_counts_as_free(check, tmp_path):
 
 
 def test_twice_the_bytes_a_token_need_twice_the_room(check):
-    assert len(check(16_000)) == 0
-    (warning,) = check(16_000, dtype="uint32")
+    assert len(check(18_000)) == 0
+    (warning,) = check(18_000, dtype="uint32")
     assert "may not fit" in warning
 
 

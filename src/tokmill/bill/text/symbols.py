@@ -112,6 +112,7 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "splits": ("splits with packed rows", ""),
     "states": ("gradients and optimizer states of one GPU", "B"),
     "t": ("tensor-parallel degree", ""),
+    "tokenizer": ("the tokenizer in the plan, compressed", "B"),
     "tokens": ("tokens per sequence in a layer's KV cache", "tokens"),
     "tracker": ("memory of the process that tracks semaphores of spawned workers", "B"),
     "u": ("GPUs that split activations between the matrices: t (sequence parallelism) or 1", ""),
