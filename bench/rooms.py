@@ -18,7 +18,7 @@ TOP, ALL = "modules at the top", "all"
 ROOMS = {
     # room: (limit, aim)
     "cli, api": (4_120, 3_300),
-    "run, executors": (5_460, 3_200),
+    "run, executors": (5_450, 3_200),
     "mix": (0, 1_700),
     "recipes, render": (2_460, 1_900),
     "sources": (5_010, 3_600),
@@ -30,7 +30,7 @@ ROOMS = {
     "bill": (13_470, 8_300),
     "settings, words": (1_910, 1_100),
     TOP: (2_160, 1_500),
-    ALL: (67_380, 46_000),
+    ALL: (67_350, 46_000),
 }
 
 

@@ -67,7 +67,7 @@ def chosen(tokenizer):
         request = EngineRequest(of, load, asked, "text", 1)
         if notes is not None:
             request = dataclasses.replace(request, note=notes.append)
-        corpus = Corpus(n_bytes, False, lambda *_: CorpusSample(sample, n_bytes))
+        corpus = Corpus(n_bytes, False, lambda _: CorpusSample(sample, n_bytes))
         return choose_engine(request, corpus, has_continuations=False)
 
     return make

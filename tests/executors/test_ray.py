@@ -20,6 +20,7 @@ from tokmill.executors import run as executors
 from tokmill.executors.ray_part import Answer, Job, run_one
 from tokmill.executors.run import run
 from tokmill.place import open_place
+from tokmill.recipes.spec import Increments
 from tokmill.run.tasks import plan_array
 from tokmill.settings.sft import SftSettings
 
@@ -169,7 +170,7 @@ def test_a_record_that_this_machine_does_not_see_names_the_node(
     with pytest.raises(
         StorageError, match=r"0000000\.json: node far has written it, and it is not"
     ):
-        answered(lambda index: Answer("far", []))
+        answered(lambda index: Answer("far", Increments()))
 
 
 @pytest.mark.parametrize(

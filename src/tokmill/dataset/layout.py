@@ -68,11 +68,6 @@ def part_name(part: int) -> str:
     return f"{part:07d}.json"
 
 
-def is_part_record(name: str) -> bool:
-    """Return whether a name inside `parts/` belongs to a part's record."""
-    return re.fullmatch(r"[0-9]{7,}\.json", name) is not None
-
-
 def rejects_name(part: int) -> str:
     """Return the name of a part's file inside `rejects/`."""
     return f"{part:07d}.jsonl"

@@ -109,13 +109,13 @@ class Corpus:
     """The input of a run.
 
     `n_bytes`: as it is stored. `is_stream`: standard input, of unknown size. `sample`: reads about
-    so many bytes of documents, at random places if its second argument says so. `is_packed`: the
-    text can be much larger than `n_bytes`, as in compressed files and in Parquet.
+    so many bytes of documents, at random places. `is_packed`: the text can be much larger than
+    `n_bytes`, as in compressed files and in Parquet.
     """
 
     n_bytes: int
     is_stream: bool
-    sample: Callable[[int, bool], CorpusSample]
+    sample: Callable[[int], CorpusSample]
     is_packed: bool = False
 
     @property
@@ -123,7 +123,7 @@ class Corpus:
         """Return about how many bytes of text there are; reads a sample of packed input."""
         if self.is_stream:
             return _STREAM_BYTES
-        return self.sample(SAMPLE_BYTES, False).corpus_bytes if self.is_packed else self.n_bytes
+        return self.sample(SAMPLE_BYTES).corpus_bytes if self.is_packed else self.n_bytes
 
 
 class ComparisonCost(NamedTuple):
@@ -228,7 +228,7 @@ class _Trial:
         self, request: EngineRequest, corpus: Corpus, names: Sequence[str], *, is_timed: bool
     ) -> None:
         self._request, self._is_timed = request, is_timed
-        self._sample = corpus.sample(TIMED_BYTES if is_timed else SAMPLE_BYTES, is_timed)
+        self._sample = corpus.sample(TIMED_BYTES if is_timed else SAMPLE_BYTES)
         self._refused = {name: "not installed" for name in names if not is_installed(name)}
         self._names = [name for name in names if name not in self._refused]
         self._known_before: set[str] = set()

@@ -247,12 +247,11 @@ class _Tasks:
         if isinstance(answer, BaseException):
             raise answer
         now = time.perf_counter()  # the clock of this machine
-        for progress in answer.progress:
-            stages = {
-                name: StageSeconds(one.wall_s, one.cpu_s, now + one.since_s)
-                for name, one in progress.stage_s.items()
-            }
-            self._report(replace(progress, stage_s=stages))
+        stages = {
+            name: StageSeconds(stage.wall_s, stage.cpu_s, now + stage.since_s)
+            for name, stage in answer.progress.stage_s.items()
+        }
+        self._report(replace(answer.progress, stage_s=stages))
         return self._written(self._parts[index], answer.node)
 
     def _written(self, part: Part, node: str) -> PartRecord:

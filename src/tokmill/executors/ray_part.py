@@ -69,7 +69,7 @@ class Answer:
     """What a task answers. In `progress`, stages began so many seconds (negative) before now."""
 
     node: str
-    progress: list[Increments]
+    progress: Increments
 
 
 class _Process:
@@ -103,11 +103,11 @@ def run_one(job: Job, index: int) -> Answer | BaseException:
         _begin(job)
         plan = _Process.plan
         part = plan.parts[index]
-        progress: list[Increments] = []
+        reports: list[Increments] = []
         with engine_threads(job.n_threads):
             recipe = _Process.recipes.of(part)
-            run_part(plan.spec, part, _Process.place, recipe, progress.append)
-        return Answer(platform.node(), summed(progress, time.perf_counter()))
+            run_part(plan.spec, part, _Process.place, recipe, reports.append)
+        return Answer(platform.node(), summed(reports, time.perf_counter()))
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a panic of native code is no Exception
@@ -136,26 +136,24 @@ def _begin(job: Job) -> None:
     _Process.recipes, _Process.job = Recipes(spec), job
 
 
-def summed(heard: Iterable[Increments], now_s: float) -> list[Increments]:
-    """Return the sum of what was resumed and of what is new; stages began before `now_s`."""
-    totals = {True: Increments(resumed=True), False: Increments()}
+def summed(reports: Iterable[Increments], now_s: float) -> Increments:
+    """Return the sum of what a part reported; stages began before `now_s`."""
+    total = Increments()
     stage_s: dict[str, StageSeconds] = {}
-    for one in heard:
-        total = totals[one.resumed]
-        add_seconds(stage_s, one.stage_s)
-        totals[one.resumed] = Increments(
-            total.input_bytes + one.input_bytes,
-            total.text_bytes + one.text_bytes,
-            total.records + one.records,
-            total.documents + one.documents,
-            total.tokens + one.tokens,
-            Counter(total.drops) + Counter(one.drops),
-            Counter(total.rejects) + Counter(one.rejects),
-            total.first_reject or one.first_reject,
-            one.resumed,
+    for increments in reports:
+        add_seconds(stage_s, increments.stage_s)
+        total = Increments(
+            total.input_bytes + increments.input_bytes,
+            total.text_bytes + increments.text_bytes,
+            total.records + increments.records,
+            total.documents + increments.documents,
+            total.tokens + increments.tokens,
+            Counter(total.drops) + Counter(increments.drops),
+            Counter(total.rejects) + Counter(increments.rejects),
+            total.first_reject or increments.first_reject,
         )
     shifted = {
-        name: StageSeconds(one.wall_s, one.cpu_s, one.since_s - now_s)
-        for name, one in stage_s.items()
+        name: StageSeconds(stage.wall_s, stage.cpu_s, stage.since_s - now_s)
+        for name, stage in stage_s.items()
     }
-    return [totals[True], replace(totals[False], stage_s=shifted)]
+    return replace(total, stage_s=shifted)

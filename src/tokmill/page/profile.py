@@ -22,7 +22,6 @@ STAGES = {
     "narrow": "adding eos, converting ids to the output type, counting",
     "spot check": "encoding sampled documents again with the reference",
     "hash": "checksums of the shards",
-    "checkpoint": "making an unfinished shard durable",
     "write": "writing shards and making them durable",
 }
 """The stages in the order in which a record passes them, and their work."""
@@ -39,7 +38,7 @@ def profile_rows(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
     total_s = sum(stage_s.values()) or 1.0
     rows = []
     for stage, what in STAGES.items():
-        if stage in ("mask", "checkpoint") and stage not in stage_s:
+        if stage == "mask" and stage not in stage_s:
             continue
         taken = stage_s.get(stage, 0.0)
         speed = f"{size(text_bytes / taken)}/s" if taken >= 0.001 and text_bytes else ""

@@ -76,12 +76,12 @@ class Begun:
     reference: Callable[[], Engine]
 
 
-def output_place(config: Config) -> Place:
-    """Return the place that the settings name; raises `UsageError`."""
-    if not config.output.dir:
+def output_place(output: str) -> Place:
+    """Return the place of a run's dataset; raises `UsageError`."""
+    if not output:
         raise UsageError("no output: give --output, a directory to write the dataset to")
-    check_output(config.output.dir)
-    return open_place(config.output.dir)
+    check_output(output)
+    return open_place(output)
 
 
 @contextmanager
@@ -91,7 +91,7 @@ def begun(config: Config, observer: Observer, *, overwrite: bool) -> Iterator[Be
     Raises:
         TokmillError: nothing was changed in the place.
     """
-    place = output_place(config)
+    place = output_place(config.output.dir)
     try:
         prepared = prepare(config, hub_commits(config, place, overwrite=overwrite))
         for warning in prepared.found.warnings:

@@ -31,12 +31,8 @@ _MOST_BUNDLED = 1024
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A block of a slice, or the end of a slice, without a block.
+    """A block of a slice, or the end of a slice, without a block."""
 
-    `number`: of the work in its part, from 0.
-    """
-
-    number: int
     slice_index: int
     reader: SliceReader
     block: Block | None

@@ -53,7 +53,7 @@ def corpus_of(prepared: Prepared) -> Corpus:
     n_bytes = sum(file.n_bytes for file in files)
 
     @cache
-    def read(limit_bytes: int, _at_random: bool) -> CorpusSample:
+    def read(limit_bytes: int) -> CorpusSample:
         taken = sample(prepared, limit_bytes)
         return CorpusSample(taken.texts, taken.corpus_bytes)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import count
 from typing import TYPE_CHECKING
 
 from tokmill.dataset.layout import PLAN
@@ -133,14 +132,13 @@ def _timed(works: Iterator[Work], timer: StageTimer) -> Iterator[Work]:
 
 def _works(spec: RunSpec, part: Part, recipe: Recipe) -> Iterator[Work]:
     """Yield the blocks of all slices, and a work for the end of each slice."""
-    numbers = count()
     for i, piece in enumerate(part.slices):
         check_unchanged(piece.file)
         options = (spec.config.input, recipe.schema, spec.config.run.block_bytes)
         with open_slice(piece, *options, samples_head=is_weighed_slice(i)) as reader:
             for block in reader.blocks():
-                yield Work(next(numbers), i, reader, block)
-            yield Work(next(numbers), i, reader, None, is_end=True)
+                yield Work(i, reader, block)
+            yield Work(i, reader, None, is_end=True)
 
 
 def _check_parity(encoded: EncodedBlock, source: str) -> None:

@@ -234,7 +234,7 @@ def array_status(output: str) -> ArrayStatus:
     Raises:
         TokmillError: there is no plan that can be read here.
     """
-    place = output_place(_at(output))
+    place = output_place(output)
     plan = read_planned(place)
     entries = place.entries()
     done = records_of_parts(plan, place, entries)
@@ -286,19 +286,13 @@ def _none_left(
     yield
 
 
-def _at(output: str) -> Config:
-    from tokmill.settings.schema import Config, OutputSettings
-
-    return Config(output=OutputSettings(dir=output))
-
-
 @contextlib.contextmanager
 def _planned(
     output: str, *, is_shared: bool = False, part_of: tuple[int, int] = (0, 1)
 ) -> Iterator[Begun]:
     """Hold a place, and yield its plan with the parts of a share."""
     index, n_tasks = part_of
-    place = output_place(_at(output))
+    place = output_place(output)
     try:
         plan = read_planned(place)
         owned = OwnedNames(len(plan.parts), plan.spec.config.sft is not None)
