@@ -17,8 +17,9 @@ help:
 	@echo "make docs          the pages of docs/ as a site in out/site (python3 -m http.server -d out/site)"
 	@echo "make clean         remove .venv and out/"
 
+# A .venv that works stays: a second Python on top of it would mix their standard libraries.
 $(BIN)/tokmill: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 
