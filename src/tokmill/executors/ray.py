@@ -59,8 +59,8 @@ def run_parts(
 ) -> Iterator[PartRecord]:
     """Run parts as tasks of Ray; yield the records in the order in which they are done.
 
-    `report` gets the increments of a part when it is done. A task that is left when this process
-    ends is stopped by Ray; what it has written is right, and its part is made again.
+    `report` gets the increments of a part when it is done. Tasks that are left when the run ends
+    early are killed, by us or, if this process is gone, by Ray: their parts are made again.
 
     Raises:
         UsageError: there is no cluster at the address, or it has another version of Ray or Python.
@@ -191,7 +191,22 @@ class _Tasks:
         self._fitted_s = time.monotonic()
 
     def records(self) -> Iterator[PartRecord]:
-        """Yield the record of each part as it is done."""
+        """Yield the record of each part as it is done; no task goes on when this ends."""
+        try:
+            yield from self._records()
+        finally:
+            self._stop()
+
+    def _stop(self) -> None:
+        """End the processes of the tasks that are left: they would go on to write."""
+        tasks = list(self._in_flight)
+        with contextlib.suppress(exceptions.RayError, ConnectionError):
+            for task in tasks:
+                ray.cancel(task, force=True)
+            if tasks:
+                ray.wait(tasks, num_returns=len(tasks), timeout=_WAIT_S)
+
+    def _records(self) -> Iterator[PartRecord]:
         while self._waiting or self._in_flight:
             with _explained():
                 self._fill()
