@@ -31,7 +31,7 @@ from tokmill.run.prepare import prepare
 from tokmill.settings.schema import Config, TokenizerSettings
 from tokmill.settings.sft import SftSettings
 from tokmill.tokenizer.tokenizer import Tokenizer, load_tokenizer
-from tokmill.values import RAW_LIMIT_BYTES, Place, Records
+from tokmill.values import RAW_LIMIT_BYTES, RecordPlace, Records
 
 # Every core has a worker of its own: more threads of torch wait for each other, and spin meanwhile.
 # Set before torch is imported, and inherited by the processes that tests start.
@@ -121,8 +121,8 @@ class RowLookup:
 
     rows: Sequence[Mapping[str, Any]]
 
-    def place(self, row: int) -> Place:
-        return Place(row + 1, 10 * row)
+    def place(self, row: int) -> RecordPlace:
+        return RecordPlace(row + 1, 10 * row)
 
     def raw(self, row: int) -> bytes:
         return json.dumps(self.rows[row], ensure_ascii=False).encode()[:RAW_LIMIT_BYTES]

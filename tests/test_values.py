@@ -3,15 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokmill.values import Place, TokenBatch
+from tokmill.values import RecordPlace, TokenBatch
 
 
 @pytest.mark.parametrize(
     ("place", "origin", "expected"),
     [
-        (Place(3, 40), Place(0, 0), Place(3, 40)),
-        (Place(3, 40), Place(10, 1000), Place(13, 1040)),
-        (Place(3, -1), Place(10, 1000), Place(13, -1)),
+        (RecordPlace(3, 40), RecordPlace(0, 0), RecordPlace(3, 40)),
+        (RecordPlace(3, 40), RecordPlace(10, 1000), RecordPlace(13, 1040)),
+        (RecordPlace(3, -1), RecordPlace(10, 1000), RecordPlace(13, -1)),
     ],
 )
 def test_a_place_is_shifted_to_the_start_of_its_file(place, origin, expected):
@@ -19,7 +19,7 @@ def test_a_place_is_shifted_to_the_start_of_its_file(place, origin, expected):
 
 
 def test_places_are_ordered_by_line():
-    assert sorted([Place(2, 5), Place(1, 9)]) == [Place(1, 9), Place(2, 5)]
+    assert sorted([RecordPlace(2, 5), RecordPlace(1, 9)]) == [RecordPlace(1, 9), RecordPlace(2, 5)]
 
 
 def test_a_token_batch_knows_its_documents_and_their_lengths():

@@ -29,7 +29,7 @@ WHOLE_RECORD = "tokmill:record"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class RecordPlace:
     """The position of a record in its source.
 
     `byte_offset` counts decompressed bytes from the start of the file; -1 for formats without a
@@ -39,18 +39,18 @@ class Place:
     line: int
     byte_offset: int
 
-    def shifted(self, origin: Place) -> Place:
+    def shifted(self, origin: RecordPlace) -> RecordPlace:
         """Return this place, counted from `origin`, as counted from the start of the file."""
         if self.byte_offset < 0:
-            return Place(self.line + origin.line, -1)
-        return Place(self.line + origin.line, self.byte_offset + origin.byte_offset)
+            return RecordPlace(self.line + origin.line, -1)
+        return RecordPlace(self.line + origin.line, self.byte_offset + origin.byte_offset)
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
     """A record that could not become tokens: place, short reason, message, first bytes."""
 
-    place: Place
+    place: RecordPlace
     reason: str
     message: str
     raw: bytes
@@ -65,7 +65,7 @@ class UnreadInput:
     decompression stopped, otherwise -1; `stored_bytes`: from there to the end of the slice.
     """
 
-    place: Place
+    place: RecordPlace
     reason: str
     message: str
     text_bytes: int
@@ -76,7 +76,7 @@ class UnreadInput:
 class RecordLookup(Protocol):
     """Looks up records of a batch. Single ones are looked up for rejects, so that may be slow."""
 
-    def place(self, row: int) -> Place:
+    def place(self, row: int) -> RecordPlace:
         """Return the place of row `row`, counted from the start of the slice."""
 
     def places(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -11,7 +11,7 @@ from tokmill.chat.renderer import ChatRenderer
 from tokmill.chat.templates import make_template
 from tokmill.chat.weights import mask_rule
 from tokmill.settings.sft import SftSettings
-from tokmill.values import WHOLE_RECORD, Place, Records, SampleBatch
+from tokmill.values import WHOLE_RECORD, RecordPlace, Records, SampleBatch
 
 STRINGS = (
     "<eos>", "<bos>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<think>",
@@ -24,8 +24,8 @@ STRINGS = (
 class Lookup:
     """Answers for rows that stand nowhere: row 0 is line 1."""
 
-    def place(self, row: int) -> Place:
-        return Place(row + 1, -1)
+    def place(self, row: int) -> RecordPlace:
+        return RecordPlace(row + 1, -1)
 
     def raw(self, row: int) -> bytes:
         return b"raw"

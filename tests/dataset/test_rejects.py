@@ -9,7 +9,7 @@ import pytest
 
 from tokmill.dataset.checksum import Checksum
 from tokmill.dataset.rejects import RejectsFile, describe_reject
-from tokmill.values import Place, Reject
+from tokmill.values import RecordPlace, Reject
 
 NAME = "0000001-0000.jsonl"
 
@@ -21,13 +21,13 @@ def directory(tmp_path) -> Path:
 
 
 def reject(raw: bytes = b"{bad") -> Reject:
-    return Reject(Place(1, 0), "malformed", "a comma is missing", raw)
+    return Reject(RecordPlace(1, 0), "malformed", "a comma is missing", raw)
 
 
 def test_rejects_are_json_lines_with_place_reason_and_bytes(directory):
     rejects = RejectsFile(directory, NAME, "sha256")
-    rejects.append("a.jsonl", Place(7, 99), reject("猫{".encode()))
-    rejects.append("b.parquet", Place(8, -1), reject(b"\xff\x00"))
+    rejects.append("a.jsonl", RecordPlace(7, 99), reject("猫{".encode()))
+    rejects.append("b.parquet", RecordPlace(8, -1), reject(b"\xff\x00"))
     entry = rejects.commit()
     data = (directory / "rejects" / NAME).read_bytes()
     assert [json.loads(line) for line in data.splitlines()] == [
@@ -55,7 +55,7 @@ def test_rejects_are_json_lines_with_place_reason_and_bytes(directory):
 
 def test_raw_line_ends_stay_inside_their_line(directory):
     rejects = RejectsFile(directory, NAME, "sha256")
-    rejects.append("a.jsonl", Place(1, 0), reject("a\nb\r\u2028c".encode()))
+    rejects.append("a.jsonl", RecordPlace(1, 0), reject("a\nb\r\u2028c".encode()))
     rejects.commit()
     (line,) = (directory / "rejects" / NAME).read_text().splitlines()
     assert json.loads(line)["raw"] == "a\nb\r\u2028c"
@@ -63,7 +63,7 @@ def test_raw_line_ends_stay_inside_their_line(directory):
 
 def test_nothing_appears_before_the_commit_and_nothing_after_a_discard(directory):
     rejects = RejectsFile(directory, NAME, "sha256")
-    rejects.append("a.jsonl", Place(1, 0), reject())
+    rejects.append("a.jsonl", RecordPlace(1, 0), reject())
     assert not (directory / "rejects" / NAME).exists()
     rejects.discard()
     assert list((directory / "rejects").iterdir()) == []
@@ -72,8 +72,8 @@ def test_nothing_appears_before_the_commit_and_nothing_after_a_discard(directory
 @pytest.mark.parametrize(
     ("place", "expected"),
     [
-        (Place(3, 20), "a.jsonl:3 (byte 20): malformed: a comma is missing"),
-        (Place(3, -1), "a.jsonl:3: malformed: a comma is missing"),
+        (RecordPlace(3, 20), "a.jsonl:3 (byte 20): malformed: a comma is missing"),
+        (RecordPlace(3, -1), "a.jsonl:3: malformed: a comma is missing"),
     ],
 )
 def test_a_reject_is_described_in_one_line(place, expected):

@@ -43,7 +43,7 @@ from tokmill.settings.schema import (
 from tokmill.settings.sft import SftSettings
 from tokmill.timing import StageTimer
 from tokmill.tokenizer.tokenizer import load_tokenizer
-from tokmill.values import WHOLE_RECORD, Place, Records
+from tokmill.values import WHOLE_RECORD, RecordPlace, Records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -234,8 +234,8 @@ class _Lookup:
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts
 
-    def place(self, row: int) -> Place:
-        return Place(row + 1, -1)
+    def place(self, row: int) -> RecordPlace:
+        return RecordPlace(row + 1, -1)
 
     def places(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return np.stack((rows + 1, np.full(len(rows), -1)), axis=1)

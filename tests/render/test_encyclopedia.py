@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tokmill.render.encyclopedia import Encyclopedia
 from tokmill.settings.schema import RenderSettings
-from tokmill.values import Place, Records
+from tokmill.values import RecordPlace, Records
 
 TEXTS = st.none() | st.sampled_from(["", ":", "。", "a"]) | st.text(max_size=5)
 SECTIONS = st.none() | st.fixed_dictionaries({}, optional={"title": TEXTS, "content": TEXTS})
@@ -172,6 +172,6 @@ def test_a_record_whose_texts_are_all_empty_is_rejected_with_its_place_and_bytes
     assert batch.text.to_pylist() == ["a:", "b:"]
     assert batch.rows.tolist() == [0, 2]
     (reject,) = batch.rejects
-    assert reject.place == Place(2, 10)
+    assert reject.place == RecordPlace(2, 10)
     assert reject.reason == "empty"
     assert reject.raw == b'{"title": "", "sections": [{"title": ""}]}'

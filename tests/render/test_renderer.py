@@ -10,7 +10,7 @@ from tokmill.render.encyclopedia import Encyclopedia
 from tokmill.render.renderer import documents, joined, make_renderer
 from tokmill.render.template import Template
 from tokmill.settings.schema import RenderSettings
-from tokmill.values import RAW_LIMIT_BYTES, Place, Reject
+from tokmill.values import RAW_LIMIT_BYTES, RecordPlace, Reject
 
 
 def sample(*records):
@@ -133,7 +133,7 @@ def test_an_empty_record_says_whether_its_keys_or_its_texts_were_missing(
         records([{"a": "x"}, row], SCHEMA), pa.array(["x", ""]), np.array([False, True])
     )
     assert [(r.place, r.reason, r.message) for r in batch.rejects] == [
-        (Place(2, 10), reason, message)
+        (RecordPlace(2, 10), reason, message)
     ]
     assert batch.text.to_pylist() == ["x"]
 

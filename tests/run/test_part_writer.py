@@ -15,10 +15,10 @@ from tokmill.errors import RecordError, StateError
 from tokmill.place import open_place
 from tokmill.recipes.encoded import EncodedBlock
 from tokmill.run.part_writer import PartWriter
-from tokmill.values import Place, Reject
+from tokmill.values import RecordPlace, Reject
 
 FINGERPRINT = "f" * 64
-ORIGIN = Place(0, 0)
+ORIGIN = RecordPlace(0, 0)
 
 
 class Rows:
@@ -27,8 +27,8 @@ class Rows:
     def __init__(self, first: int) -> None:
         self._first = first
 
-    def place(self, row: int) -> Place:
-        return Place(self._first + row + 1, 10 * (self._first + row))
+    def place(self, row: int) -> RecordPlace:
+        return RecordPlace(self._first + row + 1, 10 * (self._first + row))
 
     def places(self, rows):
         return np.stack((self._first + rows + 1, 10 * (self._first + rows)), axis=1)
@@ -45,7 +45,7 @@ def block(lengths, is_val=None, *, first=0, rows=None, drops=None, rejects=()):
         text_bytes=np.array(lengths, np.int64) * 3,
         is_val=np.zeros(len(lengths), bool) if is_val is None else np.array(is_val, bool),
         drops={reason: np.array(dropped) for reason, dropped in (drops or {}).items()},
-        rejects=[Reject(Place(n, 10 * n - 10), "broken", "why", b"raw") for n in rejects],
+        rejects=[Reject(RecordPlace(n, 10 * n - 10), "broken", "why", b"raw") for n in rejects],
         lookup=Rows(first),
         input_bytes=10,
     )
@@ -156,7 +156,7 @@ def test_counts_are_kept_by_slice(tmp_path):
 
 def test_the_places_of_rejects_count_from_the_start_of_the_file(tmp_path):
     part = writer(tmp_path, 100)
-    progress = part.add(0, "a.jsonl", block([2], rejects=[2]), lambda: Place(1000, 70_000))
+    progress = part.add(0, "a.jsonl", block([2], rejects=[2]), lambda: RecordPlace(1000, 70_000))
     finish(part)
     (line,) = (tmp_path / "rejects" / "0000003.jsonl").read_text().splitlines()
     assert json.loads(line) == {
@@ -189,7 +189,7 @@ def test_records_are_counted_once_and_their_other_outcomes_as_extra(tmp_path):
     # Row 0: two samples. Row 1: one sample, two dropped. Row 2: dropped twice. Row 3: a reject.
     made = dataclasses.replace(
         samples([2, 1, 0, 0, 1], [3, 3, 3, 9], drops={"long": [1, 1, 2], "empty": [2]}),
-        rejects=[Reject(Place(4, 30), "broken", "why", b"raw")],
+        rejects=[Reject(RecordPlace(4, 30), "broken", "why", b"raw")],
     )
     part = writer(tmp_path, 10)
     progress = part.add(0, "in.jsonl", made, lambda: ORIGIN)

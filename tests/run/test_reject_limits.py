@@ -14,7 +14,7 @@ from tokmill.run.input_sample import InputSample
 from tokmill.run.reject_limits import RejectLimit, check_outcome, check_sample
 from tokmill.run.unread_input import describe_unread, sum_unread
 from tokmill.settings.schema import LimitSettings
-from tokmill.values import Place, UnreadInput
+from tokmill.values import RecordPlace, UnreadInput
 
 ADVICE = "mend the records, or name other fields or files; a higher limit accepts the loss"
 
@@ -166,9 +166,9 @@ def check(*sources, rejects=(), **limits):
     check_outcome(LimitSettings(**limits), totals, sources, rejects)
 
 
-CUT = UnreadInput(Place(3, 70), "cut off", "why", 7, 1000, 0)
-CORRUPT = UnreadInput(Place(3, 70), "corrupt data", "why", 0, 1000, 2345)
-QUOTE = UnreadInput(Place(3, 70), "open quote", "why", 1234)
+CUT = UnreadInput(RecordPlace(3, 70), "cut off", "why", 7, 1000, 0)
+CORRUPT = UnreadInput(RecordPlace(3, 70), "corrupt data", "why", 0, 1000, 2345)
+QUOTE = UnreadInput(RecordPlace(3, 70), "open quote", "why", 1234)
 
 
 @pytest.mark.parametrize(

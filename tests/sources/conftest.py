@@ -11,7 +11,7 @@ import pytest
 from tokmill.settings.schema import InputSettings
 from tokmill.sources.files import Slice, discover
 from tokmill.sources.formats import open_slice
-from tokmill.values import Place
+from tokmill.values import RecordPlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ class Read(NamedTuple):
     """
 
     rows: list[dict[str, Any]]
-    places: list[Place]
+    places: list[RecordPlace]
     rejects: list[tuple[int, int, str, bytes]]
     raw: list[bytes]
     input_bytes: int

@@ -10,7 +10,7 @@ from tokmill.settings.schema import InputSettings
 from tokmill.sources.arrow import arrow_schema, batch_rows
 from tokmill.sources.files import Slice, SourceFile
 from tokmill.sources.formats import cut, open_slice
-from tokmill.values import Place
+from tokmill.values import RecordPlace
 
 TITLES = pa.schema([("title", pa.string())])
 
@@ -32,7 +32,7 @@ def test_slices_of_batches_give_each_row_once(make, tmp_path, read_piece):
         parts = [read_piece(piece, schema=TITLES, batch_bytes=8) for piece in pieces]
         assert [row["title"] for part in parts for row in part.rows] == [f"t{i}" for i in range(10)]
         places = [place for part in parts for place in part.places]
-        assert places == [Place(i + 1, -1) for i in range(10)]
+        assert places == [RecordPlace(i + 1, -1) for i in range(10)]
         assert sum(part.input_bytes for part in parts) == file.n_bytes
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.sources.blocks import RowLookup, SpanLookup, first_bytes
-from tokmill.values import Place
+from tokmill.values import RecordPlace
 
 
 def test_spans_give_place_bytes_and_keys():
@@ -13,10 +13,10 @@ def test_spans_give_place_bytes_and_keys():
         np.array([2, 8]),
         np.array([5, 2011]),
         np.array([0, 3]),
-        Place(10, 100),
+        RecordPlace(10, 100),
         lambda line: [line.decode()[:3]],
     )
-    assert (lookup.place(0), lookup.place(1)) == (Place(11, 102), Place(14, 108))
+    assert (lookup.place(0), lookup.place(1)) == (RecordPlace(11, 102), RecordPlace(14, 108))
     assert lookup.raw(0) == b"one"
     assert lookup.raw(1) == b"two" + b"x" * 1021
     assert len(lookup.whole(1)) == 2003
@@ -26,7 +26,7 @@ def test_spans_give_place_bytes_and_keys():
 def test_rows_give_place_json_and_columns():
     batch = pa.RecordBatch.from_pydict({"t": ["a", "b" * 2000]})
     lookup = RowLookup(batch, np.array([1]), 4, ["t", "u"])
-    assert lookup.place(0) == Place(6, -1)
+    assert lookup.place(0) == RecordPlace(6, -1)
     assert lookup.raw(0) == b'{"t": "' + b"b" * 1017
     assert lookup.keys(0) == ["t", "u"]
 

@@ -12,7 +12,7 @@ import pytest
 from tokmill.sources.files import Slice, SourceFile
 from tokmill.sources.formats import cut
 from tokmill.sources.streams import zstd
-from tokmill.values import Place
+from tokmill.values import RecordPlace
 
 RECORDS = [
     {
@@ -247,5 +247,5 @@ def test_standard_input_is_read_as_lines(monkeypatch, read_piece):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(LINES)))
     found = read_piece(Slice(SourceFile("-", "jsonl", "", 0, 0, ""), 0, -1, 0), batch_bytes=10)
     assert found.rows == RECORDS
-    assert found.places[0] == Place(1, 0)
+    assert found.places[0] == RecordPlace(1, 0)
     assert found.input_bytes == len(LINES)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tokmill.errors import UsageError
-from tokmill.values import Place
+from tokmill.values import RecordPlace
 
 TEXTS = pa.schema([("b", pa.string()), ("a", pa.string())])
 
@@ -28,7 +28,7 @@ def test_cells_are_text_as_they_stand(batch_bytes, read_csv):
         ('q"\n,', "NULL"),
         (" 1 ", ""),
     ]
-    assert found.places == [Place(1, 7), Place(2, 13), Place(3, 28)]
+    assert found.places == [RecordPlace(1, 7), RecordPlace(2, 13), RecordPlace(3, 28)]
     assert found.raw[1] == b'"q""\n,",NULL,'
 
 

@@ -9,7 +9,7 @@ import pytest
 from tokmill.sources import json_lines
 from tokmill.sources.byte_reader import BlockCutter, LineSplitter
 from tokmill.sources.json_lines import json_keys
-from tokmill.values import Place
+from tokmill.values import RecordPlace
 
 GOOD = b'{"title": "good"}'
 
@@ -106,7 +106,7 @@ def test_blocks_of_any_size_give_what_the_lines_give_alone(schema):
     expected = [outcome(line, schema) for line in lines]
     for batch_bytes in [*range(1, 60), 500, 2000, 1 << 20]:
         rows, rejects = [], []
-        cutter = BlockCutter(LineSplitter(), batch_bytes, 1 << 20, Place(0, 0))
+        cutter = BlockCutter(LineSplitter(), batch_bytes, 1 << 20, RecordPlace(0, 0))
         for block in cutter.blocks(iter([data])):
             batch, _, refused = parse_lines(block.data, schema)
             rows += batch.to_pylist()
@@ -138,7 +138,7 @@ def test_a_line_over_the_limit_is_refused_and_its_neighbours_stay(schema):
     data = b'{"title": "a"}\n{"title": "' + b"x" * 2000 + b'"}\n{"title": "b"}'
     batch, _, (reject,) = parse_lines(data, schema, 14)
     assert batch.column(0).to_pylist() == ["a", "b"]
-    assert reject.place == Place(2, 15)
+    assert reject.place == RecordPlace(2, 15)
     assert reject.message == "2013 bytes, over max_record_bytes = 14"
     assert reject.raw == data[15 : 15 + 1024]
 

@@ -11,7 +11,7 @@ from tokmill.sources.byte_reader import LinesBefore
 from tokmill.sources.formats import cut, open_slice
 from tokmill.sources.slices import SourceFile
 from tokmill.sources.streams import CHUNK_BYTES, zstd
-from tokmill.values import Place
+from tokmill.values import RecordPlace
 
 LINE = b'{"title": "0123456789012345678901234567890123456789"}\n'
 N_LINES = 100_000
@@ -32,7 +32,7 @@ def read_bytes() -> int:
     return int(counters.read_chars)
 
 
-def places_of_rejects(pieces, schema) -> list[Place]:
+def places_of_rejects(pieces, schema) -> list[RecordPlace]:
     found = []
     for piece in pieces:
         with open_slice(piece, InputSettings(), schema, 1 << 20) as reader:
@@ -41,9 +41,9 @@ def places_of_rejects(pieces, schema) -> list[Place]:
     return found
 
 
-def expected(file) -> list[Place]:
+def expected(file) -> list[RecordPlace]:
     first = (N_LINES - N_BAD) * len(LINE)
-    return [Place(N_LINES - N_BAD + i + 1, first + i * len(b"{bad}\n")) for i in range(N_BAD)]
+    return [RecordPlace(N_LINES - N_BAD + i + 1, first + i * len(b"{bad}\n")) for i in range(N_BAD)]
 
 
 def test_slices_read_in_order_are_never_read_again_for_places(large, schema):

@@ -13,7 +13,7 @@ from tokmill.settings.schema import InputSettings
 from tokmill.sources import row_reader
 from tokmill.sources.files import Slice, SourceFile
 from tokmill.sources.formats import cut, open_slice
-from tokmill.values import Place
+from tokmill.values import RecordPlace
 
 TITLES = pa.schema([("title", pa.string())])
 
@@ -31,7 +31,7 @@ def test_slices_of_row_groups_give_each_row_once(tmp_path, read_piece):
         parts = [read_piece(piece, schema=TITLES, batch_bytes=8) for piece in pieces]
         assert [row["title"] for part in parts for row in part.rows] == [f"t{i}" for i in range(10)]
         places = [place for part in parts for place in part.places]
-        assert places == [Place(i + 1, -1) for i in range(10)]
+        assert places == [RecordPlace(i + 1, -1) for i in range(10)]
         assert sum(piece.n_bytes for piece in pieces) == file.n_bytes
         assert sum(part.input_bytes for part in parts) == file.n_bytes
     assert len(cut(file, 1)) == 4
@@ -168,7 +168,7 @@ def test_rows_and_places_do_not_depend_on_the_size_of_blocks(tmp_path, read, bat
     pq.write_table(pa.table({"text": texts}), path, row_group_size=400)
     found = read(path, schema=TEXT, batch_bytes=batch_bytes)
     assert [row["text"] for row in found.rows] == texts
-    assert found.places == [Place(i + 1, -1) for i in range(1_500)]
+    assert found.places == [RecordPlace(i + 1, -1) for i in range(1_500)]
     assert found.input_bytes == path.stat().st_size
 
 

@@ -7,10 +7,10 @@ from tokmill.sources.byte_reader import RawBlock
 from tokmill.sources.json_lines import JsonBlock
 from tokmill.sources.parse_blocks import parse_blocks
 from tokmill.sources.text import TextBlock
-from tokmill.values import Place, Reject
+from tokmill.values import RecordPlace, Reject
 
 SCHEMA = pa.schema([("text", pa.string())])
-AFTER = (Reject(Place(9, 99), "truncated input", "broke off", b"tail"),)
+AFTER = (Reject(RecordPlace(9, 99), "truncated input", "broke off", b"tail"),)
 
 DATA = [
     b'{"text": "a"}\n{"text": "b"}\n',
@@ -25,7 +25,7 @@ DATA = [
 
 def json_blocks(data=DATA) -> list[JsonBlock]:
     return [
-        JsonBlock(RawBlock(piece, Place(100 * i, 1000 * i), AFTER * (i == 1)), SCHEMA, 50, 7)
+        JsonBlock(RawBlock(piece, RecordPlace(100 * i, 1000 * i), AFTER * (i == 1)), SCHEMA, 50, 7)
         for i, piece in enumerate(data)
     ]
 
@@ -52,7 +52,7 @@ def test_one_block_is_parsed_as_ever(i):
 
 
 def test_kinds_are_not_mixed():
-    text = TextBlock(RawBlock(b"plain", Place(3, 4)), SCHEMA, b"", 50, 7)
+    text = TextBlock(RawBlock(b"plain", RecordPlace(3, 4)), SCHEMA, b"", 50, 7)
     blocks = [*json_blocks()[:2], text, text, *json_blocks()[2:]]
     assert [told(records) for records in parse_blocks(blocks)] == [
         told(block.parse()) for block in blocks

@@ -10,11 +10,11 @@ from tokmill.sources.byte_reader import BlockCutter, LineSplitter
 from tokmill.sources.formats import open_slice
 from tokmill.sources.slices import Slice, SourceFile
 from tokmill.sources.streams import BrokenInputError
-from tokmill.values import Place, UnreadInput
+from tokmill.values import RecordPlace, UnreadInput
 
 
 def split(chunks, batch_bytes=4, limit=10, *, line=0, byte=0):
-    cutter = BlockCutter(LineSplitter(), batch_bytes, limit, Place(line, byte))
+    cutter = BlockCutter(LineSplitter(), batch_bytes, limit, RecordPlace(line, byte))
     return list(cutter.blocks(chunks))
 
 
@@ -25,7 +25,11 @@ def cut(*chunks):
 def test_blocks_are_whole_lines_of_about_the_size():
     blocks = cut(b"a\nb", b"b\nccccc", b"cc\nd")
     assert [bytes(block.data) for block in blocks] == [b"a\nbb\n", b"ccccccc\n", b"d"]
-    assert [block.origin for block in blocks] == [Place(2, 100), Place(4, 105), Place(5, 113)]
+    assert [block.origin for block in blocks] == [
+        RecordPlace(2, 100),
+        RecordPlace(4, 105),
+        RecordPlace(5, 113),
+    ]
 
 
 def sizes(batch_bytes, n_bytes=None):
@@ -75,10 +79,10 @@ def test_the_first_and_last_blocks_of_a_file_are_small(rows_of_blocks, name):
 def test_a_line_over_the_limit_is_not_held():
     blocks = cut(b"a\n", b"x" * 9, b"x" * 9, b"x\n", b"b\n")
     (reject,) = [reject for block in blocks for reject in block.after]
-    assert reject.place == Place(4, 102)
+    assert reject.place == RecordPlace(4, 102)
     assert reject.message == "19 bytes, over max_record_bytes = 10"
     assert [bytes(block.data) for block in blocks if block.data] == [b"a\n", b"b\n"]
-    assert blocks[-1].origin == Place(4, 122)
+    assert blocks[-1].origin == RecordPlace(4, 122)
 
 
 def broken(*chunks):
@@ -90,7 +94,7 @@ def test_input_that_breaks_off_gives_its_whole_lines_and_says_what_is_left():
     blocks = split(broken(b"a\nbc"), 100, 100)
     assert [bytes(block.data) for block in blocks] == [b"a\n", b""]
     assert [block.after for block in blocks] == [(), ()]
-    assert blocks[1].unread == UnreadInput(Place(2, 2), "cut off", "why", 2, 7)
+    assert blocks[1].unread == UnreadInput(RecordPlace(2, 2), "cut off", "why", 2, 7)
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 8, 100])
@@ -98,4 +102,4 @@ def test_a_record_over_the_limit_that_breaks_off_is_unread_and_no_reject(batch_b
     blocks = split(broken(b"a\n", b"x" * 15, b"y" * 90), batch_bytes)
     assert b"".join(block.data for block in blocks) == b"a\n"
     assert all(not block.after for block in blocks)
-    assert blocks[-1].unread == UnreadInput(Place(2, 2), "cut off", "why", 105, 7)
+    assert blocks[-1].unread == UnreadInput(RecordPlace(2, 2), "cut off", "why", 105, 7)

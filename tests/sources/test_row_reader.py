@@ -5,7 +5,7 @@ import pyarrow as pa
 from tokmill.settings.schema import InputSettings
 from tokmill.sources.formats import Reading
 from tokmill.sources.row_reader import RowBlock, RowFile
-from tokmill.values import Place
+from tokmill.values import RecordPlace
 
 BATCH = pa.RecordBatch.from_pydict({"t": ["a", "b", "c", "d", "e"], "n": [1, 2, 3, 4, 5]})
 
@@ -30,7 +30,7 @@ def test_a_row_answers_for_itself():
     schema = pa.schema([("t", pa.string())])
     records = block(BATCH, schema, 10).parse()
     assert records.batch.to_pylist() == [{"t": t} for t in "abcde"]
-    assert records.lookup.place(2) == Place(13, -1)
+    assert records.lookup.place(2) == RecordPlace(13, -1)
     assert records.lookup.raw(2) == b'{"t": "c", "n": 3}'
     assert records.lookup.keys(0) == ["t", "n"]
 
@@ -39,7 +39,7 @@ def test_a_rejected_row_shows_its_bytes():
     texts = pa.array([b"a", b"x\xff"]).view(pa.string())
     batch = pa.RecordBatch.from_arrays([texts], ["t"])
     (reject,) = block(batch, pa.schema([("t", pa.string())])).parse().rejects
-    assert reject.place == Place(2, -1)
+    assert reject.place == RecordPlace(2, -1)
     assert reject.raw == b'{"t": "x\\\\xff"}'
 
 
@@ -50,7 +50,7 @@ def test_a_row_that_no_offset_of_32_bits_could_hold_is_refused_unseen():
     assert records.batch.num_rows == 0
     assert records.batch.schema == schema
     (reject,) = records.rejects
-    assert reject.place == Place(11, -1)
+    assert reject.place == RecordPlace(11, -1)
     assert reject.reason == "record too large"
     assert reject.message == "3221225472 bytes, over max_record_bytes = 100"
     assert reject.raw == b'{"t": "' + b"x" * 1017

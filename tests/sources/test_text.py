@@ -5,7 +5,7 @@ import gzip
 import pyarrow as pa
 import pytest
 
-from tokmill.values import Place
+from tokmill.values import RecordPlace
 
 TEXT = pa.schema([("text", pa.string()), ("title", pa.string())])
 
@@ -29,7 +29,7 @@ def test_a_file_is_one_document(batch_bytes, read_text):
     data = "\ufeff一\n\r\n{二}\n".encode()
     found = read_text(data, batch_bytes=batch_bytes)
     assert texts(found) == ["一\n\r\n{二}\n"]
-    assert found.places == [Place(1, 3)]
+    assert found.places == [RecordPlace(1, 3)]
     assert texts(read_text(gzip.compress(data), "a.md.gz", batch_bytes=batch_bytes)) == texts(found)
     assert read_text(b" \n" * 100, batch_bytes=batch_bytes).rows == []
 
@@ -39,7 +39,7 @@ def test_a_separator_cuts_a_file_into_documents(batch_bytes, read_text):
     data = "a\n\n\n b \n\n \n\n\n\n。c".encode()
     found = read_text(data, text_separator="\n\n", batch_bytes=batch_bytes)
     assert texts(found) == ["a", "\n b ", "。c"]
-    assert found.places == [Place(1, 0), Place(2, 3), Place(5, 14)]
+    assert found.places == [RecordPlace(1, 0), RecordPlace(2, 3), RecordPlace(5, 14)]
     assert found.raw == [b"a", b"\n b ", "。c".encode()]
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tokmill.fields import add_fields
-from tokmill.values import Place, UnreadInput
+from tokmill.values import RecordPlace, UnreadInput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -180,5 +180,5 @@ def _unread_as_json(unread: UnreadInput) -> dict[str, Any]:
 def unread_from_json(data: Mapping[str, Any]) -> UnreadInput:
     """Return the break of an entry under `unread` in the JSON of counts."""
     rest = dict(data)
-    place = Place(rest.pop("line"), rest.pop("byte_offset"))
+    place = RecordPlace(rest.pop("line"), rest.pop("byte_offset"))
     return UnreadInput(place, **rest)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokmill.dataset.checksum import FileEntry
-    from tokmill.values import Place, Reject
+    from tokmill.values import RecordPlace, Reject
 
 
 class RejectsFile:
@@ -26,7 +26,7 @@ class RejectsFile:
         self._name = f"{REJECTS}/{name}"
         self._pending, self._digest = PendingFile(directory / self._name), Digest(algorithm)
 
-    def append(self, source: str, place: Place, reject: Reject) -> None:
+    def append(self, source: str, place: RecordPlace, reject: Reject) -> None:
         """Add one reject; raw bytes that are not UTF-8 are written as base64."""
         entry = _entry(source, place, reject)
         try:
@@ -47,7 +47,7 @@ class RejectsFile:
         self._pending.discard()
 
 
-def _entry(source: str, place: Place, reject: Reject) -> dict[str, Any]:
+def _entry(source: str, place: RecordPlace, reject: Reject) -> dict[str, Any]:
     return {
         "source": source,
         "byte_offset": place.byte_offset,
@@ -64,7 +64,7 @@ def read_rejects(paths: Iterable[Path]) -> Iterator[Mapping[str, Any]]:
             yield from map(json.loads, file)
 
 
-def describe_reject(source: str, place: Place, reject: Reject) -> str:
+def describe_reject(source: str, place: RecordPlace, reject: Reject) -> str:
     """Return a line with the place and the reason of a reject."""
     return describe_entry(_entry(source, place, reject))
 

@@ -19,7 +19,7 @@ from tokmill.offsets import byte_offsets
 from tokmill.recipes.memory_bounds import BLOCK_COPIES
 from tokmill.sources.parse_blocks import parse_blocks
 from tokmill.timing import StageTimer
-from tokmill.values import Place, Records
+from tokmill.values import RecordPlace, Records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -145,7 +145,7 @@ class _JoinedLookup:
     lookups: Sequence[RecordLookup]
     starts: npt.NDArray[np.int64]
 
-    def place(self, row: int) -> Place:
+    def place(self, row: int) -> RecordPlace:
         """Return the place of row `row`, counted from the start of its own slice."""
         lookup, local = self._find(row)
         return lookup.place(local)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadingSettings:
     """How the files of a group are read and rendered; no setting of it is `auto`.
 
     `source`: the name of their source, '' for inputs without one. `files`: the files in words.
@@ -78,7 +78,7 @@ class RunSpec:
     extensions: tuple[Extension, ...] = ()
     engines: EngineStore = field(default_factory=EngineStore, compare=False, repr=False)
     plan_stamp: str = ""
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[ReadingSettings, ...] = ()
 
     def for_part(self, part: Part) -> RunSpec:
         """Return the run with the settings with which the files of a part are read."""

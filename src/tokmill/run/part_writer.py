@@ -82,7 +82,7 @@ class PartWriter:
         slice_index: int,
         source: str,
         block: EncodedBlock,
-        origin: Callable[[], values.Place],
+        origin: Callable[[], values.RecordPlace],
     ) -> Increments:
         """Write one block, and end each shard that it fills.
 
@@ -171,7 +171,9 @@ class PartWriter:
     def _counts_of(self, slice_index: int) -> Counts:
         return self._counts.setdefault(slice_index, Counts()).mutable()
 
-    def _add_reject(self, source: str, place: values.Place, reject: Reject, counts: Counts) -> None:
+    def _add_reject(
+        self, source: str, place: values.RecordPlace, reject: Reject, counts: Counts
+    ) -> None:
         if self.fail_on_reject:
             message = describe_reject(source, place, reject)
             raise RecordError(f"{message}; --on-error=skip counts it and goes on")

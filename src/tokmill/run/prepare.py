@@ -12,7 +12,7 @@ from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineStore
 from tokmill.errors import UsageError
 from tokmill.extensions import find
-from tokmill.recipes.spec import Part, Reading, RunSpec
+from tokmill.recipes.spec import Part, ReadingSettings, RunSpec
 from tokmill.render.function import find_renderer, is_local
 from tokmill.render.renderer import make_renderer
 from tokmill.run.input_sample import SampledTexts, sampled_texts
@@ -78,7 +78,7 @@ class Prepared:
         return self.found.files
 
     @property
-    def own_readings(self) -> tuple[Reading, ...]:
+    def own_readings(self) -> tuple[ReadingSettings, ...]:
         """Return the readings, if not all files are read by the settings of the run."""
         found = tuple(one.reading for one in self.readings)
         return found if len(found) > 1 or found[0].source else ()
@@ -168,7 +168,7 @@ class Prepared:
 
 
 def extensions_of(
-    config: Config, engine: str, formats: Iterable[str], readings: Sequence[Reading] = ()
+    config: Config, engine: str, formats: Iterable[str], readings: Sequence[ReadingSettings] = ()
 ) -> tuple[Extension, ...]:
     """Return everything that a run uses and that did not come with tokmill.
 

@@ -26,7 +26,7 @@ from tokmill.fields import (
     used_paths,
     used_share,
 )
-from tokmill.recipes.spec import Reading
+from tokmill.recipes.spec import ReadingSettings
 from tokmill.render.detect import (
     detect,
     is_named,
@@ -104,7 +104,7 @@ class FileGroup:
 class FoundReading:
     """A reading, all its files in order, and the fields of the first records of some."""
 
-    reading: Reading
+    reading: ReadingSettings
     files: list[SourceFile]
     fields: FieldSample
 
@@ -388,7 +388,7 @@ class _Groups:
             fields.merge(group.fields)
         is_render = isinstance(settings, RenderSettings)
         label = files_in_words(files)
-        reading = Reading(
+        reading = ReadingSettings(
             self._source.name,
             label,
             config.input,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.dataset.canonical import canonical_json
 from tokmill.errors import StateError, UsageError
-from tokmill.recipes.spec import Reading
+from tokmill.recipes.spec import ReadingSettings
 from tokmill.settings.load import build_config
 from tokmill.settings.plain import plain
 from tokmill.settings.schema import Config, RunSettings
@@ -49,7 +49,7 @@ class Task(NamedTuple):
     template: str
     is_named: bool
     labels: frozenset[str]
-    readings: tuple[Reading, ...]
+    readings: tuple[ReadingSettings, ...]
 
 
 def task_entry(spec: RunSpec) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def read_task(plan: Mapping[str, Any], where: str) -> Task:
         ) from None
 
 
-def _reading_entry(reading: Reading) -> dict[str, Any]:
+def _reading_entry(reading: ReadingSettings) -> dict[str, Any]:
     config = Config(input=reading.input, render=reading.render, sft=reading.sft)
     sections = {"input", "render" if reading.sft is None else "sft"}
     return {
@@ -102,11 +102,11 @@ def _reading_entry(reading: Reading) -> dict[str, Any]:
     }
 
 
-def _reading(entry: Mapping[str, Any], where: str) -> Reading:
+def _reading(entry: Mapping[str, Any], where: str) -> ReadingSettings:
     config = build_config(entry["settings"], where=where)
     settings = (config.input, config.render, config.sft)
     labels = frozenset(map(str, entry["labels"]))
-    return Reading(entry["source"], entry["files"], *settings, entry["is_named"], labels)
+    return ReadingSettings(entry["source"], entry["files"], *settings, entry["is_named"], labels)
 
 
 def packed_tokenizer(tokenizer: Tokenizer) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.sources.utf8 import Bytes, invalid_spans, utf8_message
-from tokmill.values import RAW_LIMIT_BYTES, Place, Reject
+from tokmill.values import RAW_LIMIT_BYTES, RecordPlace, Reject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -52,7 +52,7 @@ class SliceReader(Protocol):
             StorageError: the file cannot be read, or is not what its ending says.
         """
 
-    def origin(self) -> Place:
+    def origin(self) -> RecordPlace:
         """Return the place where the slice begins, to turn its places into places of the file.
 
         It may read the file from its start (in bounded memory): call it only to report a place.
@@ -77,12 +77,12 @@ class SpanLookup:
     starts: npt.NDArray[np.int64]
     stops: npt.NDArray[np.int64]
     numbers: npt.NDArray[np.int64]
-    origin: Place
+    origin: RecordPlace
     find_keys: Callable[[bytes], list[str]]
 
-    def place(self, row: int) -> Place:
+    def place(self, row: int) -> RecordPlace:
         """Return the place of a row, counted from the start of the slice."""
-        return Place(int(self.numbers[row]) + 1, int(self.starts[row])).shifted(self.origin)
+        return RecordPlace(int(self.numbers[row]) + 1, int(self.starts[row])).shifted(self.origin)
 
     def places(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the line and the byte offset of the place of each row."""
@@ -115,9 +115,9 @@ class RowLookup:
     first: int
     names: Sequence[str]
 
-    def place(self, row: int) -> Place:
+    def place(self, row: int) -> RecordPlace:
         """Return the place of a row: its number in the slice; rows have no byte offset."""
-        return Place(self.first + int(self.rows[row]) + 1, -1)
+        return RecordPlace(self.first + int(self.rows[row]) + 1, -1)
 
     def places(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the number of each row in the slice, and -1 for its byte offset."""
@@ -198,11 +198,15 @@ def span_rejects(
     starts: npt.NDArray[np.int64],
     stops: npt.NDArray[np.int64],
     refused: dict[int, tuple[str, str]],
-    origin: Place,
+    origin: RecordPlace,
 ) -> list[Reject]:
     """Return refused spans of a block as rejects, in order; `origin` is where the block begins."""
     spans = ((row, int(starts[row]), int(stops[row])) for row in sorted(refused))
     return [
-        Reject(Place(row + 1, start).shifted(origin), *refused[row], first_bytes(data, start, stop))
+        Reject(
+            RecordPlace(row + 1, start).shifted(origin),
+            *refused[row],
+            first_bytes(data, start, stop),
+        )
         for row, start, stop in spans
     ]

@@ -18,7 +18,7 @@ from tokmill.sources.streams import (
     skip_bytes,
     without_bom,
 )
-from tokmill.values import RAW_LIMIT_BYTES, Place, Reject, UnreadInput
+from tokmill.values import RAW_LIMIT_BYTES, RecordPlace, Reject, UnreadInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -95,7 +95,7 @@ class RawBlock:
     """
 
     data: bytes
-    origin: Place
+    origin: RecordPlace
     after: tuple[Reject, ...] = ()
     unread: UnreadInput | None = None
 
@@ -161,7 +161,7 @@ class ByteReader:
         if isinstance(self._splitter, LineSplitter):
             self._length = origin.line + self._splitter.n_newlines, self._stream.decompressed
             if self._is_complete and self._slice.stop >= 0:
-                LINES_BEFORE.learn(self._slice, Place(*self._length))
+                LINES_BEFORE.learn(self._slice, RecordPlace(*self._length))
 
     def _left_bytes(self) -> int | None:
         """Return the bytes of the slice that are not read yet; None if they are not known."""
@@ -169,25 +169,25 @@ class ByteReader:
             return None
         return max(0, self._slice.n_bytes - self._stream.consumed)
 
-    def _owned(self) -> tuple[Iterator[bytes], Place]:
+    def _owned(self) -> tuple[Iterator[bytes], RecordPlace]:
         """Return the chunks of this slice's records, and the place before its first record."""
         inside = self._stream.inside()
         if self._skip:
-            return skip_bytes(inside, self._skip), Place(0, self._skip)
+            return skip_bytes(inside, self._skip), RecordPlace(0, self._skip)
         if not self._slice.start:
             n_bom, own = without_bom(chain(inside, self._beyond()))
-            return own, Place(0, n_bom)
+            return own, RecordPlace(0, n_bom)
         offset = 0
         try:
             for chunk in inside:
                 stop = chunk.find(b"\n") + 1
                 if stop:
                     head = (chunk[stop:],) if chunk[stop:] else ()
-                    return chain(head, inside, self._beyond()), Place(0, offset + stop)
+                    return chain(head, inside, self._beyond()), RecordPlace(0, offset + stop)
                 offset += len(chunk)
         except BrokenInputError as error:
-            return broken_off(error), Place(0, offset)
-        return iter(()), Place(0, offset)
+            return broken_off(error), RecordPlace(0, offset)
+        return iter(()), RecordPlace(0, offset)
 
     def _beyond(self) -> Iterator[bytes]:
         """Yield the chunks after the slice, up to and including the first newline."""
@@ -212,9 +212,9 @@ class ByteReader:
         stored_bytes = max(0, stop - unread.stored_byte)
         return replace(raw, unread=replace(unread, stored_bytes=stored_bytes))
 
-    def origin(self) -> Place:
+    def origin(self) -> RecordPlace:
         """Return the lines before this slice's first, and the bytes before the slice."""
-        return LINES_BEFORE.find(self._slice) if self._slice.start else Place(0, 0)
+        return LINES_BEFORE.find(self._slice) if self._slice.start else RecordPlace(0, 0)
 
     def length(self) -> tuple[int, int]:
         """Return the lines and decompressed bytes of the slice, once all blocks were yielded."""
@@ -240,7 +240,7 @@ class BlockCutter:
         splitter: Splitter,
         batch_bytes: int,
         max_record_bytes: int,
-        origin: Place,
+        origin: RecordPlace,
         left_bytes: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.splitter = splitter
@@ -312,7 +312,7 @@ class BlockCutter:
         tail = [last[n_bytes:]] if n_bytes < len(last) else []
         tail += self.chunks[index + 1 :]
         block = RawBlock(data, self.origin)
-        self.origin = Place(self.n_whole, len(data)).shifted(self.origin)
+        self.origin = RecordPlace(self.n_whole, len(data)).shifted(self.origin)
         self._replace(tail)
         self.whole = self.n_whole = 0
         self.batch_bytes = next_block_bytes(
@@ -323,16 +323,16 @@ class BlockCutter:
     def _too_large(self, n_bytes: int) -> RawBlock:
         """Return the record that was skipped as a reject after no records."""
         message = too_large_message(n_bytes, self.max_record_bytes, self.splitter.advice)
-        place = Place(1, 0).shifted(self.origin)
+        place = RecordPlace(1, 0).shifted(self.origin)
         reject = Reject(place, "record too large", message, self._head()[:n_bytes])
         block = RawBlock(b"", self.origin, (reject,))
-        self.origin = Place(1, self.skipped).shifted(self.origin)
+        self.origin = RecordPlace(1, self.skipped).shifted(self.origin)
         self._replace([])
         self.skipped = 0
         return block
 
     def _unread(self, error: BrokenInputError) -> RawBlock:
-        place = Place(1, 0).shifted(self.origin)
+        place = RecordPlace(1, 0).shifted(self.origin)
         n_bytes = self.skipped or self.n_bytes
         unread = UnreadInput(place, error.reason, error.message, n_bytes, error.stored_byte)
         return RawBlock(b"", self.origin, unread=unread)
@@ -353,7 +353,7 @@ class BlockCutter:
 class _Counted(NamedTuple):
     """`place`: lines and bytes before a slice. `is_broken`: input breaks off before the slice."""
 
-    place: Place
+    place: RecordPlace
     is_broken: bool = False
 
 
@@ -369,7 +369,7 @@ class LinesBefore:
         self._lock = Lock()
         self._files: dict[SourceFile, dict[int, _Counted]] = {}
 
-    def find(self, slice_: Slice) -> Place:
+    def find(self, slice_: Slice) -> RecordPlace:
         """Return the lines and bytes before a slice.
 
         Cost: reads the file from the nearest earlier slice whose count is known.
@@ -381,7 +381,7 @@ class LinesBefore:
                 counts[slice_.start] = _count(slice_.file, last, slice_.start, counts[last])
             return counts[slice_.start].place
 
-    def learn(self, slice_: Slice, length: Place) -> None:
+    def learn(self, slice_: Slice, length: RecordPlace) -> None:
         """Record the lines and decompressed bytes of a slice that was read to its end."""
         with self._lock:
             counts = self._counts_of(slice_.file)
@@ -391,7 +391,7 @@ class LinesBefore:
 
     def _counts_of(self, file: SourceFile) -> dict[int, _Counted]:
         """Return the counts of a file by the start of a slice; forget the oldest file."""
-        counts = self._files.pop(file, None) or {0: _Counted(Place(0, 0))}
+        counts = self._files.pop(file, None) or {0: _Counted(RecordPlace(0, 0))}
         self._files[file] = counts
         if len(self._files) > _MOST_FILES:
             del self._files[next(iter(self._files))]
@@ -409,7 +409,7 @@ def _count(file: SourceFile, start: int, stop: int, before: _Counted) -> _Counte
                 n_lines += _count_newlines(chunk)
         except BrokenInputError:  # reported by the slice that owns it
             is_broken = True
-    return _Counted(Place(n_lines, stream.decompressed).shifted(before.place), is_broken)
+    return _Counted(RecordPlace(n_lines, stream.decompressed).shifted(before.place), is_broken)
 
 
 LINES_BEFORE = LinesBefore()

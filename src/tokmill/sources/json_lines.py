@@ -24,7 +24,7 @@ from tokmill.sources.byte_reader import ByteReader, LineSplitter
 from tokmill.sources.formats import Format
 from tokmill.sources.record_json import json_record, json_samples, text_batch, wants_record_json
 from tokmill.sources.utf8 import invalid_spans, utf8_message
-from tokmill.values import Place, Records, Reject
+from tokmill.values import RecordPlace, Records, Reject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -76,7 +76,7 @@ class JsonBlock:
             data, parse_lines(data, self.schema, self.max_record_bytes), self.raw.origin
         )
 
-    def records(self, data: bytes, parsed: Parsed, origin: Place) -> Records:
+    def records(self, data: bytes, parsed: Parsed, origin: RecordPlace) -> Records:
         """Return the records of lines of `data`; `origin` shifts their places to the slice."""
         lookup = SpanLookup(data, parsed.starts, parsed.stops, parsed.rows, origin, json_keys)
         rejects = [replace(bad, place=bad.place.shifted(origin)) for bad in parsed.rejects]
@@ -165,7 +165,7 @@ def parse_lines(data: Bytes, schema: pa.Schema, max_record_bytes: int = _NO_LIMI
     batch, kept, failed = _parse(pa.py_buffer(clean), lines, pa.schema([]) if is_whole else schema)
     refused.update(failed)
     rejects = [
-        Reject(Place(row + 1, start), why.reason, why.message, first_bytes(data, start, stop))
+        Reject(RecordPlace(row + 1, start), why.reason, why.message, first_bytes(data, start, stop))
         for row, (start, stop, why) in sorted(refused.items())
     ]
     if len(kept) < len(lines.rows):

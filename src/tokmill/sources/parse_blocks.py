@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokmill.sources.json_lines import JsonBlock, Parsed, parse_lines
-from tokmill.values import Place, Records
+from tokmill.values import RecordPlace, Records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,5 +52,5 @@ def _parse_lines(blocks: Sequence[JsonBlock]) -> list[Records]:
         )
         origin = block.raw.origin
         shifted = (origin.line - lines_before[i], origin.byte_offset - bytes_before[i])
-        records.append(block.records(data, own, Place(*shifted)))
+        records.append(block.records(data, own, RecordPlace(*shifted)))
     return records

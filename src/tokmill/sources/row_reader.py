@@ -26,7 +26,7 @@ from tokmill.sources.columns import BadRow, fit_columns
 from tokmill.sources.formats import Format, Reading
 from tokmill.sources.record_json import HEAD_ROWS, row_samples, wants_record_json
 from tokmill.sources.streams import check_ratio
-from tokmill.values import Place, Records, Reject
+from tokmill.values import RecordPlace, Records, Reject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -91,7 +91,7 @@ class RowBlock:
         if is_refused:
             bad = [BadRow(0, "record too large", too_large_message(self.n_bytes, limit))]
         rejects = [
-            Reject(Place(self.first + row + 1, -1), reason, message, row_as_json(batch, row))
+            Reject(RecordPlace(self.first + row + 1, -1), reason, message, row_as_json(batch, row))
             for row, reason, message in bad
         ]
         lookup = RowLookup(batch, fitted.rows, self.first, self.source.names)
@@ -184,9 +184,9 @@ class TableReader:
         left_rows = self._source.n_rows - self._first
         return n_bytes * left_rows // n_rows if self._source.n_rows else None
 
-    def origin(self) -> Place:
+    def origin(self) -> RecordPlace:
         """Return the rows before the slice; rows have no byte offset."""
-        return Place(self._source.rows_before(), -1)
+        return RecordPlace(self._source.rows_before(), -1)
 
     def length(self) -> tuple[int, int]:
         """Return the rows of the slice, once all blocks were yielded, and 0."""
