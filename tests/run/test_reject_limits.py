@@ -10,9 +10,9 @@ from tokmill.dataset.counts import Counts
 from tokmill.errors import RecordError, UnreadInputError
 from tokmill.recipes.spec import Increments
 from tokmill.run.estimate import EncodedSample
+from tokmill.run.forecast import check_sample
 from tokmill.run.input_sample import InputSample
-from tokmill.run.reject_limits import RejectLimit, check_outcome, check_sample
-from tokmill.run.unread_input import describe_unread, sum_unread
+from tokmill.run.reject_limits import RejectLimit, check_outcome, describe_unread, sum_unread
 from tokmill.settings.schema import LimitSettings
 from tokmill.values import RecordPlace, UnreadInput
 

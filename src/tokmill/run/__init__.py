@@ -12,7 +12,7 @@ The modules in the order of a run:
 5. `output`: what stands in the place: foreign files, leftovers, parts that are done.
 6. `part`: read, encode and write one part. It uses `block_pool` (threads that encode blocks ahead)
    and `part_writer` (shards, rejects and the record of the part).
-7. `reject_limits`: stop a run of which too many records are rejected. `unread_input`: stop a run
-   whose input breaks off, such as a truncated .gz.
+7. `reject_limits`: stop a run of which too many records are rejected, or whose input breaks off,
+   such as a truncated .gz.
 8. `finish`: sum up the records of the parts, pack samples, and write the manifest, last.
 """

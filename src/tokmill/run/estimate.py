@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.fields import add_fields
-from tokmill.run.unread_input import describe_unread
+from tokmill.run.reject_limits import describe_unread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

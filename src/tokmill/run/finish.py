@@ -21,8 +21,7 @@ from tokmill.errors import StateError
 from tokmill.masks.truncation import CUT_SAMPLES
 from tokmill.recipes.left_out import check_read_fields
 from tokmill.run.part import check_plan
-from tokmill.run.reject_limits import check_outcome
-from tokmill.run.unread_input import check_read, sum_unread
+from tokmill.run.reject_limits import check_outcome, check_read, sum_unread
 from tokmill.settings.plain import plain
 from tokmill.timing import LIBRARIES
 from tokmill.tokenizer.manifest_entry import tokenizer_entry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from heapq import nlargest
+from math import comb
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +17,7 @@ from tokmill.bill.measuring.machine import usable_memory
 from tokmill.dataset.packing import pack
 from tokmill.engines.choose import comparison_cost
 from tokmill.engines.engine import REFERENCE, engine_threads
-from tokmill.errors import RecordError, TokmillError, UsageError
+from tokmill.errors import RecordError, TokmillError, UnreadInputError, UsageError
 from tokmill.fields import noted_sources
 from tokmill.recipes.left_out import check_read_fields, fields_read
 from tokmill.recipes.memory_bounds import (
@@ -32,7 +33,7 @@ from tokmill.run.choose_engine import choose_run_engine
 from tokmill.run.estimate import EncodedSample, Estimate, encode_sample
 from tokmill.run.input_sample import read_sample
 from tokmill.run.prepare import prepare, reference_of
-from tokmill.run.reject_limits import check_sample
+from tokmill.run.reject_limits import REJECTS_ALLOWED, too_many
 from tokmill.run.task_entry import packed_tokenizer
 from tokmill.run.workers import workers_and_threads
 from tokmill.sources.formats import format_named
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from tokmill.engines.engine import Engine
     from tokmill.recipes.spec import Part, RunSpec
     from tokmill.run.prepare import Prepared
-    from tokmill.settings.schema import Config
+    from tokmill.settings.schema import Config, LimitSettings
 
 SAMPLE_FRACTION = 0.049
 """Share of a large input that is sampled."""
@@ -86,6 +87,9 @@ FILE_S = 130e-6
 
 SLOWER, LATER_S = 2.0, 2.0
 """The upper value of the time is so many times the expected time, and so many seconds more."""
+
+_CHANCE = 0.01
+"""A sample with few rejects must be less likely than this, if the input had the allowed share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +331,39 @@ def _problem(prepared: Prepared, spec: RunSpec, sampled: EncodedSample) -> Tokmi
     except RecordError as error:
         return error
     return None
+
+
+def check_sample(limits: LimitSettings, found: EncodedSample, n_records: int) -> None:
+    """Check by a sample of a run's `n_records` that the run would not stop.
+
+    Raises:
+        UnreadInputError: a sampled file breaks off.
+        RecordError: the sample has too many rejects.
+    """
+    if found.unread and limits.on_unread == "error":
+        raise UnreadInputError(
+            f"the run would fail: {found.unread[0]}; --on-unread=skip accepts the loss",
+            tuple(found.unread),
+        )
+    n_rejects, n_sampled = found.rejects.total(), found.n_records
+    if n_rejects and limits.on_error == "fail":
+        raise RecordError(f"the run would stop at a broken record: {found.first_reject}")
+    allowed = limits.max_reject_fraction
+    if n_rejects <= allowed * n_sampled:
+        return
+    if n_rejects <= REJECTS_ALLOWED:
+        if n_rejects * n_records <= REJECTS_ALLOWED * n_sampled:
+            return
+        fewer = (
+            comb(n_sampled, k) * allowed**k * (1 - allowed) ** (n_sampled - k)
+            for k in range(n_rejects)
+        )
+        if 1 - sum(fewer) > _CHANCE:
+            return
+    sampled = plural(n_sampled, "sampled record")
+    raise RecordError(
+        f"the run would stop: {too_many(found.rejects, sampled, allowed, found.first_reject)}"
+    )
 
 
 def _left_out(prepared: Prepared, spec: RunSpec, sampled: EncodedSample) -> str:

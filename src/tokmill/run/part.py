@@ -7,6 +7,7 @@ that is stopped leaves nothing, and begins again.
 from __future__ import annotations
 
 import math
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from tokmill.errors import ParityError, StateError
 from tokmill.interrupts import DelayedInterrupts
 from tokmill.recipes.left_out import is_weighed_slice
 from tokmill.recipes.spec import Increments
-from tokmill.run.block_pool import BlockPool, Work
+from tokmill.run.block_pool import Work, encode_ahead
 from tokmill.run.part_writer import PartWriter
 from tokmill.run.readings import check_first_block
 from tokmill.sources.formats import open_slice
@@ -99,7 +100,7 @@ def _write_blocks(
     report: Callable[[Increments], None],
 ) -> None:
     works = _timed(_works(spec, part, recipe), timer)
-    with BlockPool(spec, recipe, works, interrupts) as blocks:
+    with closing(encode_ahead(spec, recipe, works, interrupts)) as blocks:
         last_slice = -1
         for work, encoded in blocks:
             piece = part.slices[work.slice_index]

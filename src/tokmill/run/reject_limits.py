@@ -1,19 +1,20 @@
-"""Stop a run of the wrong input: too many rejects, no document, a file without a good record.
+"""Stop a run of the wrong input: too many rejects, no document, a file that breaks off.
 
-The share of rejects is checked while the run goes on (`RejectLimit`), on the sample of a forecast
-(`check_sample`) and at the end (`check_outcome`).
+The share of rejects is checked while the run goes on (`RejectLimit`), and all of it at the end
+(`check_outcome`). The formats in `sources` count a break of the input, such as a truncated .gz or
+an unclosed quote, with its place and the bytes behind it; `check_read` makes it an error of the
+run, unless `on_unread` is `skip`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from math import comb
 from typing import TYPE_CHECKING, Any
 
+from tokmill.dataset.counts import unread_from_json
 from tokmill.dataset.rejects import describe_entry, read_rejects
 from tokmill.errors import RecordError, UnreadInputError
 from tokmill.masks.truncation import TOO_LONG, UNTRAINED
-from tokmill.run.unread_input import check_read, sum_unread
 from tokmill.timing import add_seconds
 from tokmill.words.plural import plural
 
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 
     from tokmill.dataset.counts import Counts
     from tokmill.recipes.spec import Increments
-    from tokmill.run.estimate import EncodedSample
     from tokmill.run.plan import Plan
     from tokmill.settings.schema import LimitSettings
     from tokmill.timing import StageSeconds
+    from tokmill.values import UnreadInput
 
     Rows = Sequence[Mapping[str, Any]]
 
@@ -35,9 +36,6 @@ FRACTION_CHECKED_FROM = 1000
 
 REJECTS_ALLOWED = 10
 """Up to this many rejects never stop a run by their share."""
-
-_CHANCE = 0.01
-"""A sample with few rejects must be less likely than this, if the input had the allowed share."""
 
 _ONE_RECORD_FILES = 10
 """If more files than this, and most files, hold one record each, a file counts as a record: the
@@ -87,43 +85,10 @@ class RejectLimit:
     def _check(self) -> None:
         if self._reasons.total() > self._limit * self._n_records:
             records = plural(self._n_records, "record")
-            raise RecordError(_too_many(self._reasons, records, self._limit, self._first))
+            raise RecordError(too_many(self._reasons, records, self._limit, self._first))
 
 
-def check_sample(limits: LimitSettings, found: EncodedSample, n_records: int) -> None:
-    """Check by a sample of a run's `n_records` that the run would not stop.
-
-    Raises:
-        UnreadInputError: a sampled file breaks off.
-        RecordError: the sample has too many rejects.
-    """
-    if found.unread and limits.on_unread == "error":
-        raise UnreadInputError(
-            f"the run would fail: {found.unread[0]}; --on-unread=skip accepts the loss",
-            tuple(found.unread),
-        )
-    n_rejects, n_sampled = found.rejects.total(), found.n_records
-    if n_rejects and limits.on_error == "fail":
-        raise RecordError(f"the run would stop at a broken record: {found.first_reject}")
-    allowed = limits.max_reject_fraction
-    if n_rejects <= allowed * n_sampled:
-        return
-    if n_rejects <= REJECTS_ALLOWED:
-        if n_rejects * n_records <= REJECTS_ALLOWED * n_sampled:
-            return
-        fewer = (
-            comb(n_sampled, k) * allowed**k * (1 - allowed) ** (n_sampled - k)
-            for k in range(n_rejects)
-        )
-        if 1 - sum(fewer) > _CHANCE:
-            return
-    sampled = plural(n_sampled, "sampled record")
-    raise RecordError(
-        f"the run would stop: {_too_many(found.rejects, sampled, allowed, found.first_reject)}"
-    )
-
-
-def _too_many(reasons: Counter[str], records: str, allowed: float, first: str) -> str:
+def too_many(reasons: Counter[str], records: str, allowed: float, first: str) -> str:
     """Return a message: how many of some records were rejected, why, and what to do."""
     named = ", ".join(f"{n:,} {reason}" for reason, n in reasons.most_common(3))
     first = f"; the first: {first}" if first else ""
@@ -212,3 +177,62 @@ def _first(rejects: Sequence[Path], source: str = "") -> str:
         if source in ("", entry["source"]):
             return f"; the first: {describe_entry(entry)}"
     return ""
+
+
+def check_read(limits: LimitSettings, sources: Rows) -> None:
+    """Check that all input was read to its end; `sources` are rows of the manifest.
+
+    Raises:
+        UnreadInputError: a file breaks off, and `on_unread` is `error`.
+    """
+    unread = [row for row in sources if "unread" in row]
+    if unread and limits.on_unread == "error":
+        raise _unread_error(unread, len(sources))
+
+
+def describe_unread(path: str, unread: UnreadInput) -> str:
+    """Return a line: where a file breaks off, why, and how many bytes were not read."""
+    where = f"byte {unread.stored_byte:,}"
+    if unread.stored_byte < 0:
+        where = f"record {unread.place.line:,}, byte {unread.place.byte_offset:,} of the text"
+    return f"{path}: {where}: {unread.message}; not read: {_amount([unread])}"
+
+
+def sum_unread(sources: Rows) -> dict[str, int]:
+    """Return the number of files that break off, and the bytes not read; empty if none."""
+    entries = [entry for row in sources for entry in row.get("unread", ())]
+    if not entries:
+        return {}
+    sums = {name: sum(e[name] for e in entries) for name in ("text_bytes", "stored_bytes")}
+    return {"files": sum("unread" in row for row in sources), **sums}
+
+
+def _amount(breaks: Sequence[UnreadInput]) -> str:
+    """Return the amount that was not read; of a truncated file it is unknown."""
+    text_bytes = sum(unread.text_bytes for unread in breaks)
+    stored_bytes = sum(unread.stored_bytes for unread in breaks)
+    parts = [f"{plural(text_bytes, 'byte')} of text"] if text_bytes else []
+    parts += [plural(stored_bytes, "stored byte")] if stored_bytes else []
+    if any(unread.reason == "cut off" for unread in breaks):
+        parts.append("what was cut off")
+    return " and ".join(parts) or "nothing"
+
+
+def _unread_error(unread: Rows, n_sources: int) -> UnreadInputError:
+    breaks = [(row["path"], unread_from_json(e)) for row in unread for e in row["unread"]]
+    lines = tuple(describe_unread(path, found) for path, found in breaks)
+    again = "run the same command with --on-unread=skip"
+    if any(row["path"] == "-" for row in unread):
+        again = "read it again with --on-unread=skip and --overwrite"
+    advice = (
+        f"to continue without the lost input, {again}; to get it, replace the broken files and run "
+        "with --overwrite"
+    )
+    if len(lines) == 1:
+        return UnreadInputError(f"input breaks off: {lines[0]}; {advice}", lines)
+    return UnreadInputError(
+        f"{len(unread):,} of {plural(n_sources, 'input file')} "
+        f"break{'s' * (len(unread) == 1)} off, not read: "
+        f"{_amount([found for _, found in breaks])}; {advice}",
+        lines,
+    )
