@@ -31,7 +31,6 @@ from tokmill.settings.sft import SftSettings
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "sft.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NEEDS_DATASETS = "from datasets import"
 CAPACITY = 700
 
 
@@ -77,43 +76,16 @@ def page(dataset):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(dataset[0])
         for program in BLOCK.findall(PAGE):
-            if NEEDS_DATASETS not in program:
-                exec(compile(program, "docs/sft.md", "exec"), names)
+            exec(compile(program, "docs/sft.md", "exec"), names)
     return names
 
 
 def test_every_program_of_the_page_is_run():
-    found = BLOCK.findall(PAGE)
-    assert sum(NEEDS_DATASETS in program for program in found) == 1
-    assert PAGE.count("```python") == len(found) == 7
+    assert PAGE.count("```python") == len(BLOCK.findall(PAGE)) == 2
 
 
 def test_the_samples_are_those_of_the_train_split(page, samples):
     assert [(t.tolist(), m.tolist()) for t, m in page["samples"]] == samples
-
-
-def test_targets_of_windows_are_minus_1_where_the_mask_is_0(page, shards):
-    length = page["x"].shape[1]
-    assert page["x"].shape == page["y"].shape == (8, 256)
-    for shard, (tokens, mask, _) in zip(shards, page["shards"], strict=True):
-        for start in range(0, len(shard.tokens) - length, length):
-            x, y = page["window"](tokens, mask, start, length)
-            targets = slice(start + 1, start + 1 + length)
-            assert x.tolist() == shard.tokens[start : start + length].tolist()
-            expected = np.where(shard.mask[targets], shard.tokens[targets].astype(int), -1)
-            assert y.tolist() == expected.tolist()
-    assert (page["y"] == -1).any()
-    assert (page["y"] != -1).any()
-
-
-def test_padded_batches_train_the_targets_of_each_sample_and_no_padding(page, samples):
-    ids, labels, attention_mask = page["padded"](page["samples"], pad_id=77)
-    for row, (tokens, mask) in enumerate(samples):
-        n_padding = ids.shape[1] - len(tokens)
-        expected = [t if m else -100 for t, m in zip(tokens, mask, strict=True)]
-        assert ids[row].tolist() == tokens + [77] * n_padding
-        assert labels[row].tolist() == expected + [-100] * n_padding
-        assert attention_mask[row].tolist() == [1] * len(tokens) + [0] * n_padding
 
 
 def test_packed_rows_keep_their_samples_apart(dataset, page, samples):
@@ -150,39 +122,12 @@ def test_packed_rows_are_read_as_shards_are(dataset, page):
     assert row == page["n_rows"]
 
 
-def test_columns_hold_labels_of_minus_100_where_the_mask_is_0(page, samples):
-    table = page["table"]
-    assert list(table) == ["input_ids", "labels"]
-    assert table["input_ids"] == [tokens for tokens, _ in samples]
-    assert table["labels"] == [
-        [t if m else -100 for t, m in zip(tokens, mask, strict=True)] for tokens, mask in samples
-    ]
-
-
-def test_columns_become_a_dataset_of_the_library(page):
-    pytest.importorskip("datasets", reason="datasets is not installed: pip install '.[hub]'")
-    for program in BLOCK.findall(PAGE):
-        if NEEDS_DATASETS in program:
-            exec(compile(program, "docs/sft.md", "exec"), page)
-    assert page["dataset"][:] == page["table"]
-
-
-def test_predictors_are_one_place_before_their_target_in_the_same_sample(page, shards):
-    for shard, (_, mask, _) in zip(shards, page["shards"], strict=True):
-        found = page["predictor_mask"](mask)
-        for i in range(len(shard.lengths)):
-            expected = [*shard.sample_mask(i).tolist()[1:], 0]
-            assert found[shard.span(i)].tolist() == expected
-    assert page["predictor"].tolist() == page["predictor_mask"](shards[0].mask).tolist()
-
-
-def test_the_drawing_shows_what_the_programs_do(page):
+def test_the_drawing_shows_predictors_one_place_before_their_targets():
     drawn = {
         label: [int(cell) for cell in cells.split()]
         for label, cells in re.findall(r"^(mask|predictor) +([01 ]+)$", PAGE, re.MULTILINE)
     }
-    mask = np.array(drawn["mask"], np.uint8)
-    assert page["predictor_mask"](mask).tolist() == drawn["predictor"]
+    assert [*drawn["mask"][1:], 0] == drawn["predictor"]
 
 
 def test_the_page_names_every_key_that_is_read():
