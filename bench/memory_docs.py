@@ -1,4 +1,4 @@
-"""Writes docs/formulas.md, and the tables of docs/memory.md: precision schemes, what was measured.
+"""Writes docs/formulas.md, and in docs/memory.md the precision schemes and the error of the grid.
 
     python -m bench.memory_docs
 
@@ -63,35 +63,18 @@ def _scheme_table() -> str:
     return _table(head, rows)
 
 
-def _grid_table() -> str:
+def _grid_summary() -> str:
     """Score the stored grid of MemTracker with the formulas as they are."""
-    head = (
-        "case", "measured, MiB", "formula, MiB", "error", "forecast", "greatest error of a category"
-    )  # fmt: skip
-    rows, peaks, parts = [], [], []
+    peaks, parts = [], []
     for measured in memory_grid.stored():
         peak, *categories = memory_grid.scores_of(measured)
-        worst = max((s for s in categories if s.counted), key=lambda score: abs(score.error))
-        amounts = (f"{amount / memory_grid.MIB:,.1f}" for amount in (peak.net, peak.predicted))
-        rows.append(
-            (
-                peak.case,
-                *amounts,
-                _percent(peak.error),
-                "" if measured.forecast is None else _percent(measured.forecast),
-                f"{_percent(worst.error)} ({worst.category})",
-            )
-        )
         peaks.append(abs(peak.error))
-        parts.append(abs(worst.error))
+        parts += [abs(score.error) for score in categories if score.counted]
     return (
-        f"{_table(head, rows)}\n\n{len(rows)} cases: greatest error of a peak {max(peaks):.2%}, "
-        f"of a category that is at least 1% of it {max(parts):.2%}."
+        f"{len(peaks)} training steps on fake tensors: greatest error of a peak {max(peaks):.2%},\n"
+        f"of a category that is at least 1% of it {max(parts):.2%}. "
+        "`python -m bench.memory_grid --score` prints each."
     )
-
-
-def _percent(error: float) -> str:
-    return f"{round(error, 4) + 0.0:+.2%}"  # The sum takes the sign of a zero away.
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -102,7 +85,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "schemes": _scheme_table,
-    "grid": _grid_table,
+    "grid": _grid_summary,
 }
 
 if __name__ == "__main__":
