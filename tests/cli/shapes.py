@@ -1,4 +1,4 @@
-"""Small files in the shapes that people have: made here, and described in docs/records.md."""
+"""Small files in the shapes that people have: made here, and described in shapes.md."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SIGNS = (
 
 
 class Shape(NamedTuple):
-    """`what` it is, the `file` and its bytes; `is_chat`: the page says what `tokmill sft` does."""
+    """`what` it is, the `file` and its bytes; `is_chat`: the table says what `tokmill sft` does."""
 
     what: str
     file: str
