@@ -5,8 +5,7 @@ same result one by one. Otherwise the lines are split (at the bad line, if it na
 again, down to single lines. So the result of a line never depends on other lines or on block
 limits.
 
-The texts, rejects and places of a run depend on the parser, so a plan names it. docs/parsers.md
-compares others with it.
+The texts, rejects and places of a run depend on the parser, so a plan names it.
 """
 
 from __future__ import annotations
