@@ -17,7 +17,6 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     torch = pytest.importorskip("torch", reason=REASON)
     transformers = pytest.importorskip("transformers", reason=REASON)
-    bitsandbytes = pytest.importorskip("bitsandbytes", reason=REASON)
 
 # d^2 = 4,096 elements is the smallest tensor of 8 bit: norms and biases stay fp32.
 CONFIG = {
@@ -26,7 +25,15 @@ CONFIG = {
 }  # fmt: skip
 
 
-def kept_bytes(*, tables_in_fp32: bool) -> int:
+@pytest.fixture(scope="module")
+def bitsandbytes() -> Any:
+    """Import the package here: collecting tests would wait 5 seconds for it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip("bitsandbytes", reason=REASON)
+
+
+def kept_bytes(bitsandbytes: Any, *, tables_in_fp32: bool) -> int:
     """Return the bytes of the states; what codes stand for is shared by all, and left out."""
     manager = bitsandbytes.optim.GlobalOptimManager.get_instance()
     manager.initialize()
@@ -51,8 +58,10 @@ def kept_bytes(*, tables_in_fp32: bool) -> int:
     )
 
 
-def test_states_of_8_bit_adamw_are_bitsandbytes_own_with_and_without_trainers_exception():
+def test_states_of_8_bit_adamw_are_bitsandbytes_own_with_and_without_trainers_exception(
+    bitsandbytes,
+):
     model = model_from_config({"model_type": "gpt2", **CONFIG})
     lines = rank_states(model, TrainingSettings(precision="fp32", optimizer="adamw-8bit")).optimizer
-    assert sum(line.n_bytes for line in lines) == kept_bytes(tables_in_fp32=True)
-    assert sum(line.low_bytes for line in lines) == kept_bytes(tables_in_fp32=False)
+    assert sum(line.n_bytes for line in lines) == kept_bytes(bitsandbytes, tables_in_fp32=True)
+    assert sum(line.low_bytes for line in lines) == kept_bytes(bitsandbytes, tables_in_fp32=False)

@@ -18,7 +18,6 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     torch = pytest.importorskip("torch", reason=REASON)
     transformers = pytest.importorskip("transformers", reason=REASON)
-    peft = pytest.importorskip("peft", reason=REASON)
 
 SMALL: dict[str, Any] = {
     "num_hidden_layers": 3,
@@ -71,6 +70,8 @@ def trained_by_peft(model: Any, **settings: Any) -> dict[str, tuple[tuple[int, .
     """Return shape and bytes of an element of every tensor that peft trains, by name."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        # imported here: collecting tests would wait seconds for it
+        peft = pytest.importorskip("peft", reason=REASON)
         adapted = peft.get_peft_model(model, peft.LoraConfig(**settings))
     return {
         name.removeprefix("base_model.model.").replace(".default", ""): (
