@@ -58,8 +58,8 @@ RENDERERS = Table(
     "renderer",
     "tokmill.renderers",
     {
-        "encyclopedia": "tokmill.render.encyclopedia:Encyclopedia",
-        "article": "tokmill.render.article:Article",
+        "encyclopedia": "tokmill.render.sections:Encyclopedia",
+        "article": "tokmill.render.sections:Article",
         "text": "tokmill.render.template:text_renderer",
         "template": "tokmill.render.template:template_renderer",
     },

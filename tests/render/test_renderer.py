@@ -6,8 +6,8 @@ import pytest
 
 from tokmill.errors import UsageError
 from tokmill.fields import FieldSample
-from tokmill.render.encyclopedia import Encyclopedia
-from tokmill.render.renderer import documents, joined, make_renderer
+from tokmill.render.renderer import documents, joined, literal, make_renderer
+from tokmill.render.sections import Encyclopedia
 from tokmill.render.template import Template
 from tokmill.settings.schema import RenderSettings
 from tokmill.values import RAW_LIMIT_BYTES, RecordPlace, Reject
@@ -94,7 +94,11 @@ SCHEMA = pa.schema([("a", pa.string()), ("b", pa.string())])
 
 def test_columns_and_literals_are_joined_row_by_row():
     column = pa.array(["x", "", "猫"])
-    assert joined(column, ":", column, "。").to_pylist() == ["x:x。", ":。", "猫:猫。"]
+    assert joined(column, literal(":"), column, literal("。")).to_pylist() == [
+        "x:x。",
+        ":。",
+        "猫:猫。",
+    ]
 
 
 def test_one_column_alone_is_given_as_it_is():

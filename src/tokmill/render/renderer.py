@@ -14,7 +14,7 @@ from tokmill.render.function import FunctionRenderer, find_renderer
 from tokmill.values import WHOLE_RECORD, DocumentBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
     import pyarrow as pa
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from tokmill.fields import FieldSample
     from tokmill.settings.schema import RenderSettings
     from tokmill.values import DocumentBatch, Records, Reject
+
+
+_MOST_LISTED = 12
 
 
 class Renderer(Protocol):
@@ -52,10 +55,11 @@ def make_renderer(settings: RenderSettings, sample: FieldSample | None = None) -
         _refuse_lists(name, renderer.schema, sample)
     names = set(renderer.schema.names)
     if sample and sample.keys and not names & {*sample.keys, WHOLE_RECORD}:
-        wanted = ", ".join(renderer.schema.names)
+        wanted, keys = ", ".join(renderer.schema.names), list(sample.keys)
+        listed = ", ".join(keys[:_MOST_LISTED]) + ", …" * (len(keys) > _MOST_LISTED)
         raise UsageError(
             f"renderer {name} wants the keys {wanted}; the first records have "
-            f"{_listed(sample.keys)}: {advice(settings, sample)}"
+            f"{listed}: {advice(settings, sample)}"
         )
     return renderer
 
@@ -83,21 +87,17 @@ def _refuse_twins(schema: pa.Schema) -> None:
         fields = [field for kind in nested for field in kind]
 
 
-def _listed(keys: Collection[str]) -> str:
-    shown = list(keys)[:12]
-    return ", ".join(shown) + (", …" if len(keys) > len(shown) else "")
+def literal(text: str) -> pa.StringScalar:
+    """Return a text for `joined`; Arrow takes 50 us to convert a `str`, as long as a block."""
+    return pa.scalar(text, pa.string())
 
 
-def joined(*pieces: pa.StringArray | str) -> pa.StringArray:
+_NOTHING = literal("")
+
+
+def joined(*pieces: pa.StringArray | pa.StringScalar) -> pa.StringArray:
     """Return columns and literals joined row by row; at least one is a column."""
-    if len(pieces) == 1:
-        return pieces[0]
-    return pc.binary_join_element_wise(*map(_typed, pieces), _typed(""))
-
-
-def _typed(piece: pa.StringArray | str) -> pa.StringArray | pa.StringScalar:
-    # A plain str costs Arrow 50 µs to convert: as much as joining a small block.
-    return pa.scalar(piece, pa.string()) if isinstance(piece, str) else piece
+    return pieces[0] if len(pieces) == 1 else pc.binary_join_element_wise(*pieces, _NOTHING)
 
 
 def documents(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.errors import UsageError
-from tokmill.render.renderer import documents, joined
+from tokmill.render.renderer import documents, joined, literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,8 +24,11 @@ class Template:
 
     def __init__(self, template: str, name: str) -> None:
         self.name = name
-        self._pieces = parse_template(template)
-        fields = list(dict.fromkeys(field for _, field in self._pieces if field))
+        self._pieces: list[str | pa.StringScalar] = []
+        """Names of columns, and literals."""
+        for text, field in parse_template(template):
+            self._pieces += [*([literal(text)] if text else ()), *([field] if field else ())]
+        fields = dict.fromkeys(piece for piece in self._pieces if isinstance(piece, str))
         self.schema = pa.schema([(field, pa.string()) for field in fields])
 
     def render(self, records: Records) -> DocumentBatch:
@@ -34,10 +37,7 @@ class Template:
             name: pc.fill_null(column, "")
             for name, column in zip(self.schema.names, records.batch.columns, strict=True)
         }
-        pieces: list[pa.StringArray | str] = []
-        for literal, field in self._pieces:
-            pieces += [literal] if literal else []
-            pieces += [columns[field]] if field else []
+        pieces = (columns[p] if isinstance(p, str) else p for p in self._pieces)
         lengths = [pc.binary_length(column).to_numpy() for column in columns.values()]
         return documents(records, joined(*pieces), np.sum(lengths, axis=0) == 0)
 
@@ -80,14 +80,14 @@ def parse_template(template: str) -> list[tuple[str, str]]:
     """
     pieces = []
     try:
-        for literal, field, form, conversion in string.Formatter().parse(template):
+        for text, field, form, conversion in string.Formatter().parse(template):
             if form or conversion or (field is not None and not field):
                 raise UsageError(
                     f"template {template!r}: expected plain named fields like {{title}}, "
                     f"found {{{field or ''}{'!' + conversion if conversion else ''}"
                     f"{':' + form if form else ''}}}"
                 )
-            pieces.append((literal, field or ""))
+            pieces.append((text, field or ""))
     except ValueError as error:
         raise UsageError(f"template {template!r}: {error}; write {{{{ for a brace") from None
     if not any(field for _, field in pieces):

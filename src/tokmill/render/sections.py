@@ -1,0 +1,111 @@
+"""The renderers of records with a title, a summary and sections: `encyclopedia` and `article`.
+
+Examples, `encyclopedia` with its default separator and terminator, then `article`:
+
+    {"title": "猫", "summary": "哺乳动物", "sections": [{"title": "习性", "content": "夜行"}]}
+    猫:哺乳动物习性:夜行。
+
+    {"title": "Cat", "summary": "A mammal.", "sections": [{"title": "Habits", "content": "Hunts."}]}
+    Cat
+
+    A mammal.
+
+    Habits
+    Hunts.
+
+The formula of encyclopedias is `title:summary`, then `title:content。` for each section. It comes
+from baby-llama2-chinese (github.com/DLLXW/baby-llama2-chinese), where the separator is the
+full-width colon. An article has a blank line between its pieces, and a line end between a section's
+title and its content; a piece without text leaves nothing behind. A field that is missing or null
+counts as empty, also inside a section.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tokmill.offsets import offsets_of
+from tokmill.render.renderer import documents, joined, literal
+
+if TYPE_CHECKING:
+    from tokmill.settings.schema import RenderSettings
+    from tokmill.values import DocumentBatch, Records
+
+
+def _schema(settings: RenderSettings) -> pa.Schema:
+    """Return the columns of a title, a summary and a list of sections."""
+    names = (settings.key_of("section_title"), settings.key_of("section_content"))
+    section = pa.struct([(name, pa.string()) for name in names])
+    return pa.schema(
+        [
+            (settings.key_of("title"), pa.string()),
+            (settings.key_of("summary"), pa.string()),
+            (settings.key_of("sections"), pa.list_(section)),
+        ]
+    )
+
+
+class Encyclopedia:
+    """Renders the columns `title`, `summary` and `sections`; works on whole Arrow columns."""
+
+    name = "encyclopedia"
+
+    def __init__(self, settings: RenderSettings) -> None:
+        self._separator, self._terminator = map(literal, (settings.separator, settings.terminator))
+        self._separator_bytes = len(settings.separator.encode())
+        self._section_bytes = self._separator_bytes + len(settings.terminator.encode())
+        self.schema = _schema(settings)
+
+    def render(self, records: Records) -> DocumentBatch:
+        """Return a document for each record; rejects records without text."""
+        title, summary, sections = records.batch.columns
+        n_sections = pc.fill_null(pc.list_value_length(sections), 0).to_numpy()
+        items = sections.flatten()
+        heading, content = (pc.fill_null(pc.struct_field(items, [i]), "") for i in (0, 1))
+        each = joined(heading, self._separator, content, self._terminator)
+        # The sections stand end to end in their buffer: a record's need no copy, but its offsets.
+        offsets = np.frombuffer(each.buffers()[1] or bytes(4), np.int32)[offsets_of(n_sections)]
+        data = each.buffers()[2] or pa.py_buffer(b"")
+        bodies = pa.StringArray.from_buffers(len(title), pa.py_buffer(offsets), data)
+        text = joined(pc.fill_null(title, ""), self._separator, pc.fill_null(summary, ""), bodies)
+        # A document without text is as long as its separators and terminators.
+        bare = n_sections * self._section_bytes + self._separator_bytes
+        return documents(records, text, pc.binary_length(text).to_numpy() == bare)
+
+
+class Article:
+    """Renders the columns `title`, `summary` and `sections`; works on whole Arrow columns."""
+
+    name = "article"
+
+    def __init__(self, settings: RenderSettings) -> None:
+        self.schema = _schema(settings)
+
+    def render(self, records: Records) -> DocumentBatch:
+        """Return a document for each record; rejects records without text."""
+        title, summary, sections = records.batch.columns
+        n_sections = pc.fill_null(pc.list_value_length(sections), 0).to_numpy()
+        n_records = len(title)
+        items = sections.flatten()
+        heading, content = (pc.fill_null(pc.struct_field(items, [i]), "") for i in (0, 1))
+        has_both = pc.and_(pc.not_equal(heading, ""), pc.not_equal(content, ""))
+        bodies = joined(heading, pc.if_else(has_both, "\n", ""), content)
+        # The columns end to end; a record's pieces are its title, its summary, its sections.
+        pieces = pa.concat_arrays([title, summary, bodies])
+        starts = offsets_of(n_sections + 2)
+        order = np.empty(starts[-1], np.int64)
+        is_section = np.ones(starts[-1], bool)
+        for index in (0, 1):
+            at = starts[:-1] + index
+            order[at] = np.arange(n_records) + index * n_records
+            is_section[at] = False
+        order[is_section] = np.arange(len(bodies)) + 2 * n_records
+        ordered = pieces.take(pa.array(order))
+        is_filled = pc.fill_null(pc.not_equal(ordered, ""), False)
+        ends = offsets_of(is_filled.to_numpy(zero_copy_only=False))[starts].astype(np.int32)
+        lists = pa.ListArray.from_arrays(pa.array(ends), ordered.filter(is_filled))
+        return documents(records, pc.binary_join(lists, "\n\n"), np.diff(ends) == 0)
