@@ -64,16 +64,24 @@ class FieldBytes(NamedTuple):
 _NOTHING = FieldBytes(0, 0)
 
 
-def weigh(record: Mapping[str, Any], nested: Collection[str] = ()) -> dict[str, FieldBytes]:
-    """Return the bytes of every field of a record, by path, in the record's order.
+def weigh(
+    record: Mapping[str, Any],
+    used: Collection[str],
+    nested: Collection[str] = (),
+    labels: Collection[str] = (),
+) -> dict[str, int]:
+    """Return the bytes of a record's fields that count, by path: the used ones, then in its order.
 
-    `nested`: keys whose value may be a list or object written as a JSON string, as in CSV. A field
-    without a string has 0 bytes.
+    All bytes of a used field count, and of another one those of text. Used fields come first, so
+    that `add_fields` never counts them as `OTHER`. `nested`: keys whose value may be a list or
+    object written as a JSON string, as in CSV. `labels`: fields that hold no text.
     """
-    fields: dict[str, FieldBytes] = {}
+    counts = dict.fromkeys(sorted(used), 0)
     for path, text in _strings(record, nested):
-        _count(fields, path, text)
-    return fields
+        counts.setdefault(path, 0)
+        if is_used(path, used) or (path not in labels and is_text(text)):
+            counts[path] += _size(text)
+    return counts
 
 
 class FieldSample:
@@ -103,7 +111,10 @@ class FieldSample:
         self.keys.update(dict.fromkeys(record))
         self.string_keys.update(k for k, value in record.items() if isinstance(value, str | bytes))
         for path, text in _strings(record, self._nested):
-            self.n_bytes += _count(self.fields, path, text)
+            before, n_bytes = self.fields.get(path, _NOTHING), _size(text)
+            text_bytes = n_bytes if is_text(text) else 0
+            self.fields[path] = FieldBytes(before[0] + n_bytes, before[1] + text_bytes)
+            self.n_bytes += n_bytes
             self._labels.setdefault(path, _Labels()).add(text)
             n, n_han = self.letters.get(path, (0, 0))
             more, more_han = _count_letters(text)
@@ -212,22 +223,9 @@ def is_used(path: str, used: Collection[str]) -> bool:
     return path in used or any(path.startswith((f"{name}.", f"{name}[")) for name in used)
 
 
-def counted(
-    fields: Mapping[str, FieldBytes], used: Collection[str], labels: Collection[str] = ()
-) -> dict[str, int]:
-    """Return the bytes of each field that count: all bytes of a used field, only text of another.
-
-    `labels`: fields that hold no text.
-    """
-    text_bytes = {path: 0 if path in labels else n.text_bytes for path, n in fields.items()}
-    return {
-        path: n.n_bytes if is_used(path, used) else text_bytes[path] for path, n in fields.items()
-    }
-
-
-def sort_used_first(counts: Mapping[str, int], used: Collection[str]) -> dict[str, int]:
-    """Return counts with used fields first, so that `add_fields` never counts them as `OTHER`."""
-    return {**{path: counts.get(path, 0) for path in sorted(used)}, **counts}
+def counted(fields: Mapping[str, FieldBytes], used: Collection[str]) -> dict[str, int]:
+    """Return the bytes of each field that count: all of a used field, those of text of another."""
+    return {path: n.n_bytes if is_used(path, used) else n.text_bytes for path, n in fields.items()}
 
 
 def add_fields(into: Counter[str], counts: Mapping[str, int]) -> None:
@@ -300,13 +298,9 @@ def _shown(key: str) -> str:
     return key if key.isprintable() else key.encode("unicode_escape").decode()
 
 
-def _count(into: dict[str, FieldBytes], path: str, text: str) -> int:
-    """Count a string of a field; return its bytes."""
-    before = into.get(path, _NOTHING)
-    n_bytes = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-    text_bytes = n_bytes if is_text(text) else 0
-    into[path] = FieldBytes(before.n_bytes + n_bytes, before.text_bytes + text_bytes)
-    return n_bytes
+def _size(text: str) -> int:
+    """Return the bytes of a string in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _strings(record: Mapping[str, Any], nested: Collection[str]) -> Iterator[tuple[str, str]]:

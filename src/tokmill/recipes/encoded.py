@@ -98,7 +98,7 @@ def process_blocks(
     with memory.holding(BLOCK_COPIES * sum(block.n_bytes for block in blocks)):
         timer = StageTimer()
         parsed = parse_blocks(blocks)
-        records = join_records(parsed)
+        records = parsed[0] if len(parsed) == 1 else _joined(parsed)
         timer.end("parse")
         encoded, refused = encode(records, timer)
         first, results = 0, []
@@ -120,13 +120,8 @@ def process_blocks(
         return results
 
 
-def join_records(blocks: Sequence[Records]) -> Records:
-    """Return the records of several blocks, at least one, as one batch, without their rejects.
-
-    Columns are copied, unless there is only one block.
-    """
-    if len(blocks) == 1:
-        return blocks[0]
+def _joined(blocks: Sequence[Records]) -> Records:
+    """Return the records of several blocks as one batch, without their rejects; copies columns."""
     starts = [0, *accumulate(records.batch.num_rows for records in blocks)]
     samples = [
         (start + row, record)

@@ -1,14 +1,12 @@
-"""The fields that a run leaves out: weighed on sampled records, and checked for each source."""
+"""The fields that a run leaves out: which slices show them, and the check of each source."""
 
 from __future__ import annotations
 
 import shlex
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tokmill.errors import RecordError
-from tokmill.fields import counted, describe_fields, sort_used_first, used_paths, used_share, weigh
+from tokmill.fields import describe_fields, used_paths, used_share
 from tokmill.render.renderer import make_renderer
 from tokmill.values import WHOLE_RECORD
 from tokmill.words.plural import plural
@@ -16,13 +14,9 @@ from tokmill.words.plural import plural
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    import numpy.typing as npt
-
     from tokmill.recipes.spec import Part, RunSpec
     from tokmill.settings.schema import Config, RenderSettings
-    from tokmill.values import Records
 
-    Weighed = tuple[int, Mapping[str, int]]
     Row = Mapping[str, Any]
 
 REFUSED = 0.5
@@ -37,24 +31,6 @@ def is_weighed_slice(slice_index: int) -> bool:
     Not for every slice: weighing the only record of a tiny file takes a tenth of its time.
     """
     return slice_index < _FIRST_SLICES or slice_index % _EVERY_SLICE == 0
-
-
-def weigh_records(
-    records: Records, kept: npt.NDArray[np.int64], used: frozenset[str], labels: frozenset[str]
-) -> list[Weighed]:
-    """Return the bytes of the fields of sampled records, with their rows.
-
-    `kept`: (n,) the rows that became documents, increasing; other rows are not weighed. `labels`:
-    fields that hold no text.
-    """
-    found: list[Weighed] = []
-    nested = {path.partition("[")[0] for path in used if "[" in path}
-    for row, record in records.samples:
-        at = int(np.searchsorted(kept, row))
-        if at < len(kept) and kept[at] == row:
-            counts = counted(weigh(record, nested), used, labels)
-            found.append((row, sort_used_first(counts, used)))
-    return found
 
 
 def fields_read(config: Config) -> frozenset[str]:

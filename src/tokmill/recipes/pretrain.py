@@ -15,12 +15,11 @@ from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineMemory
 from tokmill.engines.routing import routed_counts
 from tokmill.engines.spot_check import SpotCheck, counts, differences
-from tokmill.fields import used_paths
+from tokmill.fields import used_paths, weigh
 from tokmill.masks.truncation import TOO_LONG, TOO_SHORT
 from tokmill.offsets import byte_offsets, select_documents
 from tokmill.recipes.encoded import EncodedBlock, add_bos_eos, process_blocks, validation_documents
 from tokmill.recipes.engines import make_engine, reference_loader
-from tokmill.recipes.left_out import weigh_records
 from tokmill.recipes.memory_bounds import engine_bytes
 from tokmill.render.renderer import make_renderer
 from tokmill.tokenizer.control_tokens import contains_any, control_token_strings
@@ -29,8 +28,9 @@ from tokmill.values import DocumentBatch
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import numpy.typing as npt
+
     from tokmill.engines.engine import Engine
-    from tokmill.engines.spot_check import SpotResult
     from tokmill.recipes.spec import RunSpec
     from tokmill.sources.blocks import Block
     from tokmill.timing import StageTimer
@@ -73,6 +73,7 @@ class PretrainRecipe:
         self.renderer = make_renderer(spec.config.render)
         self.schema = self.renderer.schema
         self._used, self._labels = used_paths(self.schema), spec.labels
+        self._nested = {path.partition("[")[0] for path in self._used if "[" in path}
 
     def for_reading(self, spec: RunSpec) -> Self:
         """Return a recipe of the same run for files that are read with the settings of `spec`."""
@@ -90,7 +91,13 @@ class PretrainRecipe:
         """Return the documents of records, and the rejects of other records by row."""
         documents, refused = self._render(records)
         rows, text = documents.rows, documents.text
-        fields = weigh_records(records, rows, self._used, self._labels)
+        is_kept = np.zeros(records.batch.num_rows, bool)
+        is_kept[rows] = True
+        fields = [
+            (row, weigh(record, self._used, self._nested, self._labels))
+            for row, record in records.samples
+            if is_kept[row]
+        ]
         timer.end("render")
         batch = self.engine.encode(text, timer)
         lengths, limits = batch.lengths, self._limits
@@ -106,14 +113,17 @@ class PretrainRecipe:
         if documents.dropped is not None and len(documents.dropped):
             drops[DROPPED_BY_RENDERER] = documents.dropped
         timer.end("narrow")
-        checked: Sequence[SpotResult] = ()
+        checks: dict[str, npt.NDArray[np.int64]] = {}
+        differing: Sequence[tuple[int, str]] = []
         if self.spot is not None:
             checked = self.spot.check(
                 text, batch, lambda _, window: self.engine.encode(window, timer)
             )
+            every, n = np.arange(len(rows)), len(rows)
+            checks = counts(checked, every, n) | routed_counts(batch, every, n)
+            differing = differences(checked, rows)
             timer.end("spot check")
         tokens, offsets = add_bos_eos(batch, self._eos_id, self._bos_id, self.dtype)
-        every, n = np.arange(len(rows)), len(rows)
         encoded = EncodedBlock(
             tokens=tokens,
             offsets=offsets,
@@ -123,8 +133,8 @@ class PretrainRecipe:
             drops=drops,
             lookup=records.lookup,
             fields=fields,
-            checks=counts(checked, every, n) | routed_counts(batch, every, n),
-            differences=differences(checked, rows),
+            checks=checks,
+            differences=differing,
         )
         return encoded, refused
 

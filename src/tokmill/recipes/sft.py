@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from tokmill.chat.records import RecordWriter
     from tokmill.engines.engine import Engine
     from tokmill.engines.loaded import EngineMemory, RenewableEngine
-    from tokmill.engines.spot_check import SpotResult
     from tokmill.masks.encoder import EncodedSamples
     from tokmill.masks.truncation import Truncated
     from tokmill.recipes.spec import RunSpec
@@ -102,12 +101,25 @@ class SftRecipe:
         refused = self._refused(samples, encoded, records)
         encoded = encoded.selected(~np.isin(samples.rows[encoded.samples], list(refused)))
         kept, drops = self._truncate(samples, encoded)
-        checked = self._check(encoded, timer)
         source = encoded.samples[kept.source]
         is_first = starts_run(source)
         owner, n_samples = encoded.text_samples, len(samples.rows)
-        checks = counts(checked, owner, n_samples)
-        checks |= routed_counts(encoded.text_tokens, owner, n_samples)
+        checks: dict[str, npt.NDArray[np.int64]] = {}
+        differing: Sequence[tuple[int, str]] = []
+        if self.spot is not None:
+            timer.end("mask")
+            checked = self.spot.check(
+                encoded.texts,
+                encoded.text_tokens,
+                lambda is_continuation, window: self._encoder.encode_text(
+                    window, timer, is_continuation=is_continuation
+                ),
+                encoded.by_continuation_engine,
+            )
+            checks = counts(checked, owner, n_samples)
+            checks |= routed_counts(encoded.text_tokens, owner, n_samples)
+            differing = differences(checked, samples.rows[owner])
+            timer.end("spot check")
         block = EncodedBlock(
             tokens=narrow_ids(kept.samples.ids, self.dtype),
             offsets=kept.samples.offsets,
@@ -121,7 +133,7 @@ class SftRecipe:
             counters=_counters(samples, encoded, kept, is_first),
             unread_keys=samples.unread_keys,
             checks={name: n[source] * is_first for name, n in checks.items()},
-            differences=differences(checked, samples.rows[owner]),
+            differences=differing,
         )
         return block, refused
 
@@ -161,22 +173,6 @@ class SftRecipe:
         for reason, numbers in dropped.items():
             rows.setdefault(reason, []).append(samples.rows[encoded.samples[numbers]])
         return kept, {reason: np.sort(np.concatenate(parts)) for reason, parts in rows.items()}
-
-    def _check(self, encoded: EncodedSamples, timer: StageTimer) -> Sequence[SpotResult]:
-        """Return the texts that were compared with the reference."""
-        if self.spot is None:
-            return ()
-        timer.end("mask")
-        checked = self.spot.check(
-            encoded.texts,
-            encoded.text_tokens,
-            lambda is_continuation, window: self._encoder.encode_text(
-                window, timer, is_continuation=is_continuation
-            ),
-            encoded.by_continuation_engine,
-        )
-        timer.end("spot check")
-        return checked
 
     def _is_val(self, samples: SampleBatch) -> npt.NDArray[np.bool_]:
         """Return which samples are validation: the text of a record's first sample decides."""

@@ -65,17 +65,16 @@ class PartWriter:
     check: Callable[[], None]
     stage_s: dict[str, StageSeconds] = field(default_factory=dict, init=False)
     _open: dict[str, ShardWriter] = field(default_factory=dict, init=False)
-    _shards: dict[str, list[ShardEntry]] = field(init=False)
+    _shards: dict[str, list[ShardEntry]] = field(
+        default_factory=lambda: {split: [] for split in SPLITS}, init=False
+    )
     _ended: list[FileEntry] = field(default_factory=list, init=False)
     _rejects: RejectsFile | None = field(default=None, init=False)
     _rejects_entry: FileEntry | None = field(default=None, init=False)
     _counts: dict[int, Counts] = field(default_factory=dict, init=False)
-    _histogram: npt.NDArray[np.int64] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Begin without shards."""
-        self._shards = {split: [] for split in SPLITS}
-        self._histogram = np.zeros(_N_LENGTH_BINS, np.int64)
+    _histogram: npt.NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(_N_LENGTH_BINS, np.int64), init=False
+    )
 
     def add(
         self,
@@ -91,13 +90,14 @@ class PartWriter:
         Raises:
             RecordError: the block has a reject and `on_error` is `fail`.
         """
-        counts = self._counts_of(slice_index)
+        counts = self._counts.setdefault(slice_index, Counts()).mutable()
         first_reject = ""
         for reject in block.rejects:
             place = reject.place.shifted(origin())
             first_reject = first_reject or describe_reject(source, place, reject)
             self._add_reject(source, place, reject, counts)
-        self._write(slice_index, block)
+        if block.n_documents:
+            self._write(slice_index, block)
         n_records = _count(block, counts)
         if block.unread is not None:
             place = block.unread.place.shifted(origin())
@@ -117,7 +117,7 @@ class PartWriter:
         self, slice_index: int, input_bytes: int, length: tuple[int, int] | None = None
     ) -> None:
         """Count a slice of `input_bytes` that was read to its end; `length`: see `Counts`."""
-        counts = self._counts_of(slice_index)
+        counts = self._counts.setdefault(slice_index, Counts())
         counts.input_bytes += input_bytes
         counts.length = length
         counts.compacted()
@@ -168,9 +168,6 @@ class PartWriter:
         if self._rejects is not None:
             self._rejects.discard()
 
-    def _counts_of(self, slice_index: int) -> Counts:
-        return self._counts.setdefault(slice_index, Counts()).mutable()
-
     def _add_reject(
         self, source: str, place: values.RecordPlace, reject: Reject, counts: Counts
     ) -> None:
@@ -186,40 +183,63 @@ class PartWriter:
 
     def _write(self, slice_index: int, block: EncodedBlock) -> None:
         """Append the documents of a block to the shards of their splits."""
-        if not block.n_documents:
-            return
         lengths = np.diff(block.offsets)
         exponents = np.frexp(lengths.astype(np.float64))[1] - 1
         self._histogram += np.bincount(exponents, minlength=_N_LENGTH_BINS)
         origins = origin_numbers(slice_index, block.lookup.places(block.rows))
-        documents = _Documents(
-            block.tokens, lengths, block.rows, {**block.sidecars, ORIGIN: origins}
-        )
-        if block.is_val.any():
-            self._append("train", documents.chosen(~block.is_val))
-            self._append("val", documents.chosen(block.is_val))
-        else:
-            self._append("train", documents)
+        bodies = {"bin": block.tokens, **block.sidecars, ORIGIN: origins}
+        if not block.is_val.any():
+            self._append("train", lengths, block.rows, bodies)
+            return
+        for split, member in (("train", ~block.is_val), ("val", block.is_val)):
+            of_tokens = np.repeat(member, lengths)
+            chosen = {
+                ending: body[member if ending == ORIGIN else of_tokens]
+                for ending, body in bodies.items()
+            }
+            self._append(split, lengths[member], block.rows[member], chosen)
 
-    def _append(self, split: str, documents: _Documents) -> None:
-        while documents.n_documents:
+    def _append(
+        self,
+        split: str,
+        lengths: npt.NDArray[np.int64],
+        rows: npt.NDArray[np.int64],
+        bodies: Mapping[str, npt.NDArray[Any]],
+    ) -> None:
+        """Append n documents of these lengths and rows, (n,), to the shards of a split.
+
+        `bodies`: by ending, tokens and sidecars with a value for every token; `ORIGIN` has one for
+        every document.
+        """
+        ends = np.cumsum(lengths)
+        start = start_token = 0
+        while start < len(lengths):
             shard = self._open.get(split)
-            n_tokens = 0 if shard is None else shard.n_tokens
-            stop = documents.fitting(self.shard_tokens - n_tokens, at_least_one=shard is None)
-            if stop:
+            room = self.shard_tokens - (0 if shard is None else shard.n_tokens)
+            stop = len(lengths)
+            if ends[-1] - start_token > room:
+                # Documents that end a record, and of these the last one that fits.
+                last = np.flatnonzero(np.append(rows[start + 1 :] != rows[start:-1], True)) + start
+                n_fit = int(np.searchsorted(ends[last], start_token + room, "right"))
+                n_fit = max(n_fit, int(shard is None))
+                stop = int(last[n_fit - 1]) + 1 if n_fit else start
+            if stop > start:
                 if shard is None:
-                    shard = self._open_shard(split, tuple(documents.sidecars))
-                fitting, documents = documents.cut(stop)
-                shard.append(fitting.tokens, fitting.lengths, fitting.sidecars)
-            if documents.n_documents:
+                    stem = shard_stem(split, self.part, len(self._shards[split]))
+                    endings = tuple(ending for ending in bodies if ending != "bin")
+                    shard = self._open[split] = ShardWriter(
+                        self.place.local, split, stem, self.dtype, endings, algorithm=self.algorithm
+                    )
+                stop_token = int(ends[stop - 1])
+                of_tokens, of_documents = slice(start_token, stop_token), slice(start, stop)
+                own = {
+                    ending: body[of_documents if ending == ORIGIN else of_tokens]
+                    for ending, body in bodies.items()
+                }
+                shard.append(own.pop("bin"), lengths[of_documents], own)
+                start, start_token = stop, stop_token
+            if start < len(lengths):
                 self._end_shard(split)
-
-    def _open_shard(self, split: str, sidecars: tuple[str, ...]) -> ShardWriter:
-        stem = shard_stem(split, self.part, len(self._shards[split]))
-        self._open[split] = ShardWriter(
-            self.place.local, split, stem, self.dtype, sidecars, algorithm=self.algorithm
-        )
-        return self._open[split]
 
     def _end_shard(self, split: str) -> None:
         shard = self._open.get(split)
@@ -230,56 +250,6 @@ class PartWriter:
             self._ended += entry.files
             del self._open[split]
             add_seconds(self.stage_s, shard.stage_s)
-
-
-@dataclass(frozen=True, slots=True)
-class _Documents:
-    """Documents of one split: tokens end to end, lengths (n,), rows (n,), and sidecars.
-
-    A sidecar has a value for every token, `ORIGIN` one for every document.
-    """
-
-    tokens: npt.NDArray[np.unsignedinteger]
-    lengths: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.int64]
-    sidecars: Mapping[str, npt.NDArray[Any]]
-
-    @property
-    def n_documents(self) -> int:
-        return len(self.lengths)
-
-    def chosen(self, member: npt.NDArray[np.bool_]) -> _Documents:
-        """Return the documents that are members, (n,)."""
-        of_tokens = np.repeat(member, self.lengths)
-        sidecars = {
-            ending: body[member if ending == ORIGIN else of_tokens]
-            for ending, body in self.sidecars.items()
-        }
-        return _Documents(self.tokens[of_tokens], self.lengths[member], self.rows[member], sidecars)
-
-    def fitting(self, room: int, *, at_least_one: bool) -> int:
-        """Return how many documents, in whole records, have at most `room` tokens."""
-        if len(self.tokens) <= room:
-            return self.n_documents  # nearly always
-        firsts = np.flatnonzero(np.diff(self.rows, prepend=-1))
-        ends = np.cumsum(np.add.reduceat(self.lengths, firsts))
-        n_records = max(int(np.searchsorted(ends, room, "right")), int(at_least_one))
-        return int(firsts[n_records]) if n_records < len(firsts) else self.n_documents
-
-    def cut(self, stop: int) -> tuple[_Documents, _Documents]:
-        """Return the documents before `stop`, and those from it on."""
-        n_tokens = int(self.lengths[:stop].sum())
-
-        def part(documents: slice, tokens: slice) -> _Documents:
-            sidecars = {
-                ending: body[documents if ending == ORIGIN else tokens]
-                for ending, body in self.sidecars.items()
-            }
-            return _Documents(
-                self.tokens[tokens], self.lengths[documents], self.rows[documents], sidecars
-            )
-
-        return part(slice(stop), slice(n_tokens)), part(slice(stop, None), slice(n_tokens, None))
 
 
 def _count(block: EncodedBlock, counts: Counts) -> int:

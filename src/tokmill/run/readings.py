@@ -536,12 +536,12 @@ def check_first_block(spec: RunSpec, path: str, encoded: EncodedBlock) -> None:
     Raises:
         RecordError: no record has them.
     """
-    if spec.is_named and spec.config.sft is None:
+    is_named = spec.is_named and spec.config.sft is None
+    if encoded.n_documents or len(encoded.rejects) < 2 or is_named:
         return
-    advice = (
-        "it differs from the files of this folder whose first records were read before the run: "
-        "give it its own [[source]], or leave it out"
-    )
-    lost = [reject for reject in encoded.rejects if reject.reason == "no such fields"]
-    if len(lost) > 1 and not encoded.n_documents and len(lost) == len(encoded.rejects):
-        raise RecordError(f"{path}: no record can be read: {lost[0].message}; {advice}")
+    if all(reject.reason == "no such fields" for reject in encoded.rejects):
+        raise RecordError(
+            f"{path}: no record can be read: {encoded.rejects[0].message}; it differs from the "
+            "files of this folder whose first records were read before the run: give it its own "
+            "[[source]], or leave it out"
+        )
