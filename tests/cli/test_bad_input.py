@@ -855,7 +855,9 @@ PARTS = ("--part-bytes", "100kB", "--quiet", "--workers")
 
 def workers_of(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
     children = psutil.Process(process.pid).children()
-    return [child for child in children if "tokmill.executors.worker" in " ".join(child.cmdline())]
+    return [
+        child for child in children if "tokmill.executors.processes" in " ".join(child.cmdline())
+    ]
 
 
 def wait_until(claim: Callable[[], object], process: subprocess.Popen[bytes]) -> None:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import os
+import pickle
+import re
 import signal
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from tokmill.api.functions import pretrain
 from tokmill.api.jobs import verify_dataset
 from tokmill.dataset.verify import verify
-from tokmill.errors import RecordError, StorageError, UsageError, WorkerError
-from tokmill.executors import ray_part
+from tokmill.errors import RecordError, StateError, StorageError, UsageError, WorkerError
 from tokmill.executors import run as executors
-from tokmill.executors.ray_part import Answer, Job, run_one
 from tokmill.executors.run import run
 from tokmill.place import open_place
-from tokmill.recipes.spec import Increments
 from tokmill.run.tasks import plan_array
 from tokmill.settings.sft import SftSettings
 
@@ -68,11 +68,11 @@ def answered(cluster, planned, monkeypatch):
         tasks = []
 
         def begin(*arguments):
-            tasks.append(arguments[1])
+            tasks.append(arguments)
             return len(tasks) - 1
 
         def get(task):
-            found = end(tasks[task])
+            found = end(*tasks[task])
             if isinstance(found, Exception) and isinstance(found, cluster.exceptions.RayError):
                 raise found
             return found
@@ -87,7 +87,7 @@ def answered(cluster, planned, monkeypatch):
             cancel=lambda task, force: None,
         )
         monkeypatch.setattr(cluster.ours, "ray", stub)
-        return list(cluster.ours.run_parts(spec, parts, print)), tasks
+        return list(cluster.ours.run_parts(spec, parts, print))
 
     return answer
 
@@ -170,7 +170,7 @@ def test_a_record_that_this_machine_does_not_see_names_the_node(
     with pytest.raises(
         StorageError, match=r"0000000\.json: node far has written it, and it is not"
     ):
-        answered(lambda index: Answer("far", Increments()))
+        answered(lambda *_: cluster.ours.Answer("far", [], 0.0))
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_part_whose_process_always_dies_is_one_clear_error(
     begun = []
     kind = getattr(cluster.exceptions, error)
 
-    def end(index):
+    def end(job, index, fingerprint):
         begun.append(index)
         return kind("gone\nwith many lines")
 
@@ -203,17 +203,16 @@ def test_a_part_whose_process_always_dies_is_one_clear_error(
 def test_a_part_whose_process_died_goes_to_the_end_of_the_queue(
     cluster, answered, planned, monkeypatch
 ):
-    monkeypatch.setattr(ray_part._Process, "job", None)
-    monkeypatch.chdir(Path.cwd())
-    job, ended = Job.of(planned.spec), []
+    monkeypatch.chdir(Path.cwd())  # a part changes it
+    ended = []
 
-    def end(index):
+    def end(job, index, fingerprint):
         ended.append(index)
         if ended.count(0) == 1 and index == 0:
             return cluster.exceptions.WorkerCrashedError()
-        return run_one(job, index)
+        return cluster.ours.run_one(job, index, fingerprint)
 
-    records, _ = answered(end)
+    records = answered(end)
     assert sorted(record.part for record in records) == list(range(len(planned.parts)))
     assert ended.count(0) == 2
     assert ended.index(0, 1) > 1
@@ -223,13 +222,13 @@ def test_a_task_that_cannot_be_loaded_says_what_a_node_lacks(cluster, answered):
     cause = RuntimeError("The remote function failed to import on the worker.\nmore")
     error = cluster.exceptions.RayTaskError("run_one", "trace", cause)
     with pytest.raises(WorkerError, match=r"cannot run tokmill \(The remote .*: install the same"):
-        answered(lambda index: error)
+        answered(lambda *_: error)
 
 
 def test_a_cluster_that_is_gone_is_one_line(cluster, answered):
     error = cluster.exceptions.LocalRayletDiedError("The raylet died.\nmore")
     with pytest.raises(WorkerError, match=r"^Ray has failed \(.*run the same command again"):
-        answered(lambda index: error)
+        answered(lambda *_: error)
 
 
 def test_a_driver_without_its_raylet_asks_ray_no_more(cluster, answered, tmp_path, monkeypatch):
@@ -237,7 +236,7 @@ def test_a_driver_without_its_raylet_asks_ray_no_more(cluster, answered, tmp_pat
     monkeypatch.setattr(cluster.ours, "_has_raylet", lambda: False)
     ended = []
     with pytest.raises(WorkerError, match=r"^the raylet of this machine is gone: .*ray start"):
-        answered(ended.append)
+        answered(lambda *task: ended.append(task))
     assert ended == []
     monkeypatch.undo()
     node = cluster.ray._private.worker._global_node
@@ -257,7 +256,7 @@ def test_a_part_that_no_node_can_hold_is_an_error_after_a_minute(cluster, answer
         patch.setattr(cluster.ours.time, "monotonic", lambda: next(seconds))
         patch.setattr(cluster.ours._Tasks, "_record", lambda *_: None)
         with pytest.raises(WorkerError, match=r"can run a part: it takes 64 CPUs and .* of memory"):
-            answered(lambda index: None, spec=spec)
+            answered(lambda *_: None, spec=spec)
 
 
 def test_threads_and_memory_of_a_task_are_a_share_of_the_smallest_node(cluster, planned):
@@ -311,3 +310,72 @@ def test_without_the_package_the_error_says_what_to_install(
     monkeypatch.setattr(executors, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install 'tokmill\[ray\]'"):
         run(configure(tmp_path / "out", tmp_path / "in.jsonl", executor="ray"), silent)
+
+
+# A part in a process of Ray, here without Ray
+
+
+@pytest.fixture
+def ours(planned, monkeypatch):
+    """The executor, in a process that has read no plan."""
+    from tokmill.executors import ray
+
+    ray._opened.cache_clear()
+    monkeypatch.chdir(Path.cwd())  # a part changes it
+    return ray
+
+
+@pytest.fixture
+def run_one(ours, planned):
+    """Run a part by its number, as a task does; it gets what it is told as a copy."""
+    spec = planned.spec
+    job = ours.Job(spec.config.output.dir, str(Path.cwd()), spec.plan_stamp, spec.config.run, 1, 0)
+
+    def run(index):
+        return ours.run_one(*pickle.loads(pickle.dumps((job, index, prints[index]))))
+
+    prints = {part.index: part.fingerprint(spec) for part in planned.parts} | {300: ""}
+    return run
+
+
+def test_a_process_reads_the_plan_once_and_answers_with_reports(run_one, ours, out):
+    answers = [run_one(index) for index in (1, 0)]
+    assert sum(increments.documents for increments in answers[0].reports) > 0
+    assert {path.name for path in out.glob("parts/*.json")} == {"0000000.json", "0000001.json"}
+    assert ours._opened.cache_info().misses == 1
+    assert isinstance(run_one(1), ours.Answer)  # again: the same bytes, the first record stays
+
+
+def test_a_node_that_sees_no_plan_or_another_one_is_named(run_one, out, make_config, listener):
+    (out / "plan.json").rename(out.parent / "plan.json")
+    assert re.match("node .* no such plan", str(run_one(0)))
+    plan_array(make_config(min_tokens=3), listener)
+    for index in (0, 300):
+        error = run_one(index)
+        assert isinstance(error, StateError)
+        assert "holds the plan of another run" in str(error)
+    assert not list(out.glob("*.bin"))
+
+
+def test_a_bug_is_returned_with_its_traceback_and_an_interrupt_is_raised(
+    run_one, ours, monkeypatch
+):
+    for raised in (KeyError("bug"), KeyboardInterrupt()):
+        monkeypatch.setattr(ours, "run_part", Mock(side_effect=raised))
+        if isinstance(raised, KeyboardInterrupt):
+            with pytest.raises(KeyboardInterrupt):
+                run_one(0)
+        else:
+            assert "in run_one" in run_one(0).__notes__[0]
+
+
+@pytest.mark.parametrize(
+    ("part_bytes", "calls"), [(4 << 30, 8), (1 << 30, 8), (64 << 20, 128), (1, 10_000)]
+)
+def test_a_process_ends_after_8_parts_or_as_many_bytes_of_small_ones(
+    ours, planned, part_bytes, calls
+):
+    config = planned.spec.config
+    output = dataclasses.replace(config.output, part_bytes=part_bytes)
+    config = dataclasses.replace(config, output=output)
+    assert ours.parts_per_process(dataclasses.replace(planned.spec, config=config)) == calls

@@ -202,8 +202,8 @@ def test_two_runs_of_one_plan_do_the_work_twice_and_write_the_same(
 ):
     expected, _ = in_directory
 
-    def execute(spec, parts, *rest):
-        yield from run_parts(spec, parts, *rest)
+    def execute(*of_run):
+        yield from run_parts(*of_run)
         run(make_config(dir=url), silent)  # another process that came later, and was quicker
 
     with pytest.raises(StateError, match=r"manifest.json: another run has just written it"):

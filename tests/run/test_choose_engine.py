@@ -15,8 +15,7 @@ from tokenizers import Tokenizer as Library
 import tokmill.engines.choose as choosing
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, is_installed
 from tokmill.executors.run import run
-from tokmill.run.choose_engine import choose_run_engine
-from tokmill.run.prepare import prepare, reference_of
+from tokmill.run.prepare import choose_run_engine, prepare, reference_of
 from tokmill.settings.sft import SftSettings
 
 CHATS = Path(__file__).parents[2] / "data_samples" / "sft"

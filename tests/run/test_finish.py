@@ -14,7 +14,7 @@ from tokmill.dataset.packs import sample_lengths
 from tokmill.dataset.verify import verify
 from tokmill.executors.run import run
 from tokmill.place import open_place
-from tokmill.run.finish import Usage
+from tokmill.run.whole_run import start_seconds
 from tokmill.settings.sft import SftSettings
 from tokmill.timing import StageSeconds
 from tokmill.tokenizer.manifest_entry import PROBE_TEXT
@@ -205,10 +205,9 @@ def test_packs_do_not_depend_on_how_a_run_was_cut(packed):
 @pytest.mark.parametrize(
     ("stages", "start_s"),
     [
-        ({}, 0),
         ({"prepare": StageSeconds(2, 1, 100)}, 2),
         ({"prepare": StageSeconds(2, 1, 100), "encode": StageSeconds(5, 5, 103.5)}, 3.5),
     ],
 )
 def test_a_run_has_started_when_the_first_text_is_encoded(stages, start_s):
-    assert Usage(9, 9, 0, 0, 0, 1, stages).start_s == start_s
+    assert start_seconds(stages) == start_s

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.dataset.plan_file import plan_fingerprint
 from tokmill.dataset.verify import verify
 from tokmill.errors import RecordError, StateError, StorageError, UsageError
 from tokmill.executors.run import run, run_parts
@@ -113,42 +112,6 @@ def test_overwrite_starts_again(out, make_config, listener, begun, files_of, fin
     fresh = out.parent / "fresh"
     run(make_config(**change, dir=str(fresh)), listener)
     assert files_of(out) == files_of(fresh)
-
-
-def algorithms(manifest) -> set[str]:
-    """Return the algorithms by which a dataset's files have their sums."""
-    return {key for entry in manifest["files"] for key in entry if key not in ("name", "bytes")}
-
-
-@pytest.mark.parametrize("began", ["blake3", "sha256"])
-@pytest.mark.parametrize("asked", ["blake3", "sha256"])
-def test_a_run_continues_with_the_checksums_that_it_began_with(
-    out, make_config, listener, began, asked
-):
-    manifest = run(make_config(checksum=began), listener)
-    whole = {entry["name"]: entry for entry in manifest["files"]}
-    assert algorithms(manifest) == {began}
-    assert json.loads((out / "plan.json").read_bytes())["checksum"] == began
-    (out / "manifest.json").unlink()
-    max((out / "parts").iterdir()).unlink()
-    again = run(make_config(checksum=asked), listener)
-    assert {entry["name"]: entry for entry in again["files"]} == whole
-    assert again["config"]["output"]["checksum"] == began
-    assert verify(open_place(str(out)), again).problems == []
-    said = f"{out}: this run began with checksums by {began} and continues with them, not {asked}"
-    was_asked_for = asked != "blake3"  # the default cannot be told from no wish
-    assert listener.warnings == (
-        [f"{said}: --overwrite starts again"] if asked != began and was_asked_for else []
-    )
-
-
-def test_a_plan_with_sums_of_an_unknown_algorithm_is_refused(out, make_config, listener, begun):
-    plan = json.loads((out / "plan.json").read_bytes()) | {"checksum": "blake4"}
-    plan["fingerprint"] = plan_fingerprint(plan)
-    (out / "plan.json").chmod(0o644)
-    (out / "plan.json").write_text(json.dumps(plan))
-    with pytest.raises(StateError, match=r"sums by 'blake4', this tokmill knows blake3, sha256: "):
-        run(make_config(), listener)
 
 
 def test_overwrite_takes_over_a_damaged_plan_and_a_newer_format(out, make_config, listener, begun):

@@ -20,6 +20,10 @@ CHANGED_SETTINGS = [
     ({"shard_tokens": 151}, "--shard-tokens (output.shard_tokens) was 150, is 151"),
     ({"val_fraction": 0.5}, "--val-fraction (output.val_fraction) was 0.0, is 0.5"),
     ({"min_tokens": 3}, "--min-tokens (limits.min_tokens) was 0, is 3"),
+    (
+        {"checksum": "sha256"},
+        "the algorithm of checksums (--checksum) was 'blake3', is 'sha256'",
+    ),
     ({"dtype": "uint32"}, "--dtype (output.dtype) was 'uint16', is 'uint32'"),
     (
         {"bos_token": "<bos>"},
@@ -155,6 +159,23 @@ def test_a_plan_with_an_engine_that_does_not_exist_is_refused(out, make_config, 
     assert str(caught.value).startswith(
         "the run in this directory began with engine tokenizers+cache: engine: expected one of "
     )
+
+
+def test_another_engine_than_the_plan_s_is_refused(make_config, listener, begun):
+    with pytest.raises(StateError) as caught:
+        run(make_config(engine="gigatoken"), listener)
+    assert str(caught.value) == (
+        "the run in this directory began with engine reference, asked for is gigatoken: "
+        "leave --engine out to continue, or run with --overwrite to start again"
+    )
+
+
+@pytest.mark.parametrize("engine", [{}, {"name": "reference", "unknown": 1}])
+def test_a_damaged_engine_in_a_plan_is_an_error(out, make_config, listener, begun, engine):
+    plan = json.loads((out / "plan.json").read_bytes())
+    replace_plan(out / "plan.json", plan | {"engine": engine})
+    with pytest.raises(StateError, match=r"^plan\.json: damaged \(.*\): run with --overwrite"):
+        run(make_config(engine="auto"), listener)
 
 
 def test_another_version_of_the_parser_is_refused(out, make_config, listener, begun):

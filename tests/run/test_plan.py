@@ -10,9 +10,7 @@ from tokmill.dataset.canonical import canonical_json
 from tokmill.engines.choice import EngineChoice
 from tokmill.errors import StateError, TokenizerError
 from tokmill.place import open_place
-from tokmill.run.begin import planned_engine
-from tokmill.run.compare_plans import check_same
-from tokmill.run.plan import Plan, make_parts, read_plan, resolve
+from tokmill.run.plan import Plan, check_same, make_parts, read_plan, resolve
 from tokmill.settings.plain import plain
 from tokmill.settings.schema import Config, OutputSettings
 from tokmill.settings.sft import SftSettings
@@ -138,7 +136,6 @@ def test_a_plan_is_read_as_it_was_written_and_names_every_file_once(plan, tmp_pa
     assert len(slices) == 4
     assert found["engine"] == plan.spec.engine.as_json()
     check_same(found, plan, tmp_path)
-    assert planned_engine(found, "auto") == planned_engine(found, "reference") == plan.spec.engine
 
 
 def test_a_plan_has_a_line_for_each_file_and_each_part(plan, tmp_path):
@@ -174,15 +171,6 @@ def test_a_directory_without_a_plan_has_none(tmp_path):
     assert read_plan(open_place(str(tmp_path))) is None
 
 
-def test_another_engine_than_the_plan_s_is_refused(plan):
-    with pytest.raises(StateError) as caught:
-        planned_engine(json.loads(b"".join(plan.chunks())), "gigatoken")
-    assert str(caught.value) == (
-        "the run in this directory began with engine reference, asked for is gigatoken: "
-        "leave --engine out to continue, or run with --overwrite to start again"
-    )
-
-
 @pytest.mark.parametrize(
     "data", [b"", b"{", b"\xff", b"[]", b"7", b"[" * 100_000, b"{}", b'{"format_version": 1}']
 )
@@ -206,13 +194,6 @@ def test_a_damaged_plan_is_an_error_that_names_the_damage(tmp_path, plan, change
     expected = rf"plan\.json: damaged \({problem}.*\): run with --overwrite to start again"
     with pytest.raises(StateError, match=expected):
         read_plan(open_place(str(tmp_path)))
-
-
-@pytest.mark.parametrize("engine", [None, {}, {"name": "reference", "unknown": 1}])
-def test_a_damaged_engine_in_a_plan_is_an_error(plan, engine):
-    data = json.loads(b"".join(plan.chunks())) | {"engine": engine}
-    with pytest.raises(StateError, match=r"^plan\.json: damaged \(.*\): run with --overwrite"):
-        planned_engine(data, "auto")
 
 
 def test_a_plan_of_a_newer_format_names_both_versions(tmp_path):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tokmill.engines import spot_check
-from tokmill.executors import processes, serial
-from tokmill.executors.run import run
+from tokmill.executors.run import run, run_parts
 from tokmill.place import open_place
+from tokmill.run.begin import Begun
 from tokmill.run.prepare import prepare, reference_of
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
@@ -40,11 +40,8 @@ def make(configure, plan_of):
         spec = dataclasses.replace(plan.spec, plan_stamp=place.stamp("plan.json"))
         plan = dataclasses.replace(plan, spec=spec)
         heard = []
-        if config.run.workers > 1:
-            found = processes.run_parts(plan.spec, plan.parts, heard.append, config.run.workers)
-        else:
-            reference = reference_of(prepare(config))
-            found = serial.run_parts(plan.spec, plan.parts, heard.append, reference)
+        run = Begun(place, plan, config.run.workers or 1, reference_of(prepare(config)))
+        found = run_parts(run, plan.parts, heard.append)
         return sorted(found, key=lambda record: record.part), heard
 
     return run_all

@@ -128,6 +128,18 @@ def test_the_status_says_what_is_done_failed_and_missing(array, sources, out):
     assert not (out / "manifest.json").exists()
 
 
+def test_the_status_of_a_run_imports_no_renderer(array, out, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    module = tmp_path / "own_renderer.py"
+    module.write_text("def render(batch):\n    return batch['record']\n")
+    plan = array.start(renderer="own_renderer:render")
+    assert plan.spec.extensions
+    records = array.work(0, 2)
+    module.write_text("raise SystemExit('imported')")
+    monkeypatch.delitem(sys.modules, "own_renderer")
+    assert array.status().done == tuple(record.part for record in records)
+
+
 def test_a_task_that_succeeds_later_has_not_failed(array, sources, tmp_path):
     array.start()
     kept = sources[0].rename(tmp_path / "kept")
@@ -324,9 +336,9 @@ def test_an_engine_of_another_version_is_refused_with_the_name_of_the_machine(
 def test_a_run_that_takes_the_place_over_stops_a_task(array, out, make_config, listener):
     array.start()
 
-    def taken_over(spec, parts, *rest):
+    def taken_over(*of_run):
         (out / "plan.json").unlink()
-        return run_parts(spec, parts, *rest)
+        return run_parts(*of_run)
 
     with pytest.raises(StateError, match="another run took this place over"):
         run_share(str(out), 0, 2, listener, taken_over)
@@ -342,7 +354,7 @@ def test_a_task_whose_work_is_removed_ends_with_an_error(array, out, listener, n
         yield from run_parts(*of_run)
         (out / name).unlink()
 
-    with pytest.raises(StorageError, match=rf"{name}: changed or removed while this task worked"):
+    with pytest.raises(StorageError, match=rf"{name}: changed or removed .*, twice"):
         run_share(str(out), 0, 2, listener, execute)
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 import selectors
-from contextlib import ExitStack
+import traceback
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
-from tokmill.children import Child, ChildEndedError
+from tokmill.children import Child, ChildEndedError, Parent
 from tokmill.engines.engine import thread_variables
-from tokmill.errors import WorkerError
+from tokmill.errors import TokmillError, WorkerError
+from tokmill.place import open_place
 from tokmill.recipes.spec import Increments
+from tokmill.recipes.table import Recipes
+from tokmill.run.part import run_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +22,8 @@ if TYPE_CHECKING:
     from tokmill.dataset.part_record import PartRecord
     from tokmill.recipes.spec import Part, RunSpec
 
-_MODULE = "tokmill.executors.worker"
+_MODULE = __name__
+"""Its `main` runs in a worker."""
 
 
 def run_parts(
@@ -94,3 +100,32 @@ def _records(
 def _send(worker: Child, part: Part | None) -> None:
     worker.work = f"part {part.index} ({part.slices[0].file.path})" if part else "its end"
     worker.send(part)
+
+
+def main() -> None:
+    """Work, in a worker process, through the parts that the parent sends until it sends None."""
+    parent = Parent()
+    spec: RunSpec = parent.receive()
+    recipes = Recipes(spec)
+    with closing(open_place(spec.config.output.dir)) as place:
+        while True:
+            part: Part | None = parent.receive()
+            if part is None:
+                return
+            try:
+                parent.send(run_part(spec, part, place, recipes.of(part), parent.send))
+            except BaseException as error:  # a panic of native code is no Exception
+                parent.send(portable(error))
+
+
+def portable(error: BaseException) -> BaseException:
+    """Return an error as another process can read it; one that is a bug keeps its traceback."""
+    if isinstance(error, TokmillError):
+        return error
+    trace = traceback.format_exc().rstrip()
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301  what we have just written
+    except Exception:  # whatever its own class raises; its text and traceback go on below
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    error.add_note(f"in a worker process:\n{trace}")
+    return error

@@ -10,13 +10,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import platform
 import re
 import signal
 import socket
 import threading
 import time
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -24,10 +27,14 @@ from ray import exceptions
 
 from tokmill.dataset.layout import PARTS, part_name
 from tokmill.dataset.part_record import parse_record
-from tokmill.errors import StorageError, UsageError, WorkerError
-from tokmill.executors.ray_part import Answer, Job, parts_per_process, run_one
+from tokmill.engines.engine import engine_threads
+from tokmill.errors import StateError, StorageError, UsageError, WorkerError
+from tokmill.executors.processes import portable
 from tokmill.place import open_place
 from tokmill.recipes.memory_bounds import worker_bytes
+from tokmill.recipes.table import Recipes
+from tokmill.run.part import run_part
+from tokmill.run.tasks import read_planned
 from tokmill.run.workers import most_threads
 from tokmill.timing import StageSeconds
 from tokmill.words.plural import plural
@@ -37,8 +44,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tokmill.dataset.part_record import PartRecord
+    from tokmill.dataset.place import Place
     from tokmill.recipes.spec import Increments, Part, RunSpec
-    from tokmill.settings.schema import Config
+    from tokmill.run.plan import Plan
+    from tokmill.settings.schema import RunSettings
 
 MOST_TRIES = 4
 """Times that a part is begun if its process dies. The driver counts, as Ray has no bound of its own
@@ -51,7 +60,36 @@ _FIT_S = 60.0
 _PATIENCE_S = 10.0
 """A file made on one machine may appear on others after seconds, as NFS keeps lists of names."""
 
+_LEAST_PARTS, _MOST_PARTS = 8, 10_000
+_PROCESS_BYTES = 8 << 30
+
 _DIED = (exceptions.OutOfMemoryError, exceptions.WorkerCrashedError, exceptions.NodeDiedError)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What all tasks of a run are told, besides the part of each.
+
+    `output`: the place of the dataset. `folder`: the directory in which the driver works, to which
+    paths may be relative. `plan_stamp`: of the plan, as the driver sees it: a process that has read
+    another one reads again.
+    """
+
+    output: str
+    folder: str
+    plan_stamp: str
+    run: RunSettings
+    n_threads: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a task answers: its reports, and the `time.perf_counter` of its node."""
+
+    node: str
+    reports: Sequence[Increments]
+    now_s: float
 
 
 def run_parts(
@@ -172,12 +210,19 @@ class _Tasks:
     def __init__(
         self, spec: RunSpec, parts: Sequence[Part], report: Callable[[Increments], None]
     ) -> None:
-        self._config: Config = spec.config
+        self._config = config = spec.config
         self._parts = parts
         self._report = report
-        self._place = open_place(spec.config.output.dir)
+        self._place = open_place(config.output.dir)
         self._cpus, self._memory = spec.n_threads, worker_bytes(spec)
-        self._job = Job.of(spec)
+        self._job = Job(
+            config.output.dir,
+            str(Path.cwd()),
+            spec.plan_stamp,
+            config.run,
+            spec.n_threads,
+            spec.memory_bytes,
+        )
         self._fingerprints = {part.index: part.fingerprint(spec) for part in parts}
         self._run: Any = ray.remote(max_calls=parts_per_process(spec))(run_one).options(
             num_cpus=self._cpus,
@@ -241,7 +286,8 @@ class _Tasks:
         most = self._config.run.workers or max(1, 2 * slots)
         while self._waiting and len(self._in_flight) < most:
             index, n_tries = self._waiting.popleft()
-            task = self._run.remote(self._job, self._parts[index].index)
+            number = self._parts[index].index
+            task = self._run.remote(self._job, number, self._fingerprints[number])
             self._in_flight[task] = index, n_tries
 
     def _record(self, task: Any, index: int, n_tries: int) -> PartRecord | None:
@@ -261,12 +307,13 @@ class _Tasks:
             ) from None
         if isinstance(answer, BaseException):
             raise answer
-        now = time.perf_counter()  # the clock of this machine
-        stages = {
-            name: StageSeconds(stage.wall_s, stage.cpu_s, now + stage.since_s)
-            for name, stage in answer.progress.stage_s.items()
-        }
-        self._report(replace(answer.progress, stage_s=stages))
+        later_s = time.perf_counter() - answer.now_s  # the clock of this machine
+        for increments in answer.reports:
+            stages = {
+                name: StageSeconds(stage.wall_s, stage.cpu_s, stage.since_s + later_s)
+                for name, stage in increments.stage_s.items()
+            }
+            self._report(replace(increments, stage_s=stages))
         return self._written(self._parts[index], answer.node)
 
     def _written(self, part: Part, node: str) -> PartRecord:
@@ -298,3 +345,53 @@ def _too_often(index: int, error: exceptions.RayError) -> str:
         f"part {index}: its process on the Ray cluster died {MOST_TRIES} times ({why}): parts "
         f"that are done are kept; run the same command again to continue, with a lower {advice}"
     )
+
+
+# In a process of Ray
+
+
+def parts_per_process(spec: RunSpec) -> int:
+    """Return after how many parts a process of Ray ends: 8, or small ones of 8 GiB of input.
+
+    What libraries leak ends with it, but the next process starts and loads the engine for seconds.
+    """
+    return min(_MOST_PARTS, max(_LEAST_PARTS, _PROCESS_BYTES // spec.config.output.part_bytes))
+
+
+def run_one(job: Job, index: int, fingerprint: str) -> Answer | BaseException:
+    """Write one part; return how, or the error: Ray would wrap one that is raised.
+
+    `fingerprint`: of the part, as the driver knows it. A KeyboardInterrupt is raised: Ray cancels
+    tasks by it.
+    """
+    try:
+        os.chdir(job.folder if Path(job.folder).is_dir() else "/")
+        place, plan, recipes = _opened(job)
+        part = plan.parts[index] if index < len(plan.parts) else None
+        if part is None or part.fingerprint(plan.spec) != fingerprint:
+            _opened.cache_clear()
+            raise StateError(
+                f"node {platform.node()}: {job.output} holds the plan of another run than on the "
+                "machine of the driver: mount the same directory under this path on every node"
+            )
+        reports: list[Increments] = []
+        with engine_threads(job.n_threads):
+            run_part(plan.spec, part, place, recipes.of(part), reports.append)
+        return Answer(platform.node(), reports, time.perf_counter())
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a panic of native code is no Exception
+        return portable(error)
+
+
+@lru_cache(maxsize=1)
+def _opened(job: Job) -> tuple[Place, Plan, Recipes]:
+    """Read the plan, once in a process, and return what its parts share."""
+    place = open_place(job.output)
+    try:
+        plan = read_planned(place, job.run)
+    except UsageError as error:
+        raise StateError(f"node {platform.node()}: {error}") from None
+    place.make_folders()
+    spec = replace(plan.spec, n_threads=job.n_threads, memory_bytes=job.memory_bytes)
+    return place, replace(plan, spec=spec), Recipes(spec)

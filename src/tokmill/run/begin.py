@@ -1,13 +1,15 @@
 """Begin a run in a place, or continue the one that the place holds.
 
-A run continues with the engine, the checksum algorithm and the Hub revisions of its `plan.json`,
-and only with the same inputs and output-affecting settings. Parts whose records stand in `parts/`
-are kept.
+A run continues with the engine and the Hub revisions of its `plan.json`, and only with the same
+inputs and output-affecting settings. Parts whose records stand in `parts/` are kept.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import errno
+import os
+import secrets
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,29 +17,22 @@ from tokmill.bill.measuring.machine import usable_memory
 from tokmill.dataset.layout import LOCK_NAME, MANIFEST, PLAN
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import REFERENCE, engine_row, engine_threads, engine_version
-from tokmill.errors import StateError, UsageError
+from tokmill.errors import StateError, StorageError, UsageError
 from tokmill.place import open_place
-from tokmill.run.choose_engine import choose_run_engine
-from tokmill.run.compare_plans import check_same
-from tokmill.run.disk_checks import check_file_system, check_space
-from tokmill.run.output import (
-    holds_only_plan,
-    owned_names,
-    refuse_foreign,
-    remove_dataset,
-)
-from tokmill.run.plan import Plan, read_plan
-from tokmill.run.prepare import prepare, reference_of
+from tokmill.run.output import holds_only_plan, owned_names, refuse_foreign, remove_dataset
+from tokmill.run.plan import Plan, check_plan, check_same, read_plan
+from tokmill.run.prepare import choose_run_engine, prepare, reference_of
 from tokmill.run.workers import workers_and_threads
-from tokmill.settings.schema import CHECKSUMS, OutputSettings
 from tokmill.sources.hub import is_hub
 from tokmill.sources.json_lines import parser_entry
+from tokmill.storage import UNSUPPORTED, file_sizes, free_bytes, remove_file, write_file
 from tokmill.urls import check_output
 from tokmill.words.plural import plural
 from tokmill.words.units import size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from tokmill.dataset.place import Place
     from tokmill.engines.engine import Engine
@@ -45,6 +40,19 @@ if TYPE_CHECKING:
     from tokmill.run.prepare import Prepared
     from tokmill.settings.schema import Config
     from tokmill.tokenizer.tokenizer import Tokenizer
+
+_NOT_POSSIBLE = {
+    *UNSUPPORTED, errno.EPERM, errno.EINVAL, errno.EXDEV, errno.EMLINK, errno.EBADF, errno.EEXIST,
+}  # fmt: skip
+"""Error numbers of a file system that lacks an operation."""
+
+AMPLE = 100
+"""If this many times the input is free, nothing is sampled: no usual corpus grows so much."""
+
+SAMPLE_BYTES = 256 << 10
+
+LEAST_SHARE = 0.5
+"""A run is refused if even this share of the least prediction has no room."""
 
 
 class Observer(Protocol):
@@ -75,6 +83,10 @@ class Begun:
     n_workers: int
     reference: Callable[[], Engine]
 
+    def check(self) -> None:
+        """Check that no other run took the place over; raises `StateError`."""
+        check_plan(self.place, self.plan.spec.plan_stamp)
+
 
 def output_place(output: str) -> Place:
     """Return the place of a run's dataset; raises `UsageError`."""
@@ -91,8 +103,7 @@ def begun(config: Config, observer: Observer, *, overwrite: bool) -> Iterator[Be
     Raises:
         TokmillError: nothing was changed in the place.
     """
-    place = output_place(config.output.dir)
-    try:
+    with closing(output_place(config.output.dir)) as place:
         prepared = prepare(config, hub_commits(config, place, overwrite=overwrite))
         for warning in prepared.found.warnings:
             observer.warned(warning)
@@ -104,11 +115,11 @@ def begun(config: Config, observer: Observer, *, overwrite: bool) -> Iterator[Be
         workers, threads = workers_and_threads(prepared.config, prepared.parts)
         with place.held(), engine_threads(threads):
             reference = reference_of(prepared)
-            per_worker = (threads, usable_memory() // workers)
-            plan = _plan(place, prepared, reference, observer, *per_worker, overwrite=overwrite)
+            memory_bytes = usable_memory() // workers
+            plan = _plan(
+                place, prepared, reference, observer, threads, memory_bytes, overwrite=overwrite
+            )
             yield Begun(place, plan, workers, reference)
-    finally:
-        place.close()
 
 
 def input_line(parts: Sequence[Part]) -> str:
@@ -137,26 +148,23 @@ def _plan(
         check_file_system(place.mapped)
         check_space(prepared, reference, place.mapped, observer.warned)
     stamp = place.stamp(PLAN)  # before it is read: it may be replaced meanwhile
-    earlier = None if overwrite or holds_only_plan(entries) else read_plan(place)
-    if earlier is not None:
-        _refuse_stdin(prepared, place)
-        engine = planned_engine(earlier, prepared.config.run.engine)
-        check_installed(earlier, engine, prepared.tokenizer)
-        prepared = _with_planned_checksum(earlier, prepared, place, observer.warned)
-        plan = Plan(prepared.spec(engine, n_threads, memory_bytes), prepared.parts)
-        check_same(earlier, plan, place.where)
-        return _stamped(plan, stamp)
-    refuse_foreign(place, entries, owned_names(place, entries))
-    engine = choose_run_engine(prepared, reference, n_threads, observer.noted)
-    reference()  # the library may still refuse the tokenizer
+    written = None if overwrite or holds_only_plan(entries) else read_plan(place)
+    if written is None:
+        refuse_foreign(place, entries, owned_names(place, entries))
+        engine = choose_run_engine(prepared, reference, n_threads, observer.noted)
+        reference()  # the library may still refuse the tokenizer
+    else:
+        engine = _planned_engine(written, prepared, place)
     plan = Plan(prepared.spec(engine, n_threads, memory_bytes), prepared.parts)
-    remove_dataset(place, entries)  # as late as possible: an error keeps an old dataset
-    if not place.create(PLAN, plan.chunks()):
-        raise StateError(f"{place.where}/{PLAN}: another run has just begun here: wait for its end")
-    return _stamped(plan, place.stamp(PLAN))
-
-
-def _stamped(plan: Plan, stamp: str) -> Plan:
+    if written is None:
+        remove_dataset(place, entries)  # as late as possible: an error keeps an old dataset
+        if not place.create(PLAN, plan.chunks()):
+            raise StateError(
+                f"{place.where}/{PLAN}: another run has just begun here: wait for its end"
+            )
+        stamp = place.stamp(PLAN)
+    else:
+        check_same(written, plan, place.where)
     return replace(plan, spec=replace(plan.spec, plan_stamp=stamp))
 
 
@@ -164,48 +172,42 @@ def hub_commits(config: Config, place: Place, *, overwrite: bool) -> dict[str, s
     """Return the commits of Hub datasets, by path, that the run in a place began with."""
     if overwrite or not any(is_hub(path) for path in config.input.all_paths):
         return {}
-    earlier = {} if holds_only_plan(place.entries()) else read_plan(place) or {}
-    rows = (row for row in earlier.get("files", ()) if isinstance(row, list) and len(row) >= 6)
+    written = {} if holds_only_plan(place.entries()) else read_plan(place) or {}
+    rows = (row for row in written.get("files", ()) if isinstance(row, list) and len(row) >= 6)
     return {str(row[0]): str(row[5]) for row in rows if row[1] == "hub"}
 
 
-def _refuse_stdin(prepared: Prepared, place: Place) -> None:
-    """Refuse to continue a run of standard input: its content cannot be compared."""
+def _planned_engine(written: Mapping[str, Any], prepared: Prepared, place: Place) -> EngineChoice:
+    """Return the engine of a plan that this command may continue with."""
     if any(file.path == "-" for file in prepared.files):
         raise StateError(
             f"{place.where}: holds a run already, and standard input cannot be continued: "
             "choose another --output, or run with --overwrite to start again"
         )
-
-
-def planned_engine(earlier: dict[str, Any], asked: str) -> EngineChoice:
-    """Return the engine of a plan.
-
-    Raises:
-        StateError: another one is asked for, or the plan is damaged.
-    """
     try:
-        engine = EngineChoice.from_json(earlier["engine"])
+        engine = EngineChoice.from_json(written["engine"])
     except TypeError as error:
         raise StateError(f"{PLAN}: damaged ({error}): run with --overwrite") from None
+    asked = prepared.config.run.engine
     if asked not in ("auto", engine.name):
         raise StateError(
             f"the run in this directory began with engine {engine.name}, asked for is {asked}: "
             "leave --engine out to continue, or run with --overwrite to start again"
         )
+    check_installed(written, engine, prepared.tokenizer)
     return engine
 
 
-def check_installed(earlier: dict[str, Any], engine: EngineChoice, tokenizer: Tokenizer) -> None:
+def check_installed(written: Mapping[str, Any], engine: EngineChoice, tokenizer: Tokenizer) -> None:
     """Check that the planned versions of engine, reference and parser are installed.
 
-    `check_same` compares an engine of another package.
+    An engine of another package is compared as an extension.
 
     Raises:
         StateError: another version is installed here.
     """
     parser = parser_entry()
-    planned_parser = earlier.get("parser", parser)  # an import parses nothing: it names none
+    planned_parser = written.get("parser", parser)  # an import parses nothing: it names none
     try:
         is_own = engine_row(engine.name)[1] is None
     except UsageError as error:
@@ -225,24 +227,64 @@ def check_installed(earlier: dict[str, Any], engine: EngineChoice, tokenizer: To
             )
 
 
-def _with_planned_checksum(
-    earlier: dict[str, Any], prepared: Prepared, place: Place, warn: Callable[[str], None]
-) -> Prepared:
-    """Return the run with the checksum algorithm of its plan: a dataset has one.
+def check_file_system(directory: Path) -> None:
+    """Write a file in a directory in both ways of a run, and remove it.
+
+    The file has a name of `storage.PendingFile`: the next run removes it after a kill.
 
     Raises:
-        StateError: this version does not know the algorithm.
+        StorageError: the file system lacks an operation, or nothing can be written.
     """
-    planned = earlier["checksum"]
-    if planned not in CHECKSUMS:
-        raise StateError(
-            f"{PLAN}: its files have sums by {planned!r}, this tokmill knows "
-            f"{', '.join(CHECKSUMS)}: install a newer tokmill, or run with --overwrite"
+    path = directory / f".{PLAN}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+    try:
+        write_file(path, b"\n", first_wins=True)
+        write_file(path, b"\n", replace=True)
+    except StorageError as error:
+        cause = error.__cause__
+        if not isinstance(cause, OSError) or cause.errno not in _NOT_POSSIBLE:
+            raise StorageError(str(error).replace(str(path), str(directory))) from None
+        raise StorageError(
+            f"{directory}: its file system lacks hard links, read-only files (chmod), renames over "
+            f"a file, or durable writes and names (fsync): {(cause.strerror or '').lower()}; "
+            "without them a dataset is not safe from a crash: choose an --output on another disk"
+        ) from None
+    finally:
+        remove_file(path)
+
+
+def check_space(
+    prepared: Prepared,
+    reference: Callable[[], Engine],
+    directory: Path,
+    warn: Callable[[str], None],
+) -> None:
+    """Compare the predicted bytes of a run with the free space, its earlier files included.
+
+    Nothing is predicted for standard input.
+
+    Raises:
+        StorageError: the output cannot fit; where it may not fit, `warn` gets a line.
+    """
+    room = sum(file_sizes(directory).values()) + free_bytes(directory)
+    n_bytes = sum(file.n_bytes for file in prepared.files)
+    if not n_bytes or room >= AMPLE * n_bytes:
+        return
+    from tokmill.run.forecast import predict, sample_and_encode
+
+    spec = prepared.spec(EngineChoice(REFERENCE, "", "for a prediction"), 1)
+    sampled = sample_and_encode(prepared, spec, reference, SAMPLE_BYTES)
+    if not sampled.documents.any():
+        return
+    disk = predict(spec, prepared.parts, sampled).disk
+    needed, least = disk.n_bytes, round(disk.low_bytes * LEAST_SHARE)
+    if least > room:
+        raise StorageError(
+            f"{directory}: no room for this dataset: about {size(needed)} are needed, "
+            f"at least {size(least)}, and there is room for {size(room)}: make room, or choose "
+            "another --output"
         )
-    asked = prepared.config.output.checksum
-    if asked not in (planned, OutputSettings().checksum):
+    if needed > room:
         warn(
-            f"{place.where}: this run began with checksums by {planned} and continues with them, "
-            f"not {asked}: --overwrite starts again"
+            f"{directory}: this dataset may not fit: about {size(needed)} are "
+            f"needed, there is room for {size(room)}"
         )
-    return prepared.with_checksum(planned)

@@ -29,12 +29,11 @@ from tokmill.recipes.memory_bounds import (
     n_writers,
 )
 from tokmill.recipes.table import Recipes
-from tokmill.run.choose_engine import choose_run_engine
 from tokmill.run.estimate import EncodedSample, Estimate, encode_sample
 from tokmill.run.input_sample import read_sample
-from tokmill.run.prepare import prepare, reference_of
+from tokmill.run.plan import packed_tokenizer
+from tokmill.run.prepare import choose_run_engine, prepare, reference_of
 from tokmill.run.reject_limits import REJECTS_ALLOWED, too_many
-from tokmill.run.task_entry import packed_tokenizer
 from tokmill.run.workers import workers_and_threads
 from tokmill.sources.formats import format_named
 from tokmill.storage import free_bytes

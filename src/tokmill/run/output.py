@@ -118,18 +118,14 @@ def _is_note(name: str) -> bool:
 def remove_leftovers(place: Place) -> None:
     """Remove the temporary files of stopped attempts; only a directory can have them."""
     if place.mapped is not None:
-        _remove_hidden(place, _is_temporary)
+        entries = place.entries()
+        _remove(place, entries, filter(_is_temporary, entries))
 
 
 def remove_notes(place: Place) -> None:
     """Remove what the tasks of an array have left; none is working."""
-    _remove_hidden(place, _is_note)
-
-
-def _remove_hidden(place: Place, is_ours: Callable[[str], bool]) -> None:
-    for name, n_bytes in place.entries().items():
-        if n_bytes is not None and is_ours(name):
-            place.remove(name)
+    entries = place.entries()
+    _remove(place, entries, filter(_is_note, entries))
 
 
 def remove_dataset(place: Place, entries: Entries) -> None:
@@ -142,17 +138,23 @@ def remove_dataset(place: Place, entries: Entries) -> None:
         StateError: see `refuse_foreign`; nothing was removed.
     """
     refuse_foreign(place, entries, owned_names(place, entries))
-    removable = [
-        name
-        for name, n_bytes in entries.items()
-        if n_bytes is not None and (not _is_hidden(name) or _is_temporary(name) or _is_note(name))
-    ]
-    for name in sorted(removable, key=_order_of_removal):
-        place.remove(name)
+    ours = [n for n in entries if not _is_hidden(n) or _is_temporary(n) or _is_note(n)]
+    order = {MANIFEST: 0, PLAN: 3}
+    ours.sort(key=lambda name: order.get(name, 1 if name.startswith(f"{PARTS}/") else 2))
+    _remove(place, entries, ours)
 
 
-def _order_of_removal(name: str) -> tuple[bool, bool, bool]:
-    return name == PLAN, name != MANIFEST, not name.startswith(f"{PARTS}/")
+def _remove(
+    place: Place,
+    entries: Entries,
+    names: Iterable[str],
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Remove files by name; `check` may raise, and is called before each."""
+    for name in names:
+        check()
+        if entries.get(name) is not None:  # a link or a directory is not ours
+            place.remove(name)
 
 
 def holds_only_plan(entries: Entries) -> bool:
@@ -183,7 +185,7 @@ def records_of_parts(
         if record.fingerprint == part.fingerprint(plan.spec) and not wrong:
             return record
         if check is not None:
-            _remove_all(place, entries, [name, *wrong], check)
+            _remove(place, entries, [name, *wrong], check)
         return None
 
     listed = [part for part in plan.parts if f"{PARTS}/{part_name(part.index)}" in entries]
@@ -203,25 +205,15 @@ def changed_parts(
     entries = place.entries()
 
     def look(record: PartRecord) -> tuple[int, list[str]]:
-        names = [entry.name for entry in record.files() if place.differs(entry)]
         name = f"{PARTS}/{part_name(record.part)}"
-        if name not in entries:
-            names.append(name)
-        elif names:
-            _remove_all(place, entries, [name, *names], check)
+        names = [entry.name for entry in record.files() if place.differs(entry)]
+        names += [] if name in entries else [name]
+        if names:
+            _remove(place, entries, [name, *names], check)
         return record.part, names
 
     with ThreadPoolExecutor(_READERS, "tokmill") as pool:
         return {part: names[0] for part, names in pool.map(look, records) if names}
-
-
-def _remove_all(
-    place: Place, entries: Entries, names: Iterable[str], check: Callable[[], None]
-) -> None:
-    for name in names:
-        check()
-        if entries.get(name) is not None:  # a link or a directory is not ours
-            place.remove(name)
 
 
 def complete_manifest(
@@ -254,7 +246,7 @@ def complete_manifest(
     if problem:
         warn(problem)
         names_of_files = [MANIFEST, *(name for name in wrong if name != PLAN)]
-        _remove_all(place, entries, names_of_files, check)
+        _remove(place, entries, names_of_files, check)
     return None
 
 

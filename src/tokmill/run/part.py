@@ -11,13 +11,13 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tokmill.dataset.layout import PLAN
-from tokmill.errors import ParityError, StateError
+from tokmill.errors import ParityError
 from tokmill.interrupts import DelayedInterrupts
 from tokmill.recipes.left_out import is_weighed_slice
 from tokmill.recipes.spec import Increments
 from tokmill.run.block_pool import Work, encode_ahead
 from tokmill.run.part_writer import PartWriter
+from tokmill.run.plan import check_plan
 from tokmill.run.readings import check_first_block
 from tokmill.sources.formats import open_slice
 from tokmill.sources.slices import check_unchanged
@@ -26,7 +26,6 @@ from tokmill.timing import LIBRARIES, StageSeconds, StageTimer, library_cpu_s
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tokmill.dataset.counts import Counts
     from tokmill.dataset.part_record import PartRecord
     from tokmill.dataset.place import Place
     from tokmill.recipes.encoded import EncodedBlock
@@ -75,19 +74,6 @@ def run_part(
     except BaseException:
         writer.close()
         raise
-
-
-def check_plan(place: Place, stamp: str) -> None:
-    """Check that the plan in a place is still the one with which a run began.
-
-    Raises:
-        StateError: it was removed or replaced.
-    """
-    if place.stamp(PLAN) != stamp:
-        raise StateError(
-            f"{place.where}/{PLAN}: was replaced or removed since this run began: another run took "
-            "this place over; nothing more is written to it: choose another --output"
-        )
 
 
 def _write_blocks(
@@ -147,17 +133,3 @@ def _check_parity(encoded: EncodedBlock, source: str) -> None:
     for row, line in encoded.differences:
         place = encoded.lookup.place(row)
         raise ParityError(f"{source}: record {place.line} of its slice: {line}")
-
-
-def as_resumed(counts: Counts) -> Increments:
-    """Return the counts of what an earlier attempt committed, as increments."""
-    return Increments(
-        input_bytes=counts.input_bytes,
-        text_bytes=counts.text_bytes,
-        records=counts.records,
-        documents=counts.documents,
-        tokens=counts.tokens,
-        drops=counts.drops,
-        rejects=counts.rejects,
-        resumed=True,
-    )

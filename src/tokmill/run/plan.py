@@ -1,28 +1,48 @@
-"""The plan of a run: its engine and parts, made from inputs and output-affecting settings alone.
+"""The plan of a run, as a value and as `plan.json`: written, read again, and compared.
 
-`plan.json` fixes both for all workers and for later attempts of the same run.
+It is made from inputs and output-affecting settings alone, and fixes engine and parts for all
+workers and for later attempts of the same run. Its key "task" is what another process needs
+besides: the settings, the tokenizer itself and the chat template, so that a thousand tasks neither
+list the input nor ask the Hugging Face Hub. How a machine works (workers, threads) is not in it.
 """
 
 from __future__ import annotations
 
+import base64
+import json
+import sys
 from dataclasses import astuple, dataclass, fields, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from tokmill.dataset.canonical import json_chunks
+from tokmill.dataset.canonical import canonical_json, json_chunks
 from tokmill.dataset.layout import PLAN, SHARD_BYTES, token_dtype
 from tokmill.dataset.plan_file import PLAN_FORMAT, parse_plan, plan_fingerprint
-from tokmill.recipes.spec import Part, RunSpec
-from tokmill.run.task_entry import task_entry
+from tokmill.engines.choice import EngineChoice
+from tokmill.errors import StateError, UsageError
+from tokmill.extensions import Extension
+from tokmill.recipes.spec import Part, ReadingSettings, RunSpec
+from tokmill.settings.load import build_config
+from tokmill.settings.names import flag
+from tokmill.settings.plain import plain
+from tokmill.settings.schema import Config, RunSettings
 from tokmill.sources.files import Slice, SourceFile, cut
 from tokmill.sources.json_lines import parser_entry
+from tokmill.tokenizer.tokenizer import Token, Tokenizer
 from tokmill.version import __version__
+from tokmill.words.plural import plural
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from tokmill.dataset.place import Place
-    from tokmill.settings.schema import Config
-    from tokmill.tokenizer.tokenizer import Tokenizer
+
+    Rows = Sequence[Sequence[Any]]
 
 
 PART_BYTES, SFT_PART_BYTES = 256 << 20, 64 << 20
@@ -35,6 +55,32 @@ workers."""
 
 _FILE_VALUES = len(fields(SourceFile))
 
+_HEAD = {
+    "format_version": "the format's version",
+    "tokenizer_sha256": "the tokenizer's sha256",
+    "eos_id": "the id of eos",
+    "bos_id": "the id of bos",
+    "template_sha256": "the chat template's sha256",
+    "checksum": "the algorithm of checksums (--checksum)",
+}
+"""Keys of a plan besides its settings that decide bytes, and their names in messages."""
+
+_EXTENSION = {"distribution": "distribution", "version": "version", "target": "target"}
+_EXTENSION["sha256"] = "source"
+
+_SHA256_DIGITS, _SHOWN_DIGITS = 64, 12
+"""Of a hash, these digits are shown: enough to tell two tokenizers apart."""
+
+_MOST_TOKENIZER_BYTES = 1 << 28
+"""A tokenizer's text is some MB, thrice; a plan with more was not written by tokmill."""
+
+_WINDOW = 26
+_COMPRESSION: dict[int, int] = {
+    zstd.CompressionParameter.compression_level: 3,
+    zstd.CompressionParameter.window_log: _WINDOW,
+    zstd.CompressionParameter.enable_long_distance_matching: 1,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -44,7 +90,7 @@ class Plan:
     parts: tuple[Part, ...]
 
     def head(self) -> dict[str, Any]:
-        """Return the content of `plan.json` without files and parts."""
+        """Return the content of `plan.json` without task, files and parts."""
         return {
             **self.spec.identity(),
             **self.spec.outside(),
@@ -79,7 +125,7 @@ class Plan:
 
     def chunks(self) -> Iterator[bytes]:
         """Return the bytes of `plan.json`, about 1 MiB at a time."""
-        task = task_entry(self.spec)
+        task = _task_entry(self.spec)
 
         def body() -> dict[str, Any]:
             """Return all but the fingerprint; the rows of files and parts are iterators."""
@@ -92,25 +138,20 @@ class Plan:
 def resolve(config: Config, tokenizer: Tokenizer, renderer: str, n_bytes: int) -> Config:
     """Return the settings with `auto` and 0 replaced where a byte depends on them.
 
-    `n_bytes`: of all inputs.
+    `n_bytes`: of all inputs. A part is by default about 5 to 30 seconds of work on two cores.
 
     Raises:
         TokenizerError: dtype uint16 is asked for and cannot hold the tokenizer's ids.
     """
     dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
+    least = PART_BYTES if config.sft is None else SFT_PART_BYTES
     output = replace(
         config.output,
         dtype=dtype.name,
-        part_bytes=config.output.part_bytes or _part_bytes(n_bytes, is_sft=config.sft is not None),
+        part_bytes=config.output.part_bytes or max(least, -(-n_bytes // _MOST_PARTS)),
         shard_tokens=config.output.shard_tokens or SHARD_BYTES // dtype.itemsize,
     )
     return replace(config, output=output, render=replace(config.render, renderer=renderer))
-
-
-def _part_bytes(n_bytes: int, *, is_sft: bool) -> int:
-    """Return the size of a part by default: about 5 to 30 seconds of work on two cores."""
-    least = SFT_PART_BYTES if is_sft else PART_BYTES
-    return max(least, -(-n_bytes // _MOST_PARTS))
 
 
 def make_parts(
@@ -139,28 +180,213 @@ def make_parts(
     return tuple(parts)
 
 
-def planned_parts(found: dict[str, Any]) -> tuple[Part, ...]:
-    """Return the parts of a `plan.json`, which `read_plan` has read."""
-    files = [SourceFile(*row[:_FILE_VALUES]) for row in found["files"]]
-    readings = [sum(row[_FILE_VALUES:]) for row in found["files"]]  # 0 if all are read in one way
-    return tuple(
-        Part(
-            index,
-            tuple(Slice(files[number], *rest) for number, *rest in rows),
-            readings[rows[0][0]],
-        )
-        for index, rows in enumerate(found["parts"])
-    )
-
-
 def read_plan(place: Place) -> dict[str, Any] | None:
-    """Read the plan of a place; None if it has none.
+    """Read the plan of a place as plain values; None if it has none.
 
     Raises:
         StateError: it is damaged, not tokmill's, or of a newer format.
     """
-    where = f"{place.where}/{PLAN}"
     try:
-        return parse_plan(place.read(PLAN), where)
+        return parse_plan(place.read(PLAN), f"{place.where}/{PLAN}")
     except FileNotFoundError:
         return None
+
+
+def check_plan(place: Place, stamp: str) -> None:
+    """Check that the plan in a place is still the one with which a run began.
+
+    Raises:
+        StateError: it was removed or replaced.
+    """
+    if place.stamp(PLAN) != stamp:
+        raise StateError(
+            f"{place.where}/{PLAN}: was replaced or removed since this run began: another run took "
+            "this place over; nothing more is written to it: choose another --output"
+        )
+
+
+# The plan as another process reads it
+
+
+def plan_of_json(written: Mapping[str, Any], stamp: str, place: Place, run: RunSettings) -> Plan:
+    """Return the plan that `read_plan` has read in a place; nothing of it is imported or checked.
+
+    `stamp`: of the file. `run`: how this machine works.
+
+    Raises:
+        StateError: it has no task, as the plan of an import, or is damaged.
+    """
+    where = f"{place.where}/{PLAN}"
+    try:
+        task = written["task"]
+        config = build_config(task["config"], where=where)
+        spec = RunSpec(
+            replace(config, run=run, output=replace(config.output, dir=place.where)),
+            _unpacked(task["tokenizer"]),
+            EngineChoice.from_json(written["engine"]),
+            n_threads=1,
+            template=str(task["template"]),
+            is_named=bool(task["is_named"]),
+            labels=frozenset(map(str, task["labels"])),
+            extensions=tuple(Extension(**row) for row in written.get("extensions", ())),
+            plan_stamp=stamp,
+            readings=tuple(_reading(row, where) for row in task["readings"]),
+        )
+        return Plan(spec, _parts(written["files"], written["parts"]))
+    except (
+        LookupError, TypeError, ValueError, AttributeError, RecursionError, zstd.ZstdError,
+        UsageError,
+    ) as error:  # fmt: skip
+        raise StateError(
+            f"{where}: has no task that can be read ({error!r}): plan the run again with this "
+            "tokmill"
+        ) from None
+
+
+def _parts(files: Rows, parts: Rows) -> tuple[Part, ...]:
+    of_row = [SourceFile(*row[:_FILE_VALUES]) for row in files]
+    readings = [sum(row[_FILE_VALUES:]) for row in files]  # 0 if all are read in one way
+    return tuple(
+        Part(i, tuple(Slice(of_row[n], *rest) for n, *rest in rows), readings[rows[0][0]])
+        for i, rows in enumerate(parts)
+    )
+
+
+def _task_entry(spec: RunSpec) -> dict[str, Any]:
+    config = spec.config
+    config = replace(config, run=RunSettings(), output=replace(config.output, dir=""))
+    return {
+        "config": plain(config),
+        "tokenizer": packed_tokenizer(spec.tokenizer),
+        "template": spec.template,
+        "is_named": spec.is_named,
+        "labels": sorted(spec.labels),
+        "readings": [_reading_entry(reading) for reading in spec.readings],
+    }
+
+
+def _reading_entry(reading: ReadingSettings) -> dict[str, Any]:
+    config = Config(input=reading.input, render=reading.render, sft=reading.sft)
+    sections = {"input", "render" if reading.sft is None else "sft"}
+    return {
+        "source": reading.source,
+        "files": reading.files,
+        "settings": {name: values for name, values in plain(config).items() if name in sections},
+        "is_named": reading.is_named,
+        "labels": sorted(reading.labels),
+    }
+
+
+def _reading(entry: Mapping[str, Any], where: str) -> ReadingSettings:
+    config = build_config(entry["settings"], where=where)
+    settings = (config.input, config.render, config.sft)
+    labels = frozenset(map(str, entry["labels"]))
+    return ReadingSettings(entry["source"], entry["files"], *settings, entry["is_named"], labels)
+
+
+def packed_tokenizer(tokenizer: Tokenizer) -> str:
+    """Return a tokenizer as text: its plain values in JSON, compressed, in base64.
+
+    The file and its equivalents repeat each other over many MB, so the window is as long: of
+    qwen2.5, 27 MB become 4 in 0.2 s.
+    """
+    names = [part.name for part in fields(tokenizer) if part.compare]
+    values = {name: getattr(tokenizer, name) for name in names}
+    try:
+        values["data"] = tokenizer.data.decode()
+    except UnicodeDecodeError:  # a SentencePiece model
+        values["data"] = [base64.b64encode(tokenizer.data).decode()]
+    for name in ("eos", "bos"):
+        token = values[name]
+        values[name] = None if token is None else [token.id, token.content]
+    content = zstd.compress(canonical_json(values), options=_COMPRESSION)
+    return base64.b64encode(content).decode()
+
+
+def _unpacked(text: str) -> Tokenizer:
+    """Return the tokenizer that `packed_tokenizer` has packed."""
+    inflate = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW})
+    values = json.loads(inflate.decompress(base64.b64decode(text), _MOST_TOKENIZER_BYTES))
+    for name in ("eos", "bos"):
+        values[name] = None if values[name] is None else Token(*values[name])
+    for name in ("special_ids", "rewrites"):
+        values[name] = tuple(values[name])
+    values["named"] = tuple((key, content) for key, content in values["named"])
+    data = values["data"]
+    values["data"] = data.encode() if isinstance(data, str) else base64.b64decode(data[0])
+    return Tokenizer(**values)
+
+
+# Whether a plan is that of this command
+
+
+def check_same(written: Mapping[str, Any], plan: Plan, where: str) -> None:
+    """Check that the plan that stands in a place is the plan of this command.
+
+    Raises:
+        StateError: they differ; names the first three differences.
+    """
+    before = dict(_fixed_values(written))
+    after = dict(_fixed_values(json.loads(json.dumps(plan.head(), sort_keys=True))))
+    changes = []
+    if ("sft" in written["settings"]) != (plan.spec.config.sft is not None):
+        made, wanted = ("pretrain", "sft") if plan.spec.config.sft else ("sft", "pretrain")
+        changes.append(f"it was made by tokmill {made}, this is tokmill {wanted}")
+    changes += [
+        f"{name} was {_shown(before.get(name))}, is {_shown(after.get(name))}"
+        for name in {**after, **before}
+        if before.get(name) != after.get(name)
+    ]
+    # Row by row, so that the rows of a million files are not in memory twice.
+    if not _are_equal(written["files"], plan.files()):
+        changes += _changed_files(written["files"], list(plan.files()))
+    elif not changes and not _are_equal(written["parts"], plan.rows_of_parts()):
+        changes.append("the parts differ")
+    if changes:
+        more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
+        raise StateError(
+            f"{where}: holds a run of other inputs or settings: {'; '.join(changes[:3])}{more}"
+            ": choose another --output, or run with --overwrite to start again"
+        )
+
+
+def _fixed_values(head: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield what a plan fixes besides its files and parts: names for messages, and values."""
+    for section, values in head["settings"].items():
+        for key, value in values.items():
+            yield f"{flag(section, key)} ({section}.{key})", value
+    for key, words in _HEAD.items():
+        yield words, head.get(key)
+    yield "the number of ways in which files are read", len(head.get("readings", ())) or 1
+    for reading in head.get("readings", ()):
+        for key, value in {"source": reading["source"], **reading["settings"]}.items():
+            yield f"{key} of {reading['files']}", value
+    for extension in head.get("extensions", ()):
+        for key, words in _EXTENSION.items():
+            yield f"{words} of {extension['kind']} {extension['name']}", extension[key]
+
+
+def _shown(value: Any) -> str:
+    is_hash = isinstance(value, str) and len(value) == _SHA256_DIGITS and value.isalnum()
+    return f"{value[:_SHOWN_DIGITS]}…" if is_hash else repr(value)
+
+
+def _are_equal(rows: Sequence[Any], others: Iterable[Any]) -> bool:
+    return all(row == other for row, other in zip_longest(rows, others))
+
+
+def _changed_files(before_rows: Rows, after_rows: Rows) -> list[str]:
+    """Return a line for each input file that is gone, new or changed."""
+    before = {row[0]: row[1:] for row in before_rows}
+    after = {row[0]: row[1:] for row in after_rows}
+    changes = [f"{path} is gone" for path in before if path not in after]
+    changes += [f"{path} is new" for path in after if path not in before]
+    for path, values in after.items():
+        was = before.get(path, values)
+        if was[2] != values[2]:
+            how = f"{plural(was[2], 'byte')} before, {values[2]:,} now"
+        else:
+            how = "it was modified" if was[3] != values[3] else "its kind or revision"
+        if was != values:
+            changes.append(f"{path} has changed ({how})")
+    return changes or ["the input files come in another order"]

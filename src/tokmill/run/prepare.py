@@ -1,13 +1,14 @@
-"""Prepare a run: find the inputs, load the tokenizer and the renderer, make the parts."""
+"""Prepare a run: find the inputs, load the tokenizer, make the parts, choose the engine."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from tokmill.engines.choose import Corpus, CorpusSample, EngineRequest, choose_engine
 from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineStore
 from tokmill.errors import UsageError
@@ -26,13 +27,14 @@ from tokmill.run.readings import (
     resolve_render,
 )
 from tokmill.sources.files import Discovery, SourceFile
+from tokmill.sources.formats import format_named
 from tokmill.tables import ENGINES, FORMATS
 from tokmill.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from tokmill.words.plural import plural
 from tokmill.words.units import size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tokmill.chat.renderer import ChatRenderer
     from tokmill.engines.choice import EngineChoice
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
     from tokmill.extensions import Extension
     from tokmill.render.renderer import Renderer
     from tokmill.settings.schema import Config, InputSettings
-    from tokmill.settings.sft import SftSettings
 
 
 LARGE_TEXT_BYTES = 1 << 20
@@ -86,30 +87,21 @@ class Prepared:
     def notes(self) -> list[str]:
         """Return notes for the user: eos, texts as chats, ignored files, large texts, readings."""
         eos = self.tokenizer.eos_note
-        texts = [self._text_note(one.reading.sft) for one in self.readings]
-        large = large_text_notes(self.files, self.config.input)
+        texts = []
+        if self.config.sft is not None:
+            from tokmill.chat.reading.detect import text_note
+
+            texts = [text_note(one.reading.sft) for one in self.readings if one.reading.sft]
+        groups = self.readings if self.own_readings else ()
+        n_more = len(groups) - _MOST_SHOWN
         return [
             *filter(None, (eos, *dict.fromkeys(texts))),
             *self.found.ignored,
-            *large,
+            *large_text_notes(self.files, self.config.input),
             *undivided_notes(self.parts, self.config.output.part_bytes),
-            *self._reading_notes(),
+            *(f"{one.reading.files}: {one.in_words()}" for one in groups[:_MOST_SHOWN]),
+            *([f"{plural(n_more, 'other group')} of files"] if n_more > 0 else []),
         ]
-
-    def _text_note(self, sft: SftSettings | None) -> str:
-        if sft is None:
-            return ""
-        from tokmill.chat.reading.detect import text_note
-
-        return text_note(sft)
-
-    def _reading_notes(self) -> list[str]:
-        """Return a line for each group of files that is read in its own way."""
-        if not self.own_readings:
-            return []
-        shown = [f"{one.reading.files}: {one.in_words()}" for one in self.readings[:_MOST_SHOWN]]
-        rest = len(self.readings) - _MOST_SHOWN
-        return [*shown, *([f"{plural(rest, 'other group')} of files"] if rest > 0 else [])]
 
     def fields_note(self) -> str:
         """Return a line on the used and unused fields of the first records; '' for chats.
@@ -152,39 +144,33 @@ class Prepared:
     def spec(self, engine: EngineChoice, n_threads: int, memory_bytes: int = 0) -> RunSpec:
         """Return the run, once its engine is chosen; see `RunSpec`."""
         first = self.readings[0].reading
-        known = (self.template, memory_bytes, first.is_named, first.labels)
-        extensions = extensions_of(
-            self.config, engine.name, {file.format for file in self.files}, self.own_readings
+        return RunSpec(
+            self.config,
+            self.tokenizer,
+            engine,
+            n_threads,
+            self.template,
+            memory_bytes,
+            first.is_named,
+            first.labels,
+            self._extensions(engine.name),
+            self.engines,
+            readings=self.own_readings,
         )
-        spec = RunSpec(
-            self.config, self.tokenizer, engine, n_threads, *known, extensions, self.engines
-        )
-        return replace(spec, readings=self.own_readings)
 
-    def with_checksum(self, algorithm: str) -> Prepared:
-        """Return the same run with another checksum algorithm."""
-        output = replace(self.config.output, checksum=algorithm)
-        return replace(self, config=replace(self.config, output=output))
+    def _extensions(self, engine: str) -> tuple[Extension, ...]:
+        """Return everything that the run uses and that did not come with tokmill."""
+        formats = sorted({file.format for file in self.files})
+        found = [*(find(FORMATS, name) for name in formats), find(ENGINES, engine)]
+        outside = [one.extension for one in found]
+        if self.config.sft is None:
+            names = dict.fromkeys(one.reading.render.renderer_name for one in self.readings)
+            outside += [find_renderer(name).extension for name in names]
+        else:
+            from tokmill.chat.templates import template_extension
 
-
-def extensions_of(
-    config: Config, engine: str, formats: Iterable[str], readings: Sequence[ReadingSettings] = ()
-) -> tuple[Extension, ...]:
-    """Return everything that a run uses and that did not come with tokmill.
-
-    `engine`, `formats`: the names of its engine and of the formats of its input.
-    """
-    found = [find(FORMATS, name) for name in sorted(formats)]
-    outside = [one.extension for one in (*found, find(ENGINES, engine))]
-    if config.sft is None:
-        renders = [one.render for one in readings] or [config.render]
-        names = dict.fromkeys(render.renderer_name for render in renders)
-        outside += [find_renderer(name).extension for name in names]
-    else:
-        from tokmill.chat.templates import template_extension
-
-        outside.append(template_extension(config.sft.template))
-    return tuple(extension for extension in outside if extension)
+            outside.append(template_extension(self.config.sft.template))
+        return tuple(extension for extension in outside if extension)
 
 
 def prepare(
@@ -288,6 +274,47 @@ def reference_of(prepared: Prepared) -> Callable[[], Engine]:
     return prepared.engines.share(
         REFERENCE, prepared.tokenizer, control_in_text=control, n_threads=1
     )
+
+
+def choose_run_engine(
+    prepared: Prepared,
+    reference: Callable[[], Engine],
+    n_threads: int,
+    note: Callable[[str], None] = lambda _: None,
+) -> EngineChoice:
+    """Return the engine of a run, exact and fastest on a sample of its input.
+
+    `reference` loads its reference engine. `note` gets lines on what is compared.
+
+    Raises:
+        TokenizerError: the engine asked for is missing, refuses the tokenizer or is not exact.
+    """
+    config, files = prepared.config, prepared.files
+
+    @cache
+    def read(limit_bytes: int) -> CorpusSample:
+        taken = sample(prepared, limit_bytes)
+        return CorpusSample(taken.texts, taken.corpus_bytes)
+
+    corpus = Corpus(
+        sum(file.n_bytes for file in files),
+        any(file.path == "-" for file in files),
+        read,
+        any(file.compression or not format_named(file.format).has_byte_ranges for file in files),
+    )
+    request = EngineRequest(
+        prepared.tokenizer,
+        reference,
+        config.run.engine,
+        config.tokenizer.control_tokens_in_text,
+        n_threads,
+        prepared.engines,
+        note,
+    )
+    choice = choose_engine(request, corpus, has_continuations=config.sft is not None)
+    names = {REFERENCE, choice.name}
+    prepared.engines.keep(names | ({choice.continuation.name} if choice.continuation else set()))
+    return choice
 
 
 def undivided_notes(parts: Sequence[Part], part_bytes: int) -> list[str]:

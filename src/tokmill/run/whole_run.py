@@ -1,20 +1,36 @@
-"""A run from its settings to its manifest: begin or continue, work through the parts, finish."""
+"""A run that has begun, up to its manifest: make the parts, sum them up, pack, finish.
+
+The manifest is written last: where it stands, all of its files do.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tokmill.dataset.layout import MANIFEST, PARTS, part_name
+from tokmill.dataset.canonical import json_chunks, manifest_sha256
+from tokmill.dataset.checksum import Digest
+from tokmill.dataset.layout import (
+    FORMAT_VERSION,
+    MANIFEST,
+    PARTS,
+    PLAN,
+    REJECTS,
+    SIDECARS,
+    part_name,
+)
 from tokmill.dataset.plan_file import OwnedNames
-from tokmill.errors import RecordError, StorageError
+from tokmill.dataset.sums import Sums
+from tokmill.errors import StateError, StorageError
 from tokmill.interrupts import STDIN_STOPPED
+from tokmill.masks.truncation import CUT_SAMPLES
+from tokmill.recipes.left_out import check_read_fields
+from tokmill.recipes.spec import Increments
 from tokmill.run.begin import begun
-from tokmill.run.finish import Usage, check_all_read, finish
 from tokmill.run.output import (
     changed_parts,
     complete_manifest,
@@ -23,44 +39,34 @@ from tokmill.run.output import (
     remove_leftovers,
     remove_notes,
 )
-from tokmill.run.part import as_resumed, check_plan
-from tokmill.run.reject_limits import RejectLimit
-from tokmill.sources.slices import check_unchanged
-from tokmill.timing import StageSeconds
-from tokmill.tokenizer.manifest_entry import PROBE_TEXT
+from tokmill.run.reject_limits import RejectLimit, check_outcome, check_read, sum_unread
+from tokmill.settings.plain import plain
+from tokmill.timing import LIBRARIES, StageSeconds
+from tokmill.tokenizer.manifest_entry import PROBE_TEXT, tokenizer_entry
+from tokmill.urls import shown
+from tokmill.version import __version__
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tokmill.dataset.part_record import PartRecord
     from tokmill.dataset.place import Place
-    from tokmill.engines.engine import Engine
-    from tokmill.recipes.spec import Increments, Part, RunSpec
+    from tokmill.recipes.spec import Part
     from tokmill.run.begin import Begun, Observer
     from tokmill.run.plan import Plan
     from tokmill.settings.schema import Config
+    from tokmill.settings.sft import SftSettings
+
+    # Works through parts of a run: yields the record of each when it is done, in any order. The
+    # function receives increments of progress; what it raises stops the parts.
+    Executor = Callable[[Begun, Sequence[Part], Callable[[Increments], None]], Iterator[PartRecord]]
 
 _TIMES = 2
 """How often parts are made: again, if a file of one was removed while the run went on."""
 
-
-class Executor(Protocol):
-    """Works through parts of a plan."""
-
-    def __call__(
-        self,
-        spec: RunSpec,
-        parts: Sequence[Part],
-        report: Callable[[Increments], None],
-        n_workers: int,
-        reference: Callable[[], Engine],
-    ) -> Iterator[PartRecord]:
-        """Yield the record of each part when it is done, in any order.
-
-        `report` receives the increments of progress. `reference` returns the reference engine,
-        loaded at most once in this process.
-        """
+_MOST_REJECTS = 20
+"""Files of rejects that are read for examples in a message."""
 
 
 def make_dataset(
@@ -72,100 +78,121 @@ def make_dataset(
         TokmillError: see `errors`; parts that are done stay.
         KeyboardInterrupt: with a message about the parts that are kept.
     """
-    start_s, start_cpu_s = time.perf_counter(), cpu_seconds()
+    start = used_seconds()
     with begun(config, observer, overwrite=overwrite) as run:
-        return finished_run(run, observer, execute, start_s, start_cpu_s)
+        return finished_run(run, observer, execute, start)
 
 
 def finished_run(
-    run: Begun, observer: Observer, execute: Executor, start_s: float, start_cpu_s: float
+    run: Begun, observer: Observer, execute: Executor, start: StageSeconds
 ) -> dict[str, Any]:
     """Make the parts of a plan that are not done, and write the manifest; return it.
 
-    `start_s`, `start_cpu_s`: when the run began, by `time.perf_counter`, in CPU seconds.
+    `start`: `used_seconds` when the run began.
     """
     place, plan = run.place, run.plan
     owned = OwnedNames(len(plan.parts), plan.spec.config.sft is not None)
-    check = partial(check_plan, place, plan.spec.plan_stamp)
-    complete = complete_manifest(place, place.entries(), owned, observer.warned, check)
+    complete = complete_manifest(place, place.entries(), owned, observer.warned, run.check)
     place.make_folders()
     remove_leftovers(place)
     entries = place.entries()
-    records = records_of_parts(plan, place, entries, check)
+    records = records_of_parts(plan, place, entries, run.check)
     observer.started(plan, len(records))
     if complete is not None and len(records) == len(plan.parts):
         remove_notes(place)
         return complete
     refuse_foreign(place, entries, owned)  # a manifest may stand beside missing records
-    check()
+    run.check()
     place.remove(MANIFEST)  # the dataset is incomplete from here on
-    prepare_s = StageSeconds(time.perf_counter() - start_s, cpu_seconds() - start_cpu_s, start_s)
+    stage_s = {"prepare": used_seconds(start)}
     n_resumed = len(records)
     limit = RejectLimit(plan, observer.progressed)
-    for record in records.values():
-        limit.progressed(as_resumed(record.total()))
     try:
-        _make_parts(run, observer, execute, limit, records)
-    except KeyboardInterrupt:
-        remove_leftovers(place)  # of workers that were killed
-        raise KeyboardInterrupt(kept(plan, place, len(records))) from None
+        make_parts(run, observer, execute, limit.progressed, records)
     except BaseException:
-        remove_leftovers(place)
+        remove_leftovers(place)  # of workers that were killed
         raise
-    in_order = [records[part.index] for part in plan.parts]
-    try:
-        limit.check_at_end()
-    except RecordError:
-        check_all_read(plan, in_order)  # a broken file explains its rejects: a better message
-        raise
-    usage = Usage(
-        time.perf_counter() - start_s,
-        cpu_seconds() - start_cpu_s,
-        observer.peak_memory_bytes(),
-        n_resumed,
-        limit.text_bytes,
-        run.n_workers,
-        {"prepare": prepare_s, **limit.stage_s},
-    )
-    probe_ids = run.reference().encode(pa.array([PROBE_TEXT], pa.large_string())).ids
-    manifest = finish(
-        plan, place, in_order, probe_ids.tolist(), usage, _mask_entry(plan, run.reference)
+    sums = Sums(plan.spec.config.output.checksum)
+    for part in plan.parts:
+        slices = [(piece.file.path, piece.start == 0) for piece in part.slices]
+        sums.add(records[part.index], slices)
+    # A file that breaks off explains its rejects: a better message than their share.
+    check_read(plan.spec.config.limits, list(sums.sources.values()))
+    limit.check_at_end()
+    stage_s |= limit.stage_s
+    used = used_seconds(start)
+    manifest = _finish(
+        run,
+        sums,
+        {
+            "wall_s": round(used.wall_s, 3),
+            "cpu_s": round(used.cpu_s, 3),
+            "start_s": round(start_seconds(stage_s), 3),
+            "stage_s": {k: round(s.wall_s, 3) for k, s in stage_s.items() if k != LIBRARIES},
+            "stage_cpu_s": {stage: round(seconds.cpu_s, 3) for stage, seconds in stage_s.items()},
+            "text_bytes_per_s": round(limit.text_bytes / max(used.wall_s, 1e-9)),
+            "peak_memory_bytes": observer.peak_memory_bytes(),
+            "resumed_parts": n_resumed,
+            "workers": run.n_workers,
+            "threads": plan.spec.n_threads,
+        },
     )
     remove_notes(place)
     return manifest
 
 
-def _make_parts(
+def used_seconds(since: StageSeconds | None = None) -> StageSeconds:
+    """Return wall and CPU seconds, of this process and its ended children, since a moment.
+
+    Without `since`: a moment.
+    """
+    now_s, times = time.perf_counter(), os.times()
+    cpu_s = times.user + times.system + times.children_user + times.children_system
+    if since is None:
+        return StageSeconds(0.0, cpu_s, now_s)
+    return StageSeconds(now_s - since.since_s, cpu_s - since.cpu_s, since.since_s)
+
+
+def start_seconds(stage_s: Mapping[str, StageSeconds]) -> float:
+    """Return the seconds before the first text was encoded: until then, no engine was loaded.
+
+    Of a run without texts, those before the first block.
+    """
+    first, encode = stage_s["prepare"], stage_s.get("encode")
+    return first.wall_s if encode is None else encode.since_s - first.since_s
+
+
+def make_parts(
     run: Begun,
     observer: Observer,
     execute: Executor,
-    limit: RejectLimit,
+    report: Callable[[Increments], None],
     records: dict[int, PartRecord],
 ) -> None:
     """Make the parts without a record, and put their records into `records`.
 
     Files that were removed or changed meanwhile, as by the late writer of an earlier plan, are made
-    again.
+    again. `report` gets what earlier attempts have done, too.
 
     Raises:
         StorageError: they were again.
+        KeyboardInterrupt: with a message about the parts that are kept.
     """
     place, plan = run.place, run.plan
+    for record in records.values():
+        report(_as_resumed(record))
     for n_left in reversed(range(_TIMES)):
         left = [part for part in plan.parts if part.index not in records]
         try:
-            for record in _executed(run, execute, left, limit.progressed):
+            for record in execute(run, left, report) if left else ():
                 records[record.part] = record
-        except RecordError:
-            _check_inputs(plan, place)
-            raise
-        changed = changed_parts(
-            place, records.values(), partial(check_plan, place, plan.spec.plan_stamp)
-        )
-        for index in changed:
-            del records[index]
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(_kept(plan, place)) from None
+        changed = changed_parts(place, records.values(), run.check)
         if not changed:
             return
+        for index in changed:
+            del records[index]
         name = next(iter(changed.values()))
         told = f"{place.where}/{name}: changed or removed while the run went on"
         if not n_left:
@@ -173,33 +200,30 @@ def _make_parts(
         observer.warned(f"{told}: {plural(len(changed), 'part')} {_are(len(changed))} made again")
 
 
-def _executed(
-    run: Begun,
-    execute: Executor,
-    parts: Sequence[Part],
-    report: Callable[[Increments], None],
-) -> Iterator[PartRecord]:
-    if parts:
-        yield from execute(run.plan.spec, parts, report, run.n_workers, run.reference)
+def _as_resumed(record: PartRecord) -> Increments:
+    """Return the counts of what an earlier attempt committed, as increments."""
+    counts = record.total()
+    return Increments(
+        input_bytes=counts.input_bytes,
+        text_bytes=counts.text_bytes,
+        records=counts.records,
+        documents=counts.documents,
+        tokens=counts.tokens,
+        drops=counts.drops,
+        rejects=counts.rejects,
+        resumed=True,
+    )
 
 
-def _check_inputs(plan: Plan, place: Place) -> None:
-    """Raise `StorageError` if a file was replaced, which explains its rejects."""
-    for file in dict.fromkeys(piece.file for part in plan.parts for piece in part.slices):
-        if file.stamp == "":  # an object in a store: that would be a request each
-            check_unchanged(file)
-
-
-def kept(plan: Plan, place: Place, n_done: int) -> str:
+def _kept(plan: Plan, place: Place) -> str:
     """Return the message of an interrupt, about the parts that are kept.
 
-    A worker may have written the record of a part that it could not report any more.
+    They are counted in the place: a worker may have written a record that it could not report.
     """
-    if place.mapped is not None:
-        names = {f"{PARTS}/{part_name(part.index)}" for part in plan.parts}
-        n_done = len(names & place.entries().keys())
     if any(piece.file.path == "-" for part in plan.parts[:1] for piece in part.slices):
         return STDIN_STOPPED
+    names = {f"{PARTS}/{part_name(part.index)}" for part in plan.parts}
+    n_done = len(names & place.entries().keys())
     if not n_done:
         return "interrupted; no part was done, so nothing is kept: the same command begins again"
     return (
@@ -212,16 +236,105 @@ def _are(n: int) -> str:
     return "is" if n == 1 else "are"
 
 
-def _mask_entry(plan: Plan, reference: Callable[[], Engine]) -> dict[str, Any] | None:
-    """Return the manifest's entry about masks; None for pretraining."""
-    if plan.spec.config.sft is None:
-        return None
-    from tokmill.recipes.mask_entry import describe_mask
+def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
+    """Write packs and manifest, and return the manifest as plain values.
 
-    return describe_mask(plan.spec, reference())
+    Raises:
+        RecordError: see `check_outcome`; no manifest is written.
+        StorageError: a file cannot be read or written.
+    """
+    place, plan = run.place, run.plan
+    spec, config = plan.spec, plan.spec.config
+    sources = list(sums.sources.values())
+    rejects = [name for name in _names(sums.files) if name.startswith(f"{REJECTS}/")]
+    place.fetch(rejects[:_MOST_REJECTS])
+    paths = [place.local / name for name in rejects[:_MOST_REJECTS]]
+    check_outcome(config.limits, sums.totals, sources, paths)
+    used = check_read_fields(spec, plan.parts, sources)
+    readings = _readings(plan, used, sources)
+    reference = run.reference()
+    probe = reference.encode(pa.array([PROBE_TEXT], pa.large_string()))
+    mask = {}
+    if config.sft is not None:
+        from tokmill.recipes.mask_entry import describe_mask
+
+        cut = sums.totals.counters[CUT_SAMPLES]
+        mask = {"mask": {**describe_mask(spec, reference), "cut": cut}}
+    output = replace(config.output, dir=shown(config.output.dir))  # a URL may hold a password
+    unread = sum_unread(sources)  # the places of breaks are in the rows of their files
+    plan_sum = Digest(config.output.checksum)
+    for chunk in place.chunks(PLAN):
+        plan_sum.update(chunk)
+    manifest: dict[str, Any] = {
+        "format_version": FORMAT_VERSION,
+        "tokmill_version": __version__,
+        "kind": spec.kind,
+        "config": plain(replace(config, output=output)),
+        "tokenizer": tokenizer_entry(spec.tokenizer, probe.ids.tolist()),
+        **mask,
+        **({"fields_read": sorted(used[0])} if used[0] and not readings else {}),
+        **({"readings": readings} if readings else {}),
+        "engine": spec.engine.as_json(),
+        **spec.outside(),
+        "dtype": config.output.dtype,
+        "totals": {**sums.totals.as_json(), **({"unread": unread} if unread else {})},
+        "length_histogram": sums.length_histogram(),
+        "sources": sources,
+        "shards": sums.shards,
+        "files": [plan_sum.entry(PLAN).as_json(), *sums.files],
+        "run": dict(usage),
+    }
+    if config.sft is not None and config.sft.packing:
+        _pack(run, manifest, config.sft)
+    manifest["sha256"] = manifest_sha256(manifest)
+    run.check()  # packing may have taken long
+    if not place.create(MANIFEST, json_chunks(manifest)):
+        raise StateError(
+            f"{place.where}/{MANIFEST}: another run has just written it: run the same command again"
+        )
+    return manifest
 
 
-def cpu_seconds() -> float:
-    """Return the CPU seconds of this process and of its ended children."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+def _names(files: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [entry["name"] for entry in files]
+
+
+def _readings(
+    plan: Plan, used: Sequence[frozenset[str]], sources: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return how each group of files was read, and put its number into the rows of its files.
+
+    Nothing if all files are read by the settings of the run.
+    """
+    readings = plan.spec.readings
+    if readings:
+        of_path = {s.file.path: part.reading for part in plan.parts for s in part.slices}
+        for row in sources:
+            row["reading"] = of_path[row["path"]]
+            if name := readings[row["reading"]].source:
+                row["name"] = name
+    return [
+        {**one.as_json(), **({"fields_read": sorted(paths)} if paths else {})}
+        for one, paths in zip(readings, used, strict=False)
+    ]
+
+
+def _pack(run: Begun, manifest: dict[str, Any], settings: SftSettings) -> None:
+    """Write the packs, which need all parts, and add them to the manifest."""
+    from tokmill.dataset.packed_rows import write_packed_rows
+    from tokmill.dataset.packing import write_packs
+
+    place, algorithm = run.place, run.plan.spec.config.output.checksum
+    endings = ("idx", *(("bin", *SIDECARS) if settings.packed_rows else ()))
+    place.fetch(name for name in _names(manifest["files"]) if name.endswith(endings))
+    files, manifest["packs"] = write_packs(
+        place.local, manifest["shards"], settings.packing, algorithm
+    )
+    if settings.packed_rows:
+        rows, listed = write_packed_rows(place.local, manifest, algorithm)
+        files += rows
+        for split, shards in listed.items():
+            manifest["packs"][split]["shards"] = shards
+    for entry in files:
+        place.keep(entry, run.check)
+    manifest["files"] += [entry.as_json() for entry in files]

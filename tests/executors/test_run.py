@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.executors import serial
+from tokmill.executors.run import run_parts
 from tokmill.place import open_place
+from tokmill.run.begin import Begun
 from tokmill.run.output import records_of_parts
 from tokmill.run.prepare import prepare, reference_of
 
@@ -15,7 +16,8 @@ def test_parts_are_run_in_order_and_given_as_each_is_committed(
     config = configure(tmp_path / "out", source, part_bytes=200)
     plan = plan_of(config)
     heard = []
-    found = serial.run_parts(plan.spec, plan.parts, heard.append, reference_of(prepare(config)))
+    run = Begun(open_place(config.output.dir), plan, 1, reference_of(prepare(config)))
+    found = run_parts(run, plan.parts, heard.append)
     assert len(plan.parts) > 3
     for i, record in enumerate(found):
         assert record.part == i
@@ -53,7 +55,7 @@ def test_a_run_stopped_at_any_report_goes_on_to_the_same_bytes(
         place = open_place(str(tmp_path / name))
         done = records_of_parts(plan, place, place.entries())
         parts = [part for part in plan.parts if part.index not in done]
-        list(serial.run_parts(plan.spec, parts, report, reference_of(prepare(config))))
+        list(run_parts(Begun(place, plan, 1, reference_of(prepare(config))), parts, report))
         return heard
 
     n_reports = len(run("unbroken"))
