@@ -16,6 +16,7 @@ import tokmill.engines.choose as module
 from tokmill.engines.choice import CharacterComparison
 from tokmill.engines.choose import (
     FASTEST,
+    FASTEST_BEFORE,
     FIRST,
     LITTLE,
     NO_BPE,
@@ -47,8 +48,9 @@ needs_fast_engines = pytest.mark.skipif(
 
 
 @pytest.fixture(autouse=True)
-def known(monkeypatch) -> dict[str, CharacterComparison]:
+def known(monkeypatch, tmp_path) -> dict[str, CharacterComparison]:
     """What earlier comparisons on characters found, by engine: nothing is compared here."""
+    monkeypatch.setenv("TOKMILL_CACHE_DIR", str(tmp_path / "cache"))
     found = dict.fromkeys(FAST_ENGINES, CharacterComparison())
     monkeypatch.setattr(module, "known_comparison", lambda _, name: found.get(name))
     return found
@@ -100,9 +102,9 @@ def whole_words(tokenizer_dir, tmp_path):
 @needs_fast_engines
 @pytest.mark.parametrize(
     ("n_bytes", "name", "reason"),
-    [(8 * MB, REFERENCE, LITTLE), (9 * MB, FAST_ENGINES[0], FIRST), (17 * MB, None, FASTEST)],
+    [(8 * MB, REFERENCE, LITTLE), (9 * MB, FAST_ENGINES[0], FIRST), (34 * MB, None, FASTEST)],
 )
-def test_a_fast_engine_is_used_from_8_mib_on_and_timed_from_16(chosen, n_bytes, name, reason):
+def test_a_fast_engine_is_used_from_8_mib_on_and_timed_from_32(chosen, n_bytes, name, reason):
     choice = chosen(n_bytes)
     assert choice.reason == reason
     assert choice.name in ([name] if name else FAST_ENGINES)
@@ -122,9 +124,27 @@ def test_it_is_said_what_is_compared(chosen, tokenizer):
 
 
 @needs_fast_engines
+def test_a_later_run_on_such_text_takes_the_fastest_without_timing_it(chosen):
+    first, notes = chosen(40 * MB), []
+    later = chosen(40 * MB, notes=notes)
+    assert (first.reason, later.reason, later.mb_per_s) == (FASTEST, FASTEST_BEFORE, {})
+    assert later.name == first.name
+    assert notes == [f"comparing {first.name} with the reference on this corpus"]
+    assert chosen(10 * MB).reason == FASTEST_BEFORE
+    assert chosen(40 * MB, sample=["猫猫 狗狗 猫", "狗狗"] * 20).reason == FASTEST
+
+
+@needs_fast_engines
+def test_the_fastest_of_earlier_is_compared_again(chosen, known):
+    first = chosen(40 * MB)
+    known[first.name] = CharacterComparison(refused="of old")
+    assert chosen(40 * MB).name not in (first.name, REFERENCE)
+
+
+@needs_fast_engines
 @pytest.mark.parametrize("sample", [[], ["one text"]])
 def test_a_sample_too_small_to_time_does_not_stop_the_choice(chosen, sample):
-    choice = chosen(20 * MB, sample=sample)
+    choice = chosen(40 * MB, sample=sample)
     assert (choice.name, choice.mb_per_s) == (FAST_ENGINES[0], {})
 
 
@@ -137,7 +157,7 @@ def test_an_engine_asked_for_is_compared_for_any_size(chosen, name):
 
 
 def test_the_reference_is_not_compared(chosen):
-    choice = chosen(20 * MB, REFERENCE)
+    choice = chosen(40 * MB, REFERENCE)
     assert (choice.name, choice.reason, choice.n_checked) == (REFERENCE, "asked for", 0)
 
 
@@ -145,24 +165,24 @@ def test_the_reference_is_not_compared(chosen):
 def test_if_every_engine_refuses_the_reference_is_chosen_with_reasons_and_speed(
     chosen, refused_everywhere
 ):
-    for n_bytes in (10 * MB, 20 * MB):
+    for n_bytes in (10 * MB, 40 * MB):
         choice = chosen(n_bytes, of=refused_everywhere, sample=SAMPLE * 100)
         assert (choice.name, choice.reason) == (REFERENCE, NO_FAST_ENGINE)
         assert all(f"engine {name} refuses" in choice.refused[name] for name in FAST_ENGINES)
         assert f"MB/s, since {NO_FAST_ENGINE}: gigatoken: " in choice.fallback
     for name in FAST_ENGINES:
         with pytest.raises(TokenizerError, match=f": engine {name} cannot be used: engine {name} "):
-            chosen(20 * MB, name, of=refused_everywhere)
+            chosen(40 * MB, name, of=refused_everywhere)
 
 
 @needs_fast_engines
 def test_an_engine_with_other_ids_is_not_chosen(chosen, whole_words):
-    for n_bytes in (10 * MB, 20 * MB):
+    for n_bytes in (10 * MB, 40 * MB):
         choice = chosen(n_bytes, of=whole_words)
         assert choice.name == "fastokens"
         assert "its ids differ from the reference's" in choice.refused["gigatoken"]
     with pytest.raises(TokenizerError, match="gigatoken cannot be used: its ids differ "):
-        chosen(20 * MB, "gigatoken", of=whole_words)
+        chosen(40 * MB, "gigatoken", of=whole_words)
 
 
 @needs_fast_engines
@@ -226,10 +246,10 @@ def test_the_cost_grows_with_what_is_loaded_and_compared(tokenizer, known):
     def cost(n_bytes, asked="auto"):
         return comparison_cost(tokenizer, asked, n_bytes, 2)
 
-    costs = [cost(10 * MB, REFERENCE), cost(10 * MB), cost(20 * MB)]
+    costs = [cost(10 * MB, REFERENCE), cost(10 * MB), cost(40 * MB)]
     assert cost(1 * MB) == costs[0]
     known.clear()
-    costs.append(cost(20 * MB))
+    costs.append(cost(40 * MB))
     for less, more in pairwise(costs):
         assert less.seconds < more.seconds
         assert less.memory_bytes < more.memory_bytes

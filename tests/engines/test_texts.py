@@ -10,6 +10,7 @@ from tokmill.engines.texts import (
     hostile_texts,
     in_lines,
     sequences,
+    token_texts,
 )
 
 
@@ -62,3 +63,10 @@ def test_texts_are_grouped_in_lines_in_order():
     lines = in_lines(texts)
     assert [len(group) for group in lines] == [32, 32, 6]
     assert [text for group in lines for text in group] == texts
+
+
+def test_the_texts_of_tokens_are_those_of_several_characters(tokenizer):
+    every = token_texts(tokenizer, 10**6)
+    assert {"hello", " the"} & set(every)
+    assert all(len(text) > 1 and "\ufffd" not in text for text in every)
+    assert len(token_texts(tokenizer, 20)) <= 20

@@ -28,7 +28,7 @@ needs_fast_engines = pytest.mark.skipif(
 
 @pytest.fixture
 def any_size(monkeypatch) -> None:
-    for name in ("LEAST_BYTES", "TIMED_FROM_BYTES", "TIMED_FROM_BYTES_PER_ID"):
+    for name in ("LEAST_BYTES", "TIMED_FROM_BYTES"):
         monkeypatch.setattr(choosing, name, 0)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
-import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from tokmill import tables
 from tokmill.errors import TokenizerError, TokmillError, UsageError
 from tokmill.extensions import Extension, find
+from tokmill.tokenizer.tokenizer_json import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 REFERENCE = "reference"
 FAST_ENGINES = tuple(tables.FAST_ENGINES)
-
-_REFUSALS = (ValueError, RuntimeError, KeyError, TypeError, NotImplementedError)
-"""Raised by built-in engines for a tokenizer that they cannot load."""
 
 
 class Engine(Protocol):
@@ -60,7 +57,6 @@ class EngineRow:
     `packages`: modules that must be importable. `distribution`: whose version is
     that of the engine. `takes_models`: loads a SentencePiece model without a `tokenizer.json`.
     `limit_caches`: limits the caches of engines loaded afterwards to so many bytes a thread.
-    `loads_beside`: loading it lets other Python threads go on.
     """
 
     load: LoadEngine
@@ -68,7 +64,6 @@ class EngineRow:
     distribution: str = ""
     takes_models: bool = False
     limit_caches: Callable[[int], None] | None = None
-    loads_beside: bool = False
 
 
 def engine_row(name: str) -> tuple[EngineRow, Extension | None]:
@@ -94,22 +89,19 @@ def load_engine(name: str, tokenizer: Tokenizer, *, control_in_text: str, n_thre
         UsageError: there is no such engine.
         TokenizerError: the package is missing, or the engine refuses this tokenizer.
     """
-    row, extension = engine_row(name)
+    row, _ = engine_row(name)
     if not tokenizer.json and not row.takes_models:
         raise TokenizerError(
             f"engine {name} cannot take {tokenizer.name}: no tokenizer.json says the same"
         )
     try:
         return row.load(tokenizer, parse=control_in_text == "parse", n_threads=n_threads)
-    except TokmillError:
+    except (TokmillError, MemoryError):
         raise
     except ImportError as error:
         raise TokenizerError(f"engine {name} is not installed here: {error}") from None
-    except Exception as error:
-        if extension is None and not isinstance(error, _REFUSALS):
-            raise
-        cause = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise TokenizerError(f"engine {name} refuses {tokenizer.name}: {cause}") from None
+    except BaseException as error:
+        raise TokenizerError(f"engine {name} refuses {tokenizer.name}: {refusal(error)}") from None
 
 
 def limit_caches(name: str, n_bytes: int) -> None:
@@ -148,31 +140,16 @@ def thread_variables(n_threads: int) -> dict[str, str]:
     return {"RAYON_NUM_THREADS": str(n_threads), "FASTOKENS_BPE_THREADS": "1"}
 
 
-class _OpenThreads:
-    lock = threading.Lock()
-    n_open = 0
-    ours: tuple[str, ...] = ()
-
-
 @contextmanager
 def engine_threads(n_threads: int) -> Iterator[None]:
-    """Set the variables while the context is open, except those that this process was started with.
+    """Set the variables while the context is open, except those that are set already.
 
-    Engines read them when they encode for the first time in a process, and never again. Of contexts
-    that are open at the same time on several threads, the first decides.
+    Engines read them when they encode for the first time in a process, and never again.
     """
-    with _OpenThreads.lock:
-        if not _OpenThreads.n_open:
-            wanted = thread_variables(n_threads)
-            _OpenThreads.ours = tuple(name for name in wanted if name not in os.environ)
-            os.environ.update({name: wanted[name] for name in _OpenThreads.ours})
-        _OpenThreads.n_open += 1
+    added = {k: v for k, v in thread_variables(n_threads).items() if k not in os.environ}
+    os.environ.update(added)
     try:
         yield
     finally:
-        with _OpenThreads.lock:
-            _OpenThreads.n_open -= 1
-            if not _OpenThreads.n_open:
-                for name in _OpenThreads.ours:
-                    os.environ.pop(name, None)
-                _OpenThreads.ours = ()
+        for name in added:
+            os.environ.pop(name, None)

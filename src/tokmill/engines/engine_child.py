@@ -1,8 +1,8 @@
 """An engine in a child process, whose ids are compared with the reference's.
 
 A panic of native code can end a process, and an engine can loop for ever on a text: then it is
-refused, and the run goes on without it. The module is also the child: its first message is the
-engine to load, every other one texts.
+refused, and the run goes on without it. The module is also the child. Each message has texts, and
+the first one also says which engine to load.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import select
 import tempfile
 from dataclasses import replace
 from functools import cache, partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -18,7 +19,7 @@ import pyarrow as pa
 import xxhash
 
 from tokmill.children import Child, ChildEndedError, Parent
-from tokmill.engines.engine import REFERENCE, is_installed, load_engine, thread_variables
+from tokmill.engines.engine import REFERENCE, load_engine, thread_variables
 from tokmill.engines.routing import CharacterSet, RoutedEngine
 from tokmill.errors import TokmillError
 
@@ -30,28 +31,25 @@ if TYPE_CHECKING:
     from tokmill.engines.engine import Engine
     from tokmill.tokenizer.tokenizer import Tokenizer
 
-ANSWER_TIMEOUT_S = 120.0
-"""For one answer, loading included."""
-
-TIMED_OUT = "did not finish"
+ANSWER_TIMEOUT_S = 300.0
+"""For the fingerprints of all texts, loading included: 5 s on two cores."""
 
 _CALL_TEXTS = 512
 """About 200 kB, of nearly as many tokens: the reference takes over 100 bytes for each."""
 
 
 class EngineChild:
-    """An engine in a child process, which begins to load at once; to be closed.
+    """An engine in a child process; to be closed.
 
-    `refused`: why it has no more answers, or ''.
+    `refused`: why it has no more answers, or ''. `timed_out`: it did not answer in time; in another
+    run it may.
     """
 
     def __init__(self, name: str, tokenizer: Tokenizer, n_threads: int) -> None:
         self.name = name
-        self.refused = "" if is_installed(name) else "not installed"
+        self.refused = ""
+        self.timed_out = False
         self._loading: Any = (name, replace(tokenizer, name="the tokenizer"), n_threads)
-        self._n_asked = 0
-        if self.refused:
-            return
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  `__exit__` closes it
         variables = thread_variables(n_threads)
         self._child = Child("tokmill.engines.engine_child", defaults=variables, errors=self._errors)
@@ -60,91 +58,58 @@ class EngineChild:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if hasattr(self, "_child"):
-            self._child.kill()
-            self._errors.close()
+        self._child.kill()
+        self._errors.close()
 
-    @property
-    def timed_out(self) -> bool:
-        """Return whether it did not answer in time: it may in another run."""
-        return self.refused.startswith(TIMED_OUT)
-
-    def begin(self, texts: Sequence[str]) -> None:
-        """Send texts, all of whose answers were read, and load the engine before the first."""
-        self._n_asked = len(texts)
-        if self._loading is not None:
-            self._exchange(self._loading)
-            self._loading = None
-        self._send(texts)
-
-    def result(self, timeout_s: float = ANSWER_TIMEOUT_S) -> npt.NDArray[np.uint64]:
-        """Return the fingerprints of the texts that were sent last: (n,); zeros if refused."""
-        answer = self._receive(timeout_s)
-        return np.zeros(self._n_asked, np.uint64) if answer is None else answer
-
-    def _exchange(self, message: object) -> None:
-        self._send(message)
-        self._receive(ANSWER_TIMEOUT_S)
-
-    def _send(self, message: object) -> None:
+    def fingerprints(
+        self, texts: Sequence[str], timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> npt.NDArray[np.uint64]:
+        """Return the fingerprints of texts: (n,); zeros, and `refused`, if there is no answer."""
+        answer: Any = None
         if not self.refused:
             try:
-                self._child.send(message)  # it waits for one, and reads at once
+                answer = self._ask((self._loading, texts), timeout_s)
             except ChildEndedError as error:
-                self._refuse(error)
-
-    def _receive(self, timeout_s: float) -> Any:
-        """Return the next message; None, and `refused`, if there is none or it is an error."""
-        if self.refused:
-            return None
-        if not select.select([self._child], [], [], timeout_s)[0]:
-            self.refused = f"{TIMED_OUT} within {timeout_s:g} s"
-            self._child.stop()
-            return None
-        try:
-            answer = self._child.receive()
-        except ChildEndedError as error:
-            self._refuse(error)
-            return None
+                self._errors.seek(0)
+                lines = self._errors.read().decode(errors="replace").strip().splitlines()
+                last = lines[-1][:200] if lines else "no message"
+                self.refused = f"died with status {error.status}: {last}"
+            self._loading = None
         if isinstance(answer, TokmillError):
             self.refused = str(answer)
-            return None
-        return answer
+        return answer if isinstance(answer, np.ndarray) else np.zeros(len(texts), np.uint64)
 
-    def _refuse(self, error: ChildEndedError) -> None:
-        self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        last = lines[-1][:200] if lines else "no message"
-        self.refused = f"died with status {error.status}: {last}"
+    def _ask(self, message: object, timeout_s: float) -> Any:
+        """Return the answer to a message, None if it does not come in time."""
+        self._child.send(message)  # the child waits for it
+        if select.select([self._child], [], [], timeout_s)[0]:
+            return self._child.receive()
+        self.refused, self.timed_out = f"did not finish within {timeout_s:g} s", True
+        self._child.stop()
+        return None
 
 
 def fingerprints(engine: Engine, texts: Sequence[str]) -> npt.NDArray[np.uint64]:
     """Return the xxh3-64 of the ids of each of n texts: (n,)."""
-    result = np.empty(len(texts), np.uint64)
+    result: list[int] = []
     for start in range(0, len(texts), _CALL_TEXTS):
-        some = texts[start : start + _CALL_TEXTS]
-        batch = engine.encode(pa.array(some, pa.large_string()))
-        data, offsets = batch.ids.astype(np.uint32).tobytes(), batch.offsets.tolist()
-        result[start : start + len(some)] = [
-            xxhash.xxh3_64_intdigest(data[4 * offsets[i] : 4 * offsets[i + 1]])
-            for i in range(len(some))
-        ]
-    return result
+        batch = engine.encode(pa.array(texts[start : start + _CALL_TEXTS], pa.large_string()))
+        data, bounds = batch.ids.astype(np.uint32).data.cast("B"), (4 * batch.offsets).tolist()
+        result += [xxhash.xxh3_64_intdigest(data[a:b]) for a, b in pairwise(bounds)]
+    return np.array(result, np.uint64)
 
 
 def main() -> None:
     """Load an engine, then answer all texts of the parent."""
     parent = Parent()
-    name, tokenizer, n_threads = parent.receive()
+    (name, tokenizer, n_threads), texts = parent.receive()
     load = partial(load_engine, tokenizer=tokenizer, control_in_text="text", n_threads=n_threads)
     try:
-        loaded = load(name)
-        loaded.encode(pa.array(["a"], pa.large_string()))  # imports what it needs
+        # As in a run, the reference encodes a text on which the engine raises.
+        engine = RoutedEngine(load(name), cache(partial(load, REFERENCE)), CharacterSet())
     except TokmillError as error:
         parent.send(error)
         return
-    # As in a run, the reference encodes a text on which the engine raises.
-    engine = RoutedEngine(loaded, cache(partial(load, REFERENCE)), CharacterSet())
-    parent.send("loaded")
     while True:
-        parent.send(fingerprints(engine, parent.receive()))
+        parent.send(fingerprints(engine, texts))
+        _, texts = parent.receive()

@@ -49,4 +49,4 @@ class Fastokens:
         )
 
 
-ENGINE = EngineRow(Fastokens, packages=("fastokens",), distribution="fastokens", loads_beside=True)
+ENGINE = EngineRow(Fastokens, packages=("fastokens",), distribution="fastokens")

@@ -6,7 +6,6 @@ A missing, damaged or read-only file costs the time of a comparison, nothing els
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import stat
@@ -34,9 +33,9 @@ def cache_path() -> Path:
 def kept(key: str) -> dict[str, Any] | None:
     """Return the result with a key, None if there is none."""
     entry = _entries().get(key)
-    if isinstance(entry, dict) and entry.get("sum") == _sum(key, entry.get("result")):
-        result = entry["result"]
-        return result if isinstance(result, dict) else None
+    result = entry.get("result") if isinstance(entry, dict) else None
+    if isinstance(result, dict) and entry == {"result": result, "sum": _sum(key, result)}:
+        return result
     return None
 
 
@@ -61,23 +60,19 @@ def _sum(key: str, result: Any) -> str:
 
 
 def _entries() -> dict[str, Any]:
+    """Return all entries of the file, none if it cannot be read.
+
+    Nor is it read if another user than root can write it, or it is a link: who writes it chooses
+    which ids are believed.
+    """
+    path = cache_path()
     try:
-        entries = json.loads(_read(cache_path()))
+        with open_regular(path) as file:
+            for owned in (os.fstat(file.fileno()), path.parent.stat()):
+                others = owned.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+                if owned.st_uid not in (0, os.getuid()) or others:
+                    return {}
+            entries = json.loads(file.read())
     except (OSError, ValueError, RecursionError):
         return {}
     return entries if isinstance(entries, dict) else {}
-
-
-def _read(path: Path) -> bytes:
-    """Return the bytes of a file of the cache directory.
-
-    Raises:
-        OSError: it is missing, a link, or another user than root can write it: who writes it
-            chooses which ids are believed.
-    """
-    with open_regular(path) as file:
-        for owned in (os.fstat(file.fileno()), path.parent.stat()):
-            others = owned.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-            if owned.st_uid not in (0, os.getuid()) or others:
-                raise PermissionError(errno.EPERM, "not a private file of this user", str(path))
-        return file.read()

@@ -14,9 +14,22 @@ from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokmill.engines.routing import COMMON, EVERY, CharacterSet
+from tokmill.tokenizer.control_tokens import added_tokens
+from tokmill.tokenizer.tokenizer_json import (
+    SPACE_MARK,
+    byte_characters,
+    is_byte_level,
+    outline,
+    vocabulary,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from tokmill.tokenizer.tokenizer import Tokenizer
+
+_TOKENS = 1 << 13
+"""Tokens of the vocabulary whose texts are compared in every run."""
 
 _RUNS = [character * n for character in " \n\ta0中é." for n in (1, 2, 3, 4, 7, 8, 16, 33, 130)]
 
@@ -83,6 +96,12 @@ _WORDS = [
 ]
 
 
+def built_in_texts(tokenizer: Tokenizer) -> list[str]:
+    """Return hostile texts, and lines of tokens of the vocabulary."""
+    tokens = token_texts(tokenizer, _TOKENS)
+    return hostile_texts(list(added_tokens(tokenizer))) + ["\n".join(t) for t in in_lines(tokens)]
+
+
 def hostile_texts(control: list[str]) -> list[str]:
     """Return the texts, and control token strings inside words, spaces and lines."""
     framed = [
@@ -91,6 +110,20 @@ def hostile_texts(control: list[str]) -> list[str]:
         for frame in ("{}", "a{}b", " {} ", "x\n{}\ny", "{0}{0}", "中{}文")
     ]
     return _RUNS + _WORDS + framed
+
+
+def token_texts(tokenizer: Tokenizer, most: int) -> list[str]:
+    """Return the texts of up to `most` tokens, evenly spread, if they are valid text."""
+    content = outline(tokenizer.json, where=tokenizer.name)
+    tokens = list(vocabulary(content["model"]))
+    some = tokens[:: max(1, -(-len(tokens) // most))]
+    if is_byte_level(content):
+        byte_of = str.maketrans({name: chr(byte) for byte, name in byte_characters().items()})
+        in_bytes = (token.translate(byte_of).encode("latin-1", "replace") for token in some)
+        texts = [data.decode(errors="replace") for data in in_bytes]
+    else:
+        texts = [token.replace(SPACE_MARK, " ") for token in some]
+    return list(dict.fromkeys(text for text in texts if len(text) > 1 and "\ufffd" not in text))
 
 
 class Context(NamedTuple):

@@ -23,6 +23,7 @@ from tokmill.tokenizer.tokenizer_json import (
     as_text,
     cleaned_text,
     decoded,
+    keep_outline,
     parsed,
     refusal,
     refused,
@@ -192,6 +193,7 @@ def _read(path: Path, pattern: str) -> _Source:
     text = decoded(data, where=where)
     content = parsed(without_merges(text), where=where)
     cleaned = cleaned_text(text, content)
+    keep_outline(cleaned, content | dict.fromkeys(UNUSED_PARTS))
     source = _read_json(data, cleaned, sha256, content["model"], where=where)
     if not to_equivalent(content)[1]:
         return source

@@ -112,6 +112,14 @@ def byte_characters() -> Mapping[int, str]:
     return characters | {byte: chr(0x100 + i) for i, byte in enumerate(others)}
 
 
+def is_byte_level(content: Content) -> bool:
+    """Return whether a tokenizer is a BPE on bytes, whose strings of tokens spell their bytes."""
+    model = content["model"]
+    affixes = model.get("continuing_subword_prefix") or model.get("end_of_word_suffix")
+    is_bpe = model.get("type", "BPE") == "BPE" and "merges" in model and not affixes
+    return is_bpe and "ByteLevel" in step_types(steps(content, "pre_tokenizer"))
+
+
 def byte_fallback_token(byte: int) -> str:
     """Return SentencePiece's token for a byte of a character without a token."""
     return f"<0x{byte:02X}>"
@@ -237,6 +245,27 @@ def parsed(text: str, *, where: str) -> Content:
     return checked
 
 
+def outline(text: str, *, where: str) -> Content:
+    """Parse a tokenizer.json without its merges; the result must not be changed.
+
+    The last one is kept: a run asks several times, and 150,000 ids take 60 ms.
+    """
+    content = _last.get(text)
+    if content is None:
+        content = parsed(without_merges(text), where=where)
+        keep_outline(text, content)
+    return content
+
+
+def keep_outline(text: str, content: Content) -> None:
+    """Keep what `outline` returns for a text."""
+    _last.clear()
+    _last[text] = content
+
+
+_last: dict[str, Content] = {}
+
+
 def without_merges(text: str) -> str:
     """Return a tokenizer.json with an empty list of merges, if the merges stand at its end.
 
@@ -293,14 +322,14 @@ def is_panic(error: BaseException) -> bool:
 
 
 def refusal(error: BaseException) -> str:
-    """Return the reason that the `tokenizers` library gives, on one line.
+    """Return the reason that a library refuses a tokenizer for, on one line.
 
     Raises:
         BaseException: the error itself, if it is neither an Exception nor a panic.
     """
     if not isinstance(error, Exception) and not is_panic(error):
         raise error
-    reason = " ".join(str(error).split())
+    reason = " ".join(str(error).split()) or type(error).__name__
     return reason.removeprefix("Cannot instantiate Tokenizer from buffer: ")
 
 
