@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.dataset.packing import MEMORY_BYTES_PER_SAMPLE, Packing, pack, write_packs
-from tokmill.dataset.packs import open_packs
+from tokmill.dataset.packing import MEMORY_BYTES_PER_SAMPLE, Packing, pack
+from tokmill.dataset.packs import open_packs, write_packs
 from tokmill.dataset.writer import ShardWriter
 from tokmill.errors import UsageError, VerifyError
 

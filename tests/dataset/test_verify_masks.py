@@ -11,7 +11,6 @@ import pytest
 from tokmill.dataset.canonical import json_chunks, manifest_sha256
 from tokmill.dataset.reader import open_shards
 from tokmill.dataset.verify import Findings, verify
-from tokmill.dataset.verify_masks import MaskTally, check_masks
 from tokmill.place import open_place
 
 FIRST = "train-0000000-0000"
@@ -192,12 +191,3 @@ def test_samples_beyond_the_first_of_their_record_are_extra(make_sft):
     assert problems(directory, changed(manifest, "totals", to={**counts, "extra": 1})) == [
         "manifest.json: documents + drops + rejects = 8, but 6 records and 1 extra"
     ]
-
-
-def test_the_shards_add_up_in_the_tally(make_sft):
-    directory, manifest = make_sft()
-    tally, found = MaskTally(), []
-    for shard in open_shards(directory, manifest):
-        check_masks(shard, {"ends": {"rule": "eot", "last_ids": [9]}}, tally, found)
-    assert found == []
-    assert tally == MaskTally(10, 5, f"{FIRST}: sample 0 ends in id 3")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import tokmill.dataset.edition as module
+from tokmill.dataset import documents as module
 from tokmill.errors import StateError, UsageError, VerifyError
 from tokmill.loader import Loader, collate, documents, packs, windows
 
@@ -26,7 +26,7 @@ Replace = Callable[[], None]
 @pytest.fixture
 def opened(make_dataset, monkeypatch) -> tuple[Path, Replace]:
     """A dataset, and a function that puts another one of equal sizes in its place."""
-    monkeypatch.setattr(module, "SECONDS", 0)
+    monkeypatch.setattr(module, "LOOK_S", 0)
     directory, _ = make_dataset()
 
     def replace() -> None:

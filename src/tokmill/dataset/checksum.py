@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import blake3
@@ -15,7 +16,7 @@ import blake3
 from tokmill.settings.schema import BLAKE3, CHECKSUMS, SHA256
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import BinaryIO
 
 _CHUNK_BYTES = 1 << 20
@@ -83,7 +84,12 @@ class Digest:
 
 def digest_of(file: BinaryIO, algorithm: str) -> Digest:
     """Return the digest of an open file from its position to its end."""
+    return digest_of_chunks(iter(partial(file.read, _CHUNK_BYTES), b""), algorithm)
+
+
+def digest_of_chunks(chunks: Iterable[bytes | memoryview], algorithm: str) -> Digest:
+    """Return the digest of bytes that come in chunks."""
     digest = Digest(algorithm)
-    while chunk := file.read(_CHUNK_BYTES):
+    for chunk in chunks:
         digest.update(chunk)
     return digest

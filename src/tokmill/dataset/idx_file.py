@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from tokmill.errors import RecordError, VerifyError
+from tokmill.storage import read_errors
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -147,3 +148,24 @@ def read_index(path: Path) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]
     lengths = body[: 4 * n].view("<i4")
     offsets = body[4 * n : 12 * n].view("<i8")
     return lengths, offsets, items[code]
+
+
+def open_index(
+    path: Path, n_documents: int, item_bytes: int = 0
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """Return lengths and offsets of an index, see `read_index`, that fits the manifest.
+
+    `item_bytes`: bytes of a token; 0: any.
+
+    Raises:
+        VerifyError: it is missing or broken, or has other documents or tokens.
+        StorageError: it cannot be read, or too many files are open.
+    """
+    with read_errors(path):
+        lengths, offsets, found_bytes = read_index(path)
+    if len(lengths) != n_documents or item_bytes not in (0, found_bytes):
+        raise VerifyError(
+            f"{path}: {plural(len(lengths), 'document')} of {plural(found_bytes, 'byte')} a token, "
+            f"the manifest says {n_documents:,} of {item_bytes or found_bytes}; see tokmill verify"
+        )
+    return lengths, offsets

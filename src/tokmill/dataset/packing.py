@@ -14,22 +14,15 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokmill.dataset.layout import SPLITS
-from tokmill.dataset.packs import sample_lengths, summary, write_pack_index
 from tokmill.errors import UsageError
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     import numpy.typing as npt
-
-    from tokmill.dataset.checksum import FileEntry
 
 
 MEMORY_BYTES_PER_SAMPLE = 45
@@ -76,36 +69,6 @@ def pack(lengths: npt.NDArray[np.integer], capacity: int) -> Packing:
     row_of[by_length] = rows.of_samples()
     del by_length
     return _in_order(row_of, rows.n)
-
-
-def write_packs(
-    directory: Path, shards: Sequence[Mapping[str, Any]], capacity: int, algorithm: str
-) -> tuple[list[FileEntry], dict[str, Any]]:
-    """Pack every split of a dataset with the listed shards, and write its pack index.
-
-    Memory: `MEMORY_BYTES_PER_SAMPLE` for each sample of the larger split.
-
-    Returns:
-        The files written, and the manifest's entry for every split with samples: its `summary`,
-        and `bytes_per_sample` of memory.
-
-    Raises:
-        UsageError: a sample is longer than a row.
-        VerifyError: a shard's index is missing or broken.
-        StorageError: the files cannot be written.
-    """
-    files: list[FileEntry] = []
-    packs: dict[str, Any] = {}
-    for split in SPLITS:
-        lengths = sample_lengths(directory, shards, split)
-        if not len(lengths):
-            continue
-        packing = pack(lengths, capacity)
-        files += write_pack_index(directory, split, packing.row_offsets, packing.order, algorithm)
-        n_tokens = int(lengths.sum(dtype=np.int64))
-        found = summary(packing.n_rows, len(lengths), n_tokens, capacity)
-        packs[split] = {**found, "bytes_per_sample": MEMORY_BYTES_PER_SAMPLE}
-    return files, packs
 
 
 def _check(lengths: npt.NDArray[np.integer], capacity: int) -> None:

@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.canonical import json_chunks, manifest_sha256
-from tokmill.dataset.checksum import Digest
+from tokmill.dataset.canonical import manifest_sha256
 from tokmill.dataset.idx_file import read_index
 from tokmill.dataset.layout import DATASET_FILE, MANIFEST, PLAN, SIDECARS, check_format_version
 from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.errors import StateError, UsageError, VerifyError
-from tokmill.settings.schema import BLAKE3
 from tokmill.storage import open_regular, read_errors, storage_errors
 from tokmill.urls import refuse_store
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -78,43 +76,37 @@ def read_manifest(directory: Path, *, follow_links: bool = True) -> dict[str, An
     path = directory / MANIFEST
     if not os.path.lexists(path):
         refuse_store(directory)
-        if (directory / PLAN).exists():
-            raise StateError(
-                f"{directory}: its run is not finished (no {MANIFEST}): "
-                "run the same command again to continue it"
-            )
         found = f"no {MANIFEST} there" if directory.is_dir() else "no such directory"
-        raise UsageError(
-            f"{directory}: not a tokmill dataset: {found}: name the output directory of a run"
-        )
+        raise _no_manifest(directory, found, is_planned=(directory / PLAN).exists())
     if path.is_symlink() and not follow_links:
         raise VerifyError(f"{path}: a link, not a file of the dataset")
     with storage_errors(path), open_regular(path, follow_links=follow_links) as file:
-        return parse_manifest(file.read, path)
+        return _parsed(file.read(), path)
 
 
 def manifest_in(place: Place) -> dict[str, Any]:
     """Return the manifest of a finished dataset in any place; raises as `read_manifest` does."""
-    where = f"{place.where}/{MANIFEST}"
     try:
         content = place.read(MANIFEST)
     except FileNotFoundError:
-        if place.size(PLAN) is not None:
-            raise StateError(
-                f"{place.where}: its run is not finished (no {MANIFEST}): run the same command "
-                "again to continue it"
-            ) from None
-        raise UsageError(
-            f"{place.where}: not a tokmill dataset: no {MANIFEST} there: name the output of a run"
-        ) from None
-    return parse_manifest(lambda: content, where)
+        is_planned = place.size(PLAN) is not None
+        raise _no_manifest(place.where, f"no {MANIFEST} there", is_planned=is_planned) from None
+    return _parsed(content, f"{place.where}/{MANIFEST}")
 
 
-def parse_manifest(read: Callable[[], bytes], where: Path | str) -> dict[str, Any]:
-    """Return the manifest whose bytes `read` returns; raises as `read_manifest` does."""
+def _no_manifest(where: Path | str, found: str, *, is_planned: bool) -> StateError | UsageError:
+    """Return the error of a place without a manifest; `is_planned`: it has the plan of a run."""
+    if is_planned:
+        return StateError(
+            f"{where}: its run is not finished (no {MANIFEST}): run the same command again to "
+            "continue it"
+        )
+    return UsageError(f"{where}: not a tokmill dataset: {found}: name the output of a run")
+
+
+def _parsed(content: bytes, where: Path | str) -> dict[str, Any]:
     try:
-        text = read().decode()  # frees the bytes: a manifest may be large
-        manifest = json.loads(text, parse_constant=_refuse_constant)
+        manifest = json.loads(content, parse_constant=_refuse_constant)
         version = manifest["format_version"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise VerifyError(f"{where}: damaged manifest: {error}") from None
@@ -148,18 +140,6 @@ def is_intact(manifest: dict[str, Any]) -> bool:
         return bool(manifest.get("sha256") == manifest_sha256(manifest))
     except RecursionError:  # nested too deeply to be written as JSON
         return False
-
-
-def is_canonical(content: Iterable[bytes | memoryview], manifest: dict[str, Any]) -> bool:
-    """Return whether the content of a manifest's file is what a run writes for its values.
-
-    Finds blanks, escapes and repeated keys. Memory: about 1 MiB.
-    """
-    read, written = Digest(BLAKE3), Digest(BLAKE3)
-    for digest, chunks in ((read, content), (written, json_chunks(manifest))):
-        for chunk in chunks:
-            digest.update(chunk)
-    return read.checksum() == written.checksum()
 
 
 def check_complete(manifest: dict[str, Any], directory: Path) -> None:
@@ -233,7 +213,7 @@ def find_document(directory: Path, manifest: dict[str, Any], number: int) -> tup
 
     Raises:
         UsageError: there is no such document.
-        VerifyError: see `open_shards`; or the shard has another number of documents than listed.
+        VerifyError: see `open_entry`.
     """
     first = 0
     for entry in manifest["shards"]:

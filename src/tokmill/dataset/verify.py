@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.checksum import Digest, FileEntry
+from tokmill.dataset.canonical import json_chunks
+from tokmill.dataset.checksum import FileEntry, digest_of_chunks
 from tokmill.dataset.layout import LOCK_NAME, MANIFEST, ORIGIN, pack_names
 from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.dataset.origins import origins_problem
-from tokmill.dataset.reader import is_canonical, is_intact, open_shard, sidecars_of
-from tokmill.dataset.verify_masks import MaskTally, check_mask_totals, check_masks
-from tokmill.dataset.verify_packs import check_packs
+from tokmill.dataset.packs import open_rows, summary
+from tokmill.dataset.reader import is_intact, open_shard, sidecars_of
 from tokmill.errors import VerifyError
 from tokmill.words.plural import plural
 
@@ -22,10 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
+    import numpy.typing as npt
+
+    from tokmill.dataset.packs import RowReader
     from tokmill.dataset.place import Place
     from tokmill.dataset.reader import Shard
 
-_CHUNK_BYTES = 8 << 20
+_CHUNK_TOKENS = 4 << 20
 
 
 @dataclass(slots=True)
@@ -54,7 +57,8 @@ def verify(place: Place, manifest: dict[str, Any]) -> Findings:
     findings = Findings()
     if not is_intact(manifest):
         findings.problems.append(f"{MANIFEST}: its own sha256 does not match: it was changed")
-    elif not is_canonical(place.chunks(MANIFEST), manifest):
+    # Blanks, escapes and repeated keys are in the file alone.
+    elif b"".join(place.chunks(MANIFEST)) != b"".join(json_chunks(manifest)):
         findings.problems.append(
             f"{MANIFEST}: its bytes are not the ones that were written: it was changed"
         )
@@ -63,7 +67,7 @@ def verify(place: Place, manifest: dict[str, Any]) -> Findings:
         return findings
     present = _check_files(place, manifest, findings)
     if place.mapped is not None:
-        _check_shards(place.mapped, manifest, present, findings)
+        _ShardChecks(place.mapped, manifest, present, findings).run()
     return findings
 
 
@@ -81,10 +85,9 @@ def _check_files(place: Place, manifest: Mapping[str, Any], findings: Findings) 
             findings.problems.append(f"{name}: a link or a directory, not a file of the dataset")
         elif name not in listed and name != MANIFEST:
             findings.problems.append(f"{name}: not listed in the manifest")
+    needed = (*_files_of(manifest["shards"], manifest), *_files_of_packs(manifest))
     findings.problems += [
-        f"{MANIFEST}: does not list {name}"
-        for name in _files_of_shards(manifest)
-        if name not in listed
+        f"{MANIFEST}: does not list {name}" for name in needed if name not in listed
     ]
     findings.problems += [f"{MANIFEST}: lists {name} twice" for name, n in listed.items() if n > 1]
     for said in map(FileEntry.from_json, manifest["files"]):
@@ -93,11 +96,6 @@ def _check_files(place: Place, manifest: Mapping[str, Any], findings: Findings) 
         elif said.name not in entries:
             findings.problems.append(f"{said.name}: missing")
     return {name for name in listed if entries.get(name) is not None}
-
-
-def _files_of_shards(manifest: Mapping[str, Any]) -> Iterator[str]:
-    yield from _files_of(manifest["shards"], manifest)
-    yield from _files_of_packs(manifest)
 
 
 def _files_of_packs(manifest: Mapping[str, Any]) -> Iterator[str]:
@@ -115,9 +113,8 @@ def _files_of(shards: Iterable[Mapping[str, Any]], manifest: Mapping[str, Any]) 
 
 
 def _check_file(place: Place, said: FileEntry, findings: Findings) -> None:
-    digest = Digest(said.checksum.algorithm)
-    for chunk in place.chunks(said.name):
-        digest.update(chunk)
+    algorithm = said.checksum.algorithm
+    digest = digest_of_chunks(place.chunks(said.name), algorithm)
     findings.n_files += 1
     findings.n_bytes += digest.n_bytes
     if digest.n_bytes != said.n_bytes:
@@ -125,122 +122,268 @@ def _check_file(place: Place, said: FileEntry, findings: Findings) -> None:
             f"{said.name}: {plural(digest.n_bytes, 'byte')}, the manifest says {said.n_bytes:,}"
         )
     elif digest.checksum() != said.checksum:
-        algorithm = said.checksum.algorithm
         findings.problems.append(f"{said.name}: its bytes have changed ({algorithm})")
 
 
-def _check_shards(
-    directory: Path, manifest: dict[str, Any], present: set[str], findings: Findings
-) -> None:
-    rule, tally, n_before = manifest.get("mask"), MaskTally(), len(findings.problems)
-    n_slices = sum(len(source.get("slices", (0,))) for source in manifest["sources"])
-    n_read = 0
-    for entry in manifest["shards"]:
-        if not present.issuperset(_files_of([entry], manifest)):
-            continue  # a problem already
-        if "first_slice" in entry:
-            name, n_left = f"{entry['name']}.{ORIGIN}", n_slices - entry["first_slice"]
-            if problem := origins_problem(directory / name, entry["documents"], n_left):
-                findings.problems.append(f"{name}: {problem}")
-        try:
-            shard = open_shard(directory, manifest, entry["name"], entry["split"])
-        except VerifyError as error:
-            findings.problems.append(str(error))
-            continue
-        if _check_index(shard, entry, findings.problems):
-            _check_tokens(shard, manifest, tally, findings.problems)
-        findings.n_documents += len(shard.lengths)
-        findings.n_tokens += len(shard.tokens)
-        n_read += 1
-    findings.n_shards = n_read
-    if n_read < len(manifest["shards"]):
-        return
-    is_sound = len(findings.problems) == n_before
-    totals = {"documents": findings.n_documents, "tokens": findings.n_tokens}
-    if rule is not None:
-        totals["trained_tokens"] = tally.n_trained
-        check_mask_totals(rule, tally, findings.problems)
-    _check_totals(manifest, totals, findings.problems)
-    if "packs" in manifest and is_sound and present.issuperset(_files_of_packs(manifest)):
-        check_packs(directory, manifest, findings.problems)
+@dataclass(slots=True)
+class _ShardChecks:
+    """The checks of what the files mean: shard by shard, then of all of them together.
 
+    `n_trained`, `n_other_ends`: trained tokens, and samples with an end that the rule does not
+    name, of the shards so far; `first_other_end` describes the first such sample.
+    """
 
-def _check_index(shard: Shard, entry: dict[str, Any], problems: list[str]) -> bool:
-    """Check an index against its shard; return whether its lengths sum up to the tokens."""
-    name, item_bytes = shard.name, shard.tokens.itemsize
-    lengths = shard.lengths.astype(np.int64)
-    ends = np.cumsum(lengths)
-    if len(lengths) != entry["documents"] or len(shard.tokens) != entry["tokens"]:
-        problems.append(
-            f"{name}: {plural(len(lengths), 'document')} and {plural(len(shard.tokens), 'token')}, "
-            f"the manifest says "
-            f"{entry['documents']} and {entry['tokens']}"
-        )
-    if not len(lengths) or int(ends[-1]) != len(shard.tokens) or int(lengths.min()) < 1:
-        problems.append(
-            f"{name}.idx: its lengths do not add up to the {plural(len(shard.tokens), 'token')}"
-        )
-        return False
-    if not np.array_equal(shard.offsets, (ends - lengths) * item_bytes):
-        problems.append(f"{name}.idx: its byte offsets are not those of its lengths")
-    return True
+    directory: Path
+    manifest: dict[str, Any]
+    present: set[str]
+    findings: Findings
+    n_trained: int = 0
+    n_other_ends: int = 0
+    first_other_end: str = ""
 
-
-def _check_tokens(
-    shard: Shard, manifest: dict[str, Any], tally: MaskTally, problems: list[str]
-) -> None:
-    tokenizer = manifest["tokenizer"]
-    _check_ids(shard, tokenizer["vocab_size"], problems)
-    if "mask" in manifest:
-        check_masks(shard, manifest["mask"], tally, problems)
-    else:
-        _check_ends(shard, tokenizer, problems)
-
-
-def _check_ends(shard: Shard, tokenizer: dict[str, Any], problems: list[str]) -> None:
-    name, lengths = shard.name, shard.lengths.astype(np.int64)
-    ends = np.cumsum(lengths)
-    wrong = np.flatnonzero(shard.tokens[ends - 1] != tokenizer["eos"]["id"])
-    if len(wrong):
-        problems.append(
-            f"{name}: document {wrong[0]} does not end in eos {tokenizer['eos']['id']} "
-            f"({len(wrong)} such)"
-        )
-    if tokenizer["bos"] is not None:
-        wrong = np.flatnonzero(shard.tokens[ends - lengths] != tokenizer["bos"]["id"])
-        if len(wrong):
-            problems.append(f"{name}: document {wrong[0]} does not begin with bos")
-
-
-def _check_ids(shard: Shard, vocab_size: int, problems: list[str]) -> None:
-    step = _CHUNK_BYTES // shard.tokens.itemsize
-    for start in range(0, len(shard.tokens), step):
-        largest = int(shard.tokens[start : start + step].max())
-        if largest >= vocab_size:
-            problems.append(f"{shard.name}: id {largest} is outside the vocabulary of {vocab_size}")
+    def run(self) -> None:
+        """Check every shard; the sums and the packs only if every shard could be read."""
+        manifest, findings, n_before = self.manifest, self.findings, len(self.findings.problems)
+        n_slices = sum(len(source.get("slices", (0,))) for source in manifest["sources"])
+        for entry in manifest["shards"]:
+            if not self.present.issuperset(_files_of([entry], manifest)):
+                continue  # a problem already
+            if "first_slice" in entry:
+                name, n_left = f"{entry['name']}.{ORIGIN}", n_slices - entry["first_slice"]
+                if problem := origins_problem(self.directory / name, entry["documents"], n_left):
+                    self._found(f"{name}: {problem}")
+            try:
+                shard = open_shard(self.directory, manifest, entry["name"], entry["split"])
+            except VerifyError as error:
+                self._found(str(error))
+                continue
+            if self._check_index(shard, entry):
+                self._check_tokens(shard)
+            findings.n_documents += len(shard.lengths)
+            findings.n_tokens += len(shard.tokens)
+            findings.n_shards += 1
+        if findings.n_shards < len(manifest["shards"]):
             return
+        is_sound = len(findings.problems) == n_before
+        self._check_totals()
+        if "packs" in manifest and is_sound and self.present.issuperset(_files_of_packs(manifest)):
+            self._check_packs()
+
+    def _found(self, problem: str) -> None:
+        self.findings.problems.append(problem)
+
+    def _check_index(self, shard: Shard, entry: dict[str, Any]) -> bool:
+        """Check an index against its shard; return whether its lengths sum up to the tokens."""
+        name, n_documents, n_tokens = shard.name, len(shard.lengths), len(shard.tokens)
+        if n_documents != entry["documents"] or n_tokens != entry["tokens"]:
+            self._found(
+                f"{name}: {plural(n_documents, 'document')} and {plural(n_tokens, 'token')}, "
+                f"the manifest says {entry['documents']} and {entry['tokens']}"
+            )
+        starts, ends = _bounds(shard)
+        if not n_documents or int(ends[-1]) != n_tokens or int(shard.lengths.min()) < 1:
+            self._found(f"{name}.idx: its lengths do not add up to the {plural(n_tokens, 'token')}")
+            return False
+        if not np.array_equal(shard.offsets, starts * shard.tokens.itemsize):
+            self._found(f"{name}.idx: its byte offsets are not those of its lengths")
+        return True
+
+    def _check_tokens(self, shard: Shard) -> None:
+        """Check the ids of a shard whose index has no problem, and its mask or its ends."""
+        tokenizer, vocab_size = self.manifest["tokenizer"], self.manifest["tokenizer"]["vocab_size"]
+        for _, ids in _chunked(shard.tokens):
+            if (largest := int(ids.max())) >= vocab_size:
+                self._found(f"{shard.name}: id {largest} is outside the vocabulary of {vocab_size}")
+                break
+        if "mask" in self.manifest:
+            self._check_mask(shard)
+            return
+        starts, ends = _bounds(shard)
+        eos, bos = tokenizer["eos"]["id"], tokenizer["bos"]
+        wrong = np.flatnonzero(shard.tokens[ends - 1] != eos)
+        if len(wrong):
+            self._found(
+                f"{shard.name}: document {wrong[0]} does not end in eos {eos} ({len(wrong)} such)"
+            )
+        wrong = np.flatnonzero(shard.tokens[starts] != bos["id"]) if bos is not None else wrong[:0]
+        if len(wrong):
+            self._found(f"{shard.name}: document {wrong[0]} does not begin with bos")
+
+    def _check_mask(self, shard: Shard) -> None:
+        """Check the mask, weights and ends of a shard whose index has no problem."""
+        name, mask = f"{shard.name}.mask", shard.mask
+        if mask is None:
+            self._found(f"{name}: missing")
+            return
+        starts, ends = _bounds(shard)
+        if last_ids := self.manifest["mask"]["ends"]["last_ids"]:
+            other = np.flatnonzero(~np.isin(shard.tokens[ends - 1], last_ids))
+            if len(other) and not self.first_other_end:
+                last_id = int(shard.tokens[ends[other[0]] - 1])
+                self.first_other_end = f"{shard.name}: sample {other[0]} ends in id {last_id}"
+            self.n_other_ends += len(other)
+        n_wrong, first_wrong = 0, -1
+        for start, chunk in _chunked(mask):
+            self.n_trained += int(np.count_nonzero(chunk))
+            wrong = np.flatnonzero(chunk > 1)
+            if len(wrong) and not n_wrong:
+                first_wrong = start + int(wrong[0])
+            n_wrong += len(wrong)
+        if n_wrong:
+            self._found(
+                f"{name}: token {first_wrong} has {mask[first_wrong]}, neither 0 nor 1 "
+                f"({n_wrong} such)"
+            )
+        for samples, told in (
+            (np.flatnonzero(mask[starts]), "trains its first token"),
+            (np.flatnonzero(np.maximum.reduceat(mask, starts) == 0), "has no trained token"),
+        ):
+            if len(samples):
+                self._found(f"{name}: sample {samples[0]} {told} ({len(samples)} such)")
+        if shard.weights is not None and (problem := _weight_problem(mask, shard.weights)):
+            self._found(f"{shard.name}.weight: {problem}")
+
+    def _check_totals(self) -> None:
+        """Check the sums of the manifest against those of the shards, and against each other."""
+        said, rule = self.manifest["totals"], self.manifest.get("mask")
+        totals = {"documents": self.findings.n_documents, "tokens": self.findings.n_tokens}
+        if rule is not None:
+            totals["trained_tokens"] = self.n_trained
+            if rule["alignment"] != "target":
+                self._found(f"{MANIFEST}: mask alignment is {rule['alignment']}, not target")
+            if self.n_other_ends > rule["cut"]:
+                self._found(
+                    f"{self.first_other_end}, which the end rule ({rule['ends']['rule']}) does not "
+                    f"allow ({self.n_other_ends} such, {rule['cut']} were cut)"
+                )
+        for key, n in totals.items():
+            if said.get(key, 0) != n:
+                self._found(f"{MANIFEST}: says {said.get(key, 0)} {key}, the shards hold {n}")
+            by_source = sum(source.get(key, 0) for source in self.manifest["sources"])
+            if by_source != n:
+                self._found(f"{MANIFEST}: its sources sum to {by_source} {key}, not {n}")
+        outcomes = said["documents"] + sum(said["drops"].values()) + sum(said["rejects"].values())
+        extra = said.get("extra", 0)
+        if outcomes != said["records"] + extra:
+            and_extra = f" and {extra} extra" if extra else ""
+            self._found(
+                f"{MANIFEST}: documents + drops + rejects = {outcomes}, "
+                f"but {plural(said['records'], 'record')}{and_extra}"
+            )
+        if sum(self.manifest["length_histogram"]) != totals["documents"]:
+            self._found(f"{MANIFEST}: its length histogram does not count every document")
+
+    def _check_packs(self) -> None:
+        """Check the packs of every split, whose shards have no problem.
+
+        Memory: a byte for each sample of the larger split.
+        """
+        packs, shards = self.manifest["packs"], self.manifest["shards"]
+        splits = {entry["split"] for entry in shards}
+        if set(packs) != splits:
+            self._found(f"{MANIFEST}: packs of {sorted(packs)}, shards of {sorted(splits)}")
+            return
+        for split, said in packs.items():
+            n_samples = sum(entry["documents"] for entry in shards if entry["split"] == split)
+            try:
+                source = open_rows(self.directory, self.manifest, split)
+                problem = _index_problem(source, split, n_samples)
+                problem = problem or _fill_problem(source, said, split)
+                if not problem and "shards" in said:
+                    problem = _rows_problem(self.directory, self.manifest, source, split)
+            except VerifyError as error:
+                problem = str(error)
+            if problem:
+                self._found(problem)
 
 
-def _check_totals(manifest: dict[str, Any], totals: dict[str, int], problems: list[str]) -> None:
-    said = manifest["totals"]
-    for key, value in totals.items():
-        if said.get(key, 0) != value:
-            problems.append(f"{MANIFEST}: says {said.get(key, 0)} {key}, the shards hold {value}")
-        by_source = sum(source.get(key, 0) for source in manifest["sources"])
-        if by_source != value:
-            problems.append(f"{MANIFEST}: its sources sum to {by_source} {key}, not {value}")
-    _check_records(said, problems)
-    if sum(manifest["length_histogram"]) != totals["documents"]:
-        problems.append(f"{MANIFEST}: its length histogram does not count every document")
+def _bounds(shard: Shard) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the first token of each document by its length, and the one after its last."""
+    ends = np.cumsum(shard.lengths, dtype=np.int64)
+    return ends - shard.lengths, ends
 
 
-def _check_records(said: dict[str, Any], problems: list[str]) -> None:
-    """Check that every record is counted: documents + drops + rejects = records + extra."""
-    outcomes = said["documents"] + sum(said["drops"].values()) + sum(said["rejects"].values())
-    extra = said.get("extra", 0)
-    if outcomes != said["records"] + extra:
-        and_extra = f" and {extra} extra" if extra else ""
-        problems.append(
-            f"{MANIFEST}: documents + drops + rejects = {outcomes}, "
-            f"but {plural(said['records'], 'record')}{and_extra}"
-        )
+def _chunked(values: npt.NDArray[Any]) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    for start in range(0, len(values), _CHUNK_TOKENS):
+        yield start, values[start : start + _CHUNK_TOKENS]
+
+
+def _weight_problem(mask: npt.NDArray[np.uint8], weights: npt.NDArray[np.float32]) -> str:
+    """Return a weight that is negative, not finite, or not 0 exactly where the mask is; or ''."""
+    for start, chunk in _chunked(weights):
+        wrong = np.flatnonzero(~(np.isfinite(chunk) & (chunk >= 0)))
+        if len(wrong):
+            return f"token {start + wrong[0]} has weight {chunk[wrong[0]]}"
+        wrong = np.flatnonzero((chunk > 0) != (mask[start : start + _CHUNK_TOKENS] != 0))
+        if len(wrong):
+            token = start + int(wrong[0])
+            return f"token {token} has weight {weights[token]} and mask {mask[token]}"
+    return ""
+
+
+def _index_problem(source: RowReader, split: str, n_samples: int) -> str:
+    """Return a problem of a pack index itself, or ''."""
+    offsets, samples = source.packs.row_offsets, source.packs.samples
+    rows_name, samples_name = pack_names(split)
+    if len(samples) != n_samples:
+        return f"{samples_name}: {plural(len(samples), 'sample')}, the split holds {n_samples}"
+    if offsets[0] != 0 or offsets[-1] != n_samples or np.any(offsets[1:] <= offsets[:-1]):
+        return f"{rows_name}: its rows do not divide {plural(n_samples, 'sample')}"
+    outside = np.flatnonzero((samples < 0) | (samples >= n_samples))
+    if len(outside):
+        return f"{samples_name}: no sample {samples[outside[0]]}; the split holds {n_samples}"
+    is_packed = np.zeros(n_samples, bool)
+    is_packed[samples] = True
+    if not is_packed.all():
+        return f"{samples_name}: sample {int(is_packed.argmin())} is in no row, another in two"
+    falls = np.flatnonzero(samples[1:] < samples[:-1]) + 1
+    if not np.isin(falls, offsets[:-1]).all() or np.any(np.diff(samples[offsets[:-1]]) < 0):
+        return f"{samples_name}: rows are not by their first sample, or samples not in order"
+    return ""
+
+
+def _fill_problem(source: RowReader, said: dict[str, Any], split: str) -> str:
+    """Return a row that is too long, or a difference from the manifest, or ''."""
+    n_tokens = 0
+    for start in range(0, source.packs.n_rows, source.block_rows):
+        lengths = source.lengths(start, min(start + source.block_rows, source.packs.n_rows))
+        n_tokens += int(lengths.sum())
+        if int(lengths.max()) > source.capacity:
+            row = start + int(lengths.argmax())
+            return (
+                f"{pack_names(split)[0]}: row {row} holds {plural(int(lengths.max()), 'token')}, "
+                f"more than {source.capacity}"
+            )
+    n_samples = len(source.packs.samples)
+    for key, value in summary(source.packs.n_rows, n_samples, n_tokens, source.capacity).items():
+        if said[key] != value:
+            return f"{MANIFEST}: says {said[key]} {key} of packs of {split}, found {value}"
+    return ""
+
+
+def _rows_problem(directory: Path, manifest: dict[str, Any], source: RowReader, split: str) -> str:
+    """Return the first difference between packed rows and the index, or ''."""
+    first_row, capacity = 0, source.capacity
+    shards = manifest["packs"][split]["shards"]
+    n_rows = sum(entry["documents"] for entry in shards)
+    if n_rows != source.packs.n_rows:
+        return f"{MANIFEST}: {n_rows} packed rows of {split}, the index has {source.packs.n_rows}"
+    for entry in shards:
+        shard = open_shard(directory, manifest, entry["name"], split)
+        n = len(shard.lengths)
+        if n != entry["documents"] or len(shard.tokens) != entry["tokens"]:
+            return f"{shard.name}: other rows or tokens than the manifest says"
+        if np.any(shard.lengths != capacity) or len(shard.tokens) != n * capacity:
+            return f"{shard.name}.idx: not every row has {capacity} tokens"
+        if not np.array_equal(shard.offsets, np.arange(n) * capacity * shard.tokens.itemsize):
+            return f"{shard.name}.idx: its byte offsets are not those of its lengths"
+        for start in range(0, n, source.block_rows):
+            stop = min(start + source.block_rows, n)
+            expected = source.rows(first_row + start, first_row + stop)
+            for ending, body in {"bin": shard.tokens, **shard.sidecars}.items():
+                differs = body[start * capacity : stop * capacity] != expected[ending]
+                if differs.any():
+                    row = start + int(differs.argmax()) // capacity
+                    return f"{shard.name}.{ending}: row {row} is not what the pack index says"
+        first_row += n
+    return ""

@@ -12,7 +12,7 @@ import numpy as np
 from tokmill.dataset.checksum import Digest, FileEntry, digest_of
 from tokmill.dataset.idx_file import IndexWriter
 from tokmill.dataset.layout import ORIGIN, SIDECARS
-from tokmill.dataset.origin_file import OriginEncoder
+from tokmill.dataset.origins import OriginEncoder
 from tokmill.settings.schema import BLAKE3
 from tokmill.storage import PendingFile
 from tokmill.timing import StageTimer, add_seconds

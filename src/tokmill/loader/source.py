@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from tokmill.dataset.documents import Documents
+from tokmill.dataset.documents import Documents, ShardFiles
 from tokmill.dataset.layout import SPLITS
 from tokmill.dataset.reader import check_complete, read_manifest
-from tokmill.dataset.shard_files import ShardFiles
 from tokmill.errors import UsageError, VerifyError
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from tokmill.dataset.layout import (
     rejects_name,
     shard_stem,
 )
-from tokmill.dataset.origin_file import origin_numbers
+from tokmill.dataset.origins import origin_numbers
 from tokmill.dataset.part_record import PartRecord
 from tokmill.dataset.rejects import RejectsFile, describe_reject
 from tokmill.dataset.writer import ShardWriter

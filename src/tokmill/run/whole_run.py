@@ -23,8 +23,8 @@ from tokmill.dataset.layout import (
     SIDECARS,
     part_name,
 )
+from tokmill.dataset.part_record import Sums
 from tokmill.dataset.plan_file import OwnedNames
-from tokmill.dataset.sums import Sums
 from tokmill.errors import StateError, StorageError
 from tokmill.interrupts import STDIN_STOPPED
 from tokmill.masks.truncation import CUT_SAMPLES
@@ -321,8 +321,7 @@ def _readings(
 
 def _pack(run: Begun, manifest: dict[str, Any], settings: SftSettings) -> None:
     """Write the packs, which need all parts, and add them to the manifest."""
-    from tokmill.dataset.packed_rows import write_packed_rows
-    from tokmill.dataset.packing import write_packs
+    from tokmill.dataset.packs import write_packed_rows, write_packs
 
     place, algorithm = run.place, run.plan.spec.config.output.checksum
     endings = ("idx", *(("bin", *SIDECARS) if settings.packed_rows else ()))

@@ -23,8 +23,8 @@ from tokmill.dataset.layout import (
     SPLITS,
     part_name,
 )
+from tokmill.dataset.part_record import Sums
 from tokmill.dataset.plan_file import PLAN_FORMAT, plan_fingerprint
-from tokmill.dataset.sums import Sums
 from tokmill.engines.engine import REFERENCE, load_engine
 from tokmill.errors import RecordError, UsageError
 from tokmill.settings.plain import output_settings, plain

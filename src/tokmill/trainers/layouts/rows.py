@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from tokmill.dataset.packed_rows import RowReader
 from tokmill.dataset.packing import pack
-from tokmill.dataset.packs import Packs, sample_lengths
+from tokmill.dataset.packs import Packs, RowReader, sample_lengths
 from tokmill.errors import UsageError
 from tokmill.words.plural import plural
 

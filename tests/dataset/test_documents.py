@@ -6,13 +6,14 @@ import gc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tokmill.dataset import shard_files
-from tokmill.dataset.documents import Documents, Spans
-from tokmill.dataset.shard_files import FEWEST_OPEN, ShardFiles
+from tokmill.dataset import documents
+from tokmill.dataset.documents import FEWEST_OPEN, Documents, Edition, ShardFiles, Spans
+from tokmill.errors import VerifyError
 
 N_SHARDS = 40
 DESCRIPTORS = Path("/proc/self/fd")
@@ -23,10 +24,10 @@ def files(make_dataset, monkeypatch) -> Iterator[ShardFiles]:
     """Forty shards of two documents, in a process that may have few open files."""
     shards = {f"train-{i:07d}-0000": [[i + 10, 2], [i + 10, i + 11, 2]] for i in range(N_SHARDS)}
     directory, manifest = make_dataset(shards)
-    monkeypatch.setattr(shard_files, "_most_descriptors", lambda: 4)
-    shard_files._caches.cache_clear()
+    monkeypatch.setattr(documents, "_most_descriptors", lambda: 4)
+    documents._caches.cache_clear()
     yield ShardFiles(Documents(directory, manifest, "train"), manifest)
-    shard_files._caches.cache_clear()
+    documents._caches.cache_clear()
 
 
 def read(files: ShardFiles, numbers: list[int]) -> list[int]:
@@ -79,3 +80,36 @@ def test_spans_fill_their_targets_and_nothing_else(files: ShardFiles) -> None:
     into = np.full(8, 99, "<u2")
     files.read(spans, "bin", into)
     assert into.tolist() == [11, 99, 99, 99, 99, 2, 13, 99]
+
+
+# Parts: the manifest of an open dataset is looked at now and then, and read when it changed
+
+
+def test_the_manifest_is_read_again_only_when_its_file_is_another(
+    make_dataset, monkeypatch
+) -> None:
+    directory, manifest = make_dataset()
+    read: list[Path] = []
+    own: Any = documents.read_manifest
+    monkeypatch.setattr(documents, "read_manifest", lambda path: read.append(path) or own(path))
+    edition = Edition(directory, manifest["sha256"])
+    for _ in range(3):
+        edition.check()
+    assert read == [directory]
+    (directory / "manifest.json").touch()
+    edition.check()
+    assert read == [directory, directory]
+
+
+def test_a_look_is_taken_once_a_second(make_dataset, monkeypatch) -> None:
+    directory, manifest = make_dataset()
+    now = [10.0]
+    monkeypatch.setattr(documents.time, "monotonic", lambda: now[0])
+    edition = Edition(directory, manifest["sha256"])
+    edition.check_now_and_then()
+    (directory / "manifest.json").unlink()
+    now[0] += 0.99
+    edition.check_now_and_then()
+    now[0] += 0.02
+    with pytest.raises(VerifyError, match="moved or removed"):
+        edition.check_now_and_then()
