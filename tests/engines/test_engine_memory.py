@@ -168,9 +168,9 @@ def test_text_of_all_engines_of_a_limit_counts_for_the_rest(monkeypatch):
     fake = FakeMemory(monkeypatch)
     first, second = (fake.engine(memory, growth=7) for _ in range(2))
     assert encode_bytes(first, 500) == encode_bytes(second, 600) == 1
-    assert first.is_loaded is second.is_loaded is False
+    assert first.engine is second.engine is None
     assert encode_bytes(first, 500) == encode_bytes(second, 400) == 2
-    assert first.is_loaded
+    assert first.engine is not None
 
 
 @pytest.mark.parametrize(("n_engines", "n_bytes"), [(1, 1200), (2, 600)])
@@ -334,7 +334,7 @@ def test_two_engines_share_one_memory_limit_and_are_reloaded_together():
     for engine in (first, second, first):
         encode(engine)
     assert (first.n_loads, second.n_loads) == (1, 1)
-    assert first.is_loaded is second.is_loaded is False  # 9 of 8: neither has 8 alone
+    assert first.engine is second.engine is None  # 9 of 8: neither has 8 alone
     for engine in (first, second):
         encode(engine)
     assert (first.n_loads, second.n_loads) == (2, 2)

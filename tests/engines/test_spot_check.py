@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 import unicodedata
 
 import numpy as np
@@ -260,30 +259,6 @@ def test_continuations_are_compared_with_their_own_reference():
     asked = []
     check.check(text, batch, lambda *window: asked.append(window), np.array([False, True]))
     assert (first.texts, rest.texts, asked) == (["a"], ["b"], [])
-
-
-def test_the_reference_is_loaded_once_for_all_threads_and_only_when_needed():
-    loads, everyone = [], threading.Barrier(4)
-
-    def load() -> Words:
-        loads.append(threading.get_ident())
-        return Words()
-
-    check = SpotCheck(load, 1.0)
-    text = strings("a b c")
-    batch = Words().encode(text)
-
-    def work() -> None:
-        everyone.wait()
-        check.check(text, batch, lambda _, window: Words().encode(window))
-
-    assert loads == []
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(loads) == 1
 
 
 def test_a_slower_engine_has_more_of_its_text_compared():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.engines.spot_check import LONGEST_BYTES, pick_spans
+from tokmill.engines.spot_check import LONGEST_BYTES, pick_windows
 
 SHARE = 1 / 64
 MANY = [f"document {i} 猫{i * 7919 % 1000}" for i in range(6000)]
@@ -19,12 +19,11 @@ def strings(texts: list[str]) -> pa.LargeStringArray:
 
 
 def picked(text: pa.LargeStringArray, share: float = SHARE) -> list[int]:
-    return pick_spans(text, share).document.tolist()
+    return [window.document for window in pick_windows(text, share)]
 
 
 def n_bytes(text: pa.LargeStringArray, share: float) -> int:
-    spans = pick_spans(text, share)
-    return int((spans.stop - spans.start).sum())
+    return sum(window.stop - window.start for window in pick_windows(text, share))
 
 
 @pytest.mark.parametrize("share", [1 / 8, 1 / 64, 0.001])
@@ -92,13 +91,12 @@ def test_documents_that_begin_and_end_alike_have_different_hashes():
 
 def test_a_long_document_is_split_into_windows_that_cover_it():
     texts = ["a", "b" * LONGEST_BYTES, "猫" * (2 * LONGEST_BYTES // 3 + 1), ""]
-    spans = pick_spans(strings(texts), 1.0)
-    assert spans.document.tolist() == [0, 1, 2, 2, 2]
-    assert spans.start[1:].tolist() == spans.stop[:-1].tolist()
-    assert int(spans.stop[-1]) == sum(len(text.encode()) for text in texts)
-    assert (spans.stop - spans.start).max() <= LONGEST_BYTES
+    windows = pick_windows(strings(texts), 1.0)
+    assert [window.document for window in windows] == [0, 1, 2, 2, 2]
+    assert all(before.stop == after.start for before, after in itertools.pairwise(windows))
+    assert windows[-1].stop == sum(len(text.encode()) for text in texts)
+    assert all(window.stop - window.start <= LONGEST_BYTES for window in windows)
 
 
 def test_windows_of_the_same_text_are_not_picked_all_or_none():
-    spans = pick_spans(strings(["a" * (400 * LONGEST_BYTES)]), 1 / 8)
-    assert 20 < len(spans.document) < 100
+    assert 20 < len(picked(strings(["a" * (400 * LONGEST_BYTES)]), 1 / 8)) < 100

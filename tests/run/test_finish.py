@@ -17,7 +17,7 @@ from tokmill.place import open_place
 from tokmill.run.whole_run import start_seconds
 from tokmill.settings.sft import SftSettings
 from tokmill.timing import StageSeconds
-from tokmill.tokenizer.manifest_entry import PROBE_TEXT
+from tokmill.tokenizer.tokenizer import PROBE_TEXT
 from tokmill.version import __version__
 
 FORMAT_PAGE = Path(__file__).parents[2] / "docs" / "format.md"

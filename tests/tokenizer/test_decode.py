@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from sentencepiece import SentencePieceTrainer
 from tokenizers import Tokenizer as Library
 from tokenizers.decoders import WordPiece as WordPieceDecoder
@@ -16,7 +14,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokmill.engines.engine import load_engine
 from tokmill.engines.texts import hostile_texts
 from tokmill.settings.schema import TokenizerSettings
-from tokmill.tokenizer.decode import TokenDecoder, escaped, load_decoder, runs
+from tokmill.tokenizer.decode import TokenDecoder, escaped
 from tokmill.tokenizer.tokenizer import load_tokenizer
 
 
@@ -24,13 +22,13 @@ def test_decoding_returns_every_hostile_text(tokenizer):
     texts = hostile_texts(["<eos>", "<tool>"])
     engine = load_engine("reference", tokenizer, control_in_text="text", n_threads=1)
     batch = engine.encode(pa.array(texts, pa.large_string()))
-    decode = load_decoder(tokenizer)
+    decode = decoder_of(tokenizer).decode
     bounds = itertools.pairwise(batch.offsets)
     assert [decode(batch.ids[start:stop].tolist()) for start, stop in bounds] == texts
 
 
 def test_control_tokens_are_shown(tokenizer):
-    assert load_decoder(tokenizer)([1, 0]) == "<bos><eos>"
+    assert decoder_of(tokenizer).decode([1, 0]) == "<bos><eos>"
 
 
 def test_a_sentencepiece_model_is_decoded_by_its_own_library(tmp_path: Path):
@@ -44,7 +42,7 @@ def test_a_sentencepiece_model_is_decoded_by_its_own_library(tmp_path: Path):
     given_tokenizer = load_tokenizer(TokenizerSettings(path=str(tmp_path / "m.model")))
     engine = load_engine("reference", given_tokenizer, control_in_text="text", n_threads=1)
     ids = engine.encode(pa.array(["ab ba"], pa.large_string())).ids
-    assert load_decoder(given_tokenizer)(ids.tolist()) == "ab ba"
+    assert decoder_of(given_tokenizer).decode(ids.tolist()) == "ab ba"
 
 
 # Runs
@@ -61,18 +59,9 @@ def test_a_sentencepiece_model_is_decoded_by_its_own_library(tmp_path: Path):
         ([5, 6, 7], [1, 1, 0.5], [(False, 1, (5, 6)), (False, 0.5, (7,))]),
     ],
 )
-def test_ids_are_split_where_control_or_weight_changes(ids, weights, expected):
-    assert list(runs(ids, weights, {0, 1})) == expected
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from([0, 1]))), st.sets(st.integers(0, 4)))
-def test_runs_contain_every_id_in_order_and_neighbours_differ(tokens, control):
-    ids, weights = [token[0] for token in tokens], [token[1] for token in tokens]
-    found = list(runs(ids, weights, control))
-    assert [token for _, _, run in found for token in run] == ids
-    assert [weight for _, weight, run in found for _ in run] == weights
-    assert all({token in control for token in run} == {state} for state, _, run in found)
-    assert all(a[:2] != b[:2] for a, b in itertools.pairwise(found))
+def test_ids_are_split_where_control_or_weight_changes(tokenizer, ids, weights, expected):
+    runs = decoder_of(tokenizer).runs(ids, weights)
+    assert [(run.is_control, run.weight, run.ids) for run in runs] == expected
 
 
 def encoded(tokenizer, text):

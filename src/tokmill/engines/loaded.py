@@ -154,7 +154,7 @@ class EngineMemory:
         engine = load()
         trim_heap()
         after = anonymous_bytes()
-        if any(one.is_loaded for one in self._engines):
+        if any(one.engine is not None for one in self._engines):
             self._baseline_bytes += max(0, after - before)
         else:
             # Includes everything else in memory: an engine with empty caches must not be renewed.
@@ -167,11 +167,11 @@ class EngineMemory:
         `encoded_bytes`: of the text just encoded. The caller holds `changed`.
         """
         self._encoded_bytes += encoded_bytes
-        renewable = [engine for engine in self._engines if engine.is_renewable]
+        renewable = [one for one in self._engines if one.engine and one.engine.renewable]
         self.is_outgrown = self.is_outgrown or (bool(renewable) and self._has_outgrown())
-        if self.is_outgrown and not any(engine.is_busy for engine in self._engines):
-            for engine in renewable:
-                engine.drop()
+        if self.is_outgrown and not any(one.n_encoding for one in self._engines):
+            for one in renewable:
+                one.engine = None  # the next batch loads it again
             trim_heap()
             self.is_outgrown = False
             self._encoded_bytes = 0
@@ -196,31 +196,17 @@ class RenewableEngine:
     """An engine that is reloaded between batches, never inside one, to free its caches.
 
     It is loaded with the first batch, while other threads read and parse the next ones. Only a
-    `concurrent` engine gets several batches at a time.
+    `concurrent` engine gets several batches at a time. `engine`: None if it is not in memory.
+    `n_encoding`: batches in work. `n_loads`: so far.
     """
 
     def __init__(self, load: Callable[[], Engine], memory: EngineMemory) -> None:
         self._load = load
         self._memory = memory
-        self._engine: Engine | None = None
-        self._n_encoding = 0
+        self.engine: Engine | None = None
+        self.n_encoding = 0
         self.n_loads = 0
         memory.add(self)
-
-    @property
-    def is_loaded(self) -> bool:
-        """Return whether the engine is in memory."""
-        return self._engine is not None
-
-    @property
-    def is_renewable(self) -> bool:
-        """Return whether dropping the engine frees its caches."""
-        return self._engine is not None and self._engine.renewable
-
-    @property
-    def is_busy(self) -> bool:
-        """Return whether a batch is being encoded."""
-        return self._n_encoding > 0
 
     def encode(self, text: pa.LargeStringArray, timer: StageTimer) -> TokenBatch:
         """Encode documents, see `Engine`; `timer` counts waiting, loading and encoding."""
@@ -234,29 +220,25 @@ class RenewableEngine:
             offsets = byte_offsets(text)
             self._leave(int(offsets[-1] - offsets[0]))
 
-    def drop(self) -> None:
-        """Drop the engine; the next batch loads it again."""
-        self._engine = None
-
     def _enter(self, timer: StageTimer) -> Engine:
         memory = self._memory
         with memory.changed:
             # An engine above the limit gets no new batch, or it would never be idle.
             memory.changed.wait_for(lambda: not memory.is_outgrown and self._has_room())
             timer.end("wait")
-            if self._engine is None:
-                self._engine = memory.load(self._load)
+            if self.engine is None:
+                self.engine = memory.load(self._load)
                 timer.end("load engine")
                 self.n_loads += 1
-            self._n_encoding += 1
-            return self._engine
+            self.n_encoding += 1
+            return self.engine
 
     def _has_room(self) -> bool:
-        return not self._n_encoding or (self._engine is not None and self._engine.concurrent)
+        return not self.n_encoding or (self.engine is not None and self.engine.concurrent)
 
     def _leave(self, encoded_bytes: int) -> None:
         with self._memory.changed:
-            self._n_encoding -= 1
+            self.n_encoding -= 1
             self._memory.renew_if_outgrown(encoded_bytes)
             self._memory.changed.notify_all()
 

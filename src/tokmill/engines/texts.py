@@ -17,7 +17,7 @@ from tokmill.engines.routing import COMMON, EVERY, CharacterSet
 from tokmill.tokenizer.control_tokens import added_tokens
 from tokmill.tokenizer.tokenizer_json import (
     SPACE_MARK,
-    byte_characters,
+    character_bytes,
     is_byte_level,
     outline,
     vocabulary,
@@ -118,8 +118,8 @@ def token_texts(tokenizer: Tokenizer, most: int) -> list[str]:
     tokens = list(vocabulary(content["model"]))
     some = tokens[:: max(1, -(-len(tokens) // most))]
     if is_byte_level(content):
-        byte_of = str.maketrans({name: chr(byte) for byte, name in byte_characters().items()})
-        in_bytes = (token.translate(byte_of).encode("latin-1", "replace") for token in some)
+        as_latin = str.maketrans({name: chr(byte) for name, byte in character_bytes().items()})
+        in_bytes = (token.translate(as_latin).encode("latin-1", "replace") for token in some)
         texts = [data.decode(errors="replace") for data in in_bytes]
     else:
         texts = [token.replace(SPACE_MARK, " ") for token in some]

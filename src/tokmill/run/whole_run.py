@@ -42,7 +42,7 @@ from tokmill.run.output import (
 from tokmill.run.reject_limits import RejectLimit, check_outcome, check_read, sum_unread
 from tokmill.settings.plain import plain
 from tokmill.timing import LIBRARIES, StageSeconds
-from tokmill.tokenizer.manifest_entry import PROBE_TEXT, tokenizer_entry
+from tokmill.tokenizer.tokenizer import PROBE_TEXT, tokenizer_entry
 from tokmill.urls import shown
 from tokmill.version import __version__
 from tokmill.words.plural import plural

@@ -6,7 +6,6 @@ tokenizer changes the text, except in ways that make the sum too small, or are c
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from unicodedata import is_normalized
@@ -17,8 +16,9 @@ from tokmill.tokenizer.control_tokens import added_tokens
 from tokmill.tokenizer.tokenizer_json import (
     SPACE_MARK,
     adds_prefix,
-    byte_characters,
     byte_fallback_token,
+    character_bytes,
+    outline,
     replace_step,
     step_types,
     steps,
@@ -80,7 +80,7 @@ def byte_lengths(tokenizer: Tokenizer) -> ByteLengths | None:
     """
     if not tokenizer.json:
         return None
-    content = json.loads(tokenizer.json)
+    content = outline(tokenizer.json, where=tokenizer.name)
     model = content["model"]
     normalizers, splitters = steps(content, "normalizer"), steps(content, "pre_tokenizer")
     prefix = _prefix(normalizers, splitters)
@@ -92,8 +92,12 @@ def byte_lengths(tokenizer: Tokenizer) -> ByteLengths | None:
         return None
     vocab = vocabulary(model)
     lengths = np.zeros(tokenizer.vocab_size, np.int32)
+    alphabet = frozenset(character_bytes())
     for token, id_ in vocab.items():
-        lengths[id_] = _length(token, has_marks=has_marks, is_byte_level=is_byte_level)
+        if is_byte_level and alphabet.issuperset(token):
+            lengths[id_] = len(token)
+        else:
+            lengths[id_] = len(token.encode()) - (2 * token.count(SPACE_MARK) if has_marks else 0)
     if model.get("byte_fallback"):
         tokens = map(byte_fallback_token, range(256))
         lengths[[vocab[token] for token in tokens if token in vocab]] = 1
@@ -150,12 +154,3 @@ def _is_plain(model: Mapping[str, Any]) -> bool:
     if model.get("type", "BPE" if "merges" in model else "Unigram") not in ("BPE", "Unigram"):
         return False
     return not (model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"))
-
-
-def _length(token: str, *, has_marks: bool, is_byte_level: bool) -> int:
-    if is_byte_level and _BYTE_ALPHABET.issuperset(token):
-        return len(token)
-    return len(token.encode()) - (2 * token.count(SPACE_MARK) if has_marks else 0)
-
-
-_BYTE_ALPHABET = frozenset(byte_characters().values())

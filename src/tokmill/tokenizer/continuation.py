@@ -19,10 +19,9 @@ from tokmill.tokenizer.tokenizer_json import (
     Content,
     adds_prefix,
     as_text,
-    parsed,
+    outline,
     sequence,
     steps,
-    without_merges,
 )
 
 if TYPE_CHECKING:
@@ -42,9 +41,9 @@ def continuation_tokenizer(tokenizer: Tokenizer) -> Tokenizer | None:
     """
     if not tokenizer.json:
         return None
-    outline = parsed(without_merges(tokenizer.json), where=tokenizer.name)
-    changed = _without_prefix(outline)
-    if changed is None or changed is outline:
+    content = outline(tokenizer.json, where=tokenizer.name)
+    changed = _without_prefix(content)
+    if changed is None or changed is content:
         return None if changed is None else tokenizer
     changed = {**changed, "model": json.loads(tokenizer.json)["model"]}
     rewritten, rewrites = to_equivalent(changed)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
 
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.continuation import after_control, continuation_tokenizer
@@ -13,7 +14,7 @@ from tokmill.tokenizer.sentencepiece_model import read_model
 from tokmill.tokenizer.tokenizer_json import (
     SPACE_MARK,
     adds_prefix,
-    byte_characters,
+    character_bytes,
     find_values,
     replace_step,
     step_types,
@@ -21,27 +22,13 @@ from tokmill.tokenizer.tokenizer_json import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 _AS_BYTES = ("utf-8", "surrogateescape")
 _MARK_DECODERS = ("Replace", "Metaspace", "ByteFallback", "Fuse", "Strip")
-
-
-def load_decoder(tokenizer: Tokenizer) -> Callable[[Sequence[int]], str]:
-    """Return the decoder of the reference library."""
-    if tokenizer.kind == "sentencepiece":
-        from sentencepiece import SentencePieceProcessor
-
-        processor = SentencePieceProcessor(model_proto=tokenizer.data)
-        return lambda ids: str(processor.decode(list(ids)))
-    return _decoder_of(tokenizer.library())
-
-
-def _decoder_of(library: Any) -> Callable[[Sequence[int]], str]:
-    return lambda ids: str(library.decode(list(ids), skip_special_tokens=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +61,20 @@ def escaped(text: str) -> str:
     return text.encode(*_AS_BYTES).decode("utf-8", "backslashreplace")
 
 
-def runs(
-    ids: Sequence[int], weights: Sequence[float], control: Collection[int]
-) -> Iterator[tuple[bool, float, tuple[int, ...]]]:
-    """Yield runs of ids of one kind and weight: (is control, weight, ids), none empty."""
-    kinds = [(id_ in control, weight) for id_, weight in zip(ids, weights, strict=True)]
-    start = 0
-    for stop in range(1, len(kinds) + 1):
-        if stop == len(kinds) or kinds[stop] != kinds[start]:
-            yield (*kinds[start], tuple(ids[start:stop]))
-            start = stop
+class _Spelling(NamedTuple):
+    """How the strings of a vocabulary spell text.
+
+    `decode`: the reference library's. `content`: returns the string of an id. `kind`: `bytes`, a
+    character for each byte; `marks`, text with a mark for each space; or '', unknown. `has_bytes`:
+    some tokens of the second kind are a single byte. `drops_first`: the space before a text is not
+    of the text.
+    """
+
+    decode: Callable[[Sequence[int]], str]
+    content: Callable[[int], str | None]
+    kind: str = ""
+    has_bytes: bool = False
+    drops_first: bool = False
 
 
 class TokenDecoder:
@@ -97,20 +88,17 @@ class TokenDecoder:
     def __init__(self, tokenizer: Tokenizer, control: Collection[int], *, is_sft: bool) -> None:
         self._control = frozenset(control)
         self._added = {token.id: token.content for token in added_tokens(tokenizer).values()}
-        if tokenizer.kind == "sentencepiece":
-            self.decode = load_decoder(tokenizer)
-            self._bytes, self._drops_first = _sentencepiece_bytes(tokenizer, self._added)
-        else:
-            library = tokenizer.library()
-            self.decode = _decoder_of(library)
-            self._bytes, self._drops_first = _json_bytes(tokenizer, self._added, library)
-        is_first = self._drops_first and (not is_sft or _is_first_after_control(tokenizer))
-        self._drops_after_control = is_first
+        self._spelling = _read_spelling(tokenizer)
+        self.decode = self._spelling.decode
+        self._drops_first = self._spelling.drops_first
+        self._drops_after_control = self._drops_first and (
+            not is_sft or _is_first_after_control(tokenizer)
+        )
 
     @property
     def has_bytes(self) -> bool:
         """Return whether the bytes of tokens are known, so that texts of runs are exact."""
-        return self._bytes is not None
+        return bool(self._spelling.kind)
 
     def runs(
         self, ids: Sequence[int], weights: Sequence[float], *, by_token: bool = False
@@ -121,7 +109,11 @@ class TokenDecoder:
         """
         decoded: list[TokenRun] = []
         drops = self._drops_first
-        for is_control, weight, run in runs(ids, weights, self._control):
+        kinds = [(id_ in self._control, weight) for id_, weight in zip(ids, weights, strict=True)]
+        start = 0
+        for (is_control, weight), group in groupby(kinds):
+            run = tuple(ids[start : start + len(list(group))])
+            start += len(run)
             if is_control:
                 texts = [self._added.get(id_) or self.decode([id_]) or f"[id {id_}]" for id_ in run]
                 drops = self._drops_after_control
@@ -132,13 +124,28 @@ class TokenDecoder:
         return decoded
 
     def _texts(self, ids: Sequence[int], *, by_token: bool, drops: bool) -> list[str]:
-        if self._bytes is None:
+        if not self.has_bytes:
             return [self.decode([id_]) for id_ in ids] if by_token else [self.decode(ids)]
         spelled = [self._bytes(id_) for id_ in ids]
         if drops:
             spelled[0] = spelled[0].removeprefix(b" ")
         parts = spelled if by_token else [b"".join(spelled)]
         return [part.decode(*_AS_BYTES) for part in parts]
+
+    def _bytes(self, id_: int) -> bytes:
+        """Return the bytes of a token."""
+        spelling = self._spelling
+        token = self._added.get(id_) or spelling.content(id_) or f"[id {id_}]"
+        byte = _BYTE_TOKEN.fullmatch(token) if spelling.has_bytes else None
+        if byte is not None:
+            return bytes([int(byte[1], 16)])
+        if id_ in self._added:
+            return token.encode()
+        if spelling.kind == "marks":
+            return token.replace(SPACE_MARK, " ").encode()
+        byte_of = character_bytes()
+        is_spelled = all(character in byte_of for character in token)
+        return bytes(map(byte_of.__getitem__, token)) if is_spelled else token.encode()
 
 
 def _is_first_after_control(tokenizer: Tokenizer) -> bool:
@@ -150,73 +157,38 @@ def _is_first_after_control(tokenizer: Tokenizer) -> bool:
         return False
 
 
-def _sentencepiece_bytes(
-    tokenizer: Tokenizer, added: Mapping[int, str]
-) -> tuple[Callable[[int], bytes] | None, bool]:
-    """Return a function from id to bytes, and whether every text begins with an extra space."""
-    model = read_model(tokenizer.data, where=tokenizer.name)
-    contents = {id_: piece.content for id_, piece in enumerate(model.pieces)}
-    return _marked(added, contents.get, has_bytes=model.byte_fallback), model.dummy_prefix
+def _read_spelling(tokenizer: Tokenizer) -> _Spelling:
+    """Return how the tokens of a tokenizer spell text; see `_Spelling`."""
+    if tokenizer.kind == "sentencepiece":
+        from sentencepiece import SentencePieceProcessor
 
-
-def _json_bytes(
-    tokenizer: Tokenizer, added: Mapping[int, str], library: Any
-) -> tuple[Callable[[int], bytes] | None, bool]:
-    """Return the same for a tokenizer.json; None if its tokens have no bytes of their own."""
+        processor = SentencePieceProcessor(model_proto=tokenizer.data)
+        model = read_model(tokenizer.data, where=tokenizer.name)
+        contents = {id_: piece.content for id_, piece in enumerate(model.pieces)}
+        return _Spelling(
+            lambda ids: str(processor.decode(list(ids))),
+            contents.get,
+            "marks",
+            model.byte_fallback,
+            model.dummy_prefix,
+        )
+    library = tokenizer.library()
     decoder = next((part for part, _, _ in find_values(tokenizer.json, "decoder") if part), None)
     decoders = steps({"decoder": decoder}, "decoder")
     types = step_types(decoders)
+    spelling = _Spelling(
+        lambda ids: str(library.decode(list(ids), skip_special_tokens=False)), library.id_to_token
+    )
     if types == ["ByteLevel"]:
-        return _byte_level(added, library.id_to_token), False
-    if types and set(types).issubset(_MARK_DECODERS) and _replaces_only_marks(decoders):
-        drops = any(map(_drops_space, decoders))
-        return _marked(added, library.id_to_token, has_bytes="ByteFallback" in types), drops
-    return None, False
-
-
-def _replaces_only_marks(decoders: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether the decoder replaces the mark for a space and nothing else."""
+        return spelling._replace(kind="bytes")
     replaced = [step for step in decoders if step.get("type") in ("Replace", "Metaspace")]
     to_space = replace_step({"String": SPACE_MARK}, " ")
-    return len(replaced) == 1 and (
-        replaced[0] == to_space or replaced[0].get("replacement") == SPACE_MARK
-    )
-
-
-def _drops_space(step: Mapping[str, Any]) -> bool:
-    strips = step.get("type") == "Strip" and step.get("content") == " " and step.get("start") == 1
-    return strips or adds_prefix(step)
-
-
-def _byte_level(
-    added: Mapping[int, str], content: Callable[[int], str | None]
-) -> Callable[[int], bytes]:
-    """Return the bytes of tokens whose characters stand for one byte each."""
-    byte_of = {character: byte for byte, character in byte_characters().items()}
-
-    def find(id_: int) -> bytes:
-        token = _content(id_, added, content)
-        if id_ in added or not all(character in byte_of for character in token):
-            return token.encode()
-        return bytes(byte_of[character] for character in token)
-
-    return find
-
-
-def _marked(
-    added: Mapping[int, str], content: Callable[[int], str | None], *, has_bytes: bool
-) -> Callable[[int], bytes]:
-    """Return the bytes of tokens with a mark for each space; some tokens may be a single byte."""
-
-    def find(id_: int) -> bytes:
-        token = _content(id_, added, content)
-        byte = _BYTE_TOKEN.fullmatch(token) if has_bytes else None
-        if byte is not None:
-            return bytes([int(byte[1], 16)])
-        return (token if id_ in added else token.replace(SPACE_MARK, " ")).encode()
-
-    return find
-
-
-def _content(id_: int, added: Mapping[int, str], content: Callable[[int], str | None]) -> str:
-    return added.get(id_) or content(id_) or f"[id {id_}]"
+    if (
+        len(replaced) != 1
+        or not set(types).issubset(_MARK_DECODERS)
+        or (replaced[0] != to_space and replaced[0].get("replacement") != SPACE_MARK)
+    ):
+        return spelling
+    strips = {"type": "Strip", "content": " ", "start": 1}
+    drops = any(strips.items() <= step.items() or adds_prefix(step) for step in decoders)
+    return spelling._replace(kind="marks", has_bytes="ByteFallback" in types, drops_first=drops)

@@ -204,32 +204,23 @@ def _of_text(tokens: Sequence[Token]) -> list[Token]:
 
 
 def _advice(ids: Mapping[str, int], candidates: Sequence[Token]) -> str:
-    """Return advice: the candidate that ends documents, the reason, and a list of all."""
-    reason, chosen = _recommended(ids, candidates)
-    if not chosen:
-        return f"choose with --eos-token; {_list_of(candidates)}"
-    return f"{reason}: choose --eos-token={shlex.quote(chosen)}; {_list_of(candidates)}"
+    """Return advice: the candidate that ends documents, by family or by name, and a list of all.
 
-
-def _recommended(ids: Mapping[str, int], candidates: Sequence[Token]) -> tuple[str, str]:
-    """Return the reason and the token to choose, by family or by name; ('', '') if unknown.
-
-    The reason also names the tokens that end turns, as a warning.
+    The tokens that end turns are named too, as a warning.
     """
-    turns = [t.content for t in candidates if _ENDS_TURN.fullmatch(t.content)]
-    family = _family(ids)
+    family, of_text = _family(ids), _of_text(candidates)
     if family is not None:
-        others = [content for content in turns if content != family.eos]
-        reason = f"{family.name} ends documents of pretraining with {family.eos}"
-        return reason + _and_turns(others), family.eos
-    texts = [t.content for t in _of_text(candidates)]
-    if len(texts) != 1:
-        return "", ""
-    return f"by the names, documents end with {texts[0]}" + _and_turns(turns), texts[0]
-
-
-def _and_turns(contents: Sequence[str]) -> str:
-    return f", and turns of chats with {' or '.join(contents)}" if contents else ""
+        chosen = family.eos
+        reason = f"{family.name} ends documents of pretraining with {chosen}"
+    elif len(of_text) == 1:
+        chosen = of_text[0].content
+        reason = f"by the names, documents end with {chosen}"
+    else:
+        return f"choose with --eos-token; {_list_of(candidates)}"
+    turns = [token.content for token in candidates if _ENDS_TURN.fullmatch(token.content)]
+    if others := " or ".join(content for content in turns if content != chosen):
+        reason += f", and turns of chats with {others}"
+    return f"{reason}: choose --eos-token={shlex.quote(chosen)}; {_list_of(candidates)}"
 
 
 def _family(ids: Mapping[str, int]) -> _Family | None:

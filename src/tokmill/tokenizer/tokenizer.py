@@ -26,19 +26,21 @@ from tokmill.tokenizer.tokenizer_json import (
     keep_outline,
     parsed,
     refusal,
-    refused,
     unknown_id,
     vocabulary,
     without_merges,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tokmill.settings.schema import TokenizerSettings
-    from tokmill.tokenizer.files import Companions
 
-__all__ = ["Token", "Tokenizer", "load_tokenizer"]
+__all__ = ["PROBE_TEXT", "Token", "Tokenizer", "load_tokenizer", "tokenizer_entry"]
+
+PROBE_TEXT = "Hello, 世界! 123\n\tx = {}"
+"""Text whose ids are in the manifest: they show another tokenizer of the same name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,20 @@ def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> To
     except TokenizerError as error:
         raise TokenizerError(f"{error}{advice_instead(path)}") from None
     companions = read_companions(path.parent)
-    end = _eos(settings, source, companions, for_chat=for_chat)
+    if settings.eos_token:
+        named = find_token(
+            settings.eos_token, source.ids, where=settings.path, option="--eos-token"
+        )
+        end = FoundEos(named)
+    else:
+        end = find_eos(
+            source.ids,
+            companions,
+            source.eos,
+            where=settings.path,
+            special=source.special_ids,
+            of_turns=for_chat,
+        )
     eos = end.token
     bos = None
     if settings.bos_token:
@@ -166,15 +181,17 @@ def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> To
     )
 
 
-def _eos(
-    settings: TokenizerSettings, source: _Source, companions: Companions, *, for_chat: bool
-) -> FoundEos:
-    where = settings.path
-    if settings.eos_token:
-        token = find_token(settings.eos_token, source.ids, where=where, option="--eos-token")
-        return FoundEos(token)
-    ids, special = source.ids, source.special_ids
-    return find_eos(ids, companions, source.eos, where=where, special=special, of_turns=for_chat)
+def tokenizer_entry(tokenizer: Tokenizer, probe_ids: Sequence[int]) -> dict[str, Any]:
+    """Return the manifest's entry; `probe_ids`: ids of `PROBE_TEXT` by the reference."""
+    eos, bos = tokenizer.eos, tokenizer.bos
+    return {
+        "name": tokenizer.name,
+        "sha256": tokenizer.sha256,
+        "vocab_size": tokenizer.vocab_size,
+        "eos": {"id": eos.id, "token": eos.content},
+        "bos": None if bos is None else {"id": bos.id, "token": bos.content},
+        "probe": {"text": PROBE_TEXT, "ids": list(probe_ids)},
+    }
 
 
 def _read(path: Path, pattern: str) -> _Source:
@@ -205,7 +222,13 @@ def _read_json(
     data: bytes, text: str, sha256: str, model: dict[str, Any] | None, *, where: str
 ) -> _Source:
     """Load the library; `model`: that of a file tokenizer.json, with or without its merges."""
-    library = _load_library(text if model is None else data, where=where)
+    from tokenizers import Tokenizer as Library
+
+    try:
+        library = Library.from_str(text) if model is None else Library.from_buffer(data)
+    except BaseException as error:
+        reason = refusal(error)
+        raise TokenizerError(f"{where}: the tokenizers library refuses it: {reason}") from None
     if model is None:
         model = {"vocab": library.get_vocab(with_added_tokens=False)}
     decoder: dict[int, Any] = library.get_added_tokens_decoder()
@@ -227,17 +250,6 @@ def _read_json(
         largest_of_text=max(text_ids if unknown is None else text_ids | {unknown}, default=0),
         spare=[(text, library)],
     )
-
-
-def _load_library(content: str | bytes, *, where: str) -> Any:
-    from tokenizers import Tokenizer as Library
-
-    try:
-        return (
-            Library.from_str(content) if isinstance(content, str) else Library.from_buffer(content)
-        )
-    except BaseException as error:
-        raise refused(where, refusal(error)) from None
 
 
 def _read_sentencepiece(data: bytes, sha256: str, *, where: str) -> _Source:

@@ -112,6 +112,12 @@ def byte_characters() -> Mapping[int, str]:
     return characters | {byte: chr(0x100 + i) for i, byte in enumerate(others)}
 
 
+@cache
+def character_bytes() -> Mapping[str, int]:
+    """Return the byte of each of these characters."""
+    return {character: byte for byte, character in byte_characters().items()}
+
+
 def is_byte_level(content: Content) -> bool:
     """Return whether a tokenizer is a BPE on bytes, whose strings of tokens spell their bytes."""
     model = content["model"]
@@ -331,8 +337,3 @@ def refusal(error: BaseException) -> str:
         raise error
     reason = " ".join(str(error).split()) or type(error).__name__
     return reason.removeprefix("Cannot instantiate Tokenizer from buffer: ")
-
-
-def refused(where: str, reason: str) -> TokenizerError:
-    """Return the error for a file that the library refuses."""
-    return TokenizerError(f"{where}: the tokenizers library refuses it: {reason}")

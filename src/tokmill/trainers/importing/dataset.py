@@ -31,8 +31,7 @@ from tokmill.settings.plain import output_settings, plain
 from tokmill.settings.schema import Config, InputSettings, OutputSettings, TokenizerSettings
 from tokmill.settings.sft import SftSettings
 from tokmill.storage import make_directory, storage_errors, write_chunks, write_file
-from tokmill.tokenizer.manifest_entry import PROBE_TEXT, tokenizer_entry
-from tokmill.tokenizer.tokenizer import load_tokenizer
+from tokmill.tokenizer.tokenizer import PROBE_TEXT, load_tokenizer, tokenizer_entry
 from tokmill.trainers.importing import datatrove, megatron, nanogpt
 from tokmill.trainers.importing.blocks import watched
 from tokmill.trainers.importing.output import ENGINE, check_output, check_sources
