@@ -53,7 +53,10 @@ def plan(tmp_path, configure, plan_of, write_rows):
     """Plan a part of at least `n_blocks` blocks for some threads."""
 
     def make(n_threads: int, n_blocks: int):
-        rows = [{"text": "x" * 9_000}] * (n_blocks * BATCH_BYTES // 9_000)
+        rows = [
+            {"text": "y" * 9_000},
+            *[{"text": "x" * 9_000}] * (n_blocks * BATCH_BYTES // 9_000 - 1),
+        ]
         source = write_rows(tmp_path / "in.jsonl", rows)
         return plan_of(configure(tmp_path, source, threads=n_threads, block_bytes=BATCH_BYTES))
 
@@ -87,15 +90,13 @@ class Holding:
         self._recipe = recipe
         self._n_behind = n_behind
         self._changed = threading.Condition()
-        self._is_first = True
         self.n_finished = self.n_bytes = self.most_bytes = 0
 
     def process(self, blocks):
         n_bytes = sum(block.n_bytes for block in blocks)
         with self._changed:
-            is_first, self._is_first = self._is_first, False
             self._count(BLOCK_COPIES * n_bytes)
-            if is_first:
+            if b"yyy" in blocks[0].raw.data:
                 assert self._changed.wait_for(self._is_far_behind, DEADLINE_S)
         encoded = self._recipe.process(blocks)
         with self._changed:
