@@ -79,6 +79,12 @@ class EncodedBlock:
         return len(self.rows)
 
     @property
+    def n_records(self) -> int:
+        """Return the number of records: those with documents or drops, and the rejected ones."""
+        with_outcome = np.unique(np.concatenate([self.rows, *self.drops.values()]))
+        return len(with_outcome) + len(self.rejects)
+
+    @property
     def sidecars(self) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays beside the tokens, (n_tokens,) each, by the ending of their file."""
         bodies = {"mask": self.mask, "weight": self.loss_weights}

@@ -185,8 +185,7 @@ def _bundles(
 def _add(result: EncodedSample, number: int, block: EncodedBlock) -> None:
     """Add an encoded block to its piece."""
     path = result.sample.pieces[number].file.path
-    outcomes = np.concatenate([block.rows, *block.drops.values()])
-    result.records[number] += len(np.unique(outcomes)) + len(block.rejects)
+    result.records[number] += block.n_records
     result.documents[number] += block.n_documents
     result.tokens[number] += int(block.offsets[-1])
     result.text_bytes[number] += int(block.text_bytes.sum())

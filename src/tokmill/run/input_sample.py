@@ -212,44 +212,23 @@ def _read_heads(
     if found.is_complete:
         limit_bytes *= _COMPLETE_RATIO
     total, n_bytes = (sum(piece.n_bytes for piece in some) for some in (slices, chosen))
+    fewest = 2 * _FEWEST_PIECES // max(1, len(chosen))
     for number, piece in enumerate(chosen):
         share = piece.n_bytes / n_bytes if n_bytes else 1 / len(chosen)
-        fewest = 2 * _FEWEST_PIECES // len(chosen)
-        head = _read_head(
+        first = len(found.pieces)
+        _read_head(
             piece,
             renderers[piece.file],
             round(limit_bytes * share),
             fewest,
+            found,
             is_weighed=is_weighed_slice(number),
         )
-        found.read_bytes += head.stored
-        found.is_complete &= head.is_complete
-        stands_for = head.all_bytes * (total / n_bytes if n_bytes else 1)
-        scale = stands_for / max(1, sum(block.n_bytes for block in head.blocks))
-        record_scale = stands_for / max(1, head.block_bytes * len(head.blocks))
-        unread = 1 - head.stored / max(1, piece.n_bytes)
-        unread = 0.0 if head.is_read else max(unread, _LEAST_UNREAD)
-        for block in head.blocks:
-            unit = -1 - (number if len(chosen) < len(slices) else len(found.pieces))
-            amounts = block.n_bytes, head.block_bytes, scale, record_scale, unread
-            found.pieces.append(Piece(piece.file, [block], unit, *amounts))
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """Blocks that are spread over what was read of a slice, which was `stored` bytes.
-
-    `block_bytes`: the mean of the blocks that were read; those that are kept can hold more long
-    records. `all_bytes`: about the unpacked bytes of the slice. `is_read`: it was read to its end;
-    `is_complete`: and all its blocks are kept.
-    """
-
-    blocks: list[Block]
-    block_bytes: float
-    stored: int
-    all_bytes: float
-    is_read: bool
-    is_complete: bool
+        for added in found.pieces[first:]:
+            added.scale *= total / n_bytes if n_bytes else 1
+            added.record_scale *= total / n_bytes if n_bytes else 1
+            if len(chosen) < len(slices):
+                added.unit = -1 - number
 
 
 def _read_head(
@@ -257,15 +236,16 @@ def _read_head(
     reading: tuple[InputSettings, Renderer | ChatRenderer],
     limit_bytes: int,
     fewest: int,
+    found: InputSample,
     *,
     is_weighed: bool,
-) -> _Head:
-    """Read a slice from its beginning; keep about `limit_bytes`, and at least `fewest` blocks."""
+) -> None:
+    """Add blocks of a slice, read from its beginning: about `limit_bytes`, at least `fewest`."""
     settings, renderer = reading
     most_passed = min(max(_PASSED * limit_bytes, _LEAST_PASSED_BYTES), _MOST_PASSED_BYTES)
     blocks: list[Block] = []
-    passed = stored = kept = 0
-    n_read, every, first, is_read = 0, 1, 0, True
+    passed = stored = kept = n_read = 0
+    every, is_read = 1, True
     options = (settings, renderer.schema, _LEAST_WINDOW)
     with open_slice(piece, *options, samples_head=is_weighed) as reader:
         for block in reader.blocks():
@@ -273,19 +253,23 @@ def _read_head(
                 is_read = False
                 break
             passed, stored = passed + block.n_bytes, stored + block.input_bytes
-            if n_read % every == first:
+            n_read += 1
+            if n_read % every == 0:
                 blocks.append(block)
                 kept += block.n_bytes
-            n_read += 1
             if kept > 2 * limit_bytes and len(blocks) > max(1, fewest):
-                # Every second, the first or the second in turn: so the first of all is not kept.
-                skipped = 1 if first < every // 2 or every == 1 else 0
-                first, every, blocks = first + skipped * every, 2 * every, blocks[skipped::2]
+                every, blocks = 2 * every, blocks[1::2]
                 kept = sum(one.n_bytes for one in blocks)
+    found.read_bytes += stored
+    found.is_complete &= is_read and every == 1
     all_bytes = float(passed) if is_read else _unpacked_bytes(piece, passed, stored)
-    return _Head(
-        blocks, passed / max(1, n_read), stored, all_bytes, is_read, is_read and every == 1
-    )
+    # Of the blocks that were read: those that are kept can hold more long records.
+    mean_bytes = passed / max(1, n_read)
+    scale, record_scale = all_bytes / max(1, kept), all_bytes / max(1, mean_bytes * len(blocks))
+    unread = 0.0 if is_read else max(1 - stored / max(1, piece.n_bytes), _LEAST_UNREAD)
+    for block in blocks:
+        amounts = block.n_bytes, mean_bytes, scale, record_scale, unread
+        found.pieces.append(Piece(piece.file, [block], -1 - len(found.pieces), *amounts))
 
 
 def _unpacked_bytes(piece: Slice, passed: int, stored: int) -> float:

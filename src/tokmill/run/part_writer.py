@@ -95,23 +95,25 @@ class PartWriter:
         for reject in block.rejects:
             place = reject.place.shifted(origin())
             first_reject = first_reject or describe_reject(source, place, reject)
-            self._add_reject(source, place, reject, counts)
+            self._add_reject(source, place, reject)
         if block.n_documents:
             self._write(slice_index, block)
-        n_records = _count(block, counts)
-        if block.unread is not None:
-            place = block.unread.place.shifted(origin())
-            counts.unread.append(replace(block.unread, place=place))
-        return Increments(
+        drops = {reason: len(rows) for reason, rows in block.drops.items() if len(rows)}
+        progress = Increments(
             input_bytes=block.input_bytes,
             text_bytes=int(block.text_bytes.sum()),
-            records=n_records + len(block.rejects),
+            records=block.n_records,
             documents=block.n_documents,
             tokens=len(block.tokens),
-            drops={reason: len(rows) for reason, rows in block.drops.items()},
+            drops=drops,
             rejects=Counter(reject.reason for reject in block.rejects),
             first_reject=first_reject,
         )
+        _count(block, progress, counts)
+        if block.unread is not None:
+            place = block.unread.place.shifted(origin())
+            counts.unread.append(replace(block.unread, place=place))
+        return progress
 
     def end_slice(
         self, slice_index: int, input_bytes: int, length: tuple[int, int] | None = None
@@ -168,9 +170,7 @@ class PartWriter:
         if self._rejects is not None:
             self._rejects.discard()
 
-    def _add_reject(
-        self, source: str, place: values.RecordPlace, reject: Reject, counts: Counts
-    ) -> None:
+    def _add_reject(self, source: str, place: values.RecordPlace, reject: Reject) -> None:
         if self.fail_on_reject:
             message = describe_reject(source, place, reject)
             raise RecordError(f"{message}; --on-error=skip counts it and goes on")
@@ -178,8 +178,6 @@ class PartWriter:
             name = rejects_name(self.part)
             self._rejects = RejectsFile(self.place.local, name, self.algorithm)
         self._rejects.append(source, place, reject)
-        counts.rejects[reject.reason] += 1
-        counts.records += 1
 
     def _write(self, slice_index: int, block: EncodedBlock) -> None:
         """Append the documents of a block to the shards of their splits."""
@@ -252,16 +250,17 @@ class PartWriter:
             add_seconds(self.stage_s, shard.stage_s)
 
 
-def _count(block: EncodedBlock, counts: Counts) -> int:
-    """Add the documents and drops of a block to the counts of its slice; return their records."""
-    outcomes = np.concatenate([block.rows, *block.drops.values()])
-    n_records = len(np.unique(outcomes))
-    counts.documents += block.n_documents
-    counts.records += n_records
-    counts.extra += len(outcomes) - n_records
-    counts.tokens += len(block.tokens)
-    counts.text_bytes += int(block.text_bytes.sum())
-    counts.drops.update({reason: len(rows) for reason, rows in block.drops.items() if len(rows)})
+def _count(block: EncodedBlock, progress: Increments, counts: Counts) -> None:
+    """Add a block, whose sums are `progress`, to the counts of its slice."""
+    counts.records += progress.records
+    counts.documents += progress.documents
+    counts.tokens += progress.tokens
+    counts.text_bytes += progress.text_bytes
+    counts.drops.update(progress.drops)
+    counts.rejects.update(progress.rejects)
+    # Outcomes after the first of a record.
+    n_lost = sum(progress.drops.values()) + sum(progress.rejects.values())
+    counts.extra += progress.documents + n_lost - progress.records
     if block.mask is not None:
         counts.trained_tokens += int(np.count_nonzero(block.mask))
     for sums, of_block in ((counts.counters, block.counters), (counts.checks, block.checks)):
@@ -272,7 +271,6 @@ def _count(block: EncodedBlock, counts: Counts) -> int:
         _count_unread_keys(counts, block.unread_keys, block.rows)
     for _, fields in block.fields:
         add_fields(counts.fields, fields)
-    return n_records
 
 
 def _count_unread_keys(counts: Counts, keys: UnreadKeys, rows: npt.NDArray[np.int64]) -> None:

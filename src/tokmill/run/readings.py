@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from tokmill.tokenizer.tokenizer import Tokenizer
 
     Resolve = Callable[["FileGroup"], "RenderSettings | SftSettings"]
+    _Key = tuple[str, str, frozenset[str]]
 
 MOST_OF_FOLDER, MOST_OF_FORMAT = 64, 1024
 """Files that are looked at, of a folder and format, and of all folders of a source together."""
@@ -204,26 +205,27 @@ def find_readings(
     """
     found: list[FoundReading] = []
     for source in inputs:
-        groups = _Groups(source, resolve, bad)
-        groups.look_at(_sampled(source.found.files))
-        check_encoding(source.found.files)
-        if len(groups.settings) > 1:  # those that were not looked at may be of either kind
-            groups.look_at(_sampled(source.found.files, MOST_OF_FOLDER, None))
-            mixed = groups.mixed_folders()
-            groups.look_at(f for f in source.found.files if folder_of(f) in mixed)
+        files, groups = source.found.files, _Groups(source, resolve, bad)
+        groups.look_at(_sampled(files))
+        check_encoding(files)
+        if len(set(groups.settings.values())) > 1:  # those not looked at may be of either kind
+            groups.look_at(_sampled(files, MOST_OF_FOLDER, None))
+            kinds = {(key[:2], settings) for key, settings in groups.settings.items()}
+            n_kinds = Counter(folder for folder, _ in kinds)
+            groups.look_at(file for file in files if n_kinds[folder_of(file)] > 1)
         found += groups.readings()
     return found
 
 
 class _Groups:
-    """The groups of a source's files, and the settings of each."""
+    """The groups of a source's files by folder, format and keys; `settings`: those of each."""
 
     def __init__(self, source: Input, resolve: Resolve, bad: list[str] | None) -> None:
         self._source, self._resolve, self._bad = source, resolve, bad
-        self._groups: dict[tuple[Any, ...], FileGroup] = {}
+        self._groups: dict[_Key, FileGroup] = {}
         self._seen: set[SourceFile] = set()
         self._left_out: set[SourceFile] = set()
-        self.settings: dict[Any, list[FileGroup]] = {}
+        self.settings: dict[_Key, Any] = {}
 
     def look_at(self, files: Iterable[SourceFile]) -> None:
         """Read the first records of files, and resolve the settings of all groups."""
@@ -236,6 +238,7 @@ class _Groups:
                 self._add(file, *limits)
             except (UsageError, StorageError) as error:
                 self._leave_out([file], error)
+        self._leave_descriptions_out()
         self._resolve_all()
 
     def _leave_out(self, files: Sequence[SourceFile], error: Exception) -> None:
@@ -299,24 +302,24 @@ class _Groups:
                 )
 
     def _resolve_all(self) -> None:
-        self._leave_descriptions_out()
-        self.settings = {}
-        failed: list[tuple[tuple[Any, ...], UsageError]] = []
+        """Resolve the settings of each group; one without own settings takes others that fit."""
+        self.settings, failed = {}, {}
         for key, group in self._groups.items():
             try:
-                self.settings.setdefault(self._resolve(group), []).append(group)
+                self.settings[key] = self._resolve(group)
             except UsageError as error:
-                failed.append((key, error))
+                failed[key] = error
         is_given = is_named(self._source.config.render)  # for every file of its source
-        for key, problem in failed:
+        for key, problem in failed.items():
             group = self._groups[key]
-            pairs = self.settings.items()
-            settings = next((s for s, own in pairs if is_given or _fits(s, group, own)), None)
-            if settings is None:
+            for settings in dict.fromkeys(self.settings.values()):
+                others = [self._groups[k] for k, own in self.settings.items() if own == settings]
+                if is_given or _fits(settings, group, others):
+                    self.settings[key] = settings
+                    break
+            else:
                 del self._groups[key]
                 self._leave_out(group.files, self._explained(problem, group))
-            else:
-                self.settings[settings].append(group)
 
     def _explained(self, problem: UsageError, group: FileGroup) -> UsageError:
         """Return an error whose advice holds for the files of a group alone, if there are others.
@@ -337,44 +340,34 @@ class _Groups:
         config = self._source.config
         if config.sft is not None or config.render.renderer != "auto":
             return
-        both = [s for s in self.settings if s.renderer in ("encyclopedia", "article")]
-        samples = [group.fields for s in both for group in self.settings[s]]
-        for settings in both:
-            chosen = replace(settings, renderer=sections_renderer(settings, samples))
-            groups = self.settings.pop(settings)
-            self.settings.setdefault(chosen, []).extend(groups)
-            for group in groups:
-                for own, files in group.by_script.items():
-                    if own != chosen.renderer:
-                        self._source.found.warnings.append(
-                            f"{files_in_words(files)}: {chosen.renderer} is taken by the script of "
-                            f"all files with these keys, {own} by that of these alone: to take "
-                            f"{own}, " + _own_source(files, f'renderer = "{own}"')
-                        )
-
-    def mixed_folders(self) -> set[tuple[str, str]]:
-        """Return the folders, with a format, in which files are read in several ways."""
-        pairs = {
-            (folder_of(group.files[0]), number)
-            for number, groups in enumerate(self.settings.values())
-            for group in groups
+        both = [k for k, s in self.settings.items() if s.renderer in ("encyclopedia", "article")]
+        samples = [self._groups[key].fields for key in both]
+        chosen = {
+            settings: replace(settings, renderer=sections_renderer(settings, samples))
+            for settings in {self.settings[key] for key in both}
         }
-        counts = Counter(folder for folder, _ in pairs)
-        return {folder for folder, n in counts.items() if n > 1}
+        for key in both:
+            self.settings[key] = settings = chosen[self.settings[key]]
+            for own, files in self._groups[key].by_script.items():
+                if own != settings.renderer:
+                    self._source.found.warnings.append(
+                        f"{files_in_words(files)}: {settings.renderer} is taken by the script of "
+                        f"all files with these keys, {own} by that of these alone: to take {own}, "
+                        + _own_source(files, f'renderer = "{own}"')
+                    )
 
     def readings(self) -> list[FoundReading]:
         """Return the readings, each with its files, in the order of their first files."""
-        config = self._source.config
-        if not self.settings:  # no file has a record
-            self.settings = {self._resolve(FileGroup(config, FieldSample())): []}
         self._decide_sections()
         of_file: dict[SourceFile, Any] = {}
         of_folder: dict[tuple[str, str], Any] = {}
-        for settings, groups in self.settings.items():
-            for group in groups:
-                of_file |= dict.fromkeys(group.files, settings)
-                of_folder.setdefault(folder_of(group.files[0]), settings)
-        common = max(self.settings, key=lambda s: sum(len(g.files) for g in self.settings[s]))
+        for key, settings in self.settings.items():
+            of_file |= dict.fromkeys(self._groups[key].files, settings)
+            of_folder.setdefault(key[:2], settings)
+        if of_file:
+            common = Counter(of_file.values()).most_common(1)[0][0]
+        else:  # no file has a record
+            common = self._resolve(FileGroup(self._source.config, FieldSample()))
         files: dict[Any, list[SourceFile]] = {}
         for file in self._source.found.files:
             if file not in self._left_out:
@@ -384,8 +377,9 @@ class _Groups:
 
     def _reading(self, settings: Any, files: list[SourceFile]) -> FoundReading:
         config, fields = self._source.config, FieldSample()
-        for group in self.settings[settings]:
-            fields.merge(group.fields)
+        for key, own in self.settings.items():
+            if own == settings:
+                fields.merge(self._groups[key].fields)
         is_render = isinstance(settings, RenderSettings)
         label = files_in_words(files)
         reading = ReadingSettings(
