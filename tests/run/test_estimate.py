@@ -61,8 +61,9 @@ def test_a_sample_is_encoded_as_the_run_would_piece_by_piece(
     config = configure(tmp_path / "out", first, second, min_tokens=2)
     prepared = prepare(config)
     found = read_sample(prepared.parts, prepared.renderers(), 1 << 20)
-    recipe = make_recipe(plan_of(config).spec)
-    encoded = encode_sample(lambda _: recipe, found, 2)
+    spec = plan_of(config).spec
+    recipe = make_recipe(spec)
+    encoded = encode_sample(lambda _: recipe, found, spec)
     assert encoded.records.tolist() == [3, 1]
     assert encoded.documents.tolist() == [1, 1]
     assert encoded.text_bytes.tolist() == [9, 12]

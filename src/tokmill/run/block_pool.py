@@ -9,42 +9,32 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tokmill.recipes.memory_bounds import BLOCK_COPIES, FINISHED_COPIES, blocks_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from tokmill.interrupts import DelayedInterrupts
     from tokmill.recipes.encoded import EncodedBlock
     from tokmill.recipes.spec import RunSpec
     from tokmill.recipes.table import Recipe
-    from tokmill.sources.blocks import Block, SliceReader
+    from tokmill.sources.blocks import Block
+
+Key = TypeVar("Key")
+"""Says where a block belongs."""
 
 _BUNDLE_BYTES = 256 << 10
 _MOST_BUNDLED = 1024
 """Smaller blocks, as small files give them, are encoded together up to these limits."""
 
 
-class Work(NamedTuple):
-    """A block of a slice, or the end of a slice, without a block."""
-
-    slice_index: int
-    reader: SliceReader
-    block: Block | None
-    is_end: bool = False
-
-
-Result = tuple[Work, "EncodedBlock | None"]
-"""A work and its encoded block; None for the end of a slice."""
-
-
 @dataclass(slots=True)
-class _Bundle:
-    """Works that are encoded together, without their blocks; `encoded`: a block for each."""
+class _Bundle(Generic[Key]):
+    """Blocks that are encoded together, of `n_bytes`; `keys`: each with whether it has a block."""
 
-    works: Sequence[Work]
+    keys: Sequence[tuple[Key, bool]]
     n_bytes: int
     encoded: Future[Sequence[EncodedBlock]] = field(init=False)
     is_done: bool = False
@@ -58,34 +48,41 @@ class _Bundle:
 
 
 def encode_ahead(
-    spec: RunSpec, recipe: Recipe, works: Iterator[Work], interrupts: DelayedInterrupts
-) -> Generator[Result, None, None]:
-    """Yield the result of every work, whose own block is gone by then.
+    spec: RunSpec,
+    recipe: Recipe,
+    blocks: Iterable[tuple[Key, Block | None]],
+    interrupts: DelayedInterrupts,
+) -> Generator[tuple[Key, EncodedBlock | None], None, None]:
+    """Yield each key with its encoded block, or with None if it has no block, in order.
 
     Close the iterator: this waits for the blocks that are being encoded, and begins no other.
 
     Interrupts are delayed while executor and futures are called: one that comes inside their
     conditions, which are Python code, can leave a lock locked, and a thread would wait for ever.
     """
-    pool, pending = ThreadPoolExecutor(spec.n_threads, "tokmill"), deque[_Bundle]()
-    most_unfinished, most_bytes = _most_unfinished(spec.n_threads), blocks_bytes(spec)
+    # No thread waits for the reader: while the calling thread writes, they take blocks that wait.
+    most_unfinished = spec.n_threads + max(2, spec.n_threads // 4)
+    most_bytes = blocks_bytes(spec)
+    pool, pending = ThreadPoolExecutor(spec.n_threads, "tokmill"), deque[_Bundle[Key]]()
 
     def has_room(n_bytes: int) -> bool:
         """Return whether blocks may be begun; those that are alone always may."""
-        unfinished_bytes = [bundle.n_bytes for bundle in pending if not bundle.is_done]
-        finished_bytes = sum(bundle.n_bytes for bundle in pending) - sum(unfinished_bytes)
-        memory = BLOCK_COPIES * (sum(unfinished_bytes) + n_bytes) + FINISHED_COPIES * finished_bytes
-        return not pending or (len(unfinished_bytes) < most_unfinished and memory <= most_bytes)
+        n_unfinished, memory = 0, BLOCK_COPIES * n_bytes
+        for bundle in pending:
+            is_done = bundle.is_done  # it may change between the next two lines
+            n_unfinished += not is_done
+            memory += (FINISHED_COPIES if is_done else BLOCK_COPIES) * bundle.n_bytes
+        return not pending or (n_unfinished < most_unfinished and memory <= most_bytes)
 
-    def oldest() -> Iterator[Result]:
+    def oldest() -> Iterator[tuple[Key, EncodedBlock | None]]:
         with interrupts.delayed():
             encoded = iter(pending[0].encoded.result())
-        for work in pending[0].works:
-            yield work, None if work.is_end else next(encoded)
+        for key, has_block in pending[0].keys:
+            yield key, next(encoded) if has_block else None
         pending.popleft()
 
     try:
-        for bundled, n_bytes in _bundles(works):
+        for bundled, n_bytes in _bundles(blocks):
             # One result for each bundle that is read: neither side waits for the other to end.
             if pending and pending[0].is_done:
                 yield from oldest()
@@ -96,12 +93,12 @@ def encode_ahead(
                     with interrupts.delayed():
                         unfinished = [b.encoded for b in pending if not b.is_done]
                         wait(unfinished, return_when=FIRST_COMPLETED)
-            blocks = [work.block for work in bundled if work.block is not None]
-            bundle = _Bundle([work._replace(block=None) for work in bundled], n_bytes)
+            bundle = _Bundle([(key, block is not None) for key, block in bundled], n_bytes)
+            of_bundle = [block for _, block in bundled if block is not None]
             with interrupts.delayed():
-                bundle.encoded = pool.submit(bundle.encode, recipe, blocks)
+                bundle.encoded = pool.submit(bundle.encode, recipe, of_bundle)
                 pending.append(bundle)
-            del bundled, blocks  # or they would stay in memory until the next are read
+            del bundled, of_bundle  # or they would stay in memory until the next are read
         while pending:
             yield from oldest()
     finally:
@@ -109,28 +106,22 @@ def encode_ahead(
             pool.shutdown(cancel_futures=True)
 
 
-def _most_unfinished(n_threads: int) -> int:
-    """Return how many blocks may be encoded or wait for a thread: no thread waits for the reader.
-
-    The calling thread cannot read while it writes a block: meanwhile threads take those that wait.
-    """
-    return n_threads + max(2, n_threads // 4)
-
-
-def _bundles(works: Iterator[Work]) -> Iterator[tuple[list[Work], int]]:
+def _bundles(
+    blocks: Iterable[tuple[Key, Block | None]],
+) -> Iterator[tuple[list[tuple[Key, Block | None]], int]]:
     """Yield small blocks in bundles, a large one alone, and the bytes of each bundle."""
-    gathered: list[Work] = []
+    bundled: list[tuple[Key, Block | None]] = []
     n_bytes = 0
-    for work in works:
-        weight = 0 if work.block is None else work.block.n_bytes
-        if gathered and (n_bytes + weight > _BUNDLE_BYTES or len(gathered) >= _MOST_BUNDLED):
-            yield gathered, n_bytes
-            gathered, n_bytes = [], 0
-        gathered.append(work)
-        n_bytes += weight
-        del work
+    for key, block in blocks:
+        block_bytes = 0 if block is None else block.n_bytes
+        if bundled and (n_bytes + block_bytes > _BUNDLE_BYTES or len(bundled) >= _MOST_BUNDLED):
+            yield bundled, n_bytes
+            bundled, n_bytes = [], 0
+        bundled.append((key, block))
+        n_bytes += block_bytes
+        del block
         if n_bytes >= _BUNDLE_BYTES:
-            yield gathered, n_bytes
-            gathered, n_bytes = [], 0
-    if gathered:
-        yield gathered, n_bytes
+            yield bundled, n_bytes
+            bundled, n_bytes = [], 0
+    if bundled:
+        yield bundled, n_bytes

@@ -9,26 +9,26 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokmill.fields import add_fields
+from tokmill.interrupts import DelayedInterrupts
+from tokmill.run.block_pool import encode_ahead
 from tokmill.run.reject_limits import describe_unread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
 
     import numpy.typing as npt
 
     from tokmill.recipes.encoded import EncodedBlock
+    from tokmill.recipes.spec import RunSpec
     from tokmill.recipes.table import Recipe
     from tokmill.run.input_sample import InputSample, Piece
-    from tokmill.sources.blocks import Block
     from tokmill.sources.slices import SourceFile
 
     Floats = npt.NDArray[np.float64]
@@ -47,8 +47,6 @@ _WIDER = 6
 UNREAD_ERROR = 1.0
 """Error of what is concluded from the head of a slice for the rest of it, measured: a long zstd
 file is compressed 1.4 times as well as its head."""
-
-_ENCODED_TOGETHER_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,52 +132,37 @@ def _spread(expected: Floats, stands_for: Floats, pieces: list[Piece]) -> float:
 
 
 def encode_sample(
-    recipe_of: Callable[[SourceFile], Recipe], found: InputSample, n_threads: int
+    recipe_of: Callable[[SourceFile], Recipe], found: InputSample, spec: RunSpec
 ) -> EncodedSample:
     """Encode the blocks of a sample on threads, each by the recipe of its file."""
     tokens, documents, records, text_bytes = np.zeros((4, len(found.pieces)))
     nothing = np.zeros(0, np.int64), np.zeros(0, bool)
     result = EncodedSample(found, tokens, documents, records, text_bytes, *nothing)
     lengths, is_val = [result.lengths], [result.is_val]
-    bundles = list(_bundles(recipe_of, found))
-    for recipe, numbered in bundles[:1]:
-        recipe.process([block for _, block in numbered[:1]])  # what loads late is not speed
-    rates: list[float] = []
-    with ThreadPoolExecutor(n_threads, "tokmill-forecast") as pool:
-        for (_, numbered), (encoded, taken_s) in zip(
-            bundles, pool.map(_process, bundles), strict=True
-        ):
-            for (number, _), block in zip(numbered, encoded, strict=True):
+    blocks = [(number, block) for number, p in enumerate(found.pieces) for block in p.blocks]
+    of_recipe = groupby(blocks, lambda numbered: recipe_of(found.pieces[numbered[0]].file))
+    rates: list[tuple[float, float]] = []
+    with DelayedInterrupts() as interrupts:
+        for recipe, numbered in of_recipe:
+            own = list(numbered)
+            if not rates:
+                recipe.process([own[0][1]])  # what loads late is not speed
+            for number, block in encode_ahead(spec, recipe, own, interrupts):
+                if block is None:
+                    continue
                 _add(result, number, block)
                 lengths.append(np.diff(block.offsets).astype(np.int64))
                 is_val.append(block.is_val)
-            encoded_bytes = sum(int(block.text_bytes.sum()) for block in encoded)
-            rates.append((encoded_bytes or 1) / (taken_s or 1e-9))
+                if block.stage_s:  # the first of those that were encoded together
+                    rates.append((0.0, sum(stage.wall_s for stage in block.stage_s.values())))
+                n_bytes, taken_s = rates[-1]
+                rates[-1] = (n_bytes + int(block.text_bytes.sum()), taken_s)
     # The median: few bundles weigh fields, which takes far longer for short records.
-    result.bytes_per_s = n_threads * float(np.median(rates)) if rates else 1.0
+    if rates:
+        speeds = [(n_bytes or 1) / (taken_s or 1e-9) for n_bytes, taken_s in rates]
+        result.bytes_per_s = spec.n_threads * float(np.median(speeds))
     result.lengths, result.is_val = np.concatenate(lengths), np.concatenate(is_val)
     return result
-
-
-def _process(
-    bundle: tuple[Recipe, list[tuple[int, Block]]],
-) -> tuple[Sequence[EncodedBlock], float]:
-    """Return the encoded blocks of a bundle, and the seconds that they took."""
-    recipe, numbered = bundle
-    start_s = perf_counter()
-    encoded = recipe.process([block for _, block in numbered])
-    return encoded, perf_counter() - start_s
-
-
-def _bundles(
-    recipe_of: Callable[[SourceFile], Recipe], found: InputSample
-) -> Iterator[tuple[Recipe, list[tuple[int, Block]]]]:
-    """Yield recipes, each with blocks and the numbers of their pieces; small blocks together."""
-    blocks = [(n, piece, block) for n, piece in enumerate(found.pieces) for block in piece.blocks]
-    ends = np.cumsum([block.n_bytes for *_, block in blocks], dtype=np.int64)
-    items = zip((ends // _ENCODED_TOGETHER_BYTES).tolist(), blocks, strict=True)
-    for (_, recipe), group in groupby(items, lambda item: (item[0], recipe_of(item[1][1].file))):
-        yield recipe, [(number, block) for _, (number, _, block) in group]
 
 
 def _add(result: EncodedSample, number: int, block: EncodedBlock) -> None:

@@ -208,7 +208,7 @@ def sample_and_encode(
     found = read_sample(prepared.parts, prepared.renderers(), limit_bytes)
     recipes = Recipes(spec, reference)
     part_of = {piece.file: part for part in prepared.parts for piece in part.slices}
-    return encode_sample(lambda file: recipes.of(part_of[file]), found, spec.n_threads)
+    return encode_sample(lambda file: recipes.of(part_of[file]), found, spec)
 
 
 def predict(spec: RunSpec, parts: Sequence[Part], sampled: EncodedSample) -> Predicted:

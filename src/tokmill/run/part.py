@@ -11,14 +11,13 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tokmill.errors import ParityError
+from tokmill.errors import ParityError, RecordError
 from tokmill.interrupts import DelayedInterrupts
 from tokmill.recipes.left_out import is_weighed_slice
 from tokmill.recipes.spec import Increments
-from tokmill.run.block_pool import Work, encode_ahead
+from tokmill.run.block_pool import encode_ahead
 from tokmill.run.part_writer import PartWriter
 from tokmill.run.plan import check_plan
-from tokmill.run.readings import check_first_block
 from tokmill.sources.formats import open_slice
 from tokmill.sources.slices import check_unchanged
 from tokmill.timing import LIBRARIES, StageSeconds, StageTimer, library_cpu_s
@@ -31,6 +30,9 @@ if TYPE_CHECKING:
     from tokmill.recipes.encoded import EncodedBlock
     from tokmill.recipes.spec import Part, RunSpec
     from tokmill.recipes.table import Recipe
+    from tokmill.sources.blocks import Block, SliceReader
+
+    _Work = tuple[tuple[int, SliceReader], Block | None]
 
 
 def run_part(
@@ -88,28 +90,28 @@ def _write_blocks(
     works = _timed(_works(spec, part, recipe), timer)
     with closing(encode_ahead(spec, recipe, works, interrupts)) as blocks:
         last_slice = -1
-        for work, encoded in blocks:
-            piece = part.slices[work.slice_index]
+        for (slice_index, reader), encoded in blocks:
+            piece = part.slices[slice_index]
             if encoded is None:
                 check_unchanged(piece.file)
-                length = None if piece.is_whole else work.reader.length()
-                writer.end_slice(work.slice_index, piece.n_bytes, length)
+                length = None if piece.is_whole else reader.length()
+                writer.end_slice(slice_index, piece.n_bytes, length)
                 continue
             source = piece.file.path
             _check_parity(encoded, source)
-            if work.slice_index != last_slice:
-                check_first_block(spec, source, encoded)
-                last_slice = work.slice_index
+            if slice_index != last_slice:
+                _check_first_block(spec, source, encoded)
+                last_slice = slice_index
             if encoded.rejects or encoded.unread is not None:
-                work.reader.origin()  # may read the file up to here: not inside `delayed`
+                reader.origin()  # may read the file up to here: not inside `delayed`
             with interrupts.delayed():
-                progress = writer.add(work.slice_index, source, encoded, work.reader.origin)
+                progress = writer.add(slice_index, source, encoded, reader.origin)
             writer.keep_ended()
             report(replace(progress, stage_s=encoded.stage_s))
             del encoded  # or it would stay in memory beside the next block
 
 
-def _timed(works: Iterator[Work], timer: StageTimer) -> Iterator[Work]:
+def _timed(works: Iterator[_Work], timer: StageTimer) -> Iterator[_Work]:
     timer.skip()
     for work in works:
         timer.end("read")
@@ -117,15 +119,15 @@ def _timed(works: Iterator[Work], timer: StageTimer) -> Iterator[Work]:
         timer.skip()
 
 
-def _works(spec: RunSpec, part: Part, recipe: Recipe) -> Iterator[Work]:
-    """Yield the blocks of all slices, and a work for the end of each slice."""
+def _works(spec: RunSpec, part: Part, recipe: Recipe) -> Iterator[_Work]:
+    """Yield the blocks of all slices, each with its slice, and None at the end of each slice."""
     for i, piece in enumerate(part.slices):
         check_unchanged(piece.file)
         options = (spec.config.input, recipe.schema, spec.config.run.block_bytes)
         with open_slice(piece, *options, samples_head=is_weighed_slice(i)) as reader:
             for block in reader.blocks():
-                yield Work(i, reader, block)
-            yield Work(i, reader, None, is_end=True)
+                yield (i, reader), block
+            yield (i, reader), None
 
 
 def _check_parity(encoded: EncodedBlock, source: str) -> None:
@@ -133,3 +135,20 @@ def _check_parity(encoded: EncodedBlock, source: str) -> None:
     for row, line in encoded.differences:
         place = encoded.lookup.place(row)
         raise ParityError(f"{source}: record {place.line} of its slice: {line}")
+
+
+def _check_first_block(spec: RunSpec, path: str, encoded: EncodedBlock) -> None:
+    """Check that a file's first block has the fields that the run reads.
+
+    Raises:
+        RecordError: no record has them.
+    """
+    is_named = spec.is_named and spec.config.sft is None
+    if encoded.n_documents or len(encoded.rejects) < 2 or is_named:
+        return
+    if all(reject.reason == "no such fields" for reject in encoded.rejects):
+        raise RecordError(
+            f"{path}: no record can be read: {encoded.rejects[0].message}; it differs from the "
+            "files of this folder whose first records were read before the run: give it its own "
+            "[[source]], or leave it out"
+        )

@@ -3,7 +3,7 @@
 The first records of some files are read. Files of one folder and format whose records have the same
 keys are looked at together; groups of a source that come to the same settings are one reading. A
 file that was not looked at is read like the others of its folder, and checked when its first block
-is read (`check_first_block`).
+is read (`run.part`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from os.path import abspath
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokmill.errors import RecordError, StorageError, UsageError
+from tokmill.errors import StorageError, UsageError
 from tokmill.fields import (
     ENOUGH,
     FieldSample,
@@ -48,8 +48,6 @@ from tokmill.words.plural import plural
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from tokmill.recipes.encoded import EncodedBlock
-    from tokmill.recipes.spec import RunSpec
     from tokmill.settings.schema import Config
     from tokmill.settings.sft import SftSettings
     from tokmill.sources.slices import SourceFile
@@ -522,20 +520,3 @@ def _pattern(path: str) -> str:
     endings = name.split(".")[1:]
     n_kept = 2 if endings[-1:] in (["gz"], ["zst"]) else 1
     return f"{folder}{slash}" + ".".join(["*", *endings[-n_kept:]])
-
-
-def check_first_block(spec: RunSpec, path: str, encoded: EncodedBlock) -> None:
-    """Check that a file's first block has the fields that the run reads.
-
-    Raises:
-        RecordError: no record has them.
-    """
-    is_named = spec.is_named and spec.config.sft is None
-    if encoded.n_documents or len(encoded.rejects) < 2 or is_named:
-        return
-    if all(reject.reason == "no such fields" for reject in encoded.rejects):
-        raise RecordError(
-            f"{path}: no record can be read: {encoded.rejects[0].message}; it differs from the "
-            "files of this folder whose first records were read before the run: give it its own "
-            "[[source]], or leave it out"
-        )
