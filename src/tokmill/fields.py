@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -61,9 +62,6 @@ class FieldBytes(NamedTuple):
     text_bytes: int
 
 
-_NOTHING = FieldBytes(0, 0)
-
-
 def weigh(
     record: Mapping[str, Any],
     used: Collection[str],
@@ -84,41 +82,85 @@ def weigh(
     return counts
 
 
+@dataclass(slots=True)
+class _Field:
+    """The strings of one field: their bytes, those of text, and letters at their beginnings.
+
+    `n_han`: letters that are Han or Kana. `values`: the distinct strings; None once one is longer
+    than a label.
+    """
+
+    n_bytes: int = 0
+    text_bytes: int = 0
+    n_letters: int = 0
+    n_han: int = 0
+    n_values: int = 0
+    values: set[str] | None = field(default_factory=set)
+
+    def add(self, text: str) -> int:
+        """Add a string; return its bytes."""
+        n_bytes = _size(text)
+        self.n_bytes += n_bytes
+        self.text_bytes += n_bytes if is_text(text) else 0
+        head = text[:_LONGEST_LOOKED_AT]
+        self.n_letters += sum(map(str.isalpha, head))
+        self.n_han += 0 if head.isascii() else len(_HAN_AND_KANA.findall(head))
+        self.n_values += 1
+        if len(text) > _LONGEST_LABEL:
+            self.values = None
+        elif self.values is not None:
+            self.values.add(text)
+        return n_bytes
+
+    def merge(self, other: _Field) -> None:
+        """Add the strings of the same field in other records."""
+        self.n_bytes += other.n_bytes
+        self.text_bytes += other.text_bytes
+        self.n_letters += other.n_letters
+        self.n_han += other.n_han
+        self.n_values += other.n_values
+        if self.values is None or other.values is None:
+            self.values = None
+        else:
+            self.values |= other.values
+
+    @property
+    def is_label(self) -> bool:
+        """Return whether few short values repeat, as categories do."""
+        if self.values is None or self.n_values < _FEWEST_LABELS:
+            return False
+        return len(self.values) * _LABEL_REPEATS <= self.n_values
+
+
 class FieldSample:
     """The fields of some records, which are added one by one and not kept.
 
-    `where`: the file of the records. `fields`: bytes by path, in the order of their first records.
-    `keys`: top-level keys in order. `string_keys`: those with a string in some record. `letters`:
-    by path, the letters at the beginning of its strings, and how many of them are Han or Kana.
+    `where`: the file of the records. `fields`: by path, in the order of their first records.
+    `keys`: top-level keys in order. `string_keys`: those with a string in some record.
     """
 
     def __init__(self, nested: Collection[str] = ()) -> None:
         self.where = ""
         self.n_records = self.n_bytes = 0
         self.keys: dict[str, None] = {}
-        self.fields: dict[str, FieldBytes] = {}
+        self.fields: dict[str, _Field] = {}
         self.string_keys: set[str] = set()
-        self.letters: dict[str, tuple[int, int]] = {}
         self._empty: set[str] = set()
         self._new_key_at = 0
         self._nested = nested
-        self._labels: dict[str, _Labels] = {}
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Add a record."""
-        self._see_filled(record)
+        empty = {key for key, value in record.items() if value is None or value in _EMPTY}
+        filled = record.keys() - empty
+        if any(key not in self.keys or key in self._empty for key in filled):
+            self._new_key_at = self.n_records
+        self._empty = (self._empty | (empty - self.keys.keys())) - filled
         self.n_records += 1
         self.keys.update(dict.fromkeys(record))
         self.string_keys.update(k for k, value in record.items() if isinstance(value, str | bytes))
         for path, text in _strings(record, self._nested):
-            before, n_bytes = self.fields.get(path, _NOTHING), _size(text)
-            text_bytes = n_bytes if is_text(text) else 0
-            self.fields[path] = FieldBytes(before[0] + n_bytes, before[1] + text_bytes)
-            self.n_bytes += n_bytes
-            self._labels.setdefault(path, _Labels()).add(text)
-            n, n_han = self.letters.get(path, (0, 0))
-            more, more_han = _count_letters(text)
-            self.letters[path] = n + more, n_han + more_han
+            self.n_bytes += self.fields.setdefault(path, _Field()).add(text)
 
     def merge(self, other: FieldSample) -> None:
         """Add the records of another sample, which come after those of this one."""
@@ -127,38 +169,24 @@ class FieldSample:
         self.n_bytes += other.n_bytes
         self.keys |= other.keys
         self.string_keys |= other.string_keys
-        for path, n in other.fields.items():
-            before = self.fields.get(path, _NOTHING)
-            self.fields[path] = FieldBytes(*map(sum, zip(before, n, strict=True)))
-        for path, counts in other.letters.items():
-            before_letters = self.letters.get(path, (0, 0))
-            self.letters[path] = (before_letters[0] + counts[0], before_letters[1] + counts[1])
-        for path, labels in other._labels.items():
-            self._labels.setdefault(path, _Labels()).merge(labels)
+        for path, of_path in other.fields.items():
+            self.fields.setdefault(path, _Field()).merge(of_path)
 
     def weigh_letters(self, factor: float) -> None:
         """Multiply the counts of letters: a sample stands for a file of its size."""
-        self.letters = {
-            path: (round(n * factor), round(n_han * factor))
-            for path, (n, n_han) in self.letters.items()
-        }
+        for of_path in self.fields.values():
+            of_path.n_letters = round(of_path.n_letters * factor)
+            of_path.n_han = round(of_path.n_han * factor)
 
     def han_share(self, used: Collection[str]) -> float:
         """Return the share of Han and Kana in the letters of the used fields."""
-        counts = [n for path, n in self.letters.items() if is_used(path, used)]
-        return sum(n_han for _, n_han in counts) / max(1, sum(n for n, _ in counts))
+        own = [of_path for path, of_path in self.fields.items() if is_used(path, used)]
+        return sum(f.n_han for f in own) / max(1, sum(f.n_letters for f in own))
 
     @property
     def n_since_new_key(self) -> int:
         """Return the number of records since a key first had a value; 0 if a key never had one."""
         return 0 if self._empty else self.n_records - self._new_key_at
-
-    def _see_filled(self, record: Mapping[str, Any]) -> None:
-        empty = {key for key, value in record.items() if value is None or value in _EMPTY}
-        filled = record.keys() - empty
-        if any(key not in self.keys or key in self._empty for key in filled):
-            self._new_key_at = self.n_records
-        self._empty = (self._empty | (empty - self.keys.keys())) - filled
 
     def weighed(self, text_field: str = "") -> dict[str, FieldBytes]:
         """Return the fields; those whose few short values repeat hold no text.
@@ -166,50 +194,19 @@ class FieldSample:
         `text_field` always counts as text, even if it holds JSON; it may be several keys with
         commas between them. If no field holds text, all fields count as text.
         """
-        labels = self.labels(text_field)
-        found = {
-            path: FieldBytes(n.n_bytes, 0) if path in labels else n
-            for path, n in self.fields.items()
-        }
-        for name in text_field.split(","):
-            if name in found:
-                found[name] = FieldBytes(*[found[name].n_bytes] * 2)
-        if any(n.text_bytes for n in found.values()):
-            return found
-        return {path: FieldBytes(n.n_bytes, n.n_bytes) for path, n in self.fields.items()}
+        labels, named = self.labels(text_field), text_field.split(",")
+        weighed = {}
+        for path, of_path in self.fields.items():
+            text_bytes = of_path.n_bytes if path in named else of_path.text_bytes
+            weighed[path] = FieldBytes(of_path.n_bytes, 0 if path in labels else text_bytes)
+        if any(n.text_bytes for n in weighed.values()):
+            return weighed
+        return {path: FieldBytes(n.n_bytes, n.n_bytes) for path, n in weighed.items()}
 
     def labels(self, text_field: str = "") -> frozenset[str]:
         """Return the fields whose few short values repeat, as categories do."""
-        return frozenset(p for p, found in self._labels.items() if found.repeat()) - {
-            *text_field.split(",")
-        }
-
-
-class _Labels:
-    """The values of a field, as far as needed to see whether they repeat."""
-
-    def __init__(self) -> None:
-        self._n_values = 0
-        self._values: set[str] | None = set()
-
-    def add(self, value: str) -> None:
-        self._n_values += 1
-        if len(value) > _LONGEST_LABEL:
-            self._values = None
-        elif self._values is not None:
-            self._values.add(value)
-
-    def merge(self, other: _Labels) -> None:
-        self._n_values += other._n_values
-        if self._values is None or other._values is None:
-            self._values = None
-        else:
-            self._values |= other._values
-
-    def repeat(self) -> bool:
-        if self._values is None or self._n_values < _FEWEST_LABELS:
-            return False
-        return len(self._values) * _LABEL_REPEATS <= self._n_values
+        repeating = frozenset(path for path, of_path in self.fields.items() if of_path.is_label)
+        return repeating - {*text_field.split(",")}
 
 
 def used_paths(schema: pa.Schema) -> frozenset[str]:
@@ -336,14 +333,6 @@ def _decoded(value: bytes) -> str:
         return value.decode()
     except UnicodeDecodeError:
         return ""
-
-
-def _count_letters(value: str) -> tuple[int, int]:
-    """Return the letters among the first 1,000 characters, and how many are Han or Kana."""
-    head = value[:_LONGEST_LOOKED_AT]
-    if head.isascii():
-        return sum(map(str.isalpha, head)), 0
-    return sum(map(str.isalpha, head)), len(_HAN_AND_KANA.findall(head))
 
 
 def is_text(value: str) -> bool:
