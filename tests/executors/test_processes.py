@@ -39,15 +39,6 @@ def temporaries(directory) -> list[str]:
     return [path.name for path in directory.rglob(".*.tmp")]
 
 
-def test_every_part_is_run_once_and_no_process_stays(plan, tmp_path, workers):
-    heard = []
-    found = list(processes.run_parts(plan.spec, plan.parts, heard.append, 2))
-    assert sorted(record.part for record in found) == list(range(len(plan.parts)))
-    assert sum(progress.documents for progress in heard) == len(ROWS)
-    assert workers() == []
-    assert temporaries(tmp_path / "out") == []
-
-
 def test_a_killed_worker_is_an_error_at_once_and_what_is_committed_stays(plan, tmp_path, workers):
     killed = []
 
@@ -127,16 +118,6 @@ def test_all_workers_killed_is_the_same_error(plan, workers):
     assert workers() == []
 
 
-def test_what_a_part_raises_reaches_the_caller_and_stops_the_others(
-    tmp_path, configure, plan_of, write_rows, workers
-):
-    source = write_rows(tmp_path / "in.jsonl", [*ROWS[:50], b"{bad", *ROWS])
-    plan = plan_of(configure(tmp_path / "out", source, part_bytes=600, on_error="fail"))
-    with pytest.raises(RecordError, match=r"in\.jsonl:51 .*--on-error=skip"):
-        list(processes.run_parts(plan.spec, plan.parts, lambda progress: None, 2))
-    assert workers() == []
-
-
 def test_what_a_report_raises_stops_the_workers(plan, workers):
     class EnoughError(Exception):
         pass
@@ -149,22 +130,16 @@ def test_what_a_report_raises_stops_the_workers(plan, workers):
     assert workers() == []
 
 
-def test_a_caller_that_stops_early_leaves_no_process(plan, workers):
-    found = processes.run_parts(plan.spec, plan.parts, lambda progress: None, 2)
-    next(found)
-    found.close()
-    assert workers() == []
-
-
-def test_a_run_with_a_failing_worker_leaves_no_temporaries(
-    tmp_path, configure, listener, write_rows
+def test_what_a_part_raises_ends_the_run_and_leaves_neither_temporaries_nor_workers(
+    tmp_path, configure, listener, write_rows, workers
 ):
     source = write_rows(tmp_path / "in.jsonl", [*ROWS[:50], b"{bad", *ROWS])
     config = configure(
         tmp_path / "out", source, part_bytes=600, on_error="fail", workers=2, block_bytes=100
     )
-    with pytest.raises(RecordError):
+    with pytest.raises(RecordError, match=r"in\.jsonl:51 .*--on-error=skip"):
         run(config, listener)
+    assert workers() == []
     assert temporaries(tmp_path / "out") == []
     assert not (tmp_path / "out" / "manifest.json").exists()
 

@@ -7,8 +7,6 @@ import pytest
 from tokmill.errors import StateError
 from tokmill.executors.run import run
 
-FIRST = "train-0000000-0000"
-
 
 def test_a_directory_with_a_foreign_plan_is_not_emptied(out, make_config, listener):
     (out / "parts").mkdir(parents=True)
@@ -79,7 +77,7 @@ def test_nothing_is_removed_behind_a_folder_that_is_a_link(
     assert sorted([*elsewhere.iterdir(), *out.iterdir()]) == before
 
 
-@pytest.mark.parametrize("lost", ["train-*.bin", "parts/*.json", "manifest.json"])
+@pytest.mark.parametrize("lost", ["train-*.bin", "manifest.json"])
 def test_a_truncated_file_stays_beside_a_foreign_file(out, make_config, listener, lost):
     run(make_config(), listener)
     for path in out.glob(lost):
@@ -110,17 +108,6 @@ def test_the_output_may_be_a_link_to_a_directory(out, make_config, listener, tmp
     first = run(make_config(), listener)
     assert run(make_config(), listener, overwrite=True)["files"] == first["files"]
     assert out.is_symlink()
-
-
-def test_a_shard_that_was_truncated_after_its_commit_is_made_again(
-    out, make_config, listener, begun
-):
-    shard = out / f"{FIRST}.bin"
-    data = shard.read_bytes()
-    shard.unlink()
-    shard.write_bytes(data[:-2])
-    assert run(make_config(), listener)["files"] == begun["files"]
-    assert shard.read_bytes() == data
 
 
 def test_shards_without_records_are_not_removed_for_other_settings(

@@ -47,39 +47,6 @@ def test_a_finished_run_is_given_again_unchanged(out, make_config, listener):
     assert (out / "manifest.json").stat().st_mtime_ns == before
 
 
-def test_stale_temporaries_are_removed_and_other_hidden_files_are_not(
-    out, make_config, listener, begun
-):
-    stale = [
-        out / ".train-0000000-0000.bin.1-0123abcd.tmp",
-        out / "parts" / ".0000000.json.1-0123abcd.tmp",
-        out / "rejects" / ".0000000.jsonl.1-0123abcd.tmp",
-    ]
-    for path in [*stale, out / ".notes"]:
-        path.write_bytes(b"x")
-    run(make_config(), listener)
-    assert not any(path.exists() for path in stale)
-    assert (out / ".notes").exists()
-
-
-@pytest.mark.parametrize("ending", ["train-0000000-0000.bin", "train-0000001-0001.idx"])
-@pytest.mark.parametrize("damage", ["gone", "cut"])
-def test_a_part_whose_file_is_missing_or_truncated_is_made_again(
-    out, make_config, listener, files_of, ending, damage
-):
-    config = make_config()
-    manifest = run(config, listener)
-    before = files_of(out)
-    data = before[ending]
-    (out / ending).unlink()
-    if damage == "cut":
-        (out / ending).write_bytes(data[:-1])
-    again = run(config, listener)
-    assert again["run"]["resumed_parts"] == len(listener.plans[0].parts) - 1
-    assert again["files"] == manifest["files"]
-    assert files_of(out) == before
-
-
 def test_a_dataset_that_is_being_repaired_has_no_manifest(out, make_config, listener):
     config = make_config()
     run(config, listener)
@@ -123,11 +90,6 @@ def test_overwrite_takes_over_a_damaged_plan_and_a_newer_format(out, make_config
         with pytest.raises(StateError):
             run(config, listener)
         assert run(config, listener, overwrite=True)["files"] == begun["files"]
-
-
-def test_overwrite_in_a_new_directory_is_a_run(out, make_config, listener):
-    run(make_config(), listener, overwrite=True)
-    assert (out / "manifest.json").exists()
 
 
 def test_too_many_rejects_stop_the_run_and_a_higher_fraction_continues_it(

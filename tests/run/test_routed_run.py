@@ -87,7 +87,7 @@ def test_documents_with_characters_that_were_not_compared_get_the_references_ids
 
 
 def test_their_number_depends_on_nothing_but_the_corpus(config_of, silent, tmp_path):
-    settings = [{}, {"threads": 2, "block_bytes": 100}, {"workers": 2, "part_bytes": 300}]
+    settings = [{}, {"workers": 2, "threads": 2, "part_bytes": 300, "block_bytes": 100}]
     for i, changes in enumerate(settings):
         totals = run(config_of(f"{i}", engine="gigatoken", **changes), silent)["totals"]
         assert totals["checks"]["routed"] == len(NEW)

@@ -67,13 +67,9 @@ def test_the_plan_is_hard_enough(expected):
     ("engine", "threads", "block_bytes"),
     [
         ("reference", 2, 1),
-        ("reference", 3, 777),
-        ("gigatoken", 1, 777),
         ("gigatoken", 2, WHOLE),
         ("gigatoken", 3, 1),
-        ("fastokens", 1, 1),
-        ("fastokens", 2, 777),
-        ("fastokens", 3, WHOLE),
+        ("fastokens", 1, 777),
     ],
 )
 def test_engine_threads_and_batches_change_no_byte(
@@ -85,7 +81,7 @@ def test_engine_threads_and_batches_change_no_byte(
 
 @pytest.mark.parametrize(
     ("workers", "engine", "threads", "block_bytes"),
-    [(2, "gigatoken", 1, 777), (2, "reference", 3, WHOLE), (4, "fastokens", 2, 1)],
+    [(2, "reference", 3, WHOLE), (3, "fastokens", 2, 1)],
 )
 def test_workers_change_no_byte(
     make, files_of, expected, tmp_path, workers, engine, threads, block_bytes
@@ -104,12 +100,11 @@ def test_neither_workers_threads_nor_batches_change_what_is_checked(make, tmp_pa
     monkeypatch.setattr(spot_check, "_SHARE_OF_FAST", 0.5)
     ways = [
         {"workers": 1, "threads": 1, "block_bytes": WHOLE},
-        {"workers": 1, "threads": 3, "block_bytes": 1},
         {"workers": 2, "threads": 2, "block_bytes": 777},
     ]
     made = [make(tmp_path / str(i), engine="gigatoken", **way)[0] for i, way in enumerate(ways)]
     assert sum(record.total().checks["checked"] for record in made[0]) > 10
-    assert made[1] == made[2] == made[0]
+    assert made[1] == made[0]
 
 
 def concatenated(directory: Path, manifest) -> dict[str, list[int]]:

@@ -63,11 +63,10 @@ def test_every_filled_key_that_nothing_reads_is_counted_once_a_record(unread):
     assert "note" not in found
 
 
-@pytest.mark.parametrize("own_keys", [0, 250])
-def test_neither_workers_threads_nor_batches_change_a_count(unread, own_keys):
-    rows = records(own_keys)
+def test_neither_workers_threads_nor_batches_change_a_count(unread):
+    rows = records(250)
     expected = unread("whole", rows, block_bytes=8 << 20)
-    for threads, workers, block_bytes in ((1, 1, 1), (3, 1, 777), (1, 2, 2000)):
+    for threads, workers, block_bytes in ((3, 1, 1), (1, 2, 777)):
         settings = {"threads": threads, "workers": workers, "block_bytes": block_bytes}
         assert unread(f"{threads}-{workers}", rows, **settings) == expected
 

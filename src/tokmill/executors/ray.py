@@ -192,9 +192,8 @@ def _has_raylet() -> bool:
 
 def _nodes() -> list[tuple[int, int]]:
     """Return (CPUs, bytes of memory) of each node that can work."""
-    found = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    every = [(int(one.get("CPU", 0)), int(one.get("memory", 0))) for one in found]
-    return [(cpus, memory) for cpus, memory in every if cpus]
+    alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return [(int(has["CPU"]), int(has.get("memory", 0))) for has in alive if has.get("CPU")]
 
 
 def _for_nodes(spec: RunSpec, parts: Sequence[Part], nodes: Sequence[tuple[int, int]]) -> RunSpec:
@@ -337,6 +336,7 @@ class _Tasks:
 
 
 def _too_often(index: int, error: exceptions.RayError) -> str:
+    """Return the message for a part whose process died at every try."""
     if isinstance(error, exceptions.OutOfMemoryError):
         why, advice = "the node was short of memory", "--threads or run.engine_memory_bytes"
     else:

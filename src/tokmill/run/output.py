@@ -59,42 +59,40 @@ def refuse_foreign(place: Place, entries: Entries, owned: OwnedNames | None) -> 
     Raises:
         StateError: names the first such file; nothing was changed.
     """
-    foreign = [name for name in entries if _is_foreign(place, name, entries, owned)]
+    is_dataset = _is_manifest(place, entries)
+    foreign = [
+        name
+        for name, n_bytes in entries.items()
+        if not _is_hidden(name)
+        if owned is None
+        or n_bytes is None
+        or not owned.has(name)
+        or (name == MANIFEST and not is_dataset)
+    ]
     if not foreign:
         return
     names = f"{foreign[0]} and {len(foreign) - 1} more" if len(foreign) > 1 else foreign[0]
-    if owned is None and _is_manifest(place, entries):
+    if owned is not None:
+        raise StateError(
+            f"{place.where}: holds more than this dataset ({names}): nothing was changed; move "
+            "that away, or choose another --output"
+        )
+    if is_dataset:
         raise StateError(
             f"{place.where}: holds a dataset without its {PLAN}: restore that file from a copy, "
             "or choose another --output"
         )
-    if owned is None:
-        raise StateError(
-            f"{place.where}: holds files but no plan of a run ({names}): choose an empty or new "
-            "directory"
-        )
     raise StateError(
-        f"{place.where}: holds more than this dataset ({names}): nothing was changed; move that "
-        "away, or choose another --output"
+        f"{place.where}: holds files but no plan of a run ({names}): choose an empty or new "
+        "directory"
     )
-
-
-def _is_foreign(place: Place, name: str, entries: Entries, owned: OwnedNames | None) -> bool:
-    """Return whether an entry of a place cannot belong to its run."""
-    if _is_hidden(name):
-        return False
-    if owned is None or entries[name] is None or not owned.has(name):
-        return True
-    return name == MANIFEST and not _is_manifest(place, entries)
 
 
 def _is_manifest(place: Place, entries: Entries) -> bool:
     """Return whether there is a manifest that begins like every one of tokmill."""
     if entries.get(MANIFEST) is None:
         return False
-    return (
-        next(iter(place.chunks(MANIFEST)), b"")[: len(_MANIFEST_BEGINNING)] == _MANIFEST_BEGINNING
-    )
+    return bytes(next(iter(place.chunks(MANIFEST)), b"")).startswith(_MANIFEST_BEGINNING)
 
 
 def _is_hidden(name: str) -> bool:
@@ -176,6 +174,7 @@ def records_of_parts(
     """
 
     def look(part: Part) -> PartRecord | None:
+        """Return the record of a part, on a thread; None if it is no use."""
         name = f"{PARTS}/{part_name(part.index)}"
         try:
             record = parse_record(place.read(name), f"{place.where}/{name}")
@@ -231,31 +230,26 @@ def complete_manifest(
     Raises:
         StateError: see `refuse_foreign`; nothing was changed.
     """
+    wrong: list[str] = []
     problem = ""
-    manifest = None
     if MANIFEST in entries:
-        manifest, problem = _sound_manifest(place)
-    names = [FileEntry.from_json(entry) for entry in manifest["files"]] if manifest else []
-    wrong = [entry.name for entry in names if entries.get(entry.name) != entry.n_bytes]
-    if manifest is not None and not wrong:
-        return manifest
+        try:
+            manifest: dict[str, Any] = json.loads(place.read(MANIFEST))
+            is_sound = is_intact(manifest) and not shape_problem(manifest)
+        except (
+            FileNotFoundError, ValueError, TypeError, LookupError, AttributeError, RecursionError,
+        ):  # fmt: skip
+            is_sound = False
+        problem = f"{place.where}/{MANIFEST}: was changed: it is written again"
+        if is_sound:
+            listed = map(FileEntry.from_json, manifest["files"])
+            wrong = [entry.name for entry in listed if entries.get(entry.name) != entry.n_bytes]
+            if not wrong:
+                return manifest
+            more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+            problem = f"{place.where}: {wrong[0]}{more} was removed or cut: it is made again"
     refuse_foreign(place, entries, owned)
-    if wrong:
-        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        problem = f"{place.where}: {wrong[0]}{more} was removed or cut: it is made again"
     if problem:
         warn(problem)
-        names_of_files = [MANIFEST, *(name for name in wrong if name != PLAN)]
-        _remove(place, entries, names_of_files, check)
+        _remove(place, entries, [MANIFEST, *(name for name in wrong if name != PLAN)], check)
     return None
-
-
-def _sound_manifest(place: Place) -> tuple[dict[str, Any] | None, str]:
-    """Return the manifest as it was written, or None and a line about what is wrong."""
-    try:
-        manifest: dict[str, Any] = json.loads(place.read(MANIFEST))
-        if is_intact(manifest) and not shape_problem(manifest):
-            return manifest, ""
-    except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        pass
-    return None, f"{place.where}/{MANIFEST}: was changed: it is written again"

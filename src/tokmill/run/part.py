@@ -87,6 +87,7 @@ def _write_blocks(
     timer: StageTimer,
     report: Callable[[Increments], None],
 ) -> None:
+    """Write the blocks of a part in order, as the pool has encoded them."""
     works = _timed(_works(spec, part, recipe), timer)
     with closing(encode_ahead(spec, recipe, works, interrupts)) as blocks:
         last_slice = -1

@@ -61,7 +61,7 @@ _HEAD = {
     "eos_id": "the id of eos",
     "bos_id": "the id of bos",
     "template_sha256": "the chat template's sha256",
-    "checksum": "the algorithm of checksums (--checksum)",
+    "checksum": "the algorithm of checksums (output.checksum)",
 }
 """Keys of a plan besides its settings that decide bytes, and their names in messages."""
 
@@ -253,6 +253,7 @@ def _parts(files: Rows, parts: Rows) -> tuple[Part, ...]:
 
 
 def _task_entry(spec: RunSpec) -> dict[str, Any]:
+    """Return the key "task" of a plan."""
     config = spec.config
     config = replace(config, run=RunSettings(), output=replace(config.output, dir=""))
     return {
@@ -266,6 +267,7 @@ def _task_entry(spec: RunSpec) -> dict[str, Any]:
 
 
 def _reading_entry(reading: ReadingSettings) -> dict[str, Any]:
+    """Return how a group of files is read, as plain values for `_reading`."""
     config = Config(input=reading.input, render=reading.render, sft=reading.sft)
     sections = {"input", "render" if reading.sft is None else "sft"}
     return {

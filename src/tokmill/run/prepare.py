@@ -52,7 +52,6 @@ UNDIVIDED_BYTES = 4 << 30
 
 _MOST_SHOWN = 8
 _SHOWN_CHARACTERS = 300
-_SPLIT = "--text-separator='\\n\\n' splits at empty lines"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +80,8 @@ class Prepared:
     @property
     def own_readings(self) -> tuple[ReadingSettings, ...]:
         """Return the readings, if not all files are read by the settings of the run."""
-        found = tuple(one.reading for one in self.readings)
-        return found if len(found) > 1 or found[0].source else ()
+        readings = tuple(group.reading for group in self.readings)
+        return readings if len(readings) > 1 or readings[0].source else ()
 
     def notes(self) -> list[str]:
         """Return notes for the user: eos, texts as chats, ignored files, large texts, readings."""
@@ -91,7 +90,7 @@ class Prepared:
         if self.config.sft is not None:
             from tokmill.chat.reading.detect import text_note
 
-            texts = [text_note(one.reading.sft) for one in self.readings if one.reading.sft]
+            texts = [text_note(group.reading.sft) for group in self.readings if group.reading.sft]
         groups = self.readings if self.own_readings else ()
         n_more = len(groups) - _MOST_SHOWN
         return [
@@ -99,7 +98,7 @@ class Prepared:
             *self.found.ignored,
             *large_text_notes(self.files, self.config.input),
             *undivided_notes(self.parts, self.config.output.part_bytes),
-            *(f"{one.reading.files}: {one.in_words()}" for one in groups[:_MOST_SHOWN]),
+            *(f"{group.reading.files}: {group.in_words()}" for group in groups[:_MOST_SHOWN]),
             *([f"{plural(n_more, 'other group')} of files"] if n_more > 0 else []),
         ]
 
@@ -113,10 +112,13 @@ class Prepared:
     def document_notes(self) -> list[str]:
         """Return the beginning of a document of each group of files, as a string of JSON."""
         notes = []
-        for one in self.readings[:_MOST_SHOWN]:
-            where = f" of {one.reading.files}" if self.own_readings else ""
-            if text := first_document(one):
-                notes.append(f"first document{where}: {_shown(text)}")
+        for group in self.readings[:_MOST_SHOWN]:
+            where = f" of {group.reading.files}" if self.own_readings else ""
+            if text := first_document(group):
+                shown = json.dumps(text[:_SHOWN_CHARACTERS], ensure_ascii=False)
+                rest = len(text) - _SHOWN_CHARACTERS
+                more = f" and {plural(rest, 'more character')}" if rest > 0 else ""
+                notes.append(f"first document{where}: {shown}{more}")
         return notes
 
     def all_notes(self) -> list[str]:
@@ -127,19 +129,19 @@ class Prepared:
 
     def renderers(self) -> dict[SourceFile, tuple[InputSettings, Renderer | ChatRenderer]]:
         """Return the settings of reading and the renderer of each file."""
-        found: dict[SourceFile, tuple[InputSettings, Renderer | ChatRenderer]] = {}
-        for one in self.readings:
-            pair = one.reading.input, self._renderer(one)
-            found |= dict.fromkeys(one.files, pair)
-        return found
+        of_file: dict[SourceFile, tuple[InputSettings, Renderer | ChatRenderer]] = {}
+        for group in self.readings:
+            reading = group.reading
+            renderer: Renderer | ChatRenderer
+            if reading.sft is None:
+                renderer = make_renderer(reading.render, group.fields)
+            else:
+                from tokmill.recipes.sft_setup import make_chat_renderer
 
-    def _renderer(self, one: FoundReading) -> Renderer | ChatRenderer:
-        if one.reading.sft is None:
-            return make_renderer(one.reading.render, one.fields)
-        from tokmill.recipes.sft_setup import make_chat_renderer
-
-        config = replace(self.config, sft=one.reading.sft)
-        return make_chat_renderer(config, self.tokenizer, self.template)
+                config = replace(self.config, sft=reading.sft)
+                renderer = make_chat_renderer(config, self.tokenizer, self.template)
+            of_file |= dict.fromkeys(group.files, (reading.input, renderer))
+        return of_file
 
     def spec(self, engine: EngineChoice, n_threads: int, memory_bytes: int = 0) -> RunSpec:
         """Return the run, once its engine is chosen; see `RunSpec`."""
@@ -161,10 +163,10 @@ class Prepared:
     def _extensions(self, engine: str) -> tuple[Extension, ...]:
         """Return everything that the run uses and that did not come with tokmill."""
         formats = sorted({file.format for file in self.files})
-        found = [*(find(FORMATS, name) for name in formats), find(ENGINES, engine)]
-        outside = [one.extension for one in found]
+        entries = [*(find(FORMATS, name) for name in formats), find(ENGINES, engine)]
+        outside = [entry.extension for entry in entries]
         if self.config.sft is None:
-            names = dict.fromkeys(one.reading.render.renderer_name for one in self.readings)
+            names = dict.fromkeys(group.reading.render.renderer_name for group in self.readings)
             outside += [find_renderer(name).extension for name in names]
         else:
             from tokmill.chat.templates import template_extension
@@ -198,13 +200,12 @@ def prepare(
     is_chat = config.sft is not None
     tokenizer = load_tokenizer(config.tokenizer, for_chat=is_chat)
     inputs = inputs_of(config, commits)
-    is_alone = sum(len(one.found.files) for one in inputs) < 2
+    is_alone = sum(len(source.found.files) for source in inputs) < 2
     bad: list[str] | None = [] if leave_bad_out and not is_alone else None
     of_group = partial(resolve_chat, tokenizer=tokenizer) if is_chat else resolve_render
     readings = find_readings(inputs, of_group, bad)
-    found = Discovery(
-        *(list(chain(*column)) for column in zip(*(i.found for i in inputs), strict=True))
-    )
+    columns = zip(*(source.found for source in inputs), strict=True)
+    found = Discovery(*(list(chain(*column)) for column in columns))
     if bad and not readings:
         raise UsageError(bad[0])
     template = ""
@@ -220,7 +221,7 @@ def prepare(
     n_bytes = sum(file.n_bytes for file in found.files)
     name = "auto" if is_chat else config.render.renderer
     config = resolve(config, tokenizer, name, n_bytes)
-    number = {file: n for n, one in enumerate(readings) for file in one.files}
+    number = {file: n for n, group in enumerate(readings) for file in group.files}
     # Files that are read in one way stand together: two kinds in turn would be a part each.
     files = sorted((file for file in found.files if file in number), key=number.__getitem__)
     parts = make_parts(files, config.output.part_bytes, number)
@@ -242,23 +243,15 @@ def _resolve_chats(
     """Resolve the settings that all chats share, and put them into every reading."""
     from tokmill.recipes.sft_setup import common_settings, resolve_sft, sft_settings
 
-    own = [one.reading.sft for one in readings if one.reading.sft is not None]
+    own = [group.reading.sft for group in readings if group.reading.sft is not None]
     config = replace(config, sft=common_settings(sft_settings(config), own))
     config, tokenizer, template = resolve_sft(config, tokenizer)
     style = sft_settings(config).instruction
-    resolved = [replace(sft, instruction=style) for sft in own]
     readings = [
-        replace(one, reading=replace(one.reading, sft=sft))
-        for one, sft in zip(readings, resolved, strict=True)
+        replace(group, reading=replace(group.reading, sft=replace(sft, instruction=style)))
+        for group, sft in zip(readings, own, strict=True)
     ]
     return config, tokenizer, template, readings
-
-
-def _shown(text: str) -> str:
-    """Return the first 300 characters of a text as a string of JSON."""
-    rest = len(text) - _SHOWN_CHARACTERS
-    more = f" and {plural(rest, 'more character')}" if rest > 0 else ""
-    return json.dumps(text[:_SHOWN_CHARACTERS], ensure_ascii=False) + more
 
 
 def sample(prepared: Prepared, limit_bytes: int) -> SampledTexts:
@@ -333,13 +326,14 @@ def undivided_notes(parts: Sequence[Part], part_bytes: int) -> list[str]:
 
 def large_text_notes(files: Sequence[SourceFile], settings: InputSettings) -> list[str]:
     """Return a note if text files of `LARGE_TEXT_BYTES` or more become one document each."""
-    if settings.text_separator:
-        return []
     large = [f for f in files if f.format == "text" and f.n_bytes >= LARGE_TEXT_BYTES]
-    if not large:
+    if settings.text_separator or not large:
         return []
-    first = f"{large[0].path}, {size(large[0].n_bytes)},"
-    if len(large) == 1:
-        return [f"{first} becomes one document: {_SPLIT}"]
-    others = plural(len(large) - 1, "other large text file")
-    return [f"{first} and {others} become one document each: {_SPLIT}"]
+    become = "becomes one document"
+    if len(large) > 1:
+        others = plural(len(large) - 1, "other large text file")
+        become = f"and {others} become one document each"
+    return [
+        f"{large[0].path}, {size(large[0].n_bytes)}, {become}: "
+        "--text-separator='\\n\\n' splits at empty lines"
+    ]
