@@ -9,7 +9,6 @@ from tokmill.dataset.layout import (
     DATASET_FILE,
     FORMAT_VERSION,
     check_format_version,
-    dataset_entries,
     pack_names,
     packed_stem,
     part_name,
@@ -17,7 +16,7 @@ from tokmill.dataset.layout import (
     shard_stem,
     token_dtype,
 )
-from tokmill.errors import StateError, StorageError, TokenizerError
+from tokmill.errors import StateError, TokenizerError
 
 
 def test_names_are_those_of_the_format_page():
@@ -108,25 +107,3 @@ def test_a_newer_version_is_refused_naming_both(found):
         f"out/manifest.json: format version {found} is newer than version 1, "
         "which this tokmill reads: install a newer tokmill"
     )
-
-
-def test_a_directory_and_its_two_folders_are_listed_and_no_other(tmp_path: Path):
-    for name in ("b.bin", "a.bin", "parts/0000000.json", "rejects/.x", "other/inside"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    assert [name for name, _ in dataset_entries(tmp_path)] == [
-        "parts/0000000.json", "rejects/.x", "a.bin", "b.bin", "other", "parts", "rejects"
-    ]  # fmt: skip
-
-
-def test_a_link_in_place_of_a_folder_is_not_followed(tmp_path: Path):
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere/precious").touch()
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/parts").symlink_to("../elsewhere")
-    assert [name for name, _ in dataset_entries(tmp_path / "out")] == ["parts"]
-
-
-def test_a_directory_that_is_not_there_is_a_storage_error(tmp_path: Path):
-    with pytest.raises(StorageError, match="none"):
-        list(dataset_entries(tmp_path / "none"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tokmill.dataset.checksum import digest_of
+from tokmill.dataset.layout import LOCK_NAME
 from tokmill.errors import StorageError, UsageError
 from tokmill.place import bucket, open_place, stores
 
@@ -131,10 +132,32 @@ def test_what_a_killed_process_left_is_removed_by_the_next(url, tmp_path, monkey
     assert (tmp_path / "tokmill-upload-link").exists()
 
 
+def test_what_killed_workers_left_goes_when_their_run_ends(url, tmp_path, monkeypatch):
+    monkeypatch.setattr(bucket, "_LEFT_S", -1.0)
+    run, other_run = open_place(url), open_place(url)
+    assert other_run.local.exists()
+    left = tmp_path / "tokmill-upload-of-a-worker"
+    left.mkdir()
+    (left / LOCK_NAME).touch()  # nobody holds it any more
+    run.close()
+    assert [path for path in tmp_path.iterdir() if path.is_dir()] == [other_run.local]
+
+
+def test_a_name_that_the_store_alone_allows_is_named(place):
+    client = pytest.importorskip("boto3").client("s3")
+    client.put_object(
+        Bucket="bucket", Key=place.where.removeprefix("s3://bucket/") + "/a//b", Body=b"1"
+    )
+    with pytest.raises(
+        StorageError, match=r"holds an object whose name cannot be read \(.*/a//b.*: rename or"
+    ):
+        place.entries()
+
+
 def test_a_server_that_always_fails_ends_in_one_line(place, faults, monkeypatch):
     monkeypatch.setattr(stores, "_TRIES", 2)
     monkeypatch.setattr(stores.time, "sleep", lambda _: None)
-    monkeypatch.setattr(stores, "_RETRY_S", 1)
+    monkeypatch.setattr(stores, "_RETRY_S", 0)
     faults.share = 1.0
     with pytest.raises(StorageError) as caught:
         open_place(place.where).read("a")

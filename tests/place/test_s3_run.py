@@ -86,7 +86,7 @@ def test_packs_are_those_of_a_directory(url, objects, out, configure, listener):
     settings = {
         "sft": SftSettings(schema="mixed", template="tokenizer", packing=2000, packed_rows=True),
         "path": str(SFT.parent / "tokenizer"), "max_tokens": 2000,
-        "part_bytes": 2000, "max_reject_fraction": 1.0,
+        "part_bytes": 40_000, "max_reject_fraction": 1.0,
     }  # fmt: skip
     sources = [SFT / "chats.jsonl", SFT / "prompt_chat.jsonl"]
     local = run(configure(out, *sources, **settings), listener)

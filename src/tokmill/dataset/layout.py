@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokmill.errors import StateError, TokenizerError
-from tokmill.storage import storage_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
 
 FORMAT_VERSION = 1
 SHARD_BYTES = 1 << 30
@@ -101,21 +97,3 @@ def check_format_version(found: object, where: Path | str) -> None:
             f"{where}: format version {found} is newer than version {FORMAT_VERSION}, "
             "which this tokmill reads: install a newer tokmill"
         )
-
-
-def dataset_entries(directory: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Yield the entries of the two folders of a directory, then its own, with relative names.
-
-    A link in place of a folder is not followed. The names of one folder at a time are in memory.
-
-    Raises:
-        StorageError: a folder cannot be read.
-    """
-    for folder in (*FOLDERS, ""):  # a record comes after its files, and is listed before them
-        place = directory / folder
-        if folder and (place.is_symlink() or not place.is_dir()):
-            continue
-        with storage_errors(place), os.scandir(place) as entries:
-            found = sorted(entries, key=lambda entry: entry.name)
-        for entry in found:
-            yield (f"{folder}/{entry.name}" if folder else entry.name), entry

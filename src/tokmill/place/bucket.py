@@ -42,7 +42,8 @@ _SUM = "tokmillsum"
 """The attribute of an object with the checksum of its content; Azure takes letters alone."""
 
 _LOCAL = "tokmill-upload-"
-_LEFT_S = 60.0
+_LEFT_S = 5.0
+"""Between making a temporary directory and locking it, at most."""
 
 
 class Bucket:
@@ -159,26 +160,27 @@ class Bucket:
 
         One that the store has already, by size and sum, is not sent again.
         """
-        path = self.local / entry.name
-        for attempt in range(1, _TRIES + 1):
+        path, where = self.local / entry.name, f"{self.where}/{entry.name}"
+        for is_last in (False, True):
             if not self.differs(entry):
                 break
-            if attempt == _TRIES:
-                found = self.size(entry.name)
-                now = "it is not there"
-                if found is not None:
-                    now = f"found {plural(found, 'byte')}, or another sum in its metadata"
-                raise StorageError(
-                    f"{self.where}/{entry.name}: expected {plural(entry.n_bytes, 'byte')} with the "
-                    f"sum {_sum_of(entry)} after writing it, {now}: run the same command again to "
-                    "make it again; the store must keep the metadata of objects"
-                )
             try:
                 self._written(entry.name, lambda: self._upload(path, entry, check))
             except StorageError:
                 # The answer to the last request of many may have been lost: is the object there?
-                if attempt == _TRIES - 1 and self.differs(entry):
+                if is_last and self.differs(entry):
                     raise
+        else:
+            if self.differs(entry):
+                n_bytes = self.size(entry.name)
+                now = "it is not there"
+                if n_bytes is not None:
+                    now = f"found {plural(n_bytes, 'byte')}, or another sum in its metadata"
+                raise StorageError(
+                    f"{where}: expected {plural(entry.n_bytes, 'byte')} with the sum "
+                    f"{_sum_of(entry)} after writing it, {now}: run the same command again to "
+                    "make it again; the store must keep the metadata of objects"
+                )
         with storage_errors(path):
             path.unlink()
 
@@ -229,9 +231,10 @@ class Bucket:
             request(lambda: obstore.delete(self._store, name), f"{self.where}/{name}")
 
     def close(self) -> None:
-        """Remove the temporary directory."""
+        """Remove the temporary directory, and those of workers that were killed meanwhile."""
         self._stack.close()
         self._local = None
+        _remove_left()
 
 
 def _sum_of(entry: FileEntry) -> str:
@@ -240,11 +243,11 @@ def _sum_of(entry: FileEntry) -> str:
 
 def _remove_left() -> None:
     """Remove the temporary directories of processes of this user that were killed."""
-    with contextlib.suppress(OSError):
-        for path in Path(tempfile.gettempdir()).glob(f"{_LOCAL}*"):
-            status = path.lstat()
+    for path in Path(tempfile.gettempdir()).glob(f"{_LOCAL}*"):
+        with contextlib.suppress(OSError):  # another process removes it, too
+            status, lock = path.lstat(), path / LOCK_NAME
             is_mine = S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+            made_s = lock.lstat().st_mtime if lock.exists() else status.st_mtime
             # Its owner may be about to lock it.
-            is_new = time.time() - status.st_mtime < _LEFT_S and not (path / LOCK_NAME).exists()
-            if is_mine and not is_new and not is_locked(path):
+            if is_mine and time.time() - made_s > _LEFT_S and not is_locked(path):
                 rmtree(path, ignore_errors=True)

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokmill.dataset.checksum import Digest
-from tokmill.dataset.layout import DATASET_FILE, FOLDERS, dataset_entries
+from tokmill.dataset.checksum import Digest, digest_of_chunks
+from tokmill.dataset.layout import DATASET_FILE, FOLDERS
 from tokmill.place.lock import locked
 from tokmill.settings.schema import BLAKE3
 from tokmill.storage import (
@@ -51,12 +51,19 @@ class Directory:
         if not self.local.is_dir():
             return {}
         sizes: dict[str, int | None] = {}
-        with storage_errors(self.local):
-            for name, entry in dataset_entries(self.local):
-                if entry.is_file(follow_symlinks=False):
-                    sizes[name] = entry.stat(follow_symlinks=False).st_size
-                elif name not in FOLDERS or not entry.is_dir(follow_symlinks=False):
-                    sizes[name] = None
+        # A record is written after its files, and listed before them. A link in place of a folder
+        # is not followed.
+        for folder in (*FOLDERS, ""):
+            path, prefix = self.local / folder, f"{folder}/" if folder else ""
+            if folder and (path.is_symlink() or not path.is_dir()):
+                continue
+            with storage_errors(path), os.scandir(path) as listed:
+                for entry in listed:
+                    name = prefix + entry.name
+                    if entry.is_file(follow_symlinks=False):
+                        sizes[name] = entry.stat(follow_symlinks=False).st_size
+                    elif name not in FOLDERS or not entry.is_dir(follow_symlinks=False):
+                        sizes[name] = None
         return dict(sorted(sizes.items()))
 
     def size(self, name: str) -> int | None:
@@ -96,10 +103,7 @@ class Directory:
 
         if write_chunks(self.local / name, digested(), first_wins=True):
             return True
-        there = Digest(BLAKE3)
-        for chunk in self.chunks(name):
-            there.update(chunk)
-        return there.checksum() == digest.checksum()
+        return digest_of_chunks(self.chunks(name), BLAKE3).checksum() == digest.checksum()
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file; it appears whole."""

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+_HELD = (errno.EWOULDBLOCK, errno.EAGAIN)
+"""What a lock that another process holds answers."""
+
 _LOOKS = 3
 _PAUSE_S = 0.1
 """`is_locked` of another process may look at a lock for an instant."""
@@ -32,31 +35,23 @@ def locked(directory: Path, *, is_shared: bool = False) -> Iterator[None]:
         StateError: another process holds it.
         StorageError: the file system has no locks, or the directory cannot be written to.
     """
-    descriptor = _open(directory / LOCK_NAME)
+    path, kind = directory / LOCK_NAME, fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
+    with storage_errors(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
         with storage_errors(directory):
-            _lock(descriptor, fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX, directory)
+            for n_left in reversed(range(_LOOKS)):
+                try:
+                    fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+                    break
+                except OSError as error:
+                    if not n_left or error.errno not in _HELD:
+                        _explain(directory, error)
+                        raise
+                time.sleep(_PAUSE_S)
         yield
     finally:
         os.close(descriptor)
-
-
-def _lock(descriptor: int, kind: int, directory: Path) -> None:
-    for n_left in reversed(range(_LOOKS)):
-        try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-            return
-        except OSError as error:
-            if not n_left or error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN):
-                _explain_lock(directory, error)
-                raise
-        time.sleep(_PAUSE_S)
-
-
-def _open(path: Path) -> int:
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    with storage_errors(path):
-        return os.open(path, flags, 0o666)
 
 
 def is_locked(directory: Path) -> bool:
@@ -71,15 +66,15 @@ def is_locked(directory: Path) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
-        return error.errno in (errno.EWOULDBLOCK, errno.EAGAIN)
+        return error.errno in _HELD
     finally:
         os.close(descriptor)
     return False
 
 
-def _explain_lock(directory: Path, error: OSError) -> None:
+def _explain(directory: Path, error: OSError) -> None:
     """Raise what a refused lock means, if that is known."""
-    if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
+    if error.errno in (*_HELD, errno.EACCES):
         raise StateError(
             f"{directory}: another run is writing here; wait for it or choose another --output"
         ) from None

@@ -14,6 +14,7 @@ import time
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 from urllib.parse import quote
 
@@ -97,12 +98,11 @@ class StoreObjects:
             lambda: [meta for chunk in obstore.list(self.store) for meta in chunk], self.url
         )
         # An empty object with the name of a folder stands for the folder, as some consoles make it.
-        names = {
+        return {
             meta["path"]: _entry(meta)
-            for meta in listed
-            if meta["size"] or not (not meta["path"] or meta["path"].endswith("/"))
+            for meta in sorted(listed, key=itemgetter("path"))
+            if meta["size"] or (meta["path"] and not meta["path"].endswith("/"))
         }
-        return dict(sorted(names.items()))
 
     def entry(self, name: str) -> Entry | None:
         """Return the size and the stamp of an object."""
@@ -146,14 +146,11 @@ class FileSystemObjects:
 
     def entries(self) -> dict[str, Entry]:
         """Return every object by relative name, sorted."""
-
-        def look() -> Mapping[str, Any]:
-            self._fs.invalidate_cache()
-            listed: Mapping[str, Any] = self._fs.find(self._root, detail=True)
-            return listed
-
         try:
-            listed = retried(look, self.url)
+            self._fs.invalidate_cache()
+            listed: Mapping[str, Any] = retried(
+                lambda: self._fs.find(self._root, detail=True), self.url
+            )
         except FileNotFoundError:
             return {}
         prefix = f"{self._root}/".lstrip("/")
@@ -165,16 +162,12 @@ class FileSystemObjects:
 
     def entry(self, name: str) -> Entry | None:
         """Return the size and the stamp of an object."""
-
-        def look() -> Mapping[str, Any]:
-            info: Mapping[str, Any] = self._fs.info(f"{self._root}/{name}")
-            return info
-
+        where = f"{self.url}/{name}"
         try:
-            info = retried(look, f"{self.url}/{name}")
+            info: Mapping[str, Any] = retried(lambda: self._fs.info(f"{self._root}/{name}"), where)
         except FileNotFoundError:
             return None
-        return None if info.get("type") == "directory" else _stated(info, f"{self.url}/{name}")
+        return None if info.get("type") == "directory" else _stated(info, where)
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         """Return a range of bytes; an answer that breaks off is asked for again."""
@@ -349,6 +342,11 @@ def store_errors(where: str) -> Iterator[None]:
         said = f"{type(error).__name__} {error}"
         if "NoSuchBucket" in said:
             raise StorageError(f"{where}: no such bucket: make it first") from None
+        if "InvalidPath" in said:  # the whole listing fails: what is passed over would be lost
+            raise StorageError(
+                f"{where}: holds an object whose name cannot be read ({_describe(error)}): rename "
+                "or remove it, as by `aws s3 mv`"
+            ) from None
         if isinstance(error, PermissionError) or any(word in said for word in _REFUSED):
             raise UsageError(
                 f"{where}: the store refused ({_describe(error)}): check the credentials and their "
