@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import operator
 import pickle
 import tracemalloc
@@ -39,48 +38,21 @@ def test_compacted_counts_are_summed_and_not_added_to():
     assert filled().compacted().drops == Counts().drops == {}
 
 
-CHANGES = {
-    "__setitem__": lambda drops: operator.setitem(drops, "x", 1),
-    "__delitem__": lambda drops: operator.delitem(drops, "x"),
-    "update": lambda drops: drops.update({"x": 1}),
-    "update by name": lambda drops: drops.update(x=1),
-    "update of nothing": lambda drops: drops.update(),
-    "subtract": lambda drops: drops.subtract({"x": 1}),
-    "setdefault": lambda drops: drops.setdefault("x", 1),
-    "pop": lambda drops: drops.pop("x", None),
-    "popitem": lambda drops: drops.popitem(),
-    "clear": lambda drops: drops.clear(),
-    "__iadd__": lambda drops: operator.iadd(drops, Counter(x=1)),
-    "__isub__": lambda drops: operator.isub(drops, Counter(x=-1)),
-    "__ior__": lambda drops: operator.ior(drops, Counter(x=1)),
-    "__iand__": lambda drops: operator.iand(drops, Counter(x=1)),
-    "__ixor__": lambda drops: operator.ixor(drops, Counter(x=1)),
-}
-READS = {"copy", "elements", "fromkeys", "get", "items", "keys", "most_common", "total", "values"}
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_nothing_changes_the_empty_counter_that_all_share(name):
-    drops = Counts().compacted().drops
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda drops: drops.update({"x": 1}),
+        lambda drops: drops.update(x=1),
+        lambda drops: drops.subtract({"x": 1}),
+        lambda drops: drops.setdefault("x", 1),
+        lambda drops: operator.setitem(drops, "x", 1),
+        lambda drops: operator.iadd(drops, Counter(x=1)),
+    ],
+)
+def test_nothing_is_added_to_the_empty_counter_that_all_share(change):
     with pytest.raises(TypeError, match=r"^compacted counts"):
-        CHANGES[name](drops)
-    assert drops == {}
+        change(Counts().compacted().drops)
     assert Counts().compacted().drops == {}
-
-
-def test_each_method_that_changes_a_counter_is_tried():
-    public = {name for name in dir(Counter) if not name.startswith("_")}
-    in_place = {f"__i{name[2:]}" for name in ("__add__", "__sub__", "__or__", "__and__")}
-    assert public - READS | in_place <= set(CHANGES)
-
-
-def test_what_is_made_of_the_empty_counter_is_a_counter_of_its_own():
-    drops = Counts().compacted().drops
-    for made in (drops.copy(), drops + Counter(), drops | Counter(), Counter(drops)):
-        made["short"] += 1
-        assert made == {"short": 1}
-    assert copy.deepcopy(drops) is copy.copy(drops) is drops
-    assert drops == {}
 
 
 def test_compacted_counts_take_less_than_half_the_memory():

@@ -25,9 +25,9 @@ def files(make_dataset, monkeypatch) -> Iterator[ShardFiles]:
     shards = {f"train-{i:07d}-0000": [[i + 10, 2], [i + 10, i + 11, 2]] for i in range(N_SHARDS)}
     directory, manifest = make_dataset(shards)
     monkeypatch.setattr(documents, "_most_descriptors", lambda: 4)
-    documents._caches.cache_clear()
-    yield ShardFiles(Documents(directory, manifest, "train"), manifest)
-    documents._caches.cache_clear()
+    documents.close_files()
+    yield ShardFiles(Documents(directory, manifest, "train"))
+    documents.close_files()
 
 
 def read(files: ShardFiles, numbers: list[int]) -> list[int]:

@@ -29,7 +29,7 @@ SKIPPED = "skipped: "
 
 
 class _EmptyCounter(Counter[str]):
-    """The one empty counter that compacted counts share; whatever would change it raises."""
+    """The one empty counter that compacted counts share; adding to it raises."""
 
     def __init__(self) -> None:
         dict.__init__(self)  # Counter's calls `update`
@@ -37,12 +37,7 @@ class _EmptyCounter(Counter[str]):
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError("compacted counts cannot be added to: call Counts.mutable() first")
 
-    __setitem__ = __delitem__ = update = subtract = setdefault = _refuse
-    pop = popitem = clear = _refuse
-    __iadd__ = __isub__ = __ior__ = __iand__ = __ixor__ = _refuse
-
-    def copy(self) -> Counter[str]:  # type: ignore[override]  # one that can be changed
-        return Counter()
+    __setitem__ = update = setdefault = _refuse
 
     def __reduce__(self) -> str:
         return "_EMPTY"
@@ -50,6 +45,7 @@ class _EmptyCounter(Counter[str]):
 
 _EMPTY = _EmptyCounter()
 _COUNTERS = ("drops", "rejects", "counters", "checks", "unread_keys", "fields")
+_ALWAYS_THERE = ("drops", "rejects")
 
 
 @dataclass(slots=True)
@@ -102,22 +98,12 @@ class Counts:
 
     def add(self, other: Counts) -> None:
         """Add another slice's counts to these."""
-        self.records += other.records
-        self.documents += other.documents
-        self.tokens += other.tokens
-        self.text_bytes += other.text_bytes
-        self.input_bytes += other.input_bytes
-        if other.drops:
-            self.drops.update(other.drops)
-        if other.rejects:
-            self.rejects.update(other.rejects)
-        self.extra += other.extra
-        self.trained_tokens += other.trained_tokens
-        if other.counters:
-            self.counters.update(other.counters)
+        for name in (*_NUMBERS, "extra", "trained_tokens"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("drops", "rejects", "counters", "checks"):
+            if counter := getattr(other, name):
+                getattr(self, name).update(counter)
         self.unread.extend(other.unread)
-        if other.checks:
-            self.checks.update(other.checks)
         add_fields(self.fields, other.fields)
         for key, n in sorted(other.unread_keys.items()):
             self.add_unread_key(key, n)
@@ -127,48 +113,40 @@ class Counts:
 
         Each record may have a key of its own, such as an identifier, and counts are in memory.
         """
-        is_new = key not in self.unread_keys
-        if is_new and (len(self.unread_keys) >= _MOST_UNREAD_KEYS or not _is_short(key)):
+        is_short = len(key) <= _LONGEST_KEY and key.isprintable()
+        is_full = len(self.unread_keys) >= _MOST_UNREAD_KEYS
+        if key not in self.unread_keys and (is_full or not is_short):
             key = OTHER_KEYS
         self.unread_keys[key] += n
 
     def as_json(self) -> dict[str, Any]:
         """Return the counts as plain values, reasons sorted."""
+        counters = {name: dict(sorted(getattr(self, name).items())) for name in _COUNTERS}
         optional = {
             "extra": self.extra,
             "trained_tokens": self.trained_tokens,
-            "counters": dict(sorted(self.counters.items())),
             "unread": [_unread_as_json(unread) for unread in self.unread],
-            "checks": dict(sorted(self.checks.items())),
-            "unread_keys": dict(sorted(self.unread_keys.items())),
-            "fields": dict(sorted(self.fields.items())),
             "length": self.length and dict(zip(_LENGTH, self.length, strict=True)),
+            **counters,
         }
         return {
-            **{key: getattr(self, key) for key in _NUMBERS},
-            "drops": dict(sorted(self.drops.items())),
-            "rejects": dict(sorted(self.rejects.items())),
-            **{key: value for key, value in optional.items() if value},
+            **{name: getattr(self, name) for name in _NUMBERS},
+            **{name: counters[name] for name in _ALWAYS_THERE},
+            **{name: value for name, value in optional.items() if value},
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Counts:
         """Return the counts of a value from `as_json`."""
-        counts = cls(*(data[key] for key in _NUMBERS))
-        counts.drops, counts.rejects = Counter(data["drops"]), Counter(data["rejects"])
+        counts = cls(*(data[name] for name in _NUMBERS))
         counts.extra, counts.trained_tokens = data.get("extra", 0), data.get("trained_tokens", 0)
-        counts.counters = Counter(data.get("counters", {}))
-        counts.unread_keys = Counter(data.get("unread_keys", {}))
+        for name in _COUNTERS:
+            values = data[name] if name in _ALWAYS_THERE else data.get(name)
+            setattr(counts, name, Counter(values) if values else _EMPTY)
         counts.unread = [unread_from_json(entry) for entry in data.get("unread", ())]
-        counts.checks = Counter(data.get("checks", {}))
-        counts.fields = Counter(data.get("fields", {}))
-        length = data.get("length")
-        counts.length = length and (length["records"], length["bytes"])
-        return counts.compacted()
-
-
-def _is_short(key: str) -> bool:
-    return len(key) <= _LONGEST_KEY and key.isprintable()
+        if length := data.get("length"):
+            counts.length = length["records"], length["bytes"]
+        return counts
 
 
 def _unread_as_json(unread: UnreadInput) -> dict[str, Any]:

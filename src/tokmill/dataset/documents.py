@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 import os
+import secrets
 import time
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -63,6 +64,7 @@ class Documents:
     A shard is mapped when one of its documents is looked up. Safe to use from several threads.
 
     Attributes:
+        manifest: of the dataset.
         entries: the rows of the shards in the manifest, in the order of the dataset.
         firsts: (n_shards,) int64, documents before each shard.
         stops: (n_shards,) int64, documents up to the end of each shard.
@@ -76,8 +78,7 @@ class Documents:
         counts = np.array([entry["documents"] for entry in entries], np.int64)
         self.stops = np.cumsum(counts)
         self.firsts = self.stops - counts
-        self._item_bytes = np.dtype(manifest["dtype"]).itemsize
-        of_dataset = dict(manifest)
+        self.manifest = of_dataset = dict(manifest)
         self._mapped = lru_cache(MOST_OPEN)(
             lambda index: open_entry(directory, of_dataset, entries[index])
         )
@@ -117,32 +118,6 @@ class Documents:
         index, place = self.place(number)
         return self.shard(index), place
 
-    def spans(
-        self,
-        numbers: npt.NDArray[np.int64],
-        index: Callable[[int], Index] | None = None,
-    ) -> Spans:
-        """Return the spans of documents, end to end.
-
-        Args:
-            numbers: (n,), each from 0 and less than the number of documents.
-            index: returns lengths in tokens and offsets in bytes of the documents of a shard, (D,)
-                each; without it, the shard is mapped.
-        """
-        shards = np.searchsorted(self.stops, numbers, side="right")
-        places = numbers - self.firsts[shards]
-        starts, lengths = np.empty((2, len(numbers)), np.int64)
-        for shard in np.unique(shards).tolist():
-            here = shards == shard
-            if index is None:
-                mapped = self.shard(shard)
-                of_shard, offsets = mapped.lengths, mapped.offsets
-            else:
-                of_shard, offsets = index(shard)
-            starts[here] = offsets[places[here]] // self._item_bytes
-            lengths[here] = of_shard[places[here]]
-        return Spans(shards, starts, lengths, np.cumsum(lengths) - lengths)
-
     def shard(self, index: int) -> Shard:
         """Return shard `index` of `entries`, mapped; see `find`."""
         refuse_store(self.directory)
@@ -167,11 +142,13 @@ class ShardFiles:
         edition: whether the dataset is still the one that was opened; looked at every second.
     """
 
-    def __init__(self, documents: Documents, manifest: Mapping[str, Any]) -> None:
+    def __init__(self, documents: Documents) -> None:
+        manifest = documents.manifest
         self._documents = documents
         self._root = str(documents.directory)
-        self._sha256 = str(manifest["sha256"])
-        self.edition = Edition(documents.directory, self._sha256)
+        # A dataset that is being made has no sum yet: nothing of another one may stay open.
+        self._sha256 = manifest.get("sha256") or secrets.token_hex()
+        self.edition = Edition(documents.directory, manifest.get("sha256", ""))
         self.dtypes: dict[str, np.dtype[Any]] = {
             "bin": np.dtype(manifest["dtype"]).newbyteorder("<"),
             **{ending: SIDECARS[ending] for ending in sidecars_of(manifest)},
@@ -241,14 +218,21 @@ class ShardFiles:
             TokmillError: see `index`.
         """
         self.edition.check_now_and_then()
-        documents = self._documents
+        documents, item_bytes = self._documents, self.dtypes["bin"].itemsize
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(documents):
             raise IndexError(f"{self._root}: no such document; it holds {len(documents):,}")
-        spans = documents.spans(numbers, self.index)
-        damaged = np.flatnonzero((spans.starts < 0) | (spans.lengths < 0))
+        shards = np.searchsorted(documents.stops, numbers, side="right")
+        places = numbers - documents.firsts[shards]
+        starts, lengths = np.empty((2, len(numbers)), np.int64)
+        for shard in np.unique(shards).tolist():
+            here = shards == shard
+            of_shard, offsets = self.index(shard)
+            starts[here] = offsets[places[here]] // item_bytes
+            lengths[here] = of_shard[places[here]]
+        damaged = np.flatnonzero((starts < 0) | (lengths < 0))
         if len(damaged):
-            raise self.damaged_index(int(spans.shards[damaged[0]]))
-        return spans
+            raise self.damaged_index(int(shards[damaged[0]]))
+        return Spans(shards, starts, lengths, np.cumsum(lengths) - lengths)
 
 
 class Edition:
@@ -256,6 +240,7 @@ class Edition:
 
     The manifest has the sums of all files: another dataset at the same path has another one, even
     where its files have equal sizes. It is read again only when its file is not the same any more.
+    Without a sum, of a dataset that is being made, nothing is checked.
     """
 
     def __init__(self, directory: Path, sha256: str) -> None:
@@ -275,6 +260,8 @@ class Edition:
             VerifyError: the dataset was replaced or removed.
             TokmillError: the manifest that is there now cannot be read.
         """
+        if not self._sha256:
+            return
         path = self._directory / MANIFEST
         with storage_errors(path):
             try:
@@ -313,6 +300,11 @@ class _File:
                     f"{start:,}; see tokmill verify"
                 )
             done += n_read
+
+
+def close_files() -> None:
+    """Close the files that stay open to read spans: the disk space of removed ones is free then."""
+    _caches.cache_clear()
 
 
 @cache

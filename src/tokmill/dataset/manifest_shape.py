@@ -2,61 +2,50 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokmill.dataset.layout import DATASET_FILE, PLAN, SPLITS
 from tokmill.settings.schema import CHECKSUMS
 
 _MOST_BINS = 64
-_SHARD = re.compile(r"(?:train|val)-[0-9]{7,}-[0-9]{4,}")
-_PACKED = re.compile(r"packed-(?:train|val)-[0-9]{4,}")
-_HEX = re.compile(r"[0-9a-f]{64}")
+_MOST = 1 << 63
+_ANY = "*"
+"""In a shape: all keys of an object, with values of one kind."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Leaf:
-    """A value that is no container: its kind in words, and the test of a value."""
+class _Kind(NamedTuple):
+    """The kind of a value that is no container, in words, and whether a value is one."""
 
     words: str
     is_one: Callable[[Any], bool]
 
 
-_ANY = "*"
-"""In a shape: all keys of an object, with values of one kind."""
+def _whole(low: int, stop: int = _MOST) -> _Kind:
+    return _Kind(f"a whole number from {low}", lambda v: type(v) is int and low <= v < stop)
 
 
-def _whole(low: int, stop: int) -> _Leaf:
-    def is_one(value: Any) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool) and low <= value < stop
-
-    return _Leaf(f"a whole number from {low}", is_one)
+def _text(words: str, pattern: str) -> _Kind:
+    matches = re.compile(pattern, re.DOTALL).fullmatch
+    return _Kind(words, lambda value: isinstance(value, str) and matches(value) is not None)
 
 
-def _matching(pattern: re.Pattern[str], words: str) -> _Leaf:
-    return _Leaf(words, lambda value: isinstance(value, str) and bool(pattern.fullmatch(value)))
+def _one_of(*texts: str) -> _Kind:
+    return _Kind(" or ".join(texts), lambda value: value in texts)
 
 
-def _is_number(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+def _is_range(value: Any) -> bool:
+    """Return whether a value is the first and the last of a range of characters."""
+    if not isinstance(value, list) or list(map(type, value)) != [int, int]:
         return False
-    return math.isfinite(value) and 0 <= value < 1 << 63
+    return bool(0 <= value[0] <= value[1] < 1 << 21)
 
 
-def _is_file_name(value: Any) -> bool:
-    return isinstance(value, str) and (value == PLAN or bool(DATASET_FILE.fullmatch(value)))
-
-
-_COUNT, _POSITIVE, _ID = _whole(0, 1 << 63), _whole(1, 1 << 63), _whole(0, 1 << 32)
-_NUMBER = _Leaf("a number from 0", _is_number)
-_TEXT = _Leaf("a string", lambda value: isinstance(value, str))
-_FILLED_TEXT = _Leaf("a string that is not blank", lambda v: isinstance(v, str) and bool(v.strip()))
-_FLAG = _Leaf("true or false", lambda value: isinstance(value, bool))
-_SPLIT = _Leaf(" or ".join(SPLITS), lambda value: value in SPLITS)
-_PLACE = _whole(-1, 1 << 63)
+_COUNT, _POSITIVE, _ID, _PLACE = _whole(0), _whole(1), _whole(0, 1 << 32), _whole(-1)
+_NUMBER = _Kind("a number from 0", lambda v: type(v) in (int, float) and 0 <= v < _MOST)
+_TEXT = _Kind("a string", lambda value: isinstance(value, str))
+_FLAG = _Kind("true or false", lambda value: isinstance(value, bool))
 _TOKEN = {"id": _ID, "token": _TEXT}
 _BY_NAME = {_ANY: _COUNT}
 _LENGTH = {"records": _COUNT, "bytes": _COUNT}
@@ -71,33 +60,22 @@ _UNREAD = {
     **dict.fromkeys(("byte_offset", "stored_byte"), _PLACE),
     **dict.fromkeys(("reason", "message"), _TEXT),
 }
-
-
-def _is_range(value: Any) -> bool:
-    """Return whether a value is the first and the last of a range of characters."""
-    if not isinstance(value, list) or list(map(type, value)) != [int, int]:
-        return False
-    return bool(0 <= value[0] <= value[1] < 1 << 21)
-
-
-_CHARACTERS = [_Leaf("the first and the last code point of a range", _is_range)]
+_CHARACTERS = [_Kind("the first and the last code point of a range", _is_range)]
 _SCAN = {
-    "differs": _CHARACTERS,
-    "uncompared?": _CHARACTERS,
-    "refused": _TEXT,
+    **{"differs": _CHARACTERS, "uncompared?": _CHARACTERS, "refused": _TEXT},
     **dict.fromkeys(("n_characters", "n_sequences"), _COUNT),
 }
 
 
-def _shards(names: re.Pattern[str]) -> list[Any]:
-    name = _matching(names, "the name of a shard")
+def _shards(pattern: str) -> list[Any]:
+    name = _text("the name of a shard", pattern)
     numbers = {"documents": _POSITIVE, "tokens": _POSITIVE, "first_slice?": _COUNT}
-    return [{"name": name, "split": _SPLIT, **numbers}]
+    return [{"name": name, "split": _one_of(*SPLITS), **numbers}]
 
 
 _SHAPE = {
     "format_version": _COUNT,
-    "kind?": _Leaf("pretrain or sft", lambda value: value in ("pretrain", "sft")),
+    "kind?": _one_of("pretrain", "sft"),
     "config": {
         "tokenizer": dict.fromkeys(("path", "pattern", "control_tokens_in_text"), _TEXT),
         "sft?": {"weights": _TEXT, "too_long": _TEXT, "packing": _COUNT, "packed_rows": _FLAG},
@@ -113,7 +91,7 @@ _SHAPE = {
     "readings?": [{"source": _TEXT, "files": _TEXT, "settings": {}, "fields_read?": [_TEXT]}],
     "engine": {
         "name": _TEXT,
-        "version": _FILLED_TEXT,
+        "version": _text("a string that is not blank", r".*\S.*"),
         "reason": _TEXT,
         "mb_per_s": {_ANY: _NUMBER},
         "n_checked": _COUNT,
@@ -123,19 +101,21 @@ _SHAPE = {
         "scan?": (_SCAN, None),
         "scan_kept?": _FLAG,
     },
-    "dtype": _Leaf("uint16 or uint32", lambda value: value in ("uint16", "uint32")),
+    "dtype": _one_of("uint16", "uint32"),
     "totals": {
         **_COUNTS,
         "unread?": dict.fromkeys(("files", "text_bytes", "stored_bytes"), _COUNT),
     },
     "length_histogram": [_COUNT],
     "sources": [{"path": _TEXT, **_COUNTS, "unread?": [_UNREAD], "slices?": [_LENGTH]}],
-    "shards": _shards(_SHARD),
+    "shards": _shards("(?:train|val)-[0-9]{7,}-[0-9]{4,}"),
     "files": [
         {
-            "name": _Leaf("the name of a file of a dataset", _is_file_name),
+            "name": _text(
+                "the name of a file of a dataset", f"{re.escape(PLAN)}|{DATASET_FILE.pattern}"
+            ),
             "bytes": _COUNT,
-            **{f"{name}?": _matching(_HEX, "64 hexadecimal digits") for name in CHECKSUMS},
+            **{f"{name}?": _text("64 hexadecimal digits", "[0-9a-f]{64}") for name in CHECKSUMS},
         }
     ],
     "run": {
@@ -145,8 +125,8 @@ _SHAPE = {
         "resumed_parts": _COUNT,
     },
     "mask?": {
-        **dict.fromkeys(("preset", "boundary", "template", "alignment"), _TEXT),
-        "template_sha256": _TEXT,
+        **dict.fromkeys(("preset", "boundary", "template", "template_sha256"), _TEXT),
+        "alignment": _TEXT,
         "trained": [_TEXT],
         "ends": {"rule": _TEXT, "last_ids": [_ID]},
         "cut": _COUNT,
@@ -156,12 +136,13 @@ _SHAPE = {
             **dict.fromkeys(("capacity", "rows", "samples", "tokens"), _POSITIVE),
             "fill": _NUMBER,
             "bytes_per_sample": _NUMBER,
-            "shards?": _shards(_PACKED),
+            "shards?": _shards("packed-(?:train|val)-[0-9]{4,}"),
         }
     },
 }
-"""The kind of each value: a leaf, `[kind]` for a list, `(kind, None)` if it can be null, or an
-object; a key with "?" can be missing."""
+"""The kind of each value: `[kind]` for a list, `(kind, None)` if it can be null, or an object.
+
+A key with "?" can be missing."""
 
 
 def shape_problem(manifest: Mapping[str, Any]) -> str:
@@ -196,10 +177,10 @@ def _contradiction(manifest: Mapping[str, Any]) -> str:
 
 
 def _problem(value: Any, shape: Any, where: str) -> str:
+    if isinstance(shape, _Kind):
+        return "" if shape.is_one(value) else _expected(where, shape.words, value)
     if isinstance(shape, tuple):
         return "" if value is None else _problem(value, shape[0], where)
-    if isinstance(shape, _Leaf):
-        return "" if shape.is_one(value) else _expected(where, shape.words, value)
     if isinstance(shape, list):
         if not isinstance(value, list):
             return _expected(where, "a list", value)

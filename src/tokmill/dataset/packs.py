@@ -11,20 +11,19 @@ samples of each row end to end, and padding up to the length that all rows have.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.documents import Documents
+from tokmill.dataset.documents import Documents, ShardFiles, Spans, close_files
 from tokmill.dataset.idx_file import open_index
 from tokmill.dataset.layout import SHARD_BYTES, SPLITS, pack_names, packed_stem
 from tokmill.dataset.packing import MEMORY_BYTES_PER_SAMPLE, pack
 from tokmill.dataset.reader import sidecars_of
 from tokmill.dataset.writer import ShardWriter, write_hashed_chunks
 from tokmill.errors import VerifyError
-from tokmill.storage import read_errors, storage_errors
+from tokmill.storage import read_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.dataset.checksum import FileEntry
-    from tokmill.dataset.documents import Spans
 
 BLOCK_TOKENS = 1 << 20
 """Tokens of the rows that are read at a time, about."""
@@ -181,7 +179,7 @@ class RowReader:
     """
 
     def __init__(self, documents: Documents, packs: Packs, capacity: int, pad_id: int) -> None:
-        self._documents = documents
+        self._files = ShardFiles(documents)
         self.packs = packs
         self.capacity = capacity
         self.pad_id = pad_id
@@ -198,7 +196,9 @@ class RowReader:
     def _spans(self, start: int, stop: int) -> Spans:
         """Return the samples of rows start:stop, end to end."""
         offsets = self.packs.row_offsets
-        return self._documents.spans(self.packs.samples[int(offsets[start]) : int(offsets[stop])])
+        return self._files.document_spans(
+            self.packs.samples[int(offsets[start]) : int(offsets[stop])]
+        )
 
     def _offsets(self, start: int, stop: int) -> npt.NDArray[np.int64]:
         offsets = self.packs.row_offsets[start : stop + 1]
@@ -216,34 +216,15 @@ class RowReader:
             raise VerifyError(f"pack index: a row of {lengths.max()} tokens, not {self.capacity}")
         padding_before = np.cumsum(self.capacity - lengths) - (self.capacity - lengths)
         targets = samples.targets + np.repeat(padding_before, np.diff(offsets))
-        first, n_tokens = self._documents.shard(0), (stop - start) * self.capacity
-        gathered = {
-            ending: np.full(n_tokens, self.pad_id if ending == "bin" else 0, body.dtype)
-            for ending, body in {"bin": first.tokens, **first.sidecars}.items()
-        }
-        for i in np.unique(samples.shards).tolist():
-            here = samples.shards == i
-            spans = (samples.starts[here], targets[here], samples.lengths[here])
-            stem = self._documents.directory / self._documents.entries[i]["name"]
-            for ending, body in gathered.items():
-                self._read(stem.with_suffix(f".{ending}"), spans, body)
+        by_shard = np.argsort(samples.shards, kind="stable")  # few files are opened
+        columns = (samples.shards, samples.starts, samples.lengths, targets)
+        spans = Spans(*(column[by_shard] for column in columns))
+        gathered: dict[str, npt.NDArray[Any]] = {}
+        for ending, dtype in self._files.dtypes.items():
+            padding = self.pad_id if ending == "bin" else 0
+            gathered[ending] = np.full((stop - start) * self.capacity, padding, dtype)
+            self._files.read(spans, ending, gathered[ending])
         return gathered
-
-    def _read(
-        self, path: Path, spans: tuple[npt.NDArray[np.int64], ...], into: npt.NDArray[Any]
-    ) -> None:
-        """Read spans of a file: first value there, first value in `into`, values; (n,) each.
-
-        A memory map would load up to 2 MiB around every sample, and at last all shards. A file is
-        opened for each block, so that any number of shards needs few open files.
-        """
-        with storage_errors(path), path.open("rb", buffering=0) as file:
-            data = into.view(np.uint8).data
-            starts, targets, lengths = ((span * into.itemsize).tolist() for span in spans)
-            for start, target, length in zip(starts, targets, lengths, strict=True):
-                n_read = os.preadv(file.fileno(), [data[target : target + length]], start)
-                if n_read != length:
-                    raise VerifyError(f"{path}: cut: {n_read} of {length} bytes at {start}")
 
 
 def open_rows(directory: Path, manifest: dict[str, Any], split: str) -> RowReader:
@@ -295,4 +276,5 @@ def write_packed_rows(
                 raise
             files += entry.files
             rows[split].append(entry.as_row())
+    close_files()
     return files, rows

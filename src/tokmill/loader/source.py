@@ -69,7 +69,7 @@ class Source(ABC):
         self.probe_ids = tuple(manifest["tokenizer"].get("probe", {}).get("ids", ()))
         self._edition = str(manifest["sha256"])
         self._documents = Documents(self.directory, manifest, split)
-        self._files = ShardFiles(self._documents, manifest)
+        self._files = ShardFiles(self._documents)
         if not len(self._documents):
             held = sorted({entry["split"] for entry in manifest["shards"]})
             raise UsageError(
