@@ -173,14 +173,6 @@ def test_text_of_all_engines_of_a_limit_counts_for_the_rest(monkeypatch):
     assert first.engine is not None
 
 
-@pytest.mark.parametrize(("n_engines", "n_bytes"), [(1, 1200), (2, 600)])
-def test_engines_share_the_limit_and_leave_a_quarter_of_it(n_engines, n_bytes):
-    memory = EngineMemory(3200)
-    for _ in range(n_engines):
-        RenewableEngine(Loader(0), memory)
-    assert memory.share_bytes(2) == n_bytes
-
-
 def test_the_engine_is_loaded_once_and_encodes(tmp_path):
     load = Loader(0)
     engine = RenewableEngine(load, EngineMemory(1 << 40))

@@ -3,14 +3,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from tokmill.engines.engine import limit_caches
 from tokmill.engines.reference import TokenizersReference
 from tokmill.engines.texts import hostile_texts
 
 pytest.importorskip("gigatoken")
 pytest.importorskip("awkward")
-
-from gigatoken import gigatoken_rs
 
 from tokmill.engines.gigatoken import Gigatoken
 
@@ -55,17 +52,3 @@ def test_documents_of_any_length_give_the_ids_of_each_alone(tokenizer, n_repeats
     expected = [alone.encode(text.slice(i, 1)).ids.tolist() for i in range(len(texts))]
     assert batch.ids.tolist() == [token for ids in expected for token in ids]
     assert batch.lengths.tolist() == list(map(len, expected))
-
-
-def test_a_release_that_limits_its_caches_gets_the_limit(monkeypatch):
-    limits: list[int] = []
-    monkeypatch.setattr(gigatoken_rs, "set_max_cache_bytes", limits.append, raising=False)
-    limit_caches("gigatoken", 5_000_000)
-    limit_caches("fastokens", 7)
-    assert limits == [5_000_000]
-
-
-def test_a_release_that_cannot_limit_its_caches_is_used_without(monkeypatch, tokenizer):
-    monkeypatch.delattr(gigatoken_rs, "set_max_cache_bytes", raising=False)
-    limit_caches("gigatoken", 5_000_000)
-    assert len(Gigatoken(tokenizer, parse=False, n_threads=1).encode(pa.array([])).ids) == 0

@@ -166,15 +166,3 @@ def test_a_tokenizer_with_a_prefix_for_every_word_has_no_continuations(encode, c
     bos = SftSettings(template="baby-llama2")  # one that cuts text is refused before
     found = encode(("ab", 0), ("ab", 1), path=path, sft=bos, bos_token="<bos>")
     assert found == ["no continuation"]
-
-
-def test_the_engines_of_text_and_of_continuations_share_one_memory_limit(chat_run, chat_tokenizer):
-    first = str(chat_tokenizer(pre_tokenizer=METASPACE))
-    shares = []
-    for path in (first, ""):
-        memory = EngineMemory(MEMORY)
-        settings = {"path": path} if path else {}
-        spec = chat_run([CHAT], SftSettings(template="plain"), **settings).spec
-        make_sample_encoder(spec, memory)
-        shares.append(memory.share_bytes(1))
-    assert shares == [MEMORY * 3 // 8, MEMORY * 3 // 4]

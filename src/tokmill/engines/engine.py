@@ -19,7 +19,7 @@ from tokmill.extensions import Extension, find
 from tokmill.tokenizer.tokenizer_json import refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     import pyarrow as pa
 
@@ -54,16 +54,14 @@ class LoadEngine(Protocol):
 class EngineRow:
     """An engine in the table: what it needs, and how it is loaded.
 
-    `packages`: modules that must be importable. `distribution`: whose version is
-    that of the engine. `takes_models`: loads a SentencePiece model without a `tokenizer.json`.
-    `limit_caches`: limits the caches of engines loaded afterwards to so many bytes a thread.
+    `packages`: modules that must be importable. `distribution`: whose version is that of the
+    engine. `takes_models`: loads a SentencePiece model without a `tokenizer.json`.
     """
 
     load: LoadEngine
     packages: tuple[str, ...] = ()
     distribution: str = ""
     takes_models: bool = False
-    limit_caches: Callable[[int], None] | None = None
 
 
 def engine_row(name: str) -> tuple[EngineRow, Extension | None]:
@@ -102,13 +100,6 @@ def load_engine(name: str, tokenizer: Tokenizer, *, control_in_text: str, n_thre
         raise TokenizerError(f"engine {name} is not installed here: {error}") from None
     except BaseException as error:
         raise TokenizerError(f"engine {name} refuses {tokenizer.name}: {refusal(error)}") from None
-
-
-def limit_caches(name: str, n_bytes: int) -> None:
-    """Limit the caches of engines loaded afterwards to `n_bytes` a thread, if the engine can."""
-    row, _ = engine_row(name)
-    if row.limit_caches is not None:
-        row.limit_caches(n_bytes)
 
 
 def is_installed(name: str) -> bool:

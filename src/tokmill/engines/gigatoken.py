@@ -1,13 +1,11 @@
 """The gigatoken engine: Arrow buffers in, one flat uint32 buffer out.
 
-Up to release 0.10.0 its caches grow with every new word: to more than 1.6 GiB after 234 MB of text
-that never repeats. Loading it again frees that memory, so it is renewable. Later releases limit
-their caches themselves, see `limit_caches`.
+The caches of release 0.10.0 grow with every new word: to more than 1.6 GiB after 234 MB of text
+that never repeats. Loading it again frees that memory, so it is renewable.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -66,15 +64,6 @@ class Gigatoken:
         return TokenBatch(np.asarray(layout.content.data), np.asarray(layout.offsets.data))
 
 
-def limit_caches(n_bytes: int) -> None:
-    """Limit the caches of engines loaded afterwards to `n_bytes` a thread, if the release can."""
-    with suppress(ImportError):  # loading says what is missing
-        from gigatoken import gigatoken_rs as library
-
-        if hasattr(library, "set_max_cache_bytes"):
-            library.set_max_cache_bytes(n_bytes)
-
-
 def _as_bytes(text: pa.LargeStringArray) -> list[bytes]:
     """Return a copy of each document."""
     data = memoryview(text.buffers()[2])
@@ -95,9 +84,4 @@ def _strings(text: pa.LargeStringArray) -> Any:
     return ak.Array(layout)
 
 
-ENGINE = EngineRow(
-    Gigatoken,
-    packages=("gigatoken", "awkward"),
-    distribution="gigatoken",
-    limit_caches=limit_caches,
-)
+ENGINE = EngineRow(Gigatoken, packages=("gigatoken", "awkward"), distribution="gigatoken")

@@ -126,13 +126,6 @@ class EngineMemory:
         """Add an engine to those that share the limit."""
         self._engines.append(engine)
 
-    def share_bytes(self, n_threads: int) -> int:
-        """Return the bytes of cache for each thread of an engine that limits its caches itself.
-
-        A quarter is left, so that such an engine is not renewed when a table doubles.
-        """
-        return self._memory_bytes * 3 // 4 // (n_threads * max(1, len(self._engines)))
-
     @contextmanager
     def holding(self, n_bytes: int) -> Iterator[None]:
         """Subtract `n_bytes` while the context is open: a block in work, with all its copies.

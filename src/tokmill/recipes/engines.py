@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokmill.engines.engine import REFERENCE, limit_caches
+from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineMemory, RenewableEngine
 from tokmill.engines.routing import RoutedEngine
 
@@ -41,7 +41,6 @@ def make_engine(
         return RenewableEngine(load_reference, memory)
 
     def load() -> Engine:
-        limit_caches(choice.name, memory.share_bytes(spec.n_threads))
         control, n_threads = spec.config.tokenizer.control_tokens_in_text, spec.n_threads
         engine = spec.engines.share(
             choice.name, tokenizer, control_in_text=control, n_threads=n_threads

@@ -24,11 +24,11 @@ from tokmill.tokenizer.tokenizer_json import (
     cleaned_text,
     decoded,
     keep_outline,
+    outline,
     parsed,
     refusal,
     unknown_id,
     vocabulary,
-    without_merges,
 )
 
 if TYPE_CHECKING:
@@ -208,10 +208,9 @@ def _read(path: Path, pattern: str) -> _Source:
     if is_model and data.lstrip()[:1] != b"{":
         return _read_sentencepiece(data, sha256, where=where)
     text = decoded(data, where=where)
-    content = parsed(without_merges(text), where=where)
-    cleaned = cleaned_text(text, content)
-    keep_outline(cleaned, content | dict.fromkeys(UNUSED_PARTS))
-    source = _read_json(data, cleaned, sha256, content["model"], where=where)
+    content = outline(text, where=where)
+    source = _read_json(data, cleaned_text(text, content), sha256, content["model"], where=where)
+    keep_outline(source.json, content | dict.fromkeys(UNUSED_PARTS))
     if not to_equivalent(content)[1]:
         return source
     rewritten, rewrites = to_equivalent(parsed(text, where=where) | dict.fromkeys(UNUSED_PARTS))
@@ -221,7 +220,7 @@ def _read(path: Path, pattern: str) -> _Source:
 def _read_json(
     data: bytes, text: str, sha256: str, model: dict[str, Any] | None, *, where: str
 ) -> _Source:
-    """Load the library; `model`: that of a file tokenizer.json, with or without its merges."""
+    """Load the library; `model`: that of a file tokenizer.json, without its merges."""
     from tokenizers import Tokenizer as Library
 
     try:
