@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 import tokmill.engines.spot_check as spot
 from tokmill.errors import TokenizerError
-from tokmill.recipes.encoded import EncodedBlock, add_bos_eos, part_of, validation_documents
+from tokmill.recipes.encoded import add_bos_eos, validation_documents
 from tokmill.recipes.pretrain import PretrainRecipe
 from tokmill.sources.formats import open_slice
-from tokmill.sources.parse_blocks import parse_blocks
 from tokmill.values import TokenBatch
 
 FILES = [
@@ -104,48 +103,10 @@ def test_the_place_of_a_reject_counts_from_its_own_slice(blocks_and_recipe):
     ]
 
 
-def test_samples_are_split_with_their_masks_weights_and_counters(blocks_and_recipe):
-    blocks, _recipe = blocks_and_recipe()
-    parsed = parse_blocks(blocks)
-    first, second = parsed[0], parsed[1]
-    n_first, n_second = first.batch.num_rows, second.batch.num_rows
-    rows = np.array([0, 0, n_first - 1, n_first, n_first])
-    offsets = np.array([0, 2, 3, 5, 9, 10])
-    mask = np.array([0, 1, 0, 0, 1, 0, 1, 1, 1, 0], np.uint8)
-    encoded = EncodedBlock(
-        np.arange(10, dtype=np.uint16),
-        offsets,
-        rows,
-        np.ones(5, np.int64),
-        np.zeros(5, bool),
-        {"long": np.array([0, n_first, n_first])},
-        first.lookup,
-        mask=mask,
-        loss_weights=mask * np.float32(0.5),
-        counters={"straddling tokens": np.array([1, 2, 3, 4, 5])},
-        checks={"checked": np.array([1, 0, 0, 0, 1])},
-        differences=[(n_first - 1, "one"), (n_first, "other")],
-    )
-    assert (n_first, n_second) == (3, 2)
-    parts = [part_of(encoded, rows) for rows in (range(3), range(3, 5))]
-    assert [part.rows.tolist() for part in parts] == [[0, 0, 2], [0, 0]]
-    assert [part.mask.tolist() for part in parts] == [[0, 1, 0, 0, 1], [0, 1, 1, 1, 0]]
-    assert [part.loss_weights.tolist() for part in parts] == [
-        [0, 0.5, 0, 0, 0.5],
-        [0, 0.5, 0.5, 0.5, 0],
-    ]
-    assert [part.counters["straddling tokens"].tolist() for part in parts] == [[1, 2, 3], [4, 5]]
-    assert [part.differences for part in parts] == [[(2, "one")], [(0, "other")]]
-    assert [part.checks["checked"].tolist() for part in parts] == [[1, 0, 0], [0, 1]]
-    assert [part.drops["long"].tolist() for part in parts] == [[0], [0, 0]]
-    assert [list(part.sidecars) for part in parts] == [["mask", "weight"]] * 2
-
-
 def test_documents_for_pretraining_have_tokens_only(blocks_and_recipe):
     blocks, recipe = blocks_and_recipe()
     for encoded in recipe.process(blocks):
-        assert (encoded.mask, encoded.loss_weights, encoded.counters) == (None, None, {})
-        assert encoded.sidecars == {}
+        assert (encoded.sidecars, encoded.counters) == ({}, {})
 
 
 U2, U4 = np.dtype("<u2"), np.dtype("<u4")

@@ -60,7 +60,8 @@ def process(blocks_of):
 def samples(encoded: EncodedBlock) -> list[tuple[list[int], list[int]]]:
     """Return the ids and the mask of every sample."""
     spans = [slice(*pair) for pair in zip(encoded.offsets, encoded.offsets[1:], strict=False)]
-    return [(encoded.tokens[span].tolist(), encoded.mask[span].tolist()) for span in spans]
+    mask = encoded.sidecars["mask"]
+    return [(encoded.tokens[span].tolist(), mask[span].tolist()) for span in spans]
 
 
 def drops(encoded: EncodedBlock) -> dict[str, list[int]]:
@@ -74,8 +75,8 @@ def test_a_block_becomes_samples_with_their_masks_rows_bytes_and_places(process,
         (spelled("猫", "b", "<eos>"), [0, 0, 0, 1, 1]),
     ]
     assert encoded.tokens.dtype == np.dtype("<u2")
-    assert encoded.mask.dtype == np.uint8
-    assert encoded.loss_weights is None
+    assert encoded.sidecars["mask"].dtype == np.uint8
+    assert list(encoded.sidecars) == ["mask"]
     assert [encoded.lookup.place(row).line for row in encoded.rows.tolist()] == [1, 3]
     assert encoded.text_bytes.tolist() == [9, 9]  # "<eos>" is 5 of them
     assert [(r.place.line, r.reason) for r in encoded.rejects] == [(2, "not an object")]
@@ -191,9 +192,9 @@ def test_a_rejected_record_has_no_samples(process, spelled):
 def test_weights_are_kept_beside_the_mask_if_asked(process):
     sft = SftSettings(template="plain", weights="file")
     encoded = process([chat("a", "b", weight=0.5), chat("c", "d")], sft)
-    assert encoded.mask.tolist() == [0, 1, 1, 0, 1, 1]
-    assert encoded.loss_weights.tolist() == [0, 0.5, 0.5, 0, 1, 1]
-    assert encoded.loss_weights.dtype == np.float32
+    assert encoded.sidecars["mask"].tolist() == [0, 1, 1, 0, 1, 1]
+    assert encoded.sidecars["weight"].tolist() == [0, 0.5, 0.5, 0, 1, 1]
+    assert encoded.sidecars["weight"].dtype == np.float32
 
 
 def test_the_text_of_a_record_s_first_sample_decides_on_validation(process):

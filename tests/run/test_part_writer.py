@@ -57,9 +57,9 @@ def samples(n_samples, lengths, *, weight=0.0, counted=None, **others):
     made = block(lengths, rows=rows, **others)
     mask = np.ones(len(made.tokens), np.uint8)
     mask[made.offsets[:-1]] = 0
-    weights = mask * np.float32(weight) if weight else None
+    sidecars = {"mask": mask, **({"weight": mask * np.float32(weight)} if weight else {})}
     counters = {} if counted is None else {"straddling tokens": np.array(counted)}
-    return dataclasses.replace(made, mask=mask, loss_weights=weights, counters=counters)
+    return dataclasses.replace(made, sidecars=sidecars, counters=counters)
 
 
 def writer(directory: Path, shard_tokens: int, *, fail: bool = False) -> PartWriter:

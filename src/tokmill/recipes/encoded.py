@@ -43,9 +43,10 @@ class EncodedBlock:
     documents and no drops. `stage_s`: seconds by stage; of blocks processed at once, the first has
     the seconds of all.
 
-    `mask`: (n_tokens,), 1 if a token is a target; None for pretraining. `loss_weights`:
-    (n_tokens,), 0 where `mask` is 0; None unless weights are kept. `counters`: (n,) int64 by name.
-    They are kept per document, as a sum of the block would depend on where blocks are cut.
+    `sidecars`: by ending, with a value for every token: `mask`, uint8, 1 if it is a target;
+    `weight`, float32, 0 where the mask is 0; none for pretraining, and weights only if they are
+    kept. `counters`: (n,) int64 by name. They are kept per document, as a sum of the block would
+    depend on where blocks are cut.
 
     `unread`: a break after all records of the block's slice, if there is one. `checks`: (n,) int64
     by the names of `Counts.checks`. `unread_keys`: by row; None where all keys are read. `fields`:
@@ -64,8 +65,7 @@ class EncodedBlock:
     rejects: Sequence[Reject] = ()
     input_bytes: int = 0
     stage_s: Mapping[str, StageSeconds] = field(default_factory=dict)
-    mask: npt.NDArray[np.uint8] | None = None
-    loss_weights: npt.NDArray[np.float32] | None = None
+    sidecars: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     counters: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     unread: UnreadInput | None = None
     checks: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
@@ -83,12 +83,6 @@ class EncodedBlock:
         """Return the number of records: those with documents or drops, and the rejected ones."""
         with_outcome = np.unique(np.concatenate([self.rows, *self.drops.values()]))
         return len(with_outcome) + len(self.rejects)
-
-    @property
-    def sidecars(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays beside the tokens, (n_tokens,) each, by the ending of their file."""
-        bodies = {"mask": self.mask, "weight": self.loss_weights}
-        return {ending: body for ending, body in bodies.items() if body is not None}
 
 
 def process_blocks(
@@ -113,7 +107,7 @@ def process_blocks(
             rejects = [refused[row] for row in rows if row in refused] if refused else []
             results.append(
                 replace(
-                    encoded if len(blocks) == 1 else part_of(encoded, rows),
+                    encoded if len(blocks) == 1 else _part_of(encoded, rows),
                     lookup=own.lookup,
                     rejects=sorted((*own.rejects, *rejects), key=lambda reject: reject.place),
                     unread=own.unread,
@@ -172,7 +166,7 @@ class _JoinedLookup:
         return self.lookups[index], row - int(self.starts[index])
 
 
-def part_of(joined: EncodedBlock, rows: range) -> EncodedBlock:
+def _part_of(joined: EncodedBlock, rows: range) -> EncodedBlock:
     """Return the result of one block, whose records have these rows, of that of joined blocks.
 
     Its lookup and rejects, and what is known of the whole block only, are not set.
@@ -196,8 +190,7 @@ def part_of(joined: EncodedBlock, rows: range) -> EncodedBlock:
         text_bytes=joined.text_bytes[start:stop],
         is_val=joined.is_val[start:stop],
         drops=drops,
-        mask=None if joined.mask is None else joined.mask[tokens],
-        loss_weights=None if joined.loss_weights is None else joined.loss_weights[tokens],
+        sidecars={ending: body[tokens] for ending, body in joined.sidecars.items()},
         counters={k: n[start:stop] for k, n in joined.counters.items() if n[start:stop].any()},
         checks={name: n[start:stop] for name, n in joined.checks.items()},
         unread_keys=unread_keys,

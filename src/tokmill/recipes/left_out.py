@@ -50,19 +50,19 @@ def check_read_fields(
     Raises:
         RecordError: see `check_fields`.
     """
-    used: dict[int, frozenset[str]] = {}
-    paths: dict[int, set[str]] = {}
+    of_reading: dict[int, list[Part]] = {}
     for part in parts:
-        paths.setdefault(part.reading, set()).update(s.file.path for s in part.slices)
-        if part.reading not in used:
-            used[part.reading] = fields_read(spec.for_part(part).config)
-    for part in {part.reading: part for part in parts}.values():
-        of_part = spec.for_part(part)
-        own = [row for row in rows if row["path"] in paths[part.reading]]
-        if used[part.reading] and not of_part.is_named:
-            fraction = of_part.config.limits.max_reject_fraction
-            check_fields(of_part.config.render, fraction, own, used[part.reading])
-    return [used[n] for n in sorted(used)]
+        of_reading.setdefault(part.reading, []).append(part)
+    read = []
+    for _, own_parts in sorted(of_reading.items()):
+        own_spec = spec.for_part(own_parts[0])
+        used, limits = fields_read(own_spec.config), own_spec.config.limits
+        if used and not own_spec.is_named:
+            paths = {piece.file.path for part in own_parts for piece in part.slices}
+            own_rows = [row for row in rows if row["path"] in paths]
+            check_fields(own_spec.config.render, limits.max_reject_fraction, own_rows, used)
+        read.append(used)
+    return read
 
 
 def check_fields(

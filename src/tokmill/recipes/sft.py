@@ -6,7 +6,7 @@ As in pretraining, the result for a block depends on that block alone.
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -120,6 +120,11 @@ class SftRecipe:
             checks |= routed_counts(encoded.text_tokens, owner, n_samples)
             differing = differences(checked, samples.rows[owner])
             timer.end("spot check")
+        sidecars: dict[str, npt.NDArray[Any]] = {
+            "mask": (kept.samples.weights > 0).astype(np.uint8)
+        }
+        if self._settings.weights == "file":
+            sidecars["weight"] = kept.samples.weights
         block = EncodedBlock(
             tokens=narrow_ids(kept.samples.ids, self.dtype),
             offsets=kept.samples.offsets,
@@ -128,8 +133,7 @@ class SftRecipe:
             is_val=self._is_val(samples)[source],
             drops=drops,
             lookup=records.lookup,
-            mask=(kept.samples.weights > 0).astype(np.uint8),
-            loss_weights=kept.samples.weights if self._settings.weights == "file" else None,
+            sidecars=sidecars,
             counters=_counters(samples, encoded, kept, is_first),
             unread_keys=samples.unread_keys,
             checks={name: n[source] * is_first for name, n in checks.items()},

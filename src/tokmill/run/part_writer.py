@@ -261,8 +261,7 @@ def _count(block: EncodedBlock, progress: Increments, counts: Counts) -> None:
     # Outcomes after the first of a record.
     n_lost = sum(progress.drops.values()) + sum(progress.rejects.values())
     counts.extra += progress.documents + n_lost - progress.records
-    if block.mask is not None:
-        counts.trained_tokens += int(np.count_nonzero(block.mask))
+    counts.trained_tokens += int(np.count_nonzero(block.sidecars.get("mask", ())))
     for sums, of_block in ((counts.counters, block.counters), (counts.checks, block.checks)):
         for name, of_documents in of_block.items():
             if n := int(of_documents.sum()):
