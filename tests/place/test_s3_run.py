@@ -125,24 +125,20 @@ def test_an_array_in_a_store_among_faults_makes_the_same_objects(
     assert finish_array(url, listener) == manifest
 
 
-@pytest.mark.parametrize(
-    "lost",
-    [
+def test_what_is_missing_is_made_again(url, place, objects, make_config, listener):
+    run(make_config(dir=url), listener)
+    whole = objects()
+    for lost in (
         ("manifest.json",),
         ("manifest.json", "parts/0000000.json", "train-0000002-0000.bin"),
         ("train-0000001-0000.idx",),
         ("parts/0000001.json",),
-    ],
-    ids=len,
-)
-def test_what_is_missing_is_made_again(lost, url, place, objects, make_config, listener):
-    run(make_config(dir=url), listener)
-    whole = objects()
-    for name in lost:
-        place.remove(name)
-    run(make_config(dir=url), listener)
-    assert objects() == whole
-    assert not problems(place)
+    ):
+        for name in lost:
+            place.remove(name)
+        run(make_config(dir=url), listener)
+        assert objects() == whole
+        assert not problems(place)
 
 
 def test_a_cut_object_is_made_again(url, place, objects, make_config, listener):

@@ -7,24 +7,21 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tokmill.dataset.checksum import Digest
 from tokmill.dataset.layout import REJECTS
-from tokmill.storage import PendingFile
+from tokmill.dataset.writer import HashedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from tokmill.dataset.checksum import FileEntry
     from tokmill.values import RecordPlace, Reject
 
 
-class RejectsFile:
+class RejectsFile(HashedFile):
     """The file of rejects of one part."""
 
     def __init__(self, directory: Path, name: str, algorithm: str) -> None:
-        self._name = f"{REJECTS}/{name}"
-        self._pending, self._digest = PendingFile(directory / self._name), Digest(algorithm)
+        super().__init__(directory, f"{REJECTS}/{name}", algorithm)
 
     def append(self, source: str, place: RecordPlace, reject: Reject) -> None:
         """Add one reject; raw bytes that are not UTF-8 are written as base64."""
@@ -33,18 +30,7 @@ class RejectsFile:
             entry["raw"] = reject.raw.decode()
         except UnicodeDecodeError:
             entry["raw_base64"] = base64.b64encode(reject.raw).decode()
-        line = json.dumps(entry, ensure_ascii=True).encode() + b"\n"
-        self._digest.update(line)
-        self._pending.write(line)
-
-    def commit(self) -> FileEntry:
-        """Make the file appear under its name."""
-        self._pending.commit()
-        return self._digest.entry(self._name)
-
-    def discard(self) -> None:
-        """Close and remove the file."""
-        self._pending.discard()
+        self.write(json.dumps(entry, ensure_ascii=True).encode() + b"\n")
 
 
 def _entry(source: str, place: RecordPlace, reject: Reject) -> dict[str, Any]:

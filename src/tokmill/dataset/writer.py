@@ -70,16 +70,52 @@ class ShardEntry:
         }
 
 
-class _Body:
-    """A file with a value for every token, or the origin of every document, and its checksum."""
+class HashedFile:
+    """A file of a dataset that appears when it is committed, and the checksum of its bytes.
 
-    def __init__(self, path: Path, ending: str, dtype: np.dtype[Any], algorithm: str) -> None:
+    `name`: relative to the directory of the dataset.
+    """
+
+    def __init__(self, directory: Path, name: str, algorithm: str) -> None:
+        self._name = name
+        self.pending, self.digest = PendingFile(directory / name), Digest(algorithm)
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append bytes; raises `StorageError`."""
+        self.digest.update(data)
+        self.pending.write(data)
+
+    def commit(self) -> FileEntry:
+        """Make the file appear under its name."""
+        self.pending.commit()
+        return self.digest.entry(self._name)
+
+    def discard(self) -> None:
+        """Close the file, and remove it if it is not committed."""
+        self.pending.discard()
+
+
+def write_hashed_chunks(
+    directory: Path, name: str, chunks: Iterable[bytes | memoryview], algorithm: str
+) -> FileEntry:
+    """Write a file of the dataset from chunks, and return its entry."""
+    file = HashedFile(directory, name, algorithm)
+    try:
+        for chunk in chunks:
+            file.write(chunk)
+        return file.commit()
+    except BaseException:
+        file.discard()
+        raise
+
+
+class _Body(HashedFile):
+    """A file with a value for every token, or the origin of every document."""
+
+    def __init__(self, directory: Path, name: str, dtype: np.dtype[Any], algorithm: str) -> None:
+        super().__init__(directory, name, algorithm)
         self.dtype = dtype
-        self.pending, self.digest = PendingFile(path), Digest(algorithm)
-        self._encoder = OriginEncoder() if ending == ORIGIN else None
-
-    def entry(self) -> FileEntry:
-        return self.digest.entry(self.pending.path.name)
+        self._encoder = OriginEncoder() if name.endswith(f".{ORIGIN}") else None
 
     def as_bytes(self, values: npt.NDArray[Any]) -> memoryview:
         if self._encoder is not None:
@@ -118,8 +154,7 @@ class ShardWriter:
         try:
             for ending in ("bin", *sidecars):
                 kind = {**SIDECARS, "bin": dtype, ORIGIN: np.dtype(np.int64)}[ending]
-                path = directory / f"{stem}.{ending}"
-                self._bodies.append(_Body(path, ending, kind, algorithm))
+                self._bodies.append(_Body(directory, f"{stem}.{ending}", kind, algorithm))
             self._idx = PendingFile(directory / f"{stem}.idx")
         except BaseException:
             self._discard_bodies()
@@ -205,12 +240,12 @@ class ShardWriter:
         self._idx.file.seek(0)
         idx = digest_of(self._idx.file, self._algorithm).entry(self._idx.path.name)
         self._idx.commit()
-        for body in reversed(self._bodies):
-            body.pending.commit()
+        *sidecars, tokens = (body.commit() for body in reversed(self._bodies))
         timer.end("write")
         add_seconds(self.stage_s, timer.seconds)
-        tokens, *sidecars = (body.entry() for body in self._bodies)
-        return ShardEntry(self.split, self.n_documents, self.n_tokens, (tokens, idx, *sidecars))
+        return ShardEntry(
+            self.split, self.n_documents, self.n_tokens, (tokens, idx, *reversed(sidecars))
+        )
 
     def discard(self) -> None:
         """Close the files, and remove them."""
@@ -220,21 +255,4 @@ class ShardWriter:
 
     def _discard_bodies(self) -> None:
         for body in self._bodies:
-            body.pending.discard()
-
-
-def write_hashed_chunks(
-    directory: Path, name: str, chunks: Iterable[bytes | memoryview], algorithm: str
-) -> FileEntry:
-    """Write a file of the dataset from chunks, and return its entry."""
-    digest = Digest(algorithm)
-    pending = PendingFile(directory / name)
-    try:
-        for chunk in chunks:
-            digest.update(chunk)
-            pending.write(chunk)
-        pending.commit()
-    except BaseException:
-        pending.discard()
-        raise
-    return digest.entry(name)
+            body.discard()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tokmill.dataset.layout import FOLDERS, LOCK_NAME
 from tokmill.errors import StorageError, UsageError
 from tokmill.place.lock import is_locked, locked
-from tokmill.place.stores import OBSTORE, StoreObjects, request, retried
+from tokmill.place.stores import OBSTORE, StoreObjects, begun, request, retried
 from tokmill.storage import make_directory, storage_errors
 from tokmill.urls import shown
 from tokmill.words.plural import plural
@@ -106,10 +106,10 @@ class Bucket:
         """Return the content of a small object."""
         import obstore
 
-        where = f"{self.where}/{name}"
-        return retried(
-            lambda: request(lambda: bytes(obstore.get(self._store, name).bytes()), where), where
-        )
+        def get() -> bytes:
+            return begun(lambda: bytes(obstore.get(self._store, name).bytes()))()
+
+        return retried(get, f"{self.where}/{name}")
 
     def chunks(self, name: str) -> Iterator[bytes]:
         """Yield the content of an object; each piece is asked for again until it comes."""

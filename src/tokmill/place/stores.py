@@ -11,11 +11,12 @@ import queue
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import lru_cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from urllib.parse import quote
 
 from tokmill.errors import StorageError, TokmillError, UsageError
@@ -52,22 +53,47 @@ class Entry(NamedTuple):
     stamp: str
 
 
-class Store(Protocol):
+class Store(ABC):
     """Objects below a prefix; `url` is the prefix without secrets, for messages.
 
     All methods raise `StorageError` if the store cannot be reached or refuses.
     """
 
-    url: str
+    def __init__(self, url: str) -> None:
+        self.url = shown(url).rstrip("/")
 
+    @abstractmethod
     def entries(self) -> dict[str, Entry]:
         """Return every object by relative name, sorted."""
 
+    @abstractmethod
     def entry(self, name: str) -> Entry | None:
         """Return the size and the stamp of an object; None if it is not there."""
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
-        """Return the bytes `start` to `stop` of an object; raises `FileNotFoundError`."""
+        """Return the bytes `start` to `stop` of an object; raises `FileNotFoundError`.
+
+        An answer that breaks off is asked for again.
+        """
+        where = f"{self.url}/{name}"
+
+        def get() -> bytes:
+            data = self._range(name, start, stop)
+            if len(data) < stop - start:
+                n_bytes = plural(stop - start, "byte")
+                raise TimeoutError(f"{where}: {len(data):,} of {n_bytes} came")
+            if len(data) > stop - start:
+                raise StorageError(
+                    f"{where}: the server does not answer with the bytes that were asked for: copy "
+                    "the file to a disk first"
+                )
+            return data
+
+        return retried(get, where)
+
+    @abstractmethod
+    def _range(self, name: str, start: int, stop: int) -> bytes:
+        """Ask once for a range of an object."""
 
 
 def open_store(url: str) -> Store:
@@ -81,11 +107,11 @@ def open_store(url: str) -> Store:
     return StoreObjects(url) if scheme in OBSTORE else FileSystemObjects(url)
 
 
-class StoreObjects:
-    """Objects below a prefix, by obstore; see `Store`. `store`: of obstore, at that prefix."""
+class StoreObjects(Store):
+    """Objects below a prefix, by obstore. `store`: of obstore, at that prefix."""
 
     def __init__(self, url: str) -> None:
-        self.url = shown(url).rstrip("/")
+        super().__init__(url)
         refuse_secrets(url, self.url)
         variables = sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))
         self.store = _connected(url.rstrip("/"), tuple(variables))
@@ -105,7 +131,7 @@ class StoreObjects:
         }
 
     def entry(self, name: str) -> Entry | None:
-        """Return the size and the stamp of an object."""
+        """Return the size and the stamp of an object; None if it is not there."""
         import obstore
 
         try:
@@ -113,26 +139,17 @@ class StoreObjects:
         except FileNotFoundError:
             return None
 
-    def read_range(self, name: str, start: int, stop: int) -> bytes:
-        """Return a range of bytes; an answer that breaks off is asked for again."""
+    def _range(self, name: str, start: int, stop: int) -> bytes:
         import obstore
 
-        where = f"{self.url}/{name}"
-
-        def get() -> bytes:
-            data = bytes(
-                request(lambda: obstore.get_range(self.store, name, start=start, end=stop), where)
-            )
-            return _of_length(data, stop - start, where)
-
-        return retried(get, where)
+        return bytes(begun(lambda: obstore.get_range(self.store, name, start=start, end=stop))())
 
 
-class FileSystemObjects:
-    """Objects below a prefix, by fsspec; see `Store`."""
+class FileSystemObjects(Store):
+    """Objects below a prefix, by fsspec."""
 
     def __init__(self, url: str) -> None:
-        self.url = shown(url).rstrip("/")
+        super().__init__(url)
         try:
             from fsspec.core import url_to_fs
 
@@ -161,7 +178,7 @@ class FileSystemObjects:
         }
 
     def entry(self, name: str) -> Entry | None:
-        """Return the size and the stamp of an object."""
+        """Return the size and the stamp of an object; None if it is not there."""
         where = f"{self.url}/{name}"
         try:
             info: Mapping[str, Any] = retried(lambda: self._fs.info(f"{self._root}/{name}"), where)
@@ -169,20 +186,9 @@ class FileSystemObjects:
             return None
         return None if info.get("type") == "directory" else _stated(info, where)
 
-    def read_range(self, name: str, start: int, stop: int) -> bytes:
-        """Return a range of bytes; an answer that breaks off is asked for again."""
-        where = f"{self.url}/{name}"
-
-        def get() -> bytes:
-            data: bytes = self._fs.cat_file(f"{self._root}/{name}", start=start, end=stop)
-            if len(data) > stop - start:
-                raise StorageError(
-                    f"{where}: the server does not answer with the bytes that were asked for: copy "
-                    "the file to a disk first"
-                )
-            return _of_length(data, stop - start, where)
-
-        return retried(get, where)
+    def _range(self, name: str, start: int, stop: int) -> bytes:
+        data: bytes = self._fs.cat_file(f"{self._root}/{name}", start=start, end=stop)
+        return data
 
 
 @lru_cache(256)
@@ -261,12 +267,6 @@ def _stated(info: Mapping[str, Any], where: str) -> Entry:
     if isinstance(stamp, datetime):  # some listings have a number instead
         stamp = stamp.timestamp()
     return Entry(int(info["size"]), str(stamp).strip('"'))
-
-
-def _of_length(data: bytes, n_bytes: int, where: str) -> bytes:
-    if len(data) != n_bytes:
-        raise TimeoutError(f"{where}: {len(data):,} of {plural(n_bytes, 'byte')} came")
-    return data
 
 
 def begun(action: Callable[[], T]) -> Callable[[], T]:
