@@ -248,7 +248,7 @@ class _Trial:
             name,
             engine_version(name, tokenizer),
             reason,
-            n_checked=len(self._expected[0]),
+            n_checked=len(self._expected),
             mb_per_s=speeds,
             refused=self._refused,
             reference=engine_version(REFERENCE, tokenizer),
@@ -277,9 +277,11 @@ class _Trial:
         if not names:
             return {}
         self._request.note(f"comparing {' and '.join(names)} with the reference on this corpus")
-        with ThreadPoolExecutor(len(names)) as pool:  # fastokens loads beside other threads
+        _ = self._built_in  # before an engine loads: gigatoken holds Python's lock meanwhile
+        with ThreadPoolExecutor(len(names) + 1) as pool:
+            expected = pool.submit(lambda: self._expected)
             loading = [pool.submit(self._load, name, compared[name].routed) for name in names]
-            _ = self._expected
+            expected.result()
             engines = [engine.result() for engine in loading]
         return {
             name: engine
@@ -301,27 +303,27 @@ class _Trial:
             return None
 
     @cached_property
-    def _expected(self) -> tuple[list[str], list[Ids]]:
-        """Return the texts that every engine must encode like the reference, and those ids."""
-        reference, built_in = self._request.reference(), built_in_texts(self._request.tokenizer)
-        ids = _ids(reference, built_in)
+    def _built_in(self) -> list[str]:
+        return built_in_texts(self._request.tokenizer)
+
+    @cached_property
+    def _expected(self) -> list[Ids]:
+        """Return the ids of the reference for the built-in texts, then for the sample."""
+        reference = self._request.reference()
+        ids = _ids(reference, self._built_in)
         start_s = time.perf_counter()
         ids += _ids(reference, self._sample)
-        seconds, n_bytes = (
-            time.perf_counter() - start_s,
-            sum(map(len, map(str.encode, self._sample))),
-        )
-        self._reference_mb_per_s = round(n_bytes / seconds / 1e6, 1)
-        return built_in + self._sample, ids
+        n_bytes = sum(len(text.encode()) for text in self._sample)
+        self._reference_mb_per_s = round(1e-6 * n_bytes / (time.perf_counter() - start_s), 1)
+        return ids
 
     def _is_exact(self, name: str, engine: RoutedEngine) -> bool:
         """Return whether an engine has the ids of the reference; else say why in `_refused`."""
-        texts, expected = self._expected
-        n_built_in = len(texts) - len(self._sample)
-        for i, (ids, wanted) in enumerate(zip(_ids(engine, texts), expected, strict=True)):
+        texts = self._built_in + self._sample
+        for i, (ids, wanted) in enumerate(zip(_ids(engine, texts), self._expected, strict=True)):
             if not np.array_equal(ids, wanted):
                 built_in = f"the built-in text {texts[i][:60]!r}"
-                what = built_in if i < n_built_in else "a sampled document"
+                what = built_in if i < len(self._built_in) else "a sampled document"
                 self._refused[name] = f"its {describe_difference(ids, wanted)} of {what}"
                 return False
         return True

@@ -28,8 +28,7 @@ slower (355 against 590 MB/s with gpt2 on two cores): every call waits for its l
 
 _FEW_DOCUMENTS = 500
 """Calls with at most so many documents get a list of copies. For an awkward array the library calls
-ten functions of awkward, which take 0.3 ms, and awkward is imported first, in 0.2 s; to copy 500
-documents of 2 kB takes 0.3 ms (AMD EPYC)."""
+ten functions of awkward, which take 0.3 ms; to copy 500 documents of 2 kB takes as long."""
 
 
 class Gigatoken:

@@ -30,7 +30,7 @@ from tokmill.tokenizer.tokenizer_json import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 _BPE = 2
 
@@ -206,13 +206,6 @@ def _last(message: _Message, field: int) -> _Message:
 def _message(data: bytes) -> _Message:
     """Read a protobuf message: values (integers or bytes) by field number, in order."""
     fields: _Message = {}
-    for number, value in _fields(data):
-        fields.setdefault(number, []).append(value)
-    return fields
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield number and value of each field of a protobuf message, in order."""
     position = 0
     while position < len(data):
         key, position = _varint(data, position)
@@ -229,7 +222,8 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
                 value, position = data[position : position + length], position + length
             case wire:
                 raise ValueError(f"unknown wire type {wire}")
-        yield key >> 3, value
+        fields.setdefault(key >> 3, []).append(value)
+    return fields
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:

@@ -12,14 +12,10 @@ from __future__ import annotations
 import base64
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.tokenizer_json import bpe_text, byte_characters, sequence, split_step
 from tokmill.words.plural import plural
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?(?:\n|\Z)")
 
@@ -128,7 +124,14 @@ def parse_ranks(data: bytes, *, where: str) -> dict[bytes, int]:
     ranks: dict[bytes, int] = {}
     seen: set[int] = set()
     for number, line in enumerate(data.splitlines(), start=1):
-        token, rank = _parse_line(line, where=f"{where}:{number}")
+        try:
+            encoded, written_rank = line.split()
+            token, rank = base64.b64decode(encoded, validate=True), int(written_rank)
+        except ValueError:  # binascii's error is one too
+            raise TokenizerError(
+                f"{where}:{number}: expected a base64 token and a rank, "
+                f"found {line[:60].decode('latin-1')!r}"
+            ) from None
         if token in ranks or rank in seen:
             raise TokenizerError(f"{where}:{number}: this token or rank is in an earlier line too")
         ranks[token] = rank
@@ -138,16 +141,6 @@ def parse_ranks(data: bytes, *, where: str) -> dict[bytes, int]:
             f"{where}: no token for {plural(len(missing), 'byte')}, first {missing[0]:#04x}"
         )
     return ranks
-
-
-def _parse_line(line: bytes, *, where: str) -> tuple[bytes, int]:
-    try:
-        token, rank = line.split()
-        return base64.b64decode(token, validate=True), int(rank)
-    except ValueError:  # binascii's error is one too
-        raise TokenizerError(
-            f"{where}: expected a base64 token and a rank, found {line[:60].decode('latin-1')!r}"
-        ) from None
 
 
 def tiktoken_to_json(data: bytes, pattern: str, *, where: str) -> str:
@@ -175,22 +168,14 @@ def tiktoken_to_json(data: bytes, pattern: str, *, where: str) -> str:
     control = [(first_free + offset, content) for content, offset in encoding.control_tokens]
     # An added token that is missing in the vocabulary gets the next free id, not its own.
     vocab.update((content, id_) for id_, content in control)
+    splits = ((token[:at], token[at:]) for token in ordered for at in range(1, len(token)))
+    merges = [(names[a], names[b]) for a, b in splits if a in names and b in names]
     return bpe_text(
         vocab,
-        _merges(ordered, names),
+        merges,
         control,
         ignore_merges=True,  # tiktoken looks up a pretoken before it merges
         normalizer={"type": encoding.normalizer} if encoding.normalizer else None,
         pre_tokenizer=sequence("pre_tokenizer", [split_step(encoding.pattern), _BYTE_LEVEL]),
         decoder=_BYTE_LEVEL,
     )
-
-
-def _merges(ordered: list[bytes], names: Mapping[bytes, str]) -> list[tuple[str, str]]:
-    merges = []
-    for token in ordered:
-        for at in range(1, len(token)):
-            left, right = names.get(token[:at]), names.get(token[at:])
-            if left is not None and right is not None:
-                merges.append((left, right))
-    return merges

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.end_of_text import FoundEos, find_eos, find_token
@@ -16,7 +16,12 @@ from tokmill.tokenizer.files import (
     read_companions,
     read_file,
 )
-from tokmill.tokenizer.sentencepiece_model import PieceType, read_model, sentencepiece_to_json
+from tokmill.tokenizer.sentencepiece_model import (
+    PieceType,
+    control_pieces,
+    read_model,
+    sentencepiece_to_json,
+)
 from tokmill.tokenizer.tiktoken_file import is_rank_file, tiktoken_to_json
 from tokmill.tokenizer.tokenizer_json import (
     UNUSED_PARTS,
@@ -32,7 +37,7 @@ from tokmill.tokenizer.tokenizer_json import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tokmill.settings.schema import TokenizerSettings
@@ -94,8 +99,6 @@ class Tokenizer:
         if text is not self.json:  # a copy with another json shares the list
             self.spare.append((text, library))
             return Library.from_str(self.json)
-        library.no_truncation()
-        library.no_padding()
         return library
 
     @property
@@ -104,24 +107,19 @@ class Tokenizer:
         return self.rewritten_json or self.json
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """The contents of a tokenizer file.
+class _Source(NamedTuple):
+    """A tokenizer without what the settings and the other files decide.
 
-    `ids`: of all tokens. `largest_of_text`: the largest id that text can produce.
+    Its `max_emittable_id` is the largest id that text can produce. `ids`: of all tokens. `eos`: of
+    a SentencePiece model.
     """
 
-    kind: str
-    data: bytes
-    json: str
-    sha256: str
-    ids: dict[str, int]
-    special_ids: frozenset[int]
-    largest_of_text: int
+    tokenizer: Tokenizer
+    ids: Mapping[str, int]
     eos: Token | None = None
-    rewritten_json: str = ""
-    rewrites: tuple[str, ...] = ()
-    spare: list[tuple[str, Any]] = field(default_factory=list)
+
+
+_UNDECIDED: dict[str, Any] = {"name": "", "eos": Token(0, ""), "bos": None, "chat_template": None}
 
 
 def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> Tokenizer:
@@ -139,45 +137,28 @@ def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> To
         source = _read(path, settings.pattern)
     except TokenizerError as error:
         raise TokenizerError(f"{error}{advice_instead(path)}") from None
+    tokenizer, ids, where = source.tokenizer, source.ids, settings.path
     companions = read_companions(path.parent)
     if settings.eos_token:
-        named = find_token(
-            settings.eos_token, source.ids, where=settings.path, option="--eos-token"
-        )
-        end = FoundEos(named)
+        end = FoundEos(find_token(settings.eos_token, ids, where=where, option="--eos-token"))
     else:
-        end = find_eos(
-            source.ids,
-            companions,
-            source.eos,
-            where=settings.path,
-            special=source.special_ids,
-            of_turns=for_chat,
-        )
-    eos = end.token
+        special = tokenizer.special_ids
+        end = find_eos(ids, companions, source.eos, where=where, special=special, of_turns=for_chat)
     bos = None
     if settings.bos_token:
-        bos = find_token(settings.bos_token, source.ids, where=settings.path, option="--bos-token")
-    emittable = {eos.id, *([bos.id] if bos else []), source.largest_of_text}
+        bos = find_token(settings.bos_token, ids, where=where, option="--bos-token")
+    emittable = {end.token.id, *([bos.id] if bos else []), tokenizer.max_emittable_id}
     if settings.control_tokens_in_text == "parse":
-        emittable |= source.special_ids
-    return Tokenizer(
+        emittable.update(tokenizer.special_ids)
+    return replace(
+        tokenizer,
         name=settings.path,
-        kind=source.kind,
-        data=source.data,
-        json=source.json,
-        sha256=source.sha256,
-        vocab_size=max(source.ids.values()) + 1,
-        eos=eos,
+        eos=end.token,
         bos=bos,
-        special_ids=tuple(sorted(source.special_ids)),
         chat_template=companions.chat_template,
         max_emittable_id=max(emittable),
-        rewritten_json=source.rewritten_json,
-        rewrites=source.rewrites,
         named=tuple(sorted(companions.named.items())),
         eos_note=end.note,
-        spare=source.spare,
     )
 
 
@@ -197,58 +178,54 @@ def tokenizer_entry(tokenizer: Tokenizer, probe_ids: Sequence[int]) -> dict[str,
 def _read(path: Path, pattern: str) -> _Source:
     """Read a tokenizer file of any kind, recognized by its content."""
     data, where = read_file(path), str(path)
+    sha256 = hashlib.sha256(data)
     if is_rank_file(data):
+        sha256.update(b"\0" + pattern.encode())
         text = tiktoken_to_json(data, pattern, where=where)
-        sha256 = hashlib.sha256(data + b"\0" + pattern.encode()).hexdigest()
-        # No unknown token: all bytes are tokens.
-        return _read_json(data, text, sha256, None, where=where)
-    sha256 = hashlib.sha256(data).hexdigest()
     # The first byte of a SentencePiece model is a line feed.
-    is_model = path.suffix != ".json" or data[:1] == b"\n"
-    if is_model and data.lstrip()[:1] != b"{":
-        return _read_sentencepiece(data, sha256, where=where)
-    text = decoded(data, where=where)
-    content = outline(text, where=where)
-    source = _read_json(data, cleaned_text(text, content), sha256, content["model"], where=where)
-    keep_outline(source.json, content | dict.fromkeys(UNUSED_PARTS))
-    if not to_equivalent(content)[1]:
-        return source
-    rewritten, rewrites = to_equivalent(parsed(text, where=where) | dict.fromkeys(UNUSED_PARTS))
-    return replace(source, rewritten_json=as_text(rewritten), rewrites=rewrites)
+    elif (path.suffix != ".json" or data[:1] == b"\n") and data.lstrip()[:1] != b"{":
+        return _read_sentencepiece(data, sha256.hexdigest(), where=where)
+    else:
+        text = decoded(data, where=where)
+    return _read_json(data, text, sha256.hexdigest(), where=where)
 
 
-def _read_json(
-    data: bytes, text: str, sha256: str, model: dict[str, Any] | None, *, where: str
-) -> _Source:
-    """Load the library; `model`: that of a file tokenizer.json, without its merges."""
+def _read_json(data: bytes, text: str, sha256: str, *, where: str) -> _Source:
+    """Read the text of a tokenizer.json, and load the library with it."""
     from tokenizers import Tokenizer as Library
 
+    content = outline(text, where=where)
+    cleaned = cleaned_text(text, content)
+    keep_outline(cleaned, content | dict.fromkeys(UNUSED_PARTS))
     try:
-        library = Library.from_str(text) if model is None else Library.from_buffer(data)
+        library = Library.from_str(cleaned)
     except BaseException as error:
         reason = refusal(error)
         raise TokenizerError(f"{where}: the tokenizers library refuses it: {reason}") from None
-    if model is None:
-        model = {"vocab": library.get_vocab(with_added_tokens=False)}
-    decoder: dict[int, Any] = library.get_added_tokens_decoder()
+    added: dict[int, Any] = library.get_added_tokens_decoder()
     # Of the file: to ask the library for its own copy of 150,000 tokens takes 0.1 s.
-    vocab = vocabulary(model)
-    special = frozenset(id_ for id_, token in decoder.items() if token.special)
-    ids = {**vocab, **{token.content: id_ for id_, token in decoder.items()}}
+    vocab = vocabulary(content["model"])
+    special = {id_ for id_, token in added.items() if token.special}
+    ids = {**vocab, **{token.content: id_ for id_, token in added.items()}}
     if not ids:
         raise TokenizerError(f"{where}: its vocabulary is empty")
-    unknown = unknown_id(model, vocab)
-    text_ids = {*vocab.values(), *decoder} - special
-    return _Source(
+    text_ids = {*vocab.values(), *added} - special
+    unknown = unknown_id(content["model"], vocab)
+    tokenizer = Tokenizer(
+        **_UNDECIDED,
         kind="json",
         data=data,
-        json=text,
+        json=cleaned,
         sha256=sha256,
-        ids=ids,
-        special_ids=special,
-        largest_of_text=max(text_ids if unknown is None else text_ids | {unknown}, default=0),
-        spare=[(text, library)],
+        vocab_size=max(ids.values()) + 1,
+        special_ids=tuple(sorted(special)),
+        max_emittable_id=max(text_ids if unknown is None else text_ids | {unknown}, default=0),
+        spare=[(cleaned, library)],
     )
+    if to_equivalent(content)[1]:
+        rewritten, rewrites = to_equivalent(parsed(text, where=where) | dict.fromkeys(UNUSED_PARTS))
+        tokenizer = replace(tokenizer, rewritten_json=as_text(rewritten), rewrites=rewrites)
+    return _Source(tokenizer, ids)
 
 
 def _read_sentencepiece(data: bytes, sha256: str, *, where: str) -> _Source:
@@ -262,16 +239,16 @@ def _read_sentencepiece(data: bytes, sha256: str, *, where: str) -> _Source:
         reason = " ".join(str(error).split())
         raise TokenizerError(f"{where}: SentencePiece refuses it: {reason}") from None
     pieces, eos_id = model.pieces, library.eos_id()
-    control = (PieceType.CONTROL, PieceType.UNKNOWN)
-    return _Source(
+    of_text = (i for i, piece in enumerate(pieces) if piece.type is not PieceType.CONTROL)
+    tokenizer = Tokenizer(
+        **_UNDECIDED,
         kind="sentencepiece",
         data=data,
         json=sentencepiece_to_json(model),
         sha256=sha256,
-        ids={piece.content: index for index, piece in enumerate(pieces)},
-        special_ids=frozenset(i for i, piece in enumerate(pieces) if piece.type in control),
-        largest_of_text=max(
-            (i for i, piece in enumerate(pieces) if piece.type is not PieceType.CONTROL), default=0
-        ),
-        eos=None if eos_id < 0 else Token(eos_id, pieces[eos_id].content),
+        vocab_size=len(pieces),
+        special_ids=tuple(id_ for id_, _ in control_pieces(model)),
+        max_emittable_id=max(of_text, default=0),
     )
+    ids = {piece.content: id_ for id_, piece in enumerate(pieces)}
+    return _Source(tokenizer, ids, None if eos_id < 0 else Token(eos_id, pieces[eos_id].content))
