@@ -47,6 +47,10 @@ def test_a_recipe_with_a_fast_engine_uses_the_given_reference(
 
     spot = make_recipe(spec, Given).spot
     text = pa.array(["x"], pa.large_string())
-    assert [one.difference for one in spot.check(text, tokens, None)] == [""]
-    (own,) = make_recipe(spec).spot.check(text, tokens, None)
+
+    def encode(is_continuation, text):
+        return tokens
+
+    assert [result.difference for result in spot.check(text, tokens, encode)] == [""]
+    (own,) = make_recipe(spec).spot.check(text, tokens, encode)
     assert "at token 0 ([7] against " in own.difference
