@@ -25,8 +25,7 @@ def spec(tmp_path, configure, plan_of, write_rows):
 
 
 def engine_of(spec):
-    reference = reference_loader(spec, spec.tokenizer)
-    return make_engine(spec, spec.tokenizer, spec.engine, reference, EngineMemory(1 << 30))
+    return make_engine(spec, spec.tokenizer, spec.engine, EngineMemory(1 << 30))
 
 
 def test_an_engine_that_was_compared_before_the_run_is_not_loaded_again(spec, loads):

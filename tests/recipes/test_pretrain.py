@@ -7,11 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tokmill.engines.engine import REFERENCE
 from tokmill.recipes.encoded import EncodedBlock
+from tokmill.recipes.engines import reference_loader
 from tokmill.recipes.pretrain import PretrainRecipe
 from tokmill.recipes.spec import RunSpec
 from tokmill.sources.formats import open_slice
-from tokmill.values import TokenBatch
 
 
 def strings(texts: list[str]) -> pa.LargeStringArray:
@@ -33,15 +34,6 @@ def process(tmp_path, configure, plan_of, write_rows):
             return encoded
 
     return run
-
-
-class Sevens:
-    """A reference that encodes every document as one 7."""
-
-    name, renewable, concurrent = "reference", False, False
-
-    def encode(self, text: pa.LargeStringArray) -> TokenBatch:
-        return TokenBatch(np.full(len(text), 7, np.uint32), np.arange(len(text) + 1))
 
 
 def documents(encoded: EncodedBlock) -> list[list[int]]:
@@ -68,22 +60,16 @@ def test_a_block_becomes_documents_with_their_rows_bytes_and_places(process, tok
 
 
 def test_the_reference_is_not_loaded_twice_where_it_encodes_the_run(
-    tmp_path, configure, plan_of, write_rows
+    tmp_path, configure, plan_of, write_rows, loads
 ):
     source = write_rows(tmp_path / "in.jsonl", [{"text": "hello"}])
     plan = plan_of(configure(tmp_path / "out", source))
-    calls = []
-
-    def reference():
-        calls.append("loaded")
-        return Sevens()
-
-    recipe = PretrainRecipe(plan.spec, reference)
+    recipe = PretrainRecipe(plan.spec)
     (piece,) = plan.parts[0].slices
     with open_slice(piece, plan.spec.config.input, recipe.renderer.schema, 1 << 20) as reader:
-        (encoded,) = recipe.process(list(reader.blocks()))
-    assert encoded.tokens.tolist() == [7, 0]
-    assert calls == ["loaded"]
+        recipe.process(list(reader.blocks()))
+    reference_loader(plan.spec, plan.spec.tokenizer)()
+    assert loads == [REFERENCE]
 
 
 def test_bos_and_another_eos_are_placed_if_asked(process, tokenizer):

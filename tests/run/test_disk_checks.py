@@ -11,7 +11,7 @@ import pytest
 from tokmill.errors import StorageError
 from tokmill.executors.run import run
 from tokmill.run.begin import check_file_system, check_space
-from tokmill.run.prepare import prepare, reference_of
+from tokmill.run.prepare import prepare
 
 CALLS = [
     ("link", errno.EPERM),
@@ -94,7 +94,7 @@ def check(tmp_path, configure, write_rows, monkeypatch):
         directory = tmp_path / "made"
         directory.mkdir(exist_ok=True)
         warnings: list[str] = []
-        check_space(prepared, reference_of(prepared), directory, warnings.append)
+        check_space(prepared, directory, warnings.append)
         return warnings
 
     return run

@@ -5,7 +5,7 @@ import pytest
 
 from tokmill.recipes.table import make_recipe
 from tokmill.run.estimate import EncodedSample, Estimate, encode_sample
-from tokmill.run.input_sample import InputSample, Piece, read_sample
+from tokmill.run.input_sample import InputSample, SampledPiece, read_sample
 from tokmill.run.prepare import prepare
 from tokmill.sources.slices import SourceFile
 
@@ -17,7 +17,7 @@ def total_of(tokens, scale: float, *, unread: float = 0.0, **more) -> Estimate:
     """Return the total of pieces of one window each that stand for `scale` windows."""
     tokens = np.array(tokens, float)
     scales = (scale, scale, unread)
-    pieces = [Piece(FILE, [], i, WINDOW, WINDOW, *scales) for i in range(len(tokens))]
+    pieces = [SampledPiece(FILE, [], i, WINDOW, WINDOW, *scales) for i in range(len(tokens))]
     nothing = np.zeros(0)
     encoded = EncodedSample(InputSample(pieces, **more), tokens, *[nothing] * 5)
     return encoded.total(tokens)

@@ -42,7 +42,7 @@ def run_parts(
 
         yield from processes.run_parts(run.plan.spec, parts, report, run.n_workers)
         return
-    recipes = Recipes(run.plan.spec, run.reference)
+    recipes = Recipes(run.plan.spec)
     for part in parts:
         yield run_part(run.plan.spec, part, run.place, recipes.of(part), report)
 

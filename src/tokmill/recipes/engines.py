@@ -27,15 +27,14 @@ def make_engine(
     spec: RunSpec,
     tokenizer: Tokenizer,
     choice: EngineChoice | Continuation,
-    load_reference: Callable[[], Engine],
     memory: EngineMemory,
 ) -> RenewableEngine:
     """Return the chosen engine; it is loaded with the first texts.
 
-    `load_reference`: returns the reference engine of `tokenizer`, for the texts routed to it. It is
-    the run's engine too, if that is the reference: 150,000 tokens take 0.4 s to load. `memory`: the
-    bound that the engines of a process share.
+    Texts that are routed go to the reference engine of `tokenizer`, which the process has loaded at
+    most once: 150,000 tokens take 0.4 s. `memory`: the bound that its engines share.
     """
+    load_reference = reference_loader(spec, tokenizer)
     has_threads = tokenizer.kind == "sentencepiece"  # then it is loaded for those of the run
     if choice.name == REFERENCE and not has_threads:
         return RenewableEngine(load_reference, memory)

@@ -26,11 +26,10 @@ from tokmill.tokenizer.control_tokens import contains_any, control_token_strings
 from tokmill.values import DocumentBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from tokmill.engines.engine import Engine
     from tokmill.recipes.spec import RunSpec
     from tokmill.sources.blocks import Block
     from tokmill.timing import StageTimer
@@ -46,21 +45,17 @@ DROPPED_BY_RENDERER = "left out by the renderer"
 
 
 class PretrainRecipe:
-    """Renderer, engine and settings of a run; loaded once per process and shared by its threads.
+    """Renderer, engine and settings of a run; loaded once per process and shared by its threads."""
 
-    `reference`: returns the reference engine, if the process may have loaded it already.
-    """
-
-    def __init__(self, spec: RunSpec, reference: Callable[[], Engine] | None = None) -> None:
+    def __init__(self, spec: RunSpec) -> None:
         config, tokenizer, choice = spec.config, spec.tokenizer, spec.engine
         self._read_by(spec)
         self.dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
         self._memory = EngineMemory(engine_bytes(spec))
-        load_reference = reference or reference_loader(spec, tokenizer)
-        self.engine = make_engine(spec, tokenizer, choice, load_reference, self._memory)
+        self.engine = make_engine(spec, tokenizer, choice, self._memory)
         self.spot: SpotCheck | None = None
         if choice.name != REFERENCE:
-            self.spot = SpotCheck(load_reference, choice.spot_share)
+            self.spot = SpotCheck(reference_loader(spec, tokenizer), choice.spot_share)
         self._eos_id = tokenizer.eos.id
         self._bos_id = None if tokenizer.bos is None else tokenizer.bos.id
         self._limits = config.limits

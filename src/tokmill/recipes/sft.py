@@ -34,12 +34,11 @@ from tokmill.tokenizer.continuation import after_control, closed_texts, continua
 from tokmill.tokenizer.control_tokens import added_tokens, contains_any, control_token_strings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
     from tokmill.chat.records import RecordWriter
-    from tokmill.engines.engine import Engine
     from tokmill.engines.loaded import EngineMemory, RenewableEngine
     from tokmill.masks.encoder import EncodedSamples
     from tokmill.masks.truncation import Truncated
@@ -57,12 +56,9 @@ _CONTROL_IN_TEXT = (
 
 
 class SftRecipe:
-    """Template, mask rule, engines and settings of a run; loaded once per process.
+    """Template, mask rule, engines and settings of a run; loaded once per process."""
 
-    `reference`: returns the reference engine, if the process may have loaded it already.
-    """
-
-    def __init__(self, spec: RunSpec, reference: Callable[[], Engine] | None = None) -> None:
+    def __init__(self, spec: RunSpec) -> None:
         config, tokenizer = spec.config, spec.tokenizer
         self._read_by(spec)
         self._limits = config.limits
@@ -70,9 +66,9 @@ class SftRecipe:
         self.dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
         is_reject = config.tokenizer.control_tokens_in_text == "reject"
         self._control = control_token_strings(tokenizer) if is_reject else []
-        self.spot = _make_spot_check(spec, reference)
+        self.spot = _make_spot_check(spec)
         self._memory = EngineMemory(engine_bytes(spec))
-        self._encoder = make_sample_encoder(spec, self._memory, reference)
+        self._encoder = make_sample_encoder(spec, self._memory)
 
     def _read_by(self, spec: RunSpec) -> None:
         """Take the settings with which records are read, and their renderer."""
@@ -206,25 +202,19 @@ def _make_pool(spec: RunSpec, writer: RecordWriter) -> RenderPool:
     return RenderPool(writer, setup, n_writers(spec), children_only=is_foreign(template))
 
 
-def _make_spot_check(spec: RunSpec, reference: Callable[[], Engine] | None) -> SpotCheck | None:
+def _make_spot_check(spec: RunSpec) -> SpotCheck | None:
     """Return the comparison with the reference; None if the reference itself encodes."""
     if spec.engine.name == REFERENCE:
         return None
     tokenizer, other = spec.tokenizer, continuation_tokenizer(spec.tokenizer)
-    load_reference = reference or reference_loader(spec, tokenizer)
     load_other = None
     if other is not None and other is not tokenizer:
         load_other = reference_loader(spec, other)
-    return SpotCheck(load_reference, spec.engine.spot_share, load_other)
+    return SpotCheck(reference_loader(spec, tokenizer), spec.engine.spot_share, load_other)
 
 
-def make_sample_encoder(
-    spec: RunSpec, memory: EngineMemory, reference: Callable[[], Engine] | None = None
-) -> SampleEncoder:
-    """Return the encoder that a run's settings describe.
-
-    `memory`: the bound that its engines share. `reference`: returns the reference engine, if the
-    process may have loaded it already.
+def make_sample_encoder(spec: RunSpec, memory: EngineMemory) -> SampleEncoder:
+    """Return the encoder that a run's settings describe; `memory`: the bound of its engines.
 
     Raises:
         TokenizerError: this tokenizer does not support the boundary of the settings.
@@ -234,8 +224,7 @@ def make_sample_encoder(
     parse = config.tokenizer.control_tokens_in_text == "parse"
     is_joint = rule.boundary == "joint"
     continuation, added = continuation_tokenizer(tokenizer), added_tokens(tokenizer)
-    load_reference = reference or reference_loader(spec, tokenizer)
-    engine = make_engine(spec, tokenizer, spec.engine, load_reference, memory)
+    engine = make_engine(spec, tokenizer, spec.engine, memory)
     rest: RenewableEngine | None = engine
     encoded_as, restart_pattern = "first", ""
     if continuation is not tokenizer:
@@ -283,4 +272,4 @@ def _continuation_engine(
             return None
         raise
     choice = spec.engine.continuation or Continuation(REFERENCE)
-    return make_engine(spec, continuation, choice, reference_loader(spec, continuation), memory)
+    return make_engine(spec, continuation, choice, memory)

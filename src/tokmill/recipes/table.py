@@ -8,12 +8,11 @@ from tokmill.extensions import check_extensions
 from tokmill.recipes.pretrain import PretrainRecipe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
     import pyarrow as pa
 
-    from tokmill.engines.engine import Engine
     from tokmill.recipes.encoded import EncodedBlock
     from tokmill.recipes.spec import Part, RunSpec
     from tokmill.sources.blocks import Block
@@ -35,10 +34,8 @@ class Recipe(Protocol):
         """Return the documents of each block, at least one; blocks do not influence each other."""
 
 
-def make_recipe(spec: RunSpec, reference: Callable[[], Engine] | None = None) -> Recipe:
+def make_recipe(spec: RunSpec) -> Recipe:
     """Return the recipe of a run.
-
-    `reference`: returns the reference engine, if the process may have loaded it already.
 
     Raises:
         StateError: code from outside changed since the run was planned.
@@ -46,17 +43,17 @@ def make_recipe(spec: RunSpec, reference: Callable[[], Engine] | None = None) ->
     """
     check_extensions(spec.extensions)
     if spec.config.sft is None:
-        return PretrainRecipe(spec, reference)
+        return PretrainRecipe(spec)
     from tokmill.recipes.sft import SftRecipe
 
-    return SftRecipe(spec, reference)
+    return SftRecipe(spec)
 
 
 class Recipes:
     """The recipes of a process, made as its parts need them; all share their engines."""
 
-    def __init__(self, spec: RunSpec, reference: Callable[[], Engine] | None = None) -> None:
-        self._spec, self._reference = spec, reference
+    def __init__(self, spec: RunSpec) -> None:
+        self._spec = spec
         self._made: dict[int, Recipe] = {}
 
     def of(self, part: Part) -> Recipe:
@@ -64,6 +61,6 @@ class Recipes:
         if part.reading not in self._made:
             spec = self._spec.for_part(part)
             first = next(iter(self._made.values()), None)
-            made = make_recipe(spec, self._reference) if first is None else first.for_reading(spec)
+            made = make_recipe(spec) if first is None else first.for_reading(spec)
             self._made[part.reading] = made
         return self._made[part.reading]

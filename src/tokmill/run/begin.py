@@ -146,7 +146,7 @@ def _plan(
     entries = place.entries()
     if place.mapped is not None and (overwrite or MANIFEST not in entries):
         check_file_system(place.mapped)
-        check_space(prepared, reference, place.mapped, observer.warned)
+        check_space(prepared, place.mapped, observer.warned)
     stamp = place.stamp(PLAN)  # before it is read: it may be replaced meanwhile
     written = None if overwrite or holds_only_plan(entries) else read_plan(place)
     if written is None:
@@ -254,7 +254,6 @@ def check_file_system(directory: Path) -> None:
 
 def check_space(
     prepared: Prepared,
-    reference: Callable[[], Engine],
     directory: Path,
     warn: Callable[[str], None],
 ) -> None:
@@ -272,7 +271,7 @@ def check_space(
     from tokmill.run.forecast import predict, sample_and_encode
 
     spec = prepared.spec(EngineChoice(REFERENCE, "", "for a prediction"), 1)
-    sampled = sample_and_encode(prepared, spec, reference, SAMPLE_BYTES)
+    sampled = sample_and_encode(prepared, spec, SAMPLE_BYTES)
     if not sampled.documents.any():
         return
     disk = predict(spec, prepared.parts, sampled).disk

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tokmill.recipes.encoded import EncodedBlock
     from tokmill.recipes.spec import RunSpec
     from tokmill.recipes.table import Recipe
-    from tokmill.run.input_sample import InputSample, Piece
+    from tokmill.run.input_sample import InputSample, SampledPiece
     from tokmill.sources.slices import SourceFile
 
     Floats = npt.NDArray[np.float64]
@@ -95,7 +95,7 @@ class EncodedSample:
     @property
     def sources(self) -> list[dict[str, Any]]:
         """Return the sampled files whose fields were weighed, as rows of a manifest."""
-        return [{"path": path, "fields": found} for path, found in sorted(self.fields.items())]
+        return [{"path": path, "fields": counts} for path, counts in sorted(self.fields.items())]
 
     def total(self, amounts: Floats, *, of_records: bool = False) -> Estimate:
         """Return the sum over the input of an amount, (n,) by piece, of text or of records."""
@@ -115,7 +115,7 @@ class EncodedSample:
         return Estimate(round(value), round(value / (1 + error)), round(value * (1 + error)))
 
 
-def _spread(expected: Floats, stands_for: Floats, pieces: list[Piece]) -> float:
+def _spread(expected: Floats, stands_for: Floats, pieces: list[SampledPiece]) -> float:
     """Return half the width of the band of the sum of `expected` (n,) amounts.
 
     `stands_for`: (n,) the bytes of input that each amount is for.
@@ -132,15 +132,15 @@ def _spread(expected: Floats, stands_for: Floats, pieces: list[Piece]) -> float:
 
 
 def encode_sample(
-    recipe_of: Callable[[SourceFile], Recipe], found: InputSample, spec: RunSpec
+    recipe_of: Callable[[SourceFile], Recipe], sample: InputSample, spec: RunSpec
 ) -> EncodedSample:
     """Encode the blocks of a sample on threads, each by the recipe of its file."""
-    tokens, documents, records, text_bytes = np.zeros((4, len(found.pieces)))
+    tokens, documents, records, text_bytes = np.zeros((4, len(sample.pieces)))
     nothing = np.zeros(0, np.int64), np.zeros(0, bool)
-    result = EncodedSample(found, tokens, documents, records, text_bytes, *nothing)
+    result = EncodedSample(sample, tokens, documents, records, text_bytes, *nothing)
     lengths, is_val = [result.lengths], [result.is_val]
-    blocks = [(number, block) for number, p in enumerate(found.pieces) for block in p.blocks]
-    of_recipe = groupby(blocks, lambda numbered: recipe_of(found.pieces[numbered[0]].file))
+    blocks = [(number, block) for number, p in enumerate(sample.pieces) for block in p.blocks]
+    of_recipe = groupby(blocks, lambda numbered: recipe_of(sample.pieces[numbered[0]].file))
     rates: list[tuple[float, float]] = []
     with DelayedInterrupts() as interrupts:
         for recipe, numbered in of_recipe:

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tokmill.bill.formula import Bill
-    from tokmill.engines.engine import Engine
     from tokmill.recipes.spec import Part, RunSpec
     from tokmill.run.prepare import Prepared
     from tokmill.settings.schema import Config, LimitSettings
@@ -141,11 +140,10 @@ def _forecast(
     prepared: Prepared, workers: int, threads: int, note: Callable[[str], None], start_s: float
 ) -> RunValues:
     config, parts, usable = prepared.config, prepared.parts, usable_memory()
-    reference = reference_of(prepared)
-    engine = choose_run_engine(prepared, reference, threads, note)
+    engine = choose_run_engine(prepared, reference_of(prepared), threads, note)
     taken_s = perf_counter() - start_s
     spec = prepared.spec(engine, threads, usable // workers)
-    sampled = sample_and_encode(prepared, spec, reference, _sample_bytes(_input_bytes(parts)))
+    sampled = sample_and_encode(prepared, spec, _sample_bytes(_input_bytes(parts)))
     if not sampled.documents.any():
         raise RecordError(_no_document(sampled))
     found = predict(spec, parts, sampled)
@@ -201,12 +199,10 @@ def _forecast(
     return RunValues(values, found.size, found.disk, free, _problem(prepared, spec, sampled))
 
 
-def sample_and_encode(
-    prepared: Prepared, spec: RunSpec, reference: Callable[[], Engine], limit_bytes: int
-) -> EncodedSample:
+def sample_and_encode(prepared: Prepared, spec: RunSpec, limit_bytes: int) -> EncodedSample:
     """Read about `limit_bytes` of the input, and encode them as the run would."""
     found = read_sample(prepared.parts, prepared.renderers(), limit_bytes)
-    recipes = Recipes(spec, reference)
+    recipes = Recipes(spec)
     part_of = {piece.file: part for part in prepared.parts for piece in part.slices}
     return encode_sample(lambda file: recipes.of(part_of[file]), found, spec)
 

@@ -64,7 +64,7 @@ _TIGHTER, _LOOSER = 3, 1.2
 
 
 @dataclass(slots=True)
-class Piece:
+class SampledPiece:
     """Records of one file that were read together.
 
     `n_bytes`: of the records, unpacked. `span`: the range of bytes in which they begin. `scale`,
@@ -90,7 +90,7 @@ class InputSample:
     `read_bytes`: stored bytes that were read.
     """
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[SampledPiece] = field(default_factory=list)
     read_bytes: int = 0
     is_complete: bool = False
 
@@ -113,25 +113,25 @@ def read_sample(parts: Sequence[Part], renderers: Renderers, limit_bytes: int) -
 
     `renderers`: the settings of reading and the renderer of each file. The same in every call.
     """
-    found, slices = InputSample(), [piece for part in parts for piece in part.slices]
+    sample, slices = InputSample(), [piece for part in parts for piece in part.slices]
     if sum(piece.n_bytes for piece in slices) <= limit_bytes and len(slices) <= _MOST_WINDOWS:
-        found.is_complete = True
-        _read_heads(slices, renderers, limit_bytes, found)
-        return found
+        sample.is_complete = True
+        _read_heads(slices, renderers, limit_bytes, sample)
+        return sample
     lines = {piece.file: None for piece in slices if _has_windows(piece.file)}
     others = [piece for piece in slices if piece.file not in lines]
     total = max(1, sum(piece.n_bytes for piece in slices))
     if lines:
         n_bytes = sum(file.n_bytes for file in lines)
-        _read_windows(list(lines), renderers, limit_bytes * n_bytes // total, found)
-        if not any(piece.n_bytes for piece in found.pieces):  # records of nearly all the file
+        _read_windows(list(lines), renderers, limit_bytes * n_bytes // total, sample)
+        if not any(piece.n_bytes for piece in sample.pieces):  # records of nearly all the file
             others = slices
     if others:
         n_bytes = sum(piece.n_bytes for piece in others)
-        _read_heads(_units(others), renderers, limit_bytes * n_bytes // total, found)
+        _read_heads(_units(others), renderers, limit_bytes * n_bytes // total, sample)
     order = {file: number for number, file in enumerate(renderers)}
-    found.pieces.sort(key=lambda piece: order[piece.file])  # stable: in a file they are in order
-    return found
+    sample.pieces.sort(key=lambda piece: order[piece.file])  # stable: in a file they are in order
+    return sample
 
 
 def _has_windows(file: SourceFile) -> bool:
@@ -153,14 +153,14 @@ def _units(slices: list[Slice]) -> list[Slice]:
 
 
 def _read_windows(
-    files: list[SourceFile], renderers: Renderers, limit_bytes: int, found: InputSample
+    files: list[SourceFile], renderers: Renderers, limit_bytes: int, sample: InputSample
 ) -> None:
     """Add windows at even distances; more of them, between these, if few records begin there."""
     ends = list(accumulate(file.n_bytes for file in files))
     window_bytes = min(max(limit_bytes // _WINDOWS, _LEAST_WINDOW), _MOST_WINDOW)
     window_bytes = max(1, min(window_bytes, _FILES_PER_WINDOW * ends[-1] // len(files)))
     n_windows = min(max(_FEWEST_PIECES, limit_bytes // window_bytes), _MOST_WINDOWS)
-    windows: dict[int, list[Piece]] = {}
+    windows: dict[int, list[SampledPiece]] = {}
     n_bytes = n_filled = span = 0
     for i in range(_MOST_WINDOWS // n_windows):
         for window in range(n_windows):
@@ -173,16 +173,16 @@ def _read_windows(
                 with open_slice(part, *options, samples_head=is_weighed) as reader:
                     blocks = list(reader.blocks())
                 read = sum(block.n_bytes for block in blocks)
-                windows[place].append(Piece(part.file, blocks, place, read, part.n_bytes))
+                windows[place].append(SampledPiece(part.file, blocks, place, read, part.n_bytes))
                 n_bytes, span = n_bytes + read, span + part.n_bytes
             n_filled += any(piece.n_bytes for piece in windows[place])
         if n_bytes >= _MOST_BYTES or (2 * n_bytes >= limit_bytes and n_filled >= _FEWEST_PIECES):
             break
-    found.read_bytes += n_bytes
+    sample.read_bytes += n_bytes
     for place in sorted(windows):
         for piece in windows[place]:
             piece.scale, piece.record_scale = ends[-1] / max(1, n_bytes), ends[-1] / span
-            found.pieces.append(piece)
+            sample.pieces.append(piece)
 
 
 def _window(
@@ -203,28 +203,28 @@ def _window(
 
 
 def _read_heads(
-    slices: Sequence[Slice], renderers: Renderers, limit_bytes: int, found: InputSample
+    slices: Sequence[Slice], renderers: Renderers, limit_bytes: int, sample: InputSample
 ) -> None:
     """Add pieces of slices that are read from their beginning, some of them if there are many."""
     chosen = list(slices)
-    if not found.is_complete and len(slices) > _MOST_HEADS:
+    if not sample.is_complete and len(slices) > _MOST_HEADS:
         chosen = [slices[i * len(slices) // _MOST_HEADS] for i in range(_MOST_HEADS)]
-    if found.is_complete:
+    if sample.is_complete:
         limit_bytes *= _COMPLETE_RATIO
     total, n_bytes = (sum(piece.n_bytes for piece in some) for some in (slices, chosen))
     fewest = 2 * _FEWEST_PIECES // max(1, len(chosen))
     for number, piece in enumerate(chosen):
         share = piece.n_bytes / n_bytes if n_bytes else 1 / len(chosen)
-        first = len(found.pieces)
+        first = len(sample.pieces)
         _read_head(
             piece,
             renderers[piece.file],
             round(limit_bytes * share),
             fewest,
-            found,
+            sample,
             is_weighed=is_weighed_slice(number),
         )
-        for added in found.pieces[first:]:
+        for added in sample.pieces[first:]:
             added.scale *= total / n_bytes if n_bytes else 1
             added.record_scale *= total / n_bytes if n_bytes else 1
             if len(chosen) < len(slices):
@@ -236,7 +236,7 @@ def _read_head(
     reading: tuple[InputSettings, Renderer | ChatRenderer],
     limit_bytes: int,
     fewest: int,
-    found: InputSample,
+    sample: InputSample,
     *,
     is_weighed: bool,
 ) -> None:
@@ -260,8 +260,8 @@ def _read_head(
             if kept > 2 * limit_bytes and len(blocks) > max(1, fewest):
                 every, blocks = 2 * every, blocks[1::2]
                 kept = sum(one.n_bytes for one in blocks)
-    found.read_bytes += stored
-    found.is_complete &= is_read and every == 1
+    sample.read_bytes += stored
+    sample.is_complete &= is_read and every == 1
     all_bytes = float(passed) if is_read else _unpacked_bytes(piece, passed, stored)
     # Of the blocks that were read: those that are kept can hold more long records.
     mean_bytes = passed / max(1, n_read)
@@ -269,7 +269,7 @@ def _read_head(
     unread = 0.0 if is_read else max(1 - stored / max(1, piece.n_bytes), _LEAST_UNREAD)
     for block in blocks:
         amounts = block.n_bytes, mean_bytes, scale, record_scale, unread
-        found.pieces.append(Piece(piece.file, [block], -1 - len(found.pieces), *amounts))
+        sample.pieces.append(SampledPiece(piece.file, [block], -1 - len(sample.pieces), *amounts))
 
 
 def _unpacked_bytes(piece: Slice, passed: int, stored: int) -> float:
@@ -293,9 +293,9 @@ def sampled_texts(parts: Sequence[Part], renderers: Renderers, limit_bytes: int)
         for block in piece.blocks:
             rendered = renderer.render(block.parse())
             if isinstance(rendered, SampleBatch):
-                found = rendered.texts()
+                of_block = rendered.texts()
             else:
-                found = rendered.text.to_pylist()
-            corpus_bytes += piece.scale * sum(len(text.encode()) for text in found)
-            texts += found
+                of_block = rendered.text.to_pylist()
+            corpus_bytes += piece.scale * sum(len(text.encode()) for text in of_block)
+            texts += of_block
     return SampledTexts(texts, round(corpus_bytes))
