@@ -224,8 +224,12 @@ def check_extensions(planned: Iterable[Extension]) -> None:
     """
     for extension in planned:
         module = extension.target.partition(":")[0]
+        if module == "__main__":
+            continue
         with _current_directory_last():
-            sha256 = source_sha256(module) if module != "__main__" else extension.sha256
+            if importlib.util.find_spec(module.partition(".")[0]) is None:
+                raise StateError(f"{extension.label}: {module} is not installed on this machine")
+            sha256 = source_sha256(module)
         if sha256 != extension.sha256:
             raise StateError(
                 f"{extension.label}: its source changed since the run was planned "

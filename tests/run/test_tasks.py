@@ -17,6 +17,7 @@ from tokmill.dataset.plan_file import plan_fingerprint
 from tokmill.dataset.verify import verify
 from tokmill.errors import RecordError, StateError, StorageError, UsageError
 from tokmill.executors.run import run, run_parts
+from tokmill.extensions import source_sha256
 from tokmill.place import open_place
 from tokmill.run.tasks import array_status, finish_array, plan_array, read_planned, run_share
 from tokmill.settings.schema import RunSettings
@@ -138,6 +139,10 @@ def test_the_status_of_a_run_imports_no_renderer(array, out, tmp_path, monkeypat
     module.write_text("raise SystemExit('imported')")
     monkeypatch.delitem(sys.modules, "own_renderer")
     assert array.status().done == tuple(record.part for record in records)
+    module.unlink()
+    source_sha256.cache_clear()
+    with pytest.raises(StateError, match="own_renderer is not installed on this machine"):
+        array.work(1, 2)
 
 
 def test_a_task_that_succeeds_later_has_not_failed(array, sources, tmp_path):
