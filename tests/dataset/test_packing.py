@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.dataset.packing import MEMORY_BYTES_PER_SAMPLE, Packing, pack
-from tokmill.dataset.packs import open_packs, write_packs
+from tokmill.dataset.packs import MEMORY_BYTES_PER_SAMPLE, Packs, open_packs, pack, write_packs
 from tokmill.dataset.writer import ShardWriter
 from tokmill.errors import UsageError, VerifyError
 
@@ -21,10 +20,10 @@ def packed(lengths: list[int], capacity: int) -> list[list[int]]:
     return rows_of(pack(np.array(lengths, np.int32), capacity))
 
 
-def rows_of(packing: Packing) -> list[list[int]]:
+def rows_of(packing: Packs) -> list[list[int]]:
     offsets = packing.row_offsets
-    assert (offsets.dtype, packing.order.dtype) == (np.int64, np.int64)
-    return [packing.order[offsets[i] : offsets[i + 1]].tolist() for i in range(packing.n_rows)]
+    assert (offsets.dtype, packing.samples.dtype) == (np.int64, np.int64)
+    return [packing.samples[offsets[i] : offsets[i + 1]].tolist() for i in range(packing.n_rows)]
 
 
 def one_by_one(lengths: list[int], capacity: int) -> list[list[int]]:

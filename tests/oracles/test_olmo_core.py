@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.fixtures.torchao_stub import stub_torchao
-from tokmill.dataset.packing import pack
+from tokmill.dataset.packs import pack
 from tokmill.settings.sft import SftSettings
 
 REASON = "the oracle is not installed: make oracles"
@@ -145,7 +145,7 @@ def test_packed_together_the_shards_fill_as_many_rows_as_ours(chats, linked, tmp
     rows = packed_rows(chats, linked, tmp_path, source_group_size=len(linked))
     lengths = np.concatenate([shard.lengths for shard in chats.shards])
     ours = pack(lengths, ROW)
-    fills = np.add.reduceat(lengths[ours.order], ours.row_offsets[:-1])
+    fills = np.add.reduceat(lengths[ours.samples], ours.row_offsets[:-1])
     assert len(rows) == ours.n_rows
     theirs = [sum(real_lengths(row, chats.eos_id)) for row in rows]
     assert Counter(theirs) == Counter(fills.tolist())

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokmill.dataset.packing import pack
-from tokmill.dataset.packs import open_packs
+from tokmill.dataset.packs import open_packs, pack
 from tokmill.settings.sft import SftSettings
 
 REASON = "the oracle is not installed: make oracles"
@@ -63,7 +62,7 @@ def trl_rows(lengths, capacity: int) -> list[list[int]]:
 
 def our_rows(lengths, capacity: int) -> list[list[int]]:
     packing = pack(np.asarray(lengths), capacity)
-    packed = np.asarray(lengths)[packing.order]
+    packed = np.asarray(lengths)[packing.samples]
     return [row.tolist() for row in np.split(packed, packing.row_offsets[1:-1])]
 
 

@@ -124,7 +124,7 @@ def _next_steps(output: str, n_parts: int, config: Config, n_samples: int) -> li
     """Return what to do with the plan of an array; who packs, and with what memory."""
     packs = ""
     if config.sft is not None and config.sft.packing:
-        from tokmill.dataset.packing import MEMORY_BYTES_PER_SAMPLE
+        from tokmill.dataset.packs import MEMORY_BYTES_PER_SAMPLE
 
         packs = (
             f"; it packs all samples, with {size(MEMORY_BYTES_PER_SAMPLE * n_samples)} of memory"

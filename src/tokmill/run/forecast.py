@@ -14,7 +14,7 @@ import numpy as np
 from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.disk_files import predicted_disk
 from tokmill.bill.measuring.machine import usable_memory
-from tokmill.dataset.packing import pack
+from tokmill.dataset.packs import pack
 from tokmill.engines.choose import comparison_cost
 from tokmill.engines.engine import REFERENCE, engine_threads
 from tokmill.errors import RecordError, TokmillError, UnreadInputError, UsageError

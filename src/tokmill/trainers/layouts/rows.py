@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from tokmill.dataset.packing import pack
-from tokmill.dataset.packs import Packs, RowReader, sample_lengths
+from tokmill.dataset.packs import Packs, RowReader, pack, sample_lengths
 from tokmill.errors import UsageError
 from tokmill.words.plural import plural
 
@@ -185,7 +184,7 @@ def check_packing(source: ExportSource, options: ExportOptions) -> None:
 
 
 def new_packs(source: ExportSource, split: str, capacity: int) -> Packs:
-    """Return new packs of whole samples, at most `capacity` tokens each; see `dataset.packing`.
+    """Return new packs of whole samples, at most `capacity` tokens each; see `dataset.packs`.
 
     Raises:
         UsageError: a sample is longer.
@@ -202,5 +201,4 @@ def packed(lengths: npt.NDArray[np.integer], capacity: int, source: ExportSource
             f"of {capacity:,}: make the rows longer (--packing), or the samples shorter "
             "(tokmill sft --max-tokens)"
         )
-    made = pack(lengths, capacity)
-    return Packs(made.row_offsets, made.order)
+    return pack(lengths, capacity)
