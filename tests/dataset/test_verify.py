@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tokmill.dataset.canonical import json_chunks, manifest_sha256
+from tests.dataset.verifying import check, problems
+from tokmill.dataset.canonical import manifest_sha256
 from tokmill.dataset.reader import read_manifest
 from tokmill.dataset.verify import Findings, verify
 from tokmill.errors import VerifyError
@@ -17,16 +18,6 @@ from tokmill.place import open_place
 from tokmill.settings.load import build_config
 
 FIRST = "train-0000000-0000"
-
-
-def check(directory: Path, manifest: dict[str, Any]) -> Findings:
-    """Verify a dataset whose manifest is this one."""
-    (directory / "manifest.json").write_bytes(b"".join(json_chunks(manifest)))
-    return verify(open_place(str(directory)), manifest)
-
-
-def problems(directory: Path, manifest: dict[str, Any]) -> list[str]:
-    return check(directory, manifest).problems
 
 
 def summed(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -1,30 +1,16 @@
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tokmill.dataset.canonical import json_chunks, manifest_sha256
+from tests.dataset.verifying import changed, check, problems
 from tokmill.dataset.reader import open_shards
-from tokmill.dataset.verify import Findings, verify
-from tokmill.place import open_place
+from tokmill.dataset.verify import Findings
 
 FIRST = "train-0000000-0000"
 LAST = "train-0000000-0001"
-
-
-def check(directory: Path, manifest: dict[str, Any]) -> Findings:
-    """Verify a dataset whose manifest is this one."""
-    (directory / "manifest.json").write_bytes(b"".join(json_chunks(manifest)))
-    return verify(open_place(str(directory)), manifest)
-
-
-def problems(directory: Path, manifest: dict[str, Any]) -> list[str]:
-    return check(directory, manifest).problems
 
 
 def put(position: int, data: bytes) -> Callable[[bytes], bytes]:
@@ -33,16 +19,6 @@ def put(position: int, data: bytes) -> Callable[[bytes], bytes]:
 
 def f4(value: float) -> bytes:
     return np.float32(value).tobytes()
-
-
-def changed(manifest: dict[str, Any], *path: Any, to: object) -> dict[str, Any]:
-    """Change one entry of a manifest and make its own sum fit."""
-    forged = copy.deepcopy(manifest)
-    at: Any = forged
-    for key in path[:-1]:
-        at = at[key]
-    at[path[-1]] = to
-    return {**forged, "sha256": manifest_sha256(forged)}
 
 
 @pytest.mark.parametrize("weight", [0, 0.5])

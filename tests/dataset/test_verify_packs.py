@@ -2,27 +2,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tokmill.dataset.canonical import json_chunks, manifest_sha256
-from tokmill.dataset.verify import Findings, verify
-from tokmill.place import open_place
+from tests.dataset.verifying import changed, problems
 
 ROWS, SAMPLES = "packs-train-rows.bin", "packs-train-samples.bin"
-
-
-def check(directory: Path, manifest: dict[str, Any]) -> Findings:
-    """Verify a dataset whose manifest is this one."""
-    (directory / "manifest.json").write_bytes(b"".join(json_chunks(manifest)))
-    return verify(open_place(str(directory)), manifest)
-
-
-def problems(directory: Path, manifest: dict[str, Any]) -> list[str]:
-    return check(directory, manifest).problems
 
 
 def numbers(*values: int) -> Callable[[bytes], bytes]:
@@ -31,16 +17,6 @@ def numbers(*values: int) -> Callable[[bytes], bytes]:
 
 def put(position: int, value: int) -> Callable[[bytes], bytes]:
     return lambda data: data[:position] + bytes([value]) + data[position + 1 :]
-
-
-def changed(manifest: dict[str, Any], *path: Any, to: object) -> dict[str, Any]:
-    """Change one entry of a manifest and make its own sum fit."""
-    forged = copy.deepcopy(manifest)
-    at: Any = forged
-    for key in path[:-1]:
-        at = at[key]
-    at[path[-1]] = to
-    return {**forged, "sha256": manifest_sha256(forged)}
 
 
 @pytest.mark.parametrize("weight", [0, 1.5])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.canonical import sha256_without
@@ -16,7 +15,7 @@ from tokmill.dataset.layout import (
     check_format_version,
 )
 from tokmill.errors import StateError
-from tokmill.storage import begins_with, storage_errors
+from tokmill.storage import begins_with, open_regular, storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,13 +70,11 @@ def load_plan(path: Path) -> dict[str, Any]:
     """Read a `plan.json` and check that it is a complete plan of tokmill.
 
     Raises:
-        StateError: it is another program's file, damaged, of a newer format, or no regular file.
-        StorageError: it cannot be read.
+        StateError: it is another program's file, damaged, or of a newer format.
+        StorageError: it cannot be read, or is no regular file.
     """
-    with storage_errors(path):
-        if not S_ISREG(path.lstat().st_mode):  # a pipe would block, a link leads elsewhere
-            raise StateError(f"{path}: not a regular file: choose another --output")
-        return parse_plan(path.read_bytes(), str(path))
+    with storage_errors(path), open_regular(path) as file:
+        return parse_plan(file.read(), str(path))
 
 
 def parse_plan(content: bytes, where: str) -> dict[str, Any]:
@@ -103,23 +100,14 @@ def _parsed(content: bytes) -> tuple[dict[str, Any], str, bool]:
     begins = content.startswith(_BEGINNING)
     try:
         plan = json.loads(content)
-        problem = _problem(plan)
+        if not isinstance(plan, dict):
+            return {}, "expected an object", begins
+        is_intact = plan.get("fingerprint") == plan_fingerprint(plan)
     except (ValueError, RecursionError) as error:
         return {}, str(error), begins
-    if not isinstance(plan, dict):
-        return {}, problem, begins
-    return plan, problem, begins or plan.get("format") == PLAN_FORMAT
-
-
-def _problem(plan: Any) -> str:
-    """Return why this is no complete plan, or ''."""
-    if not isinstance(plan, dict):
-        return "expected an object"
     if plan.get("format") != PLAN_FORMAT:
-        return f'"format" is not "{PLAN_FORMAT}"'
-    if plan.get("fingerprint") != plan_fingerprint(plan):
-        return "its fingerprint does not match"
-    return ""
+        return plan, f'"format" is not "{PLAN_FORMAT}"', begins
+    return plan, "" if is_intact else "its fingerprint does not match", True
 
 
 def begins_as_plan(path: Path) -> bool:
