@@ -81,10 +81,13 @@ class Here:
     name, refused = "here", ""
 
     def __init__(self, engine) -> None:
-        self._engine = engine
+        self._engine, self._texts = engine, []
 
-    def fingerprints(self, texts):
-        return fingerprints(self._engine, texts)
+    def begin(self, texts) -> None:
+        self._texts = texts
+
+    def result(self):
+        return fingerprints(self._engine, self._texts)
 
 
 def compared(reference, engine, characters: str, uncompared=NONE) -> CharacterComparison:

@@ -15,23 +15,26 @@ def test_a_child_answers_with_fingerprints_of_ids(tokenizer):
     reference = load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1)
     with EngineChild(REFERENCE, tokenizer, 1) as child:
         for texts in (TEXTS, TEXTS[:1]):
-            assert child.fingerprints(texts).tolist() == fingerprints(reference, texts).tolist()
+            child.begin(texts)
+            assert child.result().tolist() == fingerprints(reference, texts).tolist()
     assert child.refused == ""
     assert len(set(fingerprints(reference, TEXTS).tolist())) == 3
 
 
 def test_a_child_that_dies_refuses_the_engine(tokenizer):
     with EngineChild(REFERENCE, tokenizer, 1) as child:
-        assert child.fingerprints([3]).tolist() == [0]
+        child.begin([3])
+        assert child.result().tolist() == [0]
         assert child.refused.startswith("died with status 1: ")
-        assert child.fingerprints(TEXTS).tolist() == [0, 0, 0]
+        child.begin(TEXTS)  # writes to nobody
+        assert child.result().tolist() == [0, 0, 0]
         assert not child.timed_out
 
 
 def test_a_child_that_does_not_answer_in_time_refuses_the_engine(tokenizer):
     with EngineChild(REFERENCE, tokenizer, 1) as child:
-        child.fingerprints(TEXTS)
-        child.fingerprints(["hello " * 10**6], timeout_s=0.001)
+        child.begin(["hello " * 10**6])
+        child.result(timeout_s=0.001)
         assert child.refused == "did not finish within 0.001 s"
         assert child.timed_out
 
@@ -42,7 +45,8 @@ def test_an_engine_that_cannot_load_the_tokenizer_says_why(tokenizer, name):
         pytest.skip(f"{name} has no wheel here")
     model = dataclasses.replace(tokenizer, name="m.model", json="")
     with EngineChild(name, model, 1) as child:
-        child.fingerprints(TEXTS)
+        child.begin(TEXTS)
+        child.result()
         why = f"engine {name} cannot take the tokenizer: no tokenizer.json says the same"
         assert child.refused == why
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
@@ -118,12 +117,12 @@ def compared_with(
     lines = in_lines(sequences())
     texts = [context.text(some) for context, some in characters]
     texts += ["\n".join(some) for some in lines]
-    with ThreadPoolExecutor(len(children)) as pool:
-        answers = [pool.submit(child.fingerprints, texts) for child in children]
-        expected = fingerprints(reference, texts)
+    for child in children:
+        child.begin(texts)
+    expected = fingerprints(reference, texts)
     results = {}
-    for child, answer in zip(children, answers, strict=True):
-        differing = np.flatnonzero(expected != answer.result()).tolist()
+    for child in children:
+        differing = np.flatnonzero(expected != child.result()).tolist()
         in_contexts = [characters[i] for i in differing if i < len(characters)]
         in_sequences = [lines[i - len(characters)] for i in differing if i >= len(characters)]
         differs, refused = CharacterSet(), child.refused
@@ -280,7 +279,8 @@ def _narrow(
     texts = [text for group in groups for _, text in group]
     if not texts:
         return [], []
-    differs = iter((fingerprints(reference, texts) != child.fingerprints(texts)).tolist())
+    child.begin(texts)
+    differs = iter((fingerprints(reference, texts) != child.result()).tolist())
     alone, joint = [], []
     for group in groups:
         names = [name for name, _ in group if next(differs)]

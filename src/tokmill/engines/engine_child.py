@@ -49,6 +49,7 @@ class EngineChild:
         self.name = name
         self.refused = ""
         self.timed_out = False
+        self._n_asked = 0
         self._loading: Any = (name, replace(tokenizer, name="the tokenizer"), n_threads)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  `__exit__` closes it
         variables = thread_variables(n_threads)
@@ -61,32 +62,38 @@ class EngineChild:
         self._child.kill()
         self._errors.close()
 
-    def fingerprints(
-        self, texts: Sequence[str], timeout_s: float = ANSWER_TIMEOUT_S
-    ) -> npt.NDArray[np.uint64]:
-        """Return the fingerprints of texts: (n,); zeros, and `refused`, if there is no answer."""
-        answer: Any = None
+    def begin(self, texts: Sequence[str]) -> None:
+        """Send texts, all of whose answers were read; the child loads the engine with the first."""
+        self._n_asked = len(texts)
         if not self.refused:
             try:
-                answer = self._ask((self._loading, texts), timeout_s)
+                self._child.send((self._loading, texts))  # the child waits for it
             except ChildEndedError as error:
-                self._errors.seek(0)
-                lines = self._errors.read().decode(errors="replace").strip().splitlines()
-                last = lines[-1][:200] if lines else "no message"
-                self.refused = f"died with status {error.status}: {last}"
+                self._refuse(error)
             self._loading = None
+
+    def result(self, timeout_s: float = ANSWER_TIMEOUT_S) -> npt.NDArray[np.uint64]:
+        """Return the fingerprints of these texts: (n,); zeros, and `refused`, without an answer."""
+        answer: Any = None
+        if self.refused:
+            pass
+        elif not select.select([self._child], [], [], timeout_s)[0]:
+            self.refused, self.timed_out = f"did not finish within {timeout_s:g} s", True
+            self._child.stop()
+        else:
+            try:
+                answer = self._child.receive()
+            except ChildEndedError as error:
+                self._refuse(error)
         if isinstance(answer, TokmillError):
             self.refused = str(answer)
-        return answer if isinstance(answer, np.ndarray) else np.zeros(len(texts), np.uint64)
+        return answer if isinstance(answer, np.ndarray) else np.zeros(self._n_asked, np.uint64)
 
-    def _ask(self, message: object, timeout_s: float) -> Any:
-        """Return the answer to a message, None if it does not come in time."""
-        self._child.send(message)  # the child waits for it
-        if select.select([self._child], [], [], timeout_s)[0]:
-            return self._child.receive()
-        self.refused, self.timed_out = f"did not finish within {timeout_s:g} s", True
-        self._child.stop()
-        return None
+    def _refuse(self, error: ChildEndedError) -> None:
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        last = lines[-1][:200] if lines else "no message"
+        self.refused = f"died with status {error.status}: {last}"
 
 
 def fingerprints(engine: Engine, texts: Sequence[str]) -> npt.NDArray[np.uint64]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from tokmill.tokenizer.sentencepiece_model import control_pieces, read_model
 from tokmill.tokenizer.tokenizer_json import Content, read_added_tokens, replace_added_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     import numpy.typing as npt
     import pyarrow as pa
@@ -38,6 +38,9 @@ class AddedToken:
     normalized: bool = False
 
 
+_FLAGS = ("special", "lstrip", "rstrip", "single_word", "normalized")
+
+
 def added_tokens(tokenizer: Tokenizer) -> dict[str, AddedToken]:
     """Return all added tokens by their strings, in the order of their ids.
 
@@ -50,13 +53,9 @@ def added_tokens(tokenizer: Tokenizer) -> dict[str, AddedToken]:
     ids = _ids(tokenizer, entries)
     tokens = [
         AddedToken(
-            id=ids[entry["content"]],
-            content=str(entry["content"]),
-            special=bool(entry.get("special")),
-            lstrip=bool(entry.get("lstrip")),
-            rstrip=bool(entry.get("rstrip")),
-            single_word=bool(entry.get("single_word")),
-            normalized=bool(entry.get("normalized")),
+            ids[entry["content"]],
+            str(entry["content"]),
+            **{flag: bool(entry.get(flag)) for flag in _FLAGS},
         )
         for entry in entries
     ]
@@ -107,6 +106,8 @@ def with_control_tokens(tokenizer: Tokenizer, strings: Collection[str]) -> Token
     Raises:
         TokenizerError: a string is no added token.
     """
+    from tokenizers import AddedToken as LibraryToken
+
     known = added_tokens(tokenizer)
     for string in strings:
         if string not in known:
@@ -120,7 +121,10 @@ def with_control_tokens(tokenizer: Tokenizer, strings: Collection[str]) -> Token
     # What is loaded is marked: to load 150,000 tokens again takes 0.5 s.
     if tokenizer.spare and tokenizer.spare[-1][0] is tokenizer.json:
         library = tokenizer.spare[-1][1]
-        _mark_special(library, (known[string] for string in known if string in marked))
+        for token in known.values():
+            if token.content in marked:
+                flags = {flag: getattr(token, flag) for flag in _FLAGS} | {"special": True}
+                library.add_special_tokens([LibraryToken(token.content, **flags)])
         tokenizer.spare[-1] = (text, library)
     return replace(
         tokenizer,
@@ -129,17 +133,6 @@ def with_control_tokens(tokenizer: Tokenizer, strings: Collection[str]) -> Token
         special_ids=tuple(sorted(ids.union(tokenizer.special_ids))),
         max_emittable_id=max(ids | {tokenizer.max_emittable_id}),
     )
-
-
-def _mark_special(library: Any, tokens: Iterable[AddedToken]) -> None:
-    """Mark added tokens of a `tokenizers` object special."""
-    from tokenizers import AddedToken as LibraryToken
-
-    for token in tokens:
-        flags = {"lstrip": token.lstrip, "rstrip": token.rstrip, "normalized": token.normalized}
-        library.add_special_tokens(
-            [LibraryToken(token.content, special=True, single_word=token.single_word, **flags)]
-        )
 
 
 def _with_special(text: str, strings: Collection[str]) -> str:
