@@ -116,13 +116,13 @@ class DocumentBatch:
 
     `text`: large_string array of n documents, no nulls, valid UTF-8.
     `rows`: (n,) int64, increasing: the row of each document's record in `Records.batch`.
-    `rejects`: of the records that became no document, in order. `dropped`: rows that the renderer
-    left out, increasing; they are no rejects.
+    `refused`: rows that became no document, with the reject, in order. `dropped`: rows that the
+    renderer left out, increasing; they are no rejects.
     """
 
     text: pa.LargeStringArray
     rows: npt.NDArray[np.int64]
-    rejects: Sequence[Reject]
+    refused: Mapping[int, Reject]
     dropped: npt.NDArray[np.int64] | None = None
 
 

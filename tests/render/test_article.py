@@ -42,5 +42,5 @@ def test_the_rule_holds_for_any_records(records, rows):
     texts = [expected(row) for row in rows]
     assert documents.text.to_pylist() == [text for text in texts if text]
     assert documents.rows.tolist() == [i for i, text in enumerate(texts) if text]
-    assert {reject.reason for reject in documents.rejects} <= {"empty", "no such fields"}
-    assert len(documents.rejects) == texts.count("")
+    assert {reject.reason for reject in documents.refused.values()} <= {"empty", "no such fields"}
+    assert len(documents.refused) == texts.count("")

@@ -86,7 +86,7 @@ def test_any_records_are_rendered_as_the_formula_says(records, rows):
     assert batch.text.to_pylist() == [text for text in expected if text is not None]
     assert batch.rows.tolist() == [i for i, text in enumerate(expected) if text is not None]
     assert batch.rows.dtype == np.int64
-    assert [reject.place.line for reject in batch.rejects] == [
+    assert [reject.place.line for reject in batch.refused.values()] == [
         i + 1 for i, text in enumerate(expected) if text is None
     ]
 
@@ -171,7 +171,7 @@ def test_a_record_whose_texts_are_all_empty_is_rejected_with_its_place_and_bytes
     batch = rendered(records, rows)
     assert batch.text.to_pylist() == ["a:", "b:"]
     assert batch.rows.tolist() == [0, 2]
-    (reject,) = batch.rejects
+    (reject,) = batch.refused.values()
     assert reject.place == RecordPlace(2, 10)
     assert reject.reason == "empty"
     assert reject.raw == b'{"title": "", "sections": [{"title": ""}]}'

@@ -32,7 +32,7 @@ def test_null_drops_a_record_and_an_empty_string_rejects_it(records):
     assert found.text.to_pylist() == ["x", "y"]
     assert found.text.type == pa.large_string()
     assert (found.rows.tolist(), found.dropped.tolist()) == ([0, 3], [2])
-    (reject,) = found.rejects
+    (reject,) = found.refused.values()
     assert (reject.place.line, reject.reason) == (2, "empty")
 
 

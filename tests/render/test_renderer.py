@@ -112,12 +112,12 @@ def test_documents_without_an_empty_one_are_all_rows(records):
     assert batch.text.type == pa.large_string()
     assert batch.text.to_pylist() == ["x", "y"]
     assert batch.rows.tolist() == [0, 1]
-    assert batch.rejects == []
+    assert batch.refused == {}
 
 
 def test_a_batch_without_rows_gives_no_documents(records):
     batch = documents(records([], SCHEMA), pa.array([], pa.string()), np.zeros(0, bool))
-    assert (len(batch.text), batch.rows.tolist(), batch.rejects) == (0, [], [])
+    assert (len(batch.text), batch.rows.tolist(), batch.refused) == (0, [], {})
     assert batch.text.type == pa.large_string()
 
 
@@ -136,7 +136,7 @@ def test_an_empty_record_says_whether_its_keys_or_its_texts_were_missing(
     batch = documents(
         records([{"a": "x"}, row], SCHEMA), pa.array(["x", ""]), np.array([False, True])
     )
-    assert [(r.place, r.reason, r.message) for r in batch.rejects] == [
+    assert [(r.place, r.reason, r.message) for r in batch.refused.values()] == [
         (RecordPlace(2, 10), reason, message)
     ]
     assert batch.text.to_pylist() == ["x"]
@@ -146,11 +146,11 @@ def test_all_records_may_be_rejected_in_order(records):
     rows = [{"a": ""}] * 3
     batch = documents(records(rows, SCHEMA), pa.array([""] * 3), np.ones(3, bool))
     assert len(batch.text) == 0
-    assert [reject.place.line for reject in batch.rejects] == [1, 2, 3]
+    assert [reject.place.line for reject in batch.refused.values()] == [1, 2, 3]
 
 
 def test_a_reject_keeps_no_more_than_the_limit(records):
     batch = documents(records([{"c": "x" * 5000}], SCHEMA), pa.array([""]), np.ones(1, bool))
-    (reject,) = batch.rejects
+    (reject,) = batch.refused.values()
     assert isinstance(reject, Reject)
     assert len(reject.raw) == RAW_LIMIT_BYTES

@@ -104,7 +104,7 @@ def test_a_record_whose_fields_are_all_empty_is_rejected(records):
     batch = rendered(records, "<{a}{b}>", rows)
     assert batch.text.to_pylist() == ["<x>", "<y>"]
     assert batch.rows.tolist() == [0, 3]
-    assert [(reject.place.line, reject.reason) for reject in batch.rejects] == [
+    assert [(reject.place.line, reject.reason) for reject in batch.refused.values()] == [
         (2, "empty"),
         (3, "no such fields"),
     ]
@@ -120,4 +120,4 @@ def test_any_records_are_rendered_as_python_formats_them(records, rows, template
         if any(row.get(name) for name in wanted)
     ]
     assert batch.text.to_pylist() == expected
-    assert len(batch.rejects) == len(rows) - len(expected)
+    assert len(batch.refused) == len(rows) - len(expected)

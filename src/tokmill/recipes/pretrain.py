@@ -26,7 +26,7 @@ from tokmill.tokenizer.control_tokens import contains_any, control_token_strings
 from tokmill.values import DocumentBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -82,9 +82,9 @@ class PretrainRecipe:
 
     def _encode(
         self, records: Records, timer: StageTimer
-    ) -> tuple[EncodedBlock, dict[int, Reject]]:
+    ) -> tuple[EncodedBlock, Mapping[int, Reject]]:
         """Return the documents of records, and the rejects of other records by row."""
-        documents, refused = self._render(records)
+        documents = self._render(records)
         rows, text = documents.rows, documents.text
         is_kept = np.zeros(records.batch.num_rows, bool)
         is_kept[rows] = True
@@ -131,23 +131,16 @@ class PretrainRecipe:
             checks=checks,
             differences=differing,
         )
-        return encoded, refused
+        return encoded, documents.refused
 
-    def _render(self, records: Records) -> tuple[DocumentBatch, dict[int, Reject]]:
-        """Return the documents, and the rejects of other records by row."""
+    def _render(self, records: Records) -> DocumentBatch:
+        """Return the documents, without those whose text holds what may not stand in it."""
         documents = self.renderer.render(records)
-        refused: dict[int, Reject] = {}
-        if documents.rejects:
-            is_refused = np.ones(records.batch.num_rows, bool)
-            is_refused[documents.rows] = False
-            if documents.dropped is not None:
-                is_refused[documents.dropped] = False
-            rows = np.flatnonzero(is_refused).tolist()
-            refused = dict(zip(rows, documents.rejects, strict=True))
-        if self._control:
-            has_control = contains_any(documents.text, self._control)
-            for row in documents.rows[has_control].tolist():
-                refused[row] = records.reject(row, *_CONTROL_IN_TEXT)
-            kept = documents.text.filter(~has_control), documents.rows[~has_control]
-            documents = DocumentBatch(*kept, (), documents.dropped)
-        return documents, refused
+        if not self._control:
+            return documents
+        has_control = contains_any(documents.text, self._control)
+        refused = dict(documents.refused)
+        for row in documents.rows[has_control].tolist():
+            refused[row] = records.reject(row, *_CONTROL_IN_TEXT)
+        kept = documents.text.filter(~has_control), documents.rows[~has_control]
+        return DocumentBatch(*kept, refused, documents.dropped)

@@ -74,7 +74,7 @@ class FunctionRenderer:
         return DocumentBatch(
             text.filter(pa.array(lengths > 0)).cast(pa.large_string()),
             np.flatnonzero(lengths > 0),
-            [records.reject(row, "empty", message) for row in empty],
+            {row: records.reject(row, "empty", message) for row in empty},
             np.flatnonzero(lengths < 0),
         )
 

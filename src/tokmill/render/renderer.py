@@ -105,13 +105,13 @@ def documents(
 ) -> DocumentBatch:
     """Return a document for each row of `text`; rows that are `empty` become rejects."""
     rows = np.arange(len(text), dtype=np.int64)
-    rejects: list[Reject] = []
+    refused: dict[int, Reject] = {}
     if empty.any():
         fields = records.batch.schema.names
-        rejects = [_empty_reject(records, int(row), fields) for row in rows[empty]]
+        refused = {row: _empty_reject(records, row, fields) for row in rows[empty].tolist()}
         rows = rows[~empty]
         text = text.filter(pa.array(~empty))
-    return DocumentBatch(text.cast(pa.large_string()), rows, rejects)
+    return DocumentBatch(text.cast(pa.large_string()), rows, refused)
 
 
 def _empty_reject(records: Records, row: int, fields: Sequence[str]) -> Reject:
