@@ -5,8 +5,7 @@ The result for a block depends on that block alone, so blocks may be processed o
 
 from __future__ import annotations
 
-from copy import copy
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -49,7 +48,7 @@ class PretrainRecipe:
 
     def __init__(self, spec: RunSpec) -> None:
         config, tokenizer, choice = spec.config, spec.tokenizer, spec.engine
-        self._read_by(spec)
+        self.read_by(spec)
         self.dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
         self._memory = EngineMemory(engine_bytes(spec))
         self.engine = make_engine(spec, tokenizer, choice, self._memory)
@@ -63,18 +62,12 @@ class PretrainRecipe:
         is_reject = config.tokenizer.control_tokens_in_text == "reject"
         self._control = control_token_strings(tokenizer) if is_reject else []
 
-    def _read_by(self, spec: RunSpec) -> None:
+    def read_by(self, spec: RunSpec) -> None:
         """Take the renderer and the fields of the settings of reading."""
         self.renderer = make_renderer(spec.config.render)
         self.schema = self.renderer.schema
         self._used, self._labels = used_paths(self.schema), spec.labels
         self._nested = {path.partition("[")[0] for path in self._used if "[" in path}
-
-    def for_reading(self, spec: RunSpec) -> Self:
-        """Return a recipe of the same run for files that are read with the settings of `spec`."""
-        other = copy(self)
-        other._read_by(spec)
-        return other
 
     def process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
         """Return the documents of each block, at least one; blocks do not influence each other."""

@@ -5,8 +5,7 @@ As in pretraining, the result for a block depends on that block alone.
 
 from __future__ import annotations
 
-from copy import copy
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -60,7 +59,7 @@ class SftRecipe:
 
     def __init__(self, spec: RunSpec) -> None:
         config, tokenizer = spec.config, spec.tokenizer
-        self._read_by(spec)
+        self.read_by(spec)
         self._limits = config.limits
         self._val_fraction = config.output.val_fraction
         self.dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
@@ -70,19 +69,13 @@ class SftRecipe:
         self._memory = EngineMemory(engine_bytes(spec))
         self._encoder = make_sample_encoder(spec, self._memory)
 
-    def _read_by(self, spec: RunSpec) -> None:
+    def read_by(self, spec: RunSpec) -> None:
         """Take the settings with which records are read, and their renderer."""
         self._settings = sft_settings(spec.config)
         self._renderer = make_chat_renderer(
             spec.config, spec.tokenizer, spec.template, lambda w: _make_pool(spec, w).write
         )
         self.schema = self._renderer.schema
-
-    def for_reading(self, spec: RunSpec) -> Self:
-        """Return a recipe of the same run for files that are read with the settings of `spec`."""
-        other = copy(self)
-        other._read_by(spec)
-        return other
 
     def process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
         """Return the samples of each block, at least one; blocks do not influence each other."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, Self
+from copy import copy
+from typing import TYPE_CHECKING, Protocol
 
 from tokmill.extensions import check_extensions
 from tokmill.recipes.pretrain import PretrainRecipe
@@ -27,8 +28,8 @@ class Recipe(Protocol):
     schema: pa.Schema
     dtype: np.dtype[np.unsignedinteger]
 
-    def for_reading(self, spec: RunSpec) -> Self:
-        """Return a recipe of the same run for files that are read with the settings of `spec`."""
+    def read_by(self, spec: RunSpec) -> None:
+        """Take the settings with which files are read from a spec of the same run."""
 
     def process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
         """Return the documents of each block, at least one; blocks do not influence each other."""
@@ -60,7 +61,10 @@ class Recipes:
         """Return the recipe of a part."""
         if part.reading not in self._made:
             spec = self._spec.for_part(part)
-            first = next(iter(self._made.values()), None)
-            made = make_recipe(spec) if first is None else first.for_reading(spec)
-            self._made[part.reading] = made
+            if self._made:
+                recipe = copy(next(iter(self._made.values())))
+                recipe.read_by(spec)
+            else:
+                recipe = make_recipe(spec)
+            self._made[part.reading] = recipe
         return self._made[part.reading]
