@@ -101,44 +101,36 @@ def sampled(n_records, **more):
 
 
 @pytest.mark.parametrize(
-    ("n_rejects", "n_good", "n_records", "stops"),
-    [
-        (0, 100, 10**6, False),
-        (11, 40, 51, True),
-        (8, 6, 300, True),  # far more than by chance, and more than 10 are expected
-        (8, 6, 14, False),  # the whole input: 10 rejects are allowed
-        (1, 20, 10**6, False),  # may be chance
-        (10, 990, 10**6, False),
-        (11, 990, 10**6, True),
-    ],
+    ("n_rejects", "n_good", "stops"),
+    [(0, 100, False), (11, 40, True), (10, 4, False), (11, 1089, False), (11, 1088, True)],
 )
-def test_a_sample_shows_that_a_run_would_stop(n_rejects, n_good, n_records, stops):
+def test_a_sample_shows_that_a_run_would_stop(n_rejects, n_good, stops):
     rejects = Counter({"malformed JSON": n_rejects} if n_rejects else {})
     found = sampled(n_rejects + n_good, rejects=rejects, first_reject="malformed JSON: why")
     if not stops:
-        check_sample(LimitSettings(), found, n_records)
+        check_sample(LimitSettings(), found)
         return
     with pytest.raises(RecordError) as caught:
-        check_sample(LimitSettings(), found, n_records)
+        check_sample(LimitSettings(), found)
     assert str(caught.value) == (
         f"the run would stop: {n_rejects} of {n_rejects + n_good:,} sampled records were rejected "
         f"({n_rejects} malformed JSON), more than --max-reject-fraction=0.01 allows; the first: "
         f"malformed JSON: why; {ADVICE}"
     )
-    check_sample(LimitSettings(max_reject_fraction=1.0), found, n_records)
+    check_sample(LimitSettings(max_reject_fraction=1.0), found)
 
 
 def test_one_reject_in_a_sample_tells_enough_if_the_run_stops_at_the_first():
     found = sampled(10, rejects=Counter({"b": 1}), first_reject="b: why")
     with pytest.raises(RecordError, match="would stop at a broken record: b: why"):
-        check_sample(LimitSettings(on_error="fail"), found, 10)
+        check_sample(LimitSettings(on_error="fail"), found)
 
 
 def test_a_break_in_a_sample_is_an_error_of_the_forecast():
     found = sampled(1, unread=["a.gz: byte 7: why"])
     with pytest.raises(UnreadInputError, match=r"the run would fail: a\.gz: byte 7: why"):
-        check_sample(LimitSettings(), found, 10)
-    check_sample(LimitSettings(on_unread="skip"), found, 10)
+        check_sample(LimitSettings(), found)
+    check_sample(LimitSettings(on_unread="skip"), found)
 
 
 def test_everything_is_forwarded_and_only_fresh_text_counts_as_speed(watch):

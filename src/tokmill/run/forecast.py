@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from heapq import nlargest
-from math import comb
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -85,9 +84,6 @@ FILE_S = 130e-6
 
 SLOWER, LATER_S = 2.0, 2.0
 """The upper value of the time is so many times the expected time, and so many seconds more."""
-
-_CHANCE = 0.01
-"""A sample with few rejects must be less likely than this, if the input had the allowed share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,46 +315,35 @@ def _problem(prepared: Prepared, spec: RunSpec, sampled: EncodedSample) -> Tokmi
     """Return the error with which the run would stop, if the sample has one."""
     if prepared.bad:
         return UsageError(f"the run would stop: {prepared.bad[0]}")
-    n_records = sampled.total(sampled.records, of_records=True).value
     try:
-        check_sample(prepared.config.limits, sampled, n_records)
+        check_sample(prepared.config.limits, sampled)
         check_read_fields(spec, prepared.parts, sampled.sources)
     except RecordError as error:
         return error
     return None
 
 
-def check_sample(limits: LimitSettings, found: EncodedSample, n_records: int) -> None:
-    """Check by a sample of a run's `n_records` that the run would not stop.
+def check_sample(limits: LimitSettings, sampled: EncodedSample) -> None:
+    """Check by a sample that the run would not stop; a few rejects may be chance.
 
     Raises:
         UnreadInputError: a sampled file breaks off.
         RecordError: the sample has too many rejects.
     """
-    if found.unread and limits.on_unread == "error":
+    if sampled.unread and limits.on_unread == "error":
         raise UnreadInputError(
-            f"the run would fail: {found.unread[0]}; --on-unread=skip accepts the loss",
-            tuple(found.unread),
+            f"the run would fail: {sampled.unread[0]}; --on-unread=skip accepts the loss",
+            tuple(sampled.unread),
         )
-    n_rejects, n_sampled = found.rejects.total(), found.n_records
+    n_rejects, first = sampled.rejects.total(), sampled.first_reject
     if n_rejects and limits.on_error == "fail":
-        raise RecordError(f"the run would stop at a broken record: {found.first_reject}")
+        raise RecordError(f"the run would stop at a broken record: {first}")
     allowed = limits.max_reject_fraction
-    if n_rejects <= allowed * n_sampled:
-        return
-    if n_rejects <= REJECTS_ALLOWED:
-        if n_rejects * n_records <= REJECTS_ALLOWED * n_sampled:
-            return
-        fewer = (
-            comb(n_sampled, k) * allowed**k * (1 - allowed) ** (n_sampled - k)
-            for k in range(n_rejects)
+    if n_rejects > max(REJECTS_ALLOWED, allowed * sampled.n_records):
+        records = plural(sampled.n_records, "sampled record")
+        raise RecordError(
+            f"the run would stop: {too_many(sampled.rejects, records, allowed, first)}"
         )
-        if 1 - sum(fewer) > _CHANCE:
-            return
-    sampled = plural(n_sampled, "sampled record")
-    raise RecordError(
-        f"the run would stop: {too_many(found.rejects, sampled, allowed, found.first_reject)}"
-    )
 
 
 def _left_out(prepared: Prepared, spec: RunSpec, sampled: EncodedSample) -> str:
