@@ -49,8 +49,7 @@ def blocks_and_recipe(tmp_path, configure, plan_of, write_rows):
 def plain(encoded) -> dict[str, object]:
     """Return the result of a block as values that can be compared."""
     found = {field.name: getattr(encoded, field.name) for field in dataclasses.fields(encoded)}
-    del found["stage_s"], found["lookup"]
-    found["places"] = [encoded.lookup.place(int(row)) for row in encoded.rows]
+    del found["stage_s"]
     found["checks"] = {name: n.tolist() for name, n in encoded.checks.items() if n.any()}
     found["drops"] = {reason: rows.tolist() for reason, rows in encoded.drops.items()}
     return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in found.items()}

@@ -53,7 +53,7 @@ def test_a_block_becomes_documents_with_their_rows_bytes_and_places(process, tok
     assert encoded.tokens.dtype == np.dtype("<u2")
     assert encoded.text_bytes.tolist() == [5, 9]
     assert encoded.n_documents == 2
-    assert [encoded.lookup.place(row).line for row in encoded.rows.tolist()] == [1, 3]
+    assert encoded.places[:, 0].tolist() == [1, 3]
     assert [reject.place.line for reject in encoded.rejects] == [2]
     assert encoded.drops == {}
     assert encoded.checks == {}  # the reference is not held against itself

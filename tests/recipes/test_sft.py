@@ -77,7 +77,7 @@ def test_a_block_becomes_samples_with_their_masks_rows_bytes_and_places(process,
     assert encoded.tokens.dtype == np.dtype("<u2")
     assert encoded.sidecars["mask"].dtype == np.uint8
     assert list(encoded.sidecars) == ["mask"]
-    assert [encoded.lookup.place(row).line for row in encoded.rows.tolist()] == [1, 3]
+    assert encoded.places[:, 0].tolist() == [1, 3]
     assert encoded.text_bytes.tolist() == [9, 9]  # "<eos>" is 5 of them
     assert [(r.place.line, r.reason) for r in encoded.rejects] == [(2, "not an object")]
     assert encoded.drops == {}
@@ -233,8 +233,7 @@ def test_blocks_processed_at_once_have_the_results_of_each_alone(blocks_of):
 def plain_values(encoded: EncodedBlock) -> dict:
     """Return all values of a block but its seconds and its lookup."""
     values = {f.name: getattr(encoded, f.name) for f in dataclasses.fields(encoded)}
-    for name in ("stage_s", "lookup"):
-        values.pop(name)
+    values.pop("stage_s")
     return {name: listed(value) for name, value in values.items()}
 
 
@@ -255,7 +254,7 @@ def test_samples_compared_with_the_reference_are_counted(blocks_of, monkeypatch)
     assert encoded.differences == []
 
 
-def test_a_wrong_id_is_reported_with_the_row_of_its_record(blocks_of):
+def test_a_wrong_id_is_reported_with_the_line_of_its_record(blocks_of):
     recipe, blocks = blocks_of([chat("hello", "x"), chat("the cat", "the hat")], engine="gigatoken")
 
     class Wrong:
@@ -267,8 +266,8 @@ def test_a_wrong_id_is_reported_with_the_row_of_its_record(blocks_of):
 
     recipe.spot = SpotCheck(Wrong, 1.0)
     (encoded,) = recipe.process(blocks)
-    ((row, line),) = encoded.differences
-    assert row == 1
+    ((number, line),) = encoded.differences
+    assert number == 2
     assert "of the text that begins 'the hat'" in line
 
 

@@ -21,19 +21,6 @@ FINGERPRINT = "f" * 64
 ORIGIN = RecordPlace(0, 0)
 
 
-class Rows:
-    """Row i is line i + 1 of ten bytes."""
-
-    def __init__(self, first: int) -> None:
-        self._first = first
-
-    def place(self, row: int) -> RecordPlace:
-        return RecordPlace(self._first + row + 1, 10 * (self._first + row))
-
-    def places(self, rows):
-        return np.stack((self._first + rows + 1, 10 * (self._first + rows)), axis=1)
-
-
 def block(lengths, is_val=None, *, first=0, rows=None, drops=None, rejects=()):
     """Return a block whose document of n tokens is n times the number of its line."""
     rows = np.arange(len(lengths)) if rows is None else np.array(rows, np.int64)
@@ -46,7 +33,7 @@ def block(lengths, is_val=None, *, first=0, rows=None, drops=None, rejects=()):
         is_val=np.zeros(len(lengths), bool) if is_val is None else np.array(is_val, bool),
         drops={reason: np.array(dropped) for reason, dropped in (drops or {}).items()},
         rejects=[Reject(RecordPlace(n, 10 * n - 10), "broken", "why", b"raw") for n in rejects],
-        lookup=Rows(first),
+        places=np.stack((first + rows + 1, 10 * (first + rows)), axis=1),
         input_bytes=10,
     )
 

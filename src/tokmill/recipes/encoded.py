@@ -39,9 +39,9 @@ class EncodedBlock:
     `tokens`: (n_tokens,) of the shard's dtype, with bos and eos. `offsets`: (n + 1,) int64.
     `rows`, `text_bytes`, `is_val`: (n,): row of the record, bytes of the document, whether it is
     validation. `rows` does not decrease; a record with several samples has its row as many times.
-    `drops`: rows by reason, not decreasing. `rejects`: in order of place; a rejected record has no
-    documents and no drops. `stage_s`: seconds by stage; of blocks processed at once, the first has
-    the seconds of all.
+    `places`: (n, 2) int64, the line and the byte of the record in its slice. `drops`: rows by
+    reason, not decreasing. `rejects`: in order of place; a rejected record has no documents and no
+    drops. `stage_s`: seconds by stage; of blocks processed at once, the first has those of all.
 
     `sidecars`: by ending, with a value for every token: `mask`, uint8, 1 if it is a target;
     `weight`, float32, 0 where the mask is 0; none for pretraining, and weights only if they are
@@ -51,8 +51,8 @@ class EncodedBlock:
     `unread`: a break after all records of the block's slice, if there is one. `checks`: (n,) int64
     by the names of `Counts.checks`. `unread_keys`: by row; None where all keys are read. `fields`:
     sampled rows in order, each with the bytes of its fields, see `Counts.fields`. `differences`:
-    row and line of each text whose ids are not the reference's, in order; the run stops at the
-    first.
+    for each text whose ids are not the reference's, in order, its record's line in its slice, and a
+    message; the run stops at the first.
     """
 
     tokens: npt.NDArray[np.unsignedinteger]
@@ -61,7 +61,7 @@ class EncodedBlock:
     text_bytes: npt.NDArray[np.int64]
     is_val: npt.NDArray[np.bool_]
     drops: dict[str, npt.NDArray[np.int64]]
-    lookup: RecordLookup
+    places: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
     rejects: Sequence[Reject] = ()
     input_bytes: int = 0
     stage_s: Mapping[str, StageSeconds] = field(default_factory=dict)
@@ -92,8 +92,9 @@ def process_blocks(
 ) -> list[EncodedBlock]:
     """Return the result of each block, at least one; blocks do not influence each other.
 
-    `encode` returns the documents of records, and the rejects of other records by row. The bytes of
-    the blocks do not count as `memory` of the engines.
+    `encode` returns the documents of records, and the rejects of other records by row; `places` are
+    not set, and `differences` have rows. The bytes of the blocks do not count as `memory` of the
+    engines.
     """
     with memory.holding(BLOCK_COPIES * sum(block.n_bytes for block in blocks)):
         timer = StageTimer()
@@ -105,10 +106,14 @@ def process_blocks(
         for block, own in zip(blocks, parsed, strict=True):
             rows = range(first, first + own.batch.num_rows)
             rejects = [refused[row] for row in rows if row in refused] if refused else []
+            of_block = encoded if len(blocks) == 1 else _part_of(encoded, rows)
             results.append(
                 replace(
-                    encoded if len(blocks) == 1 else _part_of(encoded, rows),
-                    lookup=own.lookup,
+                    of_block,
+                    places=own.lookup.places(of_block.rows),
+                    differences=[
+                        (own.lookup.place(row).line, told) for row, told in of_block.differences
+                    ],
                     rejects=sorted((*own.rejects, *rejects), key=lambda reject: reject.place),
                     unread=own.unread,
                     input_bytes=block.input_bytes,
@@ -169,7 +174,7 @@ class _JoinedLookup:
 def _part_of(joined: EncodedBlock, rows: range) -> EncodedBlock:
     """Return the result of one block, whose records have these rows, of that of joined blocks.
 
-    Its lookup and rejects, and what is known of the whole block only, are not set.
+    Its rejects, and what is known of the whole block only, are not set.
     """
     start, stop = np.searchsorted(joined.rows, (rows.start, rows.stop)).tolist()
     offsets = joined.offsets[start : stop + 1]

@@ -119,7 +119,6 @@ class PretrainRecipe:
             text_bytes=np.diff(byte_offsets(text)),
             is_val=validation_documents(text, self._val_fraction),
             drops=drops,
-            lookup=records.lookup,
             fields=fields,
             checks=checks,
             differences=differing,

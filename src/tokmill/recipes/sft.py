@@ -121,7 +121,6 @@ class SftRecipe:
             text_bytes=np.diff(byte_offsets(samples.text)[samples.offsets])[source] * is_first,
             is_val=self._is_val(samples)[source],
             drops=drops,
-            lookup=records.lookup,
             sidecars=sidecars,
             counters=_counters(samples, encoded, kept, is_first),
             unread_keys=samples.unread_keys,

@@ -133,9 +133,8 @@ def _works(spec: RunSpec, part: Part, recipe: Recipe) -> Iterator[_Work]:
 
 def _check_parity(encoded: EncodedBlock, source: str) -> None:
     """Raise `ParityError` for the first text whose ids differ from the reference's."""
-    for row, line in encoded.differences:
-        place = encoded.lookup.place(row)
-        raise ParityError(f"{source}: record {place.line} of its slice: {line}")
+    for number, line in encoded.differences:
+        raise ParityError(f"{source}: record {number} of its slice: {line}")
 
 
 def _check_first_block(spec: RunSpec, path: str, encoded: EncodedBlock) -> None:

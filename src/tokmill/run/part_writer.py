@@ -184,7 +184,7 @@ class PartWriter:
         lengths = np.diff(block.offsets)
         exponents = np.frexp(lengths.astype(np.float64))[1] - 1
         self._histogram += np.bincount(exponents, minlength=_N_LENGTH_BINS)
-        origins = origin_numbers(slice_index, block.lookup.places(block.rows))
+        origins = origin_numbers(slice_index, block.places)
         bodies = {"bin": block.tokens, **block.sidecars, ORIGIN: origins}
         if not block.is_val.any():
             self._append("train", lengths, block.rows, bodies)
