@@ -193,7 +193,7 @@ def _has_raylet() -> bool:
 def _nodes() -> list[tuple[int, int]]:
     """Return (CPUs, bytes of memory) of each node that can work."""
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return [(int(has["CPU"]), int(has.get("memory", 0))) for has in alive if has.get("CPU")]
+    return [(int(has["CPU"]), int(has.get("memory", 0))) for has in alive if has.get("CPU", 0) >= 1]
 
 
 def _for_nodes(spec: RunSpec, parts: Sequence[Part], nodes: Sequence[tuple[int, int]]) -> RunSpec:

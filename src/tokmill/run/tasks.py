@@ -115,7 +115,7 @@ def read_planned(place: Place, run: RunSettings | None = None) -> Plan:
     plan = plan_of_json(written, stamp, place, run or RunSettings())
     try:
         check_installed(written, plan.spec.engine, plan.spec.tokenizer)
-    except (StateError, LookupError, TypeError) as error:
+    except (StateError, LookupError, TypeError, AttributeError) as error:
         raise StateError(f"{machine}: {error}") from None
     return plan
 
