@@ -148,11 +148,9 @@ def test_weights_are_gathered_and_padding_has_none(make_sft):
     assert shard.weights.tolist() == [0, 0, 0.5, 0.5, 0, 0, 0.5, 0.5, 0, 0.5]
 
 
-def test_rows_and_their_lengths_are_gathered_from_any_range(make_sft):
+def test_rows_are_gathered_from_any_range(make_sft):
     directory, manifest = make_sft(packed=6)
     source = open_rows(directory, manifest, "train")
-    assert source.lengths(0, 3).tolist() == [4, 5, 5]
-    assert source.lengths(1, 2).tolist() == [5]
     assert source.rows(2, 3)["bin"].tolist() == [1, 11, 12, 13, 3, EOS]
     assert source.rows(0, 2)["bin"].tolist() == [1, 7, 8, 3, EOS, EOS, 1, 9, 3, 1, 3, EOS]
 
@@ -177,7 +175,6 @@ def test_rows_that_cannot_be_gathered_leave_nothing(make_sft):
 def test_a_shard_that_is_truncated_while_its_rows_are_read_is_an_error(make_sft):
     directory, manifest = make_sft(packed=5)
     source = open_rows(directory, manifest, "train")
-    source.lengths(2, 3)
     path = directory / "train-0000000-0001.mask"
     data = path.read_bytes()
     path.unlink()

@@ -234,28 +234,15 @@ class RowReader:
         """Return the number of rows to read at a time."""
         return max(1, BLOCK_TOKENS // self.capacity)
 
-    def lengths(self, start: int, stop: int) -> npt.NDArray[np.int64]:
-        """Return the tokens of rows start:stop without padding: (stop - start,)."""
-        return np.add.reduceat(self._spans(start, stop).lengths, self._offsets(start, stop)[:-1])
-
-    def _spans(self, start: int, stop: int) -> Spans:
-        """Return the samples of rows start:stop, end to end."""
-        offsets = self.packs.row_offsets
-        return self._files.document_spans(
-            self.packs.samples[int(offsets[start]) : int(offsets[stop])]
-        )
-
-    def _offsets(self, start: int, stop: int) -> npt.NDArray[np.int64]:
-        offsets = self.packs.row_offsets[start : stop + 1]
-        return np.asarray(offsets - offsets[0])
-
     def rows(self, start: int, stop: int) -> dict[str, npt.NDArray[Any]]:
         """Return rows start:stop, `bin` and sidecars: (n_tokens,) each, rows end to end.
 
         Raises:
             VerifyError: a row is longer than the capacity, or a shard is truncated.
         """
-        samples, offsets = self._spans(start, stop), self._offsets(start, stop)
+        offsets = np.asarray(self.packs.row_offsets[start : stop + 1])
+        samples = self._files.document_spans(self.packs.samples[int(offsets[0]) : int(offsets[-1])])
+        offsets = offsets - offsets[0]
         lengths = np.add.reduceat(samples.lengths, offsets[:-1])
         if lengths.max() > self.capacity:
             raise VerifyError(f"pack index: a row of {lengths.max()} tokens, not {self.capacity}")

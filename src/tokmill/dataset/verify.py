@@ -13,7 +13,7 @@ from tokmill.dataset.checksum import FileEntry, digest_of_chunks
 from tokmill.dataset.layout import LOCK_NAME, MANIFEST, ORIGIN, pack_names
 from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.dataset.origins import origins_problem
-from tokmill.dataset.packs import open_rows, summary
+from tokmill.dataset.packs import open_rows, sample_lengths, summary
 from tokmill.dataset.reader import is_intact, open_shard, sidecars_of
 from tokmill.errors import VerifyError
 from tokmill.words.plural import plural
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.dataset.packs import RowReader
+    from tokmill.dataset.packs import Packs, RowReader
     from tokmill.dataset.place import Place
     from tokmill.dataset.reader import Shard
 
@@ -276,7 +276,7 @@ class _ShardChecks:
     def _check_packs(self) -> None:
         """Check the packs of every split, whose shards have no problem.
 
-        Memory: a byte for each sample of the larger split.
+        Memory: 16 bytes for each sample of the larger split.
         """
         packs, shards = self.manifest["packs"], self.manifest["shards"]
         splits = {entry["split"] for entry in shards}
@@ -284,11 +284,11 @@ class _ShardChecks:
             self._found(f"{MANIFEST}: packs of {sorted(packs)}, shards of {sorted(splits)}")
             return
         for split, said in packs.items():
-            n_samples = sum(entry["documents"] for entry in shards if entry["split"] == split)
             try:
                 source = open_rows(self.directory, self.manifest, split)
-                problem = _index_problem(source, split, n_samples)
-                problem = problem or _fill_problem(source, said, split)
+                lengths = sample_lengths(self.directory, shards, split)
+                problem = _index_problem(source.packs, split, len(lengths))
+                problem = problem or _fill_problem(source, split, said, lengths)
                 if not problem and "shards" in said:
                     problem = _rows_problem(self.directory, self.manifest, source, split)
             except VerifyError as error:
@@ -321,9 +321,9 @@ def _weight_problem(mask: npt.NDArray[np.uint8], weights: npt.NDArray[np.float32
     return ""
 
 
-def _index_problem(source: RowReader, split: str, n_samples: int) -> str:
+def _index_problem(packs: Packs, split: str, n_samples: int) -> str:
     """Return a problem of a pack index itself, or ''."""
-    offsets, samples = source.packs.row_offsets, source.packs.samples
+    offsets, samples = packs.row_offsets, packs.samples
     rows_name, samples_name = pack_names(split)
     if len(samples) != n_samples:
         return f"{samples_name}: {plural(len(samples), 'sample')}, the split holds {n_samples}"
@@ -342,20 +342,20 @@ def _index_problem(source: RowReader, split: str, n_samples: int) -> str:
     return ""
 
 
-def _fill_problem(source: RowReader, said: dict[str, Any], split: str) -> str:
+def _fill_problem(
+    source: RowReader, split: str, said: dict[str, Any], lengths: npt.NDArray[np.int32]
+) -> str:
     """Return a row that is too long, or a difference from the manifest, or ''."""
-    n_tokens = 0
-    for start in range(0, source.packs.n_rows, source.block_rows):
-        lengths = source.lengths(start, min(start + source.block_rows, source.packs.n_rows))
-        n_tokens += int(lengths.sum())
-        if int(lengths.max()) > source.capacity:
-            row = start + int(lengths.argmax())
-            return (
-                f"{pack_names(split)[0]}: row {row} holds {plural(int(lengths.max()), 'token')}, "
-                f"more than {source.capacity}"
-            )
-    n_samples = len(source.packs.samples)
-    for key, value in summary(source.packs.n_rows, n_samples, n_tokens, source.capacity).items():
+    packs, capacity = source.packs, source.capacity
+    n_tokens = np.add.reduceat(lengths[packs.samples], packs.row_offsets[:-1], dtype=np.int64)
+    row = int(n_tokens.argmax())
+    if n_tokens[row] > capacity:
+        return (
+            f"{pack_names(split)[0]}: row {row} holds {plural(int(n_tokens[row]), 'token')}, "
+            f"more than {capacity}"
+        )
+    counts = summary(packs.n_rows, len(lengths), int(n_tokens.sum()), capacity)
+    for key, value in counts.items():
         if said[key] != value:
             return f"{MANIFEST}: says {said[key]} {key} of packs of {split}, found {value}"
     return ""
