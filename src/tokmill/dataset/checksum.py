@@ -53,11 +53,11 @@ class FileEntry:
             KeyError: a key is missing.
             ValueError: it has no checksum of a known algorithm, or more than one.
         """
-        found = [name for name in CHECKSUMS if name in data]
-        if len(found) != 1:
+        algorithms = [name for name in CHECKSUMS if name in data]
+        if len(algorithms) != 1:
             wanted = " or ".join(CHECKSUMS)
-            raise ValueError(f"{data['name']}: expected one sum, {wanted}, found {len(found)}")
-        return cls(data["name"], data["bytes"], Checksum(found[0], data[found[0]]))
+            raise ValueError(f"{data['name']}: expected one sum, {wanted}, found {len(algorithms)}")
+        return cls(data["name"], data["bytes"], Checksum(algorithms[0], data[algorithms[0]]))
 
 
 class Digest:

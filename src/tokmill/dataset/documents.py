@@ -100,12 +100,12 @@ class Documents:
         Raises:
             IndexError: there is no such document.
         """
-        wanted, total = operator.index(number), len(self)
-        found = wanted + total if wanted < 0 else wanted
-        if not 0 <= found < total:
-            raise IndexError(f"{self.directory}: no document {wanted}; it holds {total:,}")
-        index = int(np.searchsorted(self.stops, found, side="right"))
-        return index, found - int(self.firsts[index])
+        asked, total = operator.index(number), len(self)
+        document = asked + total if asked < 0 else asked
+        if not 0 <= document < total:
+            raise IndexError(f"{self.directory}: no document {asked}; it holds {total:,}")
+        index = int(np.searchsorted(self.stops, document, side="right"))
+        return index, document - int(self.firsts[index])
 
     def find(self, number: SupportsIndex) -> tuple[Shard, int]:
         """Return the shard of a document, mapped, and the document's number in it.
@@ -265,12 +265,12 @@ class Edition:
         path = self._directory / MANIFEST
         with storage_errors(path):
             try:
-                found = path.stat()
+                status = path.stat()
             except FileNotFoundError:
                 raise VerifyError(
                     f"{self._directory}: the dataset was moved or removed after it was opened"
                 ) from None
-        seen = (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+        seen = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
         if seen != self._seen and read_manifest(self._directory).get("sha256") != self._sha256:
             raise VerifyError(
                 f"{self._directory}: the dataset was replaced after it was opened: open it again"
@@ -327,10 +327,10 @@ def _most_descriptors() -> int:
 
 def _opened(path: str, n_bytes: int, _sha256: str) -> _File:
     with read_errors(Path(path)), open_regular(Path(path), follow_links=True) as file:
-        found = os.fstat(file.fileno()).st_size
-        if found != n_bytes:
+        size = os.fstat(file.fileno()).st_size
+        if size != n_bytes:
             raise VerifyError(
-                f"{path}: {plural(found, 'byte')}, {n_bytes:,} by the manifest; see tokmill verify"
+                f"{path}: {plural(size, 'byte')}, {n_bytes:,} by the manifest; see tokmill verify"
             )
         return _File(os.dup(file.fileno()))
 

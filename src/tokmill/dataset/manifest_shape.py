@@ -177,6 +177,7 @@ def _contradiction(manifest: Mapping[str, Any]) -> str:
 
 
 def _problem(value: Any, shape: Any, where: str) -> str:
+    """Return a line on the first value that is not of its kind, or ''; `where`: its place."""
     if isinstance(shape, _Kind):
         return "" if shape.is_one(value) else _expected(where, shape.words, value)
     if isinstance(shape, tuple):
@@ -195,8 +196,8 @@ def _problem(value: Any, shape: Any, where: str) -> str:
         key = name.removesuffix("?")
         place = f"{where}.{key}" if where else key
         if key in value:
-            if found := _problem(value[key], kind, place):
-                return found
+            if problem := _problem(value[key], kind, place):
+                return problem
         elif key == name:
             return f"{place}: missing"
     return ""

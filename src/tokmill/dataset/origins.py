@@ -101,8 +101,8 @@ class OriginFinder:
         row = self._sources[source]
         slices = row.get("slices", [])
         before = slices[: number - int(self._stops[source]) + len(slices)]
-        record += sum(one["records"] for one in before)
-        byte += sum(one["bytes"] for one in before)  # of rows without a byte, too
+        record += sum(length["records"] for length in before)
+        byte += sum(length["bytes"] for length in before)  # of rows without a byte, too
         return Origin(entry["split"], shard, place, row["path"], record, byte)
 
     def sources(self, entry: Mapping[str, Any]) -> npt.NDArray[np.int64]:
@@ -112,10 +112,10 @@ class OriginFinder:
             groups = read_groups(np.memmap(path, np.uint8, "r"))
             slices = np.concatenate([as_places(numbers)[0] for numbers in groups])
         stops = self._stops[:-1]  # whatever is beyond belongs to the last
-        found: npt.NDArray[np.int64] = np.searchsorted(
+        sources: npt.NDArray[np.int64] = np.searchsorted(
             stops, slices + entry["first_slice"], "right"
         )
-        return found
+        return sources
 
     def may_hold(self, sources: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return which shards can have documents of some sources: those whose part reads them."""
@@ -123,7 +123,7 @@ class OriginFinder:
         of_parts = np.append(np.unique(firsts), self._stops[-1:])
         stops = of_parts[np.searchsorted(of_parts[:-1], firsts, "right")]
         n_before = np.append(0, np.cumsum(sources))
-        low, high = (np.searchsorted(self._stops, one, "right") for one in (firsts, stops - 1))
+        low, high = (np.searchsorted(self._stops, n, "right") for n in (firsts, stops - 1))
         return n_before[high + 1] > n_before[low]
 
     def _path(self, entry: Mapping[str, Any]) -> Path:
@@ -196,8 +196,8 @@ def _encoded(values: npt.NDArray[np.uint64]) -> bytes:
     left = values[:, np.newaxis] >> np.arange(_MOST_BYTES, dtype=np.uint64) * np.uint64(7)
     is_byte = left > 0
     is_byte[:, 0] = True
-    found = (left & np.uint64(127)) | ((left > 127).astype(np.uint64) << np.uint64(7))
-    return bytes(found[is_byte].astype(np.uint8).data)
+    encoded = (left & np.uint64(127)) | ((left > 127).astype(np.uint64) << np.uint64(7))
+    return bytes(encoded[is_byte].astype(np.uint8).data)
 
 
 def read_groups(data: npt.NDArray[np.uint8]) -> Iterator[Numbers]:

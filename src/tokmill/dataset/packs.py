@@ -411,6 +411,7 @@ class _Rows:
         self.n_each.append(n_each)
 
     def _put(self, space: int, rows: _Range) -> None:
+        """Queue rows that have reached a room; full ones are done."""
         if not space:
             return
         queue = self.queues.get(space)

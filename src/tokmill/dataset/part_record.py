@@ -128,6 +128,7 @@ class Sums:
         self.files.append(digest.entry(f"{PARTS}/{part_name(record.part)}").as_json())
 
     def _add_source(self, key: tuple[str, int], counts: Counts) -> None:
+        """Add the counts of a slice to the row of its file."""
         row = self.sources.get(key)
         length = counts.as_json().get("length")
         total = Counts() if row is None else Counts.from_json(row).mutable()

@@ -51,13 +51,13 @@ class OwnedNames:
         """Return whether `name`, relative to the directory, can belong to this run."""
         if name in (PLAN, MANIFEST):
             return True
-        found = DATASET_FILE.fullmatch(name)
-        if found is None:
+        parts = DATASET_FILE.fullmatch(name)
+        if parts is None:
             return False
         is_of_sft = name.startswith("pack") or name.endswith((".mask", ".weight"))
         if is_of_sft and self.is_sft is False:
             return False
-        part = found["shard"] or found["record"] or found["rejects"]
+        part = parts["shard"] or parts["record"] or parts["rejects"]
         return part is None or self.n_parts is None or int(part) < self.n_parts
 
 

@@ -186,9 +186,9 @@ class ShardWriter:
         if tuple(sidecars) != self._sidecars or any(
             len(b) != len(lengths if ending == ORIGIN else tokens) for ending, b in sidecars.items()
         ):
-            found = {ending: len(body) for ending, body in sidecars.items()}
+            lengths_found = {ending: len(body) for ending, body in sidecars.items()}
             raise ValueError(
-                f"{plural(len(tokens), 'token')} with {found}, expected {self._sidecars}"
+                f"{plural(len(tokens), 'token')} with {lengths_found}, expected {self._sidecars}"
             )
         values = (
             array.astype(body.dtype, casting="equiv", copy=False)
@@ -202,6 +202,7 @@ class ShardWriter:
             self._hand_over()
 
     def _hand_over(self) -> None:
+        """Let the thread write what waits, as one piece."""
         if not self._waiting:
             return
         lengths, *values = (
@@ -215,6 +216,7 @@ class ShardWriter:
     def _take(
         self, values: Sequence[npt.NDArray[Any]], lengths: npt.NDArray[np.int64]
     ) -> dict[str, StageSeconds]:
+        """Hash and write documents, on the thread; return the seconds of each stage."""
         timer = StageTimer()
         data = [body.as_bytes(array) for body, array in zip(self._bodies, values, strict=True)]
         for body, chunk in zip(self._bodies, data, strict=True):

@@ -185,6 +185,7 @@ class Bucket:
             path.unlink()
 
     def _upload(self, path: Path, entry: FileEntry, check: Callable[[], None]) -> None:
+        """Send a file in pieces; `check` may stop it before the object appears."""
         import obstore
 
         writer = obstore.open_writer(
@@ -214,14 +215,14 @@ class Bucket:
         import obstore
 
         try:
-            found = request(
+            answer = request(
                 lambda: obstore.get(self._store, entry.name, options={"head": True}),
                 f"{self.where}/{entry.name}",
             )
         except FileNotFoundError:
             return True
-        is_same = found.meta["size"] == entry.n_bytes
-        return not is_same or found.attributes.get(_SUM) != _sum_of(entry)
+        is_same = answer.meta["size"] == entry.n_bytes
+        return not is_same or answer.attributes.get(_SUM) != _sum_of(entry)
 
     def remove(self, name: str) -> None:
         """Remove an object."""

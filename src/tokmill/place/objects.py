@@ -131,6 +131,7 @@ class ObjectFile(io.RawIOBase):
             self._ahead = begun(partial(self._range, stop, stop + self._ahead_bytes))
 
     def _range(self, start: int, stop: int) -> bytes:
+        """Return a range of the object, which is still the one that was opened."""
         try:
             return self._store.read_range(self._name, start, stop)
         except (FileNotFoundError, StorageError) as error:
