@@ -305,6 +305,7 @@ def write_packed_rows(
                 entry = writer.commit()
             except BaseException:
                 writer.discard()
+                close_files()
                 raise
             files += entry.files
             rows[split].append(entry.as_row())
