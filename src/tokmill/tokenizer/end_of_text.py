@@ -115,23 +115,30 @@ def find_eos(
             there is no single candidate, or it ends the turns of chats.
     """
     named = _named(ids, companions, model_eos, where=where, special=special)
-    if named is None:
-        return _unnamed(ids, special, where=where)
-    if of_turns:
+    if named is not None and of_turns:
         return FoundEos(named)
-    candidates = _candidates(ids, special, named)
+    candidates = _candidates(ids, special, *([named] if named else []))
+    of_text = _of_text(candidates)
     templates = companions.chat_templates.values()
-    if any(named.content in text or _EOS_VARIABLE.search(text) for text in templates):
-        role = f"the chat template uses {named.content!r} itself, as an end of turn"
-    elif _ENDS_TURN.fullmatch(named.content) and _of_text(candidates):
-        role = f"by its name, the configured {named.content!r} ends the turns of a chat"
+    if named is None:
+        reason = "no file names an end-of-text token"
+    elif any(named.content in text or _EOS_VARIABLE.search(text) for text in templates):
+        reason = f"the chat template uses {named.content!r} itself, as an end of turn"
+    elif _ENDS_TURN.fullmatch(named.content) and of_text:
+        reason = f"by its name, the configured {named.content!r} ends the turns of a chat"
     else:
         return FoundEos(named)
-    if candidates == [named] == _of_text(candidates):
+    if named is None and len(candidates) == 1 == len(of_text):  # an end of turn does not count
+        taken = f"taken: {_shown(of_text[0])}, the only candidate (--eos-token: another)"
+        return FoundEos(of_text[0], f"{where}: {reason}; {taken}")
+    if named is not None and candidates == [named] == of_text:
         return FoundEos(named, f"{where}: eos is {_shown(named)}; it ends the turns of chats too")
     if (family := _family(ids)) is not None:
-        return _of_family(family, ids, f"{where}: {role}")
-    raise TokenizerError(f"{where}: eos is ambiguous: {role}; {_advice(ids, candidates)}")
+        token = Token(ids[family.eos], family.eos)
+        taken = f"taken: {_shown(token)}, with which {family.name} ends documents of pretraining"
+        return FoundEos(token, f"{where}: {reason}; {taken} (--eos-token: another)")
+    problem = reason if named is None else f"eos is ambiguous: {reason}"
+    raise TokenizerError(f"{where}: {problem}; {_advice(ids, candidates)}")
 
 
 def _named(
@@ -159,30 +166,6 @@ def _named(
             f"{_advice(ids, candidates)}"
         )
     return eos
-
-
-def _unnamed(ids: Mapping[str, int], special: Collection[int], *, where: str) -> FoundEos:
-    """Return the eos of the family, or the only token that looks like an end of text.
-
-    An end of turn does not count.
-    """
-    candidates = _candidates(ids, special)
-    unnamed = f"{where}: no file names an end-of-text token"
-    if len(candidates) == 1 == len(_of_text(candidates)):
-        token = candidates[0]
-        return FoundEos(
-            token, f"{unnamed}; taken: {_shown(token)}, the only candidate (--eos-token: another)"
-        )
-    if (family := _family(ids)) is not None:
-        return _of_family(family, ids, unnamed)
-    raise TokenizerError(f"{unnamed}; {_advice(ids, candidates)}")
-
-
-def _of_family(family: _Family, ids: Mapping[str, int], reason: str) -> FoundEos:
-    """Return the eos of a known family; `reason`: why the files do not settle it."""
-    token = Token(ids[family.eos], family.eos)
-    taken = f"taken: {_shown(token)}, with which {family.name} ends documents of pretraining"
-    return FoundEos(token, f"{reason}; {taken} (--eos-token: another)")
 
 
 def _candidates(ids: Mapping[str, int], special: Collection[int], *also: Token) -> list[Token]:
