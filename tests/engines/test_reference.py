@@ -10,7 +10,7 @@ from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 from tokenizers import Tokenizer as Library
 
 import tokmill.engines.reference as module
-from tokmill.engines.reference import SentencePieceReference, TokenizersReference
+from tokmill.engines.reference import load_reference
 from tokmill.engines.texts import hostile_texts
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.settings.schema import TokenizerSettings
@@ -45,22 +45,22 @@ def sentencepiece(tmp_path_factory):
 
 def test_documents_are_encoded_one_by_one_into_flat_ids(tokenizer):
     texts = ["hello world", "", "猫"]
-    batch = TokenizersReference(tokenizer, parse=False).encode(strings(texts))
+    batch = load_reference(tokenizer, parse=False).encode(strings(texts))
     library = Library.from_str(tokenizer.json)
     assert documents(batch) == [library.encode(text).ids for text in texts]
     assert (batch.ids.dtype, batch.offsets.dtype) == (np.uint32, np.int64)
 
 
 def test_no_documents_give_an_empty_batch(tokenizer):
-    batch = TokenizersReference(tokenizer, parse=False).encode(strings([]))
+    batch = load_reference(tokenizer, parse=False).encode(strings([]))
     assert (batch.ids.tolist(), batch.offsets.tolist()) == ([], [0])
 
 
 @pytest.mark.parametrize("control", ["<eos>", "<bos>", "<|im_start|>"])
 def test_a_control_string_in_a_text_is_text_unless_it_is_to_be_parsed(tokenizer, control):
     text = strings([f"a{control}b"])
-    as_text = TokenizersReference(tokenizer, parse=False).encode(text).ids.tolist()
-    parsed = TokenizersReference(tokenizer, parse=True).encode(text).ids.tolist()
+    as_text = load_reference(tokenizer, parse=False).encode(text).ids.tolist()
+    parsed = load_reference(tokenizer, parse=True).encode(text).ids.tolist()
     control_id = Library.from_str(tokenizer.json).token_to_id(control)
     assert not set(as_text) & set(tokenizer.special_ids)
     assert len(parsed) == 3
@@ -70,12 +70,12 @@ def test_a_control_string_in_a_text_is_text_unless_it_is_to_be_parsed(tokenizer,
 def test_an_added_token_that_is_not_special_is_always_itself(tokenizer):
     tool = Library.from_str(tokenizer.json).token_to_id("<tool>")
     for parse in (False, True):
-        ids = TokenizersReference(tokenizer, parse=parse).encode(strings(["a<tool>b"])).ids
+        ids = load_reference(tokenizer, parse=parse).encode(strings(["a<tool>b"])).ids
         assert ids.tolist()[1] == tool
 
 
 def test_a_slice_of_a_column_is_encoded_like_its_texts(tokenizer):
-    engine = TokenizersReference(tokenizer, parse=False)
+    engine = load_reference(tokenizer, parse=False)
     texts = hostile_texts(["<eos>"])
     part = documents(engine.encode(strings(texts).slice(5, 40)))
     assert part == documents(engine.encode(strings(texts[5:45])))
@@ -86,7 +86,7 @@ def test_a_slice_of_a_column_is_encoded_like_its_texts(tokenizer):
 def test_the_ids_do_not_depend_on_how_a_batch_is_split_into_calls(
     tokenizer, monkeypatch, call_bytes
 ):
-    engine = TokenizersReference(tokenizer, parse=False)
+    engine = load_reference(tokenizer, parse=False)
     texts = strings([*hostile_texts([]), "", ""])
     expected = documents(engine.encode(texts))
     monkeypatch.setattr(module, "_CALL_BYTES", call_bytes)
@@ -95,7 +95,7 @@ def test_the_ids_do_not_depend_on_how_a_batch_is_split_into_calls(
 
 
 def test_sentencepiece_is_encoded_by_its_own_library(sentencepiece):
-    engine = SentencePieceReference(sentencepiece, parse=False, n_threads=2)
+    engine = load_reference(sentencepiece, parse=False, n_threads=2)
     texts = hostile_texts(["<s>", "</s>"])
     library = SentencePieceProcessor(model_proto=sentencepiece.data)
     batch = engine.encode(strings(texts))
@@ -104,17 +104,17 @@ def test_sentencepiece_is_encoded_by_its_own_library(sentencepiece):
 
 
 def test_sentencepiece_never_makes_a_control_token_of_text(sentencepiece):
-    engine = SentencePieceReference(sentencepiece, parse=False, n_threads=1)
+    engine = load_reference(sentencepiece, parse=False, n_threads=1)
     ids = engine.encode(strings(["a</s>b<s><unk>"])).ids.tolist()
     assert not {1, 2} & set(ids)
 
 
 def test_parsing_control_tokens_is_refused_for_sentencepiece(sentencepiece):
     with pytest.raises(UsageError, match="SentencePiece never parses control tokens in text"):
-        SentencePieceReference(sentencepiece, parse=True, n_threads=1)
+        load_reference(sentencepiece, parse=True, n_threads=1)
 
 
 def test_other_bytes_than_a_sentencepiece_model_are_refused(sentencepiece):
     broken = dataclasses.replace(sentencepiece, name="m.model", data=b"\x0a\x05")
     with pytest.raises(TokenizerError, match=r"^m\.model: not a SentencePiece model: "):
-        SentencePieceReference(broken, parse=False, n_threads=1)
+        load_reference(broken, parse=False, n_threads=1)

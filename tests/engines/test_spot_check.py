@@ -10,7 +10,7 @@ from tokenizers import models, normalizers
 from tokenizers import pre_tokenizers as pre
 
 from tokmill.engines import spot_check
-from tokmill.engines.reference import TokenizersReference
+from tokmill.engines.reference import Reference, load_reference
 from tokmill.engines.spot_check import (
     LONGEST_BYTES,
     TOO_LONG,
@@ -51,7 +51,7 @@ class Words:
 
 
 @pytest.fixture(scope="module")
-def every_tokenizer() -> list[TokenizersReference]:
+def every_tokenizer() -> list[Reference]:
     """References of every kind: words, BPE of whole texts, WordPiece, Unigram, with normalizers."""
     letters = [*"▁worde0123456789aéüñ\u0301", *(chr(0x4E00 + i) for i in range(500))]
     bpe = {token: i for i, token in enumerate([*letters, "aa", "aaaa", "▁▁", "▁w", "or", "▁wor"])}
@@ -78,12 +78,14 @@ def every_tokenizer() -> list[TokenizersReference]:
     return found
 
 
-def _reference(text: str) -> TokenizersReference:
+def _reference(text: str) -> Reference:
     class Loaded:
+        kind = "json"
+
         def library(self) -> Library:
             return Library.from_str(text)
 
-    return TokenizersReference(Loaded(), parse=False)
+    return load_reference(Loaded(), parse=False)
 
 
 def strings(*texts: str) -> pa.LargeStringArray:
@@ -246,7 +248,7 @@ TEXTS = {
 @pytest.mark.parametrize("name", TEXTS)
 def test_an_exact_engine_raises_no_alarm_in_any_long_document(every_tokenizer, tokenizer, name):
     text = strings(TEXTS[name])
-    for reference in (*every_tokenizer, TokenizersReference(tokenizer, parse=False)):
+    for reference in (*every_tokenizer, load_reference(tokenizer, parse=False)):
         found = held(reference, text, reference.encode(text))
         assert len(found) > 2
         assert not any(one.difference for one in found)

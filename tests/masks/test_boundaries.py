@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tokmill.engines.reference import TokenizersReference
+from tokmill.engines.reference import load_reference
 from tokmill.errors import ParityError
 from tokmill.masks import boundaries as module
 from tokmill.masks.boundaries import ReferenceOffsets, find_boundaries
@@ -35,7 +35,7 @@ def found(tokenizer, batch, *, by, continuation=None):
     layout = lay_out(batch, SampleRules("joint"))
     is_continuation = layout.follows_control & (continuation is not None)
     texts = layout.texts.to_pylist()
-    engines = [TokenizersReference(t, parse=False) for t in (tokenizer, continuation or tokenizer)]
+    engines = [load_reference(t, parse=False) for t in (tokenizer, continuation or tokenizer)]
     ids = [
         engines[int(which)].encode(pa.array([text], pa.large_string()))
         for text, which in zip(texts, is_continuation.tolist(), strict=True)
@@ -140,7 +140,7 @@ def test_an_engine_with_other_ids_is_an_error(tokenizer):
 
 def test_control_tokens_in_a_text_are_parsed_if_asked(tokenizer):
     offsets = ReferenceOffsets(tokenizer, parse=True)
-    ids = TokenizersReference(tokenizer, parse=True).encode(pa.array(["a<eos>b"], "large_string"))
+    ids = load_reference(tokenizer, parse=True).encode(pa.array(["a<eos>b"], "large_string"))
     first, first_behind = offsets.find("a<eos>b", ids.ids, np.array([1, 3, 6]))
     assert (first.tolist(), first_behind.tolist()) == ([1, 1, 2], [1, 2, 2])
 
@@ -169,7 +169,7 @@ class Pausing:
 
 def test_no_thread_gets_a_library_before_its_settings_are_complete(tokenizer):
     text = "a<eos>b"
-    ids = TokenizersReference(tokenizer, parse=False).encode(pa.array([text], "large_string")).ids
+    ids = load_reference(tokenizer, parse=False).encode(pa.array([text], "large_string")).ids
     assert 0 not in ids
     seen = []
 

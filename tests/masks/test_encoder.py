@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 
 from tokmill.engines.loaded import EngineMemory, RenewableEngine
-from tokmill.engines.reference import TokenizersReference
+from tokmill.engines.reference import load_reference
 from tokmill.errors import TokenizerError
 from tokmill.masks.encoder import (
     JOINT_DIFFERS,
@@ -35,9 +35,7 @@ FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
 
 
 def engine(tokenizer):
-    return RenewableEngine(
-        lambda: TokenizersReference(tokenizer, parse=False), EngineMemory(1 << 40)
-    )
+    return RenewableEngine(lambda: load_reference(tokenizer, parse=False), EngineMemory(1 << 40))
 
 
 def encoder(tokenizer, boundary, *, by="lengths, offsets", **rules):
@@ -317,7 +315,7 @@ def test_joint_ids_are_those_of_the_complete_text(tiny, sample_batch, samples):
     tokenizer, make = tiny
     batch = sample_batch(samples)
     tokens = make("joint").encode(batch, StageTimer()).tokens
-    reference = TokenizersReference(tokenizer, parse=False)
+    reference = load_reference(tokenizer, parse=False)
     for i, sample in enumerate(samples):
         expected, text = [], ""
         for part, *_ in [*sample, (-1,)]:

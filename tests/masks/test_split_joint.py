@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tokmill.engines.reference import TokenizersReference
+from tokmill.engines.reference import load_reference
 from tokmill.masks import split_joint as module
 from tokmill.masks.split_joint import SplitJointCheck
 
@@ -14,7 +14,7 @@ BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "
 @pytest.fixture
 def engine(make_tokenizer, bytes_model):
     model = bytes_model(("a", "b"), ("Ċ", "Ċ"), ("c", "d"), ("cd", "e"), ("d", "e"))
-    return TokenizersReference(make_tokenizer(model, pre_tokenizer=BYTES), parse=False)
+    return load_reference(make_tokenizer(model, pre_tokenizer=BYTES), parse=False)
 
 
 def column(texts):
@@ -43,7 +43,7 @@ def test_a_split_differs_where_the_joint_text_has_other_tokens(engine, left, rig
 def test_the_same_number_of_other_tokens_differs(make_tokenizer, bytes_model):
     # "a" "bc" and "ab" "c": two tokens each.
     model = bytes_model(("a", "b"), ("b", "c"))
-    engine = TokenizersReference(make_tokenizer(model, pre_tokenizer=BYTES), parse=False)
+    engine = load_reference(make_tokenizer(model, pre_tokenizer=BYTES), parse=False)
     texts = column(["a", "bc", "xa", "c", "a", "bc"])
     assert SplitJointCheck().find(texts, np.array([1, 3, 5]), engine.encode).tolist() == [
         True,

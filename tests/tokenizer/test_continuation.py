@@ -12,7 +12,7 @@ from tokenizers import Tokenizer as Library
 
 from tokmill.engines.continuation_check import check_continuation
 from tokmill.engines.engine import load_engine
-from tokmill.engines.reference import TokenizersReference
+from tokmill.engines.reference import load_reference
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.continuation import (
     after_control,
@@ -36,7 +36,7 @@ def tokens(tokenizer, text):
 
 
 def engine(tokenizer):
-    return TokenizersReference(tokenizer, parse=False)
+    return load_reference(tokenizer, parse=False)
 
 
 def test_a_tokenizer_without_a_prefix_is_its_own_continuation(tokenizer):
@@ -117,7 +117,7 @@ def test_parsed_control_tokens_of_phi_3_and_mistral_pass_the_check(
     model = bytes_model() if BYTES in parts.values() else marks_model
     tokenizer = make_tokenizer(model, added_tokens=[ASSISTANT, INST], **parts)
     found = continuation_tokenizer(tokenizer)
-    parsing = [TokenizersReference(chosen, parse=True) for chosen in (tokenizer, found)]
+    parsing = [load_reference(chosen, parse=True) for chosen in (tokenizer, found)]
     assert check_continuation(tokenizer, *parsing, parse=True) > 100
 
 
