@@ -30,6 +30,13 @@ def test_any_slice_of_a_column_is_read_without_a_copy(tokenizer):
     )
 
 
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_texts_without_bytes_have_no_ids(tokenizer, n_threads):
+    text = pa.array(["", ""], pa.large_string())
+    batch = Gigatoken(tokenizer, parse=False, n_threads=n_threads).encode(text)
+    assert (batch.ids.tolist(), batch.offsets.tolist()) == ([], [0, 0, 0])
+
+
 def test_its_caches_can_be_freed():
     assert Gigatoken.renewable is True
 

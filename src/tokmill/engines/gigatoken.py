@@ -65,7 +65,7 @@ class Gigatoken:
 
 def _as_bytes(text: pa.LargeStringArray) -> list[bytes]:
     """Return a copy of each document."""
-    data = memoryview(text.buffers()[2])
+    data = memoryview(text.buffers()[2] or b"")
     return [bytes(data[start:stop]) for start, stop in pairwise(byte_offsets(text).tolist())]
 
 
