@@ -65,30 +65,6 @@ def test_texts_without_bytes_are_never_picked(texts):
     assert picked(strings(texts), 1.0) == []
 
 
-def test_empty_documents_among_others_are_not_picked_and_change_no_choice():
-    # Every pair of neighbours differs: hashing their bytes for an empty document would pick some.
-    pairs = [divmod(i * 7919 % 9025, 95) for i in range(9025)]
-    texts = [chr(32 + high) + chr(32 + low) for high, low in pairs]
-    found = picked(strings(texts))
-    assert len(found) > 0
-    mixed = [text for document in texts for text in ("", document)]
-    assert picked(strings(mixed)) == [2 * i + 1 for i in found]
-
-
-@pytest.mark.parametrize("n_characters", [1, 2, 3, 7])
-def test_short_documents_are_picked_without_reading_their_neighbours(n_characters):
-    short = [chr(0x61 + i % 26) + chr(0x4E00 + i) * (n_characters - 1) for i in range(4000)]
-    found = picked(strings(short), 1 / 8)
-    assert len(found) > 0
-    assert picked(strings([short[i] for i in found]), 1 / 8) == list(range(len(found)))
-    assert all(picked(strings([short[i]]), 1 / 8) == [0] for i in found[:20])
-
-
-def test_documents_that_begin_and_end_alike_have_different_hashes():
-    texts = [f"Question: what is {i:04d} and why? Answer as told." for i in range(4000)]
-    assert 30 < len(picked(strings(texts))) < 110
-
-
 def test_a_long_document_is_split_into_windows_that_cover_it():
     texts = ["a", "b" * LONGEST_BYTES, "猫" * (2 * LONGEST_BYTES // 3 + 1), ""]
     windows = pick_windows(strings(texts), 1.0)
