@@ -11,7 +11,6 @@ and threads nor on earlier documents.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -103,9 +102,7 @@ class SpotCheck:
             index = window.document
             is_continuation = continues is not None and bool(continues[index])
             ids = tokens.ids[tokens.offsets[index] : tokens.offsets[index + 1]]
-            line, skipped = self._compare(
-                window, ids, partial(encode, is_continuation), is_continuation
-            )
+            line, skipped = self._compare(window, ids, encode, is_continuation)
             n_bytes = 0 if skipped else window.stop - window.start
             results.append(SpotResult(index, n_bytes, skipped, line))
         return results
@@ -114,7 +111,7 @@ class SpotCheck:
         self,
         window: Window,
         ids: Ids,
-        encode: Callable[[pa.LargeStringArray], TokenBatch],
+        encode: Callable[[bool, pa.LargeStringArray], TokenBatch],
         is_continuation: bool,
     ) -> tuple[str, str]:
         """Return a line about differing ids, or '', and why they cannot be compared, or ''."""
@@ -124,7 +121,7 @@ class SpotCheck:
             middle = window.middle(expected)
             if len(middle) >= _LEAST_TOKENS and window.holds(ids, middle):
                 return "", ""
-            encoded = encode(text).ids
+            encoded = encode(is_continuation, text).ids
             if not np.array_equal(encoded, expected):
                 return difference(text[0].as_py(), encoded, expected), ""
             # The engine is right about the window. Either it is wrong about the document, or the
