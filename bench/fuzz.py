@@ -62,7 +62,7 @@ def records(data: bytes, suffix: str) -> None:
     from tokmill.sources.files import cut, discover
     from tokmill.sources.first_records import first_of_file
     from tokmill.sources.formats import open_slice
-    from tokmill.sources.parse_blocks import parse_blocks
+    from tokmill.sources.json_lines import parse_blocks
 
     path = desk() / f"in{suffix}"
     _replace(path, data)

@@ -14,12 +14,12 @@ def test_spans_give_place_bytes_and_keys():
         np.array([5, 2011]),
         np.array([0, 3]),
         RecordPlace(10, 100),
-        lambda line: [line.decode()[:3]],
+        lambda line: {line.decode()[:3]: len(line)},
     )
     assert (lookup.place(0), lookup.place(1)) == (RecordPlace(11, 102), RecordPlace(14, 108))
     assert lookup.raw(0) == b"one"
     assert lookup.raw(1) == b"two" + b"x" * 1021
-    assert len(lookup.whole(1)) == 2003
+    assert lookup.record(1) == {"two": 2003}
     assert lookup.keys(1) == ["two"]
 
 

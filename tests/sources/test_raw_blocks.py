@@ -1,34 +1,46 @@
 from __future__ import annotations
 
+from contextlib import closing
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tokmill.settings.schema import InputSettings
 from tokmill.sources.blocks import next_block_bytes
-from tokmill.sources.byte_reader import BlockCutter, LineSplitter
-from tokmill.sources.formats import open_slice
+from tokmill.sources.byte_reader import ByteReader, LineSplitter
+from tokmill.sources.formats import Reading, open_slice
+from tokmill.sources.json_lines import JsonParser
 from tokmill.sources.slices import Slice, SourceFile
 from tokmill.sources.streams import BrokenInputError
 from tokmill.values import RecordPlace, UnreadInput
 
 
-def split(chunks, batch_bytes=4, limit=10, *, line=0, byte=0):
-    cutter = BlockCutter(LineSplitter(), batch_bytes, limit, RecordPlace(line, byte))
-    return list(cutter.blocks(chunks))
+@pytest.fixture
+def split(tmp_path):
+    """Returns the blocks of a file whose bytes come in these chunks."""
+    path = tmp_path / "chunks.jsonl"
+    path.write_bytes(b"0123456789")
+
+    def blocks_of(chunks, batch_bytes=4, limit=10):
+        settings = InputSettings(max_record_bytes=limit)
+        reading = Reading(settings, pa.schema([]), batch_bytes)
+        whole = Slice(SourceFile(str(path), "jsonl", "", 10, 0, ""), 0, -1, 10)
+        parser = JsonParser(pa.schema([]), limit)
+        reader = ByteReader(whole, reading, LineSplitter(), parser, convert=lambda _: iter(chunks))
+        with closing(reader):
+            return list(reader.blocks())
+
+    return blocks_of
 
 
-def cut(*chunks):
-    return split(iter(chunks), line=2, byte=100)
-
-
-def test_blocks_are_whole_lines_of_about_the_size():
-    blocks = cut(b"a\nb", b"b\nccccc", b"cc\nd")
+def test_blocks_are_whole_lines_of_about_the_size(split):
+    blocks = split([b"a\nb", b"b\nccccc", b"cc\nd"])
     assert [bytes(block.data) for block in blocks] == [b"a\nbb\n", b"ccccccc\n", b"d"]
     assert [block.origin for block in blocks] == [
-        RecordPlace(2, 100),
-        RecordPlace(4, 105),
-        RecordPlace(5, 113),
+        RecordPlace(0, 0),
+        RecordPlace(2, 5),
+        RecordPlace(3, 13),
     ]
 
 
@@ -76,13 +88,13 @@ def test_the_first_and_last_blocks_of_a_file_are_small(rows_of_blocks, name):
     assert n_rows[0] * 3 < max(n_rows)
 
 
-def test_a_line_over_the_limit_is_not_held():
-    blocks = cut(b"a\n", b"x" * 9, b"x" * 9, b"x\n", b"b\n")
+def test_a_line_over_the_limit_is_not_held(split):
+    blocks = split([b"a\n", b"x" * 9, b"x" * 9, b"x\n", b"b\n"])
     (reject,) = [reject for block in blocks for reject in block.after]
-    assert reject.place == RecordPlace(4, 102)
+    assert reject.place == RecordPlace(2, 2)
     assert reject.message == "19 bytes, over max_record_bytes = 10"
     assert [bytes(block.data) for block in blocks if block.data] == [b"a\n", b"b\n"]
-    assert blocks[-1].origin == RecordPlace(4, 122)
+    assert blocks[-1].origin == RecordPlace(2, 22)
 
 
 def broken(*chunks):
@@ -90,16 +102,16 @@ def broken(*chunks):
     raise BrokenInputError("cut off", "why", 7)
 
 
-def test_input_that_breaks_off_gives_its_whole_lines_and_says_what_is_left():
+def test_input_that_breaks_off_gives_its_whole_lines_and_says_what_is_left(split):
     blocks = split(broken(b"a\nbc"), 100, 100)
     assert [bytes(block.data) for block in blocks] == [b"a\n", b""]
     assert [block.after for block in blocks] == [(), ()]
-    assert blocks[1].unread == UnreadInput(RecordPlace(2, 2), "cut off", "why", 2, 7)
+    assert blocks[1].unread == UnreadInput(RecordPlace(2, 2), "cut off", "why", 2, 7, 3)
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 8, 100])
-def test_a_record_over_the_limit_that_breaks_off_is_unread_and_no_reject(batch_bytes):
+def test_a_record_over_the_limit_that_breaks_off_is_unread_and_no_reject(batch_bytes, split):
     blocks = split(broken(b"a\n", b"x" * 15, b"y" * 90), batch_bytes)
     assert b"".join(block.data for block in blocks) == b"a\n"
     assert all(not block.after for block in blocks)
-    assert blocks[-1].unread == UnreadInput(RecordPlace(2, 2), "cut off", "why", 105, 7)
+    assert blocks[-1].unread == UnreadInput(RecordPlace(2, 2), "cut off", "why", 105, 7, 3)

@@ -17,7 +17,7 @@ import xxhash
 from tokmill.errors import TokenizerError
 from tokmill.offsets import byte_offsets
 from tokmill.recipes.memory_bounds import BLOCK_COPIES
-from tokmill.sources.parse_blocks import parse_blocks
+from tokmill.sources.json_lines import parse_blocks
 from tokmill.timing import StageTimer
 from tokmill.values import RecordPlace, Records
 

@@ -71,6 +71,7 @@ class SpanLookup:
 
     `starts`, `stops`: (n_rows,) int64, bytes of each row in `data`. `numbers`: (n_rows,) int64,
     0-based number of each row's record in the block. `origin` shifts places from block to slice.
+    `read` returns the record that some bytes are, None if Python cannot read it.
     """
 
     data: Bytes
@@ -78,7 +79,7 @@ class SpanLookup:
     stops: npt.NDArray[np.int64]
     numbers: npt.NDArray[np.int64]
     origin: RecordPlace
-    find_keys: Callable[[bytes], list[str]]
+    read: Callable[[bytes], dict[str, Any] | None]
 
     def place(self, row: int) -> RecordPlace:
         """Return the place of a row, counted from the start of the slice."""
@@ -93,13 +94,13 @@ class SpanLookup:
         """Return the first `RAW_LIMIT_BYTES` bytes of a row."""
         return first_bytes(self.data, int(self.starts[row]), int(self.stops[row]))
 
-    def whole(self, row: int) -> bytes:
-        """Return all bytes of a row."""
-        return bytes(memoryview(self.data)[self.starts[row] : self.stops[row]])
+    def record(self, row: int) -> dict[str, Any] | None:
+        """Return a row with all its fields; None if Python cannot read it."""
+        return self.read(bytes(memoryview(self.data)[self.starts[row] : self.stops[row]]))
 
     def keys(self, row: int) -> list[str]:
         """Return the top-level keys of a row, in order."""
-        return self.find_keys(self.whole(row))
+        return list(self.record(row) or ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from tokmill.sources.blocks import next_block_bytes, too_large_message
-from tokmill.sources.streams import (
-    BrokenInputError,
-    ByteStream,
-    broken_off,
-    skip_bytes,
-    without_bom,
-)
+from tokmill.sources.streams import BrokenInputError, ByteStream, skip_bytes
 from tokmill.values import RAW_LIMIT_BYTES, RecordPlace, Reject, UnreadInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tokmill.sources.blocks import Block
     from tokmill.sources.formats import Reading
     from tokmill.sources.slices import Slice, SourceFile
+    from tokmill.values import Records
 
     ChangeChunks = Callable[[Iterator[bytes]], Iterator[bytes]]
 
@@ -59,22 +52,15 @@ class Splitter(Protocol):
 
 
 class LineSplitter:
-    """A record ends at a newline or at the end of the stream; `n_newlines` counts newlines."""
+    """A record ends at a newline or at the end of the stream."""
 
     mark_bytes = 1
     advice = ""
 
-    def __init__(self) -> None:
-        self.n_newlines = 0
-
     def feed(self, chunk: bytes) -> Cuts:
         """Return where records end in the next chunk."""
         last = chunk.rfind(b"\n") + 1
-        if not last:
-            return Cuts(0, 0, 0)
-        n_newlines = _count_newlines(chunk)
-        self.n_newlines += n_newlines
-        return Cuts(chunk.find(b"\n") + 1, last, n_newlines)
+        return Cuts(chunk.find(b"\n") + 1, last, _count_newlines(chunk) if last else 0)
 
     def unfinished(self) -> str:
         """Return '': the last line may have no newline."""
@@ -86,18 +72,36 @@ def _count_newlines(chunk: bytes) -> int:
     return int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == _NEWLINE))
 
 
+class Parser(Protocol):
+    """Parses blocks of one format; thread safe."""
+
+    def parse(self, block: BytesBlock) -> Records:
+        """Return the records of a block."""
+
+
 @dataclass(frozen=True, slots=True)
-class RawBlock:
+class BytesBlock:
     """Records as bytes. `origin` shifts places counted in `data` to the slice.
 
-    `after`: rejects right after `data`, with places in the slice. `unread`: input breaks off after
-    them; only the last block has it.
+    `input_bytes`: stored bytes that were read for it. `after`: rejects right after `data`, with
+    places in the slice. `unread`: input breaks off after them; only the last block has it.
     """
 
     data: bytes
     origin: RecordPlace
+    parser: Parser
+    input_bytes: int = 0
     after: tuple[Reject, ...] = ()
     unread: UnreadInput | None = None
+
+    @property
+    def n_bytes(self) -> int:
+        """Return the memory that the block takes."""
+        return len(self.data)
+
+    def parse(self) -> Records:
+        """Return the records of the block."""
+        return self.parser.parse(self)
 
 
 class ByteReader:
@@ -107,10 +111,12 @@ class ByteReader:
     slice also owns the line at the start of the file. So each line belongs to one slice, and no
     slice needs the byte before it, which is expensive to read in compressed data.
 
-    `splitter` finds the ends of records. `make_block(raw, input_bytes)` makes a block from bytes
-    and the number of stored bytes read for it. `skip`: bytes at the start of the slice that are no
-    record. `rewrite` may change chunks, but not the offset of any byte. `convert` may change all
-    bytes of a file; offsets count the changed ones.
+    A longer record makes a longer block. A record over `max_record_bytes` is skipped without being
+    kept. Memory: a block, a chunk, and the start of the next block.
+
+    `splitter` finds the ends of records, `parser` parses blocks. `skip`: bytes at the start of the
+    slice, after a byte order mark, that are no record. `convert` may change all bytes of a file;
+    offsets count the changed ones.
     """
 
     def __init__(
@@ -118,21 +124,17 @@ class ByteReader:
         slice_: Slice,
         reading: Reading,
         splitter: Splitter,
-        make_block: Callable[[RawBlock, int], Block],
+        parser: Parser,
         *,
         skip: int = 0,
-        rewrite: ChangeChunks | None = None,
         convert: ChangeChunks | None = None,
     ) -> None:
         self._slice = slice_
-        self._reading = reading
         self._splitter = splitter
-        self._make_block = make_block
+        self._parser = parser
         self._skip = skip
-        self._rewrite = rewrite
-        self._length = (0, 0)
-        self._is_complete = True  # until input breaks off
-        self._broke_beyond = False
+        self._batch_bytes = reading.batch_bytes
+        self._max_record_bytes = reading.settings.max_record_bytes
         self._stream = ByteStream(
             slice_.file.path,
             slice_.file.compression,
@@ -142,57 +144,60 @@ class ByteReader:
             convert=convert,
             max_ratio=reading.settings.max_decompression_ratio,
         )
+        self._broke_beyond = False
+        self._counted_bytes = 0  # stored bytes that blocks were made from
+        self._place = RecordPlace(0, skip)  # before the bytes that are held
+        self._block_bytes = next_block_bytes(0, reading.batch_bytes)
+        # What is held: `_whole` bytes are `_n_whole` complete records, the rest starts another one.
+        self._held: list[bytes] = []
+        self._n_held = self._whole = self._n_whole = 0
+        self._skipped = 0  # bytes of a record that is too large; its head is held
 
-    def blocks(self) -> Iterator[Block]:
-        """Yield the blocks in order; to be called once."""
-        chunks, origin = self._owned()
-        if self._rewrite is not None:
-            chunks = self._rewrite(chunks)
-        batch_bytes, limit = self._reading.batch_bytes, self._reading.settings.max_record_bytes
-        cutter = BlockCutter(self._splitter, batch_bytes, limit, origin, self._left_bytes)
-        counted = 0
-        for raw in cutter.blocks(chunks):
-            consumed = self._stream.consumed
-            if self._slice.n_bytes:  # bytes read beyond the slice are counted by the next slice
-                consumed = min(consumed, self._slice.n_bytes)
-            whole = raw if raw.unread is None else self._with_unread_bytes(raw, raw.unread)
-            yield self._make_block(whole, consumed - counted)
-            counted = consumed
-        if isinstance(self._splitter, LineSplitter):
-            self._length = origin.line + self._splitter.n_newlines, self._stream.decompressed
-            if self._is_complete and self._slice.stop >= 0:
-                LINES_BEFORE.learn(self._slice, RecordPlace(*self._length))
+    def blocks(self) -> Iterator[BytesBlock]:
+        """Yield the blocks in order; where input breaks off, the last one has only `unread`.
 
-    def _left_bytes(self) -> int | None:
-        """Return the bytes of the slice that are not read yet; None if they are not known."""
-        if self._slice.file.compression or not self._slice.n_bytes:
-            return None
-        return max(0, self._slice.n_bytes - self._stream.consumed)
-
-    def _owned(self) -> tuple[Iterator[bytes], RecordPlace]:
-        """Return the chunks of this slice's records, and the place before its first record."""
-        inside = self._stream.inside()
-        if self._skip:
-            return skip_bytes(inside, self._skip), RecordPlace(0, self._skip)
-        if not self._slice.start:
-            n_bom, own = without_bom(chain(inside, self._beyond()))
-            return own, RecordPlace(0, n_bom)
-        offset = 0
+        To be called once.
+        """
+        broken = None
         try:
+            for chunk in self._owned():
+                for start in range(0, len(chunk), self._batch_bytes):
+                    yield from self._add(chunk[start : start + self._batch_bytes])
+            if why := self._splitter.unfinished():
+                broken = BrokenInputError("open quote", why)
+        except BrokenInputError as error:
+            broken = error
+        if broken is None:
+            if self._skipped:
+                yield self._too_large(self._skipped)
+            self._whole = self._n_held
+        if self._whole:
+            yield self._whole_records()
+        if broken is not None:
+            yield self._made(b"", self._place, unread=self._unread(broken))
+        elif self._slice.stop >= 0:
+            LINES_BEFORE.learn(self._slice, RecordPlace(*self.length()))
+
+    def _owned(self) -> Iterator[bytes]:
+        """Yield the chunks of this slice's records, and set the place before the first."""
+        inside = self._stream.inside()
+        if self._slice.start:
             for chunk in inside:
                 stop = chunk.find(b"\n") + 1
+                self._place = RecordPlace(0, self._place.byte_offset + (stop or len(chunk)))
                 if stop:
-                    head = (chunk[stop:],) if chunk[stop:] else ()
-                    return chain(head, inside, self._beyond()), RecordPlace(0, offset + stop)
-                offset += len(chunk)
-        except BrokenInputError as error:
-            return broken_off(error), RecordPlace(0, offset)
-        return iter(()), RecordPlace(0, offset)
-
-    def _beyond(self) -> Iterator[bytes]:
-        """Yield the chunks after the slice, up to and including the first newline."""
+                    yield chunk[stop:]
+                    break
+            else:
+                return
+        else:
+            inside = skip_bytes(inside, self._skip)
+            head = next(inside, b"")
+            self._place = RecordPlace(0, self._stream.n_bom + self._skip)
+            yield head
+        yield from inside
         try:
-            for chunk in self._stream.beyond():
+            for chunk in self._stream.beyond():  # up to and including the first newline
                 stop = chunk.find(b"\n") + 1
                 yield chunk[:stop] if stop else chunk
                 if stop:
@@ -201,16 +206,99 @@ class ByteReader:
             self._broke_beyond = True
             raise
 
-    def _with_unread_bytes(self, raw: RawBlock, unread: UnreadInput) -> RawBlock:
-        """Return the block where input breaks off, with the stored bytes that are not read."""
-        self._is_complete = False
-        if self._broke_beyond and not unread.text_bytes:
-            return replace(raw, unread=None)  # the next slice owns these bytes and reports them
-        if unread.stored_byte < 0:
-            return raw
-        stop = self._slice.file.n_bytes if self._slice.stop < 0 else self._slice.stop
-        stored_bytes = max(0, stop - unread.stored_byte)
-        return replace(raw, unread=replace(unread, stored_bytes=stored_bytes))
+    def _add(self, chunk: bytes) -> Iterator[BytesBlock]:
+        """Add a chunk; yield what became whole, and what became too large."""
+        cuts = self._splitter.feed(chunk)
+        if self._skipped:
+            room = max(0, RAW_LIMIT_BYTES - self._n_held)
+            self._hold(chunk[: min(cuts.first or room, room)])
+            self._skipped += cuts.first or len(chunk)
+            if not cuts.first:
+                return
+            yield self._too_large(self._skipped - self._splitter.mark_bytes)
+            chunk = chunk[cuts.first :]
+            cuts = Cuts(1, cuts.last - cuts.first, cuts.n_records - 1)
+        if cuts.last:
+            self._whole = self._n_held + cuts.last
+            self._n_whole += cuts.n_records
+        self._hold(chunk)
+        # The last bytes may be the start of an end mark, and no part of the record.
+        open_bytes = self._n_held - self._whole - (self._splitter.mark_bytes - 1)
+        is_too_large = open_bytes > self._max_record_bytes
+        if self._whole and (is_too_large or self._n_held >= self._block_bytes):
+            yield self._whole_records()
+        if is_too_large:
+            self._skipped = self._n_held
+            self._held = [self._head()]
+            self._n_held = len(self._held[0])
+
+    def _hold(self, chunk: bytes) -> None:
+        if chunk:
+            self._held.append(chunk)
+            self._n_held += len(chunk)
+
+    def _whole_records(self) -> BytesBlock:
+        """Return the whole records as a block, and keep the rest."""
+        index, n_bytes = 0, self._whole
+        while n_bytes > len(self._held[index]):
+            n_bytes -= len(self._held[index])
+            index += 1
+        last = self._held[index]
+        # All are `bytes`, not views: so joining a large block releases the GIL.
+        data = b"".join([*self._held[:index], last[:n_bytes]])
+        self._held = [last[n_bytes:], *self._held[index + 1 :]]
+        self._n_held -= len(data)
+        origin = self._place
+        self._place = RecordPlace(self._n_whole, len(data)).shifted(origin)
+        self._whole = self._n_whole = 0
+        left_bytes = None
+        if self._slice.n_bytes and not self._slice.file.compression:
+            left_bytes = max(0, self._slice.n_bytes - self._stream.consumed)
+        self._block_bytes = next_block_bytes(self._block_bytes, self._batch_bytes, left_bytes)
+        return self._made(data, origin)
+
+    def _too_large(self, n_bytes: int) -> BytesBlock:
+        """Return the record that was skipped as a reject after no records."""
+        origin = self._place
+        place = RecordPlace(1, 0).shifted(origin)
+        message = too_large_message(n_bytes, self._max_record_bytes, self._splitter.advice)
+        reject = Reject(place, "record too large", message, self._head()[:n_bytes])
+        self._place = RecordPlace(1, self._skipped).shifted(origin)
+        self._held, self._n_held, self._skipped = [], 0, 0
+        return self._made(b"", origin, after=(reject,))
+
+    def _head(self) -> bytes:
+        """Return the first `RAW_LIMIT_BYTES` bytes held."""
+        return b"".join(chunk[:RAW_LIMIT_BYTES] for chunk in self._held)[:RAW_LIMIT_BYTES]
+
+    def _unread(self, error: BrokenInputError) -> UnreadInput | None:
+        """Return where input breaks off; None if the next slice owns the break and reports it."""
+        n_bytes = self._skipped or self._n_held
+        if self._broke_beyond and not n_bytes:
+            return None
+        stored_bytes = 0
+        if error.stored_byte >= 0:
+            stop = self._slice.file.n_bytes if self._slice.stop < 0 else self._slice.stop
+            stored_bytes = max(0, stop - error.stored_byte)
+        place = RecordPlace(1, 0).shifted(self._place)
+        return UnreadInput(
+            place, error.reason, error.message, n_bytes, error.stored_byte, stored_bytes
+        )
+
+    def _made(
+        self,
+        data: bytes,
+        origin: RecordPlace,
+        after: tuple[Reject, ...] = (),
+        unread: UnreadInput | None = None,
+    ) -> BytesBlock:
+        """Return a block, with the stored bytes that were read since the block before."""
+        consumed = self._stream.consumed
+        if self._slice.n_bytes:  # bytes read beyond the slice are counted by the next slice
+            consumed = min(consumed, self._slice.n_bytes)
+        input_bytes = consumed - self._counted_bytes
+        self._counted_bytes = consumed
+        return BytesBlock(data, origin, self._parser, input_bytes, after, unread)
 
     def origin(self) -> RecordPlace:
         """Return the lines before this slice's first, and the bytes before the slice."""
@@ -218,136 +306,11 @@ class ByteReader:
 
     def length(self) -> tuple[int, int]:
         """Return the lines and decompressed bytes of the slice, once all blocks were yielded."""
-        return self._length
+        return self._place.line, self._stream.decompressed
 
     def close(self) -> None:
         """Close the file."""
         self._stream.close()
-
-
-class BlockCutter:
-    """Collects chunks and yields them as blocks of about `batch_bytes`.
-
-    A longer record makes a longer block. A record over `max_record_bytes` is skipped without being
-    kept. `origin`: the place before the first record. `left_bytes`: returns how much is left to
-    read, see `next_block_bytes`. Memory: a block, a chunk, and the start of the next block.
-
-    It holds `n_bytes`: `whole` bytes are `n_whole` complete records, the rest starts another one.
-    """
-
-    def __init__(
-        self,
-        splitter: Splitter,
-        batch_bytes: int,
-        max_record_bytes: int,
-        origin: RecordPlace,
-        left_bytes: Callable[[], int | None] = lambda: None,
-    ) -> None:
-        self.splitter = splitter
-        self.batch_bytes = next_block_bytes(0, batch_bytes)
-        self.full_batch_bytes = batch_bytes
-        self.left_bytes = left_bytes
-        self.max_record_bytes = max_record_bytes
-        self.origin = origin
-        self.chunks: list[bytes] = []
-        self.n_bytes = 0
-        self.whole = 0
-        self.n_whole = 0
-        self.skipped = 0  # bytes of a record that is too large
-
-    def blocks(self, chunks: Iterator[bytes]) -> Iterator[RawBlock]:
-        """Yield the blocks; if input breaks off, the last one has no records, but `unread`."""
-        size = self.full_batch_bytes
-        try:
-            for chunk in chunks:
-                for start in range(0, len(chunk), size):
-                    yield from self._add(chunk[start : start + size])
-            broken = self.splitter.unfinished()
-            error = BrokenInputError("open quote", broken) if broken else None
-        except BrokenInputError as caught:
-            error = caught
-        if error is None and self.skipped:
-            yield self._too_large(self.skipped)
-        if error is None:
-            self.whole = self.n_bytes
-        if self.whole:
-            yield self._block()
-        if error is not None:
-            yield self._unread(error)
-
-    def _add(self, chunk: bytes) -> Iterator[RawBlock]:
-        """Add a chunk; yield what became whole, and what became too large."""
-        cuts = self.splitter.feed(chunk)
-        if self.skipped:
-            room = max(0, RAW_LIMIT_BYTES - self.n_bytes)
-            self._hold(chunk[: min(cuts.first or room, room)])
-            self.skipped += cuts.first or len(chunk)
-            if not cuts.first:
-                return
-            yield self._too_large(self.skipped - self.splitter.mark_bytes)
-            chunk = chunk[cuts.first :]
-            cuts = Cuts(1, cuts.last - cuts.first, cuts.n_records - 1)
-        if cuts.last:
-            self.whole = self.n_bytes + cuts.last
-            self.n_whole += cuts.n_records
-        self._hold(chunk)
-        # The last bytes may be the start of an end mark, and no part of the record.
-        open_bytes = self.n_bytes - self.whole - (self.splitter.mark_bytes - 1)
-        too_large = open_bytes > self.max_record_bytes
-        if self.whole and (too_large or self.n_bytes >= self.batch_bytes):
-            yield self._block()
-        if too_large:
-            self.skipped = self.n_bytes
-            self._replace([self._head()])
-
-    def _block(self) -> RawBlock:
-        """Return the whole records as a block, and keep the rest."""
-        index, n_bytes = 0, self.whole
-        while n_bytes > len(self.chunks[index]):
-            n_bytes -= len(self.chunks[index])
-            index += 1
-        last = self.chunks[index]
-        # All are `bytes`, not views: so joining a large block releases the GIL.
-        data = b"".join([*self.chunks[:index], last[:n_bytes]])
-        tail = [last[n_bytes:]] if n_bytes < len(last) else []
-        tail += self.chunks[index + 1 :]
-        block = RawBlock(data, self.origin)
-        self.origin = RecordPlace(self.n_whole, len(data)).shifted(self.origin)
-        self._replace(tail)
-        self.whole = self.n_whole = 0
-        self.batch_bytes = next_block_bytes(
-            self.batch_bytes, self.full_batch_bytes, self.left_bytes()
-        )
-        return block
-
-    def _too_large(self, n_bytes: int) -> RawBlock:
-        """Return the record that was skipped as a reject after no records."""
-        message = too_large_message(n_bytes, self.max_record_bytes, self.splitter.advice)
-        place = RecordPlace(1, 0).shifted(self.origin)
-        reject = Reject(place, "record too large", message, self._head()[:n_bytes])
-        block = RawBlock(b"", self.origin, (reject,))
-        self.origin = RecordPlace(1, self.skipped).shifted(self.origin)
-        self._replace([])
-        self.skipped = 0
-        return block
-
-    def _unread(self, error: BrokenInputError) -> RawBlock:
-        place = RecordPlace(1, 0).shifted(self.origin)
-        n_bytes = self.skipped or self.n_bytes
-        unread = UnreadInput(place, error.reason, error.message, n_bytes, error.stored_byte)
-        return RawBlock(b"", self.origin, unread=unread)
-
-    def _hold(self, chunk: bytes) -> None:
-        if chunk:
-            self.chunks.append(chunk)
-            self.n_bytes += len(chunk)
-
-    def _replace(self, chunks: list[bytes]) -> None:
-        self.chunks, self.n_bytes = chunks, sum(map(len, chunks))
-
-    def _head(self) -> bytes:
-        """Return the first `RAW_LIMIT_BYTES` bytes held."""
-        return b"".join(chunk[:RAW_LIMIT_BYTES] for chunk in self.chunks)[:RAW_LIMIT_BYTES]
 
 
 class _Counted(NamedTuple):

@@ -209,7 +209,7 @@ def _parse_cells(
     places = np.full(len(text), -1, dtype=np.int64)
     places[parsed.rows] = np.arange(len(parsed.rows))
     column = parsed.batch.column(0).take(pa.array(places, mask=places < 0))
-    failed = [BadRow(cell.place.line - 1, cell.reason, cell.message) for cell in parsed.rejects]
+    failed = [BadRow(row, *why) for row, why in sorted(parsed.refused.items())]
     return column, [*bad, *failed]
 
 

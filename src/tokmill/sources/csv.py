@@ -6,7 +6,7 @@ import csv
 import io
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,26 +16,22 @@ from tokmill.sources.blocks import SpanLookup, refuse_unfit, span_rejects
 from tokmill.sources.byte_reader import ByteReader, Cuts
 from tokmill.sources.columns import fit_columns
 from tokmill.sources.formats import Format
-from tokmill.sources.record_json import columns_to_read, csv_samples
-from tokmill.sources.streams import (
-    CHUNK_BYTES,
-    BrokenInputError,
-    ByteStream,
-    peek_stdin,
-    without_bom,
-)
+from tokmill.sources.record_json import columns_to_read, span_samples
+from tokmill.sources.streams import CHUNK_BYTES, BrokenInputError, ByteStream, peek_stdin
 from tokmill.values import Records
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.settings.schema import InputSettings
-    from tokmill.sources.byte_reader import RawBlock
+    from tokmill.sources.byte_reader import BytesBlock
     from tokmill.sources.formats import Reading
     from tokmill.sources.slices import Slice, SourceFile
 
 
 _NO_COLUMN = "\0"  # name of the column that is read to count rows if no column is wanted
+
+_LONGEST_CELL = 1 << 30
 
 _QUOTE, _NEWLINE, _RETURN = ord('"'), ord("\n"), ord("\r")
 _INSIDE_FIELD = 0  # any byte that is no quote, delimiter or line end
@@ -46,7 +42,7 @@ _START, _FIELD, _QUOTED, _CLOSED = range(4)
 
 
 class Header(NamedTuple):
-    """The columns of a CSV file, and the number of bytes before its first record."""
+    """The columns of a CSV file, and the bytes before its first record (no byte order mark)."""
 
     names: tuple[str, ...]
     n_bytes: int
@@ -74,11 +70,10 @@ def _check_delimiter(delimiter: str) -> None:
 
 def _find_header(stream: ByteStream, delimiter: str, max_record_bytes: int, path: str) -> Header:
     """Return the header of a stream: its first record that is more than line ends."""
-    n_bom, chunks = without_bom(stream.inside())
     splitter = CsvSplitter(delimiter)
     head, stop = bytearray(), 0
     try:
-        for chunk in chunks:
+        for chunk in stream.inside():
             end = _first_filled(splitter.ends(chunk), len(head), head + chunk)
             head += chunk
             stop = end or stop
@@ -87,12 +82,12 @@ def _find_header(stream: ByteStream, delimiter: str, max_record_bytes: int, path
         else:  # a file of one line without a newline, or an empty one
             if splitter.unfinished():
                 return Header((), 0)
-            return Header(_header_names(bytes(head), delimiter, path), n_bom + len(head))
+            return Header(_header_names(bytes(head), delimiter, path), len(head))
     except BrokenInputError:
         return Header((), 0)  # the reader of the records reports it
     if not stop:
         raise UsageError(f"{path}: the CSV header is longer than --max-record-bytes")
-    return Header(_header_names(bytes(head[:stop]), delimiter, path), n_bom + stop)
+    return Header(_header_names(bytes(head[:stop]), delimiter, path), stop)
 
 
 def _first_filled(ends: npt.NDArray[np.int64], shifted: int, data: bytearray) -> int:
@@ -116,56 +111,52 @@ def _header_names(line: bytes, delimiter: str, path: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class CsvBlock:
-    """A block of CSV records; the header is not among them."""
+class CsvParser:
+    """Parses blocks of CSV records; the header, with `names`, is not among them."""
 
-    raw: RawBlock
     schema: pa.Schema
     names: tuple[str, ...]
     delimiter: str
     max_record_bytes: int
-    input_bytes: int
     where: str
     samples_head: bool = False
 
-    @property
-    def n_bytes(self) -> int:
-        """Return the memory that the block takes."""
-        return len(self.raw.data)
-
-    def parse(self) -> Records:
-        """Return the records of the block.
+    def parse(self, block: BytesBlock) -> Records:
+        """Return the records of a block.
 
         Raises:
             UsageError: the type of a column does not fit the schema.
         """
-        data, origin = self.raw.data, self.raw.origin
-        starts, stops = self._spans()
+        data = block.data
+        ends = CsvSplitter(self.delimiter).ends(data)
+        starts = np.concatenate([np.zeros(1, dtype=np.int64), ends])
+        stops = np.append(ends - 1, len(data))
+        filled = starts < stops
+        starts, stops = starts[filled], stops[filled]
         refused = refuse_unfit(data, starts, stops, self.max_record_bytes)
         good = np.delete(np.arange(len(starts)), sorted(refused))
-        cells, parsed = self._cells(starts, stops, good, refused)
+        cells, parsed = self._cells(data, starts, stops, good, refused)
         fitted = fit_columns(cells, self.schema, self.max_record_bytes, self.where)
         refused.update({int(parsed[bad.row]): (bad.reason, bad.message) for bad in fitted.bad})
-        rejects = span_rejects(data, starts, stops, refused, origin)
+        rejects = span_rejects(data, starts, stops, refused, block.origin)
         rows = parsed[fitted.rows]
-        lookup = SpanLookup(data, starts[rows], stops[rows], rows, origin, self._keys)
-        columns = (self.names, self.delimiter)
-        samples = csv_samples(lookup, self.schema, *columns, head=self.samples_head)
-        return Records(fitted.batch, lookup, [*rejects, *self.raw.after], self.raw.unread, samples)
+        lookup = SpanLookup(data, starts[rows], stops[rows], rows, block.origin, self._record)
+        samples = span_samples(lookup, self.schema, head=self.samples_head)
+        return Records(fitted.batch, lookup, [*rejects, *block.after], block.unread, samples)
 
-    def _keys(self, _: bytes) -> list[str]:
-        return list(self.names)
-
-    def _spans(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the span of each record that is not empty, without its end mark."""
-        ends = CsvSplitter(self.delimiter).ends(self.raw.data)
-        starts = np.concatenate([np.zeros(1, dtype=np.int64), ends])
-        stops = np.append(ends - 1, len(self.raw.data))
-        filled = starts < stops
-        return starts[filled], stops[filled]
+    def _record(self, line: bytes) -> dict[str, Any]:
+        """Return the cells of a record by name; the first of several with one name counts."""
+        csv.field_size_limit(_LONGEST_CELL)  # else a cell of more than 128 KiB is an error
+        text = io.StringIO(line.decode(), newline="")
+        cells = next(csv.reader(text, delimiter=self.delimiter), [])
+        named: dict[str, Any] = {}
+        for name, cell in zip(self.names, cells, strict=False):
+            named.setdefault(name, cell)
+        return named
 
     def _cells(
         self,
+        data: bytes,
         starts: npt.NDArray[np.int64],
         stops: npt.NDArray[np.int64],
         good: npt.NDArray[np.int64],
@@ -180,7 +171,7 @@ class CsvBlock:
         labels = wanted or [_NO_COLUMN]
         tables = [pa.schema([(name, pa.string()) for name in labels]).empty_table()]
         rows = [np.zeros(0, dtype=np.int64)]
-        view = memoryview(self.raw.data)
+        view = memoryview(data)
         pending = [good] if len(good) else []
         while pending:
             run = pending.pop()
@@ -189,8 +180,8 @@ class CsvBlock:
             spans = [(starts[run[0]], stops[run[-1]])]
             if not joined:
                 spans = list(zip(starts[run], stops[run], strict=True))
-            data = b"\n".join(bytes(view[start:stop]) for start, stop in spans)
-            table, failed = self._parse(data, wanted)
+            lines = b"\n".join(bytes(view[start:stop]) for start, stop in spans)
+            table, failed = self._parse(lines, wanted)
             if table is not None and table.num_rows + len(failed) == len(run):
                 tables.append(table)
                 rows.append(np.delete(run, sorted(failed)))
@@ -334,11 +325,9 @@ def _open_csv(slice_: Slice, reading: Reading) -> ByteReader:
     limit = reading.settings.max_record_bytes
     names, n_bytes = read_header(slice_.file, delimiter, limit)
 
-    def make_block(raw: RawBlock, input_bytes: int) -> CsvBlock:
-        shape = (raw, reading.schema, names, delimiter, limit, input_bytes, where)
-        return CsvBlock(*shape, reading.samples_head)
-
-    return ByteReader(slice_, reading, CsvSplitter(delimiter), make_block, skip=n_bytes)
+    head = reading.samples_head
+    parser = CsvParser(reading.schema, names, delimiter, limit, where, head)
+    return ByteReader(slice_, reading, CsvSplitter(delimiter), parser, skip=n_bytes)
 
 
 CSV = Format(_open_csv, (".csv",), "csv")

@@ -12,7 +12,7 @@ import pyarrow as pa
 from tokmill.fields import FieldSample
 from tokmill.sources.blocks import SpanLookup
 from tokmill.sources.formats import format_named, open_slice
-from tokmill.sources.record_json import json_record, row_samples
+from tokmill.sources.record_json import row_samples
 from tokmill.sources.row_reader import RowBlock
 from tokmill.sources.slices import Slice
 from tokmill.sources.streams import CHUNK_BYTES, peek_stdin
@@ -94,7 +94,7 @@ def _whole_records(file: SourceFile, settings: InputSettings) -> Iterator[dict[s
     for block in _blocks(file, settings, pa.schema([]) if is_json else _WHOLE):
         records = block.parse()
         if isinstance(records.lookup, SpanLookup) and is_json:
-            lines = map(records.lookup.whole, range(records.batch.num_rows))
-            yield from (record for line in lines if (record := json_record(line)) is not None)
+            read = map(records.lookup.record, range(records.batch.num_rows))
+            yield from (record for record in read if record is not None)
         else:
             yield from map(json.loads, records.batch.column(0).to_pylist())

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     Read = Callable[[BinaryIO], Iterator[Mapping[str, Any]]]
 
 _BLACK = re.compile(rb"[^ \t\r\n]")
+_FIRST_BLACK = re.compile(rb"[^ \t\r\n\xef\xbb\xbf]")  # behind a byte order mark
 _QUOTE, _BACKSLASH, _COMMA, _NEWLINE, _RETURN = (ord(c) for c in '"\\,\n\r')
 _OPEN, _CLOSE = ord("{"), ord("}")  # with bit 0x20 set, [ and ] look the same
 _END = ord("]")
@@ -116,7 +117,7 @@ class _Scanner:
 
     def opened(self, step: bytes) -> Generator[bytes, None, tuple[bytes, str]]:
         """Yield blanks for all through the opening bracket; return the rest, and an error or ''."""
-        bracket = _BLACK.search(step)
+        bracket = _FIRST_BLACK.search(step)
         if bracket is None:
             yield b" " * len(step)
             return b"", ""
@@ -201,7 +202,7 @@ def records_format(read: Read, *suffixes: str) -> Format:
     yield the same for the same file.
     """
     convert = partial(_records_as_lines, read=read)
-    return Format(json_opener(convert=convert), suffixes, is_utf8=False)
+    return Format(json_opener(convert), suffixes, is_utf8=False)
 
 
 def _records_as_lines(chunks: Iterator[bytes], read: Read) -> Iterator[bytes]:

@@ -10,8 +10,6 @@ on places alone, not on blocks or threads. Its cost is not measurable.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -40,7 +38,6 @@ _EVERY = 1000
 _HEAD_BYTES = 64 << 10
 _EVERY_NEAR, _NEAR_BYTES = 8, 1 << 20
 _LONGEST_BYTES = 1 << 20
-_LONGEST_CELL = 1 << 30
 
 
 def wants_record_json(schema: pa.Schema) -> bool:
@@ -109,24 +106,12 @@ def _batch(text: pa.LargeStringArray) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([text], names=[WHOLE_RECORD])
 
 
-def json_samples(lookup: SpanLookup, schema: pa.Schema, *, head: bool) -> Samples:
+def span_samples(lookup: SpanLookup, schema: pa.Schema, *, head: bool) -> Samples:
     """Return the sampled rows with their records; none if the run reads records as JSON."""
     rows = _sampled(lookup, head=head)
     if not rows or wants_record_json(schema):
         return []
-    pairs = ((row, json_record(lookup.whole(row))) for row in rows)
-    return [(row, record) for row, record in pairs if record is not None]
-
-
-def csv_samples(
-    lookup: SpanLookup, schema: pa.Schema, names: Sequence[str], delimiter: str, *, head: bool
-) -> Samples:
-    """Return the sampled rows with their cells by name; none if the run reads records as JSON."""
-    rows = _sampled(lookup, head=head)
-    if not rows or wants_record_json(schema):
-        return []
-    csv.field_size_limit(_LONGEST_CELL)  # else a cell of more than 128 KiB is an error
-    return [(row, _cells(lookup.whole(row), names, delimiter)) for row in rows]
+    return [(row, record) for row in rows if (record := lookup.record(row)) is not None]
 
 
 def row_samples(batch: pa.RecordBatch) -> Samples:
@@ -169,11 +154,3 @@ def _sampled(lookup: SpanLookup, *, head: bool) -> list[int]:
         chosen |= (is_near | (starts < _HEAD_BYTES)) & is_short
     rows: list[int] = np.flatnonzero(chosen).tolist()
     return rows
-
-
-def _cells(data: bytes, names: Sequence[str], delimiter: str) -> dict[str, Any]:
-    named: dict[str, Any] = {}
-    cells = next(csv.reader(io.StringIO(data.decode(), newline=""), delimiter=delimiter), [])
-    for name, cell in zip(names, cells, strict=False):
-        named.setdefault(name, cell)
-    return named

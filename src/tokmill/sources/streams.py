@@ -7,9 +7,11 @@ import os
 import sys
 import weakref
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from tokmill.errors import StorageError
 from tokmill.storage import storage_errors
@@ -21,7 +23,7 @@ else:
     from backports import zstd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 CHUNK_BYTES = 1 << 20
 """Largest size of a chunk; readers keep a few in memory."""
@@ -56,22 +58,14 @@ class BrokenInputError(Exception):
         self.stored_byte = stored_byte
 
 
-class _CodecError(Exception):
-    """Compressed data is broken; `n_left`: bytes of the last input that may not be decompressed."""
-
-    def __init__(self, reason: str, message: str, n_left: int = 0) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.n_left = n_left
-
-
 class ByteStream:
     """Reads the bytes `start` to `stop` (-1: the end) of a file, and then the bytes after them.
 
     Offsets count stored bytes; chunks are decompressed. `consumed` counts the stored bytes read,
-    `decompressed` the decompressed bytes of the range. `opened` is read instead of the file, if
-    given. `convert` changes all decompressed bytes: then the changed ones are counted.
-    `max_ratio`: see `check_ratio`.
+    `decompressed` the decompressed bytes of the range. A UTF-8 byte order mark at the start of the
+    file is left out; `n_bom` is its length, 3 or 0, once the first chunk was read. `opened` is read
+    instead of the file, if given. `convert` changes all decompressed bytes: then the changed ones
+    are counted. `max_ratio`: see `check_ratio`.
     """
 
     def __init__(
@@ -87,8 +81,9 @@ class ByteStream:
     ) -> None:
         self.consumed = 0
         self.decompressed = 0
+        self.n_bom = 0
         self._path = path
-        self._decode = _DECODERS[compression]
+        self._compression = compression
         self._convert = convert
         self._max_ratio = max_ratio
         self._unpacked = 0
@@ -108,7 +103,12 @@ class ByteStream:
             BrokenInputError: the data is truncated or corrupt.
             StorageError: the file cannot be read, or holds too much for its size.
         """
-        for chunk in self._chunks(self._stop):
+        chunks = self._chunks(self._stop)
+        if self._convert is not None:
+            chunks = self._convert(chunks)
+        if not self._position:
+            chunks = self._without_bom(chunks)
+        for chunk in chunks:
             self.decompressed += len(chunk)
             yield chunk
 
@@ -121,26 +121,65 @@ class ByteStream:
         if self._path != "-":
             self._file.close()
 
-    def _chunks(self, stop: int) -> Iterator[bytes]:
-        """Yield the bytes up to `stop` (-1: the end), decompressed and converted."""
-        chunks = self._stored(stop)
-        if self._decode is not None:
-            chunks = self._bounded(self._decode(chunks))
-        if self._convert is not None:
-            chunks = self._convert(chunks)
-        try:
-            yield from chunks
-            if not self._position and self._decode is not None:
-                raise _cut_short(self._path.rpartition(".")[2])  # even empty data has a header
-        except _CodecError as error:
-            stored_byte = self._position - error.n_left
-            raise BrokenInputError(error.reason, str(error), stored_byte) from None
-
-    def _bounded(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    def _without_bom(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        head = b""
         for chunk in chunks:
+            head += chunk
+            if len(head) >= len(_BOM):
+                break
+        if head.startswith(_BOM):
+            self.n_bom = self.decompressed = len(_BOM)
+            head = head[len(_BOM) :]
+        if head:
+            yield head
+        yield from chunks
+
+    def _chunks(self, stop: int) -> Iterator[bytes]:
+        """Yield the bytes up to `stop` (-1: the end), decompressed."""
+        if not self._compression:
+            yield from self._stored(stop)
+            return
+        for chunk in self._decompressed(self._stored(stop)):
             self._unpacked += len(chunk)
             check_ratio(self._path, self.consumed, self._unpacked, self._max_ratio)
             yield chunk
+
+    def _decompressed(self, stored: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the data of all members of gzip, or frames of zstandard.
+
+        Raises:
+            BrokenInputError: the data is truncated or corrupt.
+        """
+        codec, new_decoder = _CODECS[self._compression]
+        decoder = None
+        n_members = n_left = 0  # n_left: bytes of the last input that may not be decompressed
+        for data in stored:
+            while data or decoder is not None:
+                if decoder is None:
+                    if n_members and self._compression == "gz":
+                        data = data.lstrip(b"\0")  # padding, as gzip itself skips it
+                        if not data:
+                            break
+                    decoder = new_decoder()
+                n_left = len(data) or n_left
+                try:
+                    out = decoder.decompress(data, CHUNK_BYTES)
+                except (zlib.error, zstd.ZstdError) as error:
+                    message = f"{codec} data is corrupt: {error}".rstrip(".")
+                    stored_byte = self._position - n_left
+                    raise BrokenInputError("corrupt data", message, stored_byte) from None
+                if out:
+                    yield out
+                if decoder.eof:
+                    data, decoder, n_members = decoder.unused_data, None, n_members + 1
+                    continue
+                data = getattr(decoder, "unconsumed_tail", b"")  # zstandard keeps it itself
+                if not data and len(out) < CHUNK_BYTES:
+                    break
+        if decoder is not None or not self._position:  # even empty data has a header
+            name = codec if self._position else self._compression
+            message = f"{name} data ends before its end mark: the file was cut off"
+            raise BrokenInputError("cut off", message, self._position)
 
     def _stored(self, stop: int) -> Iterator[bytes]:
         """Yield the stored bytes up to `stop` (-1: the end)."""
@@ -217,36 +256,6 @@ def peek_stdin(n_bytes: int) -> bytes:
     return head
 
 
-def without_bom(chunks: Iterator[bytes]) -> tuple[int, Iterator[bytes]]:
-    """Return the number of bytes of a UTF-8 byte order mark (3 or 0), and the chunks after it."""
-    head = b""
-    broken = None
-    while len(head) < len(_BOM) and broken is None:
-        try:
-            chunk = next(chunks, None)
-        except BrokenInputError as error:
-            broken = error
-        else:
-            if chunk is None:
-                break
-            head += chunk
-    n_bytes = len(_BOM) if head.startswith(_BOM) else 0
-    return n_bytes, _again(head[n_bytes:], broken, chunks)
-
-
-def broken_off(error: BrokenInputError) -> Iterator[bytes]:
-    """Return an iterator that raises the error at once."""
-    return _again(b"", error, iter(()))
-
-
-def _again(head: bytes, broken: BrokenInputError | None, rest: Iterator[bytes]) -> Iterator[bytes]:
-    if head:
-        yield head
-    if broken is not None:
-        raise broken
-    yield from rest
-
-
 def skip_bytes(chunks: Iterator[bytes], n_bytes: int) -> Iterator[bytes]:
     """Yield the chunks without the first `n_bytes` bytes."""
     for chunk in chunks:
@@ -257,66 +266,11 @@ def skip_bytes(chunks: Iterator[bytes], n_bytes: int) -> Iterator[bytes]:
             n_bytes -= len(chunk)
 
 
-def _gunzip(stored: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the data of all members; zeros between them are padding."""
-    decoder = None
-    n_members = n_left = 0
-    for data in stored:
-        while data or decoder is not None:
-            if decoder is None:
-                data = data.lstrip(b"\0") if n_members else data  # padding, as gzip itself skips it
-                if not data:
-                    break
-                decoder = zlib.decompressobj(wbits=31)
-            n_left = len(data) or n_left
-            try:
-                out = decoder.decompress(data, CHUNK_BYTES)
-            except zlib.error as error:
-                raise _corrupt("gzip", error, n_left) from None
-            if out:
-                yield out
-            if decoder.eof:
-                data, decoder, n_members = decoder.unused_data, None, n_members + 1
-                continue
-            data = decoder.unconsumed_tail
-            if not data and len(out) < CHUNK_BYTES:
-                break
-    if decoder is not None:
-        raise _cut_short("gzip")
-
-
-def _unzstd(stored: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the data of all frames."""
-    decoder = None
-    n_left = 0
-    for data in stored:
-        while data or decoder is not None:
-            decoder = decoder or zstd.ZstdDecompressor()
-            n_left = len(data) or n_left
-            try:
-                out = decoder.decompress(data, CHUNK_BYTES)
-            except zstd.ZstdError as error:
-                raise _corrupt("zstandard", error, n_left) from None
-            if out:
-                yield out
-            data = b""
-            if decoder.eof:
-                data, decoder = decoder.unused_data, None
-            elif decoder.needs_input:
-                break
-    if decoder is not None:
-        raise _cut_short("zstandard")
-
-
-def _corrupt(codec: str, error: Exception, n_left: int) -> _CodecError:
-    return _CodecError("corrupt data", f"{codec} data is corrupt: {error}".rstrip("."), n_left)
-
-
-def _cut_short(codec: str) -> _CodecError:
-    return _CodecError("cut off", f"{codec} data ends before its end mark: the file was cut off")
-
-
-_DECODERS = {"": None, "gz": _gunzip, "zst": _unzstd}
+_CODECS: dict[str, tuple[str, Callable[[], Any]]] = {
+    "gz": ("gzip", partial(zlib.decompressobj, wbits=31)),
+    "zst": ("zstandard", zstd.ZstdDecompressor),
+}
+"""The name of each compression, and what makes its decoder."""
 
 
 def frame_starts(path: str, start: int = 0, stop: int = -1) -> list[int]:

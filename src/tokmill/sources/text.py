@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.sources.byte_reader import RawBlock
+    from tokmill.sources.byte_reader import BytesBlock
     from tokmill.sources.formats import Reading
     from tokmill.sources.slices import Slice
     from tokmill.sources.utf8 import Bytes
@@ -70,45 +70,37 @@ def _marks(data: Bytes, separator: bytes) -> Iterator[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class TextBlock:
-    """A block of texts, each with the separator that ends it."""
+class TextParser:
+    """Parses blocks of texts, each with the separator that ends it."""
 
-    raw: RawBlock
     schema: pa.Schema
     separator: bytes
     max_record_bytes: int
-    input_bytes: int
 
-    @property
-    def n_bytes(self) -> int:
-        """Return the memory that the block takes."""
-        return len(self.raw.data)
-
-    def parse(self) -> Records:
-        """Return the records of the block: the texts between separators that are not blank."""
-        data, origin = self.raw.data, self.raw.origin
-        starts, stops = self._spans()
+    def parse(self, block: BytesBlock) -> Records:
+        """Return the records of a block: the texts between separators that are not blank."""
+        data = block.data
+        mark = len(self.separator)
+        ends = list(_marks(data, self.separator)) if mark else []
+        starts = np.array([0, *ends], dtype=np.int64)
+        stops = np.array([*(end - mark for end in ends), len(data)], dtype=np.int64)
         filled = np.array([not _is_blank(data, *span) for span in zip(starts, stops, strict=True)])
         rows = np.flatnonzero(filled)
         limits = (self.max_record_bytes, _advice(self.separator))
         unfit = refuse_unfit(data, starts[rows], stops[rows], *limits)
         refused = {int(rows[i]): why for i, why in unfit.items()}
-        rejects = span_rejects(data, starts, stops, refused, origin)
+        rejects = span_rejects(data, starts, stops, refused, block.origin)
         rows = np.delete(rows, sorted(unfit))
-        lookup = SpanLookup(data, starts[rows], stops[rows], rows, origin, _keys)
-        batch = self._batch(starts[rows], stops[rows])
-        return Records(batch, lookup, [*rejects, *self.raw.after], self.raw.unread)
+        starts, stops = starts[rows], stops[rows]
+        lookup = SpanLookup(data, starts, stops, rows, block.origin, _record)
+        batch = self._batch(data, starts, stops)
+        return Records(batch, lookup, [*rejects, *block.after], block.unread)
 
-    def _spans(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        data, mark = self.raw.data, len(self.separator)
-        ends = list(_marks(data, self.separator)) if mark else []
-        starts = np.array([0, *ends], dtype=np.int64)
-        stops = np.array([*(end - mark for end in ends), len(data)], dtype=np.int64)
-        return starts, stops
-
-    def _batch(self, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]) -> pa.RecordBatch:
-        """Return spans of the block as records, with the columns of the schema."""
-        view = memoryview(self.raw.data)
+    def _batch(
+        self, data: bytes, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]
+    ) -> pa.RecordBatch:
+        """Return spans of a block as records, with the columns of the schema."""
+        view = memoryview(data)
         texts = [view[start:stop] for start, stop in zip(starts, stops, strict=True)]
         # not by pa.array, which would first copy each text into a Python object
         offsets = np.zeros(len(texts) + 1, dtype=np.int32)
@@ -133,19 +125,14 @@ def _is_blank(data: Bytes, start: int, stop: int) -> bool:
     return not bytes(memoryview(data)[start:stop]).strip()
 
 
-def _keys(_: bytes) -> list[str]:
-    return [TEXT_COLUMN]
+def _record(text: bytes) -> dict[str, Any]:
+    return {TEXT_COLUMN: text.decode()}
 
 
 def _open_text(slice_: Slice, reading: Reading) -> ByteReader:
-    limit = reading.settings.max_record_bytes
     separator = reading.settings.text_separator.encode()
-    return ByteReader(
-        slice_,
-        reading,
-        TextSplitter(separator),
-        lambda raw, input_bytes: TextBlock(raw, reading.schema, separator, limit, input_bytes),
-    )
+    parser = TextParser(reading.schema, separator, reading.settings.max_record_bytes)
+    return ByteReader(slice_, reading, TextSplitter(separator), parser)
 
 
 TEXT = Format(_open_text, (".txt", ".text", ".md"), "text")
