@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from tokmill.settings.schema import InputSettings
 from tokmill.sources.formats import Reading
-from tokmill.sources.row_reader import RowBlock, RowFile
+from tokmill.sources.row_reader import RowBlock, RowReader
 from tokmill.values import RecordPlace
 
 BATCH = pa.RecordBatch.from_pydict({"t": ["a", "b", "c", "d", "e"], "n": [1, 2, 3, 4, 5]})
@@ -13,17 +13,8 @@ BATCH = pa.RecordBatch.from_pydict({"t": ["a", "b", "c", "d", "e"], "n": [1, 2, 
 def block(batch, schema, first=0, n_bytes=11, names=("t", "n"), head=None):
     settings = InputSettings(max_record_bytes=100)
     reading = Reading(settings, schema, 1 << 20, samples_head=head is not None)
-    source = RowFile(
-        batches=lambda: [batch],
-        names=names,
-        n_rows=0,
-        n_bytes=0,
-        rows_before=lambda: 0,
-        close=lambda: None,
-        where="f",
-        head=head or (lambda: None),
-    )
-    return RowBlock([batch], source, reading, first, 7, n_bytes)
+    source = RowReader(reading, "f", names, lambda: [batch], head or (lambda: None))
+    return RowBlock([batch], source, first, 7, n_bytes)
 
 
 def test_a_row_answers_for_itself():

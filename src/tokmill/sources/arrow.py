@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tokmill.errors import StorageError, UsageError
+from tokmill.sources.formats import Format
 from tokmill.sources.record_json import HEAD_ROWS, columns_to_read
-from tokmill.sources.row_reader import RowFile, refuse_repeated, rows_format
+from tokmill.sources.row_reader import RowReader, refuse_repeated
 from tokmill.sources.streams import broken_file, unreadable
 from tokmill.urls import is_store
 from tokmill.words.plural import plural
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _MOST_ROWS_PER_BYTE = 1 << 16
 
 
-def open_arrow(slice_: Slice, reading: Reading) -> RowFile:
+def open_arrow(slice_: Slice, reading: Reading) -> RowReader:
     """Open the record batches `start` to `stop` of an Arrow file (all for stop -1).
 
     Raises:
@@ -50,15 +51,16 @@ def open_arrow(slice_: Slice, reading: Reading) -> RowFile:
         heads = (batch.slice(0, HEAD_ROWS) for batch in batches if batch.num_rows)
         return next((_checked(head, path) for head in heads), None)
 
-    return RowFile(
-        batches=batches,
-        names=names,
+    return RowReader(
+        reading,
+        path,
+        names,
+        batches,
+        head,
         n_rows=sum(rows[slice_.start : stop]),
         n_bytes=slice_.n_bytes,
         rows_before=lambda: sum(rows[: slice_.start]),
         close=mapped.close,
-        where=path,
-        head=head,
     )
 
 
@@ -180,4 +182,12 @@ def _unit_bytes(file: SourceFile) -> list[int]:
     return [file.n_bytes * n_rows // max(1, sum(rows)) for n_rows in rows]
 
 
-ARROW = rows_format(open_arrow, ".arrow", _unit_bytes, magic=b"ARROW1", title="an Arrow file")
+ARROW = Format(
+    open_arrow,
+    (".arrow",),
+    "rows",
+    _unit_bytes,
+    is_utf8=False,
+    magic=b"ARROW1",
+    title="an Arrow file",
+)

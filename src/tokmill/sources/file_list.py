@@ -1,4 +1,6 @@
-"""The list of input files: each file once, even if several links, globs or directories reach it.
+"""The list of input files: format, size and time of each, and each of them once.
+
+A file is listed once even if several links, globs or directories reach it.
 
 A file that the user names several times is read each time. A file that a directory, a glob or a
 link reaches again is read once: its own name counts before a link, an earlier place before a later.
@@ -6,19 +8,36 @@ link reaches again is read once: its own name counts before a link, an earlier p
 
 from __future__ import annotations
 
+import errno
 import os
 from array import array
+from contextlib import closing, suppress
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING
+from fnmatch import fnmatchcase
+from pathlib import Path
+from stat import S_ISREG
 
 import numpy as np
 
-from tokmill.sources.names import what_to_do
+from tokmill.errors import UsageError
+from tokmill.sources.formats import built_in_suffixes, format_named, outside_suffixes
+from tokmill.sources.slices import SourceFile
+from tokmill.sources.streams import BrokenInputError, ByteStream, unreadable
 from tokmill.words.plural import plural
 
-if TYPE_CHECKING:
-    from tokmill.sources.slices import SourceFile
+ANY_DEPTH = "**"
+JSON = "json"
+"""A file that ends in .json: its first bytes show whether it is an array, lines or one object."""
 
+_COMPRESSIONS = {".gz": "gz", ".zst": "zst"}
+_PACKED = {
+    ".tar.gz": "tar -xzf", ".tgz": "tar -xzf", ".tar.zst": "tar --zstd -xf", ".tar": "tar -xf",
+    ".tar.xz": "tar -xJf", ".tar.bz2": "tar -xjf", ".xz": "xz -dk", ".bz2": "bunzip2 -k",
+    ".zip": "unzip", ".7z": "7z x", ".rar": "unrar x", ".lz4": "lz4 -dk",
+}  # fmt: skip
+"""Endings of packed files, which are not read, and the command that unpacks them; longer first."""
+
+_EFFECTIVE = os.access in os.supports_effective_ids
 _MOST_NAMED = 3
 
 
@@ -130,3 +149,111 @@ def _note(paths: list[str], words: tuple[str, str]) -> str:
 
 def _some(paths: list[str]) -> str:
     return ", ".join(paths[:_MOST_NAMED]) + (", …" if len(paths) > _MOST_NAMED else "")
+
+
+def fits(names: list[str], parts: list[str]) -> bool:
+    """Return whether names match the parts of a pattern; a leading dot must be in the pattern."""
+    if not parts or not names:
+        return not parts and not names
+    if parts[0] != ANY_DEPTH:
+        is_named = not names[0].startswith(".") or parts[0].startswith(".")
+        return is_named and fnmatchcase(names[0], parts[0]) and fits(names[1:], parts[1:])
+    n_seen = next((i for i, name in enumerate(names) if name.startswith(".")), len(names))
+    if len(parts) == 1:
+        return n_seen == len(names)
+    return any(fits(names[i:], parts[1:]) for i in range(n_seen + 1))
+
+
+def endings() -> str:
+    """Return the suffixes of all formats, for messages."""
+    return ", ".join([*built_in_suffixes(), ".json", *outside_suffixes()])
+
+
+def classify(file_name: str) -> tuple[str, str]:
+    """Return format and compression of a file by its name, '' where there is none.
+
+    The format is 'json' where only the first bytes show which one of JSON it is. Formats of other
+    packages are looked up for a suffix that no built-in format has.
+    """
+    stem, ending = os.path.splitext(file_name.lower())  # noqa: PTH122  ten times faster than Path
+    compression = _COMPRESSIONS.get(ending, "")
+    if compression:
+        ending = os.path.splitext(stem)[1]  # noqa: PTH122
+    if ending == ".json":
+        return JSON, compression
+    name = ending and (built_in_suffixes().get(ending) or outside_suffixes().get(ending))
+    if not name or (compression and format_named(name).holds == "rows"):
+        return "", compression
+    return name, compression
+
+
+def is_listed(name: str) -> bool:
+    """Return whether a file in a directory is read: of a known ending that is not Markdown's."""
+    return bool(classify(name)[0]) and not name.lower().endswith(".md")
+
+
+def describe(
+    path: Path | os.DirEntry[str], data_format: str, compression: str
+) -> tuple[SourceFile, tuple[int, int]]:
+    """Return a file that can be read, and its device and inode.
+
+    Raises:
+        UsageError: it is not there, or no regular file.
+        StorageError: it cannot be read.
+    """
+    name = path.as_posix() if isinstance(path, Path) else path.path.removeprefix("./")
+    try:
+        stat = path.stat()
+        if not S_ISREG(stat.st_mode):
+            raise UsageError(f"{name}: not a regular file: pipe it into standard input (-)")
+        # Only asks the system: opening a million files on a network takes minutes.
+        if not os.access(name, os.R_OK, effective_ids=_EFFECTIVE):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except FileNotFoundError:
+        raise UsageError(f"{name}: no such file or directory") from None
+    except OSError as error:
+        raise unreadable(name, error) from None
+    if data_format == JSON:
+        data_format = sniff_json(name, compression)
+    file = SourceFile(name, data_format, compression, stat.st_size, stat.st_mtime_ns, "")
+    return file, (stat.st_dev, stat.st_ino)
+
+
+def what_to_do(name: str) -> tuple[str, str]:
+    """Return what a file that is not read is called, and what to do with it; '' if unknown."""
+    lower = name.lower()
+    if lower.endswith(".md"):
+        return "Markdown file", "to read Markdown, name the files or a glob such as 'DIR/*.md'"
+    for ending, advice in _PACKED.items():
+        if lower.endswith(ending):
+            return f"{ending} file", f"unpack with {advice}"
+    return "", ""
+
+
+def unknown_ending(name: str) -> UsageError:
+    """Return the error for a file that is named, and whose ending belongs to no format."""
+    advice = what_to_do(name)[1] or "name its format with --format"
+    return UsageError(f"{name}: expected a file ending in {endings()} (.gz, .zst); {advice}")
+
+
+def _json_format(head: bytes) -> str:
+    """Return the format of JSON by its first bytes.
+
+    The second line of an object over several lines begins with a key; of JSON Lines, with a brace.
+    """
+    if head.startswith(b"["):
+        return "array"
+    lines = [line.strip() for line in head.split(b"\n", 9)]
+    second = next((line for line in lines[1:] if line), b"")
+    is_open = lines[0].startswith(b"{") and not lines[0].endswith(b"}")
+    return "object" if is_open and second.startswith((b'"', b"}")) else "jsonl"
+
+
+def sniff_json(path: str, compression: str) -> str:
+    """Return the format of a file of JSON by its first bytes; raises `StorageError`."""
+    # Broken input is reported when it is read.
+    with closing(ByteStream(path, compression)) as stream, suppress(BrokenInputError):
+        for chunk in stream.inside():
+            if head := chunk.lstrip():
+                return _json_format(head)
+    return "jsonl"

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tokmill.dataset.plan_file import begins_as_plan
 from tokmill.errors import StorageError, UsageError
-from tokmill.sources.file_list import FileList, Ignored, Way
-from tokmill.sources.formats import cut, format_named
-from tokmill.sources.hub import commit_of, is_hub
-from tokmill.sources.names import (
+from tokmill.sources.file_list import (
     ANY_DEPTH,
+    FileList,
+    Ignored,
+    Way,
     classify,
     describe,
     endings,
@@ -27,6 +27,8 @@ from tokmill.sources.names import (
     is_listed,
     unknown_ending,
 )
+from tokmill.sources.formats import cut, format_named
+from tokmill.sources.hub import commit_of, is_hub
 from tokmill.sources.object_list import add_objects
 from tokmill.sources.slices import Slice, SourceFile
 from tokmill.sources.streams import unreadable

@@ -152,44 +152,27 @@ def cut(file: SourceFile, part_bytes: int) -> list[Slice]:
     Raises:
         StorageError: the file cannot be read or is not what its ending says.
     """
-    row = format_named(file.format) if file.n_bytes > part_bytes else None
-    if row is not None and row.has_byte_ranges and not file.compression:
-        return _equal_ranges(file, part_bytes)
-    if row is not None and row.has_byte_ranges and file.compression == "zst":
-        return _frame_ranges(file, part_bytes)
-    if row is not None and row.unit_bytes is not None:
-        return _grouped(file, row.unit_bytes(file), part_bytes)
+    row = format_named(file.format)
+    if file.n_bytes > part_bytes and row.has_byte_ranges and not file.compression:
+        n_slices = -(-file.n_bytes // part_bytes)
+        bounds = [file.n_bytes * i // n_slices for i in range(n_slices + 1)]
+        return [Slice(file, start, stop, stop - start) for start, stop in pairwise(bounds)]
+    if file.n_bytes > part_bytes and row.has_byte_ranges and file.compression == "zst":
+        starts = [*frame_starts(file.path), file.n_bytes]
+        groups = _group([stop - start for start, stop in pairwise(starts)], part_bytes)
+        if len(groups) > 1:
+            ranges = [(starts[first], starts[last]) for first, last in groups]
+            return [Slice(file, start, stop, stop - start) for start, stop in ranges]
+    elif file.n_bytes > part_bytes and row.unit_bytes is not None:
+        sizes = row.unit_bytes(file)
+        groups = _group(sizes, part_bytes)
+        if len(groups) > 1:  # the bytes of all slices add up to those of the file
+            ends = list(accumulate(sizes))
+            bounds = [file.n_bytes * ends[last - 1] // max(1, ends[-1]) for _, last in groups]
+            bounds[-1] = file.n_bytes
+            stored = [stop - start for start, stop in pairwise([0, *bounds])]
+            return [Slice(file, *group, n) for group, n in zip(groups, stored, strict=True)]
     return [Slice(file, 0, -1, file.n_bytes)]
-
-
-def _equal_ranges(file: SourceFile, part_bytes: int) -> list[Slice]:
-    n_slices = -(-file.n_bytes // part_bytes)
-    bounds = [file.n_bytes * i // n_slices for i in range(n_slices + 1)]
-    return [Slice(file, start, stop, stop - start) for start, stop in pairwise(bounds)]
-
-
-def _frame_ranges(file: SourceFile, part_bytes: int) -> list[Slice]:
-    starts = frame_starts(file.path)
-    sizes = [stop - start for start, stop in pairwise([*starts, file.n_bytes])]
-    groups = _group(sizes, part_bytes)
-    if len(groups) < 2:
-        return [Slice(file, 0, -1, file.n_bytes)]
-    bounds = [*(starts[first] for first, _ in groups), file.n_bytes]
-    return [Slice(file, start, stop, stop - start) for start, stop in pairwise(bounds)]
-
-
-def _grouped(file: SourceFile, sizes: Sequence[int], part_bytes: int) -> list[Slice]:
-    """Return slices of some units each; the bytes of all slices add up to those of the file."""
-    groups = _group(sizes, part_bytes)
-    if len(groups) < 2:
-        return [Slice(file, 0, -1, file.n_bytes)]
-    ends = list(accumulate(sizes))
-    bounds = [file.n_bytes * ends[stop - 1] // max(1, ends[-1]) for _, stop in groups]
-    bounds[-1] = file.n_bytes
-    return [
-        Slice(file, first, last, stop - start)
-        for (first, last), (start, stop) in zip(groups, pairwise([0, *bounds]), strict=True)
-    ]
 
 
 def _group(sizes: Sequence[int], part_bytes: int) -> list[tuple[int, int]]:

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from tokmill.errors import StorageError, UsageError
 from tokmill.no_pandas import allow_pandas
+from tokmill.sources.formats import Format
 from tokmill.sources.record_json import HEAD_ROWS
-from tokmill.sources.row_reader import RowFile, rows_format
+from tokmill.sources.row_reader import RowReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,7 +55,7 @@ def hub_name(path: str) -> HubName:
     return HubName(parts[1], parts[2] or "", query.get("config", ""), query.get("split") or "train")
 
 
-def open_hub(slice_: Slice, reading: Reading) -> RowFile:
+def open_hub(slice_: Slice, reading: Reading) -> RowReader:
     """Open a split of a Hub dataset as a stream.
 
     Raises:
@@ -75,19 +76,11 @@ def open_hub(slice_: Slice, reading: Reading) -> RowFile:
         except Exception as error:  # whatever the network and the dataset's readers raise
             raise _unreachable(where, error) from error
 
-    return RowFile(
-        batches=batches,
-        names=list(dataset.column_names or reading.schema.names),
-        n_rows=0,
-        n_bytes=0,
-        rows_before=lambda: 0,
-        close=lambda: None,
-        where=where,
-        head=lambda: next(iter(heads), None),
-    )
+    names = list(dataset.column_names or reading.schema.names)
+    return RowReader(reading, where, names, batches, head=lambda: next(iter(heads), None))
 
 
-HUB = rows_format(open_hub)
+HUB = Format(open_hub, holds="rows", is_utf8=False)
 
 
 def _load(file: SourceFile) -> Any:

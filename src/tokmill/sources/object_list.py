@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from tokmill.dataset.layout import PLAN
 from tokmill.dataset.plan_file import is_plan
 from tokmill.errors import UsageError
-from tokmill.sources.file_list import Ignored, Way
-from tokmill.sources.names import (
+from tokmill.sources.file_list import (
     ANY_DEPTH,
     JSON,
+    Ignored,
+    Way,
     classify,
     endings,
     fits,

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tokmill.sources.formats import Format
 from tokmill.sources.record_json import HEAD_ROWS, columns_to_read
-from tokmill.sources.row_reader import RowFile, dictionary_bytes, refuse_repeated, rows_format
+from tokmill.sources.row_reader import RowReader, dictionary_bytes, refuse_repeated
 from tokmill.sources.streams import broken_file, check_ratio, open_binary, unreadable
 from tokmill.urls import is_store
 
@@ -37,7 +38,7 @@ _MOST_DICTIONARY_ROWS = 1 << 15
 indices of four bytes until a block decodes them."""
 
 
-def open_parquet(slice_: Slice, reading: Reading) -> RowFile:
+def open_parquet(slice_: Slice, reading: Reading) -> RowReader:
     """Open the row groups `start` to `stop` of a Parquet file (all for stop -1).
 
     Raises:
@@ -60,15 +61,16 @@ def open_parquet(slice_: Slice, reading: Reading) -> RowFile:
     def batches() -> Iterator[pa.RecordBatch]:
         return _readable(_batches(file, footer, groups, columns, reading.batch_bytes), path)
 
-    return RowFile(
-        batches=batches,
-        names=names,
+    return RowReader(
+        reading,
+        path,
+        names,
+        batches,
+        head=lambda: _head(path, groups, [name for name in names if name not in columns]),
         n_rows=sum(rows[slice_.start :]),
         n_bytes=slice_.n_bytes,
         rows_before=lambda: sum(rows[: slice_.start]),
         close=file.close,
-        where=path,
-        head=lambda: _head(path, groups, [name for name in names if name not in columns]),
     )
 
 
@@ -267,6 +269,13 @@ class _NoData(io.RawIOBase):
         raise _OpenedError
 
 
-PARQUET = rows_format(
-    open_parquet, ".parquet", group_bytes, b"PAR1", "Parquet", held_bytes=page_bytes
+PARQUET = Format(
+    open_parquet,
+    (".parquet",),
+    "rows",
+    group_bytes,
+    is_utf8=False,
+    magic=b"PAR1",
+    title="Parquet",
+    held_bytes=page_bytes,
 )

@@ -7,7 +7,7 @@ to the same bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +23,6 @@ from tokmill.sources.blocks import (
     too_large_message,
 )
 from tokmill.sources.columns import BadRow, fit_columns
-from tokmill.sources.formats import Format, Reading
 from tokmill.sources.record_json import HEAD_ROWS, row_samples, wants_record_json
 from tokmill.sources.streams import check_ratio
 from tokmill.values import RecordPlace, Records, Reject
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.sources.blocks import Block
+    from tokmill.sources.formats import Reading
     from tokmill.sources.record_json import Samples
-    from tokmill.sources.slices import Slice, SourceFile
 
 
 MOST_FITTED_BYTES = 1 << 30
@@ -67,8 +66,7 @@ class RowBlock:
     """
 
     batches: Sequence[pa.RecordBatch]
-    source: RowFile
-    reading: Reading
+    source: RowReader
     first: int
     input_bytes: int
     n_bytes: int
@@ -79,11 +77,12 @@ class RowBlock:
         Raises:
             UsageError: a column has a type that does not fit.
         """
-        limit, batch = self.reading.settings.max_record_bytes, _joined(self.batches)
+        reading, batch = self.source.reading, _joined(self.batches)
+        limit = reading.settings.max_record_bytes
         is_refused = self.n_bytes > MOST_FITTED_BYTES and batch.num_rows == 1
         fitted = fit_columns(
             batch.slice(0, 0) if is_refused else batch,
-            self.reading.schema,
+            reading.schema,
             limit,
             self.source.where,
         )
@@ -102,8 +101,9 @@ class RowBlock:
 
         These are read here, as the reader must not wait for them.
         """
-        is_head = self.reading.samples_head and not self.first
-        if not is_head or wants_record_json(self.reading.schema):
+        reading = self.source.reading
+        is_head = reading.samples_head and not self.first
+        if not is_head or wants_record_json(reading.schema):
             return []
         samples = row_samples(batch)
         head = self.source.head()
@@ -114,38 +114,29 @@ class RowBlock:
         return [(places[row], record) for row, record in samples if row in places]
 
 
-@dataclass(frozen=True, slots=True)
-class RowFile:
-    """An open slice of a file of rows.
-
-    `batches()` returns the batches of the slice, of any size. `n_rows`: rows of the slice, 0 if
-    unknown. `n_bytes`: its stored bytes. `rows_before` counts the rows of the file
-    before the slice. `head` reads the first rows of its other columns; None if it has none.
-    """
-
-    batches: Callable[[], Iterable[pa.RecordBatch]]
-    names: Sequence[str]
-    n_rows: int
-    n_bytes: int
-    rows_before: Callable[[], int]
-    close: Callable[[], None]
-    where: str
-    head: Callable[[], pa.RecordBatch | None]
-
-
-class TableReader:
+@dataclass(slots=True)
+class RowReader:
     """Reads the rows of a slice as blocks of at most `batch_bytes`, decoded.
 
     Larger batches are split and smaller ones joined. A larger row is a block of its own. For
     smaller blocks at both ends see `next_block_bytes`.
+
+    `batches()` returns the batches of the slice, of any size. `n_rows`: rows of the slice, 0 if
+    unknown. `n_bytes`: its stored bytes. `rows_before` counts the rows of the file before the
+    slice. `head` reads the first rows of its other columns; None if it has none.
     """
 
-    def __init__(self, source: RowFile, reading: Reading) -> None:
-        self._source = source
-        self._reading = reading
-        self._max_ratio = reading.settings.max_decompression_ratio if source.n_bytes else 0
-        self._unpacked = 0
-        self._first = 0
+    reading: Reading
+    where: str
+    names: Sequence[str]
+    batches: Callable[[], Iterable[pa.RecordBatch]]
+    head: Callable[[], pa.RecordBatch | None]
+    n_rows: int = 0
+    n_bytes: int = 0
+    rows_before: Callable[[], int] = lambda: 0
+    close: Callable[[], None] = lambda: None
+    _first: int = field(default=0, init=False)
+    """The rows that blocks were made of."""
 
     def blocks(self) -> Iterator[Block]:
         """Yield the blocks in order; to be called once.
@@ -154,16 +145,21 @@ class TableReader:
             StorageError: the rows are too much for the size of their file.
         """
         held: list[pa.RecordBatch] = []
-        n_held, limit = 0, next_block_bytes(0, self._reading.batch_bytes)
-        for batch in self._source.batches():
+        n_held = n_unpacked = 0
+        limit = next_block_bytes(0, self.reading.batch_bytes)
+        # A Hub dataset has no stored bytes to compare with.
+        max_ratio = self.reading.settings.max_decompression_ratio if self.n_bytes else 0
+        for batch in self.batches():
             for part, n_bytes in split_rows(batch, limit):
-                self._unpacked += n_bytes
-                where, stored_bytes = self._source.where, self._source.n_bytes
-                check_ratio(where, stored_bytes, self._unpacked, self._max_ratio)
+                n_unpacked += n_bytes
+                check_ratio(self.where, self.n_bytes, n_unpacked, max_ratio)
                 if held and n_held + n_bytes > limit:
                     yield self._block(held, n_held)
-                    left_bytes = self._left_bytes(n_held, sum(batch.num_rows for batch in held))
-                    limit = next_block_bytes(limit, self._reading.batch_bytes, left_bytes)
+                    left_bytes = None
+                    if self.n_rows:  # if the bytes of these rows go on
+                        n_held_rows = sum(batch.num_rows for batch in held)
+                        left_bytes = n_held * (self.n_rows - self._first) // n_held_rows
+                    limit = next_block_bytes(limit, self.reading.batch_bytes, left_bytes)
                     held, n_held = [], 0
                 held.append(part)
                 n_held += n_bytes
@@ -171,30 +167,21 @@ class TableReader:
             yield self._block(held, n_held)
 
     def _block(self, batches: Sequence[pa.RecordBatch], n_bytes: int) -> RowBlock:
-        source, first = self._source, self._first
+        first = self._first
         self._first += sum(batch.num_rows for batch in batches)
         input_bytes = n_bytes  # of a Hub dataset, which has no file
-        if source.n_rows:
-            before, stop = (source.n_bytes * n // source.n_rows for n in (first, self._first))
+        if self.n_rows:
+            before, stop = (self.n_bytes * n // self.n_rows for n in (first, self._first))
             input_bytes = stop - before
-        return RowBlock(batches, source, self._reading, first, input_bytes, n_bytes)
-
-    def _left_bytes(self, n_bytes: int, n_rows: int) -> int | None:
-        """Return the bytes that are left, if `n_bytes` for `n_rows` go on; None if unknown."""
-        left_rows = self._source.n_rows - self._first
-        return n_bytes * left_rows // n_rows if self._source.n_rows else None
+        return RowBlock(batches, self, first, input_bytes, n_bytes)
 
     def origin(self) -> RecordPlace:
         """Return the rows before the slice; rows have no byte offset."""
-        return RecordPlace(self._source.rows_before(), -1)
+        return RecordPlace(self.rows_before(), -1)
 
     def length(self) -> tuple[int, int]:
         """Return the rows of the slice, once all blocks were yielded, and 0."""
         return self._first, 0
-
-    def close(self) -> None:
-        """Close the file."""
-        self._source.close()
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -340,20 +327,3 @@ def refuse_repeated(path: str, names: Sequence[str], wanted: Sequence[str]) -> N
             f"{path}: has {names.count(repeated)} columns named {repeated!r}, expected one: rename "
             "or remove the others"
         )
-
-
-def rows_format(
-    open_file: Callable[[Slice, Reading], RowFile],
-    suffix: str = "",
-    unit_bytes: Callable[[SourceFile], Sequence[int]] | None = None,
-    magic: bytes = b"",
-    title: str = "",
-    held_bytes: Callable[[SourceFile], int] | None = None,
-) -> Format:
-    """Return a format of files of rows, as Arrow batches; see `Format` and `RowFile`."""
-
-    def open_rows(slice_: Slice, reading: Reading) -> TableReader:
-        return TableReader(open_file(slice_, reading), reading)
-
-    suffixes = (suffix,) if suffix else ()
-    return Format(open_rows, suffixes, "rows", unit_bytes, False, False, magic, title, held_bytes)
