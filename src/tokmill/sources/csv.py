@@ -54,48 +54,32 @@ def read_header(file: SourceFile, delimiter: str, max_record_bytes: int) -> Head
     Raises:
         UsageError: the delimiter is not one ASCII character, or the header is not a line of UTF-8.
     """
-    _check_delimiter(delimiter)
-    # Standard input is only peeked at; the reader of the records gets these bytes again.
-    opened = io.BytesIO(peek_stdin(CHUNK_BYTES)) if file.path == "-" else None
-    with closing(ByteStream(file.path, file.compression, opened=opened)) as stream:
-        return _find_header(stream, delimiter, max_record_bytes, file.path)
-
-
-def _check_delimiter(delimiter: str) -> None:
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
         raise UsageError(
             f"expected one ASCII character, found {delimiter!r}", "input.csv_delimiter"
         )
-
-
-def _find_header(stream: ByteStream, delimiter: str, max_record_bytes: int, path: str) -> Header:
-    """Return the header of a stream: its first record that is more than line ends."""
     splitter = CsvSplitter(delimiter)
     head, stop = bytearray(), 0
-    try:
-        for chunk in stream.inside():
-            end = _first_filled(splitter.ends(chunk), len(head), head + chunk)
-            head += chunk
-            stop = end or stop
-            if stop or len(head) > max_record_bytes:
-                break
-        else:  # a file of one line without a newline, or an empty one
-            if splitter.unfinished():
-                return Header((), 0)
-            return Header(_header_names(bytes(head), delimiter, path), len(head))
-    except BrokenInputError:
-        return Header((), 0)  # the reader of the records reports it
-    if not stop:
-        raise UsageError(f"{path}: the CSV header is longer than --max-record-bytes")
-    return Header(_header_names(bytes(head[:stop]), delimiter, path), stop)
-
-
-def _first_filled(ends: npt.NDArray[np.int64], shifted: int, data: bytearray) -> int:
-    """Return the first record end with more than line ends before it; 0 if there is none."""
-    for end in ends.tolist():
-        if data[: shifted + end].strip(b"\r\n"):
-            return int(shifted + end)
-    return 0
+    # Standard input is only peeked at; the reader of the records gets these bytes again.
+    opened = io.BytesIO(peek_stdin(CHUNK_BYTES)) if file.path == "-" else None
+    with closing(ByteStream(file.path, file.compression, opened=opened)) as stream:
+        try:
+            for chunk in stream.inside():
+                ends = splitter.ends(chunk) + len(head)
+                head += chunk
+                # the first record that is more than line ends
+                stop = next((end for end in ends.tolist() if head[:end].strip(b"\r\n")), 0)
+                if stop or len(head) > max_record_bytes:
+                    break
+            else:  # a file of one line without a newline, or an empty one
+                if splitter.unfinished():
+                    return Header((), 0)
+                stop = len(head)
+        except BrokenInputError:
+            return Header((), 0)  # the reader of the records reports it
+    if not stop and head:
+        raise UsageError(f"{file.path}: the CSV header is longer than --max-record-bytes")
+    return Header(_header_names(bytes(head[:stop]), delimiter, file.path), stop)
 
 
 def _header_names(line: bytes, delimiter: str, path: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -242,21 +243,15 @@ def _parse(
         elif last - first == 1:
             failed[first] = outcome
         else:
-            pending += _split(first, last, outcome.row)
+            # At the bad line, if one is named, else in half; the last part first. The named line
+            # is only a hint: each part is parsed again.
+            bad = first + outcome.row
+            cuts = [(first + last) // 2]
+            if first <= bad < last:
+                cuts = [bad, bad + 1]
+            parts = pairwise([first, *cuts, last])
+            pending += reversed([(start, stop) for start, stop in parts if start < stop])
     return _joined(tables), np.concatenate(kept), failed
-
-
-def _split(first: int, last: int, bad: int) -> list[tuple[int, int]]:
-    """Split a run of lines at the bad line, if one is named, else in half; the last part first.
-
-    The named line is only a hint: each part is parsed again.
-    """
-    if not 0 <= bad < last - first:
-        middle = (first + last) // 2
-        return [(middle, last), (first, middle)]
-    bad += first
-    parts = [(bad + 1, last), (bad, bad + 1), (first, bad)]
-    return [(start, stop) for start, stop in parts if start < stop]
 
 
 def _joined(tables: list[pa.Table]) -> pa.RecordBatch:

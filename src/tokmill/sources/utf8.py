@@ -107,7 +107,7 @@ def encoding_of(head: bytes) -> str:
 def _mostly_good(head: bytes) -> bool:
     """Return whether most lines are UTF-8; the other lines are broken records then."""
     lines = head.split(b"\n")
-    bad = sum(not _is_utf8(line) for line in lines)
+    bad = sum(not is_utf8(line, 0, len(line)) for line in lines)
     return len(lines) > 1 and 2 * bad <= len(lines)
 
 
@@ -132,11 +132,3 @@ def _by_letters(head: bytes) -> str:
                 name = match.encoding.replace("_", "-").upper()
                 return _ICONV.get(match.encoding, name)
     return "WINDOWS-1252"
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
