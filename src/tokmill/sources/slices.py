@@ -61,7 +61,17 @@ def check_unchanged(file: SourceFile) -> None:
     """
     if file.is_stream:
         return
-    n_bytes, mtime_ns, stamp = _as_it_is(file)
+    if is_store(file.path):
+        from tokmill.place.objects import look
+
+        entry = look(file.path)
+        n_bytes, mtime_ns, stamp = entry.n_bytes, 0, entry.stamp
+    else:
+        try:
+            stat = os.stat(file.path)  # noqa: PTH116  asked of every file, and half of it is Path's
+        except OSError as error:
+            raise unreadable(file.path, error) from None
+        n_bytes, mtime_ns, stamp = stat.st_size, stat.st_mtime_ns, file.stamp
     if (n_bytes, mtime_ns, stamp) != (file.n_bytes, file.mtime_ns, file.stamp):
         change = (
             "modified, with as many bytes as before"
@@ -72,17 +82,3 @@ def check_unchanged(file: SourceFile) -> None:
             f"{file.path}: changed while it was read: {change}; run again with --overwrite when "
             "nothing writes to it"
         )
-
-
-def _as_it_is(file: SourceFile) -> tuple[int, int, str]:
-    """Return the size, the time and the stamp of a file or an object as it is now."""
-    if is_store(file.path):
-        from tokmill.place.objects import look
-
-        entry = look(file.path)
-        return entry.n_bytes, 0, entry.stamp
-    try:
-        stat = os.stat(file.path)  # noqa: PTH116  asked of every file, and half of it is Path's
-    except OSError as error:
-        raise unreadable(file.path, error) from None
-    return stat.st_size, stat.st_mtime_ns, file.stamp

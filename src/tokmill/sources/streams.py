@@ -122,16 +122,21 @@ class ByteStream:
             self._file.close()
 
     def _without_bom(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        head = b""
-        for chunk in chunks:
-            head += chunk
-            if len(head) >= len(_BOM):
-                break
+        head, broken = b"", None
+        try:
+            for chunk in chunks:
+                head += chunk
+                if len(head) >= len(_BOM):
+                    break
+        except BrokenInputError as error:  # raised after the bytes before it
+            broken = error
         if head.startswith(_BOM):
             self.n_bom = self.decompressed = len(_BOM)
             head = head[len(_BOM) :]
         if head:
             yield head
+        if broken is not None:
+            raise broken
         yield from chunks
 
     def _chunks(self, stop: int) -> Iterator[bytes]:
@@ -322,15 +327,11 @@ def decompressed_bytes(path: str, compression: str, start: int = 0, stop: int = 
         total = 0
         for frame in frame_starts(path, start, stop):
             file.seek(frame)
-            n_bytes = _frame_bytes(file.read(_HEADER_BYTES))
+            try:
+                n_bytes = zstd.get_frame_info(file.read(_HEADER_BYTES)).decompressed_size
+            except zstd.ZstdError:
+                return 0
             if n_bytes is None:
                 return 0
             total += n_bytes
         return total
-
-
-def _frame_bytes(header: bytes) -> int | None:
-    try:
-        return zstd.get_frame_info(header).decompressed_size
-    except zstd.ZstdError:
-        return None
