@@ -14,11 +14,19 @@ from tokmill.version import __version__
 TYPE_CHECKING = False  # that of typing, whose import takes longer than all of this module
 if TYPE_CHECKING:
     from tokmill import bill, loader
-    from tokmill.api.arrays import finish, run_part, status, write_plan
-    from tokmill.api.dataset import Dataset, ShardInfo
+    from tokmill.api.dataset import Dataset, ShardInfo, open  # noqa: A004  it opens a dataset
     from tokmill.api.forecast import RunForecast
-    from tokmill.api.functions import open, plan, pretrain, sft, verify  # noqa: A004  it opens a dataset
-    from tokmill.api.importing import import_dataset
+    from tokmill.api.functions import (
+        finish,
+        import_dataset,
+        plan,
+        pretrain,
+        run_part,
+        sft,
+        status,
+        verify,
+        write_plan,
+    )
     from tokmill.api.jobs import Verification
     from tokmill.api.progress import Progress
     from tokmill.errors import TokmillError
@@ -53,16 +61,17 @@ __all__ = [
 ]
 
 _MODULES = {
-    **dict.fromkeys(("open", "plan", "pretrain", "sft", "verify"), "api.functions"),
-    **dict.fromkeys(("finish", "run_part", "status", "write_plan"), "api.arrays"),
-    "import_dataset": "api.importing",
+    **dict.fromkeys(
+        ("finish", "import_dataset", "plan", "pretrain", "run_part", "sft", "status", "verify"),
+        "api.functions",
+    ),
+    **dict.fromkeys(("Dataset", "ShardInfo", "open"), "api.dataset"),
+    "write_plan": "api.functions",
     "ArrayStatus": "run.tasks",
-    "Dataset": "api.dataset",
     "Export": "trainers.exporting.export",
     "Origin": "dataset.origins",
     "Progress": "api.progress",
     "RunForecast": "api.forecast",
-    "ShardInfo": "api.dataset",
     "Source": "settings.source",
     "TokmillError": "errors",
     "Verification": "api.jobs",
@@ -77,9 +86,9 @@ def __getattr__(name: str) -> object:
         return import_module(f"tokmill.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module 'tokmill' has no attribute {name!r}")
-    found: object = getattr(import_module(f"tokmill.{_MODULES[name]}"), name)
-    globals()[name] = found
-    return found
+    value: object = getattr(import_module(f"tokmill.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

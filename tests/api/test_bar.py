@@ -11,18 +11,16 @@ from contextlib import contextmanager
 
 import pytest
 
-from tokmill.api.bar import Bar, NotebookBar, can_draw, make_bar
-from tokmill.api.progress import Figures
+from tokmill.api.progress import NotebookBar, Progress, TerminalBar, make_bar
 
-FULL = Figures(
+FULL = Progress(
     total_bytes=2 * 10**12,
     input_bytes=10**12,
+    text_bytes=10**12,
     tokens=10**11,
     drops=10**7,
     rejects=1_234_567,
-    fresh_input_bytes=10**12,
-    fresh_text_bytes=10**12,
-    fresh_tokens=10**11,
+    elapsed_s=10_000.0,
 )
 
 
@@ -50,9 +48,9 @@ def test_percentage_speed_time_left_and_rejects_stand_uncut_on_a_terminal_of_any
     monkeypatch, columns, bar
 ):
     with terminal(monkeypatch, columns=columns) as lines:
-        shown = Bar()
+        shown = TerminalBar()
         shown.start(FULL.total_bytes)
-        shown.update(FULL.input_bytes, lambda width: FULL.line(10_000.0, width))
+        shown.update(FULL)
         shown.stop()
     figures = [line for line in lines if "MB/s" in line]
     assert figures
@@ -65,9 +63,9 @@ def test_percentage_speed_time_left_and_rejects_stand_uncut_on_a_terminal_of_any
 @pytest.mark.parametrize("kind", ["dumb", "unknown", ""])
 def test_nothing_is_drawn_on_a_terminal_that_cannot_move_its_cursor(monkeypatch, kind):
     with terminal(monkeypatch):
-        assert can_draw()
+        assert isinstance(make_bar(), TerminalBar)
         monkeypatch.setenv("TERM", kind)
-        assert not can_draw()
+        assert make_bar() is None
 
 
 def test_in_a_notebook_the_figures_stand_below_the_cell_and_change_a_few_times_a_second(
@@ -92,10 +90,11 @@ def test_in_a_notebook_the_figures_stand_below_the_cell_and_change_a_few_times_a
     assert isinstance(bar, NotebookBar)
     bar.start(100)
     for i in range(50):
-        bar.update(i, lambda width, i=i: f"{i} of {width}")
+        bar.update(Progress(total_bytes=100, input_bytes=i))
     bar.stop()
-    assert shown[:2] == ["", "0 of 100"]
-    assert shown[-1] == "49 of 100"
+    assert shown[0] == ""
+    assert shown[1].startswith("  0%  0 B")
+    assert shown[-1].startswith(" 49%  49 B")
     assert len(shown) < 10
 
 

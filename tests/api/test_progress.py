@@ -4,40 +4,37 @@ from collections.abc import Callable
 
 import pytest
 
-from tokmill.api.progress import Figures, Progress, RunObserver, clock
-from tokmill.bill.measuring.process_tree import Sampler
+from tokmill.api.progress import Progress, RunObserver, clock
 from tokmill.executors.run import run
 from tokmill.recipes.spec import Increments
 
-LARGEST = Figures(
+LARGEST = Progress(
     total_bytes=10**13,
     input_bytes=10**13 - 10**12,
+    text_bytes=10**10,
     tokens=10**12,
     drops=10**9,
     rejects=123_456_789,
-    fresh_input_bytes=10**8,
-    fresh_text_bytes=10**10,
-    fresh_tokens=10**9,
+    elapsed_s=10.0,
+    resumed_bytes=10**13 - 10**12 - 10**8,
+    resumed_tokens=10**12 - 10**9,
 )
 
 
-def half_done() -> Figures:
-    figures = Figures(total_bytes=2_000_000_000)
-    figures.add(Increments(input_bytes=500_000_000, text_bytes=1, tokens=5, resumed=True))
-    figures.add(
-        Increments(
-            input_bytes=500_000_000,
-            text_bytes=400_000_000,
-            tokens=90_000_000,
-            drops={"too short": 1},
-            rejects={"malformed JSON": 1, "no text": 11},
-        )
+def half_done() -> Progress:
+    resumed = Increments(input_bytes=500_000_000, text_bytes=1, tokens=5, resumed=True)
+    own = Increments(
+        input_bytes=500_000_000,
+        text_bytes=400_000_000,
+        tokens=90_000_000,
+        drops={"too short": 1},
+        rejects={"malformed JSON": 1, "no text": 11},
     )
-    return figures
+    return Progress(total_bytes=2_000_000_000).plus(resumed, 1.0).plus(own, 10.0)
 
 
 def test_a_wide_line_has_every_figure():
-    assert half_done().line(10.0) == (
+    assert half_done().line() == (
         " 50%  1 GB  40.0 MB/s  eta 0:20  12 rejects  1 drop  90 million tokens  9.00 Mtok/s"
     )
 
@@ -52,32 +49,30 @@ def test_a_wide_line_has_every_figure():
     ],
 )
 def test_what_does_not_fit_is_left_out_whole_the_least_important_first(width, line):
-    assert half_done().line(10.0, width) == line
+    assert half_done().line(width) == line
 
 
 def test_percentage_speed_time_left_and_rejects_fit_into_60_characters_of_any_run():
-    line = LARGEST.line(10.0, 60)
+    line = LARGEST.line(60)
     assert line == " 90%  1000.0 MB/s  eta 27:46:40  123,456,789 rejects"
 
 
 def test_what_an_earlier_attempt_did_makes_this_one_no_faster():
-    figures = Figures(total_bytes=100)
-    figures.add(Increments(input_bytes=50, text_bytes=50, tokens=50, resumed=True))
-    assert figures.line(10.0) == (
+    resumed = Increments(input_bytes=50, text_bytes=50, tokens=50, resumed=True)
+    assert Progress(total_bytes=100).plus(resumed, 10.0).line() == (
         " 50%  50 B  0.0 MB/s  eta -:--  0 rejects  0 drops  50 tokens  0.00 Mtok/s"
     )
 
 
 def test_an_input_of_unknown_size_has_neither_percentage_nor_time_left():
-    figures = Figures()
-    figures.add(Increments(input_bytes=50, text_bytes=50, tokens=1))
-    assert figures.line(0.0, 40) == "50 B  50000.0 MB/s  0 rejects  1 token"
+    progress = Progress().plus(Increments(input_bytes=50, text_bytes=50, tokens=1), 0.0)
+    assert progress.line(40) == "50 B  50000.0 MB/s  0 rejects  1 token"
 
 
 def test_all_of_the_input_is_100_percent_and_less_is_not():
-    assert Figures(total_bytes=1000, input_bytes=999).percentage == 99
-    assert Figures(total_bytes=1000, input_bytes=1000).percentage == 100
-    assert Figures(total_bytes=1000, input_bytes=1001).percentage == 100
+    assert Progress(total_bytes=1000, input_bytes=999).percentage == 99
+    assert Progress(total_bytes=1000, input_bytes=1000).percentage == 100
+    assert Progress(total_bytes=1000, input_bytes=1001).percentage == 100
 
 
 @pytest.mark.parametrize(
@@ -92,15 +87,13 @@ def progress_lines(
 ) -> list[str]:
     """The lines about a run that reports at these times, where no bar can be drawn."""
     times, lines = iter([0.0, *seconds, 999.0]), []
-    observer = RunObserver(
-        Sampler(), note=lines.append if notes else None, call=call, clock=lambda: next(times)
+    note, more = (
+        lines.append if notes else None,
+        Increments(input_bytes=3_000_000, text_bytes=3_000_000, tokens=1_000_000, documents=5),
     )
-    for _ in seconds:
-        observer.progressed(
-            Increments(input_bytes=3_000_000, text_bytes=3_000_000, tokens=1_000_000, documents=5)
-        )
-    observer.close()
-    observer.ended()
+    with RunObserver(note=note, call=call, clock=lambda: next(times)) as observer:
+        for _ in seconds:
+            observer.progressed(more)
     return lines
 
 
@@ -125,7 +118,7 @@ def test_a_run_says_its_percentage_and_the_time_left_in_a_log(configure, tmp_pat
     lines: list[str] = []
     run(
         configure(tmp_path / "out", corpus),
-        RunObserver(Sampler(), note=lines.append, line_every_s=0.0),
+        RunObserver(note=lines.append, line_every_s=0.0),
     )
     last = [line for line in lines if line.startswith("progress")][-1]
     assert last.startswith("progress: 100%  ")

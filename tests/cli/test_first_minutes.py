@@ -188,8 +188,7 @@ def test_text_that_the_terminal_s_encoding_lacks_is_shown_escaped(tmp_path):
     ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True)
     assert ended.returncode == 2
     assert ended.stderr == (
-        b"error: \\u732b: not a tokmill dataset: no such directory: name the "
-        b"output directory of a run\n"
+        b"error: \\u732b: not a tokmill dataset: no such directory: name the output of a run\n"
     )
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from tokmill.cli.import_ import IMPORTERS
 from tokmill.cli.main import cli
+from tokmill.cli.trainers import IMPORTERS
 from tokmill.errors import StateError, TokmillError
 from tokmill.trainers.importing import dataset
 
@@ -63,15 +63,14 @@ def test_a_terminal_gets_a_bar_and_a_program_none(run, monkeypatch):
         def start(self, total_bytes: int) -> None:
             drawn.append(total_bytes)
 
-        def update(self, done_bytes: int, line) -> None:
-            assert "100%" in line(80)
-            drawn.append(done_bytes)
+        def update(self, progress) -> None:
+            assert "100%" in progress.line(80)
+            drawn.append(progress.input_bytes)
 
         def stop(self) -> None:
             drawn.append(-1)
 
-    monkeypatch.setattr("tokmill.api.bar.can_draw", lambda: True)
-    monkeypatch.setattr("tokmill.api.bar.Bar", Drawn)
+    monkeypatch.setattr("tokmill.api.progress.make_bar", Drawn)
     assert run().exit_code == 0
     assert drawn == [12, 12, -1]
     assert run("--overwrite", "--json").exit_code == 0

@@ -223,8 +223,7 @@ def test_what_is_no_dataset_is_one_line(tokmill, tmp_path):
     outcome = tokmill("report", tmp_path)
     assert outcome.code == 2
     assert outcome.error == (
-        f"{tmp_path}: not a tokmill dataset: no manifest.json there: "
-        "name the output directory of a run"
+        f"{tmp_path}: not a tokmill dataset: no manifest.json there: name the output of a run"
     )
 
 

@@ -90,7 +90,7 @@ class Dataset:
 
     def __reduce__(self) -> tuple[Callable[..., Dataset], tuple[str]]:
         """Pickle as the path of the directory; it is opened again when unpickled."""
-        reopen = partial(open_dataset, split=self._split, tokenizer=self._tokenizer)
+        reopen = partial(open, split=self._split, tokenizer=self._tokenizer)
         return reopen, (str(self.directory),)
 
     def close(self) -> None:
@@ -213,12 +213,11 @@ class Dataset:
         packed = self.manifest.get("packs", {})
         return {one: open_packs(self.directory, one) for one in self.splits if one in packed}
 
-    @keyword_errors()
     def verify(self) -> Verification:
         """Check every file of the dataset against its manifest; see `tokmill.verify`."""
-        verification = jobs.verify_dataset(self.directory, self._tokenizer)
-        verification.check(self.directory)
-        return verification
+        import tokmill
+
+        return tokmill.verify(self.directory, tokenizer=self._tokenizer)
 
     @keyword_errors()
     def export(
@@ -311,8 +310,28 @@ class Dataset:
         return text_decoder(self.manifest, tokenizer_of(self.manifest, self._tokenizer))
 
 
-def open_dataset(directory: str | Path, *, split: str = "", tokenizer: str | Path = "") -> Dataset:
-    """Open a finished dataset; see `tokmill.open`."""
+@keyword_errors()
+def open(  # noqa: A001  its name in the package
+    directory: str | Path, *, split: str = "", tokenizer: str | Path = ""
+) -> Dataset:
+    """Open a finished dataset for reading.
+
+    Args:
+        directory: the directory of the dataset.
+        split: `train` or `val` for the documents of one split; "" for all.
+        tokenizer: the tokenizer for `Dataset.text`, if it has moved since the run.
+
+    Returns:
+        The dataset; nothing but its manifest has been read.
+
+    Raises:
+        StateError: a run is writing in the directory, or one was stopped and must be continued.
+        UsageError: there is no dataset.
+        VerifyError: its manifest is damaged.
+
+    Example:
+        >>> dataset = tokmill.open("out", split="val")
+    """
     path = jobs.checked_path(directory, "directory")
     dataset = Dataset(path, jobs.finished_manifest(path), split="", tokenizer=str(tokenizer or ""))
     return dataset.split(split) if split else dataset

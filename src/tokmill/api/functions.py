@@ -10,22 +10,23 @@ the process is left changed by a call.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from tokmill.api.dataset import Dataset, open_dataset
-from tokmill.api.jobs import Inputs, checked_path, make_observed, run_config, verify_dataset
-from tokmill.api.progress import Progress
+from tokmill.api.dataset import Dataset
+from tokmill.api.dataset import open as open_dataset
+from tokmill.api.jobs import Inputs, checked_path, place_of, run_config, verify_dataset
+from tokmill.api.progress import Progress, RunObserver, make_bar
 from tokmill.errors import UsageError
 from tokmill.settings.names import keyword_errors
 
 if TYPE_CHECKING:
-    from tokmill.api.bar import Bar, NotebookBar
     from tokmill.api.forecast import RunForecast
     from tokmill.api.jobs import Verification
+    from tokmill.run.tasks import ArrayStatus
     from tokmill.settings.arguments import PlanArguments, PretrainArguments, SftArguments
-    from tokmill.settings.schema import Config
 
 Paths = str | Path | Sequence[str | Path]
 ProgressCall = Callable[[Progress], object]
@@ -33,6 +34,7 @@ ProgressCall = Callable[[Progress], object]
 _LOG = logging.getLogger("tokmill")
 
 
+@keyword_errors()
 def pretrain(
     inputs: Inputs = (),
     *,
@@ -78,11 +80,10 @@ def pretrain(
         >>> len(dataset), dataset.n_tokens
     """
     given = {"tokenizer": tokenizer, "output": output, **settings}
-    with keyword_errors():
-        chosen = run_config("pretrain", inputs, config, given)
-        return _run(chosen, overwrite, progress)
+    return _run("pretrain", inputs, config, given, overwrite, progress)
 
 
+@keyword_errors()
 def sft(
     inputs: Inputs = (),
     *,
@@ -121,11 +122,10 @@ def sft(
         >>> dataset[0][dataset.mask(0) == 1]
     """
     given = {"tokenizer": tokenizer, "output": output, **settings}
-    with keyword_errors():
-        chosen = run_config("sft", inputs, config, given)
-        return _run(chosen, overwrite, progress)
+    return _run("sft", inputs, config, given, overwrite, progress)
 
 
+@keyword_errors()
 def plan(
     inputs: Inputs = (),
     *,
@@ -159,39 +159,14 @@ def plan(
     from tokmill.api.forecast import plan_run
 
     given = {"tokenizer": tokenizer, "output": output, **settings}
-    with keyword_errors():
-        chosen = run_config(recipe, inputs, config, given, _LOG.info)
-        planned = plan_run(chosen, _LOG.warning, _LOG.info)
-        if planned.problem is not None:
-            raise planned.problem
-        return planned.forecast
+    chosen = run_config(recipe, inputs, config, given, _LOG.info)
+    planned = plan_run(chosen, _LOG.warning, _LOG.info)
+    if planned.problem is not None:
+        raise planned.problem
+    return planned.forecast
 
 
-def open(  # noqa: A001  its name in the package
-    directory: str | Path, *, split: str = "", tokenizer: str | Path = ""
-) -> Dataset:
-    """Open a finished dataset for reading.
-
-    Args:
-        directory: the directory of the dataset.
-        split: `train` or `val` for the documents of one split; "" for all.
-        tokenizer: the tokenizer for `Dataset.text`, if it has moved since the run.
-
-    Returns:
-        The dataset; nothing but its manifest has been read.
-
-    Raises:
-        StateError: a run is writing in the directory, or one was stopped and must be continued.
-        UsageError: there is no dataset.
-        VerifyError: its manifest is damaged.
-
-    Example:
-        >>> dataset = tokmill.open("out", split="val")
-    """
-    with keyword_errors():
-        return open_dataset(directory, split=split, tokenizer=tokenizer)
-
-
+@keyword_errors()
 def verify(directory: str | Path, *, tokenizer: str | Path = "") -> Verification:
     """Check every file of a dataset against its manifest, as `tokmill verify` does.
 
@@ -209,32 +184,219 @@ def verify(directory: str | Path, *, tokenizer: str | Path = "") -> Verification
     Example:
         >>> tokmill.verify("out").n_documents
     """
-    with keyword_errors():
-        path = checked_path(directory, "directory")
-        verification = verify_dataset(path, str(tokenizer or ""))
-        verification.check(path)
-        return verification
+    path = checked_path(directory, "directory")
+    verification = verify_dataset(path, str(tokenizer or ""))
+    verification.check(path)
+    return verification
 
 
-def receivers(
+@keyword_errors()
+def write_plan(
+    inputs: Inputs = (),
+    *,
+    recipe: Literal["pretrain", "sft"] | None = None,
+    tokenizer: str | Path | None = None,
+    output: str | Path | None = None,
+    config: str | Path | None = None,
+    overwrite: bool = False,
+    **settings: Unpack[PlanArguments],
+) -> ArrayStatus:
+    """Begin a run: write its plan into the output, for an array of tasks.
+
+    Args:
+        inputs: see `tokmill.plan`, as are `recipe`, `tokenizer`, `config` and `settings`.
+        recipe: which run.
+        tokenizer: see `tokmill.pretrain`.
+        output: the directory of the dataset, which every task must see, or a place in a store.
+        config: a TOML file with settings.
+        overwrite: remove the dataset in `output` first.
+        **settings: the settings of the run.
+
+    Returns:
+        The state of the parts: all are missing in a new run, some are done in a continued one.
+
+    Raises:
+        TokmillError: see `tokmill.pretrain`.
+
+    Example:
+        >>> tokmill.write_plan("corpus/*.jsonl", tokenizer="gpt2/", output="out").parts
+    """
+    from tokmill.run.tasks import array_status, plan_array
+
+    given = {"tokenizer": tokenizer, "output": output, **settings}
+    chosen = run_config(recipe, inputs, config, given)
+    with _observer(progress=False) as observer:
+        plan_array(chosen, observer, overwrite=overwrite)
+    return array_status(chosen.output.dir)
+
+
+@keyword_errors()
+def run_part(
+    output: str | Path, index: int, of: int, *, progress: bool | ProgressCall | None = None
+) -> tuple[int, ...]:
+    """Work on the share of one task of an array: the parts `index`, `index + of`, and so on.
+
+    The same call continues a task that was stopped. It may run at the same time as those of other
+    tasks, here or on other machines.
+
+    Args:
+        output: the output of `write_plan`: its plan says all that a task needs.
+        index: which task, from 0 to `of` - 1.
+        of: how many tasks there are.
+        progress: see `tokmill.pretrain`.
+
+    Returns:
+        The numbers of its parts, all of them done.
+
+    Raises:
+        UsageError: there is no plan in `output`, as this machine sees it.
+        StateError: this machine has other versions, or a whole run writes there.
+        TokmillError: see `tokmill.pretrain`.
+
+    Example:
+        >>> tokmill.run_part("out", int(os.environ["SLURM_ARRAY_TASK_ID"]), 8)
+    """
+    from tokmill.executors.run import run_parts
+    from tokmill.run.tasks import run_share
+
+    for name, value in (("index", index), ("of", of)):
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise UsageError(f"{name}: expected a whole number, found {value!r}")
+    with _observer(progress) as observer:
+        records = run_share(place_of(output), index, of, observer, run_parts)
+    return tuple(record.part for record in records)
+
+
+@keyword_errors()
+def status(output: str | Path) -> ArrayStatus:
+    """Return which parts of the run in `output` are done, running, failed or missing.
+
+    Raises:
+        TokmillError: there is no plan in `output`, as this machine sees it.
+
+    Example:
+        >>> tokmill.status("out").missing
+    """
+    from tokmill.run.tasks import array_status
+
+    return array_status(place_of(output))
+
+
+@keyword_errors()
+def finish(output: str | Path) -> Dataset:
+    """Finish the run in `output` once its parts are done, and return the dataset.
+
+    Sums up the parts, packs samples if `packing` is set (in this process: 45 bytes of memory for
+    each sample), and writes the manifest.
+
+    Raises:
+        StateError: parts are missing, or tasks are running.
+        TokmillError: see `tokmill.pretrain`.
+
+    Example:
+        >>> len(tokmill.finish("out"))
+    """
+    from tokmill.run.tasks import finish_array
+
+    place = place_of(output)
+    with _observer(progress=False) as observer:
+        manifest = finish_array(place, observer)
+    tokenizer = manifest["config"]["tokenizer"]["path"]
+    return Dataset(Path(place), manifest, split="", tokenizer=tokenizer)
+
+
+@keyword_errors()
+def import_dataset(
+    sources: Paths,
+    *,
+    trainer: Literal["megatron", "datatrove", "nanogpt"],
+    output: str | Path,
+    tokenizer: str | Path,
+    val: Paths = (),
+    eos_token: str = "",
+    add_eos: bool = False,
+    dtype: Literal["", "uint16", "uint32"] = "",
+    overwrite: bool = False,
+    progress: bool | ProgressCall | None = None,
+) -> Dataset:
+    """Read the tokens of another trainer into a dataset, and return it.
+
+    The sources are copied, not changed; the dataset appears whole or not at all. Notes on what was
+    lost or changed go to the logger `tokmill` as warnings.
+
+    Args:
+        sources: files, prefixes of Megatron, or directories: one, or a sequence whose order is the
+            order of the dataset.
+        trainer: whose layout it is.
+        output: the directory of the dataset.
+        tokenizer: which made the tokens.
+        val: sources of the val split.
+        eos_token: the token that ends a document, if the tokenizer's files do not tell.
+        add_eos: add eos to documents that do not end with it; else they are an error.
+        dtype: of the ids of nanoGPT, by default uint16; the others record theirs.
+        overwrite: replace an imported dataset that stands at `output`.
+        progress: see `pretrain`; bytes are those of tokens.
+
+    Returns:
+        The dataset, open for reading.
+
+    Raises:
+        TokmillError: a source is damaged, an id is not of the tokenizer, a document lacks eos, or
+            files cannot be written.
+
+    Example:
+        >>> tokmill.import_dataset("old", trainer="megatron", output="new", tokenizer="gpt2/")
+    """
+    from tokmill.settings.schema import TokenizerSettings
+    from tokmill.trainers.importing.dataset import IMPORTERS, ImportSettings, import_tokens
+
+    if trainer not in IMPORTERS:
+        expected = f"expected one of {', '.join(IMPORTERS)}"
+        raise UsageError(f"trainer: {expected}; found {trainer!r}")
+    target = checked_path(output, "output")
+    named = TokenizerSettings(str(checked_path(tokenizer, "tokenizer")), eos_token)
+    settings = ImportSettings(
+        _paths(sources, "sources"), trainer, target, named, _paths(val, "val"), add_eos, dtype,
+        overwrite,
+    )  # fmt: skip
+    with _observer(progress) as observer:
+        notes = import_tokens(settings, observer)
+    for note in notes:
+        _LOG.warning(note)
+    return open_dataset(target)
+
+
+def _run(
+    recipe: Literal["pretrain", "sft"],
+    inputs: Inputs,
+    config_file: str | Path | None,
+    settings: Mapping[str, Any],
+    overwrite: bool,
     progress: bool | ProgressCall | None,
-) -> tuple[ProgressCall | None, Bar | NotebookBar | None]:
-    """Return the function that gets the progress, and the bar; raises `UsageError`."""
-    from tokmill.api.bar import make_bar
+) -> Dataset:
+    """Make a dataset, or continue one, and open it."""
+    from tokmill.executors.run import run
 
+    config = run_config(recipe, inputs, config_file, settings)
+    if not isinstance(overwrite, bool):
+        raise UsageError(f"overwrite: expected True or False, found {overwrite!r}")
+    with _observer(progress) as observer:
+        manifest = run(config, observer, overwrite=overwrite)
+    directory = Path(config.output.dir)
+    return Dataset(directory, manifest, split="", tokenizer=config.tokenizer.path)
+
+
+def _observer(progress: bool | ProgressCall | None) -> RunObserver:
+    """Return what logs a run, and shows or calls back its progress; raises `UsageError`."""
     if not (progress is None or isinstance(progress, bool) or callable(progress)):
         raise UsageError(f"progress: expected a function, True or False, found {progress!r}")
     call = progress if callable(progress) else None
-    return call, None if call or progress is False else make_bar()
+    bar = None if call or progress is False else make_bar()
+    return RunObserver(note=_LOG.info, warn=_LOG.warning, bar=bar, call=call)
 
 
-def _run(config: Config, overwrite: bool, progress: bool | ProgressCall | None) -> Dataset:
-    """Make a dataset, with a bar or a callback, and open it."""
-    if not isinstance(overwrite, bool):
-        raise UsageError(f"overwrite: expected True or False, found {overwrite!r}")
-    call, bar = receivers(progress)
-    manifest = make_observed(
-        config, overwrite=overwrite, note=_LOG.info, warn=_LOG.warning, bar=bar, call=call
-    )
-    directory = Path(config.output.dir)
-    return Dataset(directory, manifest, split="", tokenizer=config.tokenizer.path)
+def _paths(paths: Paths, name: str) -> list[Path]:
+    """Return the paths of an argument that takes one or several."""
+    if isinstance(paths, str | os.PathLike):
+        paths = [paths]
+    return [checked_path(path, name) for path in paths]

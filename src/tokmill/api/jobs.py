@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import IOBase
 from pathlib import Path
@@ -19,13 +18,10 @@ from tokmill.settings.names import by_keyword
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS, RenderSettings
 from tokmill.settings.sft import SftSettings
 from tokmill.settings.source import Source
+from tokmill.urls import shown_place, store_url
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tokmill.api.bar import Bar, NotebookBar
-    from tokmill.api.progress import Progress, RunObserver
     from tokmill.dataset.verify import Findings
     from tokmill.settings.schema import Config
 
@@ -50,6 +46,12 @@ def checked_path(value: str | os.PathLike[str], name: str) -> Path:
     return Path(value)
 
 
+def place_of(output: str | Path) -> str:
+    """Return the directory or the URL that an output names; raises `UsageError`."""
+    path = checked_path(output, "output")
+    return store_url(output) or str(path)
+
+
 def finished_manifest(directory: Path) -> dict[str, Any]:
     """Return the manifest of a finished dataset, with all keys that reading documents needs.
 
@@ -59,7 +61,6 @@ def finished_manifest(directory: Path) -> dict[str, Any]:
     from tokmill.dataset.reader import check_complete, manifest_in, read_manifest
     from tokmill.place import open_place
     from tokmill.place.lock import is_locked
-    from tokmill.urls import store_url
 
     if url := store_url(directory):
         return manifest_in(open_place(url))
@@ -87,7 +88,7 @@ def run_config(
     first records, which `note` is told. `given`: settings by keyword argument.
 
     Raises:
-        UsageError: another recipe, or a setting is wrong.
+        UsageError: another recipe, or a setting is wrong, also one of the bill.
     """
     arguments, file = _with_inputs(given, inputs), None
     if config_file is not None:
@@ -97,13 +98,16 @@ def run_config(
     if recipe not in tuple(_SECTIONS):
         raise UsageError(f"recipe: expected one of {', '.join(_SECTIONS)}; found {recipe!r}")
     config = config_from_arguments(_SECTIONS[recipe], arguments, file, also=("model", "gpu"))
-    if recipe == "pretrain":
-        if config.sft is not None:
-            raise UsageError(f"{file}: [sft] is for tokmill sft, this is tokmill pretrain")
-        return config
-    if config.render != RenderSettings():
+    if recipe == "pretrain" and config.sft is not None:
+        raise UsageError(f"{file}: [sft] is for tokmill sft, this is tokmill pretrain")
+    if recipe == "sft" and config.render != RenderSettings():
         raise UsageError("[render] is for tokmill pretrain: what sft writes is set in [sft]")
-    return config if config.sft is not None else replace(config, sft=SftSettings())
+    if config.model is not None or config.training is not None:
+        from tokmill.bill.bill_settings import BillSettings
+        from tokmill.bill.full_bill import check
+
+        check(BillSettings.of(config))
+    return replace(config, sft=config.sft or SftSettings()) if recipe == "sft" else config
 
 
 def _with_inputs(given: Mapping[str, Any], inputs: Inputs) -> dict[str, Any]:
@@ -168,53 +172,6 @@ def _recipe_of_records(
     return "pretrain"
 
 
-def make_observed(
-    config: Config,
-    *,
-    overwrite: bool,
-    note: Callable[[str], None] | None,
-    warn: Callable[[str], None] | None,
-    bar: Bar | NotebookBar | None,
-    call: Callable[[Progress], object] | None = None,
-) -> dict[str, Any]:
-    """Make a dataset, or continue one, while these receivers follow; return its manifest.
-
-    Raises:
-        TokmillError: what is committed stays, and the same settings continue it.
-        KeyboardInterrupt: says what is kept.
-    """
-    from tokmill.executors.run import run
-
-    if config.model is not None or config.training is not None:
-        from tokmill.bill.bill_settings import BillSettings
-        from tokmill.bill.full_bill import check
-
-        check(BillSettings.of(config))
-    with observing(note=note, warn=warn, bar=bar, call=call) as observer:
-        return run(config, observer, overwrite=overwrite)
-
-
-@contextmanager
-def observing(
-    *,
-    note: Callable[[str], None] | None,
-    warn: Callable[[str], None] | None,
-    bar: Bar | NotebookBar | None,
-    call: Callable[[Progress], object] | None = None,
-) -> Iterator[RunObserver]:
-    """Yield a `RunObserver` with these receivers; `call` is called once more after the block."""
-    from tokmill.api.progress import RunObserver
-    from tokmill.bill.measuring.process_tree import Sampler
-
-    with Sampler() as memory:
-        observer = RunObserver(memory, note=note, warn=warn, bar=bar, call=call)
-        try:
-            yield observer
-        finally:
-            observer.close()
-        observer.ended()
-
-
 @dataclass(frozen=True, slots=True)
 class Verification:
     """What a verification of a dataset looked at.
@@ -236,8 +193,6 @@ class Verification:
 
     def check(self, directory: Path) -> None:
         """Raise `VerifyError` with the problems, if there are any."""
-        from tokmill.urls import shown_place
-
         if self.problems:
             n = plural(len(self.problems), "problem")
             raise VerifyError(f"{shown_place(directory)}: verification failed, {n}", self.problems)
@@ -256,7 +211,6 @@ def verify_dataset(directory: Path, tokenizer: str = "") -> Verification:
     from tokmill.dataset.verify import verify
     from tokmill.place import open_place
     from tokmill.trainers.exporting.record import RECORD, file_problems, read_record
-    from tokmill.urls import store_url
 
     url = store_url(directory)
     place = open_place(url or str(directory))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
 from tokmill.words.plural import plural
 from tokmill.words.units import ROUNDED_FROM, count, size
@@ -13,8 +15,6 @@ from tokmill.words.units import ROUNDED_FROM, count, size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tokmill.api.bar import Bar, NotebookBar
-    from tokmill.bill.measuring.process_tree import Sampler
     from tokmill.recipes.spec import Increments
     from tokmill.run.plan import Plan
 
@@ -25,6 +25,9 @@ LINE_EVERY_S = 30.0
 
 CALL_EVERY_S = 0.1
 """Least seconds between calls with the progress of a run; one more comes at the end."""
+
+_BAR_FROM_WIDTH = 80
+_NOTEBOOK_WIDTH, _NOTEBOOK_EVERY_S = 100, 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,98 +43,71 @@ class Progress:
         drops: records that a setting left out.
         rejects: broken records.
         elapsed_s: seconds since the first block of this attempt.
-    """
-
-    total_bytes: int
-    input_bytes: int
-    text_bytes: int
-    tokens: int
-    documents: int
-    drops: int
-    rejects: int
-    elapsed_s: float
-
-
-@dataclass(slots=True)
-class Figures:
-    """Sums over all attempts of a run. Speeds count this attempt only.
-
-    `total_bytes`: size of the input; 0 if unknown.
+        resumed_bytes: the part of `input_bytes` that earlier attempts did.
+        resumed_tokens: the part of `tokens` that earlier attempts wrote.
     """
 
     total_bytes: int = 0
     input_bytes: int = 0
+    text_bytes: int = 0
     tokens: int = 0
     documents: int = 0
     drops: int = 0
     rejects: int = 0
-    fresh_input_bytes: int = 0
-    fresh_text_bytes: int = 0
-    fresh_tokens: int = 0
+    elapsed_s: float = 0.0
+    resumed_bytes: int = 0
+    resumed_tokens: int = 0
 
-    def add(self, progress: Increments) -> None:
-        """Add increments."""
-        self.input_bytes += progress.input_bytes
-        self.tokens += progress.tokens
-        self.documents += progress.documents
-        self.drops += sum(progress.drops.values())
-        self.rejects += sum(progress.rejects.values())
-        if not progress.resumed:
-            self.fresh_input_bytes += progress.input_bytes
-            self.fresh_text_bytes += progress.text_bytes
-            self.fresh_tokens += progress.tokens
-
-    def progress(self, elapsed_s: float) -> Progress:
-        """Return the sums as they are now."""
+    def plus(self, more: Increments, elapsed_s: float) -> Progress:
+        """Return the sums after increments."""
+        resumed = int(more.resumed)
         return Progress(
             self.total_bytes,
-            self.input_bytes,
-            self.fresh_text_bytes,
-            self.tokens,
-            self.documents,
-            self.drops,
-            self.rejects,
+            self.input_bytes + more.input_bytes,
+            self.text_bytes + more.text_bytes * (1 - resumed),
+            self.tokens + more.tokens,
+            self.documents + more.documents,
+            self.drops + sum(more.drops.values()),
+            self.rejects + sum(more.rejects.values()),
             elapsed_s,
+            self.resumed_bytes + more.input_bytes * resumed,
+            self.resumed_tokens + more.tokens * resumed,
         )
 
-    def line(self, elapsed_s: float, width: int = 1 << 30) -> str:
+    def line(self, width: int = 1 << 30) -> str:
         """Return the figures in at most `width` characters; the least important are left out.
 
         Percentage, speed, time left and rejects fit into 60 characters, whatever the numbers are.
         """
-        fields = self._fields(max(elapsed_s, 1e-9))
-        while len(fields) > 1 and _length(fields) > width:
+        fields = self._fields()
+        while len(fields) > 1 and len(_GAP.join(text for _, text in fields)) > width:
             fields.remove(max(fields))
-        return _GAP.join(text for _, _, text in sorted(fields, key=lambda field: field[1]))[:width]
+        return _GAP.join(text for _, text in fields)[:width]
 
-    def _fields(self, elapsed_s: float) -> list[tuple[int, int, str]]:
-        """Return (rank, column, text) of every figure; rank 0 stays longest."""
-        texts = [
+    def _fields(self) -> list[tuple[int, str]]:
+        """Return (rank, text) of every figure from left to right; rank 0 stays longest."""
+        elapsed_s = max(self.elapsed_s, 1e-9)
+        of_attempt_bytes = self.input_bytes - self.resumed_bytes
+        left_bytes = max(0, self.total_bytes - self.input_bytes)
+        left = clock(left_bytes / of_attempt_bytes * elapsed_s) if of_attempt_bytes else "-:--"
+        many_tokens = f"{count(self.tokens)} tokens"
+        n_tokens_per_s = (self.tokens - self.resumed_tokens) / elapsed_s
+        fields = [
             (0, f"{self.percentage:3d}%" if self.total_bytes else ""),
             (5, size(self.input_bytes)),
-            (1, f"{self.fresh_text_bytes / elapsed_s / 1e6:.1f} MB/s"),
-            (2, f"eta {self._time_left(elapsed_s)}" if self.total_bytes else ""),
+            (1, f"{self.text_bytes / elapsed_s / 1e6:.1f} MB/s"),
+            (2, f"eta {left}" if self.total_bytes else ""),
             (3, plural(self.rejects, "reject")),
             (6, plural(self.drops, "drop")),
-            (4, _counted(self.tokens, "token")),
-            (7, f"{self.fresh_tokens / elapsed_s / 1e6:.2f} Mtok/s"),
+            (4, plural(self.tokens, "token") if self.tokens < ROUNDED_FROM else many_tokens),
+            (7, f"{n_tokens_per_s / 1e6:.2f} Mtok/s"),
         ]
-        return [(rank, column, text) for column, (rank, text) in enumerate(texts) if text]
+        return [(rank, text) for rank, text in fields if text]
 
     @property
     def percentage(self) -> int:
         """Return how much of the input is done, rounded down: 100 is all of it."""
         return min(100, 100 * self.input_bytes // max(1, self.total_bytes))
-
-    def _time_left(self, elapsed_s: float) -> str:
-        if not self.fresh_input_bytes:
-            return "-:--"
-        left = max(0, self.total_bytes - self.input_bytes)
-        return clock(left / self.fresh_input_bytes * elapsed_s)
-
-
-def _counted(n: int, thing: str) -> str:
-    return plural(n, thing) if n < ROUNDED_FROM else f"{count(n)} {thing}s"
 
 
 def clock(seconds: float) -> str:
@@ -141,16 +117,89 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{s:02d}" if hours else f"{minutes}:{s:02d}"
 
 
-def _length(fields: list[tuple[int, int, str]]) -> int:
-    return sum(len(text) for _, _, text in fields) + len(_GAP) * (len(fields) - 1)
+def make_bar() -> TerminalBar | NotebookBar | None:
+    """Return a bar for where this process runs; None where nothing can be drawn over."""
+    try:
+        is_terminal = sys.stderr.isatty()
+    except (AttributeError, ValueError):  # a program without stderr, or that closed or replaced it
+        is_terminal = False
+    if is_terminal and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", ""):
+        return TerminalBar()
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return NotebookBar() if hasattr(shell, "kernel") else None
+
+
+class TerminalBar:
+    """A bar over input bytes with a line of figures behind it, on stderr; gone at the end."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as Bar
+        from rich.table import Column
+
+        self._console = Console(stderr=True, no_color=bool(os.environ.get("NO_COLOR")))
+        figures = TextColumn(
+            "{task.fields[line]}", markup=False, table_column=Column(no_wrap=True, overflow="crop")
+        )
+        width = self._console.width
+        bars = (
+            [BarColumn(20 if width > _BAR_FROM_WIDTH else 10)] if width >= _BAR_FROM_WIDTH else []
+        )
+        self._used_width = sum((column.bar_width or 0) + 1 for column in bars)
+        self._bar = Bar(*bars, figures, console=self._console, transient=True)
+        self._task = self._bar.add_task("", total=None, line="")
+
+    def start(self, total_bytes: int) -> None:
+        """Show the bar; without a total it only pulses."""
+        self._bar.update(self._task, total=total_bytes or None)
+        self._bar.start()
+
+    def update(self, progress: Progress) -> None:
+        """Move the bar, and replace the figures."""
+        line = progress.line(self._console.width - self._used_width)
+        self._bar.update(self._task, completed=progress.input_bytes, line=line)
+
+    def stop(self) -> None:
+        """Take the bar off the screen."""
+        self._bar.stop()
+
+
+class NotebookBar:
+    """The line of figures below a cell, which needs no package but IPython itself."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._text, self._last_s = {"text/plain": ""}, 0.0
+
+    def start(self, total_bytes: int) -> None:
+        """Show an empty line."""
+        from IPython.display import display
+
+        self._handle = display(self._text, raw=True, display_id=True)
+
+    def update(self, progress: Progress) -> None:
+        """Replace the line, a few times a second."""
+        self._text, now = {"text/plain": progress.line(_NOTEBOOK_WIDTH)}, time.monotonic()
+        if now - self._last_s >= _NOTEBOOK_EVERY_S:
+            self._last_s = now
+            self._handle.update(self._text, raw=True)
+
+    def stop(self) -> None:
+        """Leave the last line below the cell."""
+        if self._handle is not None:
+            self._handle.update(self._text, raw=True)
 
 
 class RunObserver:
     """Receives events of a run and forwards them to the bar, the log and the callback.
 
+    A context manager: at its end the bar leaves the screen and, after a run that reached its end,
+    `call` gets the progress once more. Meanwhile it samples the memory of the process tree.
+
     Args:
-        memory: samples the memory of the process tree.
-        note: gets lines for whoever watches the run; None: no lines and no bar.
+        note: gets lines for whoever watches the run; None: no lines.
         warn: gets lines about what may go wrong; None: nowhere.
         bar: is drawn over; None: a line of progress goes to `note` every `line_every_s` seconds.
         call: gets the progress, see `CALL_EVERY_S`.
@@ -160,21 +209,33 @@ class RunObserver:
 
     def __init__(
         self,
-        memory: Sampler,
         *,
         note: Callable[[str], None] | None = None,
         warn: Callable[[str], None] | None = None,
-        bar: Bar | NotebookBar | None = None,
+        bar: TerminalBar | NotebookBar | None = None,
         call: Callable[[Progress], object] | None = None,
         clock: Callable[[], float] = time.perf_counter,
         line_every_s: float = LINE_EVERY_S,
     ) -> None:
-        self._memory, self._clock, self._line_every_s = memory, clock, line_every_s
+        from tokmill.bill.measuring.process_tree import Sampler
+
+        self._memory, self._clock, self._line_every_s = Sampler(), clock, line_every_s
         self._note, self._warn, self._bar, self._call = note, warn, bar, call
         self._start = self._last_line = clock()
         self._last_call = -math.inf
-        self._figures = Figures()
+        self._progress = Progress()
         self._has_noted = False
+
+    def __enter__(self) -> Self:
+        self._memory.__enter__()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        self._memory.__exit__()
+        if self._call is not None and kind is None:
+            self._call(replace(self._progress, elapsed_s=self._clock() - self._start))
 
     def warned(self, text: str) -> None:
         """See `Observer`."""
@@ -201,38 +262,26 @@ class RunObserver:
         """Start the bar and the clock; `total_bytes`: of the input, 0 if unknown."""
         if self._bar is not None:
             self._bar.start(total_bytes)
-        self._figures.total_bytes = total_bytes
+        self._progress = replace(self._progress, total_bytes=total_bytes)
         self._start = self._last_line = self._clock()
 
     def progressed(self, progress: Increments) -> None:
         """See `Observer`."""
-        figures = self._figures
-        figures.add(progress)
         now = self._clock()
-        elapsed_s = now - self._start
+        self._progress = self._progress.plus(progress, now - self._start)
         if self._bar is not None:
-            self._bar.update(figures.input_bytes, lambda width: figures.line(elapsed_s, width))
+            self._bar.update(self._progress)
         elif self._note is not None and now - self._last_line >= self._line_every_s:
             self._last_line = now
-            self._note(f"progress: {figures.line(elapsed_s).strip()}")
+            self._note(f"progress: {self._progress.line().strip()}")
         if self._call is not None and now - self._last_call >= CALL_EVERY_S:
             self._last_call = now
-            self._call(figures.progress(elapsed_s))
+            self._call(self._progress)
 
     def peak_memory_bytes(self) -> int:
         """See `Observer`."""
         self._memory.sample()
         return self._memory.peak.committed
-
-    def ended(self) -> None:
-        """Call back once more, after a run that reached its end."""
-        if self._call is not None:
-            self._call(self._figures.progress(self._clock() - self._start))
-
-    def close(self) -> None:
-        """Take the bar off the screen."""
-        if self._bar is not None:
-            self._bar.stop()
 
 
 def opening_notes(plan: Plan, n_done: int) -> Iterator[str]:
@@ -254,7 +303,7 @@ def _rendering(plan: Plan) -> str:
     """Return how records become text."""
     config = plan.spec.config
     if config.sft is None:
-        renders = [one.render for one in plan.spec.readings] or [config.render]
+        renders = [reading.render for reading in plan.spec.readings] or [config.render]
         return f"renderer: {', '.join(dict.fromkeys(render.renderer for render in renders))}"
     template = plan.spec.template
     name = template if len(template.splitlines()) == 1 and "{" not in template else "Jinja"

@@ -48,7 +48,7 @@ def show_bill(
         print_tables([labelled([*rows, SummaryRow("more", more)])])
 
 
-def show_at_end(config: Config, directory: Path, manifest: dict[str, Any]) -> None:
+def show_at_end(config: Config, manifest: dict[str, Any]) -> None:
     """Print the bill of the dataset that a run has made, if the configuration names a model.
 
     An error of the bill is printed as a warning.
@@ -56,6 +56,7 @@ def show_at_end(config: Config, directory: Path, manifest: dict[str, Any]) -> No
     settings = BillSettings.of(config)
     if not settings.names_a_model:
         return
+    directory = Path(config.output.dir)
     try:
         bill = full_bill(settings, on_disk(directory, manifest))
     except TokmillError as error:

@@ -18,15 +18,15 @@ from tokmill.cli.options import (
     values_of,
 )
 from tokmill.cli.run import OF_THE_BILL
-from tokmill.cli.screen import show, show_json, show_rows, warn
+from tokmill.cli.screen import observer, show, show_json, show_rows, warn
 from tokmill.errors import UsageError
 from tokmill.settings.schema import PRETRAIN_SECTIONS
 from tokmill.words.plural import plural
 from tokmill.words.units import size
 
 if TYPE_CHECKING:
+    from tokmill.run.tasks import ArrayStatus
     from tokmill.settings.schema import Config
-
 
 _MORE = "tokmill memory --all, with the same --config, --model and --gpu"
 _SECTIONS = (*PRETRAIN_SECTIONS, "sft")
@@ -72,57 +72,42 @@ def command(
       tokmill plan chats.jsonl --tokenizer qwen2.5/ --packing 4096
       tokmill plan corpus/*.jsonl --tokenizer gpt2/ --output out --write
     """
+    from tokmill.api.forecast import plan_run
     from tokmill.api.jobs import run_config
+    from tokmill.cli.bill import show_bill
+    from tokmill.page.forecast import forecast_rows
+    from tokmill.run.tasks import array_status, plan_array
 
     if overwrite and not write:
         raise UsageError("--overwrite: a forecast writes nothing: give --write too")
     note = (lambda text: None) if as_json else partial(show, err=True)
     values = values_of(_SECTIONS, options, OF_THE_BILL)
-    show_plan(
-        run_config(recipe, paths, config_file, values, note),
-        as_json=as_json,
-        write=write,
-        overwrite=overwrite,
-    )
-
-
-def show_plan(config: Config, *, as_json: bool, write: bool, overwrite: bool) -> None:
-    """Print the forecast of a run with these settings; with `write`, begin it for tasks.
-
-    Raises:
-        UsageError: the input is standard input.
-        RecordError: a run with these settings would stop; the forecast is printed before.
-    """
-    from tokmill.api.forecast import plan_run
-    from tokmill.cli.bill import show_bill
-    from tokmill.page.forecast import forecast_rows
-
-    note = (lambda text: None) if as_json else partial(show, err=True)
+    config = run_config(recipe, paths, config_file, values, note)
     planned = plan_run(config, warn, note)
-    values = planned.forecast.values
+    forecast = planned.forecast.values
     if as_json:
-        show_json(values)
+        show_json(forecast)
     else:
-        show_rows(forecast_rows(values, planned.forecast.free_bytes))
+        show_rows(forecast_rows(forecast, planned.forecast.free_bytes))
         if planned.bill.of_model is not None:
             show()
             show_bill(planned.bill, more=_MORE)
-    if planned.problem is not None:
+    if planned.problem is not None:  # a run with these settings would stop
         raise planned.problem
-    if write:
-        from tokmill.api.arrays import begin_array
+    if not write:
+        return
+    with observer(as_json=True) as events:  # the forecast has said what there is to say
+        plan_array(config, events, overwrite=overwrite)
+    if not as_json:
+        show()
+        show_rows(
+            _next_steps(array_status(config.output.dir), config, planned.forecast.documents_high)
+        )
 
-        status = begin_array(config, overwrite=overwrite, note=None, warn=warn)
-        if not as_json:
-            show()
-            show_rows(
-                _next_steps(status.directory, status.parts, config, planned.forecast.documents_high)
-            )
 
-
-def _next_steps(output: str, n_parts: int, config: Config, n_samples: int) -> list[tuple[str, str]]:
+def _next_steps(status: ArrayStatus, config: Config, n_samples: int) -> list[tuple[str, str]]:
     """Return what to do with the plan of an array; who packs, and with what memory."""
-    packs = ""
+    output, parts, packs = status.directory, status.parts, ""
     if config.sft is not None and config.sft.packing:
         from tokmill.dataset.packs import MEMORY_BYTES_PER_SAMPLE
 
@@ -130,7 +115,7 @@ def _next_steps(output: str, n_parts: int, config: Config, n_samples: int) -> li
             f"; it packs all samples, with {size(MEMORY_BYTES_PER_SAMPLE * n_samples)} of memory"
         )
     return [
-        ("plan", f"{output}: {plural(n_parts, 'part')}, so up to {plural(n_parts, 'task')}"),
+        ("plan", f"{output}: {plural(parts, 'part')}, so up to {plural(parts, 'task')}"),
         ("tasks", f"tokmill run-part {output} --index I --of N, for every I from 0 to N - 1"),
         ("then", f"tokmill finish {output}{packs}"),
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from tokmill.cli.options import (
     setting_options,
     values_of,
 )
-from tokmill.cli.screen import show, show_json, show_rows, warn
+from tokmill.cli.screen import observer, show, show_json, show_rows
 from tokmill.interrupts import STDIN_STOPPED, STOPPED, explain
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
 
@@ -96,26 +95,20 @@ def _run(
     **options: Any,
 ) -> None:
     """Make a dataset, or continue one, and print its contents and its memory needs."""
-    from tokmill.api.bar import Bar, can_draw
-    from tokmill.api.jobs import make_observed, run_config
+    from tokmill.api.jobs import run_config
+    from tokmill.executors.run import run
 
     config = run_config(recipe, paths, config_file, values_of(sections, options, OF_THE_BILL))
     continues = f"{STOPPED}; from what is kept, the same command continues"
     explain(STDIN_STOPPED if "-" in config.input.all_paths else continues)
-    has_notes = not (quiet or as_json)
-    manifest = make_observed(
-        config,
-        overwrite=overwrite,
-        note=partial(show, err=True) if has_notes else None,
-        warn=None if quiet else warn,
-        bar=Bar() if has_notes and can_draw() else None,
-    )
+    with observer(quiet=quiet, as_json=as_json) as events:
+        manifest = run(config, events, overwrite=overwrite)
     if as_json:
         show_json(manifest)
         return
     if quiet:
         return
-    directory = show_dataset(manifest)
+    show_dataset(manifest)
     if profile:
         from tokmill.page.profile import profile_rows
 
@@ -124,22 +117,16 @@ def _run(
     if config.model is not None:
         from tokmill.cli.bill import show_at_end  # costs 0.1 s
 
-        show_at_end(config, directory, manifest)
+        show_at_end(config, manifest)
 
 
-def show_dataset(manifest: dict[str, Any]) -> Path:
-    """Print the contents of a finished dataset; return its directory."""
+def show_dataset(manifest: dict[str, Any]) -> None:
+    """Print the contents of a finished dataset."""
     from tokmill.dataset.canonical import json_chunks
-    from tokmill.dataset.layout import MANIFEST
     from tokmill.page.summary import summary_rows
     from tokmill.urls import is_store
 
     place = manifest["config"]["output"]["dir"]
-    directory = Path(place)
     n_bytes = sum(file["bytes"] for file in manifest["files"])
-    if is_store(place):
-        show_rows(summary_rows(manifest, place, n_bytes + sum(map(len, json_chunks(manifest)))))
-        return directory
-    n_bytes += (directory / MANIFEST).stat().st_size
-    show_rows(summary_rows(manifest, str(directory), n_bytes))
-    return directory
+    n_bytes += sum(map(len, json_chunks(manifest)))
+    show_rows(summary_rows(manifest, place if is_store(place) else str(Path(place)), n_bytes))

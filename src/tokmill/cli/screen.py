@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rich.console import RenderableType
+
+    from tokmill.api.progress import RunObserver
 
 
 def show(text: str = "", *, bold: bool = False, err: bool = False) -> None:
@@ -29,6 +32,21 @@ def show_labelled(label: str, text: str, *, colour: str, err: bool = False) -> N
 def warn(text: str) -> None:
     """Print a warning on standard error."""
     show_labelled("warning:", text, colour="yellow", err=True)
+
+
+def observer(*, quiet: bool = False, as_json: bool = False) -> RunObserver:
+    """Return what shows the notes, warnings and progress of a run on standard error.
+
+    With `as_json` there are only warnings, with `quiet` nothing.
+    """
+    from tokmill.api.progress import RunObserver, make_bar
+
+    has_notes = not (quiet or as_json)
+    return RunObserver(
+        note=partial(show, err=True) if has_notes else None,
+        warn=None if quiet else warn,
+        bar=make_bar() if has_notes else None,
+    )
 
 
 def show_rows(rows: Sequence[tuple[str, str]]) -> None:

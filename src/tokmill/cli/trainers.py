@@ -1,4 +1,4 @@
-"""`tokmill export`."""
+"""`tokmill export` and `tokmill import`: the layouts of other trainers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokmill.cli.completion import directories, named, trainers
+from tokmill.cli.completion import directories, files, named, trainers
 from tokmill.cli.options import directory_argument, given_options, setting_option
-from tokmill.cli.screen import show, show_json, show_labelled
+from tokmill.cli.screen import observer, show, show_json, show_labelled, warn
 from tokmill.settings.names import Setting
 from tokmill.tables import TRAINERS
 from tokmill.trainers.options import ExportOptions, export_options
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tokmill.trainers.exporting.export import Export
+
+_PATH = click.Path(path_type=Path)
+IMPORTERS = ("megatron", "datatrove", "nanogpt")
 
 
 def _export_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -45,7 +48,7 @@ def _export_options(command: Callable[..., None]) -> Callable[..., None]:
     "--output",
     "-o",
     required=True,
-    type=click.Path(path_type=Path),
+    type=_PATH,
     metavar="OUT",
     shell_complete=directories,
     help="Directory of the export.",
@@ -58,7 +61,7 @@ def _export_options(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--overwrite", is_flag=True, help="Replace the export at OUT.")
 @click.option("--json", "as_json", is_flag=True, help="Print files, usage and notes as JSON.")
-def command(
+def export_dataset(
     directory: Path,
     trainer: str,
     output: Path,
@@ -84,10 +87,10 @@ def command(
         files = [file.as_json() for file in written.files]
         show_json({**asdict(written), "output": str(output), "files": files})
         return
-    _show(written)
+    _show_export(written)
 
 
-def _show(written: Export) -> None:
+def _show_export(written: Export) -> None:
     """Print what was written, what is new on the disk, and how the trainer reads it."""
     n_linked = sum(file.how in ("link", "reflink") for file in written.files)
     how = f", {plural(n_linked, 'file')} linked to the dataset" if n_linked else ""
@@ -113,3 +116,96 @@ def _show(written: Export) -> None:
     show()
     for line in written.usage.split("\n"):
         show(line)
+
+
+@click.command("import")
+@click.argument("sources", nargs=-1, required=True, type=_PATH, metavar="SOURCE...")
+@click.option(
+    "--from",
+    "trainer",
+    required=True,
+    type=click.Choice(IMPORTERS),
+    help="Program that wrote SOURCE.",
+)
+@click.option(
+    "--output",
+    "-o",
+    required=True,
+    type=_PATH,
+    metavar="OUT",
+    shell_complete=directories,
+    help="Directory of the dataset.",
+)
+@click.option(
+    "--tokenizer",
+    "-t",
+    required=True,
+    metavar="TOKENIZER",
+    shell_complete=files,
+    help="The tokenizer that made the tokens.",
+)
+@click.option(
+    "--val",
+    multiple=True,
+    type=_PATH,
+    metavar="SOURCE",
+    help="Source of the val split; once for each.",
+)
+@click.option(
+    "--eos-token",
+    default="",
+    metavar="TOKEN",
+    help="Token that ends documents, if the tokenizer's files do not say it.",
+)
+@click.option("--add-eos", is_flag=True, help="Add eos to documents that do not end with it.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["uint16", "uint32"]),
+    help="nanogpt: type of the ids; other files record it.  [default: uint16]",
+)
+@click.option("--overwrite", is_flag=True, help="Replace the imported dataset at OUT.")
+@click.option("--json", "as_json", is_flag=True, help="Print counts and notes as JSON.")
+def import_dataset(
+    sources: tuple[Path, ...],
+    trainer: str,
+    output: Path,
+    tokenizer: str,
+    val: tuple[Path, ...],
+    eos_token: str,
+    add_eos: bool,
+    dtype: str | None,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Read the tokens of another trainer into a dataset.
+
+    The dataset can be verified, inspected, reported, loaded and exported like any other. The
+    sources are copied, and not changed. SOURCE: files, prefixes of Megatron, or directories.
+
+    \b
+    Examples:
+      tokmill import old/corpus --from megatron -t gpt2/ -o out
+      tokmill import data/openwebtext --from nanogpt -t gpt2/ -o out
+      tokmill import tokenized/ --from datatrove -t gpt2/ -o out
+    """
+    from tokmill.dataset.reader import read_manifest
+    from tokmill.settings.schema import TokenizerSettings
+    from tokmill.trainers.importing.dataset import ImportSettings, import_tokens
+
+    named = TokenizerSettings(tokenizer, eos_token)
+    settings = ImportSettings(sources, trainer, output, named, val, add_eos, dtype or "", overwrite)
+    with observer(as_json=as_json) as events:
+        notes = import_tokens(settings, events)
+    manifest = read_manifest(output)
+    totals = manifest["totals"]
+    if as_json:
+        show_json({"output": str(output), "totals": totals, "notes": notes})
+        return
+    n_bytes = sum(file["bytes"] for file in manifest["files"])
+    show(
+        f"{output}: {plural(totals['documents'], 'document')}, "
+        f"{plural(totals['tokens'], 'token')} as {manifest['dtype']} in "
+        f"{plural(len(manifest['shards']), 'shard')}, {size(n_bytes)}"
+    )
+    for note in notes:
+        warn(note)

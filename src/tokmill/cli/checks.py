@@ -1,4 +1,4 @@
-"""`tokmill verify`."""
+"""`tokmill verify` checks a dataset, `tokmill doctor` this machine."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 
 import click
 
+from tokmill.cli.completion import directories, files
 from tokmill.cli.options import directory_argument, moved_tokenizer
-from tokmill.cli.screen import show, show_json, show_labelled
+from tokmill.cli.screen import show, show_json, show_labelled, show_rows
+from tokmill.errors import VerifyError
 from tokmill.words.plural import plural
 from tokmill.words.units import size
 
@@ -19,7 +21,7 @@ _MOST_NAMED = 5
 @directory_argument
 @moved_tokenizer
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-def command(directory: Path, tokenizer: str, as_json: bool) -> None:
+def verify(directory: Path, tokenizer: str, as_json: bool) -> None:
     """Check a dataset against its manifest; exit 1 at a mismatch.
 
     Hashes every file, and checks each index, the ids, the eos of every document, and all counts.
@@ -52,3 +54,38 @@ def command(directory: Path, tokenizer: str, as_json: bool) -> None:
     show(hashed + (counts if checked.n_shards else ""))
     checked.check(directory)
     show(f"{shown_place(directory)}: no mismatch")
+
+
+@click.command("doctor")
+@click.argument("directory", default="", shell_complete=directories)
+@click.option(
+    "--tokenizer", "-t", default="", shell_complete=files, help="Also load this tokenizer."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@click.pass_context
+def doctor(ctx: click.Context, directory: str, tokenizer: str, as_json: bool) -> None:
+    """Check this installation and machine; exit 1 if something essential is broken.
+
+    Imports the packages that tokmill needs and the engines, shows the cores and the memory that the
+    cgroup grants, and tries what a run does on the disk of DIRECTORY: an output, by default the
+    current directory. Leaves nothing behind.
+
+    \b
+    Examples:
+      tokmill doctor
+      tokmill doctor /data/tokens --tokenizer qwen2.5/
+      tokmill doctor --json
+    """
+    from tokmill.api.doctor import BROKEN, OK, examine
+
+    findings = examine(directory, tokenizer)
+    broken = [finding.name for finding in findings if finding.state == BROKEN]
+    if as_json:
+        show_json({"works": not broken, "findings": [asdict(finding) for finding in findings]})
+        ctx.exit(VerifyError.exit_code if broken else 0)
+    labels = ("" if finding.state == OK else f"{finding.state}: " for finding in findings)
+    show_rows([(f.name, label + f.text) for f, label in zip(findings, labels, strict=True)])
+    show()
+    if broken:
+        raise VerifyError(f"tokmill cannot work here, see above: {', '.join(broken)}")
+    show("tokmill works here")
