@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tokmill.cli.bill import MeasuredRow, measured_rows, measured_table
+from tokmill.cli.report import MeasuredRow, measured_rows, measured_table
 from tokmill.cli.screen import print_tables
 from tokmill.settings.training import LOADING, TrainingSettings
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from tokmill.api.jobs import run_config
 from tokmill.bill.bill_settings import BillSettings
-from tokmill.cli.bill_options import bill_options, settled
+from tokmill.cli.bill import bill_options, settled
 from tokmill.errors import UsageError
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings

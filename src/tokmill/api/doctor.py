@@ -44,6 +44,11 @@ class Finding:
     state: str
     text: str
 
+    @property
+    def shown(self) -> str:
+        """Return the text, behind a state that is not OK."""
+        return self.text if self.state == OK else f"{self.state}: {self.text}"
+
 
 def examine(directory: str = "", tokenizer: str = "") -> list[Finding]:
     """Return what was found; takes one to three seconds.

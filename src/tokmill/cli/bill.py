@@ -1,30 +1,88 @@
-"""The bill on the screen, and the host RAM of each loading strategy, predicted and measured."""
+"""`tokmill memory`, and the bill on the screen: its options and its tables.
+
+Precedence: option, variable, settings file of another program, `--config`, the dataset's own
+configuration, default.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import RenderableType
+import click
 
-from tokmill.bill.bill_settings import BillSettings
-from tokmill.bill.full_bill import FullBill, full_bill
-from tokmill.bill.on_disk import on_disk
 from tokmill.bill.text import PARTS
-from tokmill.bill.text.breakdown import bill_tables
-from tokmill.bill.text.summary import Row as SummaryRow
-from tokmill.bill.text.summary import asked_parts, summary_rows
-from tokmill.bill.text.tables import labelled, rows_table
-from tokmill.cli.screen import print_tables, show, warn
+from tokmill.cli.options import (
+    GroupedCommand,
+    Option,
+    config_option,
+    setting_options,
+    values_of,
+)
+from tokmill.cli.screen import print_tables, show, show_json, show_rows, warn
 from tokmill.errors import TokmillError
-from tokmill.settings.schema import Config
-from tokmill.settings.training import LOADING, TrainingSettings
-from tokmill.words.plural import plural
-from tokmill.words.units import memory
+from tokmill.settings.load import argument_values
+from tokmill.settings.schema import BILL_SECTIONS, Config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tokmill.bill.bill_settings import BillSettings
+    from tokmill.bill.full_bill import FullBill
 
 MORE = f"--only {'|'.join(PARTS)}, --all, or --explain (formulas)"
+_FILES = {
+    "deepspeed": "A DeepSpeed configuration (JSON).",
+    "training_args": "TrainingArguments of Hugging Face (JSON or YAML).",
+    "axolotl": "An axolotl configuration (YAML).",
+}
+
+
+def bill_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add `--config`, settings files of other programs, and the settings of the bill."""
+    command = setting_options(*BILL_SECTIONS)(command)
+    for name, text in reversed(_FILES.items()):
+        option = f"--{name.replace('_', '-')}"
+        path = click.Path(path_type=Path)
+        command = click.option(option, name, type=path, metavar="FILE", help=text)(command)
+    return config_option("Settings files")(command)
+
+
+def show_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that choose the output of a bill to a command."""
+    options = (
+        click.option(
+            "--only", cls=Option, heading="Output", multiple=True, type=click.Choice(PARTS),
+            help="Show the tables of this part only; may be repeated.",
+        ),
+        click.option("--all", "everything", is_flag=True, help="Show the tables of all parts."),
+        click.option(
+            "--explain", is_flag=True,
+            help="Show tables with formula, symbols and source of each amount.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def settled(
+    config_file: Path | None,
+    options: Mapping[str, Any],
+    base: Mapping[str, Mapping[str, Any]] | None = None,
+) -> BillSettings:
+    """Return the settings of a bill from all sources; `base`: configuration of the dataset.
+
+    Raises:
+        UsageError: a file cannot be read, or a value is wrong.
+    """
+    from tokmill.bill.bill_settings import bill_settings
+
+    files = {name: options[name] for name in _FILES if options.get(name) is not None}
+    settings = {name: value for name, value in options.items() if name not in _FILES}
+    given = argument_values(BILL_SECTIONS, values_of(BILL_SECTIONS, settings))
+    return bill_settings(base or {}, config_file, files, given)
 
 
 def show_bill(
@@ -39,13 +97,17 @@ def show_bill(
 
     `more`: text of the last row if there are no tables; it names the options that show them.
     """
+    from tokmill.bill.text.breakdown import bill_tables
+    from tokmill.bill.text.summary import Row, asked_parts, summary_rows
+    from tokmill.bill.text.tables import labelled
+
     parts = only or (PARTS if everything else asked_parts(bill.settings))
     rows = list(summary_rows(bill, parts))
     if only or everything or explain:
         print_tables([labelled(rows)])
         print_tables(bill_tables(bill, parts, explain=explain))
     else:
-        print_tables([labelled([*rows, SummaryRow("more", more)])])
+        print_tables([labelled([*rows, Row("more", more)])])
 
 
 def show_at_end(config: Config, manifest: dict[str, Any]) -> None:
@@ -53,10 +115,13 @@ def show_at_end(config: Config, manifest: dict[str, Any]) -> None:
 
     An error of the bill is printed as a warning.
     """
-    settings = BillSettings.of(config)
+    from tokmill.bill.bill_settings import BillSettings
+    from tokmill.bill.full_bill import full_bill
+    from tokmill.bill.on_disk import on_disk
+
+    settings, directory = BillSettings.of(config), Path(config.output.dir)
     if not settings.names_a_model:
         return
-    directory = Path(config.output.dir)
     try:
         bill = full_bill(settings, on_disk(directory, manifest))
     except TokmillError as error:
@@ -66,64 +131,111 @@ def show_at_end(config: Config, manifest: dict[str, Any]) -> None:
     show_bill(bill, more=f"tokmill report {directory} --all, or --explain (formulas)")
 
 
-NOT_EXACT = "not known: all resident pages were measured, shared pages once per process"
+@click.command("memory", cls=GroupedCommand)
+@bill_options
+@show_options
+@click.option(
+    "--compare",
+    multiple=True,
+    is_flag=False,
+    flag_value="",
+    metavar="[SETTING[=VALUE,...]]",
+    help="Compare values of settings: gpu=T4,A10, or precision,adapter; without a setting: "
+    "precision (or sharding), checkpointing and adapter.",
+)
+@click.option("--models", "list_models", is_flag=True, help="List the built-in models.")
+@click.option("--known-gpus", "list_gpus", is_flag=True, help="List the built-in GPUs.")
+@click.option("--formulas", is_flag=True, help="Print all formulas and their symbols.")
+def memory_command(
+    config_file: Path | None,
+    as_json: bool,
+    only: tuple[str, ...],
+    everything: bool,
+    explain: bool,
+    compare: tuple[str, ...],
+    list_models: bool,
+    list_gpus: bool,
+    formulas: bool,
+    **options: Any,
+) -> None:
+    """Estimate GPU memory, host RAM, disk, time and cost of training or serving a model.
 
+    Uses formulas only: it needs no GPU and no dataset. --explain shows the formulas of this bill,
+    --formulas all of them. Inference is billed if one of its options is given, such as --context.
 
-@dataclass(frozen=True, slots=True)
-class MeasuredRow:
-    """A strategy: predicted and measured committed bytes, page cache; None: see `note`."""
-
-    loading: str
-    predicted_bytes: int
-    measured_bytes: int | None = None
-    page_cache_bytes: int | None = None
-    note: str = ""
-
-
-def measured_rows(
-    directory: Path, manifest: Mapping[str, Any], training: TrainingSettings
-) -> Iterator[MeasuredRow]:
-    """Yield the memory of each strategy, which loads the dataset in a child process.
-
-    The child is a trainer with the DataLoader workers of the settings (torch's if installed). The
-    memory of a bare interpreter is measured first, and is part of the prediction.
-
-    Raises:
-        UsageError: the dataset holds less than a batch.
-        WorkerError: a child failed.
+    \b
+    Examples:
+      tokmill memory --model llama-3-8b --gpu A100-80 --gpus 8 --sharding zero-3
+      tokmill memory --model llama-3-8b --gpu H100 --gpus 8 --tokens 1B
+      tokmill memory --model config.json --gpu 24GiB --adapter qlora --sequence 4k
+      tokmill memory --model mixtral-8x7b --weight-type int4 --context 32k
+      tokmill memory --family gpt2 --layers 8 --hidden 512 --heads 8 --vocabulary 6400
+      tokmill memory --model llama-3-8b --deepspeed ds_config.json --explain
+      tokmill memory --model qwen2.5-7b --gpu 4090 --compare
     """
-    from tokmill.bill.measuring.loading import compare_loading, has_torch, measure_interpreter
-    from tokmill.bill.measuring.machine import this_machine
+    if formulas:
+        _formulas(as_json=as_json)
+        return
+    if list_models or list_gpus:
+        _list(models=list_models, gpus=list_gpus, as_json=as_json)
+        return
+    from tokmill.bill.full_bill import full_bill
+    from tokmill.bill.models.load import load_model
 
-    torch = has_torch()
-    bare = measure_interpreter(torch=torch)
-    machine = replace(this_machine(torch=torch), interpreter_bytes=bare)
-    for loading in LOADING:
-        show(f"measuring: {loading}", err=True)
-        how = replace(training, loading=loading, gpus=1, gpus_per_node=0)
-        compared = compare_loading(directory, manifest, how, machine, torch=torch, masked=True)
-        predicted, measured = compared.predicted.n_bytes, compared.measured
-        if measured is None:
-            yield MeasuredRow(loading, predicted, note=compared.skipped)
-        else:
-            peak = measured.peak
-            cache, note = (peak.file, "") if peak.exact else (None, NOT_EXACT)
-            yield MeasuredRow(loading, predicted, peak.committed, cache, note)
+    settings = settled(config_file, options)
+    if not (settings.names_a_model or settings.training.dataset_bytes):
+        load_model(settings.model)  # says what is missing
+    if compare:
+        _compare(settings, compare, as_json=as_json)
+        return
+    bill = full_bill(settings, None)
+    if as_json:
+        show_json(bill.as_json())
+    else:
+        show_bill(bill, only=only, everything=everything, explain=explain)
 
 
-def measured_table(rows: list[MeasuredRow], training: TrainingSettings) -> RenderableType:
-    """Return the rows as a table."""
+def _compare(settings: BillSettings, axes: tuple[str, ...], *, as_json: bool) -> None:
+    """Print the GPU memory of training with every combination of some settings."""
+    from tokmill.bill.full_bill import set_up
+    from tokmill.bill.models.load import load_model
+    from tokmill.bill.remedies.comparison import compare, read_axes
+    from tokmill.bill.text.comparison import comparison_tables
 
-    def texts(row: MeasuredRow) -> tuple[str, ...]:
-        if row.measured_bytes is None:
-            return (row.loading, memory(row.predicted_bytes), "not run", "", row.note)
-        change = row.measured_bytes / max(1, row.predicted_bytes) - 1
-        cache = row.note if row.page_cache_bytes is None else memory(row.page_cache_bytes)
-        return (
-            row.loading, memory(row.predicted_bytes), memory(row.measured_bytes), f"{change:+.1%}",
-            cache,
-        )  # fmt: skip
+    setup = set_up(settings, None)
+    model, gpu = setup.model or load_model(settings.model), setup.gpu
+    axes_read = read_axes(axes, setup.settings.training)
+    comparison = compare(model, setup.settings.training, gpu, axes_read)
+    if as_json:
+        show_json(comparison.as_json())
+        return
+    where = "" if gpu is None or "gpu" in axes_read else f" on {gpu.name}"
+    print_tables(comparison_tables(comparison, f"{model.name}: GPU memory of training{where}"))
 
-    workers = f"{plural(training.loader_workers, 'worker')}, {training.start_method}"
-    title = f"committed host RAM, one process, {workers}"
-    return rows_table(title, ("predicted", "measured", "error", "page cache"), map(texts, rows))
+
+def _formulas(*, as_json: bool) -> None:
+    from tokmill.bill.text.formulas import formulas_json, formulas_page
+
+    if as_json:
+        show_json(formulas_json())
+        return
+    for line in formulas_page().splitlines():
+        show(line)
+
+
+def _list(*, models: bool, gpus: bool, as_json: bool) -> None:
+    """Print the names of built-in models, of GPUs, or of both."""
+    from tokmill.bill.gpus import known_gpus
+    from tokmill.bill.models.known import known_models
+    from tokmill.words.units import memory
+
+    names = known_models() if models else ()
+    sizes = {gpu.name: gpu.memory_bytes for gpu in known_gpus()} if gpus else {}
+    if as_json:
+        listed = {"models": list(names)} if models else {}
+        show_json({"schema": 1, **listed, **({"gpus": sizes} if gpus else {})})
+        return
+    for name in names:
+        show(name)
+    if sizes:
+        show_rows([(name, memory(n_bytes)) for name, n_bytes in sizes.items()])

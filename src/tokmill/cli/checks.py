@@ -76,15 +76,14 @@ def doctor(ctx: click.Context, directory: str, tokenizer: str, as_json: bool) ->
       tokmill doctor /data/tokens --tokenizer qwen2.5/
       tokmill doctor --json
     """
-    from tokmill.api.doctor import BROKEN, OK, examine
+    from tokmill.api.doctor import BROKEN, examine
 
     findings = examine(directory, tokenizer)
     broken = [finding.name for finding in findings if finding.state == BROKEN]
     if as_json:
         show_json({"works": not broken, "findings": [asdict(finding) for finding in findings]})
         ctx.exit(VerifyError.exit_code if broken else 0)
-    labels = ("" if finding.state == OK else f"{finding.state}: " for finding in findings)
-    show_rows([(f.name, label + f.text) for f, label in zip(findings, labels, strict=True)])
+    show_rows([(finding.name, finding.shown) for finding in findings])
     show()
     if broken:
         raise VerifyError(f"tokmill cannot work here, see above: {', '.join(broken)}")

@@ -38,7 +38,7 @@ COMMANDS = {
     "status": ("tokmill.cli.array:status", "Show which parts of a plan are done."),
     "finish": ("tokmill.cli.array:finish", "Finish a plan whose parts are done."),
     "report": ("tokmill.cli.report", "Show the contents and memory needs of a dataset."),
-    "memory": ("tokmill.cli.memory", "Estimate GPU memory and host RAM of a model."),
+    "memory": ("tokmill.cli.bill:memory_command", "Estimate GPU memory and host RAM of a model."),
     "verify": ("tokmill.cli.checks:verify", "Check a dataset against its manifest."),
     "inspect": ("tokmill.cli.inspect", "Show documents of a dataset, decoded."),
     "export": (

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokmill.cli.bill_options import bill_options, settled, show_options
+from tokmill.cli.bill import bill_options, settled, show_bill, show_options
 from tokmill.cli.options import (
     GroupedCommand,
     Option,
@@ -16,7 +16,16 @@ from tokmill.cli.options import (
     directory_argument,
     moved_tokenizer,
 )
+from tokmill.cli.screen import print_tables, show, show_json, show_rows
 from tokmill.errors import UsageError
+from tokmill.settings.training import LOADING, TrainingSettings
+from tokmill.words.plural import plural
+from tokmill.words.units import memory, size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rich.console import RenderableType
 
 
 @click.command("report", cls=GroupedCommand)
@@ -63,12 +72,9 @@ def command(
     """
     from tokmill.bill.full_bill import full_bill
     from tokmill.bill.on_disk import on_disk
-    from tokmill.cli.bill import measured_rows, measured_table, show_bill
-    from tokmill.cli.screen import print_tables, show, show_json, show_rows
     from tokmill.dataset.reader import read_intact_manifest
     from tokmill.page.report.write_report import write_report
     from tokmill.page.summary import detail_rows
-    from tokmill.words.units import size
 
     if html is not None and (as_json or only or everything or explain or measure):
         raise UsageError(
@@ -98,3 +104,68 @@ def command(
     if not only:
         show()
         show_rows(detail_rows(manifest, str(directory)))
+
+
+NOT_EXACT = "not known: all resident pages were measured, shared pages once per process"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRow:
+    """A strategy: predicted and measured committed bytes, page cache; None: see `note`."""
+
+    loading: str
+    predicted_bytes: int
+    measured_bytes: int | None = None
+    page_cache_bytes: int | None = None
+    note: str = ""
+
+
+def measured_rows(
+    directory: Path, manifest: Mapping[str, Any], training: TrainingSettings
+) -> Iterator[MeasuredRow]:
+    """Yield the memory of each strategy, which loads the dataset in a child process.
+
+    The child is a trainer with the DataLoader workers of the settings (torch's if installed). The
+    memory of a bare interpreter is measured first, and is part of the prediction.
+
+    Raises:
+        UsageError: the dataset holds less than a batch.
+        WorkerError: a child failed.
+    """
+    from tokmill.bill.measuring.loading import compare_loading, has_torch, measure_interpreter
+    from tokmill.bill.measuring.machine import this_machine
+
+    torch = has_torch()
+    bare = measure_interpreter(torch=torch)
+    machine = replace(this_machine(torch=torch), interpreter_bytes=bare)
+    for loading in LOADING:
+        show(f"measuring: {loading}", err=True)
+        how = replace(training, loading=loading, gpus=1, gpus_per_node=0)
+        compared = compare_loading(directory, manifest, how, machine, torch=torch, masked=True)
+        predicted, measured = compared.predicted.n_bytes, compared.measured
+        if measured is None:
+            yield MeasuredRow(loading, predicted, note=compared.skipped)
+        else:
+            peak = measured.peak
+            cache, note = (peak.file, "") if peak.exact else (None, NOT_EXACT)
+            yield MeasuredRow(loading, predicted, peak.committed, cache, note)
+
+
+def measured_table(rows: list[MeasuredRow], training: TrainingSettings) -> RenderableType:
+    """Return the rows as a table."""
+
+    def texts(row: MeasuredRow) -> tuple[str, ...]:
+        if row.measured_bytes is None:
+            return (row.loading, memory(row.predicted_bytes), "not run", "", row.note)
+        change = row.measured_bytes / max(1, row.predicted_bytes) - 1
+        cache = row.note if row.page_cache_bytes is None else memory(row.page_cache_bytes)
+        return (
+            row.loading, memory(row.predicted_bytes), memory(row.measured_bytes), f"{change:+.1%}",
+            cache,
+        )  # fmt: skip
+
+    from tokmill.bill.text.tables import rows_table
+
+    workers = f"{plural(training.loader_workers, 'worker')}, {training.start_method}"
+    title = f"committed host RAM, one process, {workers}"
+    return rows_table(title, ("predicted", "measured", "error", "page cache"), map(texts, rows))
