@@ -35,26 +35,30 @@ DATA = ROOT / "bench" / "gpu_grid.json"
 FORMULAS = "src/tokmill/memory"
 MEDIAN, WORST = 0.03, 0.10
 TIMEOUT_S = 900
+NO_DATA = "bench.gpu_grid: no measurements at {}; run python -m bench.gpu_grid on a GPU first"
 NO_GPU = "bench.gpu_grid: no GPU here (torch.cuda.is_available() is false); --list needs none"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure, list or score; 2 without a GPU, 1 where the demand is not met."""
+    """Measure, list or score; 2 without a GPU or stored data, 1 where the demand is not met."""
     options = _options(arguments)
     if options.list:
         print(listed(grid()))
         return 0
+    if options.score and not DATA.is_file():
+        print(NO_DATA.format(DATA), file=sys.stderr)
+        return 2
     if options.score:
         return _report(json.loads(DATA.read_text(encoding="utf-8")))
     if not _has_gpu():
         print(NO_GPU, file=sys.stderr)
         return 2
     frozen = formulas_commit()
-    cases = [case for case in grid() if options.only in case.name]
-    if frozen["changed"] and any(case.held_out for case in cases) and not options.shaped:
+    cases = [case for case in grid() if not (options.shaped and case.held_out)]
+    if frozen["changed"] and any(case.held_out for case in cases):
         print(f"bench.gpu_grid: commit {FORMULAS} first, or give --shaped", file=sys.stderr)
         return 2
-    rows = [_row(case) for case in cases if not (options.shaped and case.held_out)]
+    rows = [_row(case) for case in cases]
     date = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d")
     data = {"schema": 1, "date": date, "formulas": frozen, "cases": rows}
     DATA.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
@@ -67,7 +71,6 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="only list the cases")
     parser.add_argument("--score", action="store_true", help="only score the stored data")
     parser.add_argument("--shaped", action="store_true", help="leave out what is held out")
-    parser.add_argument("--only", default="", help="cases whose name contains this")
     return parser.parse_args(arguments)
 
 

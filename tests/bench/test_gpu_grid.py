@@ -113,6 +113,14 @@ def test_stored_data_are_scored(tmp_path, monkeypatch, capsys, share, code, erro
     assert "measured with the formulas of 000000000000; others now" in shown
 
 
+def test_without_stored_data_there_is_nothing_to_score(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "grid.json"
+    monkeypatch.setattr(gpu_grid, "DATA", path)
+    assert gpu_grid.main(["--score"]) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", f"{gpu_grid.NO_DATA.format(path)}\n")
+
+
 def test_without_a_gpu_it_says_so_in_one_line_and_exits_with_2(capsys, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert gpu_grid.main([]) == 2
