@@ -190,7 +190,6 @@ def test_the_shards_are_plain_little_endian_ids(pretrain, good, tmp_path):
 @pytest.mark.parametrize(
     "settings",
     [
-        ("--part-bytes", "1"),
         ("--part-bytes", "500", "--workers", "64"),
         ("--shard-tokens", "1"),
         ("--threads", "7"),
