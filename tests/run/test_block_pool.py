@@ -96,7 +96,7 @@ class Holding:
         n_bytes = sum(block.n_bytes for block in blocks)
         with self._changed:
             self._count(BLOCK_COPIES * n_bytes)
-            if b"yyy" in blocks[0].raw.data:
+            if b"yyy" in blocks[0].data:
                 assert self._changed.wait_for(self._is_far_behind, DEADLINE_S)
         encoded = self._recipe.process(blocks)
         with self._changed:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tokmill import tables
-from tokmill.api.dataset import Dataset, open_dataset
+from tokmill.api.dataset import Dataset
+from tokmill.api.dataset import open as open_dataset
 from tokmill.errors import VerifyError
 from tokmill.extensions import find
 
