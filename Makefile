@@ -35,16 +35,25 @@ pretrain-bin: $(BIN)/tokmill
 sft-bin: $(BIN)/tokmill
 	$(BIN)/tokmill sft --config configs/sft.toml
 
-check: $(VENV)/dev
+# What has passed is not checked again until a file of Python changes.
+CHECKED := $(shell find src bench tests data_samples -name '*.py*' -not -name '*.pyc')
+
+check: $(VENV)/checked
+
+$(VENV)/checked: $(VENV)/dev $(CHECKED)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@touch $@
 
 # The unit tests: without whole runs, and without tests that start a process.
+WHOLE := api bench cli docs engines executors extensions faults folders hostile loader oracles page \
+	place run trainers
+
 quick: check
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -p tests.fixtures.no_processes \
-		$(foreach folder,bench cli docs executors measure oracles run,--ignore=tests/$(folder))
+		$(foreach folder,$(WHOLE),--ignore=tests/$(folder))
 
 test: check
 	$(BIN)/python -m pytest -n auto --dist worksteal

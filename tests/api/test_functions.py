@@ -81,7 +81,8 @@ WAYS = {
     ("way", "how"),
     [
         *((way, "file") for way in WAYS),
-        *((way, how) for way in (SCRIPT, POOL) for how in ("-c", "-")),
+        (SCRIPT, "-c"),
+        (POOL, "-"),
     ],
 )
 def test_it_can_be_called_on_two_workers_from(way, how, source, tokenizer_dir, tmp_path):

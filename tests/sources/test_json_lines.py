@@ -87,7 +87,7 @@ def test_a_line_alone_is_a_row_or_one_reject(line, reason, schema):
 def test_a_line_gives_the_same_beside_every_other_line(line, end, schema):
     others = [*QUIRKS, *BLANK, GOOD]
     for other in others:
-        for lines in ([line, other], [other, line], [GOOD, line, other, GOOD]):
+        for lines in ([line, other], [GOOD, line, other, GOOD]):
             expected = [outcome(each, schema) for each in lines]
             batch, rows, rejects = parse_lines(end.join(lines), schema)
             assert batch.to_pylist() == [row for found, _ in expected for row in found]
