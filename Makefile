@@ -48,7 +48,7 @@ $(VENV)/checked: $(VENV)/dev $(CHECKED)
 	@touch $@
 
 # The unit tests: without whole runs, and without tests that start a process.
-WHOLE := api bench cli docs engines executors extensions faults folders hostile loader oracles page \
+WHOLE := api bench bill/measuring cli docs engines executors extensions faults folders hostile loader oracles page \
 	place run trainers
 
 quick: check
