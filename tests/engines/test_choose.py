@@ -124,14 +124,23 @@ def test_it_is_said_what_is_compared(chosen, tokenizer):
 
 
 @needs_fast_engines
-def test_a_later_run_on_such_text_takes_the_fastest_without_timing_it(chosen):
+def test_a_later_run_on_such_text_takes_one_engine_without_timing_it(chosen):
     first, notes = chosen(40 * MB), []
     later = chosen(40 * MB, notes=notes)
     assert (first.reason, later.reason, later.mb_per_s) == (FASTEST, FASTEST_BEFORE, {})
-    assert later.name == first.name
-    assert notes == [f"comparing {first.name} with the reference on this corpus"]
+    assert notes == [f"comparing {later.name} with the reference on this corpus"]
     assert chosen(10 * MB).reason == FASTEST_BEFORE
     assert chosen(40 * MB, sample=["猫猫 狗狗 猫", "狗狗"] * 20).reason == FASTEST
+
+
+@needs_fast_engines
+@pytest.mark.parametrize(("n_bytes", "name"), [(40 * MB, "gigatoken"), (2000 * MB, "fastokens")])
+def test_a_later_run_takes_the_engine_that_has_loaded_and_encoded_first(
+    chosen, monkeypatch, n_bytes, name
+):
+    times = {"gigatoken": (100.0, 0.5), "fastokens": (120.0, 2.0)}
+    monkeypatch.setattr(module, "kept", lambda key: times)
+    assert chosen(n_bytes).name == name
 
 
 @needs_fast_engines

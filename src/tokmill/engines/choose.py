@@ -4,14 +4,15 @@
 2. In every run, before anything is written, an engine must encode the hostile texts, texts of its
    vocabulary and a sample of this corpus like the reference.
 3. With much text all exact engines are timed on the same 4 MiB of the corpus; the result is kept
-   for later runs with such text. With less the fastest of an earlier run is taken, or the first
-   exact one; with little, the reference.
+   for later runs with such text, which take the engine that has loaded and encoded first. With less
+   and no kept result the first exact one is taken; with little, the reference.
 
 The choice goes into the plan, which workers and resumed runs obey.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -62,7 +63,7 @@ _STREAM_BYTES = 1 << 30
 """Assumed for standard input."""
 
 FASTEST = "fastest on a sample of this corpus"
-FASTEST_BEFORE = "fastest in an earlier run on such text"
+FASTEST_BEFORE = "done first with so much text, by an earlier run"
 FIRST = "the first exact one: too little text to time others"
 ONLY_ONE = "the only exact fast one"
 LITTLE = "quicker than loading another engine for so little text"
@@ -149,7 +150,7 @@ def choose_engine(
         return _reference_choice(request, NO_BPE)
     names = FAST_ENGINES if is_auto else (request.asked,)
     is_timed = is_auto and not corpus.is_stream and n_bytes >= TIMED_FROM_BYTES
-    choice = _Trial(request, corpus, is_timed=is_timed).choice(names)
+    choice = _Trial(request, corpus, n_bytes, is_timed=is_timed).choice(names)
     if not is_auto and choice.name == REFERENCE:
         reason = choice.refused[request.asked]
         raise TokenizerError(
@@ -161,7 +162,7 @@ def choose_engine(
     control = request.control_in_text
     load = request.engines.share(REFERENCE, variant, control_in_text=control, n_threads=1)
     of_variant = replace(request, tokenizer=variant, reference=load, asked=choice.name)
-    continued = _Trial(of_variant, corpus, is_timed=False).choice([choice.name])
+    continued = _Trial(of_variant, corpus, n_bytes, is_timed=False).choice([choice.name])
     return replace(choice, continuation=Continuation(continued.name, continued.routed))
 
 
@@ -199,10 +200,14 @@ def _reference_choice(request: EngineRequest, reason: str) -> EngineChoice:
 
 
 class _Trial:
-    """Engines that are compared with the reference on one corpus."""
+    """Engines that are compared with the reference on one corpus of `n_bytes` of text."""
 
-    def __init__(self, request: EngineRequest, corpus: Corpus, *, is_timed: bool) -> None:
+    def __init__(
+        self, request: EngineRequest, corpus: Corpus, n_bytes: int, *, is_timed: bool
+    ) -> None:
         self._request, self._corpus, self._is_timed = request, corpus, is_timed
+        self._n_bytes = n_bytes
+        self._load_s: dict[str, float] = {}
         self._sample = _spread(corpus.sample(SAMPLE_BYTES).texts, SAMPLE_BYTES)
         self._refused: dict[str, str] = {}
         self._reference_mb_per_s = 0.0
@@ -219,9 +224,9 @@ class _Trial:
         compared = {name: known[name] or new[name] for name in known}
         usable = [name for name in compared if self._is_usable(name, compared[name])]
         key = _speeds_key(request, usable, self._sample)
-        kept_speeds = kept(key) or {}
-        usable.sort(key=lambda name: -kept_speeds.get(name, 0.0))
-        is_timed = self._is_timed and not kept_speeds
+        kept_times = kept(key) or {}
+        usable.sort(key=lambda name: self._seconds(*kept_times.get(name, (0.0, 0.0))))
+        is_timed = self._is_timed and not kept_times
         exact: dict[str, RoutedEngine] = {}
         for some in [usable] if is_timed else [[name] for name in usable]:
             exact = exact or self._exact(some, compared)
@@ -232,13 +237,13 @@ class _Trial:
             return replace(choice, mb_per_s=speeds, refused=self._refused)
         speeds = self._speeds(exact) if is_timed and len(exact) > 1 else {}
         if speeds:
-            keep(key, speeds)
+            keep(key, {name: (speed, self._load_s[name]) for name, speed in speeds.items()})
         name = max(speeds or exact, key=lambda name: speeds.get(name, 0.0))
         if request.asked != "auto":
             reason = "asked for"
         elif speeds:
             reason = FASTEST
-        elif kept_speeds and name == usable[0]:
+        elif kept_times and name == usable[0]:
             reason = FASTEST_BEFORE
         else:
             reason = ONLY_ONE if self._is_timed and len(exact) == 1 else FIRST
@@ -296,11 +301,18 @@ class _Trial:
         load = request.engines.share(
             name, request.tokenizer, control_in_text=control, n_threads=n_threads
         )
+        start_s = time.perf_counter()
         try:
-            return RoutedEngine(load(), request.reference, routed)
+            engine = load()
         except TokmillError as error:
             self._refused[name] = str(error)
             return None
+        self._load_s[name] = round(time.perf_counter() - start_s, 2)
+        return RoutedEngine(engine, request.reference, routed)
+
+    def _seconds(self, mb_per_s: float, load_s: float) -> float:
+        """Return how long an engine takes to load and to encode the corpus; unknown: for ever."""
+        return load_s + self._n_bytes / 1e6 / mb_per_s if mb_per_s else math.inf
 
     @cached_property
     def _built_in(self) -> list[str]:
@@ -339,7 +351,7 @@ class _Trial:
 
 
 def _speeds_key(request: EngineRequest, names: Sequence[str], texts: Sequence[str]) -> str:
-    """Return the key of kept speeds: engines rank otherwise on another script, if at all.
+    """Return the key of kept speeds and loading times: engines rank otherwise on other scripts.
 
     The bytes of a character tell the scripts apart: 1 for Latin, 2 for Cyrillic, 3 for Han.
     """
@@ -347,8 +359,8 @@ def _speeds_key(request: EngineRequest, names: Sequence[str], texts: Sequence[st
     n_bytes = round(sum(len(text.encode()) for text in texts) / n_characters)
     versions = ", ".join(f"{name} {engine_version(name, request.tokenizer)}" for name in names)
     return (
-        f"speeds of {versions} with {request.tokenizer.sha256}, {request.n_threads} threads, "
-        f"{n_bytes} bytes a character"
+        f"speeds and loading of {versions} with {request.tokenizer.sha256}, "
+        f"{request.n_threads} threads, {n_bytes} bytes a character"
     )
 
 
