@@ -10,7 +10,7 @@ help:
 	@echo "                   print what training on them takes (configs/pretrain.toml)"
 	@echo "make sft-bin       the same for the chats there: shards with loss masks under out/sft"
 	@echo "make test          lint, types, import rules, and all tests"
-	@echo "make quick         lint, types, import rules, and the unit tests: under a minute"
+	@echo "make quick         lint, types, import rules, and the unit tests: about a minute"
 	@echo "make check         lint, types and import rules alone"
 	@echo "make bench         run tokmill and its peers in turn, on data_samples/ or on BENCH_DATA"
 	@echo "make oracles       also install what some tests compare with: torch, megatron-core, trl, …"
@@ -35,8 +35,9 @@ pretrain-bin: $(BIN)/tokmill
 sft-bin: $(BIN)/tokmill
 	$(BIN)/tokmill sft --config configs/sft.toml
 
-# What has passed is not checked again until a file of Python changes.
-CHECKED := $(shell find src bench tests data_samples -name '*.py*' -not -name '*.pyc')
+# What has passed is not checked again until a file of Python changes, comes or goes.
+CHECKED := $(shell find src bench tests data_samples -name '*.py' -o -name '*.pyi' -o \
+	-type d -not -name __pycache__)
 
 check: $(VENV)/checked
 

@@ -17,8 +17,8 @@ TOP, ALL = "modules at the top", "all"
 
 ROOMS = {
     # room: (limit, aim)
-    "cli, api": (3_820, 3_300),
-    "run, executors": (4_770, 3_200),
+    "cli, api": (3_810, 3_300),
+    "run, executors": (4_780, 3_200),
     "mix": (0, 1_700),
     "recipes, render": (2_350, 1_900),
     "sources": (4_730, 3_600),
@@ -30,7 +30,7 @@ ROOMS = {
     "bill": (13_470, 8_300),
     "settings, words": (1_910, 1_100),
     TOP: (2_160, 1_500),
-    ALL: (65_080, 46_000),
+    ALL: (65_090, 46_000),
 }
 
 

@@ -63,19 +63,19 @@ def status(output: str, as_json: bool) -> None:
     from tokmill.api.jobs import place_of
     from tokmill.run.tasks import array_status
 
-    found = array_status(place_of(output))
+    state = array_status(place_of(output))
     if as_json:
-        show_json(asdict(found))
+        show_json(asdict(state))
         return
-    dataset = "not finished" if found.undone else f"not finished: tokmill finish {output}"
+    dataset = "not finished" if state.undone else f"not finished: tokmill finish {output}"
     show_rows(
         [
-            ("done", f"{len(found.done):,} of {found.parts:,}"),
-            *((name, _named(getattr(found, name))) for name in ("running", "failed", "missing")),
-            ("dataset", "finished" if found.is_finished else dataset),
+            ("done", f"{len(state.done):,} of {state.parts:,}"),
+            *((name, _named(getattr(state, name))) for name in ("running", "failed", "missing")),
+            ("dataset", "finished" if state.is_finished else dataset),
         ]
     )
-    for task in found.tasks:
+    for task in state.tasks:
         warn(task)
 
 

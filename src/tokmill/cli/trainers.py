@@ -26,6 +26,19 @@ _PATH = click.Path(path_type=Path)
 IMPORTERS = ("megatron", "datatrove", "nanogpt")
 
 
+def _output_option(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return the option for the directory that a command writes."""
+    return click.option(
+        "--output",
+        "-o",
+        required=True,
+        type=_PATH,
+        metavar="OUT",
+        shell_complete=directories,
+        help=text,
+    )
+
+
 def _export_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option for each field of `ExportOptions` to a command."""
     for f in reversed(fields(ExportOptions)):
@@ -44,15 +57,7 @@ def _export_options(command: Callable[..., None]) -> Callable[..., None]:
     shell_complete=named(trainers),
     help=f"One of {', '.join(TRAINERS.rows)}, or a trainer of another package.",
 )
-@click.option(
-    "--output",
-    "-o",
-    required=True,
-    type=_PATH,
-    metavar="OUT",
-    shell_complete=directories,
-    help="Directory of the export.",
-)
+@_output_option("Directory of the export.")
 @_export_options
 @click.option(
     "--check",
@@ -127,15 +132,7 @@ def _show_export(written: Export) -> None:
     type=click.Choice(IMPORTERS),
     help="Program that wrote SOURCE.",
 )
-@click.option(
-    "--output",
-    "-o",
-    required=True,
-    type=_PATH,
-    metavar="OUT",
-    shell_complete=directories,
-    help="Directory of the dataset.",
-)
+@_output_option("Directory of the dataset.")
 @click.option(
     "--tokenizer",
     "-t",

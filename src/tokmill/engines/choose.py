@@ -160,7 +160,7 @@ def choose_engine(
     if choice.name == REFERENCE or variant is None or variant is request.tokenizer:
         return choice
     control = request.control_in_text
-    load = request.engines.share(REFERENCE, variant, control_in_text=control, n_threads=1)
+    load = request.engines.reference(variant, control_in_text=control)
     of_variant = replace(request, tokenizer=variant, reference=load, asked=choice.name)
     continued = _Trial(of_variant, corpus, n_bytes, is_timed=False).choice([choice.name])
     return replace(choice, continuation=Continuation(continued.name, continued.routed))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tokmill.engines.engine import load_engine
+from tokmill.engines.engine import REFERENCE, load_engine
 from tokmill.offsets import byte_offsets
 
 if TYPE_CHECKING:
@@ -94,6 +94,10 @@ class EngineStore:
             if key not in self._engines:
                 self._engines[key] = SharedEngine(partial(load, name, tokenizer))
             return self._engines[key]
+
+    def reference(self, tokenizer: Tokenizer, *, control_in_text: str) -> SharedEngine:
+        """Return the reference engine of a tokenizer."""
+        return self.share(REFERENCE, tokenizer, control_in_text=control_in_text, n_threads=1)
 
     def keep(self, names: Collection[str]) -> None:
         """Forget all engines with other names, and so free their memory."""

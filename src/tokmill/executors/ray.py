@@ -242,8 +242,11 @@ class _Tasks:
             self._stop()
 
     def _stop(self) -> None:
-        """End the processes of the tasks that are left: they would go on to write."""
-        tasks = list(self._in_flight)
+        """End the processes of the tasks that are left: they would go on to write.
+
+        Without the raylet of this machine there is no way, and Ray soon ends this process.
+        """
+        tasks = list(self._in_flight) if _has_raylet() else []
         with contextlib.suppress(exceptions.RayError, ConnectionError):
             for task in tasks:
                 ray.cancel(task, force=True)

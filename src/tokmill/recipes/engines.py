@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def reference_loader(spec: RunSpec, tokenizer: Tokenizer) -> Callable[[], Engine]:
     """Return a function that returns the reference engine, and loads it at the first call."""
     control = spec.config.tokenizer.control_tokens_in_text
-    return spec.engines.share(REFERENCE, tokenizer, control_in_text=control, n_threads=1)
+    return spec.engines.reference(tokenizer, control_in_text=control)
 
 
 def make_engine(

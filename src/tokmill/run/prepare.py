@@ -264,9 +264,7 @@ def sample(prepared: Prepared, limit_bytes: int) -> SampledTexts:
 def reference_of(prepared: Prepared) -> Callable[[], Engine]:
     """Return a function that loads the reference engine, once for all threads."""
     control = prepared.config.tokenizer.control_tokens_in_text
-    return prepared.engines.share(
-        REFERENCE, prepared.tokenizer, control_in_text=control, n_threads=1
-    )
+    return prepared.engines.reference(prepared.tokenizer, control_in_text=control)
 
 
 def choose_run_engine(

@@ -11,6 +11,7 @@ The texts, rejects and places of a run depend on the parser, so a plan names it.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -87,7 +88,8 @@ def _parse_together(blocks: Sequence[tuple[BytesBlock, JsonParser]]) -> list[Rec
         pieces = [data if not data or data.endswith(b"\n") else data + b"\n" for data in pieces]
     data = b"".join(pieces)
     parsed = parse_lines(data, blocks[0][1].schema, blocks[0][1].max_record_bytes)
-    byte = line = row = 0
+    refused = sorted(parsed.refused.items())
+    byte = line = row = n_refused = 0
     records = []
     for i, ((block, parser), piece) in enumerate(zip(blocks, pieces, strict=True)):
         is_last = i == len(blocks) - 1
@@ -97,12 +99,14 @@ def _parse_together(blocks: Sequence[tuple[BytesBlock, JsonParser]]) -> list[Rec
         origin = RecordPlace(block.origin.line - line, block.origin.byte_offset - byte)
         starts, stops = parsed.line_starts, parsed.line_stops
         lookup = SpanLookup(data, starts[rows], stops[rows], rows, origin, json_record)
-        own = {n: why for n, why in parsed.refused.items() if line <= n < next_line}
+        stop_refused = bisect_left(refused, (next_line,))
+        own = dict(refused[n_refused:stop_refused])
         rejects = span_rejects(data, starts, stops, own, origin)
         samples = span_samples(lookup, parser.schema, head=parser.samples_head)
         batch = parsed.batch.slice(row, next_row - row)
         records.append(Records(batch, lookup, [*rejects, *block.after], block.unread, samples))
         byte, line, row = byte + len(piece), next_line, next_row
+        n_refused = stop_refused
     return records
 
 
