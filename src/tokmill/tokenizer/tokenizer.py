@@ -52,15 +52,15 @@ PROBE_TEXT = "Hello, 世界! 123\n\tx = {}"
 class Tokenizer:
     """A tokenizer as plain values, which can be pickled.
 
-    `kind`: `json` or `sentencepiece`. `data`: the bytes of the original file. `json`: the text of a
-    tokenizer.json for the engines, without the parts that add tokens, truncate or pad; '' for a
-    SentencePiece model without an equivalent one. `sha256`: of the original file, and for a
-    tiktoken rank file also of its pattern's name. `vocab_size`: largest id + 1.
-    `max_emittable_id`: the largest id that a run can write. `rewritten_json`: an equivalent text
-    that more engines load, or ''; `rewrites`: the names of the changes in it. `named`: strings of
-    tokens by key in the files beside it, such as `bos_token`. `eos_note`: a line for the user if no
-    file names eos. `spare`: an unused `tokenizers` object and the `json` that it was made from, see
-    `library`.
+    `kind`: `json` or `sentencepiece`. `data`: the bytes of a SentencePiece model, empty for others.
+    `json`: the text of a tokenizer.json for the engines, without the parts that add tokens,
+    truncate or pad; '' for a SentencePiece model without an equivalent one. `sha256`: of the
+    original file, and for a tiktoken rank file also of its pattern's name. `vocab_size`: largest id
+    + 1. `max_emittable_id`: the largest id that a run can write. `rewritten_json`: an equivalent
+    text that more engines load, or ''; `rewrites`: the names of the changes in it. `named`: strings
+    of tokens by key in the files beside it, such as `bos_token`. `eos_note`: a line for the user if
+    no file names eos. `spare`: an unused `tokenizers` object and the `json` that it was made from,
+    see `library`.
     """
 
     name: str
@@ -187,10 +187,10 @@ def _read(path: Path, pattern: str) -> _Source:
         return _read_sentencepiece(data, sha256.hexdigest(), where=where)
     else:
         text = decoded(data, where=where)
-    return _read_json(data, text, sha256.hexdigest(), where=where)
+    return _read_json(text, sha256.hexdigest(), where=where)
 
 
-def _read_json(data: bytes, text: str, sha256: str, *, where: str) -> _Source:
+def _read_json(text: str, sha256: str, *, where: str) -> _Source:
     """Read the text of a tokenizer.json, and load the library with it."""
     from tokenizers import Tokenizer as Library
 
@@ -214,7 +214,7 @@ def _read_json(data: bytes, text: str, sha256: str, *, where: str) -> _Source:
     tokenizer = Tokenizer(
         **_UNDECIDED,
         kind="json",
-        data=data,
+        data=b"",
         json=cleaned,
         sha256=sha256,
         vocab_size=max(ids.values()) + 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from functools import cache
@@ -227,10 +228,15 @@ def parsed(text: str, *, where: str) -> Content:
     Raises:
         TokenizerError: it is no tokenizer.json, or it encodes at random (dropout).
     """
+    collects = gc.isenabled()
+    gc.disable()  # 150,000 merges are 450,000 new objects, none of them garbage: 0.12 s, not 0.20
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise TokenizerError(f"{where}: not valid JSON: {error}") from None
+    finally:
+        if collects:
+            gc.enable()
     model = content.get("model") if isinstance(content, dict) else None
     if not isinstance(model, dict):
         raise TokenizerError(f"{where}: not a tokenizer.json: it has no object 'model'")
