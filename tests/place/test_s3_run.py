@@ -199,7 +199,7 @@ def test_two_runs_of_one_plan_do_the_work_twice_and_write_the_same(
     expected, _ = in_directory
 
     def execute(*of_run):
-        yield from run_parts(*of_run)
+        run_parts(*of_run)
         run(make_config(dir=url), silent)  # another process that came later, and was quicker
 
     with pytest.raises(StateError, match=r"manifest.json: another run has just written it"):
@@ -238,12 +238,12 @@ def test_an_old_writer_that_wakes_up_leaves_the_new_dataset_whole_and_right(
     old.start()
     assert paused.wait(60)
 
-    def execute(*of_run):
-        for number, record in enumerate(run_parts(*of_run)):
+    def execute(run, parts, report):
+        for number, part in enumerate(parts):
+            run_parts(run, [part], report)
             if number == 1 and wakes.startswith("before"):
                 resumed.set()
                 old.join(60)
-            yield record
 
     make_dataset(make_config(**new), listener, execute, overwrite=True)
     resumed.set()
@@ -261,7 +261,7 @@ def test_an_object_that_a_late_writer_replaced_is_made_again(
     name = "train-0000000-0000.bin"
 
     def execute(*of_run):
-        yield from run_parts(*of_run)
+        run_parts(*of_run)
         if not listener.warnings:
             place.write(name, bytes(reversed(expected[name])))  # of the same size
 

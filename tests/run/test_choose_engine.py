@@ -15,7 +15,7 @@ from tokenizers import Tokenizer as Library
 import tokmill.engines.choose as choosing
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, is_installed
 from tokmill.executors.run import run
-from tokmill.run.prepare import choose_run_engine, prepare, reference_of
+from tokmill.run.prepare import choose_run_engine, prepare
 from tokmill.settings.sft import SftSettings
 
 CHATS = Path(__file__).parents[2] / "data_samples" / "sft"
@@ -68,7 +68,7 @@ def test_an_input_is_weighed_by_its_text_where_it_is_stored_smaller(
         path = tmp_path / f"{n_texts}-{name}"
         write(path, [f"{i} " + "the cat sat " * 500 for i in range(n_texts)])
         prepared = prepare(configure(tmp_path / "out", path, engine="auto"))
-        names.append(choose_run_engine(prepared, reference_of(prepared), 1).name)
+        names.append(choose_run_engine(prepared, 1).name)
     assert names[0] == REFERENCE
     assert names[1] in FAST_ENGINES
 
@@ -94,7 +94,7 @@ def test_an_engine_of_a_run_is_loaded_once_and_the_others_are_dropped(
 ):
     source = write_rows(tmp_path / "in.jsonl", ROWS)
     prepared = prepare(configure(tmp_path / "first", source, engine="auto"))
-    choice = choose_run_engine(prepared, reference_of(prepared), 1)
+    choice = choose_run_engine(prepared, 1)
     assert {key[0] for key in prepared.engines._engines} == {REFERENCE, choice.name}
     del loads[:]
     manifest = run(configure(tmp_path / "out", source, engine="fastokens"), silent)

@@ -159,7 +159,7 @@ def test_a_file_that_is_removed_or_truncated_during_the_run_is_made_again(
 
 def test_a_file_that_is_removed_again_and_again_is_an_error(out, make_config, listener):
     def execute(*of_run):
-        yield from run_parts(*of_run)
+        run_parts(*of_run)
         (out / "train-0000000-0000.bin").unlink()
 
     with pytest.raises(StorageError, match=r"0000000-0000\.bin: changed or removed .*, twice: run"):

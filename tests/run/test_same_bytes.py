@@ -12,7 +12,7 @@ from tokmill.engines import spot_check
 from tokmill.executors.run import run, run_parts
 from tokmill.place import open_place
 from tokmill.run.begin import Begun
-from tokmill.run.prepare import prepare, reference_of
+from tokmill.run.output import records_of_parts
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
 INPUTS = [SAMPLES / n for n in ("records.jsonl", "broken/broken.jsonl", "records.jsonl.gz")]
@@ -40,9 +40,9 @@ def make(configure, plan_of):
         spec = dataclasses.replace(plan.spec, plan_stamp=place.stamp("plan.json"))
         plan = dataclasses.replace(plan, spec=spec)
         heard = []
-        run = Begun(place, plan, config.run.workers or 1, reference_of(prepare(config)))
-        found = run_parts(run, plan.parts, heard.append)
-        return sorted(found, key=lambda record: record.part), heard
+        run_parts(Begun(place, plan, config.run.workers or 1), plan.parts, heard.append)
+        records, _ = records_of_parts(plan, place, place.entries())
+        return list(records.values()), heard
 
     return run_all
 

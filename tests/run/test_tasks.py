@@ -231,7 +231,7 @@ def test_a_task_that_works_is_seen_and_a_second_one_of_its_parts_writes_the_same
         assert line.startswith("task 0 of 2 on ")
         assert ": begun 2" in line
         assert array.work(0, 2)
-        return run_parts(*arguments)
+        run_parts(*arguments)
 
     assert run_share(str(out), 0, 2, listener, meanwhile)
     assert array.status().running == ()
@@ -343,7 +343,7 @@ def test_a_run_that_takes_the_place_over_stops_a_task(array, out, make_config, l
 
     def taken_over(*of_run):
         (out / "plan.json").unlink()
-        return run_parts(*of_run)
+        run_parts(*of_run)
 
     with pytest.raises(StateError, match="another run took this place over"):
         run_share(str(out), 0, 2, listener, taken_over)
@@ -356,7 +356,7 @@ def test_a_task_whose_work_is_removed_ends_with_an_error(array, out, listener, n
     array.start()
 
     def execute(*of_run):
-        yield from run_parts(*of_run)
+        run_parts(*of_run)
         (out / name).unlink()
 
     with pytest.raises(StorageError, match=rf"{name}: changed or removed .*, twice"):

@@ -17,9 +17,8 @@ from tokmill.recipes.table import Recipes
 from tokmill.run.part import run_part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-    from tokmill.dataset.part_record import PartRecord
     from tokmill.recipes.spec import Part, RunSpec
 
 _MODULE = __name__
@@ -31,8 +30,8 @@ def run_parts(
     parts: Sequence[Part],
     report: Callable[[Increments], None],
     n_workers: int,
-) -> Iterator[PartRecord]:
-    """Run parts on `n_workers` processes; yield the records in the order in which they are done.
+) -> None:
+    """Make parts on `n_workers` processes.
 
     Raises:
         WorkerError: a worker died.
@@ -45,7 +44,7 @@ def run_parts(
         for _ in range(min(n_workers, len(parts))):
             workers.append(Child(_MODULE, defaults=threads))  # noqa: PERF401  killed if one fails
         try:
-            yield from _records(workers, spec, parts, report)
+            _work_on(parts, workers, spec, report)
         except ChildEndedError as error:
             how = error.stopped or "process died (killed, or out of memory)"
             fewer = "" if error.stopped else ", with fewer --workers if memory is short"
@@ -62,17 +61,13 @@ def _kill(workers: Sequence[Child]) -> None:
         worker.kill()
 
 
-def _records(
+def _work_on(
+    parts: Sequence[Part],
     workers: Sequence[Child],
     spec: RunSpec,
-    parts: Sequence[Part],
     report: Callable[[Increments], None],
-) -> Iterator[PartRecord]:
-    """Send each worker one part after another, and yield the records that they answer.
-
-    A worker gets its next part within a millisecond. Reports of progress are bounded: a worker
-    whose pipe is full waits until the caller asks for the next record.
-    """
+) -> None:
+    """Send each worker one part after another; it gets its next one within a millisecond."""
     waiting = iter(parts)
     with selectors.DefaultSelector() as selector:
         for worker in workers:
@@ -92,7 +87,6 @@ def _records(
                 _send(worker, part)
                 if part is None:
                     selector.unregister(worker)
-                yield answer
     for worker in workers:
         worker.wait()
 
@@ -113,7 +107,8 @@ def main() -> None:
             if part is None:
                 return
             try:
-                parent.send(run_part(spec, part, place, recipes.of(part), parent.send))
+                run_part(spec, part, place, recipes.of(part), parent.send)
+                parent.send(None)
             except BaseException as error:  # a panic of native code is no Exception
                 parent.send(portable(error))
 

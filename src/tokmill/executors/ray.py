@@ -43,7 +43,6 @@ from tokmill.words.units import size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tokmill.dataset.part_record import PartRecord
     from tokmill.dataset.place import Place
     from tokmill.recipes.spec import Increments, Part, RunSpec
     from tokmill.run.plan import Plan
@@ -92,10 +91,8 @@ class Answer:
     now_s: float
 
 
-def run_parts(
-    spec: RunSpec, parts: Sequence[Part], report: Callable[[Increments], None]
-) -> Iterator[PartRecord]:
-    """Run parts as tasks of Ray; yield the records in the order in which they are done.
+def run_parts(spec: RunSpec, parts: Sequence[Part], report: Callable[[Increments], None]) -> None:
+    """Make parts as tasks of Ray.
 
     `report` gets the increments of a part when it is done. Tasks that are left when the run ends
     early are killed, by us or, if this process is gone, by Ray: their parts are made again.
@@ -110,7 +107,7 @@ def run_parts(
     with _connected(spec.config.run.ray_address):
         with _explained():
             nodes = _nodes()
-        yield from _Tasks(_for_nodes(spec, parts, nodes), parts, report).records()
+        _Tasks(_for_nodes(spec, parts, nodes), parts, report).work()
 
 
 @contextlib.contextmanager
@@ -234,10 +231,10 @@ class _Tasks:
         self._in_flight: dict[Any, tuple[int, int]] = {}
         self._fitted_s = time.monotonic()
 
-    def records(self) -> Iterator[PartRecord]:
-        """Yield the record of each part as it is done; no task goes on when this ends."""
+    def work(self) -> None:
+        """Make all parts; no task goes on when this ends."""
         try:
-            yield from self._records()
+            self._work()
         finally:
             self._stop()
 
@@ -253,7 +250,7 @@ class _Tasks:
             if tasks:
                 ray.wait(tasks, num_returns=len(tasks), timeout=_WAIT_S)
 
-    def _records(self) -> Iterator[PartRecord]:
+    def _work(self) -> None:
         while self._waiting or self._in_flight:
             with _explained():
                 self._fill()
@@ -265,9 +262,7 @@ class _Tasks:
                 )
             for task in done:
                 index, n_tries = self._in_flight.pop(task)
-                record = self._record(task, index, n_tries)
-                if record is not None:
-                    yield record
+                self._end(task, index, n_tries)
 
     def _fill(self) -> None:
         """Submit parts; raises `WorkerError` if no node has been large enough for long."""
@@ -292,8 +287,8 @@ class _Tasks:
             task = self._run.remote(self._job, number, self._fingerprints[number])
             self._in_flight[task] = index, n_tries
 
-    def _record(self, task: Any, index: int, n_tries: int) -> PartRecord | None:
-        """Return the record of a task that ended; None if its process died and it begins again."""
+    def _end(self, task: Any, index: int, n_tries: int) -> None:
+        """Report what a task did that has ended; if its process died, its part begins again."""
         try:
             with _explained(*_DIED, exceptions.RayTaskError):
                 answer: Answer | BaseException = ray.get(task)
@@ -301,7 +296,7 @@ class _Tasks:
             if n_tries >= MOST_TRIES:
                 raise WorkerError(_too_often(index, error)) from None
             self._waiting.append((index, n_tries + 1))
-            return None
+            return
         except exceptions.RayTaskError as error:  # `run_one` returns what a part raises
             raise WorkerError(
                 f"a node of the Ray cluster cannot run tokmill ({_line(error.cause)}): install the "
@@ -316,10 +311,10 @@ class _Tasks:
                 for name, stage in increments.stage_s.items()
             }
             self._report(replace(increments, stage_s=stages))
-        return self._written(self._parts[index], answer.node)
+        self._check_written(self._parts[index], answer.node)
 
-    def _written(self, part: Part, node: str) -> PartRecord:
-        """Return the record that a node has written, as this machine reads it."""
+    def _check_written(self, part: Part, node: str) -> None:
+        """Check that this machine reads the record that a node has written."""
         name = f"{PARTS}/{part_name(part.index)}"
         where = f"{self._place.where}/{name}"
         deadline = time.monotonic() + _PATIENCE_S
@@ -327,14 +322,14 @@ class _Tasks:
             try:
                 record = parse_record(self._place.read(name), where)
                 if record.fingerprint == self._fingerprints[part.index]:
-                    return record
-                raise FileNotFoundError(name)
+                    return
             except FileNotFoundError:
-                if time.monotonic() >= deadline:
-                    raise StorageError(
-                        f"{where}: node {node} has written it, and it is not here: mount the same "
-                        "directory under this path on every node"
-                    ) from None
+                pass
+            if time.monotonic() >= deadline:
+                raise StorageError(
+                    f"{where}: node {node} has written it, and it is not here: mount the same "
+                    "directory under this path on every node"
+                )
             time.sleep(0.1)
 
 

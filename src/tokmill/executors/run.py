@@ -12,9 +12,8 @@ from tokmill.run.part import run_part
 from tokmill.run.whole_run import make_dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-    from tokmill.dataset.part_record import PartRecord
     from tokmill.recipes.spec import Increments, Part
     from tokmill.run.begin import Begun, Observer
     from tokmill.settings.schema import Config
@@ -33,27 +32,22 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
     return make_dataset(config, observer, execute, overwrite=overwrite)
 
 
-def run_parts(
-    run: Begun, parts: Sequence[Part], report: Callable[[Increments], None]
-) -> Iterator[PartRecord]:
-    """Yield the record of each part; `run.whole_run.Executor` describes the arguments."""
+def run_parts(run: Begun, parts: Sequence[Part], report: Callable[[Increments], None]) -> None:
+    """Make parts on this machine; `run.whole_run.Executor` describes the arguments."""
     if run.n_workers > 1:
         from tokmill.executors import processes
 
-        yield from processes.run_parts(run.plan.spec, parts, report, run.n_workers)
+        processes.run_parts(run.plan.spec, parts, report, run.n_workers)
         return
     recipes = Recipes(run.plan.spec)
     for part in parts:
-        yield run_part(run.plan.spec, part, run.place, recipes.of(part), report)
+        run_part(run.plan.spec, part, run.place, recipes.of(part), report)
 
 
-def _on_ray(
-    run: Begun, parts: Sequence[Part], report: Callable[[Increments], None]
-) -> Iterator[PartRecord]:
-    """Yield the record of each part; `executors.ray` is imported here, as it takes a second."""
-    from tokmill.executors import ray
+def _on_ray(run: Begun, parts: Sequence[Part], report: Callable[[Increments], None]) -> None:
+    from tokmill.executors import ray  # takes a second
 
-    return ray.run_parts(run.plan.spec, parts, report)
+    ray.run_parts(run.plan.spec, parts, report)
 
 
 def _check_for_ray(config: Config) -> None:

@@ -19,9 +19,10 @@ from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import REFERENCE, engine_row, engine_threads, engine_version
 from tokmill.errors import StateError, StorageError, UsageError
 from tokmill.place import open_place
+from tokmill.recipes.engines import reference_loader
 from tokmill.run.output import holds_only_plan, owned_names, refuse_foreign, remove_dataset
 from tokmill.run.plan import Plan, check_plan, check_same, read_plan
-from tokmill.run.prepare import choose_run_engine, prepare, reference_of
+from tokmill.run.prepare import choose_run_engine, prepare
 from tokmill.run.workers import workers_and_threads
 from tokmill.sources.hub import is_hub
 from tokmill.sources.json_lines import parser_entry
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokmill.dataset.place import Place
-    from tokmill.engines.engine import Engine
     from tokmill.recipes.spec import Increments, Part
     from tokmill.run.prepare import Prepared
     from tokmill.settings.schema import Config
@@ -76,12 +76,11 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A run whose plan stands in its place, which is held. `reference` loads the reference."""
+    """A run whose plan stands in its place, which is held."""
 
     place: Place
     plan: Plan
     n_workers: int
-    reference: Callable[[], Engine]
 
     def check(self) -> None:
         """Check that no other run took the place over; raises `StateError`."""
@@ -114,12 +113,9 @@ def begun(config: Config, observer: Observer, *, overwrite: bool) -> Iterator[Be
             refuse_foreign(place, entries, None)  # before a lock is put there
         workers, threads = workers_and_threads(prepared.config, prepared.parts)
         with place.held(), engine_threads(threads):
-            reference = reference_of(prepared)
             memory_bytes = usable_memory() // workers
-            plan = _plan(
-                place, prepared, reference, observer, threads, memory_bytes, overwrite=overwrite
-            )
-            yield Begun(place, plan, workers, reference)
+            plan = _plan(place, prepared, observer, threads, memory_bytes, overwrite=overwrite)
+            yield Begun(place, plan, workers)
 
 
 def input_line(parts: Sequence[Part]) -> str:
@@ -135,7 +131,6 @@ def input_line(parts: Sequence[Part]) -> str:
 def _plan(
     place: Place,
     prepared: Prepared,
-    reference: Callable[[], Engine],
     observer: Observer,
     n_threads: int,
     memory_bytes: int,
@@ -151,12 +146,12 @@ def _plan(
     written = None if overwrite or holds_only_plan(entries) else read_plan(place)
     if written is None:
         refuse_foreign(place, entries, owned_names(place, entries))
-        engine = choose_run_engine(prepared, reference, n_threads, observer.noted)
-        reference()  # the library may still refuse the tokenizer
+        engine = choose_run_engine(prepared, n_threads, observer.noted)
     else:
         engine = _planned_engine(written, prepared, place)
     plan = Plan(prepared.spec(engine, n_threads, memory_bytes), prepared.parts)
     if written is None:
+        reference_loader(plan.spec, prepared.tokenizer)()  # it may still refuse the tokenizer
         remove_dataset(place, entries)  # as late as possible: an error keeps an old dataset
         if not place.create(PLAN, plan.chunks()):
             raise StateError(

@@ -31,7 +31,7 @@ from tokmill.recipes.table import Recipes
 from tokmill.run.estimate import EncodedSample, Estimate, encode_sample
 from tokmill.run.input_sample import read_sample
 from tokmill.run.plan import packed_tokenizer
-from tokmill.run.prepare import choose_run_engine, prepare, reference_of
+from tokmill.run.prepare import choose_run_engine, prepare
 from tokmill.run.reject_limits import REJECTS_ALLOWED, too_many
 from tokmill.run.workers import workers_and_threads
 from tokmill.sources.formats import format_named
@@ -136,7 +136,7 @@ def _forecast(
     prepared: Prepared, workers: int, threads: int, note: Callable[[str], None], start_s: float
 ) -> RunValues:
     config, parts, usable = prepared.config, prepared.parts, usable_memory()
-    engine = choose_run_engine(prepared, reference_of(prepared), threads, note)
+    engine = choose_run_engine(prepared, threads, note)
     taken_s = perf_counter() - start_s
     spec = prepared.spec(engine, threads, usable // workers)
     sampled = sample_and_encode(prepared, spec, _sample_bytes(_input_bytes(parts)))

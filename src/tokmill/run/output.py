@@ -161,58 +161,55 @@ def holds_only_plan(entries: Entries) -> bool:
 
 
 def records_of_parts(
-    plan: Plan, place: Place, entries: Entries, check: Callable[[], None] | None = None
-) -> dict[int, PartRecord]:
-    """Return the records of the parts that are done, by number: all of their files are there.
+    plan: Plan,
+    place: Place,
+    entries: Entries,
+    check: Callable[[], None] | None = None,
+    *,
+    compare_sums: bool = False,
+) -> tuple[dict[int, PartRecord], dict[int, str]]:
+    """Return the records of the parts that are done, and what the others lack; both by number.
 
-    With `check`, which may raise and is called before, records that are no use are removed, so that
-    their parts can be made again: those whose files are not all there, and those of an earlier plan
-    that its late writer has left.
+    A part is done if its record stands in the place, and all files of it with their sizes; with
+    `compare_sums` also with the sums that a store keeps. Another part lacks the file that is named.
+
+    With `check`, which may raise and is called before, records that are no use are removed with the
+    files that differ, so that their parts can be made again: also those of an earlier plan that its
+    late writer has left.
 
     Raises:
         StateError: a record is damaged.
     """
 
-    def look(part: Part) -> PartRecord | None:
-        """Return the record of a part, on a thread; None if it is no use."""
+    def look(part: Part) -> tuple[int, PartRecord | str]:
+        """Return the record of a part, on a thread, or what it lacks."""
         name = f"{PARTS}/{part_name(part.index)}"
         try:
             record = parse_record(place.read(name), f"{place.where}/{name}")
         except FileNotFoundError:
-            return None
-        wrong = [entry.name for entry in record.files() if entries.get(entry.name) != entry.n_bytes]
+            return part.index, name
+        wrong = [
+            entry.name
+            for entry in record.files()
+            if entries.get(entry.name) != entry.n_bytes or (compare_sums and place.differs(entry))
+        ]
         if record.fingerprint == part.fingerprint(plan.spec) and not wrong:
-            return record
+            return part.index, record
         if check is not None:
             _remove(place, entries, [name, *wrong], check)
-        return None
+        return part.index, [*wrong, name][0]
 
-    listed = [part for part in plan.parts if f"{PARTS}/{part_name(part.index)}" in entries]
+    names = {part.index: f"{PARTS}/{part_name(part.index)}" for part in plan.parts}
+    listed = [part for part in plan.parts if names[part.index] in entries]
+    records: dict[int, PartRecord] = {}
     with ThreadPoolExecutor(_READERS, "tokmill") as pool:
-        return {record.part: record for record in pool.map(look, listed) if record is not None}
-
-
-def changed_parts(
-    place: Place, records: Iterable[PartRecord], check: Callable[[], None]
-) -> dict[int, str]:
-    """Return the parts whose record or files were changed or removed since, with the first name.
-
-    The record and the files that differ are removed, so that the part can be made again; `check`
-    may raise, and is called before: they may be those of another run that took over.
-    """
-    check()
-    entries = place.entries()
-
-    def look(record: PartRecord) -> tuple[int, list[str]]:
-        name = f"{PARTS}/{part_name(record.part)}"
-        names = [entry.name for entry in record.files() if place.differs(entry)]
-        names += [] if name in entries else [name]
-        if names:
-            _remove(place, entries, [name, *names], check)
-        return record.part, names
-
-    with ThreadPoolExecutor(_READERS, "tokmill") as pool:
-        return {part: names[0] for part, names in pool.map(look, records) if names}
+        for index, found in pool.map(look, listed):
+            if isinstance(found, str):
+                names[index] = found
+            else:
+                records[index] = found
+                del names[index]
+    return records, names
 
 
 def complete_manifest(

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from tokmill.chat.renderer import ChatRenderer
     from tokmill.engines.choice import EngineChoice
-    from tokmill.engines.engine import Engine
     from tokmill.extensions import Extension
     from tokmill.render.renderer import Renderer
     from tokmill.settings.schema import Config, InputSettings
@@ -261,26 +260,18 @@ def sample(prepared: Prepared, limit_bytes: int) -> SampledTexts:
     return sampled_texts(prepared.parts, prepared.renderers(), limit_bytes)
 
 
-def reference_of(prepared: Prepared) -> Callable[[], Engine]:
-    """Return a function that loads the reference engine, once for all threads."""
-    control = prepared.config.tokenizer.control_tokens_in_text
-    return prepared.engines.reference(prepared.tokenizer, control_in_text=control)
-
-
 def choose_run_engine(
-    prepared: Prepared,
-    reference: Callable[[], Engine],
-    n_threads: int,
-    note: Callable[[str], None] = lambda _: None,
+    prepared: Prepared, n_threads: int, note: Callable[[str], None] = lambda _: None
 ) -> EngineChoice:
     """Return the engine of a run, exact and fastest on a sample of its input.
 
-    `reference` loads its reference engine. `note` gets lines on what is compared.
+    `note` gets lines on what is compared.
 
     Raises:
         TokenizerError: the engine asked for is missing, refuses the tokenizer or is not exact.
     """
     config, files = prepared.config, prepared.files
+    control = config.tokenizer.control_tokens_in_text
 
     @cache
     def read(limit_bytes: int) -> CorpusSample:
@@ -295,9 +286,9 @@ def choose_run_engine(
     )
     request = EngineRequest(
         prepared.tokenizer,
-        reference,
+        prepared.engines.reference(prepared.tokenizer, control_in_text=control),
         config.run.engine,
-        config.tokenizer.control_tokens_in_text,
+        control,
         n_threads,
         prepared.engines,
         note,

@@ -20,7 +20,6 @@ from tokmill.dataset.layout import MANIFEST, PARTS, PLAN
 from tokmill.dataset.plan_file import OwnedNames
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import StateError, TokmillError, UsageError
-from tokmill.recipes.engines import reference_loader
 from tokmill.run.begin import Begun, begun, check_installed, output_place
 from tokmill.run.output import NOTE, records_of_parts, refuse_foreign
 from tokmill.run.plan import Plan, check_plan, plan_of_json, read_plan
@@ -154,11 +153,11 @@ def run_share(
         place, share = run.place, run.plan
         entries = place.entries()
         is_finished = MANIFEST in entries
-        records = records_of_parts(share, place, entries, None if is_finished else run.check)
+        records, _ = records_of_parts(share, place, entries, None if is_finished else run.check)
         observer.started(share, len(records))
         is_done = len(records) == len(share.parts)
         with contextlib.nullcontext() if is_done else _noted(run, index, n_tasks):
-            make_parts(run, observer, execute, observer.progressed, records)
+            records = make_parts(run, observer, execute, observer.progressed, records)
         return tuple(records[part.index] for part in share.parts)
 
 
@@ -171,12 +170,11 @@ def array_status(output: str) -> ArrayStatus:
     place = output_place(output)
     plan = plan_of_json(*_read(place), place, RunSettings())
     entries = place.entries()
-    done = records_of_parts(plan, place, entries)
+    done, undone = records_of_parts(plan, place, entries)
     notes = _notes(place, entries)
     states = {
-        part.index: {bool(note["error"]) for note in notes if _is_of(note, part.index)}
-        for part in plan.parts
-        if part.index not in done
+        part: {bool(note["error"]) for note in notes if part % note["of"] == note["index"]}
+        for part in undone
     }
     return ArrayStatus(
         place.where,
@@ -206,9 +204,7 @@ def finish_array(output: str, observer: Observer) -> dict[str, Any]:
         return finished_run(run, observer, _none_left, start)
 
 
-def _none_left(
-    run: Begun, parts: Sequence[Part], report: Callable[[Increments], None]
-) -> Iterator[PartRecord]:
+def _none_left(run: Begun, parts: Sequence[Part], _: Callable[[Increments], None]) -> None:
     """Make no part; an `Executor` for a run whose parts are done."""
     named = ", ".join(str(part.index) for part in parts[:_MOST_NAMED])
     more = ", …" if len(parts) > _MOST_NAMED else ""
@@ -217,7 +213,6 @@ def _none_left(
         f"done: {named}{more}: start their tasks again (tokmill status {run.place.where} says "
         "more), then finish"
     )
-    yield
 
 
 @contextlib.contextmanager
@@ -236,7 +231,7 @@ def _planned(
         with place.held(is_shared=is_shared), engine_threads(threads):
             check_plan(place, spec.plan_stamp)
             place.make_folders()
-            yield Begun(place, Plan(spec, parts), workers, reference_loader(spec, spec.tokenizer))
+            yield Begun(place, Plan(spec, parts), workers)
 
 
 # What a task says of itself in a hidden file of `parts/`, until it has ended well
@@ -275,8 +270,3 @@ def _notes(place: Place, entries: Mapping[str, int | None]) -> list[dict[str, An
                 if 0 <= note["index"] < note["of"]:
                     notes.append(note)
     return notes
-
-
-def _is_of(note: Mapping[str, Any], part: int) -> bool:
-    """Return whether a part is in the share of the task that has written a note."""
-    return bool(part % note["of"] == note["index"])

@@ -28,11 +28,11 @@ from tokmill.dataset.plan_file import OwnedNames
 from tokmill.errors import StateError, StorageError
 from tokmill.interrupts import STDIN_STOPPED
 from tokmill.masks.truncation import CUT_SAMPLES
+from tokmill.recipes.engines import reference_loader
 from tokmill.recipes.left_out import check_read_fields
 from tokmill.recipes.spec import Increments
 from tokmill.run.begin import begun
 from tokmill.run.output import (
-    changed_parts,
     complete_manifest,
     records_of_parts,
     refuse_foreign,
@@ -48,7 +48,7 @@ from tokmill.version import __version__
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tokmill.dataset.part_record import PartRecord
     from tokmill.dataset.place import Place
@@ -58,9 +58,9 @@ if TYPE_CHECKING:
     from tokmill.settings.schema import Config
     from tokmill.settings.sft import SftSettings
 
-    # Works through parts of a run: yields the record of each when it is done, in any order. The
-    # function receives increments of progress; what it raises stops the parts.
-    Executor = Callable[[Begun, Sequence[Part], Callable[[Increments], None]], Iterator[PartRecord]]
+    # Makes parts of a run, in any order. The function receives increments of progress; what it
+    # raises stops the parts.
+    Executor = Callable[[Begun, Sequence[Part], Callable[[Increments], None]], None]
 
 _TIMES = 2
 """How often parts are made: again, if a file of one was removed while the run went on."""
@@ -96,7 +96,7 @@ def finished_run(
     place.make_folders()
     remove_leftovers(place)
     entries = place.entries()
-    records = records_of_parts(plan, place, entries, run.check)
+    records, _ = records_of_parts(plan, place, entries, run.check)
     observer.started(plan, len(records))
     if complete is not None and len(records) == len(plan.parts):
         remove_notes(place)
@@ -108,7 +108,7 @@ def finished_run(
     n_resumed = len(records)
     limit = RejectLimit(plan, observer.progressed)
     try:
-        make_parts(run, observer, execute, limit.progressed, records)
+        records = make_parts(run, observer, execute, limit.progressed, records)
     except BaseException:
         remove_leftovers(place)  # of workers that were killed
         raise
@@ -168,11 +168,11 @@ def make_parts(
     execute: Executor,
     report: Callable[[Increments], None],
     records: dict[int, PartRecord],
-) -> None:
-    """Make the parts without a record, and put their records into `records`.
+) -> dict[int, PartRecord]:
+    """Make the parts that have no record yet; return the records of all, as the place holds them.
 
-    Files that were removed or changed meanwhile, as by the late writer of an earlier plan, are made
-    again. `report` gets what earlier attempts have done, too.
+    Parts whose files were removed or changed meanwhile, as by the late writer of an earlier plan,
+    are made again. `report` gets what earlier attempts have done, too.
 
     Raises:
         StorageError: they were again.
@@ -184,20 +184,23 @@ def make_parts(
     for n_left in reversed(range(_TIMES)):
         left = [part for part in plan.parts if part.index not in records]
         try:
-            for record in execute(run, left, report) if left else ():
-                records[record.part] = record
+            if left:
+                execute(run, left, report)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(_kept(plan, place)) from None
-        changed = changed_parts(place, records.values(), run.check)
-        if not changed:
-            return
-        for index in changed:
-            del records[index]
-        name = next(iter(changed.values()))
-        told = f"{place.where}/{name}: changed or removed while the run went on"
+        run.check()
+        entries = place.entries()
+        records, missing = records_of_parts(plan, place, entries, run.check, compare_sums=True)
+        if not missing:
+            break
+        told = (
+            f"{place.where}/{next(iter(missing.values()))}: changed or removed while the run went "
+            "on"
+        )
         if not n_left:
             raise StorageError(f"{told}, twice: run the same command again to make it again")
-        observer.warned(f"{told}: {plural(len(changed), 'part')} {_are(len(changed))} made again")
+        observer.warned(f"{told}: {plural(len(missing), 'part')} {_are(len(missing))} made again")
+    return records
 
 
 def _as_resumed(record: PartRecord) -> Increments:
@@ -252,7 +255,7 @@ def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
     check_outcome(config.limits, sums.totals, sources, paths)
     used = check_read_fields(spec, plan.parts, sources)
     readings = _readings(plan, used, sources)
-    reference = run.reference()
+    reference = reference_loader(spec, spec.tokenizer)()
     probe = reference.encode(pa.array([PROBE_TEXT], pa.large_string()))
     mask = {}
     if config.sft is not None:
