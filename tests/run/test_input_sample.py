@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokmill.run.input_sample import InputSample, read_sample
-from tokmill.run.prepare import prepare, sample
+from tokmill.run.input_sample import InputSample, read_sample, sampled_texts
+from tokmill.run.prepare import prepare
 from tokmill.sources.streams import zstd
 
 ROWS = [{"text": f"{i:05d} " + "word " * (i * 7 % 40)} for i in range(4000)]
@@ -162,7 +162,8 @@ def test_many_files_without_places_inside_have_the_same_chance_whatever_their_si
 
 def test_the_texts_of_a_sample_say_how_much_text_there_is(configure, tmp_path, write_rows):
     path = write_rows(tmp_path / "a.jsonl", ROWS)
-    found = sample(prepare(configure(tmp_path / "out", path)), 100_000)
+    prepared = prepare(configure(tmp_path / "out", path))
+    found = sampled_texts(prepared.parts, prepared.renderers(), 100_000)
     assert set(found.texts) <= {row["text"] for row in ROWS}
     expected = sum(len(row["text"]) for row in ROWS)
     assert found.corpus_bytes == pytest.approx(expected, rel=0.05)

@@ -7,12 +7,12 @@ beginning; it is read up to a limit, and of the blocks that pass by every k-th i
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from tokmill.engines.choose import CorpusSample
 from tokmill.recipes.left_out import is_weighed_slice
 from tokmill.sources.formats import cut, format_named, open_slice
 from tokmill.sources.slices import Slice
@@ -21,22 +21,21 @@ from tokmill.values import SampleBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from tokmill.chat.renderer import ChatRenderer
     from tokmill.recipes.spec import Part
     from tokmill.render.renderer import Renderer
     from tokmill.settings.schema import InputSettings
-    from tokmill.sources.blocks import Block
+    from tokmill.sources.blocks import Block, SliceReader
     from tokmill.sources.slices import SourceFile
 
     Renderers = Mapping[SourceFile, tuple[InputSettings, Renderer | ChatRenderer]]
 
-_GOLDEN = (math.sqrt(5) - 1) / 2
 _LEAST_WINDOW, _MOST_WINDOW = 16 << 10, 64 << 10
-_WINDOWS = 128
-"""Windows of a sample, unless records are long: some windows then hold none."""
+_WINDOWS, _MOST_WINDOWS = 128, 4096
+"""Windows of a sample; if records are long, some hold none, and there are up to so many."""
 
-_MOST_WINDOWS = 4096
 _FILES_PER_WINDOW = 4
 _FEWEST_PIECES = 8
 _MOST_BYTES = 32 << 20
@@ -100,35 +99,24 @@ class InputSample:
         return any(piece.unread for piece in self.pieces)
 
 
-@dataclass(frozen=True, slots=True)
-class SampledTexts:
-    """The documents of a sample, and about the bytes of text in all of the input."""
-
-    texts: list[str]
-    corpus_bytes: int
-
-
 def read_sample(parts: Sequence[Part], renderers: Renderers, limit_bytes: int) -> InputSample:
     """Return a sample of about `limit_bytes` of the input; of a smaller input, all records.
 
     `renderers`: the settings of reading and the renderer of each file. The same in every call.
     """
     sample, slices = InputSample(), [piece for part in parts for piece in part.slices]
-    if sum(piece.n_bytes for piece in slices) <= limit_bytes and len(slices) <= _MOST_WINDOWS:
+    total = sum(piece.n_bytes for piece in slices)
+    if total <= limit_bytes and len(slices) <= _MOST_WINDOWS:
         sample.is_complete = True
-        _read_heads(slices, renderers, limit_bytes, sample)
+        _read_heads(slices, renderers, limit_bytes * _COMPLETE_RATIO, sample)
         return sample
-    lines = {piece.file: None for piece in slices if _has_windows(piece.file)}
-    others = [piece for piece in slices if piece.file not in lines]
-    total = max(1, sum(piece.n_bytes for piece in slices))
+    lines = list(dict.fromkeys(piece.file for piece in slices if _has_windows(piece.file)))
+    n_bytes = sum(file.n_bytes for file in lines)
     if lines:
-        n_bytes = sum(file.n_bytes for file in lines)
-        _read_windows(list(lines), renderers, limit_bytes * n_bytes // total, sample)
-        if not any(piece.n_bytes for piece in sample.pieces):  # records of nearly all the file
-            others = slices
+        _read_windows(lines, renderers, limit_bytes * n_bytes // max(1, total), sample)
+    others = _units([piece for piece in slices if not _has_windows(piece.file)])
     if others:
-        n_bytes = sum(piece.n_bytes for piece in others)
-        _read_heads(_units(others), renderers, limit_bytes * n_bytes // total, sample)
+        _read_heads(others, renderers, limit_bytes * (total - n_bytes) // max(1, total), sample)
     order = {file: number for number, file in enumerate(renderers)}
     sample.pieces.sort(key=lambda piece: order[piece.file])  # stable: in a file they are in order
     return sample
@@ -155,34 +143,41 @@ def _units(slices: list[Slice]) -> list[Slice]:
 def _read_windows(
     files: list[SourceFile], renderers: Renderers, limit_bytes: int, sample: InputSample
 ) -> None:
-    """Add windows at even distances; more of them, between these, if few records begin there."""
+    """Add windows at even distances; if few records begin in them, of more windows."""
     ends = list(accumulate(file.n_bytes for file in files))
     window_bytes = min(max(limit_bytes // _WINDOWS, _LEAST_WINDOW), _MOST_WINDOW)
     window_bytes = max(1, min(window_bytes, _FILES_PER_WINDOW * ends[-1] // len(files)))
-    n_windows = min(max(_FEWEST_PIECES, limit_bytes // window_bytes), _MOST_WINDOWS)
-    windows: dict[int, list[SampledPiece]] = {}
-    n_bytes = n_filled = span = 0
-    for i in range(_MOST_WINDOWS // n_windows):
+    most = min(_MOST_WINDOWS, -(-ends[-1] // window_bytes))
+    n_windows = min(max(_FEWEST_PIECES, limit_bytes // window_bytes), most)
+    while True:
+        pieces: list[SampledPiece] = []
+        n_bytes = 0
         for window in range(n_windows):
-            place = int((window + (0.5 + i * _GOLDEN) % 1) / n_windows * ends[-1])
-            windows[place] = []
-            is_weighed = window % _WEIGHED == 0
+            place = window * ends[-1] // n_windows
             for part in _window(files, ends, place, window_bytes):
-                settings, renderer = renderers[part.file]
-                options = (settings, renderer.schema, window_bytes)
-                with open_slice(part, *options, samples_head=is_weighed) as reader:
+                is_weighed = window % _WEIGHED == 0
+                with _opened(part, renderers, is_weighed=is_weighed) as reader:
                     blocks = list(reader.blocks())
                 read = sum(block.n_bytes for block in blocks)
-                windows[place].append(SampledPiece(part.file, blocks, place, read, part.n_bytes))
-                n_bytes, span = n_bytes + read, span + part.n_bytes
-            n_filled += any(piece.n_bytes for piece in windows[place])
-        if n_bytes >= _MOST_BYTES or (2 * n_bytes >= limit_bytes and n_filled >= _FEWEST_PIECES):
+                pieces.append(SampledPiece(part.file, blocks, place, read, part.n_bytes))
+                n_bytes += read
+        n_filled = len({piece.unit for piece in pieces if piece.n_bytes})
+        is_enough = 2 * n_bytes >= limit_bytes and n_filled >= _FEWEST_PIECES
+        if is_enough or n_bytes >= _MOST_BYTES or n_windows == most:
             break
+        n_windows = min(2 * n_windows, most)
     sample.read_bytes += n_bytes
-    for place in sorted(windows):
-        for piece in windows[place]:
-            piece.scale, piece.record_scale = ends[-1] / max(1, n_bytes), ends[-1] / span
-            sample.pieces.append(piece)
+    span = sum(piece.span for piece in pieces)
+    for piece in pieces:
+        piece.scale, piece.record_scale = ends[-1] / max(1, n_bytes), ends[-1] / span
+    sample.pieces += pieces
+
+
+def _opened(
+    piece: Slice, renderers: Renderers, *, is_weighed: bool
+) -> AbstractContextManager[SliceReader]:
+    settings, renderer = renderers[piece.file]
+    return open_slice(piece, settings, renderer.schema, _LEAST_WINDOW, samples_head=is_weighed)
 
 
 def _window(
@@ -205,61 +200,46 @@ def _window(
 def _read_heads(
     slices: Sequence[Slice], renderers: Renderers, limit_bytes: int, sample: InputSample
 ) -> None:
-    """Add pieces of slices that are read from their beginning, some of them if there are many."""
+    """Add blocks of slices that are read from their beginning, of some slices if there are many."""
     chosen = list(slices)
     if not sample.is_complete and len(slices) > _MOST_HEADS:
         chosen = [slices[i * len(slices) // _MOST_HEADS] for i in range(_MOST_HEADS)]
-    if sample.is_complete:
-        limit_bytes *= _COMPLETE_RATIO
     total, n_bytes = (sum(piece.n_bytes for piece in some) for some in (slices, chosen))
     fewest = 2 * _FEWEST_PIECES // max(1, len(chosen))
     for number, piece in enumerate(chosen):
         share = piece.n_bytes / n_bytes if n_bytes else 1 / len(chosen)
-        first = len(sample.pieces)
-        _read_head(
-            piece,
-            renderers[piece.file],
-            round(limit_bytes * share),
-            fewest,
-            sample,
-            is_weighed=is_weighed_slice(number),
-        )
-        for added in sample.pieces[first:]:
-            added.scale *= total / n_bytes if n_bytes else 1
-            added.record_scale *= total / n_bytes if n_bytes else 1
-            if len(chosen) < len(slices):
-                added.unit = -1 - number
+        with _opened(piece, renderers, is_weighed=is_weighed_slice(number)) as reader:
+            pieces = _head(piece, reader, round(limit_bytes * share), fewest, sample)
+        for n_before, one in enumerate(pieces, len(sample.pieces)):
+            one.unit = -1 - (number if len(chosen) < len(slices) else n_before)
+            one.scale *= total / n_bytes if n_bytes else 1
+            one.record_scale *= total / n_bytes if n_bytes else 1
+        sample.pieces += pieces
 
 
-def _read_head(
-    piece: Slice,
-    reading: tuple[InputSettings, Renderer | ChatRenderer],
-    limit_bytes: int,
-    fewest: int,
-    sample: InputSample,
-    *,
-    is_weighed: bool,
-) -> None:
-    """Add blocks of a slice, read from its beginning: about `limit_bytes`, at least `fewest`."""
-    settings, renderer = reading
+def _head(
+    piece: Slice, reader: SliceReader, limit_bytes: int, fewest: int, sample: InputSample
+) -> list[SampledPiece]:
+    """Return blocks of a slice, read from its beginning: about `limit_bytes`, at least `fewest`.
+
+    Many more bytes than these are unpacked, and every k-th block is kept.
+    """
     most_passed = min(max(_PASSED * limit_bytes, _LEAST_PASSED_BYTES), _MOST_PASSED_BYTES)
     blocks: list[Block] = []
     passed = stored = kept = n_read = 0
     every, is_read = 1, True
-    options = (settings, renderer.schema, _LEAST_WINDOW)
-    with open_slice(piece, *options, samples_head=is_weighed) as reader:
-        for block in reader.blocks():
-            if passed and passed >= most_passed:
-                is_read = False
-                break
-            passed, stored = passed + block.n_bytes, stored + block.input_bytes
-            n_read += 1
-            if n_read % every == 0:
-                blocks.append(block)
-                kept += block.n_bytes
-            if kept > 2 * limit_bytes and len(blocks) > max(1, fewest):
-                every, blocks = 2 * every, blocks[1::2]
-                kept = sum(one.n_bytes for one in blocks)
+    for block in reader.blocks():
+        if passed and passed >= most_passed:
+            is_read = False
+            break
+        passed, stored = passed + block.n_bytes, stored + block.input_bytes
+        n_read += 1
+        if n_read % every == 0:
+            blocks.append(block)
+            kept += block.n_bytes
+        if kept > 2 * limit_bytes and len(blocks) > max(1, fewest):
+            every, blocks = 2 * every, blocks[1::2]
+            kept = sum(one.n_bytes for one in blocks)
     sample.read_bytes += stored
     sample.is_complete &= is_read and every == 1
     all_bytes = float(passed) if is_read else _unpacked_bytes(piece, passed, stored)
@@ -267,9 +247,10 @@ def _read_head(
     mean_bytes = passed / max(1, n_read)
     scale, record_scale = all_bytes / max(1, kept), all_bytes / max(1, mean_bytes * len(blocks))
     unread = 0.0 if is_read else max(1 - stored / max(1, piece.n_bytes), _LEAST_UNREAD)
-    for block in blocks:
-        amounts = block.n_bytes, mean_bytes, scale, record_scale, unread
-        sample.pieces.append(SampledPiece(piece.file, [block], -1 - len(sample.pieces), *amounts))
+    return [
+        SampledPiece(piece.file, [one], 0, one.n_bytes, mean_bytes, scale, record_scale, unread)
+        for one in blocks
+    ]
 
 
 def _unpacked_bytes(piece: Slice, passed: int, stored: int) -> float:
@@ -284,7 +265,7 @@ def _unpacked_bytes(piece: Slice, passed: int, stored: int) -> float:
     return float(stated) if stated and is_sound else expected
 
 
-def sampled_texts(parts: Sequence[Part], renderers: Renderers, limit_bytes: int) -> SampledTexts:
+def sampled_texts(parts: Sequence[Part], renderers: Renderers, limit_bytes: int) -> CorpusSample:
     """Return the documents of a sample of about `limit_bytes`."""
     texts: list[str] = []
     corpus_bytes = 0.0
@@ -298,4 +279,4 @@ def sampled_texts(parts: Sequence[Part], renderers: Renderers, limit_bytes: int)
                 of_block = rendered.text.to_pylist()
             corpus_bytes += piece.scale * sum(len(text.encode()) for text in of_block)
             texts += of_block
-    return SampledTexts(texts, round(corpus_bytes))
+    return CorpusSample(texts, round(corpus_bytes))
