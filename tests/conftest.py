@@ -25,7 +25,6 @@ from tokmill.bill.measuring.machine import usable_cores
 from tokmill.dataset.canonical import canonical_json
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import engine_version
-from tokmill.recipes.spec import RunSpec
 from tokmill.run.plan import Plan
 from tokmill.run.prepare import prepare
 from tokmill.settings.schema import Config, TokenizerSettings
@@ -293,8 +292,7 @@ def plan_of() -> Callable[[Config], Plan]:
         engine = EngineChoice(name, engine_version(name, prepared.tokenizer), "asked for")
         for name in ("parts", "rejects"):
             (Path(config.output.dir) / name).mkdir(parents=True, exist_ok=True)
-        spec = RunSpec(prepared.config, prepared.tokenizer, engine, config.run.threads)
-        return Plan(spec, prepared.parts)
+        return Plan(prepared.spec(engine, config.run.threads), prepared.parts)
 
     return make
 

@@ -253,7 +253,7 @@ def test_a_part_that_no_node_can_hold_is_an_error_after_a_minute(cluster, answer
     with pytest.MonkeyPatch.context() as patch:
         seconds = iter(range(0, 1000, 20))
         patch.setattr(cluster.ours.time, "monotonic", lambda: next(seconds))
-        patch.setattr(cluster.ours._Tasks, "_record", lambda *_: None)
+        patch.setattr(cluster.ours._Tasks, "_end", lambda *_: None)
         with pytest.raises(WorkerError, match=r"can run a part: it takes 64 CPUs and .* of memory"):
             answered(lambda *_: None, spec=spec)
 

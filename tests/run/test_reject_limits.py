@@ -19,16 +19,8 @@ from tokmill.values import RecordPlace, UnreadInput
 ADVICE = "mend the records, or name other fields or files; a higher limit accepts the loss"
 
 
-@pytest.fixture
-def watch(tmp_path, configure, plan_of, write_rows):
-    """Return a function that makes a watch of some fraction."""
-
-    def make(fraction: float, forward=lambda progress: None) -> RejectLimit:
-        source = write_rows(tmp_path / "in.jsonl", [{"text": "a"}])
-        config = configure(tmp_path / "out", source, max_reject_fraction=fraction)
-        return RejectLimit(plan_of(config), forward)
-
-    return make
+def watch(fraction: float, forward=lambda progress: None) -> RejectLimit:
+    return RejectLimit(LimitSettings(max_reject_fraction=fraction), forward)
 
 
 def progress(n_records: int, n_rejects: int, **values) -> Increments:
@@ -36,7 +28,7 @@ def progress(n_records: int, n_rejects: int, **values) -> Increments:
     return Increments(records=n_records, rejects=rejects, **values)
 
 
-def test_the_fraction_is_checked_from_a_thousand_records_on(watch):
+def test_the_fraction_is_checked_from_a_thousand_records_on():
     watched = watch(0.01)
     watched.progressed(progress(999, 999))
     with pytest.raises(RecordError) as caught:
@@ -47,40 +39,27 @@ def test_the_fraction_is_checked_from_a_thousand_records_on(watch):
     )
 
 
-def test_a_fraction_of_exactly_the_limit_is_allowed(watch):
+def test_a_fraction_of_exactly_the_limit_is_allowed_and_drops_never_count():
     watched = watch(0.01)
-    watched.progressed(progress(2000, 20))
-    watched.check_at_end()
+    watched.progressed(progress(2000, 20, drops={"fewer than min_tokens": 1000}))
     with pytest.raises(RecordError, match=r"^21 of 2,001 records"):
         watched.progressed(progress(1, 1))
 
 
-@pytest.mark.parametrize(("n_rejects", "raises"), [(10, False), (11, True)])
-def test_at_the_end_more_than_ten_rejects_are_checked(watch, n_rejects, raises):
-    watched = watch(0.01)
-    watched.progressed(progress(20, n_rejects))
-    if raises:
-        with pytest.raises(RecordError, match=r"^11 of 20 records"):
-            watched.check_at_end()
-    else:
-        watched.check_at_end()
-
-
-def test_drops_never_count(watch):
-    watched = watch(0.0)
-    watched.progressed(Increments(records=5000, drops={"fewer than min_tokens": 5000}))
-    watched.check_at_end()
-
-
-def test_no_reject_at_all_may_be_asked_for_and_any_number_allowed(watch):
+def test_no_reject_at_all_may_be_asked_for_and_any_number_allowed():
     with pytest.raises(RecordError, match=r"^1 of 1,000 records"):
         watch(0.0).progressed(progress(1000, 1))
-    allowing = watch(1.0)
-    allowing.progressed(progress(1000, 1000))
-    allowing.check_at_end()
+    watch(1.0).progressed(progress(1000, 1000))
 
 
-def test_the_message_names_the_commonest_reasons_and_the_first_reject(watch):
+def test_at_the_end_more_than_ten_rejects_are_checked():
+    check(source("a", 10, broken=10))
+    with pytest.raises(RecordError, match=r"^11 of 20 records"):
+        check(source("a", 9, broken=11))
+    check(source("a", 9, broken=11), max_reject_fraction=1.0)
+
+
+def test_the_message_names_the_commonest_reasons_and_the_first_reject():
     watched = watch(0.5)
     rejects = {"a": 1, "b": 400, "c": 300, "d": 200}
     watched.progressed(Increments(records=10))
@@ -133,7 +112,7 @@ def test_a_break_in_a_sample_is_an_error_of_the_forecast():
     check_sample(LimitSettings(on_unread="skip"), found)
 
 
-def test_everything_is_forwarded_and_only_fresh_text_counts_as_speed(watch):
+def test_everything_is_forwarded_and_only_fresh_text_counts_as_speed():
     heard = []
     watched = watch(1.0, heard.append)
     told = [progress(1, 0, text_bytes=7), progress(5, 0, text_bytes=900, resumed=True)]

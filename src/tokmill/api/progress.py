@@ -303,8 +303,8 @@ def _rendering(plan: Plan) -> str:
     """Return how records become text."""
     config = plan.spec.config
     if config.sft is None:
-        renders = [reading.render for reading in plan.spec.readings] or [config.render]
-        return f"renderer: {', '.join(dict.fromkeys(render.renderer for render in renders))}"
+        names = dict.fromkeys(reading.render.renderer for reading in plan.spec.readings)
+        return f"renderer: {', '.join(names)}"
     template = plan.spec.template
     name = template if len(template.splitlines()) == 1 and "{" not in template else "Jinja"
     fields = f" ({', '.join(config.sft.fields)})" if config.sft.fields else ""

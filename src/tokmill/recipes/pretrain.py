@@ -66,7 +66,7 @@ class PretrainRecipe:
         """Take the renderer and the fields of the settings of reading."""
         self.renderer = make_renderer(spec.config.render)
         self.schema = self.renderer.schema
-        self._used, self._labels = used_paths(self.schema), spec.labels
+        self._used, self._labels = used_paths(self.schema), spec.reading.labels
         self._nested = {path.partition("[")[0] for path in self._used if "[" in path}
 
     def process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:

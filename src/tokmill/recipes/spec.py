@@ -57,14 +57,11 @@ class ReadingSettings:
 class RunSpec:
     """A run. `config` is resolved: no setting that changes an output byte is `auto`.
 
-    `readings`: how each group of files is read, if not all are read by `config`.
-
-    `template`: in SFT, the name of a built-in template or the source of a Jinja template.
-    `memory_bytes`: the memory that one worker may take; 0 if not known. `is_named`: the user named
-    the fields to read, so a run may leave out most of the text. `labels`: fields whose values
-    repeat in the first records; they do not count as text. `extensions`: everything that the run
-    uses and that did not come with tokmill. `engines`: those that this process has loaded.
-    `plan_stamp`: what changes when the `plan.json` of this run is replaced.
+    `readings`: how each group of files is read. `template`: in SFT, the name of a built-in template
+    or the source of a Jinja template. `memory_bytes`: the memory that one worker may take; 0 if not
+    known. `extensions`: everything that the run uses and that did not come with tokmill. `engines`:
+    those that this process has loaded. `plan_stamp`: what changes when the `plan.json` of this run
+    is replaced.
     """
 
     config: Config
@@ -73,8 +70,6 @@ class RunSpec:
     n_threads: int
     template: str = ""
     memory_bytes: int = 0
-    is_named: bool = True
-    labels: frozenset[str] = frozenset()
     extensions: tuple[Extension, ...] = ()
     engines: EngineStore = field(default_factory=EngineStore, compare=False, repr=False)
     plan_stamp: str = ""
@@ -82,13 +77,20 @@ class RunSpec:
 
     def for_part(self, part: Part) -> RunSpec:
         """Return the run with the settings with which the files of a part are read."""
-        if not self.readings:
-            return self
-        of_part = self.readings[part.reading]
-        config = replace(self.config, input=of_part.input, render=of_part.render, sft=of_part.sft)
-        return replace(
-            self, config=config, is_named=of_part.is_named, labels=of_part.labels, readings=()
-        )
+        own = self.readings[part.reading]
+        config = replace(self.config, input=own.input, render=own.render, sft=own.sft)
+        return replace(self, config=config, readings=(own,))
+
+    @property
+    def own_readings(self) -> tuple[ReadingSettings, ...]:
+        """Return the readings, if not all files are read by the settings of the run."""
+        is_own = len(self.readings) > 1 or any(reading.source for reading in self.readings)
+        return self.readings if is_own else ()
+
+    @property
+    def reading(self) -> ReadingSettings:
+        """Return how the files are read, of the run of a part."""
+        return self.readings[0]
 
     @property
     def kind(self) -> str:
@@ -100,7 +102,7 @@ class RunSpec:
         chat = {} if self.config.sft is None else {"template_sha256": self.template_sha256}
         # Every engine writes the same tokens.
         extensions = [one.as_json() for one in self.extensions if one.kind != "engine"]
-        readings = [reading.as_json() for reading in self.readings]
+        readings = [reading.as_json() for reading in self.own_readings]
         return {
             **chat,
             **({"readings": readings} if readings else {}),
@@ -127,7 +129,7 @@ class RunSpec:
 class Part:
     """A fixed, ordered set of slices: the unit of commit, resume and distribution.
 
-    `reading`: how its files are read; an index in `RunSpec.readings`, 0 if that is empty.
+    `reading`: how its files are read; an index in `RunSpec.readings`.
     """
 
     index: int
@@ -140,7 +142,7 @@ class Part:
             [s.file.path, s.file.n_bytes, s.file.mtime_ns, s.file.stamp, s.start, s.stop]
             for s in self.slices
         ]
-        reading = [self.reading] if spec.readings else []
+        reading = [self.reading] if spec.own_readings else []
         return sha256_hex(canonical_json([spec.identity(), slices, *reading]))
 
 

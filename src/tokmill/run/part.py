@@ -143,7 +143,7 @@ def _check_first_block(spec: RunSpec, path: str, encoded: EncodedBlock) -> None:
     Raises:
         RecordError: no record has them.
     """
-    is_named = spec.is_named and spec.config.sft is None
+    is_named = spec.config.sft is None and spec.reading.is_named
     if encoded.n_documents or len(encoded.rejects) < 2 or is_named:
         return
     if all(reject.reason == "no such fields" for reject in encoded.rejects):

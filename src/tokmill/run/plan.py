@@ -111,7 +111,7 @@ class Plan:
         readings = {piece.file: part.reading for part in self.parts for piece in part.slices}
         for file in self._numbered():
             row = astuple(file)
-            yield [*row, readings[file]] if self.spec.readings else [*row]
+            yield [*row, readings[file]] if self.spec.own_readings else [*row]
 
     def rows_of_parts(self) -> Iterator[list[list[int]]]:
         """Yield every part as a row of `plan.json`: its slices, each file as its row in `files`."""
@@ -229,8 +229,6 @@ def plan_of_json(written: Mapping[str, Any], stamp: str, place: Place, run: RunS
             EngineChoice.from_json(written["engine"]),
             n_threads=1,
             template=str(task["template"]),
-            is_named=bool(task["is_named"]),
-            labels=frozenset(map(str, task["labels"])),
             extensions=tuple(Extension(**row) for row in written.get("extensions", ())),
             plan_stamp=stamp,
             readings=tuple(_reading(row, where) for row in task["readings"]),
@@ -263,8 +261,6 @@ def _task_entry(spec: RunSpec) -> dict[str, Any]:
         "config": plain(config),
         "tokenizer": packed_tokenizer(spec.tokenizer),
         "template": spec.template,
-        "is_named": spec.is_named,
-        "labels": sorted(spec.labels),
         "readings": [_reading_entry(reading) for reading in spec.readings],
     }
 

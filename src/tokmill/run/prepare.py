@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -13,18 +13,16 @@ from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineStore
 from tokmill.errors import UsageError
 from tokmill.extensions import find
-from tokmill.recipes.spec import Part, ReadingSettings, RunSpec
+from tokmill.recipes.spec import Part, RunSpec
 from tokmill.render.function import find_renderer, is_local
 from tokmill.render.renderer import make_renderer
-from tokmill.run.input_sample import SampledTexts, sampled_texts
+from tokmill.run.input_sample import sampled_texts
 from tokmill.run.plan import make_parts, resolve
 from tokmill.run.readings import (
     FoundReading,
     find_readings,
     first_document,
     inputs_of,
-    resolve_chat,
-    resolve_render,
 )
 from tokmill.sources.files import Discovery, SourceFile
 from tokmill.sources.formats import format_named
@@ -77,10 +75,9 @@ class Prepared:
         return self.found.files
 
     @property
-    def own_readings(self) -> tuple[ReadingSettings, ...]:
-        """Return the readings, if not all files are read by the settings of the run."""
-        readings = tuple(group.reading for group in self.readings)
-        return readings if len(readings) > 1 or readings[0].source else ()
+    def _are_own(self) -> bool:
+        """Return whether not all files are read by the settings of the run."""
+        return len(self.readings) > 1 or bool(self.readings[0].reading.source)
 
     def notes(self) -> list[str]:
         """Return notes for the user: eos, texts as chats, ignored files, large texts, readings."""
@@ -90,7 +87,7 @@ class Prepared:
             from tokmill.chat.reading.detect import text_note
 
             texts = [text_note(group.reading.sft) for group in self.readings if group.reading.sft]
-        groups = self.readings if self.own_readings else ()
+        groups = self.readings if self._are_own else ()
         n_more = len(groups) - _MOST_SHOWN
         return [
             *filter(None, (eos, *dict.fromkeys(texts))),
@@ -106,13 +103,13 @@ class Prepared:
 
         If files are read in several ways, each has its own line among the notes.
         """
-        return "" if self.own_readings else self.readings[0].fields_note()
+        return "" if self._are_own else self.readings[0].fields_note()
 
     def document_notes(self) -> list[str]:
         """Return the beginning of a document of each group of files, as a string of JSON."""
         notes = []
         for group in self.readings[:_MOST_SHOWN]:
-            where = f" of {group.reading.files}" if self.own_readings else ""
+            where = f" of {group.reading.files}" if self._are_own else ""
             if text := first_document(group):
                 shown = json.dumps(text[:_SHOWN_CHARACTERS], ensure_ascii=False)
                 rest = len(text) - _SHOWN_CHARACTERS
@@ -144,7 +141,6 @@ class Prepared:
 
     def spec(self, engine: EngineChoice, n_threads: int, memory_bytes: int = 0) -> RunSpec:
         """Return the run, once its engine is chosen; see `RunSpec`."""
-        first = self.readings[0].reading
         return RunSpec(
             self.config,
             self.tokenizer,
@@ -152,11 +148,9 @@ class Prepared:
             n_threads,
             self.template,
             memory_bytes,
-            first.is_named,
-            first.labels,
             self._extensions(engine.name),
             self.engines,
-            readings=self.own_readings,
+            readings=tuple(group.reading for group in self.readings),
         )
 
     def _extensions(self, engine: str) -> tuple[Extension, ...]:
@@ -201,8 +195,7 @@ def prepare(
     inputs = inputs_of(config, commits)
     is_alone = sum(len(source.found.files) for source in inputs) < 2
     bad: list[str] | None = [] if leave_bad_out and not is_alone else None
-    of_group = partial(resolve_chat, tokenizer=tokenizer) if is_chat else resolve_render
-    readings = find_readings(inputs, of_group, bad)
+    readings = find_readings(inputs, tokenizer, bad)
     columns = zip(*(source.found for source in inputs), strict=True)
     found = Discovery(*(list(chain(*column)) for column in columns))
     if bad and not readings:
@@ -253,13 +246,6 @@ def _resolve_chats(
     return config, tokenizer, template, readings
 
 
-def sample(prepared: Prepared, limit_bytes: int) -> SampledTexts:
-    """Return documents of about `limit_bytes` of the input; none of standard input."""
-    if any(file.path == "-" for file in prepared.files):
-        return SampledTexts([], 0)
-    return sampled_texts(prepared.parts, prepared.renderers(), limit_bytes)
-
-
 def choose_run_engine(
     prepared: Prepared, n_threads: int, note: Callable[[str], None] = lambda _: None
 ) -> EngineChoice:
@@ -273,14 +259,17 @@ def choose_run_engine(
     config, files = prepared.config, prepared.files
     control = config.tokenizer.control_tokens_in_text
 
+    is_stream = any(file.path == "-" for file in files)
+
     @cache
     def read(limit_bytes: int) -> CorpusSample:
-        taken = sample(prepared, limit_bytes)
-        return CorpusSample(taken.texts, taken.corpus_bytes)
+        if is_stream:
+            return CorpusSample([])
+        return sampled_texts(prepared.parts, prepared.renderers(), limit_bytes)
 
     corpus = Corpus(
         sum(file.n_bytes for file in files),
-        any(file.path == "-" for file in files),
+        is_stream,
         read,
         any(file.compression or not format_named(file.format).has_byte_ranges for file in files),
     )

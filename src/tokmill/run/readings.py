@@ -46,14 +46,13 @@ from tokmill.values import WHOLE_RECORD
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tokmill.settings.schema import Config
     from tokmill.settings.sft import SftSettings
     from tokmill.sources.slices import SourceFile
     from tokmill.tokenizer.tokenizer import Tokenizer
 
-    Resolve = Callable[["FileGroup"], "RenderSettings | SftSettings"]
     _Key = tuple[str, str, frozenset[str]]
 
 MOST_OF_FOLDER, MOST_OF_FORMAT = 64, 1024
@@ -75,14 +74,13 @@ class Input(NamedTuple):
 
 
 @dataclass(slots=True)
-class FileGroup:
+class _FileGroup:
     """Files that are looked at together; `files` are those, in order.
 
     `fields`: of the first records of these files. `records`: some of these records, for chats.
     `by_script`: the files by the renderer of sections that their own text asks for.
     """
 
-    config: Config
     fields: FieldSample
     files: list[SourceFile] = field(default_factory=list)
     records: list[dict[str, Any]] = field(default_factory=list)
@@ -92,11 +90,6 @@ class FileGroup:
     def n_records(self) -> int:
         """Return the number of records that were looked at."""
         return self.fields.n_records + len(self.records)
-
-    @property
-    def label(self) -> str:
-        """Return the files in words."""
-        return files_in_words(self.files)
 
 
 @dataclass(slots=True)
@@ -191,26 +184,25 @@ def _config_of(config: Config, values: dict[str, Any]) -> Config:
 
 
 def find_readings(
-    inputs: Sequence[Input], resolve: Resolve, bad: list[str] | None = None
+    inputs: Sequence[Input], tokenizer: Tokenizer, bad: list[str] | None = None
 ) -> list[FoundReading]:
     """Return how the files of all inputs are read, each with its files.
 
-    `resolve` returns the settings of a group, without `auto`. `bad`: gets a line for each file
-    that cannot be read, which is then left out; None: such a file is an error.
+    `bad`: gets a line for each file that cannot be read, which is then left out; None: such a file
+    is an error.
 
     Raises:
         UsageError, StorageError: a file is of another kind, or nothing fits the records of a group.
     """
     found: list[FoundReading] = []
     for source in inputs:
-        files, groups = source.found.files, _Groups(source, resolve, bad)
+        files, groups = source.found.files, _Groups(source, tokenizer, bad)
         groups.look_at(_sampled(files))
         check_encoding(files)
         if len(set(groups.settings.values())) > 1:  # those not looked at may be of either kind
-            groups.look_at(_sampled(files, MOST_OF_FOLDER, None))
             kinds = {(key[:2], settings) for key, settings in groups.settings.items()}
             n_kinds = Counter(folder for folder, _ in kinds)
-            groups.look_at(file for file in files if n_kinds[folder_of(file)] > 1)
+            groups.look_at(file for file in files if n_kinds[_folder_of(file)] != 1)
         found += groups.readings()
     return found
 
@@ -218,9 +210,9 @@ def find_readings(
 class _Groups:
     """The groups of a source's files by folder, format and keys; `settings`: those of each."""
 
-    def __init__(self, source: Input, resolve: Resolve, bad: list[str] | None) -> None:
-        self._source, self._resolve, self._bad = source, resolve, bad
-        self._groups: dict[_Key, FileGroup] = {}
+    def __init__(self, source: Input, tokenizer: Tokenizer, bad: list[str] | None) -> None:
+        self._source, self._tokenizer, self._bad = source, tokenizer, bad
+        self._groups: dict[_Key, _FileGroup] = {}
         self._seen: set[SourceFile] = set()
         self._left_out: set[SourceFile] = set()
         self.settings: dict[_Key, Any] = {}
@@ -262,9 +254,8 @@ class _Groups:
             from tokmill.chat.reading.unknown_names import speakers_in
 
             keys |= {f"speaker {name}" for name in speakers_in(records)}
-        group = self._groups.setdefault(
-            (*folder_of(file), keys), FileGroup(config, FieldSample(nested))
-        )
+        key = (*_folder_of(file), keys)
+        group = self._groups.setdefault(key, _FileGroup(FieldSample(nested)))
         group.files.append(file)
         group.fields.where = group.fields.where or file.path
         if config.sft is None:
@@ -299,6 +290,31 @@ class _Groups:
                     "to read it, name it"
                 )
 
+    def _resolve(self, group: _FileGroup) -> RenderSettings | SftSettings:
+        """Return the settings with which the records of a group are read, without `auto`.
+
+        Raises:
+            UsageError: no renderer or no schema fits.
+        """
+        config = self._source.config
+        where = files_in_words(group.files) or ", ".join(config.input.paths)
+        if config.sft is None:
+            render = detect(config.render, group.fields, where)
+            make_renderer(render, group.fields)
+            return render
+        from tokmill.recipes.sft_setup import resolve_records
+
+        try:
+            return resolve_records(
+                config.sft, self._tokenizer, group.records, f"first records of {where}"
+            )
+        except UsageError as error:
+            if config.sft.schema == "auto" and (fields := _documents(group.records)):
+                raise UsageError(
+                    f"{where}: these are documents, not chats ({fields}): use tokmill pretrain"
+                ) from error
+            raise
+
     def _resolve_all(self) -> None:
         """Resolve the settings of each group; one without own settings takes others that fit."""
         self.settings, failed = {}, {}
@@ -319,7 +335,7 @@ class _Groups:
                 del self._groups[key]
                 self._leave_out(group.files, self._explained(problem, group))
 
-    def _explained(self, problem: UsageError, group: FileGroup) -> UsageError:
+    def _explained(self, problem: UsageError, group: _FileGroup) -> UsageError:
         """Return an error whose advice holds for the files of a group alone, if there are others.
 
         An option of the command would change how all files are read.
@@ -365,11 +381,11 @@ class _Groups:
         if of_file:
             common = Counter(of_file.values()).most_common(1)[0][0]
         else:  # no file has a record
-            common = self._resolve(FileGroup(self._source.config, FieldSample()))
+            common = self._resolve(_FileGroup(FieldSample()))
         files: dict[Any, list[SourceFile]] = {}
         for file in self._source.found.files:
             if file not in self._left_out:
-                settings = of_file.get(file) or of_folder.get(folder_of(file), common)
+                settings = of_file.get(file) or of_folder.get(_folder_of(file), common)
                 files.setdefault(settings, []).append(file)
         return [self._reading(settings, members) for settings, members in files.items()]
 
@@ -401,37 +417,6 @@ def _own_source(files: Sequence[SourceFile], table: str) -> str:
     return f"give {these} own: --source={shlex.quote(table)}"
 
 
-def resolve_render(group: FileGroup) -> RenderSettings:
-    """Return the settings of the renderer of a group.
-
-    Raises:
-        UsageError: no renderer fits the records.
-    """
-    render = detect(group.config.render, group.fields, group.label or "input")
-    make_renderer(render, group.fields)
-    return render
-
-
-def resolve_chat(group: FileGroup, tokenizer: Tokenizer) -> SftSettings:
-    """Return the settings with which the records of a group are read as chats.
-
-    Raises:
-        UsageError: no schema fits.
-    """
-    from tokmill.recipes.sft_setup import resolve_records, sft_settings
-
-    where = group.label or ", ".join(group.config.input.paths)
-    settings = sft_settings(group.config)
-    try:
-        return resolve_records(settings, tokenizer, group.records, f"first records of {where}")
-    except UsageError as error:
-        if settings.schema == "auto" and (fields := _documents(group.records)):
-            raise UsageError(
-                f"{where}: these are documents, not chats ({fields}): use tokmill pretrain"
-            ) from error
-        raise
-
-
 def _documents(records: Sequence[Mapping[str, Any]]) -> str:
     """Return the fields of records with sections, which are no chats; '' for others."""
     sample = FieldSample()
@@ -457,13 +442,13 @@ def first_document(found: FoundReading) -> str:
     return ""
 
 
-def _fits(settings: Any, group: FileGroup, others: Sequence[FileGroup]) -> bool:
+def _fits(settings: Any, group: _FileGroup, others: Sequence[_FileGroup]) -> bool:
     """Return whether the settings of other groups of a folder read nearly all text of this one.
 
     Its first records may be few, with labels that look like text: they count with those of its
     folder, unless it has text in fields that the others do not have.
     """
-    near = [one for one in others if folder_of(one.files[0]) == folder_of(group.files[0])]
+    near = [one for one in others if _folder_of(one.files[0]) == _folder_of(group.files[0])]
     if not isinstance(settings, RenderSettings) or not near:
         return False
     merged = FieldSample()
@@ -476,18 +461,14 @@ def _fits(settings: Any, group: FileGroup, others: Sequence[FileGroup]) -> bool:
     return own <= known and share(merged.weighed(settings.text_field), used) >= ENOUGH
 
 
-def _sampled(
-    files: Sequence[SourceFile],
-    most_of_folder: int = MOST_OF_FOLDER,
-    most: int | None = MOST_OF_FORMAT,
-) -> Iterator[SourceFile]:
-    """Yield files, evenly spread over each folder and format, and over all."""
+def _sampled(files: Sequence[SourceFile]) -> list[SourceFile]:
+    """Return files, evenly spread over each folder and format, and over all."""
     by_folder: dict[tuple[str, str], list[SourceFile]] = {}
     for file in files:
         if file.n_bytes or file.is_stream:
-            by_folder.setdefault(folder_of(file), []).append(file)
-    chosen = [f for of_folder in by_folder.values() for f in _spread(of_folder, most_of_folder)]
-    yield from chosen if most is None else _spread(chosen, most)
+            by_folder.setdefault(_folder_of(file), []).append(file)
+    chosen = [f for of_folder in by_folder.values() for f in _spread(of_folder, MOST_OF_FOLDER)]
+    return _spread(chosen, MOST_OF_FORMAT)
 
 
 def _spread(files: list[SourceFile], most: int) -> list[SourceFile]:
@@ -496,7 +477,7 @@ def _spread(files: list[SourceFile], most: int) -> list[SourceFile]:
     return [files[i * len(files) // most] for i in range(most)]
 
 
-def folder_of(file: SourceFile) -> tuple[str, str]:
+def _folder_of(file: SourceFile) -> tuple[str, str]:
     """Return the folder and the format of a file."""
     return file.path.rpartition("/")[0], file.format
 

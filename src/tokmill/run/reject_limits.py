@@ -1,9 +1,9 @@
 """Stop a run of the wrong input: too many rejects, no document, a file that breaks off.
 
-The share of rejects is checked while the run goes on (`RejectLimit`), and all of it at the end
+The share of rejects is checked while the run goes on (`RejectLimit`), and everything at the end
 (`check_outcome`). The formats in `sources` count a break of the input, such as a truncated .gz or
-an unclosed quote, with its place and the bytes behind it; `check_read` makes it an error of the
-run, unless `on_unread` is `skip`.
+an unclosed quote, with its place and the bytes behind it; it is an error of the run, unless
+`on_unread` is `skip`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from tokmill.dataset.counts import Counts
     from tokmill.recipes.spec import Increments
-    from tokmill.run.plan import Plan
     from tokmill.settings.schema import LimitSettings
     from tokmill.timing import StageSeconds
     from tokmill.values import UnreadInput
@@ -57,9 +56,8 @@ class RejectLimit:
     `text_bytes`: rendered by this attempt. `stage_s`: seconds of all its threads, by stage.
     """
 
-    def __init__(self, plan: Plan, forward: Callable[[Increments], None]) -> None:
-        self._limit = plan.spec.config.limits.max_reject_fraction
-        self._forward = forward
+    def __init__(self, limits: LimitSettings, forward: Callable[[Increments], None]) -> None:
+        self._limits, self._forward = limits, forward
         self._n_records = 0
         self._reasons: Counter[str] = Counter()
         self._first = ""
@@ -75,44 +73,44 @@ class RejectLimit:
         add_seconds(self.stage_s, progress.stage_s)
         self._forward(progress)
         if self._n_records >= FRACTION_CHECKED_FROM:
-            self._check()
+            _check_share(self._limits, self._reasons, self._n_records, self._first)
 
-    def check_at_end(self) -> None:
-        """Check a run of any size with more than `REJECTS_ALLOWED`; raises `RecordError`."""
-        if self._reasons.total() > REJECTS_ALLOWED:
-            self._check()
 
-    def _check(self) -> None:
-        if self._reasons.total() > self._limit * self._n_records:
-            records = plural(self._n_records, "record")
-            raise RecordError(too_many(self._reasons, records, self._limit, self._first))
+def _check_share(limits: LimitSettings, reasons: Counter[str], n_records: int, first: str) -> None:
+    if reasons.total() > limits.max_reject_fraction * n_records:
+        records = plural(n_records, "record")
+        raise RecordError(too_many(reasons, records, limits.max_reject_fraction, first))
 
 
 def too_many(reasons: Counter[str], records: str, allowed: float, first: str) -> str:
     """Return a message: how many of some records were rejected, why, and what to do."""
     named = ", ".join(f"{n:,} {reason}" for reason, n in reasons.most_common(3))
-    first = f"; the first: {first}" if first else ""
     return (
         f"{reasons.total():,} of {records} {'was' if reasons.total() == 1 else 'were'} rejected "
-        f"({named}), more than --max-reject-fraction={allowed:g} allows{first}; mend the "
-        "records, or name other fields or files; a higher limit accepts the loss"
+        f"({named}), more than --max-reject-fraction={allowed:g} allows{_the_first(first)}; "
+        "mend the records, or name other fields or files; a higher limit accepts the loss"
     )
 
 
 def check_outcome(
     limits: LimitSettings, totals: Counts, sources: Rows, rejects: Sequence[Path]
 ) -> None:
-    """Check that a run made documents, and used every input file.
+    """Check that a run made documents without too many rejects, and used every input file.
 
     `sources`: the counts of every input file, as rows of the manifest. `rejects`: the files of
     rejects, in order.
 
     Raises:
         UnreadInputError: input was not read to its end, and `on_unread` is `error`.
-        RecordError: there is no document, or every record of one of several files was rejected
-            or has no trained token.
+        RecordError: too many records were rejected; there is no document; or every record of one
+            of several files was rejected or has no trained token.
     """
-    check_read(limits, sources)
+    # A file that breaks off explains its rejects: a better message than their share.
+    unread = [row for row in sources if "unread" in row]
+    if unread and limits.on_unread == "error":
+        raise _unread_error(unread, len(sources))
+    if totals.rejects.total() > REJECTS_ALLOWED:
+        _check_share(limits, totals.rejects, totals.records, _first(rejects))
     if not totals.documents:
         raise RecordError(_no_document(totals, sources, rejects))
     if len(sources) > 1 and limits.max_reject_fraction < 1:
@@ -133,7 +131,8 @@ def _no_document(totals: Counts, sources: Rows, rejects: Sequence[Path]) -> str:
     advice = ""
     if totals.drops and not totals.rejects:
         advice = _ADVICE.get(totals.drops.most_common(1)[0][0], "")
-    return f"{made} of {records} ({'; '.join(losses)}){_first(rejects)}{advice and f'; {advice}'}"
+    first = _the_first(_first(rejects))
+    return f"{made} of {records} ({'; '.join(losses)}){first}{advice and f'; {advice}'}"
 
 
 def _check_sources(fraction: float, sources: Rows, rejects: Sequence[Path]) -> None:
@@ -154,10 +153,11 @@ def _check_sources(fraction: float, sources: Rows, rejects: Sequence[Path]) -> N
     if lost:
         counts = {**lost[0]["rejects"], **lost[0]["drops"]}
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in counts.items())
+        first = _first(rejects, lost[0]["path"])
         became = "rejected" if any(row["rejects"] for row in lost) else "dropped"
         raise RecordError(
             f"every record of {len(lost):,} of {_files(len(sources))} was {became} "
-            f"({_named(lost)}): {reasons}{_first(rejects, lost[0]['path'])}; take such files out "
+            f"({_named(lost)}): {reasons}{_the_first(first)}; take such files out "
             "of the input, or accept them with --max-reject-fraction=1"
         )
 
@@ -175,19 +175,12 @@ def _first(rejects: Sequence[Path], source: str = "") -> str:
     """Describe the first reject, of one input file if `source` names it."""
     for entry in read_rejects(rejects):
         if source in ("", entry["source"]):
-            return f"; the first: {describe_entry(entry)}"
+            return describe_entry(entry)
     return ""
 
 
-def check_read(limits: LimitSettings, sources: Rows) -> None:
-    """Check that all input was read to its end; `sources` are rows of the manifest.
-
-    Raises:
-        UnreadInputError: a file breaks off, and `on_unread` is `error`.
-    """
-    unread = [row for row in sources if "unread" in row]
-    if unread and limits.on_unread == "error":
-        raise _unread_error(unread, len(sources))
+def _the_first(reject: str) -> str:
+    return f"; the first: {reject}" if reject else ""
 
 
 def describe_unread(path: str, unread: UnreadInput) -> str:

@@ -39,7 +39,7 @@ from tokmill.run.output import (
     remove_leftovers,
     remove_notes,
 )
-from tokmill.run.reject_limits import RejectLimit, check_outcome, check_read, sum_unread
+from tokmill.run.reject_limits import RejectLimit, check_outcome, sum_unread
 from tokmill.settings.plain import plain
 from tokmill.timing import LIBRARIES, StageSeconds
 from tokmill.tokenizer.tokenizer import PROBE_TEXT, tokenizer_entry
@@ -106,7 +106,7 @@ def finished_run(
     place.remove(MANIFEST)  # the dataset is incomplete from here on
     stage_s = {"prepare": used_seconds(start)}
     n_resumed = len(records)
-    limit = RejectLimit(plan, observer.progressed)
+    limit = RejectLimit(plan.spec.config.limits, observer.progressed)
     try:
         records = make_parts(run, observer, execute, limit.progressed, records)
     except BaseException:
@@ -116,9 +116,6 @@ def finished_run(
     for part in plan.parts:
         slices = [(piece.file.path, piece.start == 0) for piece in part.slices]
         sums.add(records[part.index], slices)
-    # A file that breaks off explains its rejects: a better message than their share.
-    check_read(plan.spec.config.limits, list(sums.sources.values()))
-    limit.check_at_end()
     stage_s |= limit.stage_s
     used = used_seconds(start)
     manifest = _finish(
@@ -309,7 +306,7 @@ def _readings(
 
     Nothing if all files are read by the settings of the run.
     """
-    readings = plan.spec.readings
+    readings = plan.spec.own_readings
     if readings:
         of_path = {s.file.path: part.reading for part in plan.parts for s in part.slices}
         for row in sources:
