@@ -3,10 +3,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tokmill.dataset.counts import Counts
 from tokmill.recipes.table import make_recipe
-from tokmill.run.estimate import EncodedSample, Estimate, encode_sample
-from tokmill.run.input_sample import InputSample, SampledPiece, read_sample
 from tokmill.run.prepare import prepare
+from tokmill.run.sample import (
+    EncodedSample,
+    Estimate,
+    InputSample,
+    SampledPiece,
+    encode_sample,
+    read_sample,
+)
 from tokmill.sources.slices import SourceFile
 
 WINDOW = 16_384
@@ -15,12 +22,10 @@ FILE = SourceFile("a.jsonl", "jsonl", "", 0, 0, "")
 
 def total_of(tokens, scale: float, *, unread: float = 0.0, **more) -> Estimate:
     """Return the total of pieces of one window each that stand for `scale` windows."""
-    tokens = np.array(tokens, float)
     scales = (scale, scale, unread)
     pieces = [SampledPiece(FILE, [], i, WINDOW, WINDOW, *scales) for i in range(len(tokens))]
-    nothing = np.zeros(0)
-    encoded = EncodedSample(InputSample(pieces, **more), tokens, *[nothing] * 5)
-    return encoded.total(tokens)
+    counts, nothing = [Counts(tokens=n) for n in tokens], np.zeros(0)
+    return EncodedSample(InputSample(pieces, **more), counts, nothing, nothing).total("tokens")
 
 
 def test_what_was_read_whole_is_counted_and_has_no_band():
@@ -64,10 +69,9 @@ def test_a_sample_is_encoded_as_the_run_would_piece_by_piece(
     spec = plan_of(config).spec
     recipe = make_recipe(spec)
     encoded = encode_sample(lambda _: recipe, found, spec)
-    assert encoded.records.tolist() == [3, 1]
-    assert encoded.documents.tolist() == [1, 1]
-    assert encoded.text_bytes.tolist() == [9, 12]
-    assert encoded.tokens.sum() == encoded.lengths.sum()
-    assert (encoded.drops.total(), encoded.rejects.total()) == (1, 1)
+    counts, totals = encoded.counts, encoded.totals()
+    assert [(c.records, c.documents, c.text_bytes) for c in counts] == [(3, 1, 9), (1, 1, 12)]
+    assert totals.tokens == encoded.lengths.sum()
+    assert (totals.drops.total(), totals.rejects.total()) == (1, 1)
     assert encoded.first_reject.startswith(f"{first}: ")
     assert not encoded.is_val.any()

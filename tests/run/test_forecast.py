@@ -188,10 +188,11 @@ def test_packing_and_its_rows_are_part_of_the_predicted_disk(tmp_path, silent, m
     on_disk = sum(file["bytes"] for file in manifest["files"])
     # Of so few chats the long ones decide the tokens; what a token takes does not vary so.
     a_token = on_disk / manifest["totals"]["tokens"]
-    assert found.disk.n_bytes / found.size.tokens == pytest.approx(a_token, rel=0.03)
-    assert found.size.capacity == 4096
-    assert sum(found.size.length_histogram) == pytest.approx(found.size.documents, abs=9)
-    assert len(found.size.length_histogram) <= len(manifest["length_histogram"])
+    size = found.disk.size
+    assert found.disk.bill.n_bytes / size.tokens == pytest.approx(a_token, rel=0.03)
+    assert size.capacity == 4096
+    assert sum(size.length_histogram) == pytest.approx(size.documents, abs=9)
+    assert len(size.length_histogram) <= len(manifest["length_histogram"])
 
 
 def test_a_large_piece_that_cannot_be_divided_is_named_with_a_remedy():

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokmill.run.input_sample import InputSample, read_sample, sampled_texts
 from tokmill.run.prepare import prepare
+from tokmill.run.sample import InputSample, read_sample, sampled_texts
 from tokmill.sources.streams import zstd
 
 ROWS = [{"text": f"{i:05d} " + "word " * (i * 7 % 40)} for i in range(4000)]

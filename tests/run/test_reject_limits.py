@@ -9,11 +9,11 @@ import pytest
 from tokmill.dataset.counts import Counts
 from tokmill.errors import RecordError, UnreadInputError
 from tokmill.recipes.spec import Increments
-from tokmill.run.estimate import EncodedSample
 from tokmill.run.forecast import check_sample
-from tokmill.run.input_sample import InputSample
 from tokmill.run.reject_limits import RejectLimit, check_outcome, describe_unread, sum_unread
+from tokmill.run.sample import EncodedSample, InputSample, SampledPiece
 from tokmill.settings.schema import LimitSettings
+from tokmill.sources.slices import SourceFile
 from tokmill.values import RecordPlace, UnreadInput
 
 ADVICE = "mend the records, or name other fields or files; a higher limit accepts the loss"
@@ -72,11 +72,11 @@ def test_the_message_names_the_commonest_reasons_and_the_first_reject():
     )
 
 
-def sampled(n_records, **more):
-    records, nothing = np.array([n_records]), np.zeros(1)
-    return EncodedSample(
-        InputSample(), nothing, nothing, records, nothing, nothing, nothing, **more
-    )
+def sampled(n_records, first_reject="", **counts):
+    pieces = [SampledPiece(SourceFile("a.gz", "jsonl", "gz", 0, 0, ""), [], 0, 0, 0)]
+    nothing = np.zeros(0)
+    found = [Counts(n_records, **counts)]
+    return EncodedSample(InputSample(pieces), found, nothing, nothing, first_reject)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_one_reject_in_a_sample_tells_enough_if_the_run_stops_at_the_first():
 
 
 def test_a_break_in_a_sample_is_an_error_of_the_forecast():
-    found = sampled(1, unread=["a.gz: byte 7: why"])
-    with pytest.raises(UnreadInputError, match=r"the run would fail: a\.gz: byte 7: why"):
+    found = sampled(1, unread=[CUT])
+    with pytest.raises(UnreadInputError, match=r"the run would fail: a\.gz: byte 1,000: why"):
         check_sample(LimitSettings(), found)
     check_sample(LimitSettings(on_unread="skip"), found)
 

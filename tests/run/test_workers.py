@@ -6,8 +6,8 @@ import pytest
 
 from tokmill.recipes.memory_bounds import BASE_BYTES, ENGINE_THREAD_BYTES
 from tokmill.recipes.spec import Part
-from tokmill.run import workers
-from tokmill.run.workers import MOST_THREADS, default_workers, workers_and_threads
+from tokmill.run import prepare
+from tokmill.run.prepare import MOST_THREADS, default_workers, workers_and_threads
 from tokmill.settings.sft import SftSettings
 from tokmill.sources.files import SourceFile
 from tokmill.sources.slices import Slice
@@ -21,8 +21,8 @@ def machine(monkeypatch):
     """Set the cores and the memory that the process may use."""
 
     def make(n_cores: int, memory_bytes: int = MUCH) -> None:
-        monkeypatch.setattr(workers, "usable_cores", lambda: n_cores)
-        monkeypatch.setattr(workers, "usable_memory", lambda: memory_bytes)
+        monkeypatch.setattr(prepare, "usable_cores", lambda: n_cores)
+        monkeypatch.setattr(prepare, "usable_memory", lambda: memory_bytes)
 
     return make
 

@@ -102,24 +102,18 @@ def plan_run(config: Config, warn: Callable[[str], None], note: Callable[[str], 
     """
     from tokmill.bill.bill_settings import BillSettings
     from tokmill.bill.full_bill import full_bill
-    from tokmill.bill.on_disk import OnDisk
     from tokmill.run.forecast import forecast_run
 
     found = forecast_run(config, warn, note)
-    disk = OnDisk(config.output.dir or ".", found.size, found.disk, found.free_bytes)
-    bill = full_bill(BillSettings.of(config), disk)
+    bill = full_bill(BillSettings.of(config), found.disk)
     values = {**found.values, "bill": bill.as_json()}
-    return Planned(_run_forecast(values, found.free_bytes), bill, found.problem)
-
-
-def _run_forecast(values: dict[str, Any], free_bytes: int) -> RunForecast:
-    disk = values["disk"]
     every = {
         **values,
-        "disk_low_bytes": disk["low_bytes"],
-        "disk_high_bytes": disk["high_bytes"],
-        "free_bytes": free_bytes,
+        "disk_low_bytes": values["disk"]["low_bytes"],
+        "disk_high_bytes": values["disk"]["high_bytes"],
+        "free_bytes": found.disk.free_bytes,
         "engine": values["engine"]["name"],
         "values": values,
     }
-    return RunForecast(**{one.name: every[one.name] for one in fields(RunForecast)})
+    forecast = RunForecast(**{one.name: every[one.name] for one in fields(RunForecast)})
+    return Planned(forecast, bill, found.problem)

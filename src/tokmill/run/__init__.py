@@ -2,13 +2,12 @@
 
 The modules in the order of a run:
 
-1. `prepare`: find the inputs, load the tokenizer, cut the input into parts; choose the engine. It
-   uses `readings` (how each group of files is read) and `input_sample`.
-2. `forecast`: read a small sample of the input; predict tokens, disk, time and memory from it.
+1. `prepare`: find the inputs, load the tokenizer, cut the input into parts; choose the engine, how
+   many processes and threads. It uses `readings` (how each group of files is read) and `sample`.
+2. `forecast`: encode a small sample of the input; predict tokens, disk, time and memory from it.
 3. `plan`: the plan as a value and as `plan.json`; whether two plans are the same run.
 4. `begin`: hold the place, and write the plan of a new run into it, or continue the one that is
-   there; a file system without what a run needs, or without room, is refused. `workers`: how many
-   processes and threads.
+   there; a file system without what a run needs, or without room, is refused.
 5. `output`: what stands in the place: foreign files, leftovers, parts that are done.
 6. `whole_run`: the parts that are missing, sums, packs, and the manifest, last. `tasks`: the same
    run as an array of tasks.

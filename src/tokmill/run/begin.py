@@ -22,8 +22,7 @@ from tokmill.place import open_place
 from tokmill.recipes.engines import reference_loader
 from tokmill.run.output import holds_only_plan, owned_names, refuse_foreign, remove_dataset
 from tokmill.run.plan import Plan, check_plan, check_same, read_plan
-from tokmill.run.prepare import choose_run_engine, prepare
-from tokmill.run.workers import workers_and_threads
+from tokmill.run.prepare import choose_run_engine, prepare, workers_and_threads
 from tokmill.sources.hub import is_hub
 from tokmill.sources.json_lines import parser_entry
 from tokmill.storage import UNSUPPORTED, file_sizes, free_bytes, remove_file, write_file
@@ -267,9 +266,9 @@ def check_space(
 
     spec = prepared.spec(EngineChoice(REFERENCE, "", "for a prediction"), 1)
     sampled = sample_and_encode(prepared, spec, SAMPLE_BYTES)
-    if not sampled.documents.any():
+    if not sampled.totals().documents:
         return
-    disk = predict(spec, prepared.parts, sampled).disk
+    _, disk = predict(spec, prepared.parts, sampled)
     needed, least = disk.n_bytes, round(disk.low_bytes * LEAST_SHARE)
     if least > room:
         raise StorageError(

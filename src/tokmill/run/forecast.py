@@ -6,13 +6,14 @@ from dataclasses import asdict, dataclass
 from heapq import nlargest
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.disk_files import predicted_disk
 from tokmill.bill.measuring.machine import usable_memory
+from tokmill.bill.on_disk import OnDisk
 from tokmill.dataset.packs import pack
 from tokmill.engines.choose import comparison_cost
 from tokmill.engines.engine import REFERENCE, engine_threads
@@ -28,12 +29,10 @@ from tokmill.recipes.memory_bounds import (
     n_writers,
 )
 from tokmill.recipes.table import Recipes
-from tokmill.run.estimate import EncodedSample, Estimate, encode_sample
-from tokmill.run.input_sample import read_sample
 from tokmill.run.plan import packed_tokenizer
-from tokmill.run.prepare import choose_run_engine, prepare
+from tokmill.run.prepare import choose_run_engine, prepare, workers_and_threads
 from tokmill.run.reject_limits import REJECTS_ALLOWED, too_many
-from tokmill.run.workers import workers_and_threads
+from tokmill.run.sample import EncodedSample, Estimate, encode_sample, read_sample
 from tokmill.sources.formats import format_named
 from tokmill.storage import free_bytes
 from tokmill.words.plural import plural
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tokmill.bill.formula import Bill
+    from tokmill.dataset.counts import Counts
     from tokmill.recipes.spec import Part, RunSpec
     from tokmill.run.prepare import Prepared
     from tokmill.settings.schema import Config, LimitSettings
@@ -88,25 +88,14 @@ SLOWER, LATER_S = 2.0, 2.0
 
 @dataclass(frozen=True, slots=True)
 class RunValues:
-    """The forecast of a run as plain values; `size` and `disk` are of its dataset.
+    """The forecast of a run as plain values, and its dataset.
 
-    `free_bytes`: of the disk of the output. `problem`: the error with which the run would stop.
+    `problem`: the error with which the run would stop.
     """
 
     values: dict[str, Any]
-    size: DatasetSize
-    disk: Bill
-    free_bytes: int
+    disk: OnDisk
     problem: TokmillError | None
-
-
-class Predicted(NamedTuple):
-    """The dataset that is expected of a run."""
-
-    tokens: Estimate
-    documents: Estimate
-    size: DatasetSize
-    disk: Bill
 
 
 def forecast_run(
@@ -140,10 +129,12 @@ def _forecast(
     taken_s = perf_counter() - start_s
     spec = prepared.spec(engine, threads, usable // workers)
     sampled = sample_and_encode(prepared, spec, _sample_bytes(_input_bytes(parts)))
-    if not sampled.documents.any():
-        raise RecordError(_no_document(sampled))
-    found = predict(spec, parts, sampled)
-    text = sampled.total(sampled.text_bytes)
+    counts = sampled.totals()
+    if not counts.documents:
+        raise RecordError(_no_document(sampled, counts))
+    size, disk = predict(spec, parts, sampled)
+    tokens, documents = sampled.total("tokens"), sampled.total("documents")
+    text = sampled.total("text_bytes")
     cost = comparison_cost(prepared.tokenizer, config.run.engine, text.high, threads)
     n_slices = sum(len(part.slices) for part in parts)
     before_s = START_S + max(taken_s, cost.seconds)
@@ -156,7 +147,7 @@ def _forecast(
         longest *= LONGER
     held = LONG_RECORD_COPIES * longest if longest > config.run.block_bytes else 0
     paged = workers * (_page_bytes(parts) + held) + n_slices * FILE_BYTES
-    n_records = max(1, sampled.n_records)
+    n_records = max(1, counts.records)
     renderers = [renderer for _, renderer in prepared.renderers().values()]
     values = {
         "schema": 1,
@@ -168,18 +159,18 @@ def _forecast(
         "is_counted": sampled.sample.is_complete,
         "parts": len(parts),
         "part_bytes": max(sum(piece.n_bytes for piece in part.slices) for part in parts),
-        **{f"documents{end}": n for end, n in _ends(found.documents)},
-        **{f"tokens{end}": n for end, n in _ends(found.tokens)},
+        **{f"documents{end}": n for end, n in _ends(documents)},
+        **{f"tokens{end}": n for end, n in _ends(tokens)},
         "text_bytes": text.value,
-        "disk_bytes": found.disk.n_bytes,
+        "disk_bytes": disk.n_bytes,
         "time_s": time_s,
         "time_high_s": LATER_S + SLOWER * time_high_s,
         "memory_bytes": paged
         + max(_memory(spec, text.high, workers), BASE_BYTES + cost.memory_bytes),
-        "reject_fraction": sampled.rejects.total() / n_records,
-        "drop_fraction": sampled.drops.total() / n_records,
-        "size": asdict(found.size),
-        "disk": found.disk.as_json(),
+        "reject_fraction": counts.rejects.total() / n_records,
+        "drop_fraction": counts.drops.total() / n_records,
+        "size": asdict(size),
+        "disk": disk.as_json(),
         "usable_memory_bytes": usable,
         "workers": workers,
         "threads": threads,
@@ -191,8 +182,9 @@ def _forecast(
         "dtype": config.output.dtype,
         "engine": engine.as_json(),
     }
-    free = free_bytes(Path(config.output.dir or "."))
-    return RunValues(values, found.size, found.disk, free, _problem(prepared, spec, sampled))
+    directory = config.output.dir or "."
+    on_disk = OnDisk(directory, size, disk, free_bytes(Path(directory)))
+    return RunValues(values, on_disk, _problem(prepared, spec, sampled))
 
 
 def sample_and_encode(prepared: Prepared, spec: RunSpec, limit_bytes: int) -> EncodedSample:
@@ -203,11 +195,12 @@ def sample_and_encode(prepared: Prepared, spec: RunSpec, limit_bytes: int) -> En
     return encode_sample(lambda file: recipes.of(part_of[file]), found, spec)
 
 
-def predict(spec: RunSpec, parts: Sequence[Part], sampled: EncodedSample) -> Predicted:
-    """Return the dataset that is expected from a sample with at least one document."""
+def predict(
+    spec: RunSpec, parts: Sequence[Part], sampled: EncodedSample
+) -> tuple[DatasetSize, Bill]:
+    """Return the dataset that is expected from a sample with a document, and its disk."""
     config, sft, val = spec.config, spec.config.sft, spec.config.output.val_fraction
-    tokens = sampled.total(sampled.tokens)
-    documents = sampled.total(sampled.documents, of_records=True)
+    tokens, documents = sampled.total("tokens"), sampled.total("documents")
     size = DatasetSize(
         kind=spec.kind,
         tokens=tokens.value,
@@ -237,7 +230,7 @@ def predict(spec: RunSpec, parts: Sequence[Part], sampled: EncodedSample) -> Pre
         tokenizer_bytes=len(packed_tokenizer(spec.tokenizer)),
         error=max(high / value, value / max(1, low)) - 1,
     )
-    return Predicted(tokens, documents, size, disk)
+    return size, disk
 
 
 def _sample_bytes(input_bytes: int) -> int:
@@ -296,18 +289,18 @@ def _page_bytes(parts: Sequence[Part]) -> int:
     return max((bytes_of(file) for bytes_of, file in held if bytes_of), default=0)
 
 
-def _no_document(sampled: EncodedSample) -> str:
+def _no_document(sampled: EncodedSample, counts: Counts) -> str:
     """Return why there is nothing to predict from."""
-    if not sampled.n_records:
+    if not counts.records:
         what = f" ({sampled.unread[0]})" if sampled.unread else ""
         return f"the sample of the input holds no record{what}: nothing to predict from"
-    if not sampled.drops:
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in sampled.rejects.most_common(3))
+    if not counts.drops:
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in counts.rejects.most_common(3))
         return f"every sampled record was rejected ({reasons}); the first: {sampled.first_reject}"
-    losses = [*sampled.rejects.most_common(), *sampled.drops.most_common()]
+    losses = [*counts.rejects.most_common(), *counts.drops.most_common()]
     reasons = ", ".join(f"{n:,} {reason}" for reason, n in losses)
     of_sample = "" if sampled.sample.is_complete else "sampled "
-    records = plural(sampled.n_records, f"{of_sample}record")
+    records = plural(counts.records, f"{of_sample}record")
     return f"the run would make no document of {records} ({reasons})"
 
 
@@ -330,19 +323,19 @@ def check_sample(limits: LimitSettings, sampled: EncodedSample) -> None:
         UnreadInputError: a sampled file breaks off.
         RecordError: the sample has too many rejects.
     """
-    if sampled.unread and limits.on_unread == "error":
+    counts, unread, first = sampled.totals(), sampled.unread, sampled.first_reject
+    if unread and limits.on_unread == "error":
         raise UnreadInputError(
-            f"the run would fail: {sampled.unread[0]}; --on-unread=skip accepts the loss",
-            tuple(sampled.unread),
+            f"the run would fail: {unread[0]}; --on-unread=skip accepts the loss", tuple(unread)
         )
-    n_rejects, first = sampled.rejects.total(), sampled.first_reject
+    n_rejects = counts.rejects.total()
     if n_rejects and limits.on_error == "fail":
         raise RecordError(f"the run would stop at a broken record: {first}")
     allowed = limits.max_reject_fraction
-    if n_rejects > max(REJECTS_ALLOWED, allowed * sampled.n_records):
-        records = plural(sampled.n_records, "sampled record")
+    if n_rejects > max(REJECTS_ALLOWED, allowed * counts.records):
+        records = plural(counts.records, "sampled record")
         raise RecordError(
-            f"the run would stop: {too_many(sampled.rejects, records, allowed, first)}"
+            f"the run would stop: {too_many(counts.rejects, records, allowed, first)}"
         )
 
 

@@ -88,7 +88,7 @@ def _write_blocks(
     report: Callable[[Increments], None],
 ) -> None:
     """Write the blocks of a part in order, as the pool has encoded them."""
-    works = _timed(_works(spec, part, recipe), timer)
+    works = _works(spec, part, recipe, timer)
     with closing(encode_ahead(spec, recipe, works, interrupts)) as blocks:
         last_slice = -1
         for (slice_index, reader), encoded in blocks:
@@ -99,7 +99,8 @@ def _write_blocks(
                 writer.end_slice(slice_index, piece.n_bytes, length)
                 continue
             source = piece.file.path
-            _check_parity(encoded, source)
+            for number, line in encoded.differences:
+                raise ParityError(f"{source}: record {number} of its slice: {line}")
             if slice_index != last_slice:
                 _check_first_block(spec, source, encoded)
                 last_slice = slice_index
@@ -112,29 +113,22 @@ def _write_blocks(
             del encoded  # or it would stay in memory beside the next block
 
 
-def _timed(works: Iterator[_Work], timer: StageTimer) -> Iterator[_Work]:
-    timer.skip()
-    for work in works:
-        timer.end("read")
-        yield work
-        timer.skip()
+def _works(spec: RunSpec, part: Part, recipe: Recipe, timer: StageTimer) -> Iterator[_Work]:
+    """Yield the blocks of all slices, each with its slice, and None at the end of each slice.
 
-
-def _works(spec: RunSpec, part: Part, recipe: Recipe) -> Iterator[_Work]:
-    """Yield the blocks of all slices, each with its slice, and None at the end of each slice."""
+    `timer` gets the seconds of reading.
+    """
     for i, piece in enumerate(part.slices):
+        timer.skip()
         check_unchanged(piece.file)
         options = (spec.config.input, recipe.schema, spec.config.run.block_bytes)
         with open_slice(piece, *options, samples_head=is_weighed_slice(i)) as reader:
             for block in reader.blocks():
+                timer.end("read")
                 yield (i, reader), block
+                timer.skip()
+            timer.end("read")
             yield (i, reader), None
-
-
-def _check_parity(encoded: EncodedBlock, source: str) -> None:
-    """Raise `ParityError` for the first text whose ids differ from the reference's."""
-    for number, line in encoded.differences:
-        raise ParityError(f"{source}: record {number} of its slice: {line}")
 
 
 def _check_first_block(spec: RunSpec, path: str, encoded: EncodedBlock) -> None:

@@ -98,22 +98,11 @@ class PartWriter:
             self._add_reject(source, place, reject)
         if block.n_documents:
             self._write(slice_index, block)
-        drops = {reason: len(rows) for reason, rows in block.drops.items() if len(rows)}
-        progress = Increments(
-            input_bytes=block.input_bytes,
-            text_bytes=int(block.text_bytes.sum()),
-            records=block.n_records,
-            documents=block.n_documents,
-            tokens=len(block.tokens),
-            drops=drops,
-            rejects=Counter(reject.reason for reject in block.rejects),
-            first_reject=first_reject,
-        )
-        _count(block, progress, counts)
+        progress = count_block(counts, block)
         if block.unread is not None:
             place = block.unread.place.shifted(origin())
             counts.unread.append(replace(block.unread, place=place))
-        return progress
+        return replace(progress, first_reject=first_reject)
 
     def end_slice(
         self, slice_index: int, input_bytes: int, length: tuple[int, int] | None = None
@@ -250,17 +239,27 @@ class PartWriter:
             add_seconds(self.stage_s, shard.stage_s)
 
 
-def _count(block: EncodedBlock, progress: Increments, counts: Counts) -> None:
-    """Add a block, whose sums are `progress`, to the counts of its slice."""
+def count_block(counts: Counts, block: EncodedBlock) -> Increments:
+    """Add a block, but not its break, to the counts of its slice; return it as increments."""
+    drops = {reason: len(rows) for reason, rows in block.drops.items() if len(rows)}
+    rejects = Counter(reject.reason for reject in block.rejects)
+    progress = Increments(
+        block.input_bytes,
+        int(block.text_bytes.sum()),
+        block.n_records,
+        block.n_documents,
+        len(block.tokens),
+        drops,
+        rejects,
+    )
     counts.records += progress.records
     counts.documents += progress.documents
     counts.tokens += progress.tokens
     counts.text_bytes += progress.text_bytes
-    counts.drops.update(progress.drops)
-    counts.rejects.update(progress.rejects)
+    counts.drops.update(drops)
+    counts.rejects.update(rejects)
     # Outcomes after the first of a record.
-    n_lost = sum(progress.drops.values()) + sum(progress.rejects.values())
-    counts.extra += progress.documents + n_lost - progress.records
+    counts.extra += progress.documents + sum(drops.values()) + len(block.rejects) - progress.records
     counts.trained_tokens += int(np.count_nonzero(block.sidecars.get("mask", ())))
     for sums, of_block in ((counts.counters, block.counters), (counts.checks, block.checks)):
         for name, of_documents in of_block.items():
@@ -270,6 +269,7 @@ def _count(block: EncodedBlock, progress: Increments, counts: Counts) -> None:
         _count_unread_keys(counts, block.unread_keys, block.rows)
     for _, fields in block.fields:
         add_fields(counts.fields, fields)
+    return progress
 
 
 def _count_unread_keys(counts: Counts, keys: UnreadKeys, rows: npt.NDArray[np.int64]) -> None:

@@ -23,8 +23,8 @@ from tokmill.errors import StateError, TokmillError, UsageError
 from tokmill.run.begin import Begun, begun, check_installed, output_place
 from tokmill.run.output import NOTE, records_of_parts, refuse_foreign
 from tokmill.run.plan import Plan, check_plan, plan_of_json, read_plan
+from tokmill.run.prepare import workers_and_threads
 from tokmill.run.whole_run import finished_run, make_parts, used_seconds
-from tokmill.run.workers import workers_and_threads
 from tokmill.settings.schema import RunSettings
 from tokmill.version import __version__
 from tokmill.words.plural import plural
