@@ -21,7 +21,7 @@ ROOMS = {
     "run, executors": (4_630, 3_200),
     "mix": (0, 1_700),
     "recipes, render": (2_350, 1_900),
-    "sources": (4_730, 3_600),
+    "sources": (4_510, 3_600),
     "chat, masks": (10_240, 5_900),
     "engines, tokenizer": (4_830, 4_200),
     "dataset, place": (4_140, 3_600),

@@ -4,7 +4,14 @@ import pyarrow as pa
 import pytest
 
 from tokmill.errors import UsageError
-from tokmill.sources.columns import fit_array, fit_columns
+from tokmill.sources.columns import fit_columns
+
+
+def fit_array(array, kind):
+    """Return a column as another type."""
+    batch = pa.RecordBatch.from_arrays([array], ["c"])
+    return fit_columns(batch, pa.schema([("c", kind)]), 1000, "f").batch.column(0)
+
 
 SECTION = pa.struct([("title", pa.string()), ("content", pa.string())])
 
@@ -73,7 +80,7 @@ def test_rows_that_are_not_utf8_are_left_out():
     fitted = fit_columns(batch, pa.schema([("t", pa.string()), ("u", pa.string())]), 100, "f")
     assert fitted.batch.to_pylist() == [{"t": t, "u": None} for t in ("a", None, "b")]
     assert fitted.rows.tolist() == [0, 2, 3]
-    assert [(bad.row, bad.reason) for bad in fitted.bad] == [(1, "invalid UTF-8")]
+    assert {row: why[0] for row, why in fitted.refused.items()} == {1: "invalid UTF-8"}
 
 
 def test_nested_text_that_is_not_utf8_is_found():
@@ -82,7 +89,7 @@ def test_nested_text_that_is_not_utf8_is_found():
     array = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), structs)
     batch = pa.RecordBatch.from_arrays([array], ["s"])
     fitted = fit_columns(batch, pa.schema([("s", pa.list_(SECTION))]), 100, "f")
-    assert [bad.row for bad in fitted.bad] == [1]
+    assert list(fitted.refused) == [1]
     assert len(fitted.batch) == 1
 
 
@@ -92,7 +99,7 @@ def test_rows_with_too_much_text_are_left_out():
     schema = pa.schema([("t", pa.string()), ("s", pa.list_(SECTION))])
     fitted = fit_columns(batch, schema, 60, "f")
     assert fitted.rows.tolist() == [2]
-    assert [bad.message for bad in fitted.bad] == [
+    assert [message for _, message in fitted.refused.values()] == [
         "63 bytes, over max_record_bytes = 60",
         "61 bytes, over max_record_bytes = 60",
     ]
@@ -109,7 +116,7 @@ def test_text_where_a_list_is_wanted_is_json():
         None,
         [{"title": "b", "content": None}],
     ]
-    assert [(bad.row, bad.reason) for bad in fitted.bad] == [(3, "malformed JSON")]
+    assert {row: why[0] for row, why in fitted.refused.items()} == {3: "malformed JSON"}
 
 
 def test_no_columns_still_count_rows():

@@ -121,7 +121,7 @@ class CsvParser:
         good = np.delete(np.arange(len(starts)), sorted(refused))
         cells, parsed = self._cells(data, starts, stops, good, refused)
         fitted = fit_columns(cells, self.schema, self.max_record_bytes, self.where)
-        refused.update({int(parsed[bad.row]): (bad.reason, bad.message) for bad in fitted.bad})
+        refused.update({int(parsed[row]): why for row, why in fitted.refused.items()})
         rejects = span_rejects(data, starts, stops, refused, block.origin)
         rows = parsed[fitted.rows]
         lookup = SpanLookup(data, starts[rows], stops[rows], rows, block.origin, self._record)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tokmill.sources.formats import Format
 from tokmill.sources.record_json import HEAD_ROWS, columns_to_read
-from tokmill.sources.row_reader import RowReader, dictionary_bytes, refuse_repeated
+from tokmill.sources.row_reader import RowReader, decoded_type, refuse_repeated
 from tokmill.sources.streams import broken_file, check_ratio, open_binary, unreadable
 from tokmill.urls import is_store
 
@@ -158,8 +158,9 @@ def _batches(
     the batch before, to `most`, and to an estimate from the last batch and the rest of the group.
     """
     batches: Iterator[pa.RecordBatch] | None = None
-    rows, plain = _FIRST_ROWS, _plain_columns(file, wanted)
-    most = _MOST_ROWS if plain or not wanted else _MOST_DICTIONARY_ROWS
+    kinds = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
+    plain = [name for name in wanted if decoded_type(kinds[name]) == kinds[name]]
+    rows, most = _FIRST_ROWS, _MOST_ROWS if plain or not wanted else _MOST_DICTIONARY_ROWS
     for i in groups:
         left_rows = file.metadata.row_group(i).num_rows
         sizes = footer.sizes(i)
@@ -175,16 +176,10 @@ def _batches(
             if batch is None:
                 return
             yield batch
-            n_bytes = max(1, batch.nbytes - sum(map(dictionary_bytes, batch.columns)))
+            n_bytes = max(1, batch.select(plain).nbytes)
             left_rows -= batch.num_rows
             left_bytes = max(0, left_bytes - n_bytes)
             rows = min(2 * rows, most, batch_bytes * batch.num_rows // n_bytes)
-
-
-def _plain_columns(file: pq.ParquetFile, wanted: list[str]) -> list[str]:
-    """Return the wanted columns that are not read as dictionaries."""
-    kinds = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
-    return [name for name in wanted if not pa.types.is_dictionary(kinds[name])]
 
 
 def _readable(batches: Iterator[pa.RecordBatch], path: str) -> Iterator[pa.RecordBatch]:

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.offsets import offsets_of
+from tokmill.sources.utf8 import find_bad
 from tokmill.values import WHOLE_RECORD
 
 if TYPE_CHECKING:
@@ -63,26 +64,22 @@ def text_batch(
     return _batch(pa.Array.from_buffers(pa.large_string(), len(starts), buffers))
 
 
-def row_batch(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
-    """Return the rows of a table as JSON, and the reasons of rows that cannot be: null there."""
-    try:
-        rows: list[dict[str, Any]] = batch.to_pylist()
-        texts: list[str | None] = [_as_json(row) for row in rows]
-    except (UnicodeDecodeError, ValueError):
-        return _one_by_one(batch)
-    return _batch(pa.array(texts, pa.large_string())), {}
+def row_batch(batch: pa.RecordBatch, refused: dict[int, tuple[str, str]]) -> pa.RecordBatch:
+    """Return the rows of a table as JSON; rows that cannot be are refused, and null."""
+    texts: list[str | None] = [None] * batch.num_rows
 
-
-def _one_by_one(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, str]]:
-    texts: list[str | None] = []
-    bad: dict[int, str] = {}
-    for i in range(batch.num_rows):
+    def are_good(first: int, last: int) -> bool:
         try:
-            texts.append(_as_json(batch.slice(i, 1).to_pylist()[0]))
+            texts[first:last] = map(_as_json, batch.slice(first, last - first).to_pylist())
         except (UnicodeDecodeError, ValueError) as error:
-            bad[i] = f"cannot be read as text: {error}"
-            texts.append(None)
-    return _batch(pa.array(texts, pa.large_string())), bad
+            refused[first] = "invalid UTF-8", f"cannot be read as text: {error}"
+            return False
+        return True
+
+    bad = find_bad(batch.num_rows, are_good)
+    for row in refused.keys() - set(bad):  # of several rows, of which others are bad
+        del refused[row]
+    return _batch(pa.array(texts, pa.large_string()))
 
 
 def _as_json(row: dict[str, Any]) -> str:
