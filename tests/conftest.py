@@ -7,10 +7,10 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck
@@ -30,7 +30,7 @@ from tokmill.run.prepare import prepare
 from tokmill.settings.schema import Config, TokenizerSettings
 from tokmill.settings.sft import SftSettings
 from tokmill.tokenizer.tokenizer import Tokenizer, load_tokenizer
-from tokmill.values import RAW_LIMIT_BYTES, RecordPlace, Records
+from tokmill.values import RAW_LIMIT_BYTES, Records
 
 # Every core has a worker of its own: more threads of torch wait for each other, and spin meanwhile.
 # Set before torch is imported, and inherited by the processes that tests start.
@@ -114,29 +114,21 @@ def tokenizer(tokenizer_dir: Path) -> Tokenizer:
     return load_tokenizer(TokenizerSettings(path=str(tokenizer_dir)))
 
 
-@dataclass(frozen=True)
-class RowLookup:
-    """Answers from the Python rows: row i is line i + 1, ten bytes further than the one before."""
-
-    rows: Sequence[Mapping[str, Any]]
-
-    def place(self, row: int) -> RecordPlace:
-        return RecordPlace(row + 1, 10 * row)
-
-    def raw(self, row: int) -> bytes:
-        return json.dumps(self.rows[row], ensure_ascii=False).encode()[:RAW_LIMIT_BYTES]
-
-    def keys(self, row: int) -> list[str]:
-        return list(self.rows[row])
-
-
 @pytest.fixture(scope="session")
 def records() -> Callable[[Sequence[Mapping[str, Any]], pa.Schema], Records]:
-    """Make `Records` of dicts, with the columns of a schema; a key that a dict lacks is null."""
+    """Make `Records` of dicts, with the columns of a schema; a key that a dict lacks is null.
+
+    Row i is line i + 1, ten bytes further than the one before.
+    """
 
     def make(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> Records:
         wanted = [{name: row.get(name) for name in schema.names} for row in rows]
-        return Records(pa.RecordBatch.from_pylist(wanted, schema), RowLookup(rows), ())
+        return Records(
+            pa.RecordBatch.from_pylist(wanted, schema),
+            np.array([(row + 1, 10 * row) for row in range(len(rows))]).reshape(-1, 2),
+            lambda row: json.dumps(rows[row], ensure_ascii=False).encode()[:RAW_LIMIT_BYTES],
+            lambda row: list(rows[row]),
+        )
 
     return make
 

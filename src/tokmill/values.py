@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     import numpy as np
@@ -73,41 +73,44 @@ class UnreadInput:
     stored_bytes: int = 0
 
 
-class RecordLookup(Protocol):
-    """Looks up records of a batch. Single ones are looked up for rejects, so that may be slow."""
+class BlockEnd(NamedTuple):
+    """The rows and rejects up to the end of a block of several, and the break there, if any."""
 
-    def place(self, row: int) -> RecordPlace:
-        """Return the place of row `row`, counted from the start of the slice."""
-
-    def places(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the line and the byte offset of the place of each row: (n, 2) int64."""
-
-    def raw(self, row: int) -> bytes:
-        """Return the first `RAW_LIMIT_BYTES` bytes of row `row` in the source."""
-
-    def keys(self, row: int) -> list[str]:
-        """Return the top-level keys of row `row`, in order."""
+    n_rows: int
+    n_rejects: int
+    unread: UnreadInput | None
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The records of one block: one row each, with exactly the columns of the schema.
+    """The records of one or more blocks: one row each, with exactly the columns of the schema.
 
-    `rejects`: other records, in order of place. A column that the source lacks is all null. Strings
-    are valid UTF-8: sources check it, engines rely on it. `unread`: the break after the last
-    record, if any. `samples`: some rows in order, each with its complete record, to weigh the
-    fields that are left out; their places in the slice alone decide which rows these are.
+    `places`: (n_rows, 2) int64, the line and the byte offset of each, counted from the start of its
+    slice. `raw` returns the first `RAW_LIMIT_BYTES` bytes of a row in the source, `keys` its
+    top-level keys in order: both are for single rows, and may be slow. A column that the source
+    lacks is all null. Strings are valid UTF-8: sources check it, engines rely on it.
+
+    `rejects`: other records, in order of place in each block. `ends`: of each block. `samples`:
+    some rows in order, each with its complete record, to weigh the fields that are left out; their
+    places in the slice alone decide which rows these are.
     """
 
     batch: pa.RecordBatch
-    lookup: RecordLookup
-    rejects: Sequence[Reject]
-    unread: UnreadInput | None = None
+    places: npt.NDArray[np.int64]
+    raw: Callable[[int], bytes]
+    keys: Callable[[int], Sequence[str]]
+    rejects: Sequence[Reject] = ()
+    ends: Sequence[BlockEnd] = ()
     samples: Sequence[tuple[int, Mapping[str, Any]]] = ()
+
+    @property
+    def unread(self) -> UnreadInput | None:
+        """Return the break after the last record, if any."""
+        return self.ends[-1].unread
 
     def reject(self, row: int, reason: str, message: str) -> Reject:
         """Return row `row` as a reject, with its place and first bytes."""
-        return Reject(self.lookup.place(row), reason, message, self.lookup.raw(row))
+        return Reject(RecordPlace(*self.places[row].tolist()), reason, message, self.raw(row))
 
 
 @dataclass(frozen=True, slots=True)

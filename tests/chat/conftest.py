@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -11,7 +12,7 @@ from tokmill.chat.renderer import ChatRenderer
 from tokmill.chat.templates import make_template
 from tokmill.chat.weights import mask_rule
 from tokmill.settings.sft import SftSettings
-from tokmill.values import WHOLE_RECORD, RecordPlace, Records, SampleBatch
+from tokmill.values import WHOLE_RECORD, Records, SampleBatch
 
 STRINGS = (
     "<eos>", "<bos>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<think>",
@@ -19,19 +20,6 @@ STRINGS = (
     "<|eot_id|>", "<|bos|>", "<|user_start|>", "<|user_end|>", "<|assistant_start|>",
     "<|assistant_end|>", "<|python_start|>", "<|python_end|>", "<|output_start|>", "<|output_end|>",
 )  # fmt: skip
-
-
-class Lookup:
-    """Answers for rows that stand nowhere: row 0 is line 1."""
-
-    def place(self, row: int) -> RecordPlace:
-        return RecordPlace(row + 1, -1)
-
-    def raw(self, row: int) -> bytes:
-        return b"raw"
-
-    def keys(self, row: int) -> list[str]:
-        return []
 
 
 @pytest.fixture(scope="session")
@@ -42,11 +30,13 @@ def vocabulary() -> Vocabulary:
 
 @pytest.fixture(scope="session")
 def whole_records() -> Callable[[Sequence[str]], Records]:
-    """Make records of lines of JSON."""
+    """Make records of lines of JSON that stand nowhere: row 0 is line 1."""
 
     def make(lines: Sequence[str]) -> Records:
         column = pa.array(lines, pa.large_string())
-        return Records(pa.RecordBatch.from_arrays([column], names=[WHOLE_RECORD]), Lookup(), ())
+        places = np.array([(row + 1, -1) for row in range(len(lines))]).reshape(-1, 2)
+        batch = pa.RecordBatch.from_arrays([column], names=[WHOLE_RECORD])
+        return Records(batch, places, lambda _: b"raw", lambda _: [])
 
     return make
 

@@ -7,7 +7,6 @@ and samples without a trained token.
 from __future__ import annotations
 
 import datetime as dt
-import json
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -43,12 +42,10 @@ from tokmill.settings.schema import (
 from tokmill.settings.sft import SftSettings
 from tokmill.timing import StageTimer
 from tokmill.tokenizer.tokenizer import load_tokenizer
-from tokmill.values import WHOLE_RECORD, RecordPlace, Records
+from tokmill.values import WHOLE_RECORD, Records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import numpy.typing as npt
 
     from tokmill.chat.renderer import ChatRenderer
     from tokmill.masks.encoder import SampleEncoder
@@ -141,7 +138,9 @@ class Ours:
         for start in range(0, len(texts), _BATCH):
             some = texts[start : start + _BATCH]
             column = pa.array(some, pa.large_string())
-            records = Records(pa.record_batch([column], [WHOLE_RECORD]), _Lookup(some), ())
+            places = np.array([(row + 1, -1) for row in range(len(some))])
+            batch = pa.record_batch([column], [WHOLE_RECORD])
+            records = Records(batch, places, lambda _: b"", lambda _: [])
             found += _outcomes(renderer.render(records), encoder, len(some))
         return found
 
@@ -226,25 +225,6 @@ def _encoder(spec: RunSpec) -> SampleEncoder:
             _encoders.clear()
         _encoders[key] = make_sample_encoder(spec, EngineMemory(_ENGINE_MEMORY_BYTES))
     return _encoders[key]
-
-
-class _Lookup:
-    """The place of a record: its number."""
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        self._texts = texts
-
-    def place(self, row: int) -> RecordPlace:
-        return RecordPlace(row + 1, -1)
-
-    def places(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return np.stack((rows + 1, np.full(len(rows), -1)), axis=1)
-
-    def raw(self, row: int) -> bytes:
-        return self._texts[row].encode()[:100]
-
-    def keys(self, row: int) -> list[str]:
-        return list(json.loads(self._texts[row]))
 
 
 class _Silent:

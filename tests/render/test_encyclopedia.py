@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from tokmill.render.sections import Encyclopedia
 from tokmill.settings.schema import RenderSettings
-from tokmill.values import RecordPlace, Records
+from tokmill.values import RecordPlace
 
 TEXTS = st.none() | st.sampled_from(["", ":", "。", "a"]) | st.text(max_size=5)
 SECTIONS = st.none() | st.fixed_dictionaries({}, optional={"title": TEXTS, "content": TEXTS})
@@ -112,7 +113,7 @@ RICH = [
 def test_a_slice_of_a_batch_is_rendered_like_its_rows_alone(records, start, stop):
     renderer = Encyclopedia(RenderSettings())
     whole = records(RICH, renderer.schema)
-    cut = Records(whole.batch.slice(start, max(stop - start, 0)), whole.lookup, ())
+    cut = replace(whole, batch=whole.batch.slice(start, max(stop - start, 0)))
     expected = [formula(row) for row in RICH[start:stop]]
     assert renderer.render(cut).text.to_pylist() == expected
 
@@ -128,7 +129,7 @@ def test_what_stands_in_the_buffers_under_a_null_list_is_not_rendered(records):
         mask=pa.array([False, True, False]),
     )
     batch = pa.RecordBatch.from_arrays([title, summary, hidden], schema=renderer.schema)
-    text = renderer.render(Records(batch, whole.lookup, ())).text
+    text = renderer.render(replace(whole, batch=batch)).text
     assert text.to_pylist() == ["a:b:。", "a:", "a:b:。"]
 
 

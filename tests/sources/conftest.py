@@ -56,8 +56,10 @@ def read_slice(
             records.batch.validate(full=True)
             found.rows.extend(records.batch.to_pylist())
             for row in range(records.batch.num_rows):
-                found.places.append(records.lookup.place(row).shifted(reader.origin()))
-                found.raw.append(records.lookup.raw(row))
+                found.places.append(
+                    RecordPlace(*records.places[row].tolist()).shifted(reader.origin())
+                )
+                found.raw.append(records.raw(row))
             for reject in records.rejects:
                 place = reject.place.shifted(reader.origin())
                 found.rejects.append((place.line, place.byte_offset, reject.reason, reject.raw))

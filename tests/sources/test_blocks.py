@@ -3,34 +3,25 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tokmill.sources.blocks import RowLookup, SpanLookup, first_bytes
+from tokmill.settings.schema import InputSettings
+from tokmill.sources.blocks import BytesBlock, Reading, span_records
 from tokmill.values import RecordPlace
 
 
 def test_spans_give_place_bytes_and_keys():
-    lookup = SpanLookup(
-        b"..one...two" + b"x" * 2000,
-        np.array([2, 8]),
-        np.array([5, 2011]),
+    data = b"..one...two" + b"x" * 2000
+    reading = Reading(InputSettings(), pa.schema([]), 1 << 20)
+    block = BytesBlock(data, RecordPlace(10, 100), reading, lambda _: records)
+    records = span_records(
+        [block],
+        [0],
+        data,
+        (np.array([2, 7, 7, 8]), np.array([5, 7, 7, 2011])),
+        pa.RecordBatch.from_struct_array(pa.nulls(2, pa.struct([]))),
         np.array([0, 3]),
-        RecordPlace(10, 100),
+        {},
         lambda line: {line.decode()[:3]: len(line)},
     )
-    assert (lookup.place(0), lookup.place(1)) == (RecordPlace(11, 102), RecordPlace(14, 108))
-    assert lookup.raw(0) == b"one"
-    assert lookup.raw(1) == b"two" + b"x" * 1021
-    assert lookup.record(1) == {"two": 2003}
-    assert lookup.keys(1) == ["two"]
-
-
-def test_rows_give_place_json_and_columns():
-    batch = pa.RecordBatch.from_pydict({"t": ["a", "b" * 2000]})
-    lookup = RowLookup(batch, np.array([1]), 4, ["t", "u"])
-    assert lookup.place(0) == RecordPlace(6, -1)
-    assert lookup.raw(0) == b'{"t": "' + b"b" * 1017
-    assert lookup.keys(0) == ["t", "u"]
-
-
-def test_first_bytes_are_bounded():
-    assert first_bytes(bytearray(b"abc"), 1, 3) == b"bc"
-    assert len(first_bytes(bytes(5000), 0, 5000)) == 1024
+    assert records.places.tolist() == [[11, 102], [14, 108]]
+    assert (records.raw(0), records.raw(1)) == (b"one", b"two" + b"x" * 1021)
+    assert records.keys(1) == ["two"]

@@ -121,7 +121,7 @@ def test_zstandard_frames_cut_anywhere_give_each_record_once(tmp_path, read_piec
         pieces = [DIRTY[:i], DIRTY[i : i + 9], DIRTY[i + 9 :]]
         data = frames(*pieces)
         path.write_bytes(data)
-        file = SourceFile(path.as_posix(), "jsonl", "zst", len(data), 0, "")
+        file = SourceFile(path.as_posix(), "jsonl", "zst", len(data), i, "")
         whole = read_piece(Slice(file, 0, -1, len(data)))
         assert [row["title"] for row in whole.rows] == ["一", "b", "c", "d"]
         bounds = [(piece.start, piece.stop) for piece in cut(file, 1)]

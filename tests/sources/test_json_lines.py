@@ -6,8 +6,9 @@ import itertools
 import pyarrow as pa
 import pytest
 
-from tokmill.sources.byte_reader import BytesBlock
-from tokmill.sources.json_lines import JsonParser
+from tokmill.settings.schema import InputSettings
+from tokmill.sources.blocks import BytesBlock, Reading
+from tokmill.sources.json_lines import _parse_block, parse_blocks
 from tokmill.sources.record_json import json_record
 from tokmill.values import RecordPlace
 
@@ -63,8 +64,9 @@ BLANK = [b"", b" ", b"\t \r", b"\r", b" " * 300]
 
 
 def parse_lines(data, schema, limit=1 << 40):
-    records = BytesBlock(data, RecordPlace(0, 0), JsonParser(schema, limit)).parse()
-    return records.batch, records.lookup.numbers, records.rejects
+    reading = Reading(InputSettings(max_record_bytes=limit), schema, 1 << 20)
+    records = parse_blocks([BytesBlock(data, RecordPlace(0, 0), reading, _parse_block)])
+    return records.batch, records.places[:, 0] - 1, records.rejects
 
 
 @functools.cache

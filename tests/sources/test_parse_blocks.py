@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import pyarrow as pa
-import pytest
 
-from tokmill.sources.byte_reader import BytesBlock
-from tokmill.sources.json_lines import JsonParser, parse_blocks
-from tokmill.sources.text import TextParser
+from tokmill.settings.schema import InputSettings
+from tokmill.sources.blocks import BytesBlock, Reading
+from tokmill.sources.json_lines import _parse_block, parse_blocks
+from tokmill.sources.text import parse_text
 from tokmill.values import RecordPlace, Reject
 
 SCHEMA = pa.schema([("text", pa.string())])
@@ -22,39 +22,48 @@ DATA = [
 ]
 
 
+READING = Reading(InputSettings(max_record_bytes=50), SCHEMA, 1 << 20, samples_head=True)
+
+
 def json_blocks(data=DATA) -> list[BytesBlock]:
     return [
         BytesBlock(
-            piece, RecordPlace(100 * i, 1000 * i), JsonParser(SCHEMA, 50), 7, AFTER * (i == 1)
+            piece, RecordPlace(100 * i, 1000 * i), READING, _parse_block, 7, AFTER * (i == 1)
         )
         for i, piece in enumerate(data)
     ]
 
 
-def told(records) -> tuple:
-    """Give all that can be asked of records."""
-    n_rows = records.batch.num_rows
-    lookup = records.lookup
-    rows = [(lookup.place(i), lookup.raw(i), lookup.keys(i)) for i in range(n_rows)]
-    return records.batch.to_pylist(), rows, list(records.rejects)
+def told(records) -> list[tuple]:
+    """Give all that can be asked of records, for each block."""
+    found = []
+    first = first_reject = 0
+    for n_rows, n_rejects, unread in records.ends:
+        rows = range(first, n_rows)
+        found.append(
+            (
+                records.batch.slice(first, n_rows - first).to_pylist(),
+                [(records.places[i].tolist(), records.raw(i), records.keys(i)) for i in rows],
+                list(records.rejects[first_reject:n_rejects]),
+                [(row - first, record) for row, record in records.samples if row in rows],
+                unread,
+            )
+        )
+        first, first_reject = n_rows, n_rejects
+    return found
+
+
+def check_together(blocks) -> None:
+    alone = [of_block for block in blocks for of_block in told(block.parse())]
+    assert told(parse_blocks(blocks)) == alone
+    assert len(alone) == len(blocks)
 
 
 def test_blocks_parsed_together_give_what_each_gives_alone():
-    blocks = json_blocks()
-    assert [told(records) for records in parse_blocks(blocks)] == [
-        told(block.parse()) for block in blocks
-    ]
-
-
-@pytest.mark.parametrize("i", range(len(DATA)))
-def test_one_block_is_parsed_as_ever(i):
-    block = json_blocks()[i]
-    assert [told(records) for records in parse_blocks([block])] == [told(block.parse())]
+    check_together(json_blocks())
+    check_together(json_blocks()[::-1])
 
 
 def test_kinds_are_not_mixed():
-    text = BytesBlock(b"plain", RecordPlace(3, 4), TextParser(SCHEMA, b"", 50), 7)
-    blocks = [*json_blocks()[:2], text, text, *json_blocks()[2:]]
-    assert [told(records) for records in parse_blocks(blocks)] == [
-        told(block.parse()) for block in blocks
-    ]
+    text = BytesBlock(b"plain", RecordPlace(3, 4), READING, parse_text, 7)
+    check_together([*json_blocks()[:2], text, text, *json_blocks()[2:]])

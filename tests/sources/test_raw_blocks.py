@@ -7,10 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokmill.settings.schema import InputSettings
-from tokmill.sources.blocks import next_block_bytes
-from tokmill.sources.byte_reader import ByteReader, LineSplitter
-from tokmill.sources.formats import Reading, open_slice
-from tokmill.sources.json_lines import JsonParser
+from tokmill.sources.blocks import Reading, next_block_bytes
+from tokmill.sources.formats import open_slice
+from tokmill.sources.json_lines import open_lines
 from tokmill.sources.slices import Slice, SourceFile
 from tokmill.sources.streams import BrokenInputError
 from tokmill.values import RecordPlace, UnreadInput
@@ -26,9 +25,7 @@ def split(tmp_path):
         settings = InputSettings(max_record_bytes=limit)
         reading = Reading(settings, pa.schema([]), batch_bytes)
         whole = Slice(SourceFile(str(path), "jsonl", "", 10, 0, ""), 0, -1, 10)
-        parser = JsonParser(pa.schema([]), limit)
-        reader = ByteReader(whole, reading, LineSplitter(), parser, convert=lambda _: iter(chunks))
-        with closing(reader):
+        with closing(open_lines(whole, reading, convert=lambda _: iter(chunks))) as reader:
             return list(reader.blocks())
 
     return blocks_of

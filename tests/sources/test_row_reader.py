@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from tokmill.settings.schema import InputSettings
-from tokmill.sources.formats import Reading
+from tokmill.sources.blocks import Reading
 from tokmill.sources.row_reader import RowBlock, RowReader
 from tokmill.values import RecordPlace
 
@@ -21,9 +21,9 @@ def test_a_row_answers_for_itself():
     schema = pa.schema([("t", pa.string())])
     records = block(BATCH, schema, 10).parse()
     assert records.batch.to_pylist() == [{"t": t} for t in "abcde"]
-    assert records.lookup.place(2) == RecordPlace(13, -1)
-    assert records.lookup.raw(2) == b'{"t": "c", "n": 3}'
-    assert records.lookup.keys(0) == ["t", "n"]
+    assert records.places[2].tolist() == [13, -1]
+    assert records.raw(2) == b'{"t": "c", "n": 3}'
+    assert records.keys(0) == ["t", "n"]
 
 
 def test_a_rejected_row_shows_its_bytes():
@@ -50,7 +50,7 @@ def test_a_row_that_no_offset_of_32_bits_could_hold_is_refused_unseen():
 def test_a_shown_text_of_a_dictionary_is_its_value():
     batch = pa.RecordBatch.from_pydict({"t": pa.array(["a", None]).dictionary_encode()})
     records = block(batch, pa.schema([("t", pa.string())])).parse()
-    assert [records.lookup.raw(row) for row in range(2)] == [b'{"t": "a"}', b'{"t": null}']
+    assert [records.raw(row) for row in range(2)] == [b'{"t": "a"}', b'{"t": null}']
 
 
 def test_the_head_is_read_by_the_thread_that_parses_and_gives_samples_of_fitted_rows():

@@ -7,11 +7,10 @@ records of several blocks are encoded as one batch, and the result is divided ag
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 import xxhash
 
 from tokmill.errors import TokenizerError
@@ -19,17 +18,17 @@ from tokmill.offsets import byte_offsets
 from tokmill.recipes.memory_bounds import BLOCK_COPIES
 from tokmill.sources.json_lines import parse_blocks
 from tokmill.timing import StageTimer
-from tokmill.values import RecordPlace, Records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
+    import pyarrow as pa
 
     from tokmill.engines.loaded import EngineMemory
     from tokmill.sources.blocks import Block
     from tokmill.timing import StageSeconds
-    from tokmill.values import RecordLookup, Reject, TokenBatch, UnreadInput, UnreadKeys
+    from tokmill.values import Records, Reject, TokenBatch, UnreadInput, UnreadKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,77 +97,31 @@ def process_blocks(
     """
     with memory.holding(BLOCK_COPIES * sum(block.n_bytes for block in blocks)):
         timer = StageTimer()
-        parsed = parse_blocks(blocks)
-        records = parsed[0] if len(parsed) == 1 else _joined(parsed)
+        records = parse_blocks(blocks)
         timer.end("parse")
         encoded, refused = encode(records, timer)
-        first, results = 0, []
-        for block, own in zip(blocks, parsed, strict=True):
-            rows = range(first, first + own.batch.num_rows)
+        first = first_reject = 0
+        results = []
+        for block, end in zip(blocks, records.ends, strict=True):
+            rows = range(first, end.n_rows)
             rejects = [refused[row] for row in rows if row in refused] if refused else []
             of_block = encoded if len(blocks) == 1 else _part_of(encoded, rows)
+            places = records.places[first : end.n_rows]
+            read = records.rejects[first_reject : end.n_rejects]
             results.append(
                 replace(
                     of_block,
-                    places=own.lookup.places(of_block.rows),
-                    differences=[
-                        (own.lookup.place(row).line, told) for row, told in of_block.differences
-                    ],
-                    rejects=sorted((*own.rejects, *rejects), key=lambda reject: reject.place),
-                    unread=own.unread,
+                    places=places[of_block.rows],
+                    differences=[(int(places[row, 0]), told) for row, told in of_block.differences],
+                    rejects=sorted((*read, *rejects), key=lambda reject: reject.place),
+                    unread=end.unread,
                     input_bytes=block.input_bytes,
                 )
             )
-            first = rows.stop
+            first, first_reject, _ = end
         timer.end("narrow")
         results[0] = replace(results[0], stage_s=timer.seconds)
         return results
-
-
-def _joined(blocks: Sequence[Records]) -> Records:
-    """Return the records of several blocks as one batch, without their rejects; copies columns."""
-    starts = [0, *accumulate(records.batch.num_rows for records in blocks)]
-    samples = [
-        (start + row, record)
-        for start, records in zip(starts, blocks, strict=False)
-        for row, record in records.samples
-    ]
-    lookup = _JoinedLookup([records.lookup for records in blocks], np.array(starts))
-    batch = pa.concat_batches([records.batch for records in blocks])
-    return Records(batch, lookup, (), samples=samples)
-
-
-@dataclass(frozen=True, slots=True)
-class _JoinedLookup:
-    """Looks up the rows of several blocks; block i has the rows `starts[i]:starts[i + 1]`."""
-
-    lookups: Sequence[RecordLookup]
-    starts: npt.NDArray[np.int64]
-
-    def place(self, row: int) -> RecordPlace:
-        """Return the place of row `row`, counted from the start of its own slice."""
-        lookup, local = self._find(row)
-        return lookup.place(local)
-
-    def places(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the line and the byte offset of the place of each row, in its own slice."""
-        places = map(self.place, rows.tolist())
-        pairs = [(place.line, place.byte_offset) for place in places]
-        return np.array(pairs, np.int64).reshape(-1, 2)
-
-    def raw(self, row: int) -> bytes:
-        """Return the first bytes of row `row`."""
-        lookup, local = self._find(row)
-        return lookup.raw(local)
-
-    def keys(self, row: int) -> list[str]:
-        """Return the top-level keys of row `row`."""
-        lookup, local = self._find(row)
-        return lookup.keys(local)
-
-    def _find(self, row: int) -> tuple[RecordLookup, int]:
-        index = int(np.searchsorted(self.starts, row, "right")) - 1
-        return self.lookups[index], row - int(self.starts[index])
 
 
 def _part_of(joined: EncodedBlock, rows: range) -> EncodedBlock:

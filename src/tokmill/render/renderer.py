@@ -115,7 +115,7 @@ def documents(
 
 
 def _empty_reject(records: Records, row: int, fields: Sequence[str]) -> Reject:
-    keys = records.lookup.keys(row)
+    keys = records.keys(row)
     if set(keys) & set(fields):
         reason, message = "empty", "all texts of the record are empty"
     else:

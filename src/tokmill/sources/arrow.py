@@ -22,7 +22,7 @@ from tokmill.words.plural import plural
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokmill.sources.formats import Reading
+    from tokmill.sources.blocks import Reading
     from tokmill.sources.slices import Slice, SourceFile
 
 _MOST_ROWS_PER_BYTE = 1 << 16

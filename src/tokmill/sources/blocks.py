@@ -1,4 +1,4 @@
-"""Blocks, which a slice is read as, and lookups of the records that a block was parsed into.
+"""Blocks, which a slice is read as, and the records that they are parsed into.
 
 Reading is cheap and stays on one thread. Parsing is heavy, thread safe and releases the GIL, so
 that blocks of one slice can be parsed on several threads and passed on in order.
@@ -6,25 +6,48 @@ that blocks of one slice can be parsed on several threads and passed on in order
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from tokmill.sources.record_json import sampled_rows, wants_record_json
 from tokmill.sources.utf8 import Bytes, invalid_spans, utf8_message
-from tokmill.values import RAW_LIMIT_BYTES, RecordPlace, Reject
+from tokmill.values import RAW_LIMIT_BYTES, BlockEnd, RecordPlace, Records, Reject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from typing import BinaryIO
 
     import numpy.typing as npt
 
-    from tokmill.values import Records
+    from tokmill.settings.schema import InputSettings
+    from tokmill.values import UnreadInput
 
-_MOST_LOOKED_AT = 1 << 20
+    Numbers = npt.NDArray[np.int64]
+
 _LEAST_BYTES = 256 << 10
+
+Refused = dict[int, tuple[str, str]]
+"""Reason and message of each record that is no row, by its number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a slice is read.
+
+    `schema`: exactly the columns wanted, text as `string`, lists as `list`. `batch_bytes`: size of
+    a block. `samples_head`: the samples of `Records` include the head of the slice. `opened`: read
+    instead of the file, for a format that is a stream of bytes.
+    """
+
+    settings: InputSettings
+    schema: pa.Schema
+    batch_bytes: int
+    samples_head: bool = False
+    opened: BinaryIO | None = None
 
 
 class Block(Protocol):
@@ -40,6 +63,32 @@ class Block(Protocol):
 
     def parse(self) -> Records:
         """Return the records, with places counted from the start of the slice; thread safe."""
+
+
+@dataclass(frozen=True, slots=True)
+class BytesBlock:
+    """Records as bytes. `origin` shifts places counted in `data` to the slice.
+
+    `input_bytes`: stored bytes that were read for it. `after`: rejects right after `data`, with
+    places in the slice. `unread`: input breaks off after them; only the last block has it.
+    """
+
+    data: bytes
+    origin: RecordPlace
+    reading: Reading
+    parser: Callable[[BytesBlock], Records]
+    input_bytes: int = 0
+    after: tuple[Reject, ...] = ()
+    unread: UnreadInput | None = None
+
+    @property
+    def n_bytes(self) -> int:
+        """Return the memory that the block takes."""
+        return len(self.data)
+
+    def parse(self) -> Records:
+        """Return the records of the block."""
+        return self.parser(self)
 
 
 class SliceReader(Protocol):
@@ -65,95 +114,6 @@ class SliceReader(Protocol):
         """Close the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpanLookup:
-    """Finds the place, bytes and keys of records that are spans of bytes of a block.
-
-    `starts`, `stops`: (n_rows,) int64, bytes of each row in `data`. `numbers`: (n_rows,) int64,
-    0-based number of each row's record in the block. `origin` shifts places from block to slice.
-    `read` returns the record that some bytes are, None if Python cannot read it.
-    """
-
-    data: Bytes
-    starts: npt.NDArray[np.int64]
-    stops: npt.NDArray[np.int64]
-    numbers: npt.NDArray[np.int64]
-    origin: RecordPlace
-    read: Callable[[bytes], dict[str, Any] | None]
-
-    def place(self, row: int) -> RecordPlace:
-        """Return the place of a row, counted from the start of the slice."""
-        return RecordPlace(int(self.numbers[row]) + 1, int(self.starts[row])).shifted(self.origin)
-
-    def places(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the line and the byte offset of the place of each row."""
-        origin = (1 + self.origin.line, self.origin.byte_offset)
-        return np.stack((self.numbers[rows], self.starts[rows]), axis=1) + origin
-
-    def raw(self, row: int) -> bytes:
-        """Return the first `RAW_LIMIT_BYTES` bytes of a row."""
-        return first_bytes(self.data, int(self.starts[row]), int(self.stops[row]))
-
-    def record(self, row: int) -> dict[str, Any] | None:
-        """Return a row with all its fields; None if Python cannot read it."""
-        return self.read(bytes(memoryview(self.data)[self.starts[row] : self.stops[row]]))
-
-    def keys(self, row: int) -> list[str]:
-        """Return the top-level keys of a row, in order."""
-        return list(self.record(row) or ())
-
-
-@dataclass(frozen=True, slots=True)
-class RowLookup:
-    """Finds the place, bytes and keys of records that are rows of a table.
-
-    `batch` holds the wanted columns as read, its row 0 being row `first` (0-based) of the slice;
-    `rows`: (n_rows,) int64, the row of it for each row asked for; `names`: all columns of the file.
-    """
-
-    batch: pa.RecordBatch
-    rows: npt.NDArray[np.int64]
-    first: int
-    names: Sequence[str]
-
-    def place(self, row: int) -> RecordPlace:
-        """Return the place of a row: its number in the slice; rows have no byte offset."""
-        return RecordPlace(self.first + int(self.rows[row]) + 1, -1)
-
-    def places(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the number of each row in the slice, and -1 for its byte offset."""
-        return np.stack((self.rows[rows] + (1 + self.first), np.full(len(rows), -1)), axis=1)
-
-    def raw(self, row: int) -> bytes:
-        """Return the first `RAW_LIMIT_BYTES` bytes of a row, written as JSON."""
-        return row_as_json(self.batch, int(self.rows[row]))
-
-    def keys(self, row: int) -> list[str]:
-        """Return the columns of the file."""
-        return list(self.names)
-
-
-def row_as_json(batch: pa.RecordBatch, row: int) -> bytes:
-    """Return the first `RAW_LIMIT_BYTES` bytes of a row as JSON; bytes not UTF-8 are escaped."""
-    values = {}
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        try:
-            values[name] = _value(column[row])
-        except UnicodeDecodeError as error:
-            values[name] = error.object.decode("utf-8", "backslashreplace")
-    return json.dumps(values, ensure_ascii=False, default=repr).encode()[:RAW_LIMIT_BYTES]
-
-
-def _value(cell: pa.Scalar) -> Any:
-    """Return the Python value of a cell; a long text is shortened."""
-    if isinstance(cell, pa.DictionaryScalar):
-        cell = cell.value
-    if not isinstance(cell, pa.BinaryScalar) or not cell.is_valid:
-        return cell.as_py()
-    data = cell.as_buffer()[:_MOST_LOOKED_AT].to_pybytes()
-    return data.decode("utf-8", "backslashreplace") if isinstance(cell, pa.StringScalar) else data
-
-
 def next_block_bytes(last_bytes: int, batch_bytes: int, left_bytes: int | None = None) -> int:
     """Return the size of the block after one of `last_bytes`, 0 for the first block of a slice.
 
@@ -165,49 +125,131 @@ def next_block_bytes(last_bytes: int, batch_bytes: int, left_bytes: int | None =
     return min(batch_bytes, max(_LEAST_BYTES, min(2 * last_bytes, most)))
 
 
-def too_large_message(n_bytes: int, max_record_bytes: int, advice: str = "") -> str:
-    """Return the message for a record that is over the limit."""
-    return f"{n_bytes} bytes, over max_record_bytes = {max_record_bytes}{advice}"
+def too_large(sizes: Numbers, max_record_bytes: int, advice: str = "") -> Refused:
+    """Return the reason and message of each record whose size is over the limit."""
+    return {
+        row: (
+            "record too large",
+            f"{sizes[row]} bytes, over max_record_bytes = {max_record_bytes}{advice}",
+        )
+        for row in np.flatnonzero(sizes > max_record_bytes).tolist()
+    }
 
 
-def first_bytes(data: Bytes, start: int, stop: int) -> bytes:
-    """Return at most `RAW_LIMIT_BYTES` bytes of `data[start:stop]`."""
-    return bytes(memoryview(data)[start : min(stop, start + RAW_LIMIT_BYTES)])
-
-
-def refuse_unfit(
-    data: Bytes,
-    starts: npt.NDArray[np.int64],
-    stops: npt.NDArray[np.int64],
-    limit: int,
-    advice: str = "",
-) -> dict[int, tuple[str, str]]:
-    """Return (reason, message) of the spans that must not be parsed: too large, or not UTF-8."""
-    view = memoryview(data)
-    refused = {
-        row: ("invalid UTF-8", utf8_message(bytes(view[starts[row] : stops[row]])))
+def not_utf8(data: Bytes, starts: Numbers, stops: Numbers) -> Refused:
+    """Return the reason and message of each span of `data` that is not UTF-8."""
+    return {
+        row: ("invalid UTF-8", utf8_message(bytes(memoryview(data)[starts[row] : stops[row]])))
         for row in invalid_spans(data, starts, stops)
     }
-    sizes = stops - starts
-    for row in np.flatnonzero(sizes > limit).tolist():
-        refused[row] = "record too large", too_large_message(int(sizes[row]), limit, advice)
-    return refused
 
 
-def span_rejects(
+def span_records(
+    blocks: Sequence[BytesBlock],
+    before: Sequence[int],
     data: Bytes,
-    starts: npt.NDArray[np.int64],
-    stops: npt.NDArray[np.int64],
-    refused: dict[int, tuple[str, str]],
-    origin: RecordPlace,
-) -> list[Reject]:
-    """Return refused spans of a block as rejects, in order; `origin` is where the block begins."""
-    spans = ((row, int(starts[row]), int(stops[row])) for row in sorted(refused))
-    return [
-        Reject(
-            RecordPlace(row + 1, start).shifted(origin),
-            *refused[row],
-            first_bytes(data, start, stop),
-        )
-        for row, start, stop in spans
+    spans: tuple[Numbers, Numbers],
+    batch: pa.RecordBatch,
+    rows: Numbers,
+    refused: Refused,
+    read: Callable[[bytes], dict[str, Any] | None],
+) -> Records:
+    """Return what blocks that stand one after the other in `data` were parsed into.
+
+    `before`: the bytes before each block. `spans`: where each record starts and stops, (n,) int64.
+    `rows`: the records that are the rows of `batch`; the `refused` ones become rejects. `read`
+    returns the object that the bytes of a record are, None if Python cannot read it.
+    """
+    starts, stops = spans
+    firsts = np.searchsorted(stops, before)
+    bounds = [*firsts[1:].tolist(), len(stops)]
+    shifts = [
+        (block.origin.line + 1 - first, block.origin.byte_offset - n_bytes)
+        for block, first, n_bytes in zip(blocks, firsts.tolist(), before, strict=True)
     ]
+    counts = np.diff(firsts, append=len(stops))
+    places = np.stack((np.arange(len(stops)), starts), axis=1) + np.repeat(shifts, counts, axis=0)
+
+    def first_bytes(number: int) -> bytes:
+        start, stop = int(starts[number]), int(stops[number])
+        return bytes(memoryview(data)[start : min(stop, start + RAW_LIMIT_BYTES)])
+
+    def record(row: int) -> dict[str, Any] | None:
+        return read(bytes(memoryview(data)[starts[rows[row]] : stops[rows[row]]]))
+
+    rejects: list[Reject] = []
+    ends: list[BlockEnd] = []
+    waiting = sorted(refused, reverse=True)
+    for block, bound in zip(blocks, bounds, strict=True):
+        while waiting and waiting[-1] < bound:
+            number = waiting.pop()
+            place = RecordPlace(*places[number].tolist())
+            rejects.append(Reject(place, *refused[number], first_bytes(number)))
+        rejects += block.after
+        ends.append(BlockEnd(int(np.searchsorted(rows, bound)), len(rejects), block.unread))
+    is_head = np.repeat([block.reading.samples_head for block in blocks], counts)[rows]
+    sampled = sampled_rows(places[rows], (stops - starts)[rows], is_head)
+    if wants_record_json(blocks[0].reading.schema):
+        sampled = []
+    return Records(
+        batch,
+        places[rows],
+        raw=lambda row: first_bytes(rows[row]),
+        keys=lambda row: list(record(row) or ()),
+        rejects=rejects,
+        ends=ends,
+        samples=[(row, found) for row in sampled if (found := record(row)) is not None],
+    )
+
+
+def join_records(parsed: Sequence[Records]) -> Records:
+    """Return the records of several blocks as one batch."""
+    if len(parsed) == 1:
+        return parsed[0]
+    rows = [0, *np.cumsum([len(records.places) for records in parsed]).tolist()]
+    rejects = [0, *np.cumsum([len(records.rejects) for records in parsed]).tolist()]
+
+    def found(row: int) -> tuple[Records, int]:
+        number = int(np.searchsorted(rows, row, "right")) - 1
+        return parsed[number], row - rows[number]
+
+    def raw(row: int) -> bytes:
+        records, own = found(row)
+        return records.raw(own)
+
+    def keys(row: int) -> Sequence[str]:
+        records, own = found(row)
+        return records.keys(own)
+
+    return Records(
+        pa.concat_batches([records.batch for records in parsed]),
+        np.concatenate([records.places for records in parsed]),
+        raw,
+        keys,
+        rejects=list(chain.from_iterable(records.rejects for records in parsed)),
+        ends=[
+            BlockEnd(n_rows, n_rejects, records.unread)
+            for n_rows, n_rejects, records in zip(rows[1:], rejects[1:], parsed, strict=True)
+        ],
+        samples=[
+            (before + row, record)
+            for before, records in zip(rows, parsed, strict=False)
+            for row, record in records.samples
+        ],
+    )
+
+
+def one_batch(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.RecordBatch:
+    """Return the rows of tables as one batch; its texts are under 2 GiB, as those of a block."""
+    if len(tables) == 1 and len(batches := tables[0].to_batches()) == 1:  # nothing is copied
+        return batches[0]
+    columns = pa.concat_tables([schema.empty_table(), *tables]).columns
+    n_rows = sum(table.num_rows for table in tables)
+    return batch_of([pa.concat_arrays(column.chunks) for column in columns], schema, n_rows)
+
+
+def batch_of(columns: Sequence[pa.Array], schema: pa.Schema, n_rows: int) -> pa.RecordBatch:
+    """Return columns, of which there may be none, as a batch of `n_rows`."""
+    if not columns:
+        return pa.RecordBatch.from_struct_array(pa.nulls(n_rows, pa.struct([])))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

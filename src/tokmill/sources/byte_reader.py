@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
-from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from tokmill.sources.blocks import next_block_bytes, too_large_message
+from tokmill.sources.blocks import BytesBlock, next_block_bytes, too_large
 from tokmill.sources.streams import BrokenInputError, ByteStream, skip_bytes
 from tokmill.values import RAW_LIMIT_BYTES, RecordPlace, Reject, UnreadInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tokmill.sources.formats import Reading
+    from tokmill.sources.blocks import Reading
     from tokmill.sources.slices import Slice, SourceFile
     from tokmill.values import Records
 
     ChangeChunks = Callable[[Iterator[bytes]], Iterator[bytes]]
 
 _NEWLINE = ord("\n")
-_MOST_FILES = 64
-"""Number of files whose lines before slices are kept; parts come in the order of the files."""
 
 
 class Cuts(NamedTuple):
@@ -72,38 +68,6 @@ def _count_newlines(chunk: bytes) -> int:
     return int(np.count_nonzero(np.frombuffer(chunk, np.uint8) == _NEWLINE))
 
 
-class Parser(Protocol):
-    """Parses blocks of one format; thread safe."""
-
-    def parse(self, block: BytesBlock) -> Records:
-        """Return the records of a block."""
-
-
-@dataclass(frozen=True, slots=True)
-class BytesBlock:
-    """Records as bytes. `origin` shifts places counted in `data` to the slice.
-
-    `input_bytes`: stored bytes that were read for it. `after`: rejects right after `data`, with
-    places in the slice. `unread`: input breaks off after them; only the last block has it.
-    """
-
-    data: bytes
-    origin: RecordPlace
-    parser: Parser
-    input_bytes: int = 0
-    after: tuple[Reject, ...] = ()
-    unread: UnreadInput | None = None
-
-    @property
-    def n_bytes(self) -> int:
-        """Return the memory that the block takes."""
-        return len(self.data)
-
-    def parse(self) -> Records:
-        """Return the records of the block."""
-        return self.parser.parse(self)
-
-
 class ByteReader:
     """Reads the records of a slice as blocks of about `batch_bytes`.
 
@@ -114,9 +78,9 @@ class ByteReader:
     A longer record makes a longer block. A record over `max_record_bytes` is skipped without being
     kept. Memory: a block, a chunk, and the start of the next block.
 
-    `splitter` finds the ends of records, `parser` parses blocks. `skip`: bytes at the start of the
-    slice, after a byte order mark, that are no record. `convert` may change all bytes of a file;
-    offsets count the changed ones.
+    `splitter` finds the ends of records, `parser` parses a block on a thread. `skip`: bytes at the
+    start of the slice, after a byte order mark, that are no record. `convert` may change all bytes
+    of a file; offsets count the changed ones.
     """
 
     def __init__(
@@ -124,7 +88,7 @@ class ByteReader:
         slice_: Slice,
         reading: Reading,
         splitter: Splitter,
-        parser: Parser,
+        parser: Callable[[BytesBlock], Records],
         *,
         skip: int = 0,
         convert: ChangeChunks | None = None,
@@ -133,8 +97,7 @@ class ByteReader:
         self._splitter = splitter
         self._parser = parser
         self._skip = skip
-        self._batch_bytes = reading.batch_bytes
-        self._max_record_bytes = reading.settings.max_record_bytes
+        self._reading = reading
         self._stream = ByteStream(
             slice_.file.path,
             slice_.file.compression,
@@ -161,8 +124,8 @@ class ByteReader:
         broken = None
         try:
             for chunk in self._owned():
-                for start in range(0, len(chunk), self._batch_bytes):
-                    yield from self._add(chunk[start : start + self._batch_bytes])
+                for start in range(0, len(chunk), self._reading.batch_bytes):
+                    yield from self._add(chunk[start : start + self._reading.batch_bytes])
             if why := self._splitter.unfinished():
                 broken = BrokenInputError("open quote", why)
         except BrokenInputError as error:
@@ -175,8 +138,6 @@ class ByteReader:
             yield self._whole_records()
         if broken is not None:
             yield self._made(b"", self._place, unread=self._unread(broken))
-        elif self._slice.stop >= 0:
-            LINES_BEFORE.learn(self._slice, RecordPlace(*self.length()))
 
     def _owned(self) -> Iterator[bytes]:
         """Yield the chunks of this slice's records, and set the place before the first."""
@@ -224,7 +185,7 @@ class ByteReader:
         self._hold(chunk)
         # The last bytes may be the start of an end mark, and no part of the record.
         open_bytes = self._n_held - self._whole - (self._splitter.mark_bytes - 1)
-        is_too_large = open_bytes > self._max_record_bytes
+        is_too_large = open_bytes > self._reading.settings.max_record_bytes
         if self._whole and (is_too_large or self._n_held >= self._block_bytes):
             yield self._whole_records()
         if is_too_large:
@@ -254,15 +215,18 @@ class ByteReader:
         left_bytes = None
         if self._slice.n_bytes and not self._slice.file.compression:
             left_bytes = max(0, self._slice.n_bytes - self._stream.consumed)
-        self._block_bytes = next_block_bytes(self._block_bytes, self._batch_bytes, left_bytes)
+        self._block_bytes = next_block_bytes(
+            self._block_bytes, self._reading.batch_bytes, left_bytes
+        )
         return self._made(data, origin)
 
     def _too_large(self, n_bytes: int) -> BytesBlock:
         """Return the record that was skipped as a reject after no records."""
         origin = self._place
         place = RecordPlace(1, 0).shifted(origin)
-        message = too_large_message(n_bytes, self._max_record_bytes, self._splitter.advice)
-        reject = Reject(place, "record too large", message, self._head()[:n_bytes])
+        limits = self._reading.settings.max_record_bytes, self._splitter.advice
+        (why,) = too_large(np.array([n_bytes]), *limits).values()
+        reject = Reject(place, *why, self._head()[:n_bytes])
         self._place = RecordPlace(1, self._skipped).shifted(origin)
         self._held, self._n_held, self._skipped = [], 0, 0
         return self._made(b"", origin, after=(reject,))
@@ -298,11 +262,11 @@ class ByteReader:
             consumed = min(consumed, self._slice.n_bytes)
         input_bytes = consumed - self._counted_bytes
         self._counted_bytes = consumed
-        return BytesBlock(data, origin, self._parser, input_bytes, after, unread)
+        return BytesBlock(data, origin, self._reading, self._parser, input_bytes, after, unread)
 
     def origin(self) -> RecordPlace:
         """Return the lines before this slice's first, and the bytes before the slice."""
-        return LINES_BEFORE.find(self._slice) if self._slice.start else RecordPlace(0, 0)
+        return lines_before(self._slice) if self._slice.start else RecordPlace(0, 0)
 
     def length(self) -> tuple[int, int]:
         """Return the lines and decompressed bytes of the slice, once all blocks were yielded."""
@@ -313,67 +277,30 @@ class ByteReader:
         self._stream.close()
 
 
-class _Counted(NamedTuple):
-    """`place`: lines and bytes before a slice. `is_broken`: input breaks off before the slice."""
-
-    place: RecordPlace
-    is_broken: bool = False
+_counted: dict[SourceFile, tuple[int, RecordPlace, bool]] = {}
+"""Where counting lines has come to in the last file: the byte, the place there, is it broken."""
 
 
-class LinesBefore:
-    """Counts the lines and bytes of a file before its slices, and keeps the counts.
+def lines_before(slice_: Slice) -> RecordPlace:
+    """Return the lines and bytes of a file before a slice of it.
 
-    Only a report of a place needs them. A process reads each byte of a file at most once to count
-    lines, however many places it reports. A count depends on the file alone, not on earlier counts
-    or on where slices end.
+    Only a report of a place needs them. A process that reports places in order reads each byte of
+    a file once for it. The result depends on the file alone, not on what was counted before.
     """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._files: dict[SourceFile, dict[int, _Counted]] = {}
-
-    def find(self, slice_: Slice) -> RecordPlace:
-        """Return the lines and bytes before a slice.
-
-        Cost: reads the file from the nearest earlier slice whose count is known.
-        """
-        with self._lock:
-            counts = self._counts_of(slice_.file)
-            if slice_.start not in counts:
-                last = max(start for start in counts if start < slice_.start)
-                counts[slice_.start] = _count(slice_.file, last, slice_.start, counts[last])
-            return counts[slice_.start].place
-
-    def learn(self, slice_: Slice, length: RecordPlace) -> None:
-        """Record the lines and decompressed bytes of a slice that was read to its end."""
-        with self._lock:
-            counts = self._counts_of(slice_.file)
-            before = counts.get(slice_.start)
-            if before is not None and not before.is_broken:
-                counts[slice_.stop] = _Counted(length.shifted(before.place))
-
-    def _counts_of(self, file: SourceFile) -> dict[int, _Counted]:
-        """Return the counts of a file by the start of a slice; forget the oldest file."""
-        counts = self._files.pop(file, None) or {0: _Counted(RecordPlace(0, 0))}
-        self._files[file] = counts
-        if len(self._files) > _MOST_FILES:
-            del self._files[next(iter(self._files))]
-        return counts
-
-
-def _count(file: SourceFile, start: int, stop: int, before: _Counted) -> _Counted:
-    """Return the lines and bytes before `stop`, from those before `start`."""
-    if before.is_broken:
-        return before
-    n_lines, is_broken = 0 if start else 1, False  # also count the line that continues at `stop`
-    with closing(ByteStream(file.path, file.compression, start, stop)) as stream:
-        try:
-            for chunk in stream.inside():
-                n_lines += _count_newlines(chunk)
-        except BrokenInputError:  # reported by the slice that owns it
-            is_broken = True
-    return _Counted(RecordPlace(n_lines, stream.decompressed).shifted(before.place), is_broken)
-
-
-LINES_BEFORE = LinesBefore()
-"""The counts of this process."""
+    file = slice_.file
+    start, place, is_broken = _counted.get(file, (0, RecordPlace(0, 0), False))
+    if start > slice_.start:
+        start, place, is_broken = 0, RecordPlace(0, 0), False
+    if start < slice_.start and not is_broken:  # nothing can be counted behind a break
+        n_lines = 0 if start else 1  # also count the line that continues at the end
+        path, compression = file.path, file.compression
+        with closing(ByteStream(path, compression, start, slice_.start)) as stream:
+            try:
+                for chunk in stream.inside():
+                    n_lines += _count_newlines(chunk)
+            except BrokenInputError:  # reported by the slice that owns it
+                is_broken = True
+        place = RecordPlace(n_lines, stream.decompressed).shifted(place)
+    _counted.clear()
+    _counted[file] = max(start, slice_.start), place, is_broken
+    return place

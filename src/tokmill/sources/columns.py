@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.errors import UsageError
-from tokmill.sources.blocks import too_large_message
+from tokmill.sources.blocks import Refused, batch_of, too_large
 from tokmill.sources.json_lines import parse_lines
 from tokmill.sources.record_json import row_batch, wants_record_json
 from tokmill.sources.utf8 import find_bad, is_valid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     import numpy.typing as npt
 
@@ -30,7 +30,7 @@ class Fitted(NamedTuple):
 
     batch: pa.RecordBatch
     rows: npt.NDArray[np.int64]
-    refused: dict[int, tuple[str, str]]
+    refused: Refused
 
 
 def fit_columns(
@@ -45,7 +45,7 @@ def fit_columns(
     Raises:
         UsageError: a column has a type that does not fit; `where` names the file.
     """
-    refused: dict[int, tuple[str, str]] = {}
+    refused: Refused = {}
     if wants_record_json(schema):
         fitted = row_batch(batch, refused)
     else:
@@ -53,16 +53,12 @@ def fit_columns(
         fitted = batch_of(columns, schema, batch.num_rows)
     if fitted.nbytes > max_record_bytes:  # else no row is too large
         sizes = sum(map(_text_bytes, fitted.columns), np.zeros(batch.num_rows, np.int64))
-        for row in np.flatnonzero(sizes > max_record_bytes).tolist():
-            message = too_large_message(int(sizes[row]), max_record_bytes)
-            refused[row] = "record too large", message
+        refused |= too_large(sizes, max_record_bytes)
     rows = np.delete(np.arange(batch.num_rows), sorted(refused))
     return Fitted(fitted.take(pa.array(rows)) if refused else fitted, rows, refused)
 
 
-def _fit_column(
-    batch: pa.RecordBatch, field: pa.Field, where: str, refused: dict[int, tuple[str, str]]
-) -> pa.Array:
+def _fit_column(batch: pa.RecordBatch, field: pa.Field, where: str, refused: Refused) -> pa.Array:
     """Return a column as the type of its field; rows that cannot be are refused, and null."""
     index = batch.schema.get_field_index(field.name)
     if index < 0:
@@ -116,16 +112,7 @@ def bytes_for_text(kind: pa.DataType) -> pa.DataType:
     return {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(kind, kind)
 
 
-def batch_of(columns: Sequence[pa.Array], schema: pa.Schema, n_rows: int) -> pa.RecordBatch:
-    """Return columns, of which there may be none, as a batch of `n_rows`."""
-    if not columns:
-        return pa.RecordBatch.from_struct_array(pa.nulls(n_rows, pa.struct([])))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _parse_cells(
-    text: pa.Array, want: pa.DataType, refused: dict[int, tuple[str, str]]
-) -> pa.Array:
+def _parse_cells(text: pa.Array, want: pa.DataType, refused: Refused) -> pa.Array:
     """Parse each cell with the JSON parser of this package; an empty cell is null."""
     cells = pc.fill_null(text.cast(pa.large_string()), "")
     cells = pc.replace_substring_regex(cells, "[\r\n]", " ")

@@ -12,21 +12,20 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.errors import UsageError
-from tokmill.sources.blocks import SpanLookup, refuse_unfit, span_rejects
+from tokmill.sources.blocks import not_utf8, one_batch, span_records, too_large
 from tokmill.sources.byte_reader import ByteReader, Cuts
 from tokmill.sources.columns import fit_columns
 from tokmill.sources.formats import Format
-from tokmill.sources.record_json import columns_to_read, span_samples
+from tokmill.sources.record_json import columns_to_read
 from tokmill.sources.streams import CHUNK_BYTES, BrokenInputError, ByteStream, peek_stdin
-from tokmill.values import Records
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.settings.schema import InputSettings
-    from tokmill.sources.byte_reader import BytesBlock
-    from tokmill.sources.formats import Reading
+    from tokmill.sources.blocks import BytesBlock, Reading, Refused
     from tokmill.sources.slices import Slice, SourceFile
+    from tokmill.values import Records
 
 
 _NO_COLUMN = "\0"  # name of the column that is read to count rows if no column is wanted
@@ -96,37 +95,29 @@ def _header_names(line: bytes, delimiter: str, path: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CsvParser:
-    """Parses blocks of CSV records; the header, with `names`, is not among them."""
+    """Parses blocks of CSV records of a file; the header, with `names`, is not among them."""
 
-    schema: pa.Schema
     names: tuple[str, ...]
     delimiter: str
-    max_record_bytes: int
     where: str
-    samples_head: bool = False
 
-    def parse(self, block: BytesBlock) -> Records:
-        """Return the records of a block.
-
-        Raises:
-            UsageError: the type of a column does not fit the schema.
-        """
-        data = block.data
+    def __call__(self, block: BytesBlock) -> Records:
+        """Return the records of a block."""
+        data, schema = block.data, block.reading.schema
+        limit = block.reading.settings.max_record_bytes
         ends = CsvSplitter(self.delimiter).ends(data)
         starts = np.concatenate([np.zeros(1, dtype=np.int64), ends])
         stops = np.append(ends - 1, len(data))
         filled = starts < stops
         starts, stops = starts[filled], stops[filled]
-        refused = refuse_unfit(data, starts, stops, self.max_record_bytes)
+        refused = not_utf8(data, starts, stops) | too_large(stops - starts, limit)
         good = np.delete(np.arange(len(starts)), sorted(refused))
-        cells, parsed = self._cells(data, starts, stops, good, refused)
-        fitted = fit_columns(cells, self.schema, self.max_record_bytes, self.where)
+        cells, parsed = self._cells(schema, data, starts, stops, good, refused)
+        fitted = fit_columns(cells, schema, limit, self.where)
         refused.update({int(parsed[row]): why for row, why in fitted.refused.items()})
-        rejects = span_rejects(data, starts, stops, refused, block.origin)
         rows = parsed[fitted.rows]
-        lookup = SpanLookup(data, starts[rows], stops[rows], rows, block.origin, self._record)
-        samples = span_samples(lookup, self.schema, head=self.samples_head)
-        return Records(fitted.batch, lookup, [*rejects, *block.after], block.unread, samples)
+        spans = starts, stops
+        return span_records([block], [0], data, spans, fitted.batch, rows, refused, self._record)
 
     def _record(self, line: bytes) -> dict[str, Any]:
         """Return the cells of a record by name; the first of several with one name counts."""
@@ -140,20 +131,21 @@ class CsvParser:
 
     def _cells(
         self,
+        schema: pa.Schema,
         data: bytes,
         starts: npt.NDArray[np.int64],
         stops: npt.NDArray[np.int64],
         good: npt.NDArray[np.int64],
-        refused: dict[int, tuple[str, str]],
+        refused: Refused,
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
         """Parse the good records; return their cells, and the record number of each row.
 
         As for JSON, Arrow's result is used only if it has every record; else the run is split in
         half. Records that Arrow refuses are added to `refused`.
         """
-        wanted = columns_to_read(self.schema, self.names)
+        wanted = columns_to_read(schema, self.names)
         labels = wanted or [_NO_COLUMN]
-        tables = [pa.schema([(name, pa.string()) for name in labels]).empty_table()]
+        tables: list[pa.Table] = []
         rows = [np.zeros(0, dtype=np.int64)]
         view = memoryview(data)
         pending = [good] if len(good) else []
@@ -174,9 +166,8 @@ class CsvParser:
                 refused[int(run[0])] = "malformed CSV", "cannot be parsed"
             else:
                 pending += [run[len(run) // 2 :], run[: len(run) // 2]]
-        table = pa.concat_tables(tables)
-        arrays = [pa.concat_arrays(column.chunks) for column in table.columns]
-        return pa.RecordBatch.from_arrays(arrays, schema=table.schema), np.concatenate(rows)
+        cells = one_batch(tables, pa.schema([(name, pa.string()) for name in labels]))
+        return cells, np.concatenate(rows)
 
     def _parse(
         self, data: bytes, wanted: list[str]
@@ -308,9 +299,7 @@ def _open_csv(slice_: Slice, reading: Reading) -> ByteReader:
     delimiter, where = delimiter_of(slice_.file, reading.settings), slice_.file.path
     limit = reading.settings.max_record_bytes
     names, n_bytes = read_header(slice_.file, delimiter, limit)
-
-    head = reading.samples_head
-    parser = CsvParser(reading.schema, names, delimiter, limit, where, head)
+    parser = CsvParser(names, delimiter, where)
     return ByteReader(slice_, reading, CsvSplitter(delimiter), parser, skip=n_bytes)
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import io
-import json
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tokmill.fields import FieldSample
-from tokmill.sources.blocks import SpanLookup
 from tokmill.sources.formats import format_named, open_slice
-from tokmill.sources.record_json import row_samples
+from tokmill.sources.record_json import json_record, row_samples
 from tokmill.sources.row_reader import RowBlock
 from tokmill.sources.slices import Slice
 from tokmill.sources.streams import CHUNK_BYTES, peek_stdin
@@ -90,11 +88,7 @@ def _records(file: SourceFile, settings: InputSettings) -> Iterator[dict[str, An
 
 def _whole_records(file: SourceFile, settings: InputSettings) -> Iterator[dict[str, Any]]:
     """Yield the records that the parser accepts, as Python objects."""
-    is_json = format_named(file.format).holds == "json"
-    for block in _blocks(file, settings, pa.schema([]) if is_json else _WHOLE):
-        records = block.parse()
-        if isinstance(records.lookup, SpanLookup) and is_json:
-            read = map(records.lookup.record, range(records.batch.num_rows))
-            yield from (record for record in read if record is not None)
-        else:
-            yield from map(json.loads, records.batch.column(0).to_pylist())
+    for block in _blocks(file, settings, _WHOLE):
+        for text in block.parse().batch.column(0).to_pylist():
+            if (record := json_record(text)) is not None:
+                yield record

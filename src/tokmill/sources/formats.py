@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from tokmill import tables
 from tokmill.errors import UsageError
 from tokmill.extensions import find, find_all
+from tokmill.sources.blocks import Reading
 from tokmill.sources.slices import Slice, SourceFile
 from tokmill.sources.streams import frame_starts
 
@@ -27,22 +28,6 @@ if TYPE_CHECKING:
     from tokmill.extensions import TableEntry
     from tokmill.settings.schema import InputSettings
     from tokmill.sources.blocks import SliceReader
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How a slice is read.
-
-    `schema`: exactly the columns wanted, text as `string`, lists as `list`. `batch_bytes`: size of
-    a block. `samples_head`: the samples of `Records` include the head of the slice. `opened`: read
-    instead of the file, for a format that is a stream of bytes.
-    """
-
-    settings: InputSettings
-    schema: pa.Schema
-    batch_bytes: int
-    samples_head: bool = False
-    opened: BinaryIO | None = None
 
 
 @dataclass(frozen=True, slots=True)

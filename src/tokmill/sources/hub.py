@@ -18,7 +18,7 @@ from tokmill.sources.row_reader import RowReader
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokmill.sources.formats import Reading
+    from tokmill.sources.blocks import Reading
     from tokmill.sources.slices import Slice, SourceFile
 
 HUB_PREFIX = "hf:"

@@ -14,7 +14,7 @@ import numpy as np
 from tokmill.errors import UsageError
 from tokmill.extensions import one_line
 from tokmill.sources.formats import Format
-from tokmill.sources.json_lines import json_opener
+from tokmill.sources.json_lines import open_lines
 from tokmill.sources.streams import CHUNK_BYTES, BrokenInputError
 
 if TYPE_CHECKING:
@@ -189,8 +189,8 @@ def _object_as_line(chunks: Iterator[bytes]) -> Iterator[bytes]:
     return (chunk.replace(b"\n", b" ") for chunk in chunks)
 
 
-ARRAY = Format(json_opener(array_lines))
-OBJECT = Format(json_opener(_object_as_line))
+ARRAY = Format(partial(open_lines, convert=array_lines))
+OBJECT = Format(partial(open_lines, convert=_object_as_line))
 
 
 def records_format(read: Read, *suffixes: str) -> Format:
@@ -202,7 +202,7 @@ def records_format(read: Read, *suffixes: str) -> Format:
     yield the same for the same file.
     """
     convert = partial(_records_as_lines, read=read)
-    return Format(json_opener(convert), suffixes, is_utf8=False)
+    return Format(partial(open_lines, convert=convert), suffixes, is_utf8=False)
 
 
 def _records_as_lines(chunks: Iterator[bytes], read: Read) -> Iterator[bytes]:

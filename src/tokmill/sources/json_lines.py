@@ -11,32 +11,35 @@ The texts, rejects and places of a run depend on the parser, so a plan names it.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
-from tokmill.sources.blocks import SpanLookup, span_rejects, too_large_message
-from tokmill.sources.byte_reader import ByteReader, BytesBlock, LineSplitter
+from tokmill.sources.blocks import (
+    BytesBlock,
+    join_records,
+    not_utf8,
+    one_batch,
+    span_records,
+    too_large,
+)
+from tokmill.sources.byte_reader import ByteReader, LineSplitter
 from tokmill.sources.formats import Format
-from tokmill.sources.record_json import json_record, span_samples, text_batch, wants_record_json
-from tokmill.sources.utf8 import invalid_spans, utf8_message
-from tokmill.values import RecordPlace, Records
+from tokmill.sources.record_json import json_record, text_batch, wants_record_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
-    from tokmill.sources.blocks import Block
+    from tokmill.sources.blocks import Block, Reading
     from tokmill.sources.byte_reader import ChangeChunks
-    from tokmill.sources.formats import Reading
     from tokmill.sources.slices import Slice
     from tokmill.sources.utf8 import Bytes
+    from tokmill.values import Records
 
 _NO_LIMIT = 1 << 62
 _OPEN, _CLOSE, _NEWLINE, _RETURN = (ord(c) for c in "{}\n\r")
@@ -52,78 +55,35 @@ def parser_entry() -> Mapping[str, str]:
     return {"name": "pyarrow", "version": pa.__version__}
 
 
-@dataclass(frozen=True, slots=True)
-class JsonParser:
-    """Parses blocks of JSON Lines."""
+def parse_blocks(blocks: Sequence[Block]) -> Records:
+    """Return the records of blocks of one schema; thread safe.
 
-    schema: pa.Schema
-    max_record_bytes: int
-    samples_head: bool = False
-
-    def parse(self, block: BytesBlock) -> Records:
-        """Return the records of a block."""
-        return _parse_together([(block, self)])[0]
-
-
-def parse_blocks(blocks: Sequence[Block]) -> list[Records]:
-    """Return the records of each block; thread safe.
-
-    Blocks of JSON Lines of one schema are parsed in one call. A call of Arrow takes 0.5 ms to
-    start, the time of 300 KB of lines, and small files give small blocks.
+    Blocks of JSON Lines are parsed in one call. A call of Arrow takes 0.5 ms to start, the time of
+    300 KB of lines, and small files give small blocks.
     """
-    lines = [
-        (block, block.parser)
-        for block in blocks
-        if isinstance(block, BytesBlock) and isinstance(block.parser, JsonParser)
-    ]
+    lines = [b for b in blocks if isinstance(b, BytesBlock) and b.parser is _parse_block]
     if len(lines) < len(blocks):
-        return [block.parse() for block in blocks]
-    return _parse_together(lines)
+        return join_records([block.parse() for block in blocks])
+    pieces = [b.data if b is lines[-1] else b.data.removesuffix(b"\n") + b"\n" for b in lines]
+    data, reading = b"".join(pieces), lines[0].reading
+    parsed = parse_lines(data, reading.schema, reading.settings.max_record_bytes)
+    before = [0, *accumulate(map(len, pieces[:-1]))]
+    spans = parsed.line_starts, parsed.line_stops
+    return span_records(
+        lines, before, data, spans, parsed.batch, parsed.rows, parsed.refused, json_record
+    )
 
 
-def _parse_together(blocks: Sequence[tuple[BytesBlock, JsonParser]]) -> list[Records]:
-    """Parse the lines of all blocks as one block: each line is parsed independently of others."""
-    pieces = [block.data for block, _ in blocks]
-    if len(blocks) > 1:
-        pieces = [data if not data or data.endswith(b"\n") else data + b"\n" for data in pieces]
-    data = b"".join(pieces)
-    parsed = parse_lines(data, blocks[0][1].schema, blocks[0][1].max_record_bytes)
-    refused = sorted(parsed.refused.items())
-    byte = line = row = n_refused = 0
-    records = []
-    for i, ((block, parser), piece) in enumerate(zip(blocks, pieces, strict=True)):
-        is_last = i == len(blocks) - 1
-        next_line = len(parsed.line_starts) if is_last else line + piece.count(b"\n")
-        next_row = len(parsed.rows) if is_last else int(np.searchsorted(parsed.rows, next_line))
-        rows = parsed.rows[row:next_row]
-        origin = RecordPlace(block.origin.line - line, block.origin.byte_offset - byte)
-        starts, stops = parsed.line_starts, parsed.line_stops
-        lookup = SpanLookup(data, starts[rows], stops[rows], rows, origin, json_record)
-        stop_refused = bisect_left(refused, (next_line,))
-        own = dict(refused[n_refused:stop_refused])
-        rejects = span_rejects(data, starts, stops, own, origin)
-        samples = span_samples(lookup, parser.schema, head=parser.samples_head)
-        batch = parsed.batch.slice(row, next_row - row)
-        records.append(Records(batch, lookup, [*rejects, *block.after], block.unread, samples))
-        byte, line, row = byte + len(piece), next_line, next_row
-        n_refused = stop_refused
-    return records
+def _parse_block(block: BytesBlock) -> Records:
+    return parse_blocks([block])
 
 
-def json_opener(
-    convert: ChangeChunks | None = None,
-) -> Callable[[Slice, Reading], ByteReader]:
-    """Return what opens a slice whose bytes are, or become, JSON Lines; see `ByteReader`."""
-
-    def open_lines(slice_: Slice, reading: Reading) -> ByteReader:
-        limit = reading.settings.max_record_bytes
-        parser = JsonParser(reading.schema, limit, reading.samples_head)
-        return ByteReader(slice_, reading, LineSplitter(), parser, convert=convert)
-
-    return open_lines
+def open_lines(slice_: Slice, reading: Reading, convert: ChangeChunks | None = None) -> ByteReader:
+    """Open a slice whose bytes are JSON Lines, or become that by `convert`; see `ByteReader`."""
+    return ByteReader(slice_, reading, LineSplitter(), _parse_block, convert=convert)
 
 
-JSONL = Format(json_opener(), (".jsonl", ".ndjson"), has_byte_ranges=True)
+JSONL = Format(open_lines, (".jsonl", ".ndjson"), has_byte_ranges=True)
 
 
 class Parsed(NamedTuple):
@@ -160,25 +120,18 @@ def parse_lines(data: Bytes, schema: pa.Schema, max_record_bytes: int = _NO_LIMI
     """
     view = np.frombuffer(data, dtype=np.uint8)
     starts, stops = find_lines(data)
-    is_large = stops - starts > max_record_bytes
-    refused = {
-        row: (
-            "record too large",
-            too_large_message(int(stops[row] - starts[row]), max_record_bytes),
-        )
-        for row in np.flatnonzero(is_large).tolist()
-    }
-    _trim(data, view, starts, stops, ~is_large)
-    rows = np.flatnonzero(~is_large & (starts < stops))
+    refused = too_large(stops - starts, max_record_bytes)
+    is_small = np.ones(len(starts), bool)
+    is_small[list(refused)] = False
+    _trim(data, view, starts, stops, is_small)
+    rows = np.flatnonzero(is_small & (starts < stops))
     shaped = (view[starts[rows]] == _OPEN) & (view[stops[rows] - 1] == _CLOSE)
     no_object = ("not an object", "expected one JSON object on the line")
     refused |= dict.fromkeys(rows[~shaped].tolist(), no_object)
     rows = rows[shaped]
-    if bad := invalid_spans(data, starts[rows], stops[rows]):
-        for row in rows[bad].tolist():
-            record = bytes(memoryview(data)[starts[row] : stops[row]])
-            refused[row] = "invalid UTF-8", utf8_message(record)
-        rows = np.delete(rows, bad)
+    if bad := not_utf8(data, starts[rows], stops[rows]):
+        refused |= {int(rows[i]): why for i, why in bad.items()}
+        rows = np.delete(rows, list(bad))
     clean: Bytes = data
     if refused:
         clean = bytearray(data)
@@ -233,7 +186,7 @@ def _parse(
     schema: pa.Schema,
 ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], dict[int, Failure]]:
     """Return the rows of the spans that parse, their indices, and why others are refused."""
-    tables = [schema.empty_table()]
+    tables: list[pa.Table] = []
     kept = [np.zeros(0, dtype=np.int64)]
     failed: dict[int, Failure] = {}
     pending = [(0, len(starts))] if len(starts) else []
@@ -255,20 +208,7 @@ def _parse(
                 cuts = [bad, bad + 1]
             parts = pairwise([first, *cuts, last])
             pending += reversed([(start, stop) for start, stop in parts if start < stop])
-    return _joined(tables), np.concatenate(kept), failed
-
-
-def _joined(tables: list[pa.Table]) -> pa.RecordBatch:
-    """Return the rows of all tables but the first, which is empty, as one batch."""
-    if len(tables) == 2 and len(tables[1].to_batches()) == 1:  # no bad line: nothing is copied
-        return tables[1].to_batches()[0]
-    n_rows = sum(table.num_rows for table in tables)
-    if not len(tables[0].schema):
-        return pa.RecordBatch.from_struct_array(pa.nulls(n_rows, pa.struct([])))
-    # a block is under 2 GiB, so that the text of a column fits one array
-    columns = pa.concat_tables(tables).columns
-    arrays = [pa.concat_arrays(column.chunks) for column in columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=tables[0].schema)
+    return one_batch(tables, schema), np.concatenate(kept), failed
 
 
 def read_json(lines: pa.Buffer, n_lines: int, schema: pa.Schema) -> pa.Table | Failure:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow.parquet as pq
 
-    from tokmill.sources.formats import Reading
+    from tokmill.sources.blocks import Reading
     from tokmill.sources.slices import Slice, SourceFile
 
 _READ_BYTES = 1 << 20

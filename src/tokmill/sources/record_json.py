@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.sources.blocks import SpanLookup
     from tokmill.sources.utf8 import Bytes
 
 Samples = list[tuple[int, dict[str, Any]]]
@@ -103,14 +102,6 @@ def _batch(text: pa.LargeStringArray) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([text], names=[WHOLE_RECORD])
 
 
-def span_samples(lookup: SpanLookup, schema: pa.Schema, *, head: bool) -> Samples:
-    """Return the sampled rows with their records; none if the run reads records as JSON."""
-    rows = _sampled(lookup, head=head)
-    if not rows or wants_record_json(schema):
-        return []
-    return [(row, record) for row in rows if (record := lookup.record(row)) is not None]
-
-
 def row_samples(batch: pa.RecordBatch) -> Samples:
     """Return the first rows of a table with their records; rows that are not UTF-8 are left out."""
     samples: Samples = []
@@ -120,7 +111,7 @@ def row_samples(batch: pa.RecordBatch) -> Samples:
     return samples
 
 
-def json_record(line: bytes) -> dict[str, Any] | None:
+def json_record(line: bytes | str) -> dict[str, Any] | None:
     """Return the object on a line of JSON; None if it is none, or Python cannot read it."""
     try:
         record = json.loads(line)
@@ -129,25 +120,17 @@ def json_record(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _sampled(lookup: SpanLookup, *, head: bool) -> list[int]:
-    """Return the sampled rows: every 1,000th.
+def sampled_rows(
+    places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], is_head: npt.NDArray[np.bool_]
+) -> list[int]:
+    """Return the sampled rows, of which `places` and `sizes` are given: every 1,000th.
 
-    With `head`, also all rows in the first 64 KiB of the slice and every 8th in its first MiB,
+    Where `is_head`, also all rows in the first 64 KiB of the slice and every 8th in its first MiB,
     unless they are larger than 1 MiB: a file may consist of one large record.
     """
-    origin, n_rows = lookup.origin, len(lookup.numbers)
-    is_head = head and origin.byte_offset < _NEAR_BYTES
-    if not n_rows:
-        return []
-    before, last = origin.line + int(lookup.numbers[0]), origin.line + int(lookup.numbers[-1]) + 1
-    if not is_head and before // _EVERY == last // _EVERY:
-        return []  # the usual case; the arrays below would cost as much as a tiny file
-    numbers = lookup.numbers + (1 + origin.line)
-    chosen = numbers % _EVERY == 0
-    if is_head:
-        starts = lookup.starts + origin.byte_offset
-        is_near = (numbers % _EVERY_NEAR == 0) & (starts < _NEAR_BYTES)
-        is_short = lookup.stops - lookup.starts <= _LONGEST_BYTES
-        chosen |= (is_near | (starts < _HEAD_BYTES)) & is_short
-    rows: list[int] = np.flatnonzero(chosen).tolist()
+    numbers, starts = places.T
+    is_near = (numbers % _EVERY_NEAR == 0) & (starts < _NEAR_BYTES)
+    is_near |= starts < _HEAD_BYTES
+    is_near &= is_head & (sizes <= _LONGEST_BYTES)
+    rows: list[int] = np.flatnonzero((numbers % _EVERY == 0) | is_near).tolist()
     return rows

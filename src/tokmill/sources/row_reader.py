@@ -5,33 +5,30 @@ Blocks are limited by the bytes of their rows after decoding.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from tokmill.errors import StorageError
-from tokmill.sources.blocks import (
-    RowLookup,
-    next_block_bytes,
-    row_as_json,
-    too_large_message,
-)
+from tokmill.sources.blocks import next_block_bytes, too_large
 from tokmill.sources.columns import change_leaves, fit_columns
 from tokmill.sources.record_json import HEAD_ROWS, row_samples, wants_record_json
 from tokmill.sources.streams import check_ratio
-from tokmill.values import RecordPlace, Records, Reject
+from tokmill.values import RAW_LIMIT_BYTES, BlockEnd, RecordPlace, Records, Reject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    import numpy as np
     import numpy.typing as npt
 
-    from tokmill.sources.blocks import Block
-    from tokmill.sources.formats import Reading
+    from tokmill.sources.blocks import Block, Reading
     from tokmill.sources.record_json import Samples
 
+
+_MOST_LOOKED_AT = 1 << 20
 
 MOST_FITTED_BYTES = 1 << 30
 """Larger rows are rejected before they are copied: a copy would need offsets of over 32 bits."""
@@ -71,13 +68,21 @@ class RowBlock:
         )
         refused = fitted.refused
         if is_refused:
-            refused = {0: ("record too large", too_large_message(self.n_bytes, limit))}
+            refused = too_large(np.array([self.n_bytes]), limit)
         rejects = [
             Reject(RecordPlace(self.first + row + 1, -1), *refused[row], row_as_json(batch, row))
             for row in sorted(refused)
         ]
-        lookup = RowLookup(batch, fitted.rows, self.first, self.source.names)
-        return Records(fitted.batch, lookup, rejects, samples=self._samples(batch, fitted.rows))
+        rows = fitted.rows
+        return Records(
+            fitted.batch,
+            np.stack((rows + (1 + self.first), np.full(len(rows), -1)), axis=1),
+            raw=lambda row: row_as_json(batch, int(rows[row])),
+            keys=lambda _: list(self.source.names),
+            rejects=rejects,
+            ends=[BlockEnd(len(rows), len(rejects), None)],
+            samples=self._samples(batch, rows),
+        )
 
     def _samples(self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> Samples:
         """Return the first rows of the slice with the columns that are left out, too.
@@ -95,6 +100,27 @@ class RowBlock:
             samples = [(row, record | others[row]) for row, record in samples if row in others]
         places = {row: i for i, row in enumerate(rows[:HEAD_ROWS].tolist())}
         return [(places[row], record) for row, record in samples if row in places]
+
+
+def row_as_json(batch: pa.RecordBatch, row: int) -> bytes:
+    """Return the first `RAW_LIMIT_BYTES` bytes of a row as JSON; bytes not UTF-8 are escaped."""
+    values = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            values[name] = _value(column[row])
+        except UnicodeDecodeError as error:
+            values[name] = error.object.decode("utf-8", "backslashreplace")
+    return json.dumps(values, ensure_ascii=False, default=repr).encode()[:RAW_LIMIT_BYTES]
+
+
+def _value(cell: pa.Scalar) -> Any:
+    """Return the Python value of a cell; a long text is shortened."""
+    if isinstance(cell, pa.DictionaryScalar):
+        cell = cell.value
+    if not isinstance(cell, pa.BinaryScalar) or not cell.is_valid:
+        return cell.as_py()
+    data = cell.as_buffer()[:_MOST_LOOKED_AT].to_pybytes()
+    return data.decode("utf-8", "backslashreplace") if isinstance(cell, pa.StringScalar) else data
 
 
 @dataclass(slots=True)

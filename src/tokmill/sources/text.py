@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from tokmill.sources.blocks import SpanLookup, refuse_unfit, span_rejects
+from tokmill.sources.blocks import batch_of, not_utf8, span_records, too_large
 from tokmill.sources.byte_reader import ByteReader, Cuts
 from tokmill.sources.formats import Format
 from tokmill.sources.record_json import json_text, wants_record_json
-from tokmill.values import Records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import numpy.typing as npt
 
-    from tokmill.sources.byte_reader import BytesBlock
-    from tokmill.sources.formats import Reading
+    from tokmill.sources.blocks import BytesBlock, Reading
     from tokmill.sources.slices import Slice
     from tokmill.sources.utf8 import Bytes
+    from tokmill.values import Records
 
 TEXT_COLUMN = "text"
 
@@ -69,53 +68,41 @@ def _marks(data: Bytes, separator: bytes) -> Iterator[int]:
         at = data.find(separator, stop)
 
 
-@dataclass(frozen=True, slots=True)
-class TextParser:
-    """Parses blocks of texts, each with the separator that ends it."""
+def parse_text(block: BytesBlock) -> Records:
+    """Return the records of a block: the texts between separators that are not blank."""
+    data, settings = block.data, block.reading.settings
+    separator = settings.text_separator.encode()
+    ends = list(_marks(data, separator)) if separator else []
+    starts = np.array([0, *ends], dtype=np.int64)
+    stops = np.array([*(end - len(separator) for end in ends), len(data)], dtype=np.int64)
+    filled = np.array([not _is_blank(data, *span) for span in zip(starts, stops, strict=True)])
+    rows = np.flatnonzero(filled)
+    unfit = not_utf8(data, starts[rows], stops[rows])
+    unfit |= too_large((stops - starts)[rows], settings.max_record_bytes, _advice(separator))
+    refused = {int(rows[i]): why for i, why in unfit.items()}
+    rows = np.delete(rows, sorted(unfit))
+    batch = _batch(data, starts[rows], stops[rows], block.reading.schema)
+    records = span_records([block], [0], data, (starts, stops), batch, rows, refused, _record)
+    return replace(records, samples=())  # a text has no other field
 
-    schema: pa.Schema
-    separator: bytes
-    max_record_bytes: int
 
-    def parse(self, block: BytesBlock) -> Records:
-        """Return the records of a block: the texts between separators that are not blank."""
-        data = block.data
-        mark = len(self.separator)
-        ends = list(_marks(data, self.separator)) if mark else []
-        starts = np.array([0, *ends], dtype=np.int64)
-        stops = np.array([*(end - mark for end in ends), len(data)], dtype=np.int64)
-        filled = np.array([not _is_blank(data, *span) for span in zip(starts, stops, strict=True)])
-        rows = np.flatnonzero(filled)
-        limits = (self.max_record_bytes, _advice(self.separator))
-        unfit = refuse_unfit(data, starts[rows], stops[rows], *limits)
-        refused = {int(rows[i]): why for i, why in unfit.items()}
-        rejects = span_rejects(data, starts, stops, refused, block.origin)
-        rows = np.delete(rows, sorted(unfit))
-        starts, stops = starts[rows], stops[rows]
-        lookup = SpanLookup(data, starts, stops, rows, block.origin, _record)
-        batch = self._batch(data, starts, stops)
-        return Records(batch, lookup, [*rejects, *block.after], block.unread)
-
-    def _batch(
-        self, data: bytes, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]
-    ) -> pa.RecordBatch:
-        """Return spans of a block as records, with the columns of the schema."""
-        view = memoryview(data)
-        texts = [view[start:stop] for start, stop in zip(starts, stops, strict=True)]
-        # not by pa.array, which would first copy each text into a Python object
-        offsets = np.zeros(len(texts) + 1, dtype=np.int32)
-        np.cumsum(stops - starts, out=offsets[1:])
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(texts))]
-        text = pa.Array.from_buffers(pa.string(), len(texts), buffers)
-        if wants_record_json(self.schema):
-            return json_text(text, TEXT_COLUMN)
-        columns = [
-            text if field.name == TEXT_COLUMN else pa.nulls(len(texts), field.type)
-            for field in self.schema
-        ]
-        if not columns:
-            return pa.RecordBatch.from_struct_array(pa.nulls(len(texts), pa.struct([])))
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+def _batch(
+    data: bytes, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], schema: pa.Schema
+) -> pa.RecordBatch:
+    """Return spans of a block as records, with the columns of the schema."""
+    view = memoryview(data)
+    texts = [view[start:stop] for start, stop in zip(starts, stops, strict=True)]
+    # not by pa.array, which would first copy each text into a Python object
+    offsets = np.zeros(len(texts) + 1, dtype=np.int32)
+    np.cumsum(stops - starts, out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(texts))]
+    text = pa.Array.from_buffers(pa.string(), len(texts), buffers)
+    if wants_record_json(schema):
+        return json_text(text, TEXT_COLUMN)
+    columns = [
+        text if field.name == TEXT_COLUMN else pa.nulls(len(texts), field.type) for field in schema
+    ]
+    return batch_of(columns, schema, len(texts))
 
 
 def _is_blank(data: Bytes, start: int, stop: int) -> bool:
@@ -131,8 +118,7 @@ def _record(text: bytes) -> dict[str, Any]:
 
 def _open_text(slice_: Slice, reading: Reading) -> ByteReader:
     separator = reading.settings.text_separator.encode()
-    parser = TextParser(reading.schema, separator, reading.settings.max_record_bytes)
-    return ByteReader(slice_, reading, TextSplitter(separator), parser)
+    return ByteReader(slice_, reading, TextSplitter(separator), parse_text)
 
 
 TEXT = Format(_open_text, (".txt", ".text", ".md"), "text")
