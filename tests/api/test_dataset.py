@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 import tokmill
-from tokmill.dataset.documents import MOST_OPEN
-from tokmill.dataset.reader import open_shards, read_manifest
+from tokmill.dataset.documents import MOST_OPEN, Documents
+from tokmill.dataset.reader import read_manifest
 from tokmill.errors import StateError, StorageError, UsageError, VerifyError
 from tokmill.executors.run import run
 from tokmill.place.lock import locked
@@ -52,7 +52,7 @@ def chats(tmp_path, configure, silent, write_rows):
 
 
 def test_documents_stand_in_the_order_of_the_dataset(directory):
-    shards = list(open_shards(directory, read_manifest(directory)))
+    shards = list(Documents(directory, read_manifest(directory)).shards())
     expected = [shard.document(i).tolist() for shard in shards for i in range(len(shard.lengths))]
     dataset = tokmill.open(directory)
     assert len(dataset) == len(expected) == 80
@@ -90,7 +90,7 @@ def test_a_split_is_a_dataset_of_its_own(directory):
     assert (len(train) + len(val), train.n_tokens + val.n_tokens) == (80, dataset.n_tokens)
     assert (
         val[0].tolist()
-        == next(open_shards(directory, dataset.manifest, "val")).document(0).tolist()
+        == next(Documents(directory, dataset.manifest, "val").shards()).document(0).tolist()
     )
     assert {one.split for one in val.shards} == {"val"}
     with pytest.raises(UsageError, match="expected one of train, val; found 'test'"):
@@ -125,7 +125,7 @@ def test_a_tokenizer_that_has_moved_is_named_when_the_dataset_is_opened(
 
 def test_masks_weights_and_packs_of_chats(chats):
     dataset = tokmill.open(chats)
-    shard = next(open_shards(chats, dataset.manifest))
+    shard = next(Documents(chats, dataset.manifest).shards())
     assert dataset.mask(3).tolist() == shard.sample_mask(3).tolist()
     assert 0 < dataset.mask(3).sum() < len(dataset[3])
     assert dataset.weight(3).tolist() == dataset.mask(3).tolist()

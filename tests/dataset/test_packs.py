@@ -97,7 +97,7 @@ def test_a_summary_has_the_fill_of_rows():
 def test_rows_are_their_samples_end_to_end_and_eos_that_is_not_trained(make_sft):
     directory, manifest = make_sft(packed=5)
     shards = [
-        open_shard(directory, manifest, entry["name"], entry["split"])
+        open_shard(directory, manifest, entry)
         for of_split in manifest["packs"].values()
         for entry in of_split["shards"]
     ]
@@ -143,7 +143,7 @@ def test_a_row_longer_than_a_shard_gets_its_own_shard(make_sft):
 
 def test_weights_are_gathered_and_padding_has_none(make_sft):
     directory, manifest = make_sft(weight=0.5, packed=5)
-    shard = open_shard(directory, manifest, "packed-train-0000", "train")
+    shard = open_shard(directory, manifest, manifest["packs"]["train"]["shards"][0])
     assert shard.weights is not None
     assert shard.weights.tolist() == [0, 0, 0.5, 0.5, 0, 0, 0.5, 0.5, 0, 0.5]
 

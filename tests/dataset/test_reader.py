@@ -6,12 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokmill.dataset.reader import (
-    find_document,
-    open_shards,
-    read_intact_manifest,
-    read_manifest,
-)
+from tokmill.dataset.documents import Documents
+from tokmill.dataset.reader import read_intact_manifest, read_manifest
 from tokmill.errors import StateError, StorageError, UsageError, VerifyError
 
 
@@ -30,7 +26,7 @@ def test_a_manifest_that_was_changed_is_not_intact(make_dataset):
 
 def test_shards_come_in_the_order_of_the_dataset(make_dataset):
     directory, manifest = make_dataset()
-    shards = list(open_shards(directory, manifest))
+    shards = list(Documents(directory, manifest).shards())
     assert [(shard.name, shard.split) for shard in shards] == [
         ("train-0000000-0000", "train"),
         ("val-0000000-0000", "val"),
@@ -46,42 +42,22 @@ def test_shards_come_in_the_order_of_the_dataset(make_dataset):
 @pytest.mark.parametrize("split", ["train", "val"])
 def test_one_split_can_be_opened_alone(make_dataset, split):
     directory, manifest = make_dataset()
-    assert {shard.split for shard in open_shards(directory, manifest, split)} == {split}
+    assert {shard.split for shard in Documents(directory, manifest, split).shards()} == {split}
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])
 def test_documents_are_read_by_their_place_in_the_shard(make_dataset, dtype):
     directory, manifest = make_dataset(dtype=dtype)
-    shard = next(open_shards(directory, manifest))
+    shard = next(Documents(directory, manifest).shards())
     assert shard.tokens.dtype == np.dtype(dtype)
     assert [shard.document(i).tolist() for i in range(2)] == [[1, 7, 8, 2], [1, 9, 2]]
 
 
 def test_a_mapped_shard_cannot_be_written(make_dataset):
     directory, manifest = make_dataset()
-    shard = next(open_shards(directory, manifest))
+    shard = next(Documents(directory, manifest).shards())
     with pytest.raises(ValueError, match="read-only"):
         shard.document(0)[0] = 5
-
-
-def test_every_document_of_the_dataset_is_found_by_its_number(make_dataset):
-    directory, manifest = make_dataset()
-    found = [find_document(directory, manifest, number) for number in range(5)]
-    assert [shard.document(i).tolist() for shard, i in found] == [
-        [1, 7, 8, 2],
-        [1, 9, 2],
-        [1, 10, 2],
-        [1, 2],
-        [1, 11, 12, 13, 2],
-    ]
-
-
-@pytest.mark.parametrize("number", [-1, 5, 1 << 40])
-def test_a_number_beyond_the_dataset_is_refused(make_dataset, number):
-    directory, manifest = make_dataset()
-    with pytest.raises(UsageError) as caught:
-        find_document(directory, manifest, number)
-    assert str(caught.value) == f"{directory}: no document {number}; it holds 0 to 4"
 
 
 def test_a_directory_without_a_dataset_is_refused(tmp_path: Path):
@@ -127,7 +103,7 @@ def test_a_missing_shard_is_a_broken_promise(make_dataset):
     directory, manifest = make_dataset()
     (directory / "val-0000000-0000.bin").unlink()
     with pytest.raises(VerifyError, match=r"val-0000000-0000\.bin"):
-        list(open_shards(directory, manifest))
+        list(Documents(directory, manifest).shards())
 
 
 def test_an_empty_shard_is_a_broken_promise(make_dataset):
@@ -136,19 +112,19 @@ def test_an_empty_shard_is_a_broken_promise(make_dataset):
     path.unlink()
     path.write_bytes(b"")
     with pytest.raises(VerifyError, match=r"val-0000000-0000\.bin"):
-        find_document(directory, manifest, 2)
+        Documents(directory, manifest).find(2)
 
 
 def test_an_index_of_another_dtype_is_an_error(make_dataset):
     directory, manifest = make_dataset({"train-0000000-0000": [[7, 2]]}, dtype="uint16")
-    with pytest.raises(VerifyError, match=r"index says 2 bytes per token, manifest uint32$"):
-        list(open_shards(directory, {**manifest, "dtype": "uint32"}))
+    with pytest.raises(VerifyError, match=r"2 bytes a token, the manifest says 1 of 4;"):
+        list(Documents(directory, {**manifest, "dtype": "uint32"}).shards())
 
 
 @pytest.mark.parametrize("weight", [0, 2])
 def test_masks_and_weights_are_read_beside_their_tokens(make_sft, weight):
     directory, manifest = make_sft(weight=weight)
-    shards = list(open_shards(directory, manifest))
+    shards = list(Documents(directory, manifest).shards())
     assert [
         shard.sample_mask(i).tolist() for shard in shards for i in range(len(shard.lengths))
     ] == [
@@ -175,7 +151,7 @@ def test_masks_and_weights_are_read_beside_their_tokens(make_sft, weight):
 
 
 def test_a_dataset_for_pretraining_has_no_masks(make_dataset):
-    shard = next(open_shards(*make_dataset()))
+    shard = next(Documents(*make_dataset()).shards())
     assert (shard.mask, shard.weights, shard.sample_mask(0), shard.sidecars) == (
         None,
         None,
@@ -191,5 +167,5 @@ def test_a_mask_that_is_missing_or_of_another_length_is_an_error(make_sft, conte
     path.unlink()
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(VerifyError, match=r"train-0000000-0000\.bin: "):
-        next(open_shards(directory, manifest))
+    with pytest.raises(VerifyError, match=r"train-0000000-0000\.mask: "):
+        next(Documents(directory, manifest).shards())

@@ -115,10 +115,7 @@ def test_a_truncated_shard_is_found(make_dataset, rewrite):
     rewrite(directory, manifest, f"{FIRST}.bin", lambda data: data[:-2])
     assert problems(directory, manifest) == [
         f"{FIRST}.bin: 12 bytes, the manifest says 14",
-        f"{FIRST}: 2 documents and 6 tokens, the manifest says 2 and 7",
-        f"{FIRST}.idx: its lengths do not add up to the 6 tokens",
-        "manifest.json: says 17 tokens, the shards hold 16",
-        "manifest.json: its sources sum to 17 tokens, not 16",
+        f"{FIRST}.bin: 6 tokens, the manifest says 7",
     ]
 
 
@@ -128,7 +125,7 @@ def test_a_shard_that_cannot_be_mapped_is_found(make_dataset, change, rewrite):
     rewrite(directory, manifest, f"{FIRST}.bin", change)
     found = problems(directory, manifest)
     assert found[0].startswith(f"{FIRST}.bin: ")
-    assert found[1].startswith(f"{directory / FIRST}.bin: ")
+    assert found[1].startswith(f"{FIRST}.bin: ")
 
 
 @pytest.mark.parametrize("name", [f"{FIRST}.bin", f"{FIRST}.idx", "plan.json"])
@@ -302,12 +299,12 @@ def without_sums(found: list[str]) -> list[str]:
         (
             ["shards", 0, "documents"],
             3,
-            [f"{FIRST}: 2 documents and 7 tokens, the manifest says 3 and 7"],
+            [f"{FIRST}.idx: 2 documents of 2 bytes a token, the manifest says 3 of 2"],
         ),
         (
             ["shards", 0, "tokens"],
             8,
-            [f"{FIRST}: 2 documents and 7 tokens, the manifest says 2 and 8"],
+            [f"{FIRST}.bin: 7 tokens, the manifest says 8"],
         ),
         (["files", 0, "bytes"], 4, ["plan.json: 3 bytes, the manifest says 4"]),
         (
@@ -378,7 +375,7 @@ def test_lengths_that_cancel_out_are_found(make_dataset, rewrite):
 def test_a_broken_index_is_found_even_if_the_sums_fit(make_dataset, rewrite):
     directory, manifest = make_dataset()
     forged = rewrite(directory, manifest, f"{FIRST}.idx", put(0, 0))
-    assert problems(directory, forged)[0] == f"{directory / FIRST}.idx: not an MMIDIDX index"
+    assert problems(directory, forged)[0] == f"{FIRST}.idx: not an MMIDIDX index"
 
 
 @pytest.mark.parametrize("lost", ["files", "shards", "totals", "tokenizer", "dtype", "sources"])

@@ -130,7 +130,7 @@ def test_rows_that_the_manifest_does_not_list_are_found(make_sft):
         ]
     other = [{**shards[0], "tokens": 9}, shards[1]]
     assert problems(directory, changed(manifest, *path, to=other)) == [
-        "packed-train-0000: other rows or tokens than the manifest says"
+        "packed-train-0000.bin: 10 tokens, the manifest says 9"
     ]
 
 

@@ -22,8 +22,8 @@ from tokmill.chat.reading.names import (
     WEIGHT_KEYS,
     check_names,
 )
+from tokmill.dataset.documents import Documents
 from tokmill.dataset.packs import open_packs
-from tokmill.dataset.reader import open_shards
 from tokmill.executors.run import run
 from tokmill.settings.load import build_config
 from tokmill.settings.sft import SftSettings
@@ -54,7 +54,7 @@ def dataset(tmp_path_factory, configure, silent):
 def shards(dataset):
     """The train shards as tokmill itself reads them."""
     directory, manifest = dataset
-    found = list(open_shards(directory / "out" / "sft", manifest, "train"))
+    found = list(Documents(directory / "out" / "sft", manifest, "train").shards())
     assert len(found) > 2
     return found
 

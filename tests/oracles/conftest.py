@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tokmill.dataset.reader import Shard, open_shards
+from tokmill.dataset.documents import Documents
+from tokmill.dataset.reader import Shard
 from tokmill.executors.run import run
 from tokmill.settings.sft import SftSettings
 
@@ -62,6 +63,6 @@ def make_chats(
             directory, SAMPLES / "sft" / "chats.jsonl", sft=sft or SftSettings(), **chosen
         )
         manifest = run(config, silent)
-        return Chats(directory, manifest, list(open_shards(directory, manifest, "train")))
+        return Chats(directory, manifest, list(Documents(directory, manifest, "train").shards()))
 
     return make

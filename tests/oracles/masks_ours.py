@@ -183,7 +183,7 @@ def _outcomes(batch: SampleBatch, encoder: SampleEncoder, n_rows: int) -> list[O
 
 def written(case: Case, paths: Sequence[Path], directory: Path) -> list[Sample]:
     """Write a dataset of whole files with a run of tokmill, and read its samples back."""
-    from tokmill.dataset.reader import open_shards
+    from tokmill.dataset.documents import Documents
     from tokmill.executors.run import run
 
     config = Config(
@@ -195,7 +195,7 @@ def written(case: Case, paths: Sequence[Path], directory: Path) -> list[Sample]:
     )
     manifest = run(config, _Silent(), overwrite=True)
     found = []
-    for shard in open_shards(directory, manifest):
+    for shard in Documents(directory, manifest).shards():
         for i in range(len(shard.lengths)):
             mask = shard.sample_mask(i)
             assert mask is not None

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from tokmill.dataset.reader import open_shards
+from tokmill.dataset.documents import Documents
 from tokmill.executors.run import run
 
 REASON = "the oracle is not installed: make oracles"
@@ -73,7 +73,7 @@ def wide(tmp_path_factory, configure, wide_tokenizer, write_rows, silent):
 )
 def test_megatron_reads_every_document_as_we_do(request, dataset, dtype, n_shards, mmap):
     directory, manifest = request.getfixturevalue(dataset)
-    shards = list(open_shards(directory, manifest))
+    shards = list(Documents(directory, manifest).shards())
     assert len(shards) >= n_shards
     for shard in shards:
         theirs = indexed.IndexedDataset(str(directory / shard.name), mmap=mmap)
@@ -92,7 +92,7 @@ def test_megatron_reads_every_document_as_we_do(request, dataset, dtype, n_shard
 def test_the_wide_ids_are_above_what_uint16_holds(wide):
     directory, manifest = wide
     assert manifest["dtype"] == "uint32"
-    first = next(open_shards(directory, manifest))
+    first = next(Documents(directory, manifest).shards())
     assert first.document(2).tolist() == [N_WORDS - 1, N_WORDS - 4, N_WORDS - 7, N_WORDS]
     theirs = indexed.IndexedDataset(str(directory / first.name))
     assert theirs[2].tolist() == [N_WORDS - 1, N_WORDS - 4, N_WORDS - 7, N_WORDS]
@@ -101,7 +101,7 @@ def test_the_wide_ids_are_above_what_uint16_holds(wide):
 @pytest.mark.parametrize(("dataset", "dtype"), [("narrow", np.uint16), ("wide", np.int32)])
 def test_megatron_s_builder_writes_the_same_bytes(request, tmp_path, dataset, dtype):
     directory, manifest = request.getfixturevalue(dataset)
-    for shard in open_shards(directory, manifest):
+    for shard in Documents(directory, manifest).shards():
         theirs = tmp_path / shard.name
         builder = indexed.IndexedDatasetBuilder(str(theirs.with_suffix(".bin")), dtype=dtype)
         for i in range(len(shard.lengths)):

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.dataset.canonical import sha256_hex
-from tokmill.dataset.packs import numbers_in_dataset
 from tokmill.errors import UsageError, VerifyError
 from tokmill.page.samples import SampleReader, ShownRun, control_ids, shown_runs
 from tokmill.tokenizer.decode import TokenRun
@@ -72,12 +72,12 @@ def test_a_split_without_packs_has_no_rows(reader):
         reader.read_row(0, "val")
 
 
-def test_numbers_within_a_split_become_those_of_the_dataset(dataset):
-    _, manifest = dataset()
-    assert numbers_in_dataset(manifest, "train", [0, 1, 2, 3]) == [0, 1, 3, 4]
-    assert numbers_in_dataset(manifest, "val", [0]) == [2]
-    with pytest.raises(VerifyError, match="packs of val: sample 1 does not exist, the split has 1"):
-        numbers_in_dataset(manifest, "val", [1])
+@pytest.mark.parametrize("sample", [-1, 4])
+def test_a_row_of_a_sample_that_is_not_there_is_an_error(dataset, tokenizer, sample):
+    directory, manifest = dataset()
+    np.array([2, 0, 1, sample]).tofile(directory / "packs-train-samples.bin")
+    with pytest.raises(VerifyError, match=f"packs of train: no sample {sample}; it has 4$"):
+        SampleReader(directory, manifest, tokenizer).read_row(1)
 
 
 def test_control_tokens_are_the_special_ones_and_those_that_the_template_writes(

@@ -20,7 +20,7 @@ import numpy as np
 
 from tokmill.dataset.idx_file import open_index
 from tokmill.dataset.layout import MANIFEST, SIDECARS
-from tokmill.dataset.reader import Shard, open_entry, read_manifest, sidecars_of
+from tokmill.dataset.reader import Shard, open_shard, read_manifest, sidecars_of
 from tokmill.errors import VerifyError
 from tokmill.storage import open_regular, read_errors, storage_errors
 from tokmill.urls import refuse_store, store_url
@@ -80,7 +80,7 @@ class Documents:
         self.firsts = self.stops - counts
         self.manifest = of_dataset = dict(manifest)
         self._mapped = lru_cache(MOST_OPEN)(
-            lambda index: open_entry(directory, of_dataset, entries[index])
+            lambda index: open_shard(directory, of_dataset, entries[index])
         )
 
     def __len__(self) -> int:
@@ -123,11 +123,9 @@ class Documents:
         refuse_store(self.directory)
         return self._mapped(index)
 
-    def __iter__(self) -> Iterator[npt.NDArray[np.unsignedinteger]]:
-        """Yield the ids of every document, eos included, in order: read-only views."""
-        for index in range(len(self.entries)):
-            shard = self.shard(index)
-            yield from (shard.document(place) for place in range(len(shard.lengths)))
+    def shards(self) -> Iterator[Shard]:
+        """Yield the shards, mapped, in the order of the dataset; see `find`."""
+        return map(self.shard, range(len(self.entries)))
 
     def close(self) -> None:
         """Unmap all shards; later reads map them again. Arrays that were returned stay readable."""

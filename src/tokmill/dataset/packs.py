@@ -164,29 +164,6 @@ def sample_lengths(
     return lengths
 
 
-def numbers_in_dataset(
-    manifest: Mapping[str, Any], split: str, numbers: Sequence[int]
-) -> list[int]:
-    """Return the positions in the dataset of samples that are numbered within a split.
-
-    Raises:
-        VerifyError: the split has no sample of such a number.
-    """
-    shards = manifest["shards"]
-    counts = np.array([entry["documents"] for entry in shards], np.int64)
-    is_of_split = np.array([entry["split"] == split for entry in shards], bool)
-    firsts, stops = (np.cumsum(counts) - counts)[is_of_split], np.cumsum(counts[is_of_split])
-    n_samples = int(stops[-1]) if len(stops) else 0
-    for number in numbers:
-        if not 0 <= number < n_samples:
-            raise VerifyError(
-                f"packs of {split}: sample {number} does not exist, the split has {n_samples}"
-            )
-    shard = np.searchsorted(stops, numbers, side="right")
-    before = stops - counts[is_of_split]
-    return [int(n) for n in numbers + firsts[shard] - before[shard]]
-
-
 def write_packs(
     directory: Path, shards: Sequence[Mapping[str, Any]], capacity: int, algorithm: str
 ) -> tuple[list[FileEntry], dict[str, Any]]:
@@ -260,7 +237,7 @@ class RowReader:
 
 
 def open_rows(directory: Path, manifest: dict[str, Any], split: str) -> RowReader:
-    """Return the reader of a split's rows; raises like `open_packs`, and when read `open_entry`."""
+    """Return the reader of a split's rows; raises like `open_packs`, and when read `RowReader`."""
     return RowReader(
         Documents(directory, manifest, split),
         open_packs(directory, split),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.canonical import manifest_sha256
-from tokmill.dataset.idx_file import read_index
+from tokmill.dataset.idx_file import open_index
 from tokmill.dataset.layout import DATASET_FILE, MANIFEST, PLAN, SIDECARS, check_format_version
 from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.errors import StateError, UsageError, VerifyError
@@ -20,7 +20,7 @@ from tokmill.urls import refuse_store
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     import numpy.typing as npt
 
@@ -148,18 +148,6 @@ def check_complete(manifest: dict[str, Any], directory: Path) -> None:
         raise VerifyError(f"{directory / MANIFEST}: damaged manifest: {problem}")
 
 
-def open_shards(directory: Path, manifest: dict[str, Any], split: str = "") -> Iterator[Shard]:
-    """Yield the shards of a split, or of all splits, in the order of the dataset.
-
-    Raises:
-        VerifyError: a shard's file is missing, its index is broken or of another dtype, or a
-            sidecar is not as long as its tokens.
-    """
-    for entry in manifest["shards"]:
-        if split in ("", entry["split"]):
-            yield open_shard(directory, manifest, entry["name"], entry["split"])
-
-
 def sidecars_of(manifest: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the endings of the sidecars of every `.bin` of a dataset."""
     if "mask" not in manifest:
@@ -167,57 +155,30 @@ def sidecars_of(manifest: Mapping[str, Any]) -> tuple[str, ...]:
     return ("mask", "weight") if manifest["config"]["sft"]["weights"] == "file" else ("mask",)
 
 
-def open_shard(directory: Path, manifest: dict[str, Any], name: str, split: str) -> Shard:
-    """Return one shard by its name, which must be the name of a shard; see `open_shards`."""
-    if not DATASET_FILE.fullmatch(f"{name}.bin"):
-        raise VerifyError(f"{directory / MANIFEST}: {name!r} is not the name of a shard")
-    dtype = np.dtype(manifest["dtype"]).newbyteorder("<")
-    path = directory / f"{name}.bin"
-    with read_errors(path):
-        tokens = np.memmap(path, dtype=dtype, mode="r")
-        lengths, offsets, item_bytes = read_index(path.with_suffix(".idx"))
-        sidecars = {
-            ending: np.memmap(path.with_suffix(f".{ending}"), dtype=SIDECARS[ending], mode="r")
-            for ending in sidecars_of(manifest)
-        }
-    if item_bytes != dtype.itemsize:
-        raise VerifyError(
-            f"{path}: index says {plural(item_bytes, 'byte')} per token, manifest {dtype.name}"
-        )
-    for ending, body in sidecars.items():
-        if len(body) != len(tokens):
-            raise VerifyError(
-                f"{path}: {plural(len(tokens), 'token')}, but {len(body):,} in .{ending}"
-            )
-    mask, weights = sidecars.get("mask"), sidecars.get("weight")
-    return Shard(name, split, tokens, lengths, offsets, mask, weights)
-
-
-def open_entry(directory: Path, manifest: dict[str, Any], entry: Mapping[str, Any]) -> Shard:
+def open_shard(directory: Path, manifest: dict[str, Any], entry: Mapping[str, Any]) -> Shard:
     """Return the shard of a row of the manifest.
 
     Raises:
-        VerifyError: see `open_shards`; or the shard has another number of documents than listed.
+        VerifyError: a file is missing, or differs from the manifest: another number of documents or
+            tokens, or tokens of another size; or the row does not name a shard.
+        StorageError: a file cannot be read, or too many files are open.
     """
-    shard = open_shard(directory, manifest, entry["name"], entry["split"])
-    if len(shard.lengths) != entry["documents"]:
-        raise VerifyError(
-            f"{directory / entry['name']}.idx: {plural(len(shard.lengths), 'document')}, "
-            f"the manifest says {entry['documents']}"
-        )
-    return shard
-
-
-def find_document(directory: Path, manifest: dict[str, Any], number: int) -> tuple[Shard, int]:
-    """Return the shard of document `number` of the dataset, from 0, and its number in the shard.
-
-    Raises:
-        UsageError: there is no such document.
-        VerifyError: see `open_entry`.
-    """
-    first = 0
-    for entry in manifest["shards"]:
-        if first <= number < first + entry["documents"]:
-            return open_entry(directory, manifest, entry), number - first
-        first += entry["documents"]
-    raise UsageError(f"{directory}: no document {number}; it holds 0 to {first - 1}")
+    name = entry["name"]
+    if not DATASET_FILE.fullmatch(f"{name}.bin"):
+        raise VerifyError(f"{directory / MANIFEST}: {name!r} is not the name of a shard")
+    dtype = np.dtype(manifest["dtype"]).newbyteorder("<")
+    kinds: dict[str, np.dtype[Any]] = {"bin": dtype}
+    kinds |= {ending: SIDECARS[ending] for ending in sidecars_of(manifest)}
+    lengths, offsets = open_index(directory / f"{name}.idx", entry["documents"], dtype.itemsize)
+    bodies = {}
+    for ending, kind in kinds.items():
+        path = directory / f"{name}.{ending}"
+        with read_errors(path):
+            bodies[ending] = np.memmap(path, dtype=kind, mode="r")
+        if len(bodies[ending]) != entry["tokens"]:
+            raise VerifyError(
+                f"{path}: {plural(len(bodies[ending]), 'token')}, the manifest says "
+                f"{entry['tokens']:,}; see tokmill verify"
+            )
+    mask, weights = bodies.get("mask"), bodies.get("weight")
+    return Shard(name, entry["split"], bodies["bin"], lengths, offsets, mask, weights)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from tokmill.chat.templates import emitted_strings, template_source
 from tokmill.chat.weights import mask_rule
 from tokmill.dataset.canonical import sha256_hex
+from tokmill.dataset.documents import Documents
 from tokmill.dataset.origins import OriginFinder
-from tokmill.dataset.packs import numbers_in_dataset, open_packs
-from tokmill.dataset.reader import find_document
-from tokmill.errors import UsageError
+from tokmill.dataset.packs import open_packs
+from tokmill.errors import UsageError, VerifyError
 from tokmill.settings.load import build_config
 from tokmill.settings.schema import TokenizerSettings
 from tokmill.settings.sft import SftSettings
@@ -113,6 +113,7 @@ class SampleReader:
         self.decoder = TokenDecoder(tokenizer, control, is_sft=is_sft)
         self._by_token = by_token
         self._origins = OriginFinder(directory, manifest)
+        self._documents = Documents(directory, manifest)
 
     def read(self, number: int, row_start: int | None = None, *, most_tokens: int = 0) -> Sample:
         """Read a sample by its number in the dataset; of a longer one, `most_tokens` if not 0.
@@ -121,7 +122,10 @@ class SampleReader:
             UsageError: there is no such sample.
             VerifyError: its shard is broken.
         """
-        shard, i = find_document(self._directory, self._manifest, number)
+        if not 0 <= number < len(self._documents):
+            held = f"it holds 0 to {len(self._documents) - 1}"
+            raise UsageError(f"{self._directory}: no document {number}; {held}")
+        shard, i = self._documents.find(number)
         span = whole = shard.span(i)
         if most_tokens:
             span = slice(whole.start, min(whole.stop, whole.start + most_tokens))
@@ -149,9 +153,14 @@ class SampleReader:
             raise UsageError(
                 f"{self._directory}: no row {number} of {split}; it holds 0 to {packs.n_rows - 1}"
             )
-        samples, start = [], 0
-        for found in numbers_in_dataset(self._manifest, split, packs.row(number).tolist()):
-            samples.append(self.read(found, start))
+        of_split = Documents(self._directory, self._manifest, split)
+        is_here = [entry["split"] == split for entry in self._documents.entries]
+        firsts, samples, start = self._documents.firsts[is_here].tolist(), [], 0
+        for found in packs.row(number).tolist():
+            if not 0 <= found < len(of_split):
+                raise VerifyError(f"packs of {split}: no sample {found}; it has {len(of_split):,}")
+            shard, place = of_split.place(found)
+            samples.append(self.read(firsts[shard] + place, start))
             start += len(samples[-1].ids)
         return samples
 

@@ -94,8 +94,7 @@ class ExportSource:
 
     def shards(self, split: str) -> Iterator[Shard]:
         """Yield the shards of a split, mapped, in the order of the dataset."""
-        documents = self._documents[split]
-        return (documents.shard(index) for index in range(len(documents.entries)))
+        return self._documents[split].shards()
 
     def path(self, name: str, ending: str) -> Path:
         """Return the path of a file of a shard, such as `ending` `bin`."""

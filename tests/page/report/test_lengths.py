@@ -46,12 +46,6 @@ def test_the_chunks_in_which_an_index_is_read_change_nothing(pretrained, monkeyp
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["../secret", "train-0000000-0000/../x", "missing"])
-def test_only_files_with_the_name_of_a_shard_are_opened(pretrained, name):
-    with pytest.raises(VerifyError, match="not the name of a shard"):
-        read_lengths(pretrained.directory, {"shards": [{"name": name, "documents": 1}]})
-
-
 def test_an_index_of_other_documents_is_refused(pretrained):
     shard = {**pretrained.manifest["shards"][0], "documents": 5}
     with pytest.raises(VerifyError, match="the manifest says 5"):

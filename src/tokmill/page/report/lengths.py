@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.idx_file import read_index
-from tokmill.dataset.layout import DATASET_FILE
-from tokmill.errors import VerifyError
-from tokmill.storage import read_errors
-from tokmill.words.plural import plural
+from tokmill.dataset.idx_file import open_index
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,14 +60,7 @@ def read_lengths(directory: Path, manifest: Mapping[str, Any]) -> Lengths:
     """
     found = Lengths()
     for entry in manifest["shards"]:
-        if not DATASET_FILE.fullmatch(f"{entry['name']}.idx"):
-            raise VerifyError(f"{directory}: {entry['name']!r} is not the name of a shard")
-        path = directory / f"{entry['name']}.idx"
-        with read_errors(path):
-            lengths, _, _ = read_index(path)
-        if len(lengths) != entry["documents"]:
-            counted = plural(len(lengths), "document")
-            raise VerifyError(f"{path}: {counted}, the manifest says {entry['documents']:,}")
+        lengths, _ = open_index(directory / f"{entry['name']}.idx", entry["documents"])
         for start in range(0, len(lengths), _CHUNK_DOCUMENTS):
             found.add(lengths[start : start + _CHUNK_DOCUMENTS])
     return found
