@@ -13,7 +13,7 @@ from tokmill.dataset.checksum import Checksum, Digest, FileEntry
 from tokmill.dataset.idx_file import read_index
 from tokmill.dataset.layout import shard_stem
 from tokmill.dataset.writer import ShardWriter, write_hashed_chunks
-from tokmill.errors import StorageError
+from tokmill.errors import RecordError, StorageError
 
 U2, U4 = np.dtype("<u2"), np.dtype("<u4")
 
@@ -107,6 +107,18 @@ def test_tokens_of_another_dtype_are_refused_and_never_wrapped(tmp_path: Path):
     assert names(tmp_path) == []
 
 
+@pytest.mark.parametrize("length", [1 << 31, (1 << 32) + 5, 1 << 62])
+def test_a_length_that_an_index_cannot_say_is_not_narrowed(tmp_path: Path, length):
+    writer = ShardWriter(tmp_path, "train", "train-0000000-0000", U2)
+    with pytest.raises(RecordError) as caught:
+        writer.append(np.zeros(0, U2), np.array([3, length, (1 << 31) - 1], np.int64))
+    writer.discard()
+    assert str(caught.value) == (
+        f"{tmp_path}/train-0000000-0000.idx: expected documents of at most 2,147,483,647 tokens, "
+        f"found one of {length:,}: set --max-tokens to leave it out"
+    )
+
+
 def test_big_endian_tokens_are_written_little_endian(tmp_path: Path):
     writer = ShardWriter(tmp_path, "train", shard_stem("train", 0, 0), U2)
     writer.append(np.array([1, 2], ">u2"), np.array([2], np.int64))
@@ -138,7 +150,7 @@ FULL = """
 import resource, sys
 from pathlib import Path
 import numpy as np
-from tokmill.errors import StorageError
+from tokmill.errors import RecordError, StorageError
 from tokmill.dataset.writer import ShardWriter
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 writer = ShardWriter(Path(sys.argv[1]), "train", "train-0000000-0000", np.dtype("<u2"))
@@ -168,7 +180,7 @@ NO_SECOND_FILE = """
 import os, resource, sys
 from pathlib import Path
 import numpy as np
-from tokmill.errors import StorageError
+from tokmill.errors import RecordError, StorageError
 from tokmill.dataset.writer import ShardWriter
 free = os.dup(0)
 os.close(free)
@@ -189,7 +201,7 @@ def test_nothing_is_left_where_the_index_cannot_be_opened(tmp_path: Path):
 FULL_FOR_SMALL_FILES = """
 import resource, sys
 from pathlib import Path
-from tokmill.errors import StorageError
+from tokmill.errors import RecordError, StorageError
 from tokmill.dataset.writer import write_hashed_chunks
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 try:

@@ -21,17 +21,15 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from tokmill.errors import RecordError, VerifyError
+from tokmill.errors import VerifyError
 from tokmill.storage import read_errors
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     import numpy.typing as npt
-
-    from tokmill.storage import PendingFile
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")
@@ -46,84 +44,44 @@ _CHUNK_DOCUMENTS = 1 << 20
 
 
 class IndexWriter:
-    """Writes an index document by document; memory does not grow with their number."""
+    """Writes an index document by document; memory does not grow with their number.
 
-    def __init__(self, file: PendingFile, item_bytes: int) -> None:
-        self._file = file
-        self._item_bytes = item_bytes
+    `file`: empty, open for reading and writing; `write` appends to it. `item_bytes`: 4, 2, or 1 for
+    the bytes of masks.
+    """
+
+    def __init__(self, file: BinaryIO, write: Callable[[bytes], object], item_bytes: int) -> None:
+        self._file, self._write, self._item_bytes = file, write, item_bytes
         self._n_documents = 0
-        file.write(bytes(HEADER.size))
+        write(bytes(HEADER.size))
 
-    def append(self, lengths: npt.NDArray[np.int64]) -> None:
-        """Add documents by their lengths in tokens.
-
-        Raises:
-            RecordError: one is longer than `MAX_LENGTH`.
-        """
-        if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) <= MAX_LENGTH:
-            raise RecordError(
-                f"{self._file.path}: expected documents of at most {MAX_LENGTH:,} tokens, found "
-                f"one of {int(lengths.max()):,}: set --max-tokens to leave it out"
-            )
-        self._file.write(lengths.astype("<i4").tobytes())
+    def append(self, lengths: npt.NDArray[np.integer]) -> None:
+        """Add documents by their lengths in tokens, at most `MAX_LENGTH` each."""
+        for start in range(0, len(lengths), _CHUNK_DOCUMENTS):
+            self._write(lengths[start : start + _CHUNK_DOCUMENTS].astype("<i4").tobytes())
         self._n_documents += len(lengths)
 
     def finish(self) -> None:
         """Write byte offsets, document indices and the header."""
-        n = self._n_documents
-        starts = range(0, n, _CHUNK_DOCUMENTS)
-        lengths = (self._lengths(start, min(_CHUNK_DOCUMENTS, n - start)) for start in starts)
-        for data in _after_lengths(lengths, n, self._item_bytes):
-            self._file.write(data)
-        self._file.file.seek(0)
-        code = DTYPE_CODES[self._item_bytes]
-        self._file.write(HEADER.pack(MAGIC, 1, code, n, n + 1))
-
-    def _lengths(self, start: int, count: int) -> npt.NDArray[np.int32]:
-        file = self._file.file
-        file.seek(HEADER.size + 4 * start)
-        data = file.read(4 * count)
-        file.seek(0, 2)
-        return np.frombuffer(data, "<i4")
-
-
-def write_index(
-    file: BinaryIO, lengths: Callable[[], Iterable[npt.NDArray[np.int32]]], n: int, item_bytes: int
-) -> None:
-    """Write the index of documents that stand end to end; memory does not grow with their number.
-
-    `lengths` returns the lengths of all `n` documents in tokens, in order, as any number of arrays;
-    it is called twice. `item_bytes`: 4, 2, or 1 for the bytes of masks.
-    """
-    file.write(HEADER.pack(MAGIC, 1, DTYPE_CODES[item_bytes], n, n + 1))
-    for block in _blocks(lengths()):
-        file.write(block.astype("<i4").data)
-    for data in _after_lengths(_blocks(lengths()), n, item_bytes):
-        file.write(data)
+        n, n_bytes = self._n_documents, 0
+        for start in range(0, n, _CHUNK_DOCUMENTS):
+            self._file.seek(HEADER.size + 4 * start)
+            data = self._file.read(4 * min(_CHUNK_DOCUMENTS, n - start))
+            self._file.seek(0, 2)
+            sizes = np.frombuffer(data, "<i4").astype(np.int64) * self._item_bytes
+            ends = n_bytes + np.cumsum(sizes)
+            self._write((ends - sizes).astype("<i8").tobytes())
+            n_bytes = int(ends[-1])
+        for start in range(0, n + 1, _CHUNK_DOCUMENTS):
+            stop = min(start + _CHUNK_DOCUMENTS, n + 1)
+            self._write(np.arange(start, stop, dtype="<i8").tobytes())
+        self._file.seek(0)
+        self._write(HEADER.pack(MAGIC, 1, DTYPE_CODES[self._item_bytes], n, n + 1))
 
 
 def index_bytes(n: int) -> int:
     """Return the size of an index of `n` documents."""
     return HEADER.size + 12 * n + 8 * (n + 1)
-
-
-def _after_lengths(
-    blocks: Iterable[npt.NDArray[np.int32]], n: int, item_bytes: int
-) -> Iterator[bytes]:
-    """Yield the byte offsets of documents of these lengths, then the document indices."""
-    position = 0
-    for block in blocks:
-        ends = position + np.cumsum(block, dtype=np.int64) * item_bytes
-        yield (ends - block.astype(np.int64) * item_bytes).astype("<i8").tobytes()
-        position = int(ends[-1])
-    for start in range(0, n + 1, _CHUNK_DOCUMENTS):
-        yield np.arange(start, min(start + _CHUNK_DOCUMENTS, n + 1), dtype="<i8").tobytes()
-
-
-def _blocks(arrays: Iterable[npt.NDArray[np.int32]]) -> Iterator[npt.NDArray[np.int32]]:
-    for array in arrays:
-        for start in range(0, len(array), _CHUNK_DOCUMENTS):
-            yield array[start : start + _CHUNK_DOCUMENTS]
 
 
 def read_index(path: Path) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], int]:

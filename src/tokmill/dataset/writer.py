@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.checksum import Digest, FileEntry, digest_of
-from tokmill.dataset.idx_file import IndexWriter
+from tokmill.dataset.idx_file import MAX_LENGTH, IndexWriter
 from tokmill.dataset.layout import ORIGIN, SIDECARS
 from tokmill.dataset.origins import OriginEncoder
+from tokmill.errors import RecordError
 from tokmill.settings.schema import BLAKE3
 from tokmill.storage import PendingFile
 from tokmill.timing import StageTimer, add_seconds
@@ -159,7 +160,7 @@ class ShardWriter:
         except BaseException:
             self._discard_bodies()
             raise
-        self._index = IndexWriter(self._idx, dtype.itemsize)
+        self._index = IndexWriter(self._idx.file, self._idx.write, dtype.itemsize)
         self._thread = ThreadPoolExecutor(1, f"tokmill-{stem}")
         self.stage_s: dict[str, StageSeconds] = {}
 
@@ -180,6 +181,7 @@ class ShardWriter:
         Raises:
             TypeError: an array has another dtype; a cast would be unchecked.
             ValueError: a sidecar is missing, unknown or of another length.
+            RecordError: a document is longer than an index can say.
             StorageError: the bytes cannot be written.
         """
         sidecars = sidecars or {}
@@ -189,6 +191,11 @@ class ShardWriter:
             lengths_found = {ending: len(body) for ending, body in sidecars.items()}
             raise ValueError(
                 f"{plural(len(tokens), 'token')} with {lengths_found}, expected {self._sidecars}"
+            )
+        if (longest := int(lengths.max(initial=0))) > MAX_LENGTH:
+            raise RecordError(
+                f"{self._idx.path}: expected documents of at most {MAX_LENGTH:,} tokens, found "
+                f"one of {longest:,}: set --max-tokens to leave it out"
             )
         values = (
             array.astype(body.dtype, casting="equiv", copy=False)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from tokmill.dataset.idx_file import index_bytes, write_index
+from tokmill.dataset.idx_file import IndexWriter, index_bytes
 from tokmill.dataset.layout import SPLITS
 from tokmill.errors import UsageError
 from tokmill.trainers.layouts.blend import Group, groups
@@ -119,5 +119,7 @@ def _write_body(prefix: Prefix, file: BinaryIO) -> None:
 
 
 def _write_index(prefix: Prefix, file: BinaryIO) -> None:
-    lengths = lambda: (shard.lengths for shard in prefix.shards())  # noqa: E731
-    write_index(file, lengths, prefix.n_documents, prefix.item_bytes)
+    writer = IndexWriter(file, file.write, prefix.item_bytes)
+    for shard in prefix.shards():
+        writer.append(shard.lengths)
+    writer.finish()
