@@ -27,8 +27,8 @@ if TYPE_CHECKING:
         verify,
         write_plan,
     )
-    from tokmill.api.jobs import Verification
     from tokmill.api.progress import Progress
+    from tokmill.dataset.verify import Verification
     from tokmill.errors import TokmillError
     from tokmill.run.tasks import ArrayStatus
     from tokmill.settings.source import Source
@@ -74,7 +74,7 @@ _MODULES = {
     "RunForecast": "api.forecast",
     "Source": "settings.source",
     "TokmillError": "errors",
-    "Verification": "api.jobs",
+    "Verification": "dataset.verify",
 }
 
 

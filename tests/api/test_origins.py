@@ -44,7 +44,7 @@ def rewritten(directory, manifest) -> list[str]:
     path = directory / "manifest.json"
     path.chmod(0o644)
     path.write_bytes(b"".join(json_chunks(manifest)))
-    return verify(open_place(str(directory)), manifest).problems
+    return list(verify(open_place(str(directory)), manifest).problems)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from tests.dataset.verifying import check, problems
 from tokmill.dataset.canonical import manifest_sha256
 from tokmill.dataset.reader import read_manifest
-from tokmill.dataset.verify import Findings, verify
+from tokmill.dataset.verify import Verification, verify
 from tokmill.errors import VerifyError
 from tokmill.executors.run import run
 from tokmill.place import open_place
@@ -33,7 +33,7 @@ def put(position: int, *values: int) -> Callable[[bytes], bytes]:
 def test_a_sound_dataset_has_no_problem_and_is_counted(make_dataset, dtype):
     directory, manifest = make_dataset(dtype=dtype)
     found = check(directory, manifest)
-    assert found == Findings(
+    assert found == Verification(
         n_files=7,
         n_bytes=sum(path.stat().st_size for path in directory.iterdir())
         - (directory / "manifest.json").stat().st_size,
@@ -165,7 +165,7 @@ def test_names_that_begin_with_a_dot_are_noted_and_not_opened(make_dataset):
     (directory / ".git").mkdir()
     (directory / ".git" / "index").touch()
     found = check(directory, manifest)
-    assert found.problems == []
+    assert found.problems == ()
     assert sorted(found.notes) == [
         ".DS_Store", ".a.1-2.tmp", ".git", ".link", "parts/.0000000.checkpoint"
     ]  # fmt: skip
@@ -410,6 +410,6 @@ def test_a_dataset_of_a_run_has_no_problem(tmp_path: Path, tokenizer_dir: Path, 
     )
     run(config, silent)
     found = check(tmp_path / "out", read_manifest(tmp_path / "out"))
-    assert found.problems == []
+    assert found.problems == ()
     assert found.n_documents == 20
     assert (found.n_shards > 1) is bool(output)

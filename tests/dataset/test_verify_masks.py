@@ -7,7 +7,7 @@ import pytest
 
 from tests.dataset.verifying import changed, check, problems
 from tokmill.dataset.documents import Documents
-from tokmill.dataset.verify import Findings
+from tokmill.dataset.verify import Verification
 
 FIRST = "train-0000000-0000"
 LAST = "train-0000000-0001"
@@ -25,7 +25,7 @@ def f4(value: float) -> bytes:
 def test_a_sound_dataset_has_no_problem_and_is_counted(make_sft, weight):
     directory, manifest = make_sft(weight=weight)
     found = check(directory, manifest)
-    assert found == Findings(
+    assert found == Verification(
         n_files=13 if weight else 10,
         n_bytes=sum(path.stat().st_size for path in directory.iterdir())
         - (directory / "manifest.json").stat().st_size,

@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.dataset.canonical import json_chunks, manifest_sha256
-from tokmill.dataset.verify import Findings, verify
+from tokmill.dataset.verify import Verification, verify
 from tokmill.place import open_place
 
 
-def check(directory: Path, manifest: dict[str, Any]) -> Findings:
+def check(directory: Path, manifest: dict[str, Any]) -> Verification:
     """Verify a dataset whose manifest is this one."""
     (directory / "manifest.json").write_bytes(b"".join(json_chunks(manifest)))
     return verify(open_place(str(directory)), manifest)
 
 
 def problems(directory: Path, manifest: dict[str, Any]) -> list[str]:
-    return check(directory, manifest).problems
+    return list(check(directory, manifest).problems)
 
 
 def changed(manifest: dict[str, Any], *path: Any, to: object) -> dict[str, Any]:

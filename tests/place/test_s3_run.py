@@ -57,7 +57,7 @@ def comparable(manifest: dict[str, object]) -> dict[str, object]:
 
 
 def problems(place) -> list[str]:
-    return verify(place, manifest_in(place)).problems
+    return list(verify(place, manifest_in(place)).problems)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -161,7 +161,7 @@ def test_what_the_run_took_is_noted(finished):
 
 def test_verify_finds_nothing_wrong(finished):
     directory, manifest, _ = finished
-    assert verify(open_place(str(directory)), manifest).problems == []
+    assert verify(open_place(str(directory)), manifest).problems == ()
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def packed(tmp_path, configure, listener, write_rows):
 
 def test_samples_are_packed_when_all_parts_are_there(packed):
     directory, manifest = packed("out")
-    assert verify(open_place(str(directory)), manifest).problems == []
+    assert verify(open_place(str(directory)), manifest).problems == ()
     assert set(manifest) == documented_keys() - {"fields_read", "readings"} | {"mask", "packs"}
     assert list(manifest["packs"]) == ["train", "val"]
     for split, packs in manifest["packs"].items():

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.api.jobs import Verification
     from tokmill.bill.full_bill import FullBill
+    from tokmill.dataset.verify import Verification
     from tokmill.page.chosen import Choice
     from tokmill.settings.arguments import BillArguments, ExportArguments
     from tokmill.trainers.exporting.export import Export

@@ -24,7 +24,7 @@ from tokmill.settings.names import keyword_errors
 
 if TYPE_CHECKING:
     from tokmill.api.forecast import RunForecast
-    from tokmill.api.jobs import Verification
+    from tokmill.dataset.verify import Verification
     from tokmill.run.tasks import ArrayStatus
     from tokmill.settings.arguments import PlanArguments, PretrainArguments, SftArguments
 

@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from io import IOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokmill.errors import StateError, TokmillError, UsageError, VerifyError
+from tokmill.errors import StateError, TokmillError, UsageError
 from tokmill.settings.load import config_from_arguments, file_values
 from tokmill.settings.names import by_keyword
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS, RenderSettings
 from tokmill.settings.sft import SftSettings
 from tokmill.settings.source import Source
-from tokmill.urls import shown_place, store_url
-from tokmill.words.plural import plural
+from tokmill.urls import store_url
 
 if TYPE_CHECKING:
-    from tokmill.dataset.verify import Findings
+    from tokmill.dataset.verify import Verification
     from tokmill.settings.schema import Config
 
 
@@ -172,32 +171,6 @@ def _recipe_of_records(
     return "pretrain"
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """What a verification of a dataset looked at.
-
-    `notes`: names in the directory that are not of the dataset, and were not checked.
-    `n_decoded`: samples whose trained text was decoded and encoded again. `not_decoded`: why none
-    were, of a dataset with masks; '' otherwise.
-    """
-
-    n_files: int
-    n_bytes: int
-    n_shards: int
-    n_documents: int
-    n_tokens: int
-    n_decoded: int = 0
-    not_decoded: str = ""
-    notes: tuple[str, ...] = ()
-    problems: tuple[str, ...] = field(default=(), repr=False)
-
-    def check(self, directory: Path) -> None:
-        """Raise `VerifyError` with the problems, if there are any."""
-        if self.problems:
-            n = plural(len(self.problems), "problem")
-            raise VerifyError(f"{shown_place(directory)}: verification failed, {n}", self.problems)
-
-
 def verify_dataset(directory: Path, tokenizer: str = "") -> Verification:
     """Check every file of a dataset against its manifest; see `Verification.problems`.
 
@@ -208,43 +181,31 @@ def verify_dataset(directory: Path, tokenizer: str = "") -> Verification:
         TokmillError: there is no finished dataset, or `tokenizer` is not its own.
     """
     from tokmill.dataset.reader import manifest_in, read_manifest
-    from tokmill.dataset.verify import verify
+    from tokmill.dataset.verify import Verification, verify
     from tokmill.place import open_place
     from tokmill.trainers.exporting.record import RECORD, file_problems, read_record
 
     url = store_url(directory)
     place = open_place(url or str(directory))
     if url:
-        stored = verify(place, manifest_in(place))
-        notes, problems = tuple(stored.notes), tuple(stored.problems)
-        return Verification(stored.n_files, stored.n_bytes, 0, 0, 0, notes=notes, problems=problems)
+        return verify(place, manifest_in(place))
     if (directory / RECORD).is_file():
         record = read_record(directory)
         n_bytes = sum(file["bytes"] for file in record["files"])
         problems = tuple(file_problems(directory, record))
         return Verification(len(record["files"]), n_bytes, 0, 0, 0, problems=problems)
     manifest = read_manifest(directory, follow_links=False)
-    findings = verify(place, manifest)
-    n_decoded, reason = 0, ""
-    if manifest.get("kind") == "sft" and not findings.problems:
-        n_decoded, reason = _check_text(directory, manifest, tokenizer, findings)
-    return Verification(
-        findings.n_files,
-        findings.n_bytes,
-        findings.n_shards,
-        findings.n_documents,
-        findings.n_tokens,
-        n_decoded,
-        reason,
-        tuple(findings.notes),
-        tuple(findings.problems),
-    )
+    verified = verify(place, manifest)
+    if manifest.get("kind") != "sft" or verified.problems:
+        return verified
+    n_decoded, reason, found = _check_text(directory, manifest, tokenizer)
+    return replace(verified, n_decoded=n_decoded, not_decoded=reason, problems=found)
 
 
 def _check_text(
-    directory: Path, manifest: dict[str, Any], moved: str, findings: Findings
-) -> tuple[int, str]:
-    """Check the trained text of some samples; return how many, or why none."""
+    directory: Path, manifest: dict[str, Any], moved: str
+) -> tuple[int, str, tuple[str, ...]]:
+    """Check the trained text of some samples; return how many, or why none, and the problems."""
     from tokmill.page.samples import evenly_spread, tokenizer_of
     from tokmill.page.trained_text import MOST_SAMPLES, check_trained_text
 
@@ -253,7 +214,7 @@ def _check_text(
     except TokmillError as error:
         if moved:
             raise
-        return 0, str(error)
+        return 0, str(error), ()
     numbers = evenly_spread(manifest["totals"]["documents"], MOST_SAMPLES)
-    findings.problems += check_trained_text(directory, manifest, loaded, numbers)
-    return len(numbers), ""
+    problems = check_trained_text(directory, manifest, loaded, numbers)
+    return len(numbers), "", tuple(problems)

@@ -16,6 +16,7 @@ from tokmill.dataset.origins import origins_problem
 from tokmill.dataset.packs import open_rows, sample_lengths, summary
 from tokmill.dataset.reader import is_intact, open_shard, sidecars_of
 from tokmill.errors import VerifyError
+from tokmill.urls import shown_place
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -31,71 +32,43 @@ if TYPE_CHECKING:
 _CHUNK_TOKENS = 4 << 20
 
 
-@dataclass(slots=True)
-class Findings:
-    """The result of a verification. `problems` is empty for a correct dataset.
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What a verification of a dataset looked at.
 
-    `notes`: names in the directory that do not belong to the dataset; they were not opened.
+    `notes`: names in the directory that are not of the dataset, and were not checked.
+    `n_decoded`: samples whose trained text was decoded and encoded again. `not_decoded`: why none
+    were, of a dataset with masks; '' otherwise.
     """
 
-    n_files: int = 0
-    n_bytes: int = 0
-    n_shards: int = 0
-    n_documents: int = 0
-    n_tokens: int = 0
-    problems: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    n_files: int
+    n_bytes: int
+    n_shards: int
+    n_documents: int
+    n_tokens: int
+    n_decoded: int = 0
+    not_decoded: str = ""
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = field(default=(), repr=False)
+
+    def check(self, directory: Path) -> None:
+        """Raise `VerifyError` with the problems, if there are any."""
+        if self.problems:
+            n = plural(len(self.problems), "problem")
+            raise VerifyError(f"{shown_place(directory)}: verification failed, {n}", self.problems)
 
 
-def verify(place: Place, manifest: dict[str, Any]) -> Findings:
+def verify(place: Place, manifest: dict[str, Any]) -> Verification:
     """Check a dataset against its manifest; a forger who recomputes all checksums is not found.
 
     Opens only regular files of the place, and follows no link in it. In an object store, sizes and
     checksums of all objects are compared: equal ones mean that every byte is the one that was
     written. Indexes, ids and masks are checked where the dataset was copied to a disk.
     """
-    findings = Findings()
-    if not is_intact(manifest):
-        findings.problems.append(f"{MANIFEST}: its own sha256 does not match: it was changed")
-    # Blanks, escapes and repeated keys are in the file alone.
-    elif b"".join(place.chunks(MANIFEST)) != b"".join(json_chunks(manifest)):
-        findings.problems.append(
-            f"{MANIFEST}: its bytes are not the ones that were written: it was changed"
-        )
-    if problem := shape_problem(manifest):
-        findings.problems.append(f"{MANIFEST}: cannot be checked further: {problem}")
-        return findings
-    present = _check_files(place, manifest, findings)
-    if place.mapped is not None:
-        _ShardChecks(place.mapped, manifest, present, findings).run()
-    return findings
-
-
-def _check_files(place: Place, manifest: Mapping[str, Any], findings: Findings) -> set[str]:
-    """Check every file against the manifest; return the names of those that are there.
-
-    Names that begin with a dot are noted and not opened.
-    """
-    listed = Counter(entry["name"] for entry in manifest["files"])
-    entries = place.entries()
-    for name, n_bytes in entries.items():
-        if any(part.startswith(".") for part in name.split("/")):
-            findings.notes += [] if name == LOCK_NAME else [name]
-        elif n_bytes is None:
-            findings.problems.append(f"{name}: a link or a directory, not a file of the dataset")
-        elif name not in listed and name != MANIFEST:
-            findings.problems.append(f"{name}: not listed in the manifest")
-    needed = (*_files_of(manifest["shards"], manifest), *_files_of_packs(manifest))
-    findings.problems += [
-        f"{MANIFEST}: does not list {name}" for name in needed if name not in listed
-    ]
-    findings.problems += [f"{MANIFEST}: lists {name} twice" for name, n in listed.items() if n > 1]
-    for said in map(FileEntry.from_json, manifest["files"]):
-        if entries.get(said.name) is not None:
-            _check_file(place, said, findings)
-        elif said.name not in entries:
-            findings.problems.append(f"{said.name}: missing")
-    return {name for name in listed if entries.get(name) is not None}
+    checks = _Checks(place, manifest)
+    checks.run()
+    counts = (checks.n_files, checks.n_bytes, checks.n_shards, checks.n_documents, checks.n_tokens)
+    return Verification(*counts, notes=tuple(checks.notes), problems=tuple(checks.problems))
 
 
 def _files_of_packs(manifest: Mapping[str, Any]) -> Iterator[str]:
@@ -112,69 +85,110 @@ def _files_of(shards: Iterable[Mapping[str, Any]], manifest: Mapping[str, Any]) 
             yield f"{entry['name']}.{ending}"
 
 
-def _check_file(place: Place, said: FileEntry, findings: Findings) -> None:
-    algorithm = said.checksum.algorithm
-    digest = digest_of_chunks(place.chunks(said.name), algorithm)
-    findings.n_files += 1
-    findings.n_bytes += digest.n_bytes
-    if digest.n_bytes != said.n_bytes:
-        findings.problems.append(
-            f"{said.name}: {plural(digest.n_bytes, 'byte')}, the manifest says {said.n_bytes:,}"
-        )
-    elif digest.checksum() != said.checksum:
-        findings.problems.append(f"{said.name}: its bytes have changed ({algorithm})")
-
-
 @dataclass(slots=True)
-class _ShardChecks:
-    """The checks of what the files mean: shard by shard, then of all of them together.
+class _Checks:
+    """The checks of a dataset: of its files, of each shard, then of all shards together.
 
-    `n_trained`, `n_other_ends`: trained tokens, and samples with an end that the rule does not
-    name, of the shards so far; `first_other_end` describes the first such sample.
+    `notes`: names that do not belong to the dataset; they were not opened. `n_trained`,
+    `n_other_ends`: trained tokens, and samples with an end that the rule does not name, of the
+    shards so far; `first_other_end` describes the first such sample.
     """
 
-    directory: Path
+    place: Place
     manifest: dict[str, Any]
-    present: set[str]
-    findings: Findings
+    n_files: int = 0
+    n_bytes: int = 0
+    n_shards: int = 0
+    n_documents: int = 0
+    n_tokens: int = 0
     n_trained: int = 0
     n_other_ends: int = 0
     first_other_end: str = ""
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def run(self) -> None:
+        """Check everything that can be checked."""
+        manifest = self.manifest
+        if not is_intact(manifest):
+            self._found(f"{MANIFEST}: its own sha256 does not match: it was changed")
+        # Blanks, escapes and repeated keys are in the file alone.
+        elif b"".join(self.place.chunks(MANIFEST)) != b"".join(json_chunks(manifest)):
+            self._found(f"{MANIFEST}: its bytes are not the ones that were written: it was changed")
+        if problem := shape_problem(manifest):
+            self._found(f"{MANIFEST}: cannot be checked further: {problem}")
+            return
+        present = self._check_files()
+        if self.place.mapped is not None:
+            self._check_shards(self.place.mapped, present)
+
+    def _check_files(self) -> set[str]:
+        """Check every file against the manifest; return the names of those that are there.
+
+        Names that begin with a dot are noted and not opened.
+        """
+        manifest, entries = self.manifest, self.place.entries()
+        listed = Counter(entry["name"] for entry in manifest["files"])
+        for name, n_bytes in entries.items():
+            if any(part.startswith(".") for part in name.split("/")):
+                self.notes += [] if name == LOCK_NAME else [name]
+            elif n_bytes is None:
+                self._found(f"{name}: a link or a directory, not a file of the dataset")
+            elif name not in listed and name != MANIFEST:
+                self._found(f"{name}: not listed in the manifest")
+        needed = (*_files_of(manifest["shards"], manifest), *_files_of_packs(manifest))
+        self.problems += [
+            f"{MANIFEST}: does not list {name}" for name in needed if name not in listed
+        ]
+        self.problems += [f"{MANIFEST}: lists {name} twice" for name, n in listed.items() if n > 1]
+        for said in map(FileEntry.from_json, manifest["files"]):
+            if entries.get(said.name) is not None:
+                self._check_file(said)
+            elif said.name not in entries:
+                self._found(f"{said.name}: missing")
+        return {name for name in listed if entries.get(name) is not None}
+
+    def _check_file(self, said: FileEntry) -> None:
+        algorithm = said.checksum.algorithm
+        digest = digest_of_chunks(self.place.chunks(said.name), algorithm)
+        self.n_files += 1
+        self.n_bytes += digest.n_bytes
+        if digest.n_bytes != said.n_bytes:
+            n_bytes = plural(digest.n_bytes, "byte")
+            self._found(f"{said.name}: {n_bytes}, the manifest says {said.n_bytes:,}")
+        elif digest.checksum() != said.checksum:
+            self._found(f"{said.name}: its bytes have changed ({algorithm})")
+
+    def _check_shards(self, directory: Path, present: set[str]) -> None:
         """Check every shard; the sums and the packs only if every shard could be read."""
-        manifest, findings, n_before = self.manifest, self.findings, len(self.findings.problems)
+        manifest, n_before = self.manifest, len(self.problems)
         n_slices = sum(len(source.get("slices", (0,))) for source in manifest["sources"])
         for entry in manifest["shards"]:
-            if not self.present.issuperset(_files_of([entry], manifest)):
+            if not present.issuperset(_files_of([entry], manifest)):
                 continue  # a problem already
             if "first_slice" in entry:
                 name, n_left = f"{entry['name']}.{ORIGIN}", n_slices - entry["first_slice"]
-                if problem := origins_problem(self.directory / name, entry["documents"], n_left):
+                if problem := origins_problem(directory / name, entry["documents"], n_left):
                     self._found(f"{name}: {problem}")
             try:
-                shard = open_shard(self.directory, manifest, entry)
+                shard = open_shard(directory, manifest, entry)
             except VerifyError as error:
-                self._found(self._said_by(error))
+                self._found(_said_by(error, directory))
                 continue
             if self._check_index(shard):
                 self._check_tokens(shard)
-            findings.n_documents += len(shard.lengths)
-            findings.n_tokens += len(shard.tokens)
-            findings.n_shards += 1
-        if findings.n_shards < len(manifest["shards"]):
+            self.n_documents += len(shard.lengths)
+            self.n_tokens += len(shard.tokens)
+            self.n_shards += 1
+        if self.n_shards < len(manifest["shards"]):
             return
-        is_sound = len(findings.problems) == n_before
+        is_sound = len(self.problems) == n_before
         self._check_totals()
-        if "packs" in manifest and is_sound and self.present.issuperset(_files_of_packs(manifest)):
-            self._check_packs()
+        if "packs" in manifest and is_sound and present.issuperset(_files_of_packs(manifest)):
+            self._check_packs(directory)
 
     def _found(self, problem: str) -> None:
-        self.findings.problems.append(problem)
-
-    def _said_by(self, error: VerifyError) -> str:
-        """Return the problem that an error names, as verification tells it."""
-        return str(error).removeprefix(f"{self.directory}/").removesuffix("; see tokmill verify")
+        self.problems.append(problem)
 
     def _check_index(self, shard: Shard) -> bool:
         """Check an index against its shard; return whether its lengths sum up to the tokens."""
@@ -245,7 +259,7 @@ class _ShardChecks:
     def _check_totals(self) -> None:
         """Check the sums of the manifest against those of the shards, and against each other."""
         said, rule = self.manifest["totals"], self.manifest.get("mask")
-        totals = {"documents": self.findings.n_documents, "tokens": self.findings.n_tokens}
+        totals = {"documents": self.n_documents, "tokens": self.n_tokens}
         if rule is not None:
             totals["trained_tokens"] = self.n_trained
             if rule["alignment"] != "target":
@@ -272,7 +286,7 @@ class _ShardChecks:
         if sum(self.manifest["length_histogram"]) != totals["documents"]:
             self._found(f"{MANIFEST}: its length histogram does not count every document")
 
-    def _check_packs(self) -> None:
+    def _check_packs(self, directory: Path) -> None:
         """Check the packs of every split, whose shards have no problem.
 
         Memory: 16 bytes for each sample of the larger split.
@@ -284,16 +298,21 @@ class _ShardChecks:
             return
         for split, said in packs.items():
             try:
-                source = open_rows(self.directory, self.manifest, split)
-                lengths = sample_lengths(self.directory, shards, split)
+                source = open_rows(directory, self.manifest, split)
+                lengths = sample_lengths(directory, shards, split)
                 problem = _index_problem(source.packs, split, len(lengths))
                 problem = problem or _fill_problem(source, split, said, lengths)
                 if not problem and "shards" in said:
-                    problem = _rows_problem(self.directory, self.manifest, source, split)
+                    problem = _rows_problem(directory, self.manifest, source, split)
             except VerifyError as error:
-                problem = self._said_by(error)
+                problem = _said_by(error, directory)
             if problem:
                 self._found(problem)
+
+
+def _said_by(error: VerifyError, directory: Path) -> str:
+    """Return the problem that an error names, as a verification tells it."""
+    return str(error).removeprefix(f"{directory}/").removesuffix("; see tokmill verify")
 
 
 def _bounds(shard: Shard) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
