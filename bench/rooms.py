@@ -24,7 +24,7 @@ ROOMS = {
     "sources": (4_370, 3_600),
     "chat, masks": (10_240, 5_900),
     "engines, tokenizer": (4_830, 4_200),
-    "dataset, place": (4_060, 3_600),
+    "dataset, place": (4_040, 3_600),
     "trainers, loader": (7_710, 5_400),
     "page": (5_020, 2_300),
     "bill": (13_470, 8_300),

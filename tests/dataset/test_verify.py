@@ -189,8 +189,8 @@ def test_a_name_that_no_dataset_has_is_never_opened(make_dataset, tmp_path, name
     manifest["files"][0]["name"] = name
     (found,) = problems(directory, summed(manifest))
     assert found == (
-        "manifest.json: cannot be checked further: files[0].name: expected the name of a file of "
-        f"a dataset, found {name!r}"
+        r"manifest.json: cannot be checked further: files[0].name: expected a string like "
+        rf"'plan\\.json|(?:train|val)-(?P<shard>[0-9]{{7,}})-[0-9]{{4,}}\\…, found {name!r}"
     )
 
 
@@ -198,7 +198,7 @@ def test_a_shard_of_another_name_is_never_opened(make_dataset, tmp_path):
     directory, manifest = make_dataset()
     manifest["shards"][0]["name"] = "../out/train-0000000-0000"
     (found,) = problems(directory, summed(manifest))
-    assert "shards[0].name: expected the name of a shard, found '../out/train-" in found
+    assert "shards[0].name: expected a string like '" in found
 
 
 def test_a_shard_whose_files_the_manifest_does_not_list_is_found(make_dataset):

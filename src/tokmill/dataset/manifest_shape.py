@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from itertools import starmap
+from typing import Any
 
 from tokmill.dataset.layout import DATASET_FILE, PLAN, SPLITS
 from tokmill.settings.schema import CHECKSUMS
@@ -14,38 +15,9 @@ _MOST = 1 << 63
 _ANY = "*"
 """In a shape: all keys of an object, with values of one kind."""
 
-
-class _Kind(NamedTuple):
-    """The kind of a value that is no container, in words, and whether a value is one."""
-
-    words: str
-    is_one: Callable[[Any], bool]
-
-
-def _whole(low: int, stop: int = _MOST) -> _Kind:
-    return _Kind(f"a whole number from {low}", lambda v: type(v) is int and low <= v < stop)
-
-
-def _text(words: str, pattern: str) -> _Kind:
-    matches = re.compile(pattern, re.DOTALL).fullmatch
-    return _Kind(words, lambda value: isinstance(value, str) and matches(value) is not None)
-
-
-def _one_of(*texts: str) -> _Kind:
-    return _Kind(" or ".join(texts), lambda value: value in texts)
-
-
-def _is_range(value: Any) -> bool:
-    """Return whether a value is the first and the last of a range of characters."""
-    if not isinstance(value, list) or list(map(type, value)) != [int, int]:
-        return False
-    return bool(0 <= value[0] <= value[1] < 1 << 21)
-
-
-_COUNT, _POSITIVE, _ID, _PLACE = _whole(0), _whole(1), _whole(0, 1 << 32), _whole(-1)
-_NUMBER = _Kind("a number from 0", lambda v: type(v) in (int, float) and 0 <= v < _MOST)
-_TEXT = _Kind("a string", lambda value: isinstance(value, str))
-_FLAG = _Kind("true or false", lambda value: isinstance(value, bool))
+_COUNT, _POSITIVE, _PLACE = range(_MOST), range(1, _MOST), range(-1, _MOST)
+_ID = range(1 << 32)
+_NUMBER, _TEXT, _FLAG = float, str, bool
 _TOKEN = {"id": _ID, "token": _TEXT}
 _BY_NAME = {_ANY: _COUNT}
 _LENGTH = {"records": _COUNT, "bytes": _COUNT}
@@ -60,7 +32,7 @@ _UNREAD = {
     **dict.fromkeys(("byte_offset", "stored_byte"), _PLACE),
     **dict.fromkeys(("reason", "message"), _TEXT),
 }
-_CHARACTERS = [_Kind("the first and the last code point of a range", _is_range)]
+_CHARACTERS = [[range(1 << 21), range(1 << 21)]]  # the first and the last of a range
 _SCAN = {
     **{"differs": _CHARACTERS, "uncompared?": _CHARACTERS, "refused": _TEXT},
     **dict.fromkeys(("n_characters", "n_sequences"), _COUNT),
@@ -68,14 +40,13 @@ _SCAN = {
 
 
 def _shards(pattern: str) -> list[Any]:
-    name = _text("the name of a shard", pattern)
     numbers = {"documents": _POSITIVE, "tokens": _POSITIVE, "first_slice?": _COUNT}
-    return [{"name": name, "split": _one_of(*SPLITS), **numbers}]
+    return [{"name": re.compile(pattern), "split": set(SPLITS), **numbers}]
 
 
 _SHAPE = {
     "format_version": _COUNT,
-    "kind?": _one_of("pretrain", "sft"),
+    "kind?": {"pretrain", "sft"},
     "config": {
         "tokenizer": dict.fromkeys(("path", "pattern", "control_tokens_in_text"), _TEXT),
         "sft?": {"weights": _TEXT, "too_long": _TEXT, "packing": _COUNT, "packed_rows": _FLAG},
@@ -91,7 +62,7 @@ _SHAPE = {
     "readings?": [{"source": _TEXT, "files": _TEXT, "settings": {}, "fields_read?": [_TEXT]}],
     "engine": {
         "name": _TEXT,
-        "version": _text("a string that is not blank", r".*\S.*"),
+        "version": re.compile(r"(?s:.*\S.*)"),
         "reason": _TEXT,
         "mb_per_s": {_ANY: _NUMBER},
         "n_checked": _COUNT,
@@ -101,7 +72,7 @@ _SHAPE = {
         "scan?": (_SCAN, None),
         "scan_kept?": _FLAG,
     },
-    "dtype": _one_of("uint16", "uint32"),
+    "dtype": {"uint16", "uint32"},
     "totals": {
         **_COUNTS,
         "unread?": dict.fromkeys(("files", "text_bytes", "stored_bytes"), _COUNT),
@@ -111,18 +82,14 @@ _SHAPE = {
     "shards": _shards("(?:train|val)-[0-9]{7,}-[0-9]{4,}"),
     "files": [
         {
-            "name": _text(
-                "the name of a file of a dataset", f"{re.escape(PLAN)}|{DATASET_FILE.pattern}"
-            ),
+            "name": re.compile(f"{re.escape(PLAN)}|{DATASET_FILE.pattern}"),
             "bytes": _COUNT,
-            **{f"{name}?": _text("64 hexadecimal digits", "[0-9a-f]{64}") for name in CHECKSUMS},
+            **{f"{name}?": re.compile("[0-9a-f]{64}") for name in CHECKSUMS},
         }
     ],
     "run": {
-        "wall_s": _NUMBER,
-        "text_bytes_per_s": _NUMBER,
-        "peak_memory_bytes": _COUNT,
-        "resumed_parts": _COUNT,
+        **dict.fromkeys(("wall_s", "text_bytes_per_s", "start_s?"), _NUMBER),
+        **dict.fromkeys(("peak_memory_bytes", "resumed_parts"), _COUNT),
     },
     "mask?": {
         **dict.fromkeys(("preset", "boundary", "template", "template_sha256"), _TEXT),
@@ -140,9 +107,9 @@ _SHAPE = {
         }
     },
 }
-"""The kind of each value: `[kind]` for a list, `(kind, None)` if it can be null, or an object.
-
-A key with "?" can be missing."""
+"""The kind of each value: `[kind]` for a list, one with more kinds for so many entries, an object,
+`(kind, None)` if it can be null, a range of whole numbers, a set of strings, a pattern,
+or a type. A key with "?" can be missing."""
 
 
 def shape_problem(manifest: Mapping[str, Any]) -> str:
@@ -178,29 +145,43 @@ def _contradiction(manifest: Mapping[str, Any]) -> str:
 
 def _problem(value: Any, shape: Any, where: str) -> str:
     """Return a line on the first value that is not of its kind, or ''; `where`: its place."""
-    if isinstance(shape, _Kind):
-        return "" if shape.is_one(value) else _expected(where, shape.words, value)
     if isinstance(shape, tuple):
         return "" if value is None else _problem(value, shape[0], where)
+    if not isinstance(shape, list | dict):
+        is_one, words = _simple(value, shape)
+        return "" if is_one else _expected(where, words, value)
+    if type(value) is not type(shape):
+        return _expected(where, "a list" if isinstance(shape, list) else "an object", value)
+    inside: Iterator[tuple[Any, Any, str]]
     if isinstance(shape, list):
-        if not isinstance(value, list):
-            return _expected(where, "a list", value)
-        inside = (_problem(entry, shape[0], f"{where}[{i}]") for i, entry in enumerate(value))
-        return next(filter(None, inside), "")
-    if not isinstance(value, dict):
-        return _expected(where, "an object", value)
-    if _ANY in shape:
-        inside = (_problem(entry, shape[_ANY], f"{where}.{key}") for key, entry in value.items())
-        return next(filter(None, inside), "")
-    for name, kind in shape.items():
-        key = name.removesuffix("?")
-        place = f"{where}.{key}" if where else key
-        if key in value:
-            if problem := _problem(value[key], kind, place):
-                return problem
-        elif key == name:
-            return f"{place}: missing"
-    return ""
+        kinds = shape if len(shape) > 1 else shape * len(value)
+        if len(kinds) != len(value):
+            return f"{where}: expected {len(kinds)} entries, found {len(value)}"
+        inside = ((entry, kinds[i], f"{where}[{i}]") for i, entry in enumerate(value))
+    elif _ANY in shape:
+        inside = ((entry, shape[_ANY], f"{where}.{key}") for key, entry in value.items())
+    else:
+        prefix = f"{where}." if where else ""
+        for name in shape:
+            if not name.endswith("?") and name not in value:
+                return f"{prefix}{name}: missing"
+        keys = ((name, name.removesuffix("?")) for name in shape)
+        inside = ((value[key], shape[n], f"{prefix}{key}") for n, key in keys if key in value)
+    return next(filter(None, starmap(_problem, inside)), "")
+
+
+def _simple(value: Any, kind: Any) -> tuple[bool, str]:
+    """Return whether a value that is no container is of a kind, and what the kind is called."""
+    if isinstance(kind, range):
+        return type(value) is int and value in kind, f"a whole number from {kind.start}"
+    if isinstance(kind, set):
+        return isinstance(value, str) and value in kind, " or ".join(sorted(kind))
+    if isinstance(kind, re.Pattern):
+        is_one = isinstance(value, str) and kind.fullmatch(value) is not None
+        return is_one, f"a string like {_shown(kind.pattern)}"
+    if kind is _NUMBER:
+        return type(value) in (int, float) and 0 <= value < _MOST, "a number from 0"
+    return isinstance(value, kind), "a string" if kind is _TEXT else "true or false"
 
 
 def _expected(where: str, words: str, value: Any) -> str:
