@@ -15,22 +15,20 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import xxhash
 
 from tokmill.dataset.canonical import canonical_json
 from tokmill.engines.choice import CharacterComparison
-from tokmill.engines.engine import REFERENCE, engine_version, load_engine
-from tokmill.engines.engine_child import EngineChild, fingerprints
+from tokmill.engines.engine import REFERENCE, engine_version
+from tokmill.engines.engine_child import TIMED_OUT, compare_in_children
 from tokmill.engines.kept import keep, kept
-from tokmill.engines.routing import COMMON, EVERY, RARE, CharacterSet
-from tokmill.engines.texts import Context, character_texts, in_lines, sequences
+from tokmill.engines.routing import COMMON, EVERY
+from tokmill.engines.texts import sequences
 from tokmill.tokenizer.equivalent_json import to_equivalent
 from tokmill.tokenizer.tokenizer_json import (
     Content,
@@ -40,16 +38,11 @@ from tokmill.tokenizer.tokenizer_json import (
     outline,
     steps,
 )
-from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tokmill.engines.engine import Engine
     from tokmill.tokenizer.tokenizer import Tokenizer
-
-MOST_CHARACTERS = 20_000
-"""An engine that differs on more characters is refused: newer tables cannot be the reason."""
 
 _VERSION = 1
 """Of the method; what another one kept is not read."""
@@ -86,56 +79,15 @@ def compare_engines(
     an engine did not answer in time. `note` gets a line on what is compared. `every`: compare all
     code points, and keep nothing.
     """
-    shown = showing(tokenizer)
-    reference = load_engine(REFERENCE, shown, control_in_text="text", n_threads=n_threads)
     n_characters = len(EVERY if every else COMMON)
     note(
         f"comparing {' and '.join(engines)} with the reference on {n_characters:,} characters and "
         f"{len(sequences()):,} sequences of them, once for tokenizers of this kind"
     )
-    uncompared = CharacterSet() if every else RARE
-    with ExitStack() as stack:
-        children = [stack.enter_context(EngineChild(name, shown, n_threads)) for name in engines]
-        results = compared_with(reference, children, character_texts(every=every), uncompared)
-    for child in children:
-        if not every and not child.timed_out:
-            key = _cache_key(tokenizer, _versions(tokenizer, child.name))
-            keep(key, results[child.name].as_json())
-    return results
-
-
-def compared_with(
-    reference: Engine,
-    children: Sequence[EngineChild],
-    characters: Sequence[tuple[Context, str]],
-    uncompared: CharacterSet,
-) -> dict[str, CharacterComparison]:
-    """Compare engines with the reference on characters in contexts, and on all sequences.
-
-    `uncompared`: characters that explain every difference, since they are routed in any case.
-    """
-    lines = in_lines(sequences())
-    texts = [context.text(some) for context, some in characters]
-    texts += ["\n".join(some) for some in lines]
-    for child in children:
-        child.begin(texts)
-    expected = fingerprints(reference, texts)
-    results = {}
-    for child in children:
-        differing = np.flatnonzero(expected != child.result()).tolist()
-        in_contexts = [characters[i] for i in differing if i < len(characters)]
-        in_sequences = [lines[i - len(characters)] for i in differing if i >= len(characters)]
-        differs, refused = CharacterSet(), child.refused
-        if not refused:
-            differs, refused = _judge(reference, child, in_contexts, in_sequences, uncompared)
-        n_characters = len(set().union(*(some for _, some in characters)))
-        results[child.name] = CharacterComparison(
-            CharacterSet() if refused else differs,
-            refused,
-            n_characters,
-            len(sequences()),
-            uncompared,
-        )
+    results = compare_in_children(engines, showing(tokenizer), n_threads, every=every)
+    for name, result in results.items():
+        if not every and not result.refused.startswith(TIMED_OUT):
+            keep(_cache_key(tokenizer, _versions(tokenizer, name)), result.as_json())
     return results
 
 
@@ -228,63 +180,3 @@ def _splitting(tokenizer: Tokenizer) -> dict[str, Any]:
             {key: value for key, value in step.items() if key != "trim_offsets"} for step in splits
         ],
     }
-
-
-def _judge(
-    reference: Engine,
-    child: EngineChild,
-    in_contexts: Sequence[tuple[Context, str]],
-    in_sequences: Sequence[Sequence[str]],
-    uncompared: CharacterSet,
-) -> tuple[CharacterSet, str]:
-    """Return the characters that explain what differs, and why the engine is refused, or ''.
-
-    A character that differs alone, or that was not compared, explains the sequences that contain
-    it, and so does a rare one: pairs that compose only in newer tables contain one.
-    """
-    if len(in_contexts) > MOST_CHARACTERS:
-        return CharacterSet(), f"{_DIFFER} on most characters"
-    groups = [[(one, context.text(one)) for one in some] for context, some in in_contexts]
-    singles, joint = _narrow(reference, child, groups)
-    alone, joint_lines = _narrow(
-        reference, child, [[(one, one) for one in some] for some in in_sequences]
-    )
-    if child.refused:
-        return CharacterSet(), child.refused
-    codes, unexplained = set(map(ord, singles)), []
-    for sequence in (*alone, *joint, *joint_lines):
-        own = set(map(ord, sequence))
-        if codes.isdisjoint(own) and not any(code in uncompared for code in own):
-            rare = {code for code in own if code in RARE}
-            codes |= rare
-            if not rare:
-                unexplained.append(sequence)
-    differs = CharacterSet.of(codes)
-    if unexplained:
-        many, shown = plural(len(unexplained), "sequence"), min(unexplained, key=len)
-        return differs, f"{_DIFFER} on {many} of characters, such as {ascii(shown)[:80]}"
-    if len(differs) > MOST_CHARACTERS or min(codes, default=0x80) < 0x80:
-        many, first = plural(len(differs), "character"), chr(min(codes))
-        return differs, f"{_DIFFER} on {many}, such as {first!a}"
-    return differs, ""
-
-
-_DIFFER = "its ids differ from the reference's"
-
-
-def _narrow(
-    reference: Engine, child: EngineChild, groups: Sequence[Sequence[tuple[str, str]]]
-) -> tuple[list[str], list[str]]:
-    """Return names of (name, text) that differ alone, and groups that differ only jointly."""
-    texts = [text for group in groups for _, text in group]
-    if not texts:
-        return [], []
-    child.begin(texts)
-    differs = iter((fingerprints(reference, texts) != child.result()).tolist())
-    alone, joint = [], []
-    for group in groups:
-        names = [name for name, _ in group if next(differs)]
-        alone += names
-        if not names:
-            joint.append("".join(text for _, text in group))
-    return alone, joint
