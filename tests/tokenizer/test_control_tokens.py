@@ -12,13 +12,12 @@ from tokmill.engines.engine import load_engine
 from tokmill.errors import TokenizerError
 from tokmill.settings.schema import TokenizerSettings
 from tokmill.tokenizer.control_tokens import (
-    AddedToken,
     added_tokens,
     contains_any,
     control_token_strings,
     with_control_tokens,
 )
-from tokmill.tokenizer.tokenizer import Token, Tokenizer, load_tokenizer
+from tokmill.tokenizer.tokenizer import AddedToken, load_tokenizer
 
 FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
 
@@ -62,7 +61,7 @@ def test_the_rewritten_json_is_changed_too(tokenizer):
 def test_only_json_and_special_ids_change(tokenizer):
     marked = with_control_tokens(tokenizer, ["<tool>", "<|im_start|>"])
     assert marked.special_ids == (0, 1, 2, added_tokens(tokenizer)["<tool>"].id)
-    kept = [f.name for f in dataclasses.fields(tokenizer) if f.name not in ("json", "special_ids")]
+    kept = [f.name for f in dataclasses.fields(tokenizer) if f.name not in ("json", "added")]
     assert [getattr(marked, name) for name in kept] == [getattr(tokenizer, name) for name in kept]
     before, after = json.loads(tokenizer.json), json.loads(marked.json)
     assert [token["special"] for token in after.pop("added_tokens")] == [True] * 4
@@ -120,46 +119,9 @@ def test_added_tokens_of_a_sentencepiece_model_are_its_control_pieces(tmp_path):
         with_control_tokens(tokenizer, ["ab"])
 
 
-TOKENIZER = Tokenizer(
-    name="x",
-    kind="json",
-    data=b"",
-    json="{}",
-    sha256="",
-    vocab_size=10,
-    eos=Token(1, "</s>"),
-    bos=None,
-    special_ids=(1, 2),
-    chat_template=None,
-    max_emittable_id=9,
-)
-
-
-def test_the_strings_are_those_of_special_added_tokens_by_id():
-    added = [
-        {"id": 2, "content": "<b>", "special": True},
-        {"id": 1, "content": "<a>", "special": True},
-        {"id": 3, "content": "<tool>", "special": False},
-    ]
-    given = dataclasses.replace(TOKENIZER, json=json.dumps({"added_tokens": added}))
-    assert control_token_strings(given) == ["<a>", "<b>"]
-
-
-def test_a_tokenizer_without_added_tokens_has_none():
-    assert control_token_strings(TOKENIZER) == []
-
-
-def test_the_strings_of_a_sentencepiece_model_are_its_control_pieces(tmp_path):
-    SentencePieceTrainer.train(
-        sentence_iterator=iter(["ab ba abba"]),
-        model_prefix=str(tmp_path / "m"),
-        vocab_size=9,
-        model_type="bpe",
-        minloglevel=2,
-    )
-    data = (tmp_path / "m.model").read_bytes()
-    given = dataclasses.replace(TOKENIZER, kind="sentencepiece", data=data, json="")
-    assert control_token_strings(given) == ["<unk>", "<s>", "</s>"]
+def test_the_strings_are_those_of_special_added_tokens_by_id(tokenizer):
+    added = (AddedToken(1, "<a>", True), AddedToken(2, "<tool>", False), AddedToken(3, "<b>", True))
+    assert control_token_strings(dataclasses.replace(tokenizer, added=added)) == ["<a>", "<b>"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer as Library
 
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.settings.schema import TokenizerSettings
-from tokmill.tokenizer.tokenizer import Token, Tokenizer, load_tokenizer
+from tokmill.tokenizer.tokenizer import AddedToken, Token, Tokenizer, load_tokenizer
 
 
 def added(token_id, content, *, special=True):
@@ -69,7 +69,11 @@ def test_a_tokenizer_json_is_described(tmp_path):
         vocab_size=6,
         eos=Token(3, "<eos>"),
         bos=Token(5, "<bos>"),
-        special_ids=(3, 5),
+        added=(
+            AddedToken(3, "<eos>", True),
+            AddedToken(4, "<tool>", False),
+            AddedToken(5, "<bos>", True),
+        ),
         chat_template=None,
         max_emittable_id=5,
         named=(("eos_token", "<eos>"),),

@@ -7,7 +7,6 @@ from tokenizers.pre_tokenizers import ByteLevel
 from tokmill.tokenizer.tokenizer_json import (
     byte_characters,
     find_values,
-    read_added_tokens,
     replace_added_tokens,
     sequence,
     steps,
@@ -43,11 +42,6 @@ def test_a_token_named_like_a_key_is_not_its_value():
     assert [value for value, _, _ in find_values(text, "decoder")] == [{"type": "Fuse"}]
     ((_, start, stop),) = find_values(text, "decoder")
     assert text[start:stop] == '{"type": "Fuse"}'
-
-
-def test_added_tokens_are_read_without_the_rest():
-    assert read_added_tokens('{"added_tokens": [{"id": 1}], "model": broken') == [{"id": 1}]
-    assert read_added_tokens("{}") == read_added_tokens('{"added_tokens": null}') == []
 
 
 def test_a_missing_list_of_added_tokens_is_inserted():

@@ -127,7 +127,7 @@ def showing(tokenizer: Tokenizer) -> Tokenizer:
         rewritten_json=as_text(rewritten) if rewrites else "",
         rewrites=rewrites,
         vocab_size=len(vocab),
-        special_ids=(),
+        added=(),
         spare=[],
     )
 

@@ -6,7 +6,6 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from tokmill.errors import TokenizerError
-from tokmill.tokenizer.control_tokens import added_tokens
 
 if TYPE_CHECKING:
     from tokmill.engines.engine import Engine
@@ -62,7 +61,7 @@ def check_continuation(
 
 def _pairs_with_boundary(tokenizer: Tokenizer, *, parse: bool) -> list[tuple[str, str]]:
     """Return the pairs (a, b) in which a token of a + b ends between a and b."""
-    parsed = tuple(added_tokens(tokenizer)) if parse else ()
+    parsed = tuple(token.content for token in tokenizer.added) if parse else ()
     left = [text for text in _LEFT if not text.rstrip().endswith(parsed)]
     pairs = list(product(left, _RIGHT))
     library = tokenizer.library()

@@ -14,7 +14,6 @@ from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokmill.engines.routing import COMMON, EVERY, CharacterSet
-from tokmill.tokenizer.control_tokens import added_tokens
 from tokmill.tokenizer.tokenizer_json import (
     SPACE_MARK,
     character_bytes,
@@ -99,7 +98,9 @@ _WORDS = [
 def built_in_texts(tokenizer: Tokenizer) -> list[str]:
     """Return hostile texts, and lines of tokens of the vocabulary."""
     tokens = token_texts(tokenizer, _TOKENS)
-    return hostile_texts(list(added_tokens(tokenizer))) + ["\n".join(t) for t in in_lines(tokens)]
+    return hostile_texts([token.content for token in tokenizer.added]) + [
+        "\n".join(t) for t in in_lines(tokens)
+    ]
 
 
 def hostile_texts(control: list[str]) -> list[str]:

@@ -28,7 +28,7 @@ from tokmill.settings.plain import plain
 from tokmill.settings.schema import Config, RunSettings
 from tokmill.sources.files import Slice, SourceFile, cut
 from tokmill.sources.json_lines import parser_entry
-from tokmill.tokenizer.tokenizer import Token, Tokenizer
+from tokmill.tokenizer.tokenizer import AddedToken, Token, Tokenizer
 from tokmill.version import __version__
 from tokmill.words.plural import plural
 
@@ -309,8 +309,8 @@ def _unpacked(text: str) -> Tokenizer:
     values = json.loads(parts[0])
     for name in ("eos", "bos"):
         values[name] = None if values[name] is None else Token(*values[name])
-    for name in ("special_ids", "rewrites"):
-        values[name] = tuple(values[name])
+    values["rewrites"] = tuple(values["rewrites"])
+    values["added"] = tuple(AddedToken(*token) for token in values["added"])
     values["named"] = tuple((key, content) for key, content in values["named"])
     texts = [part.decode(*_TEXT_CODEC) for part in parts[1:-1]]
     return Tokenizer(**values | dict(zip(_TEXTS, [*texts, parts[-1]], strict=True)))

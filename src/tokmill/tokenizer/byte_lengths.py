@@ -12,7 +12,6 @@ from unicodedata import is_normalized
 
 import numpy as np
 
-from tokmill.tokenizer.control_tokens import added_tokens
 from tokmill.tokenizer.tokenizer_json import (
     SPACE_MARK,
     adds_prefix,
@@ -101,7 +100,7 @@ def byte_lengths(tokenizer: Tokenizer) -> ByteLengths | None:
     if model.get("byte_fallback"):
         tokens = map(byte_fallback_token, range(256))
         lengths[[vocab[token] for token in tokens if token in vocab]] = 1
-    for added in added_tokens(tokenizer).values():
+    for added in tokenizer.added:
         # After an added token in a text, a prefix may be put before the rest too.
         n_bytes = len(added.content.encode())
         lengths[added.id] = n_bytes if prefix == "never" else _UNKNOWN_LENGTH

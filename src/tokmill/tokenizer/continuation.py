@@ -27,7 +27,7 @@ from tokmill.tokenizer.tokenizer_json import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from tokmill.tokenizer.control_tokens import AddedToken
+    from tokmill.tokenizer.files import AddedToken
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 _PROBES = ("hello", " hello", "\nhello", "你好", "a", "1", "👍")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokmill.errors import TokenizerError
-from tokmill.tokenizer.sentencepiece_model import control_pieces, read_model
-from tokmill.tokenizer.tokenizer_json import Content, read_added_tokens, replace_added_tokens
+from tokmill.tokenizer.tokenizer_json import replace_added_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -18,70 +17,18 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from tokmill.tokenizer.files import AddedToken
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
-class AddedToken:
-    """An added token as a tokenizer.json describes it.
-
-    `lstrip`, `rstrip`: a match includes the white space before it, after it. `normalized`: matched
-    in normalized text.
-    """
-
-    id: int
-    content: str
-    special: bool
-    lstrip: bool = False
-    rstrip: bool = False
-    single_word: bool = False
-    normalized: bool = False
-
-
-_FLAGS = ("special", "lstrip", "rstrip", "single_word", "normalized")
-
-
 def added_tokens(tokenizer: Tokenizer) -> dict[str, AddedToken]:
-    """Return all added tokens by their strings, in the order of their ids.
-
-    Those of a SentencePiece model are its control pieces and the unknown one, all special.
-    """
-    if tokenizer.kind == "sentencepiece":
-        pieces = control_pieces(read_model(tokenizer.data, where=tokenizer.name))
-        return {content: AddedToken(id_, content, special=True) for id_, content in pieces}
-    entries = read_added_tokens(tokenizer.json)
-    ids = _ids(tokenizer, entries)
-    tokens = [
-        AddedToken(
-            ids[entry["content"]],
-            str(entry["content"]),
-            **{flag: bool(entry.get(flag)) for flag in _FLAGS},
-        )
-        for entry in entries
-    ]
-    return {token.content: token for token in sorted(tokens, key=lambda token: token.id)}
-
-
-def _ids(tokenizer: Tokenizer, entries: Sequence[Content]) -> dict[str, int]:
-    """Return the ids of added tokens by string.
-
-    The library continues the vocabulary's numbers, and ignores the ids of a file that leaves a gap.
-    Then the file's largest id lies outside the vocabulary, and the library is asked, in 0.5 s.
-    """
-    ids = {str(entry["content"]): int(entry["id"]) for entry in entries}
-    special = {ids[entry["content"]] for entry in entries if entry.get("special")}
-    largest = max(ids.values(), default=0)
-    if special.issubset(tokenizer.special_ids) and largest < tokenizer.vocab_size:
-        return ids
-    from tokenizers import Tokenizer as Library
-
-    by_id = Library.from_str(tokenizer.json).get_added_tokens_decoder()
-    return {token.content: id_ for id_, token in by_id.items()}
+    """Return all added tokens by their strings, in the order of their ids."""
+    return {token.content: token for token in tokenizer.added}
 
 
 def control_token_strings(tokenizer: Tokenizer) -> list[str]:
     """Return the strings of a tokenizer's special added tokens, in the order of their ids."""
-    return [token.content for token in added_tokens(tokenizer).values() if token.special]
+    return [token.content for token in tokenizer.added if token.special]
 
 
 def contains_any(text: pa.LargeStringArray, strings: Sequence[str]) -> npt.NDArray[np.bool_]:
@@ -121,16 +68,17 @@ def with_control_tokens(tokenizer: Tokenizer, strings: Collection[str]) -> Token
     # What is loaded is marked: to load 150,000 tokens again takes 0.5 s.
     if tokenizer.spare and tokenizer.spare[-1][0] is tokenizer.json:
         library = tokenizer.spare[-1][1]
-        for token in known.values():
-            if token.content in marked:
-                flags = {flag: getattr(token, flag) for flag in _FLAGS} | {"special": True}
-                library.add_special_tokens([LibraryToken(token.content, **flags)])
+        for string in marked:
+            _, content, _, *flags = known[string]
+            names = ("lstrip", "rstrip", "single_word", "normalized")
+            token = LibraryToken(content, **dict(zip(names, flags, strict=True)), special=True)
+            library.add_special_tokens([token])
         tokenizer.spare[-1] = (text, library)
     return replace(
         tokenizer,
         json=text,
         rewritten_json=_with_special(tokenizer.rewritten_json, marked),
-        special_ids=tuple(sorted(ids.union(tokenizer.special_ids))),
+        added=tuple(t._replace(special=t.special or t.content in marked) for t in tokenizer.added),
         max_emittable_id=max(ids | {tokenizer.max_emittable_id}),
     )
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.continuation import after_control, continuation_tokenizer
-from tokmill.tokenizer.control_tokens import added_tokens
 from tokmill.tokenizer.sentencepiece_model import read_model
 from tokmill.tokenizer.tokenizer_json import (
     SPACE_MARK,
@@ -87,7 +86,7 @@ class TokenDecoder:
 
     def __init__(self, tokenizer: Tokenizer, control: Collection[int], *, is_sft: bool) -> None:
         self._control = frozenset(control)
-        self._added = {token.id: token.content for token in added_tokens(tokenizer).values()}
+        self._added = {token.id: token.content for token in tokenizer.added}
         self._spelling = _read_spelling(tokenizer)
         self.decode = self._spelling.decode
         self._drops_first = self._spelling.drops_first
@@ -150,7 +149,7 @@ class TokenDecoder:
 
 def _is_first_after_control(tokenizer: Tokenizer) -> bool:
     """Return whether text after a control token is encoded with the prefix of a first text."""
-    strings = {token.content for token in added_tokens(tokenizer).values() if token.special}
+    strings = {token.content for token in tokenizer.added if token.special}
     try:
         return after_control(tokenizer, continuation_tokenizer(tokenizer), strings) == "first"
     except TokenizerError:

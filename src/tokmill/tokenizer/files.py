@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.errors import StorageError, TokenizerError, UsageError
 from tokmill.settings.load import check_regular
@@ -40,6 +40,22 @@ class Token:
 
     id: int
     content: str
+
+
+class AddedToken(NamedTuple):
+    """An added token as the library has it.
+
+    `lstrip`, `rstrip`: a match includes the white space before it, after it. `normalized`: matched
+    in normalized text.
+    """
+
+    id: int
+    content: str
+    special: bool
+    lstrip: bool = False
+    rstrip: bool = False
+    single_word: bool = False
+    normalized: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.end_of_text import FoundEos, find_eos, find_token
 from tokmill.tokenizer.equivalent_json import to_equivalent
 from tokmill.tokenizer.files import (
+    AddedToken,
     Token,
     advice_instead,
     find_tokenizer_file,
@@ -42,7 +43,11 @@ if TYPE_CHECKING:
 
     from tokmill.settings.schema import TokenizerSettings
 
-__all__ = ["PROBE_TEXT", "Token", "Tokenizer", "load_tokenizer", "tokenizer_entry"]
+    _Read = tuple[dict[str, Any], Mapping[str, int], Token | None]
+    """Of a file: the fields of a `Tokenizer` that it decides, with `max_emittable_id` the largest
+    id that text can produce; the ids of all tokens; and the eos of a SentencePiece model."""
+
+__all__ = ["PROBE_TEXT", "AddedToken", "Token", "Tokenizer", "load_tokenizer", "tokenizer_entry"]
 
 PROBE_TEXT = "Hello, 世界! 123\n\tx = {}"
 """Text whose ids are in the manifest: they show another tokenizer of the same name."""
@@ -56,11 +61,12 @@ class Tokenizer:
     `json`: the text of a tokenizer.json for the engines, without the parts that add tokens,
     truncate or pad; '' for a SentencePiece model without an equivalent one. `sha256`: of the
     original file, and for a tiktoken rank file also of its pattern's name. `vocab_size`: largest id
-    + 1. `max_emittable_id`: the largest id that a run can write. `rewritten_json`: an equivalent
-    text that more engines load, or ''; `rewrites`: the names of the changes in it. `named`: strings
-    of tokens by key in the files beside it, such as `bos_token`. `eos_note`: a line for the user if
-    no file names eos. `spare`: an unused `tokenizers` object and the `json` that it was made from,
-    see `library`.
+    + 1. `added`: all added tokens, by id; those of a SentencePiece model are its control pieces and
+    the unknown one, all special. `max_emittable_id`: the largest id that a run can write.
+    `rewritten_json`: an equivalent text that more engines load, or ''; `rewrites`: the names of the
+    changes in it. `named`: strings of tokens by key in the files beside it, such as `bos_token`.
+    `eos_note`: a line for the user if no file names eos. `spare`: an unused `tokenizers` object and
+    the `json` that it was made from, see `library`.
     """
 
     name: str
@@ -71,7 +77,7 @@ class Tokenizer:
     vocab_size: int
     eos: Token
     bos: Token | None
-    special_ids: tuple[int, ...]
+    added: tuple[AddedToken, ...]
     chat_template: str | None
     max_emittable_id: int
     rewritten_json: str = ""
@@ -102,24 +108,14 @@ class Tokenizer:
         return library
 
     @property
+    def special_ids(self) -> tuple[int, ...]:
+        """Return the ids of the special added tokens."""
+        return tuple(token.id for token in self.added if token.special)
+
+    @property
     def fast_json(self) -> str:
         """Return the text of a tokenizer.json for the fast engines."""
         return self.rewritten_json or self.json
-
-
-class _Source(NamedTuple):
-    """A tokenizer without what the settings and the other files decide.
-
-    Its `max_emittable_id` is the largest id that text can produce. `ids`: of all tokens. `eos`: of
-    a SentencePiece model.
-    """
-
-    tokenizer: Tokenizer
-    ids: Mapping[str, int]
-    eos: Token | None = None
-
-
-_UNDECIDED: dict[str, Any] = {"name": "", "eos": Token(0, ""), "bos": None, "chat_template": None}
 
 
 def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> Tokenizer:
@@ -134,29 +130,27 @@ def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> To
     """
     path = find_tokenizer_file(settings.path)
     try:
-        source = _read(path, settings.pattern)
+        values, ids, model_eos = _read(path, settings.pattern)
     except TokenizerError as error:
         raise TokenizerError(f"{error}{advice_instead(path)}") from None
-    tokenizer, ids, where = source.tokenizer, source.ids, settings.path
-    companions = read_companions(path.parent)
+    where, companions = settings.path, read_companions(path.parent)
+    special = [token.id for token in values["added"] if token.special]
     if settings.eos_token:
         end = FoundEos(find_token(settings.eos_token, ids, where=where, option="--eos-token"))
     else:
-        special = tokenizer.special_ids
-        end = find_eos(ids, companions, source.eos, where=where, special=special, of_turns=for_chat)
+        end = find_eos(ids, companions, model_eos, where=where, special=special, of_turns=for_chat)
     bos = None
     if settings.bos_token:
         bos = find_token(settings.bos_token, ids, where=where, option="--bos-token")
-    emittable = {end.token.id, *([bos.id] if bos else []), tokenizer.max_emittable_id}
+    emittable = {end.token.id, *([bos.id] if bos else []), values["max_emittable_id"]}
     if settings.control_tokens_in_text == "parse":
-        emittable.update(tokenizer.special_ids)
-    return replace(
-        tokenizer,
-        name=settings.path,
+        emittable.update(special)
+    return Tokenizer(
+        **values | {"max_emittable_id": max(emittable)},
+        name=where,
         eos=end.token,
         bos=bos,
         chat_template=companions.chat_template,
-        max_emittable_id=max(emittable),
         named=tuple(sorted(companions.named.items())),
         eos_note=end.note,
     )
@@ -175,7 +169,7 @@ def tokenizer_entry(tokenizer: Tokenizer, probe_ids: Sequence[int]) -> dict[str,
     }
 
 
-def _read(path: Path, pattern: str) -> _Source:
+def _read(path: Path, pattern: str) -> _Read:
     """Read a tokenizer file of any kind, recognized by its content."""
     data, where = read_file(path), str(path)
     sha256 = hashlib.sha256(data)
@@ -190,7 +184,7 @@ def _read(path: Path, pattern: str) -> _Source:
     return _read_json(text, sha256.hexdigest(), where=where)
 
 
-def _read_json(text: str, sha256: str, *, where: str) -> _Source:
+def _read_json(text: str, sha256: str, *, where: str) -> _Read:
     """Read the text of a tokenizer.json, and load the library with it."""
     from tokenizers import Tokenizer as Library
 
@@ -202,33 +196,37 @@ def _read_json(text: str, sha256: str, *, where: str) -> _Source:
     except BaseException as error:
         reason = refusal(error)
         raise TokenizerError(f"{where}: the tokenizers library refuses it: {reason}") from None
-    added: dict[int, Any] = library.get_added_tokens_decoder()
+    # Not those of the file: the library ignores ids that leave a gap after the vocabulary's.
+    decoder: dict[int, Any] = library.get_added_tokens_decoder()
+    added = tuple(
+        AddedToken(id_, *(getattr(token, name) for name in AddedToken._fields[1:]))
+        for id_, token in sorted(decoder.items())
+    )
     # Of the file: to ask the library for its own copy of 150,000 tokens takes 0.1 s.
     vocab = vocabulary(content["model"])
-    special = {id_ for id_, token in added.items() if token.special}
-    ids = {**vocab, **{token.content: id_ for id_, token in added.items()}}
+    ids = {**vocab, **{token.content: token.id for token in added}}
     if not ids:
         raise TokenizerError(f"{where}: its vocabulary is empty")
-    text_ids = {*vocab.values(), *added} - special
+    special = {token.id for token in added if token.special}
+    text_ids = {*vocab.values(), *ids.values()} - special
     unknown = unknown_id(content["model"], vocab)
-    tokenizer = Tokenizer(
-        **_UNDECIDED,
-        kind="json",
-        data=b"",
-        json=cleaned,
-        sha256=sha256,
-        vocab_size=max(ids.values()) + 1,
-        special_ids=tuple(sorted(special)),
-        max_emittable_id=max(text_ids if unknown is None else text_ids | {unknown}, default=0),
-        spare=[(cleaned, library)],
-    )
+    values = {
+        "kind": "json",
+        "data": b"",
+        "json": cleaned,
+        "sha256": sha256,
+        "vocab_size": max(ids.values()) + 1,
+        "added": added,
+        "max_emittable_id": max(text_ids if unknown is None else text_ids | {unknown}, default=0),
+        "spare": [(cleaned, library)],
+    }
     if to_equivalent(content)[1]:
         rewritten, rewrites = to_equivalent(parsed(text, where=where) | dict.fromkeys(UNUSED_PARTS))
-        tokenizer = replace(tokenizer, rewritten_json=as_text(rewritten), rewrites=rewrites)
-    return _Source(tokenizer, ids)
+        values |= {"rewritten_json": as_text(rewritten), "rewrites": rewrites}
+    return values, ids, None
 
 
-def _read_sentencepiece(data: bytes, sha256: str, *, where: str) -> _Source:
+def _read_sentencepiece(data: bytes, sha256: str, *, where: str) -> _Read:
     """Read a SentencePiece model, and convert it where a tokenizer.json can be equivalent."""
     from sentencepiece import SentencePieceProcessor
 
@@ -240,15 +238,14 @@ def _read_sentencepiece(data: bytes, sha256: str, *, where: str) -> _Source:
         raise TokenizerError(f"{where}: SentencePiece refuses it: {reason}") from None
     pieces, eos_id = model.pieces, library.eos_id()
     of_text = (i for i, piece in enumerate(pieces) if piece.type is not PieceType.CONTROL)
-    tokenizer = Tokenizer(
-        **_UNDECIDED,
-        kind="sentencepiece",
-        data=data,
-        json=sentencepiece_to_json(model),
-        sha256=sha256,
-        vocab_size=len(pieces),
-        special_ids=tuple(id_ for id_, _ in control_pieces(model)),
-        max_emittable_id=max(of_text, default=0),
-    )
+    values = {
+        "kind": "sentencepiece",
+        "data": data,
+        "json": sentencepiece_to_json(model),
+        "sha256": sha256,
+        "vocab_size": len(pieces),
+        "added": tuple(AddedToken(*piece, special=True) for piece in control_pieces(model)),
+        "max_emittable_id": max(of_text, default=0),
+    }
     ids = {piece.content: id_ for id_, piece in enumerate(pieces)}
-    return _Source(tokenizer, ids, None if eos_id < 0 else Token(eos_id, pieces[eos_id].content))
+    return values, ids, None if eos_id < 0 else Token(eos_id, pieces[eos_id].content)

@@ -186,12 +186,6 @@ def find_values(text: str, key: str) -> Iterator[tuple[Any, int, int]]:
         yield value, match.end(), stop
 
 
-def read_added_tokens(text: str) -> list[Content]:
-    """Return the list of added tokens of a tokenizer.json."""
-    value, _, _ = next(find_values(text, "added_tokens"), (None, 0, 0))
-    return value or []
-
-
 def replace_added_tokens(text: str, change: Callable[[list[Content]], list[Content]]) -> str:
     """Return a tokenizer.json with another list of added tokens; the rest is not parsed."""
     entries, start, stop = next(find_values(text, "added_tokens"), (None, 0, 0))
