@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.engines.engine import REFERENCE, load_engine
-from tokmill.engines.routing import CharacterSet, RoutedEngine, routed_counts
+from tokmill.engines.routing import CharacterSet, RoutedEngine
 from tokmill.offsets import merge_tokens, select_documents
 
 TEXTS = ["hello", "x\u088fy", "", "the cat", "\u088f", "猫"]
@@ -72,13 +72,9 @@ def test_two_sets_of_documents_are_merged_in_order(tokenizer):
     assert documents(merge_tokens(*kinds, is_rest)) == documents(reference.encode(column))
 
 
-def test_routed_documents_are_counted_once_each_and_kept_through_a_selection(tokenizer):
+def test_routed_documents_are_kept_through_a_selection(tokenizer):
     reference = reference_of(tokenizer)
     engine = RoutedEngine(Skewed(reference), lambda: reference, CharacterSet.of([0x88F]))
     batch = engine.encode(pa.array(TEXTS, pa.large_string()))
-    counts = routed_counts(batch, np.array([0, 0, 1, 1, 1, 2]), 3)
-    assert {name: n.tolist() for name, n in counts.items()} == {"routed": [1, 1, 0]}
     kept = select_documents(batch, np.array([False, True, True, False, True, True]))
     assert kept.routed.tolist() == [0, 2]
-    plain = engine.encode(pa.array(["hello"], pa.large_string()))
-    assert routed_counts(plain, np.array([0]), 1) == {}

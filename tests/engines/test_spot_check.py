@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import unicodedata
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +16,7 @@ from tokmill.engines.spot_check import (
     LONGEST_BYTES,
     TOO_LONG,
     SpotCheck,
-    counts,
     difference,
-    differences,
     spot_share,
 )
 from tokmill.offsets import concat_tokens
@@ -93,8 +92,12 @@ def strings(*texts: str) -> pa.LargeStringArray:
 
 
 def held(reference, text, batch, share=1.0, engine=None):
+    """Return the counts of each document, and the rows and lines of differences."""
+    numbers = np.arange(len(text))
     check = SpotCheck(lambda: reference, share)
-    return check.check(text, batch, lambda _, window: (engine or reference).encode(window))
+    encode = (engine or reference).encode
+    checks, differing = check.check(text, batch, lambda _, one: encode(one), numbers, numbers)
+    return {name: counts.tolist() for name, counts in checks.items()}, differing
 
 
 def changed(batch: TokenBatch, *positions: int) -> TokenBatch:
@@ -105,22 +108,22 @@ def changed(batch: TokenBatch, *positions: int) -> TokenBatch:
 
 def test_equal_ids_pass_and_their_bytes_are_counted():
     text = strings("a b", "", "猫")
-    found = held(Words(), text, Words().encode(text))
-    assert [(one.index, one.n_bytes, one.skipped, one.difference) for one in found] == [
-        (0, 3, "", ""),
-        (2, 3, "", ""),
-    ]
+    expected = {"checked": [1, 0, 1], "checked_bytes": [3, 0, 3]}
+    assert held(Words(), text, Words().encode(text)) == (expected, [])
 
 
 def test_counts_are_of_documents_and_a_document_may_have_several_texts():
-    text = strings("a b", "c", "猫", LONG)
-    found = held(Words(), text, Words().encode(text))
-    owner = np.array([0, 0, 2, 1])
-    assert {name: n.tolist() for name, n in counts(found, owner, 4).items()} == {
+    text, check = strings("a b", "c", "猫", LONG), SpotCheck(Words, 1.0)
+    batch = replace(Words().encode(text), routed=np.array([1, 2]))
+    owner, rows = np.array([0, 0, 2, 1]), np.arange(4)
+    checks, _ = check.check(text, batch, lambda *_: None, owner, rows)
+    assert {name: n.tolist() for name, n in checks.items()} == {
         "checked": [1, 1, 1, 0],
         "checked_bytes": [4, len(LONG), 3, 0],
+        "routed": [1, 0, 1, 0],
     }
-    assert counts([], owner, 4) == {}
+    none = check.check(text.slice(0, 0), Words().encode(text), lambda *_: None, owner, rows)
+    assert none == ({}, [])
 
 
 @pytest.mark.parametrize(
@@ -138,8 +141,8 @@ def test_a_difference_is_reported_with_its_row_and_text(ids, expected):
             return np.array([97, 98], np.uint32)
 
     batch = TokenBatch(np.array(ids, np.uint32), np.array([0, len(ids)]))
-    found = held(Two(), strings("ab"), batch)
-    assert differences(found, np.array([7])) == [
+    encode, owner, rows = lambda *_: None, np.array([1]), np.array([6, 7])
+    assert SpotCheck(Two, 1.0).check(strings("ab"), batch, encode, owner, rows)[1] == [
         (
             7,
             f"the engine's ids differ from the reference's {expected} of the text that begins "
@@ -157,33 +160,33 @@ def test_a_difference_is_one_line_of_bounded_length():
 
 def test_a_repeated_text_is_encoded_by_the_reference_once():
     reference, text = Words(), strings(*["You are a helpful assistant."] * 50)
-    found = held(reference, text, Words().encode(text))
-    assert (len(found), len(reference.texts)) == (50, 1)
+    checks, _ = held(reference, text, Words().encode(text))
+    assert (checks["checked"], len(reference.texts)) == ([1] * 50, 1)
 
 
 def test_a_repeated_text_with_other_ids_is_found():
     text = strings("a b", "a b")
-    found = held(Words(), text, changed(Words().encode(text), 3))
-    assert [bool(one.difference) for one in found] == [False, True]
+    _, differing = held(Words(), text, changed(Words().encode(text), 3))
+    assert [row for row, _ in differing] == [1]
 
 
 def test_windows_of_a_long_document_are_compared_without_encoding_all_of_it():
     text, reference = strings(LONG), Words()
-    found = held(reference, text, Words().encode(text))
-    assert len(found) == -(-len(LONG) // LONGEST_BYTES)
-    assert sum(one.n_bytes for one in found) == len(LONG)
-    assert not any(one.skipped or one.difference for one in found)
+    assert held(reference, text, Words().encode(text)) == (
+        {"checked": [1], "checked_bytes": [len(LONG)]},
+        [],
+    )
+    assert len(reference.texts) == -(-len(LONG) // LONGEST_BYTES)
     assert max(map(len, reference.texts)) < LONGEST_BYTES + 1000
 
 
 @pytest.mark.parametrize("position", [0, 1, 20_000, 39_998, 39_999])
 def test_one_wrong_id_inside_a_long_document_is_found(position):
     text = strings("short", LONG)
-    found = held(Words(), text, changed(Words().encode(text), 1 + position))
-    assert [one.index for one in found if one.difference] == [1]
-    (one,) = [one for one in found if one.difference]
-    assert f"at token {position} " in one.difference
-    assert "of the text that begins 'word0 word1 " in one.difference
+    _, ((row, line),) = held(Words(), text, changed(Words().encode(text), 1 + position))
+    assert row == 1
+    assert f"at token {position} " in line
+    assert "of the text that begins 'word0 word1 " in line
 
 
 def test_an_engine_that_is_wrong_about_a_word_is_found_in_a_document_of_any_length(monkeypatch):
@@ -195,18 +198,16 @@ def test_an_engine_that_is_wrong_about_a_word_is_found_in_a_document_of_any_leng
             return np.where(ids == hash("word20000") & 0x7FFFFFFF, 7, ids).astype(np.uint32)
 
     text = strings(LONG)
-    found = held(Words(), text, Wrong().encode(text), engine=Wrong())
-    assert len(differences(found, np.array([3]))) == 1
-    assert "([7, " in differences(found, np.array([3]))[0][1]
+    _, ((_, line),) = held(Words(), text, Wrong().encode(text), engine=Wrong())
+    assert "([7, " in line
 
 
 def test_an_undecided_window_of_a_very_long_document_is_skipped(monkeypatch):
     monkeypatch.setattr(spot_check, "WHOLE_BYTES", 0)
     text = strings(LONG)
-    found = held(Words(), text, changed(Words().encode(text), 20_000))
-    skipped = [one for one in found if one.skipped]
-    assert [(one.skipped, one.n_bytes, one.difference) for one in skipped] == [(TOO_LONG, 0, "")]
-    assert counts(skipped, np.zeros(1, np.int64), 1)[f"skipped: {TOO_LONG}"].tolist() == [1]
+    checks, differing = held(Words(), text, changed(Words().encode(text), 20_000))
+    assert (checks[f"skipped: {TOO_LONG}"], differing) == ([1], [])
+    assert 0 < checks["checked_bytes"][0] < len(LONG)
 
 
 class Whole(Words):
@@ -225,11 +226,11 @@ class One(Words):
 
 def test_a_document_whose_tokens_depend_on_distant_text_raises_no_alarm(monkeypatch):
     for reference in (Whole(), One()):
-        found = held(reference, strings(LONG), reference.encode(strings(LONG)))
-        assert not any(one.difference or one.skipped for one in found)
+        checks, differing = held(reference, strings(LONG), reference.encode(strings(LONG)))
+        assert (set(checks), differing) == ({"checked", "checked_bytes"}, [])
     monkeypatch.setattr(spot_check, "WHOLE_BYTES", 0)
     found = held(One(), strings(LONG), One().encode(strings(LONG)))
-    assert {(one.skipped, one.difference) for one in found} == {(TOO_LONG, "")}
+    assert found == ({f"skipped: {TOO_LONG}": [1]}, [])
 
 
 TEXTS = {
@@ -249,17 +250,17 @@ TEXTS = {
 def test_an_exact_engine_raises_no_alarm_in_any_long_document(every_tokenizer, tokenizer, name):
     text = strings(TEXTS[name])
     for reference in (*every_tokenizer, load_reference(tokenizer, parse=False)):
-        found = held(reference, text, reference.encode(text))
-        assert len(found) > 2
-        assert not any(one.difference for one in found)
+        checks, differing = held(reference, text, reference.encode(text))
+        assert (checks["checked"], differing) == ([1], [])
 
 
 def test_continuations_are_compared_with_their_own_reference():
     text, first, rest = strings("a", "b"), Words(), Words()
     check = SpotCheck(lambda: first, 1.0, lambda: rest)
     batch = Words().encode(text)
-    asked = []
-    check.check(text, batch, lambda *window: asked.append(window), np.array([False, True]))
+    asked, numbers = [], np.arange(2)
+    encode = lambda *window: asked.append(window)  # noqa: E731
+    check.check(text, batch, encode, numbers, numbers, np.array([False, True]))
     assert (first.texts, rest.texts, asked) == (["a"], ["b"], [])
 
 

@@ -19,7 +19,7 @@ def strings(texts: list[str]) -> pa.LargeStringArray:
 
 
 def picked(text: pa.LargeStringArray, share: float = SHARE) -> list[int]:
-    return [window.document for window in pick_windows(text, share)]
+    return [window.number for window in pick_windows(text, share)]
 
 
 def n_bytes(text: pa.LargeStringArray, share: float) -> int:
@@ -68,7 +68,7 @@ def test_texts_without_bytes_are_never_picked(texts):
 def test_a_long_document_is_split_into_windows_that_cover_it():
     texts = ["a", "b" * LONGEST_BYTES, "猫" * (2 * LONGEST_BYTES // 3 + 1), ""]
     windows = pick_windows(strings(texts), 1.0)
-    assert [window.document for window in windows] == [0, 1, 2, 2, 2]
+    assert [window.number for window in windows] == [0, 1, 2, 2, 2]
     assert all(before.stop == after.start for before, after in itertools.pairwise(windows))
     assert windows[-1].stop == sum(len(text.encode()) for text in texts)
     assert all(window.stop - window.start <= LONGEST_BYTES for window in windows)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from functools import partial
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,21 +26,23 @@ _CALL_BYTES = 1 << 20
 
 
 class Reference:
-    """The reference engine; `encode_texts` returns the ids of some texts, by its library."""
+    """The reference engine; `encode_texts`: of its library; `ids`: returns those of a result."""
 
     name = REFERENCE
     renewable = False
     concurrent = False
 
-    def __init__(self, encode_texts: Callable[[list[str]], Sequence[Sequence[int]]]) -> None:
-        self._encode_texts = encode_texts
+    def __init__(
+        self, encode_texts: Callable[[list[str]], Sequence[Any]], ids: Callable[[Any], list[int]]
+    ) -> None:
+        self._encode_texts, self._ids = encode_texts, ids
 
     def encode(self, text: pa.LargeStringArray) -> TokenBatch:
         """Encode documents; see `Engine`."""
         ids = [np.zeros(0, np.uint32)]
         lengths: list[int] = []
         for piece in split_by_bytes(text, _CALL_BYTES):
-            documents = self._encode_texts(piece.to_pylist())
+            documents = list(map(self._ids, self._encode_texts(piece.to_pylist())))
             lengths += map(len, documents)
             ids.append(np.fromiter(itertools.chain.from_iterable(documents), np.uint32))
         offsets = np.zeros(len(lengths) + 1, np.int64)
@@ -57,7 +60,7 @@ def load_reference(tokenizer: Tokenizer, *, parse: bool, n_threads: int = 1) -> 
         library = tokenizer.library()
         library.encode_special_tokens = not parse
         encode = partial(library.encode_batch_fast, add_special_tokens=False)
-        return Reference(lambda texts: [encoding.ids for encoding in encode(texts)])
+        return Reference(encode, attrgetter("ids"))
 
     from sentencepiece import SentencePieceProcessor
 
@@ -70,7 +73,7 @@ def load_reference(tokenizer: Tokenizer, *, parse: bool, n_threads: int = 1) -> 
         model = SentencePieceProcessor(model_proto=tokenizer.data)
     except RuntimeError as error:
         raise TokenizerError(f"{tokenizer.name}: not a SentencePiece model: {error}") from None
-    return Reference(partial(model.encode, out_type=int, num_threads=n_threads))
+    return Reference(partial(model.encode, out_type=int, num_threads=n_threads), list)
 
 
 ENGINE = EngineRow(

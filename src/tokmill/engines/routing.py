@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tokmill.dataset.counts import ROUTED
 from tokmill.offsets import byte_offsets, merge_tokens
 
 if TYPE_CHECKING:
@@ -40,13 +39,18 @@ class CharacterSet:
     @classmethod
     def of(cls, codes: Iterable[int]) -> CharacterSet:
         """Return the set of some code points."""
-        ranges: list[tuple[int, int]] = []
-        for code in sorted(set(codes)):
-            if ranges and code == ranges[-1][1] + 1:
-                ranges[-1] = (ranges[-1][0], code)
+        return cls._joined((code, code) for code in set(codes))
+
+    @classmethod
+    def _joined(cls, ranges: Iterable[tuple[int, int]]) -> CharacterSet:
+        """Return the set of some ranges, which may touch or overlap."""
+        joined: list[tuple[int, int]] = []
+        for first, last in sorted(ranges):
+            if joined and first <= joined[-1][1] + 1:
+                joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
             else:
-                ranges.append((code, code))
-        return cls(tuple(ranges))
+                joined.append((first, last))
+        return cls(tuple(joined))
 
     @classmethod
     def from_json(cls, ranges: Sequence[Sequence[int]]) -> CharacterSet:
@@ -74,13 +78,7 @@ class CharacterSet:
 
     def __or__(self, other: CharacterSet) -> CharacterSet:
         """Return the characters of both sets."""
-        ranges: list[tuple[int, int]] = []
-        for first, last in sorted([*self.ranges, *other.ranges]):
-            if ranges and first <= ranges[-1][1] + 1:
-                ranges[-1] = (ranges[-1][0], max(last, ranges[-1][1]))
-            else:
-                ranges.append((first, last))
-        return CharacterSet(tuple(ranges))
+        return self._joined([*self.ranges, *other.ranges])
 
     def __len__(self) -> int:
         return sum(last - first + 1 for first, last in self.ranges)
@@ -145,20 +143,6 @@ class RoutedEngine:
 
     def _route(self, text: pa.LargeStringArray) -> TokenBatch:
         return replace(self._reference().encode(text), routed=np.arange(len(text)))
-
-
-def routed_counts(
-    tokens: TokenBatch, owner: npt.NDArray[np.int64], n_documents: int
-) -> dict[str, npt.NDArray[np.int64]]:
-    """Return 1 for each document with a routed text, as `Counts.checks`; empty if there is none.
-
-    `owner`: (n_texts,), the document of each text.
-    """
-    if tokens.routed is None:
-        return {}
-    counts = np.zeros(n_documents, np.int64)
-    counts[owner[tokens.routed]] = 1
-    return {ROUTED: counts}
 
 
 class CharacterFinder:

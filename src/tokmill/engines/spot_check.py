@@ -10,7 +10,6 @@ and threads nor on earlier documents.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,12 +17,12 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from tokmill.dataset.counts import CHECKED, CHECKED_BYTES, SKIPPED
+from tokmill.dataset.counts import CHECKED, CHECKED_BYTES, ROUTED, SKIPPED
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE
 from tokmill.offsets import byte_offsets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable
 
     import numpy.typing as npt
 
@@ -54,19 +53,6 @@ LONGEST_BYTES = 32 << 10
 _MOST_KNOWN = 1 << 14
 
 
-@dataclass(frozen=True, slots=True)
-class SpotResult:
-    """The result for one span of text `index`; `n_bytes` of it were compared.
-
-    `skipped`: why it could not be compared, or ''. `difference`: a line about other ids, or ''.
-    """
-
-    index: int
-    n_bytes: int
-    skipped: str = ""
-    difference: str = ""
-
-
 class SpotCheck:
     """Compares the ids of texts with the reference's; safe to call from several threads.
 
@@ -90,22 +76,38 @@ class SpotCheck:
         text: pa.LargeStringArray,
         tokens: TokenBatch,
         encode: Callable[[bool, pa.LargeStringArray], TokenBatch],
+        owner: npt.NDArray[np.int64],
+        rows: npt.NDArray[np.int64],
         continues: npt.NDArray[np.bool_] | None = None,
-    ) -> list[SpotResult]:
-        """Compare the picked windows of documents, in order.
+    ) -> tuple[dict[str, npt.NDArray[np.int64]], list[tuple[int, str]]]:
+        """Compare the picked windows of n texts, and count the texts that were routed.
 
         `encode` is the run's engine, for windows that differ; its first argument is whether they
-        continue a text. `continues`: (n,), whether a document continues a text; None: none does.
+        continue a text. `owner`: (n,), the document of each text. `rows`: (n_documents,), the row
+        of each document. `continues`: (n,), whether a text continues another; None: none does.
+
+        Returns:
+            counts by the names of `Counts.checks`, (n_documents,) each; and the row and a line of
+            each difference, in order of rows.
         """
-        results = []
+        checks: dict[str, npt.NDArray[np.int64]] = {}
+        differences, zeros = [], np.zeros(len(rows), np.int64)
         for window in pick_windows(text, self._share):
-            index = window.document
-            is_continuation = continues is not None and bool(continues[index])
-            ids = tokens.ids[tokens.offsets[index] : tokens.offsets[index + 1]]
-            line, skipped = self._compare(window, ids, encode, is_continuation)
-            n_bytes = 0 if skipped else window.stop - window.start
-            results.append(SpotResult(index, n_bytes, skipped, line))
-        return results
+            start, stop = tokens.offsets[window.number : window.number + 2]
+            is_continuation = continues is not None and bool(continues[window.number])
+            line, skipped = self._compare(window, tokens.ids[start:stop], encode, is_continuation)
+            document = owner[window.number]
+            name = SKIPPED + skipped if skipped else CHECKED
+            checks.setdefault(name, zeros.copy())[document] = 1
+            if not skipped:
+                n_bytes = window.stop - window.start
+                checks.setdefault(CHECKED_BYTES, zeros.copy())[document] += n_bytes
+            if line:
+                differences.append((int(rows[document]), line))
+        if tokens.routed is not None:
+            checks[ROUTED] = zeros.copy()
+            checks[ROUTED][owner[tokens.routed]] = 1
+        return checks, sorted(differences)
 
     def _compare(
         self,
@@ -146,13 +148,13 @@ class SpotCheck:
 
 
 class Window(NamedTuple):
-    """A part of a document, or all of it: bytes `start:stop` of `first:last` in a column's buffer.
+    """A part of document `number`, or all of it: bytes `start:stop` of `first:last` in the buffer.
 
     It may begin and end inside a character.
     """
 
     column: pa.LargeStringArray
-    document: int
+    number: int
     first: int
     start: int
     stop: int
@@ -165,7 +167,7 @@ class Window(NamedTuple):
 
     def document_text(self) -> str:
         """Return the text of the document."""
-        return str(self.column[self.document].as_py())
+        return str(self.column[self.number].as_py())
 
     def text(self) -> str:
         """Return its text with the margins, complete characters only."""
@@ -188,31 +190,6 @@ class Window(NamedTuple):
         if self.stop == self.last:
             return np.array_equal(ids[-len(middle) :], middle)
         return _contains(ids, middle)
-
-
-def counts(
-    results: Iterable[SpotResult], owner: npt.NDArray[np.int64], n_documents: int
-) -> dict[str, npt.NDArray[np.int64]]:
-    """Return counts of documents by the names of `Counts.checks`: (n_documents,) each.
-
-    `owner`: (n_texts,), the document of each text.
-    """
-    result: dict[str, npt.NDArray[np.int64]] = {}
-    for one in results:
-        document = owner[one.index]
-        name = SKIPPED + one.skipped if one.skipped else CHECKED
-        result.setdefault(name, np.zeros(n_documents, np.int64))[document] = 1
-        if one.n_bytes:
-            of_bytes = result.setdefault(CHECKED_BYTES, np.zeros(n_documents, np.int64))
-            of_bytes[document] += one.n_bytes
-    return result
-
-
-def differences(
-    results: Sequence[SpotResult], rows: npt.NDArray[np.int64]
-) -> list[tuple[int, str]]:
-    """Return the row (of `rows`, (n_texts,)) and the line of each difference, in order of rows."""
-    return sorted((int(rows[one.index]), one.difference) for one in results if one.difference)
 
 
 def spot_share(engine: str) -> float:
@@ -268,16 +245,16 @@ def pick_windows(text: pa.LargeStringArray, share: float) -> list[Window]:
         return []
     windows = []
     data, limit, digest = memoryview(text.buffers()[2]), share * (1 << 64), xxhash.xxh3_64_intdigest
-    for document, (first, last) in enumerate(pairwise(offsets)):
+    for number, (first, last) in enumerate(pairwise(offsets)):
         n_bytes = last - first
         if n_bytes <= LONGEST_BYTES:
             if digest(data[first:last]) < limit and n_bytes:
-                windows.append(Window(text, document, first, first, last, last))
+                windows.append(Window(text, number, first, first, last, last))
             continue
         n_windows = -(-n_bytes // LONGEST_BYTES)
         bounds = [first + n_bytes * i // n_windows for i in range(n_windows + 1)]
         for start, stop in pairwise(bounds):
             # Its place in the document is the seed, so that windows with the same text differ.
             if digest(data[start:stop], start - first) < limit:
-                windows.append(Window(text, document, first, start, stop, last))
+                windows.append(Window(text, number, first, start, stop, last))
     return windows

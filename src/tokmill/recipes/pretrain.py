@@ -12,8 +12,7 @@ import numpy as np
 from tokmill.dataset.layout import token_dtype
 from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineMemory
-from tokmill.engines.routing import routed_counts
-from tokmill.engines.spot_check import SpotCheck, counts, differences
+from tokmill.engines.spot_check import SpotCheck
 from tokmill.fields import used_paths, weigh
 from tokmill.masks.truncation import TOO_LONG, TOO_SHORT
 from tokmill.offsets import byte_offsets, select_documents
@@ -104,12 +103,10 @@ class PretrainRecipe:
         checks: dict[str, npt.NDArray[np.int64]] = {}
         differing: Sequence[tuple[int, str]] = []
         if self.spot is not None:
-            checked = self.spot.check(
-                text, batch, lambda _, window: self.engine.encode(window, timer)
+            every = np.arange(len(rows))
+            checks, differing = self.spot.check(
+                text, batch, lambda _, window: self.engine.encode(window, timer), every, rows
             )
-            every, n = np.arange(len(rows)), len(rows)
-            checks = counts(checked, every, n) | routed_counts(batch, every, n)
-            differing = differences(checked, rows)
             timer.end("spot check")
         tokens, offsets = add_bos_eos(batch, self._eos_id, self._bos_id, self.dtype)
         encoded = EncodedBlock(

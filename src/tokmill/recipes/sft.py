@@ -16,8 +16,7 @@ from tokmill.engines.choice import Continuation
 from tokmill.engines.continuation_check import check_continuation
 from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineMemory
-from tokmill.engines.routing import routed_counts
-from tokmill.engines.spot_check import SpotCheck, counts, differences
+from tokmill.engines.spot_check import SpotCheck
 from tokmill.errors import TokenizerError
 from tokmill.masks.encoder import SampleEncoder, reference_offsets
 from tokmill.masks.layout import SampleRules
@@ -92,22 +91,20 @@ class SftRecipe:
         kept, drops = self._truncate(samples, encoded)
         source = encoded.samples[kept.source]
         is_first = starts_run(source)
-        owner, n_samples = encoded.text_samples, len(samples.rows)
         checks: dict[str, npt.NDArray[np.int64]] = {}
         differing: Sequence[tuple[int, str]] = []
         if self.spot is not None:
             timer.end("mask")
-            checked = self.spot.check(
+            checks, differing = self.spot.check(
                 encoded.texts,
                 encoded.text_tokens,
                 lambda is_continuation, window: self._encoder.encode_text(
                     window, timer, is_continuation=is_continuation
                 ),
+                encoded.text_samples,
+                samples.rows,
                 encoded.by_continuation_engine,
             )
-            checks = counts(checked, owner, n_samples)
-            checks |= routed_counts(encoded.text_tokens, owner, n_samples)
-            differing = differences(checked, samples.rows[owner])
             timer.end("spot check")
         sidecars: dict[str, npt.NDArray[Any]] = {
             "mask": (kept.samples.weights > 0).astype(np.uint8)
