@@ -8,13 +8,10 @@ checks of an engine (hostile texts, sample, spot check) also check the rewritten
 from __future__ import annotations
 
 from functools import cache
-from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 from tokmill.tokenizer.tokenizer_json import (
     Content,
-    byte_characters,
-    byte_fallback_token,
     split_step,
     step_types,
     steps,
@@ -24,21 +21,9 @@ from tokmill.tokenizer.tokenizer_json import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-_GPT2_TAIL = r"| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-GPT2_SPELLINGS = frozenset(
-    {
-        "'s|'t|'re|'ve|'m|'ll|'d" + _GPT2_TAIL,
-        "(?:'s|'t|'re|'ve|'m|'ll|'d)" + _GPT2_TAIL,
-        "'(?:[sdmt]|ll|ve|re)" + _GPT2_TAIL,
-    }
-)
-"""The pattern inside `ByteLevel` and equivalent ones: no contraction is a prefix of another, so
-their order does not matter. It matches every character of every text."""
-
 DIGITS_THEN_GPT2 = (
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+"
 )
-_BYTES_NOT_IN_UTF8 = frozenset({0xC0, 0xC1, *range(0xF5, 0x100)})
 
 _PUNCTUATION_STOP = 0x20000
 """The planes from here on have ideographs, tags and private use: no punctuation."""
@@ -88,28 +73,6 @@ def drop_split_without_spaces(content: Content) -> Content:
     return with_steps(content, "pre_tokenizer", kept)
 
 
-def gpt2_split_to_byte_level(content: Content) -> Content:
-    """Replace a `Split` by GPT-2's pattern and a `ByteLevel` by one `ByteLevel` that splits.
-
-    Exact: `ByteLevel` splits by this pattern before it maps bytes. The pattern matches every
-    character, so matches isolated and gaps removed are the same; and it matches each of its own
-    matches completely, so a `ByteLevel` that splits again changes nothing. Not equivalent with
-    `add_prefix_space`, which would put a space before every pretoken.
-    """
-    splits = steps(content, "pre_tokenizer")
-    if step_types(splits) != ["Split", "ByteLevel"]:
-        return content
-    split, byte_level = splits
-    how = (split.get("behavior"), bool(split.get("invert")))
-    if (
-        split.get("pattern") not in [{"Regex": spelling} for spelling in GPT2_SPELLINGS]
-        or how not in (("Isolated", False), ("Removed", True))
-        or byte_level.get("add_prefix_space", True)
-    ):
-        return content
-    return {**content, "pre_tokenizer": {**byte_level, "use_regex": True}}
-
-
 def digits_to_one_split(content: Content) -> Content:
     r"""Replace `Digits` and a `ByteLevel` that splits by one `Split` (StarCoder, SmolLM, Command).
 
@@ -145,43 +108,11 @@ def punctuation_to_split(content: Content) -> Content:
     return content if changed == splits else with_steps(content, "pre_tokenizer", changed)
 
 
-def fill_vocabulary(content: Content) -> Content:
-    """Add missing single bytes and ids to a BPE vocabulary, if no text can produce them.
-
-    Exact: the added tokens are never written. A byte is added only if UTF-8 never contains it, or
-    if its character is a token itself and never falls back to bytes; a string that no merge
-    produces is no token of a text. If a text can contain a missing byte, nothing is added: the
-    reference drops it or writes an unknown token. With `ignore_merges` complete pretokens are
-    looked up too: then only strings with a byte that UTF-8 never contains are safe.
-    """
-    model = _model(content)
-    vocab = model.get("vocab")
-    if model.get("type", "BPE") != "BPE" or not isinstance(vocab, dict) or not vocab:
-        return content
-    falls_back = bool(model.get("byte_fallback"))
-    names = _byte_tokens(content, falls_back=falls_back)
-    missing = [byte for byte, name in names.items() if name not in vocab]
-    holes = sorted(set(range(max(vocab.values()))).difference(vocab.values()))
-    if not names or not (missing or holes) or (falls_back and model.get("ignore_merges")):
-        return content
-    for byte in missing:
-        is_own_token = falls_back and byte < 0x80 and chr(byte) in vocab
-        if byte not in _BYTES_NOT_IN_UTF8 and not is_own_token:
-            return content
-    strings = [names[byte] for byte in missing]
-    strings += [f"\xff{i}" for i in range(len(holes) - len(missing))]
-    ids = chain(holes, count(max(vocab.values()) + 1))
-    filled = dict(zip(strings, ids, strict=False)) | vocab
-    return {**content, "model": {**model, "vocab": filled}}
-
-
 REWRITES: Mapping[str, Callable[[Content], Content]] = {
     "sequences flattened": flatten_sequences,
     "no split where no spaces are": drop_split_without_spaces,
-    "GPT-2's pattern as ByteLevel": gpt2_split_to_byte_level,
     "digits and ByteLevel as one split": digits_to_one_split,
     "Punctuation as a split": punctuation_to_split,
-    "a vocabulary without holes": fill_vocabulary,
 }
 """Every rewrite by its name in plan and report, in the order in which they are applied."""
 
@@ -205,14 +136,6 @@ def _removes_spaces(normalizers: Sequence[Mapping[str, Any]]) -> bool:
         replaces = step.get("type") == "Replace" and step.get("pattern") == {"String": " "}
         clean = harmless and (clean or replaces)
     return clean
-
-
-def _byte_tokens(content: Content, *, falls_back: bool) -> Mapping[int, str]:
-    """Return the token of every single byte; empty for a model without tokens of bytes."""
-    if falls_back:
-        return {byte: byte_fallback_token(byte) for byte in range(256)}
-    has_bytes = "ByteLevel" in step_types(steps(content, "pre_tokenizer"))
-    return byte_characters() if has_bytes else {}
 
 
 @cache
