@@ -7,12 +7,11 @@ import re
 import shutil
 from pathlib import Path
 
-import click
 import pytest
 
 from tests.docs.conftest import Installed
 from tests.docs.pages import PAGES, blocks, read
-from tokmill.cli.main import COMMANDS, cli
+from tokmill.cli.main import COMMANDS, load_command
 
 OF_OTHERS = {
     "docs/trainers/import.md": {"--append-eod"},
@@ -32,11 +31,9 @@ BENCH = re.compile(r"python -m (bench\.\w+)")
 
 
 def options() -> set[str]:
-    context = click.Context(cli)
-    commands = [cli.get_command(context, name) for name in COMMANDS]
+    commands = [load_command(name) for name in COMMANDS]
     found = {"--help", "--version", "--no-color"}
     for command in commands:
-        assert command is not None
         for param in command.params:
             found |= {*param.opts, *param.secondary_opts}
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.settings_page import PAGE, rewritten
-from tokmill.cli.main import cli
+from tokmill.cli.main import load_command
 from tokmill.settings.names import schema
 
 
@@ -33,13 +33,13 @@ def test_the_page_names_every_setting_of_a_section_once(section):
     ],
 )  # fmt: skip
 def test_the_help_and_the_page_say_the_same_default(option, default):
-    command = cli.get_command(None, "pretrain")
+    command = load_command("pretrain")
     helps = {name: p.help for p in command.params for name in p.opts if hasattr(p, "help")}
     assert helps[option].endswith(f"  [default: {default}]")
     assert f"| `{option}` | {default} | " in PAGE.read_text(encoding="utf-8")
 
 
 def test_the_help_says_that_few_rejects_never_stop_a_run():
-    command = cli.get_command(None, "pretrain")
+    command = load_command("pretrain")
     helps = [p.help for p in command.params if "--max-reject-fraction" in p.opts]
     assert "up to 10 rejects never stop" in helps[0]

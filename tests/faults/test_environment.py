@@ -25,7 +25,7 @@ import pytest
 from tests.cli.conftest import tokmill as tokmill  # the fixture
 from tests.cli.test_bad_input import data_files, nothing_half_written
 from tokmill import pretrain
-from tokmill.cli import out_of_memory
+from tokmill.cli.main import is_out_of_memory
 
 ROWS = [{"text": f"hello world, this is document {i} " * 4} for i in range(1000)]
 MANY = ("--shard-tokens", "8000", "--part-bytes", "30kB", "--engine", "reference", "--quiet")
@@ -338,4 +338,4 @@ def caused(error: BaseException) -> BaseException:
     ],
 )
 def test_a_lack_of_memory_is_told_from_a_bug(error, is_lack):
-    assert out_of_memory.is_out_of_memory(error) == is_lack
+    assert is_out_of_memory(error) == is_lack

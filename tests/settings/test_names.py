@@ -6,11 +6,10 @@ import json
 from contextlib import nullcontext
 from typing import Any
 
-import click
 import pytest
 
 from bench.arguments_stub import STUB, stub
-from tokmill.cli.main import COMMANDS, cli
+from tokmill.cli.main import COMMANDS, load_command
 from tokmill.errors import StateError, UnreadInputError, UsageError
 from tokmill.settings.load import build_config, config_from_arguments, file_values
 from tokmill.settings.names import (
@@ -79,8 +78,8 @@ def test_every_setting_is_a_toml_key_a_variable_and_a_keyword_argument(
 
 
 def test_every_setting_that_is_not_hidden_is_an_option_of_a_command():
-    commands = [cli.get_command(click.Context(cli), name) for name in COMMANDS]
-    options = {name for command in commands if command for p in command.params for name in p.opts}
+    commands = [load_command(name) for name in COMMANDS]
+    options = {name for command in commands for p in command.params for name in p.opts}
     hidden = {s.option for s in SETTINGS if s.metadata.get("is_hidden")}
     shown = {s.option for s in SETTINGS if s.name != "paths"} - hidden
     assert shown <= options

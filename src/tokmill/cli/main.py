@@ -5,16 +5,15 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import resource
 import sys
 import traceback
-from difflib import get_close_matches
 from io import TextIOWrapper
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem, add_completion_class
+from click.shell_completion import add_completion_class
 
-from tokmill.cli import out_of_memory
 from tokmill.cli.completion import Bash
 from tokmill.cli.screen import show, show_labelled, show_styled
 from tokmill.errors import (
@@ -25,10 +24,12 @@ from tokmill.errors import (
     StorageError,
     TokmillError,
     UnreadInputError,
+    WorkerError,
 )
 from tokmill.interrupts import answer_signals, explanation, ignore_signals, is_asked
 from tokmill.version import __version__
 from tokmill.words.printable import printable, printable_lines
+from tokmill.words.units import memory
 
 COMMANDS = {
     "pretrain": ("tokmill.cli.run:pretrain", "Turn records into token shards."),
@@ -75,40 +76,28 @@ _OF_THE_SYSTEM = {
 }  # fmt: skip
 """Errors of a file, wherever one comes from, that no code of tokmill causes."""
 
+_OUT_OF_MEMORY = (
+    "cannot allocate memory",
+    "failed to map segment",
+    "can't start new thread",
+    "resource temporarily unavailable",
+)
+"""What the loader of libraries, Arrow, Rust and `threading` say: their errors have no number."""
+
 
 class LazyGroup(click.Group):
-    """Imports a command when it is asked for, so that `--help` stays fast."""
+    """Imports a command when it is run; until then it is its name and a line of help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs in the order of a user's work."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a verb's command."""
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, name = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), name or "command")
-        return command
+        return list(self.commands)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb; raise `UsageError` with the one that was probably meant."""
-        name = args[0]
-        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
-            close = get_close_matches(name.lower(), COMMANDS, n=1)
-            meant = (
-                f"did you mean {close[0]}?" if close else f"expected one of {', '.join(COMMANDS)}"
-            )
-            ctx.fail(f"no such command {name!r}: {meant}")
-        return super().resolve_command(ctx, args)
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete a verb without importing any, or an option of the program."""
-        verbs = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items()]
-        options = click.Command.shell_complete(self, ctx, incomplete)
-        return [item for item in verbs if item.value.startswith(incomplete)] + options
+        """Find the verb, and import its command."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, None if command is None else load_command(args[0]), rest
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
         """Read the command line; click itself would answer Ctrl-C with an empty line."""
@@ -133,14 +122,17 @@ class LazyGroup(click.Group):
             place = error.filename or "standard output"
             raise StorageError(f"{place}: {str(error.strerror).lower()}") from None
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the verbs without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+def load_command(verb: str) -> click.Command:
+    """Import the command of a verb."""
+    module, _, name = COMMANDS[verb][0].partition(":")
+    command: click.Command = getattr(importlib.import_module(module), name or "command")
+    return command
 
 
 @click.group(
     cls=LazyGroup,
+    commands={name: click.Command(name, short_help=text) for name, (_, text) in COMMANDS.items()},
     epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -174,7 +166,10 @@ def main() -> None:
             "Windows lacks: run it in WSL"
         )
     answer_signals()
-    out_of_memory.spare_address_space()
+    if _address_space() is not None:
+        # OpenBLAS, which nothing here calls, reserves 32 MiB for each core when numpy is imported;
+        # without them it ends the process with 1, the code of a mismatch.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal of Latin-1 has no 猫: it shows \u732b
             stream.reconfigure(errors="backslashreplace")
@@ -208,13 +203,40 @@ def _run() -> int:
             from tokmill.settings.names import in_options  # 25 ms that --help does without
 
             return _fail(in_options(error), error.exit_code)
-        if out_of_memory.is_out_of_memory(error):
-            _fail(out_of_memory.explain(), out_of_memory.EXIT_CODE)
-            out_of_memory.end()
+        if is_out_of_memory(error):
+            limit = _address_space()
+            where = "" if limit is None else f" (ulimit -v allows {memory(limit)})"
+            _fail(
+                f"out of memory{where}: give this process more memory, or use fewer --workers and "
+                "--threads, and run the same command again; a run keeps the parts that are done",
+                WorkerError.exit_code,
+            )
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(WorkerError.exit_code)  # libraries that lacked memory may crash at their end
         if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM and error.filename:
             return _fail(f"{error.filename}: {str(error.strerror).lower()}", StorageError.exit_code)
         show_styled(printable_lines(traceback.format_exc().rstrip()), err=True)
         return _fail("this is a bug in tokmill; please report the lines above", EXIT_INTERNAL)
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Return whether an error, or one that led to it, means that memory ran out."""
+    # Where its memory ends, Python sometimes loses the error: "error return without exception set".
+    is_limited = _address_space() is not None
+    known = (MemoryError, SystemError) if is_limited else (MemoryError,)
+    while error is not None:
+        is_known = isinstance(error, known) or getattr(error, "errno", 0) == errno.ENOMEM
+        if is_known or any(words in str(error).lower() for words in _OUT_OF_MEMORY):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _address_space() -> int | None:
+    """Return the bytes that this process may map; None: no limit."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def _interrupted(message: str = "") -> int:
