@@ -106,7 +106,7 @@ def test_a_key_of_a_settings_file_that_is_not_read_is_listed(deepspeed):
 
 def test_a_wrong_value_is_named_by_its_option_and_its_key():
     with pytest.raises(UsageError, match=r"^training\.micro_batch: expected between 1 and"):
-        settled(None, {"micro_batch": "0"})
+        settled(None, {"micro_batch": 0})
 
 
 def test_sections_that_a_run_does_not_have_are_the_defaults():

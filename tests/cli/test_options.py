@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tokmill.api.jobs import run_config
-from tokmill.cli.options import config_option, input_argument, setting_options, values_of
+from tokmill.cli.options import config_option, input_argument, setting_options
 from tokmill.errors import UsageError
 from tokmill.settings.plain import plain
 from tokmill.settings.schema import PRETRAIN_SECTIONS, Config
@@ -24,8 +24,7 @@ from tokmill.settings.schema import PRETRAIN_SECTIONS, Config
 @setting_options(*PRETRAIN_SECTIONS)
 def show(paths: tuple[str, ...], config_file: Path | None, **options: Any) -> None:
     """Print the configuration that the command line gives."""
-    values = values_of(PRETRAIN_SECTIONS, options)
-    click.echo(json.dumps(plain(run_config("pretrain", paths, config_file, values))))
+    click.echo(json.dumps(plain(run_config("pretrain", paths, config_file, options))))
 
 
 def invoke(*arguments: str | Path, **variables: str) -> Result:

@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokmill.bill.text import PARTS
-from tokmill.cli.options import (
-    GroupedCommand,
-    Option,
-    config_option,
-    setting_options,
-    values_of,
-)
+from tokmill.cli.options import GroupedCommand, Option, config_option, setting_options
 from tokmill.cli.screen import print_tables, show, show_json, show_rows, warn
 from tokmill.errors import TokmillError
 from tokmill.settings.load import argument_values
@@ -81,8 +75,7 @@ def settled(
 
     files = {name: options[name] for name in _FILES if options.get(name) is not None}
     settings = {name: value for name, value in options.items() if name not in _FILES}
-    given = argument_values(BILL_SECTIONS, values_of(BILL_SECTIONS, settings))
-    return bill_settings(base or {}, config_file, files, given)
+    return bill_settings(base or {}, config_file, files, argument_values(BILL_SECTIONS, settings))
 
 
 def show_bill(

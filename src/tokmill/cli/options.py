@@ -1,12 +1,12 @@
 """Options made from settings, and the help that groups options below headings.
 
-Each setting of the schema is a keyword argument; here its value is text, as in a variable. What a
-command does with the values is what the Python function of its name does.
+Each setting of the schema is a keyword argument; an option reads its value from text, as a variable
+does. What a command does with the values is what the Python function of its name does.
 """
 
 from __future__ import annotations
 
-from itertools import chain
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from tokmill.settings.names import Setting, by_keyword, from_text
 from tokmill.settings.quantity import UNITS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection
 
     Command = Callable[..., None]
 
@@ -161,7 +161,22 @@ def setting_option(
         hidden=is_hidden,
         help=f"{metadata['help']}{one_of}{default}",
         shell_complete=completer(setting.key, choices, table),
+        callback=None if setting.section == "export" else partial(_value, setting),
     )
+
+
+def _value(setting: Setting, _ctx: click.Context, _option: click.Parameter, given: Any) -> Any:
+    """Return the value of an option; None if it is not given.
+
+    Raises:
+        UsageError: the text is no value of the setting.
+    """
+    try:
+        if isinstance(given, tuple):
+            return [item for text in given for item in from_text(setting, text)] or None
+        return from_text(setting, given) if isinstance(given, str) else given
+    except UsageError as error:
+        raise UsageError(error.args[0], setting.key) from None
 
 
 def _metavar(setting: Setting) -> str | None:
@@ -182,32 +197,6 @@ def default_text(setting: Setting) -> str:
     if setting.metadata.get("unit") == "bytes" and value:
         return f"{value >> 30} GiB" if value >= 1 << 30 else f"{value >> 20} MiB"
     return str(value)
-
-
-def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that are given."""
-    return {name: value for name, value in options.items() if value is not None and value != ()}
-
-
-def values_of(
-    sections: Collection[str], options: Mapping[str, Any], also: Collection[str] = ()
-) -> dict[str, Any]:
-    """Return the values of the options that are given, by keyword argument.
-
-    Raises:
-        UsageError: a text is no value of its setting.
-    """
-    settings = by_keyword(sections, also)
-    values: dict[str, Any] = {}
-    for keyword, given in given_options(options).items():
-        setting = settings[keyword]
-        try:
-            texts = given if isinstance(given, tuple) else (given,)
-            read = [from_text(setting, t) if isinstance(t, str) else t for t in texts]
-        except UsageError as error:
-            raise UsageError(error.args[0], setting.key) from None
-        values[keyword] = list(chain(*read)) if isinstance(given, tuple) else read[0]
-    return values
 
 
 def choice_options(command: Command) -> Command:

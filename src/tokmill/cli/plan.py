@@ -15,7 +15,6 @@ from tokmill.cli.options import (
     config_option,
     input_argument,
     setting_options,
-    values_of,
 )
 from tokmill.cli.run import OF_THE_BILL
 from tokmill.cli.screen import observer, show, show_json, show_rows, warn
@@ -81,8 +80,7 @@ def command(
     if overwrite and not write:
         raise UsageError("--overwrite: a forecast writes nothing: give --write too")
     note = (lambda text: None) if as_json else partial(show, err=True)
-    values = values_of(_SECTIONS, options, OF_THE_BILL)
-    config = run_config(recipe, paths, config_file, values, note)
+    config = run_config(recipe, paths, config_file, options, note)
     planned = plan_run(config, warn, note)
     forecast = planned.forecast.values
     if as_json:

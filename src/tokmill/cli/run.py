@@ -13,7 +13,6 @@ from tokmill.cli.options import (
     config_option,
     input_argument,
     setting_options,
-    values_of,
 )
 from tokmill.cli.screen import observer, show, show_json, show_rows
 from tokmill.interrupts import STDIN_STOPPED, STOPPED, explain
@@ -60,7 +59,7 @@ def pretrain(**options: Any) -> None:
       tokmill pretrain 'dump/*.jsonl.zst' -t gpt2/ --eos-token '<|endoftext|>' -o out
       tokmill pretrain --config configs/pretrain.toml
     """
-    _run("pretrain", PRETRAIN_SECTIONS, **options)
+    _run("pretrain", **options)
 
 
 @click.command("sft", cls=GroupedCommand)
@@ -79,12 +78,11 @@ def sft(**options: Any) -> None:
       tokmill sft chats.jsonl -t qwen2.5/ --max-tokens 4096 --packing 4096 -o out
       tokmill sft --config configs/sft.toml
     """
-    _run("sft", SFT_SECTIONS, **options)
+    _run("sft", **options)
 
 
 def _run(
     recipe: str,
-    sections: tuple[str, ...],
     paths: tuple[str, ...],
     config_file: Path | None,
     *,
@@ -98,7 +96,7 @@ def _run(
     from tokmill.api.jobs import run_config
     from tokmill.executors.run import run
 
-    config = run_config(recipe, paths, config_file, values_of(sections, options, OF_THE_BILL))
+    config = run_config(recipe, paths, config_file, options)
     continues = f"{STOPPED}; from what is kept, the same command continues"
     explain(STDIN_STOPPED if "-" in config.input.all_paths else continues)
     with observer(quiet=quiet, as_json=as_json) as events:

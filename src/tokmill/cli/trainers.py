@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokmill.cli.completion import directories, files, named, trainers
-from tokmill.cli.options import directory_argument, given_options, setting_option
+from tokmill.cli.options import directory_argument, setting_option
 from tokmill.cli.screen import observer, show, show_json, show_labelled, warn
 from tokmill.settings.names import Setting
 from tokmill.tables import TRAINERS
@@ -86,7 +86,7 @@ def export_dataset(
     """
     from tokmill.trainers.exporting.export import export
 
-    chosen = export_options(given_options(options))
+    chosen = export_options({k: value for k, value in options.items() if value not in (None, ())})
     written = export(directory, trainer, output, chosen, check=check, overwrite=overwrite)
     if as_json:
         files = [file.as_json() for file in written.files]
