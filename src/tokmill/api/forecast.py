@@ -50,6 +50,8 @@ class RunForecast:
         renderer: how records become text.
         engine: name of the engine that encodes.
         values: all of this and more, as `tokmill plan --json` prints it.
+        bill: what training on the dataset takes; see `tokmill.bill.of`.
+        problem: the error with which the run would stop; None if none is expected.
     """
 
     kind: str
@@ -81,18 +83,13 @@ class RunForecast:
     renderer: str
     engine: str
     values: dict[str, Any] = field(repr=False)
+    bill: FullBill = field(repr=False)
+    problem: TokmillError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A forecast with its bill; `problem` is the error with which the run would stop, if any."""
-
-    forecast: RunForecast
-    bill: FullBill
-    problem: TokmillError | None
-
-
-def plan_run(config: Config, warn: Callable[[str], None], note: Callable[[str], None]) -> Planned:
+def forecast(
+    config: Config, warn: Callable[[str], None], note: Callable[[str], None]
+) -> RunForecast:
     """Forecast a run from a sample of its input; write nothing.
 
     `warn` gets lines about what may go wrong, `note` lines about what may surprise.
@@ -114,6 +111,7 @@ def plan_run(config: Config, warn: Callable[[str], None], note: Callable[[str], 
         "free_bytes": found.disk.free_bytes,
         "engine": values["engine"]["name"],
         "values": values,
+        "bill": bill,
+        "problem": found.problem,
     }
-    forecast = RunForecast(**{one.name: every[one.name] for one in fields(RunForecast)})
-    return Planned(forecast, bill, found.problem)
+    return RunForecast(**{one.name: every[one.name] for one in fields(RunForecast)})

@@ -156,14 +156,13 @@ def plan(
         >>> forecast = tokmill.plan("corpus/*.jsonl", tokenizer="gpt2/")
         >>> forecast.tokens, forecast.disk_bytes, forecast.time_s, forecast.memory_bytes
     """
-    from tokmill.api.forecast import plan_run
+    from tokmill.api.forecast import forecast
 
     given = {"tokenizer": tokenizer, "output": output, **settings}
-    chosen = run_config(recipe, inputs, config, given, _LOG.info)
-    planned = plan_run(chosen, _LOG.warning, _LOG.info)
-    if planned.problem is not None:
-        raise planned.problem
-    return planned.forecast
+    found = forecast(run_config(recipe, inputs, config, given, _LOG.info), _LOG.warning, _LOG.info)
+    if found.problem is not None:
+        raise found.problem
+    return found
 
 
 @keyword_errors()

@@ -71,7 +71,7 @@ def command(
       tokmill plan chats.jsonl --tokenizer qwen2.5/ --packing 4096
       tokmill plan corpus/*.jsonl --tokenizer gpt2/ --output out --write
     """
-    from tokmill.api.forecast import plan_run
+    from tokmill.api.forecast import forecast
     from tokmill.api.jobs import run_config
     from tokmill.cli.bill import show_bill
     from tokmill.page.forecast import forecast_rows
@@ -80,27 +80,25 @@ def command(
     if overwrite and not write:
         raise UsageError("--overwrite: a forecast writes nothing: give --write too")
     note = (lambda text: None) if as_json else partial(show, err=True)
-    config = run_config(recipe, paths, config_file, options, note)
-    planned = plan_run(config, warn, note)
-    forecast = planned.forecast.values
+    given = {name: value for name, value in options.items() if value is not None}  # of both recipes
+    config = run_config(recipe, paths, config_file, given, note)
+    found = forecast(config, warn, note)
     if as_json:
-        show_json(forecast)
+        show_json(found.values)
     else:
-        show_rows(forecast_rows(forecast, planned.forecast.free_bytes))
-        if planned.bill.of_model is not None:
+        show_rows(forecast_rows(found.values, found.free_bytes))
+        if found.bill.of_model is not None:
             show()
-            show_bill(planned.bill, more=_MORE)
-    if planned.problem is not None:  # a run with these settings would stop
-        raise planned.problem
+            show_bill(found.bill, more=_MORE)
+    if found.problem is not None:  # a run with these settings would stop
+        raise found.problem
     if not write:
         return
     with observer(as_json=True) as events:  # the forecast has said what there is to say
         plan_array(config, events, overwrite=overwrite)
     if not as_json:
         show()
-        show_rows(
-            _next_steps(array_status(config.output.dir), config, planned.forecast.documents_high)
-        )
+        show_rows(_next_steps(array_status(config.output.dir), config, found.documents_high))
 
 
 def _next_steps(status: ArrayStatus, config: Config, n_samples: int) -> list[tuple[str, str]]:
