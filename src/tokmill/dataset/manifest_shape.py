@@ -158,7 +158,7 @@ def _problem(value: Any, shape: Any, where: str) -> str:
         if len(kinds) != len(value):
             return f"{where}: expected {len(kinds)} entries, found {len(value)}"
         inside = ((entry, kinds[i], f"{where}[{i}]") for i, entry in enumerate(value))
-    elif _ANY in shape:
+    elif isinstance(value, dict) and _ANY in shape:
         inside = ((entry, shape[_ANY], f"{where}.{key}") for key, entry in value.items())
     else:
         prefix = f"{where}." if where else ""
