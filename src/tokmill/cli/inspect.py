@@ -1,9 +1,10 @@
-"""`tokmill inspect`."""
+"""`tokmill inspect`: samples in colour, between marks, as JSON or as a web page."""
 
 from __future__ import annotations
 
+import re
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,32 @@ from tokmill.cli.options import choice_options, directory_argument, moved_tokeni
 from tokmill.cli.screen import show, show_json, show_styled
 from tokmill.errors import UsageError
 from tokmill.words.plural import plural
+from tokmill.words.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokmill.cli.sample_text import Look
-    from tokmill.page.samples import Sample, SampleReader
+    from tokmill.page.samples import Sample, SampleReader, ShownRun
+
+_EDGES = str.maketrans({"\n": "⏎\n", "\t": "⇥\t", "\r": "␍"})
+_UNSHOWN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\ufff9-\ufffb\U000e0001-\U000e007f]"
+    r"|\r(?!\n)"
+)
+"""Characters that control a terminal, reverse text, or are invisible."""
+
+_STYLES: dict[tuple[bool, bool], dict[str, Any]] = {
+    (False, False): {},
+    (False, True): {"fg": "magenta", "bold": True},
+    (True, False): {"fg": 16, "bg": 151},
+    (True, True): {"fg": 16, "bg": 222},
+}
+"""By (trained, control). Black on pale green and on pale orange, from the 256 fixed colours: themes
+do not change them, so they are readable on any background."""
+
+_DOT_STYLES: dict[bool, dict[str, Any]] = {False: {"fg": 167}, True: {"fg": 124, "bg": 151}}
+"""Of the dot between tokens, by whether they are trained."""
 
 
 @click.command("inspect")
@@ -61,7 +82,6 @@ def command(
       tokmill inspect out --document 1234 --ids
       tokmill inspect out --row 0 --html row.html
     """
-    from tokmill.cli.sample_text import Look
     from tokmill.dataset.reader import check_complete, read_manifest
     from tokmill.page.chosen import chosen_documents
     from tokmill.page.page_file import check_page
@@ -129,8 +149,6 @@ def _print(
     heading: str, samples: Iterator[Sample], look: Look, manifest: dict[str, Any], show_ids: bool
 ) -> None:
     """Print samples, below a heading and the legend of their marks."""
-    from tokmill.cli.sample_text import legend, sample_text
-
     if heading:
         show(heading, bold=True)
     if manifest.get("kind") == "sft":
@@ -140,6 +158,95 @@ def _print(
         if show_ids:
             show(" ".join(map(str, sample.ids)))
         show_styled(sample_text(sample, look) + "\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How samples are shown: in colours or between marks, with or without a dot between tokens.
+
+    `max_chars`: most characters of text; 0: all.
+    """
+
+    in_colour: bool
+    by_token: bool
+    max_chars: int
+
+
+def legend(look: Look) -> str:
+    """Return what each mark or colour means, one line."""
+    trained = _kind("trained", look, is_trained=True)
+    control = _kind("trained control", look, is_trained=True, is_control=True)
+    words = [
+        trained if look.in_colour else f"«{trained}»",
+        "untrained",
+        _kind("control", look, is_control=True),
+        control if look.in_colour else f"«{control}»",
+        "⏎ newline at a trained edge",
+        r"\x.. byte of a split character",
+        *(["· between tokens"] if look.by_token else ()),
+    ]
+    return "  ".join(words)
+
+
+def sample_text(sample: Sample, look: Look) -> str:
+    """Return the text of a sample; a character of it that is a mark is written by its number."""
+    from tokmill.page.samples import cut_mark, shown_runs
+
+    has_marks = sample.mask is not None and not look.in_colour
+    marks = ("«»‹›" if has_marks else "") + ("·" if look.by_token and not look.in_colour else "")
+    numbers = {ord(mark): mark.encode("unicode_escape").decode() for mark in marks}
+    shown, n_cut = shown_runs(sample.runs, look.max_chars)
+    out: list[str] = []
+    is_open = False
+    for stretch in shown:
+        run = stretch.run
+        out += [_dot(look, is_trained=is_open)] if out else []
+        out += ["«"] if stretch.opens and has_marks else []
+        texts = _texts(stretch, look, numbers, has_marks=has_marks)
+        out.append(_dot(look, is_trained=run.is_trained).join(texts))
+        is_open = run.is_trained and not stretch.closes
+        if stretch.closes:
+            out += ["»"] if has_marks else []
+            out += [] if run.weight == 1 else [f"×{run.weight:g}"]
+    out += ["»"] if is_open and has_marks else []
+    return "".join(out) + cut_mark(n_cut)
+
+
+def _texts(
+    stretch: ShownRun, look: Look, numbers: dict[int, str], *, has_marks: bool
+) -> Iterator[str]:
+    """Yield each text of a run as it is shown."""
+    from tokmill.tokenizer.decode import escaped
+
+    run = stretch.run
+    for parts in stretch.parts():
+        edged = "".join(text.translate(_EDGES) if is_edge else text for text, is_edge in parts)
+        text = _UNSHOWN.sub(_code, escaped(edged).translate(numbers))
+        is_control = run.is_control and (has_marks or look.in_colour)
+        yield _kind(text, look, is_trained=run.is_trained, is_control=is_control)
+
+
+def _kind(text: str, look: Look, *, is_trained: bool = False, is_control: bool = False) -> str:
+    """Return a text in the style of its kind, without the marks of trained text.
+
+    Each line is styled separately: a colour that crosses a line end would fill the next line.
+    """
+    style = _STYLES[is_trained, is_control]
+    if look.in_colour and style:
+        return "\n".join(click.style(line, **style) if line else "" for line in text.split("\n"))
+    return f"‹{text}›" if is_control else text
+
+
+def _dot(look: Look, *, is_trained: bool) -> str:
+    """Return what stands between two tokens."""
+    if not look.by_token:
+        return ""
+    return click.style("·", **_DOT_STYLES[is_trained]) if look.in_colour else "·"
+
+
+def _code(found: re.Match[str]) -> str:
+    """Return an invisible character as its number."""
+    return "␍" if found[0] == "\r" else printable(found[0])
 
 
 def _write_page(
