@@ -51,7 +51,7 @@ class Finding:
 
 
 def examine(directory: str = "", tokenizer: str = "") -> list[Finding]:
-    """Return what was found; takes one to three seconds.
+    """Return what was found; takes a few seconds.
 
     `directory`: an output that is to be written; its disk must do what a run needs. Empty: the
     current one. `tokenizer`: must load. That the engines encode it as the reference does is found
@@ -69,18 +69,12 @@ def examine(directory: str = "", tokenizer: str = "") -> list[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
-    """Import needed packages and engines; find the packages of extras.
-
-    The needed ones are imported one by one only if they cannot be imported together.
-    """
-    engines = {name: _import(name) for name in ENGINES}
-    all_work = not _problem(_import(*NEEDED))
+    """Import needed packages and engines; find the packages of extras."""
     for name in NEEDED:
-        version = _version(name)
+        version, remedy = _version(name), f"pip install --force-reinstall {name}"
         if not version:
             yield Finding(name, BROKEN, "not installed: pip install tokmill")
-        elif not all_work and (why := _problem(_import(name))):
-            remedy = f"pip install --force-reinstall {name}"
+        elif why := _import_problem(name):
             yield Finding(name, BROKEN, f"{version} cannot be imported: {why}: {remedy}")
         else:
             yield Finding(name, OK, version)
@@ -89,11 +83,11 @@ def _packages() -> Iterator[Finding]:
         is_there = len(versions) == len(packages)
         text = ", ".join(versions) if is_there else f"pip install 'tokmill[{extra}]'"
         yield Finding(extra, OK if is_there else MISSING, text)
-    for name, child in engines.items():
-        version, why = _version(name), _problem(child)
+    for name in ENGINES:
+        version = _version(name)
         if not version:
             yield Finding(f"engine {name}", MISSING, f"pip install {name}")
-        elif why:
+        elif why := _import_problem(name):
             yield Finding(f"engine {name}", NOTE, f"{version} is not used: {why}")
         else:
             yield Finding(f"engine {name}", OK, version)
@@ -107,25 +101,20 @@ def _version(package: str) -> str:
         return ""
 
 
-def _import(*packages: str) -> subprocess.Popen[str]:
-    """Start a process that imports packages: native code may end it."""
-    modules = ", ".join(packages).replace("pyyaml", "yaml").replace("-", "_")
+def _import_problem(package: str) -> str:
+    """Import a package in a process of its own, since native code may end it; '' if it works."""
+    module = package.replace("pyyaml", "yaml").replace("-", "_")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-P", "-c", f"import {modules}"]
-    return subprocess.Popen(command, env=env, text=True, stderr=subprocess.PIPE)
-
-
-def _problem(child: subprocess.Popen[str]) -> str:
-    """Return what went wrong in a child; '' if nothing did."""
+    command = [sys.executable, "-P", "-c", f"import {module}"]
     try:
-        _, error = child.communicate(timeout=TIMEOUT_S)
+        done = subprocess.run(
+            command, env=env, text=True, stderr=subprocess.PIPE, timeout=TIMEOUT_S, check=False
+        )
     except subprocess.TimeoutExpired:
-        child.kill()
-        child.communicate()
         return f"its import did not finish within {TIMEOUT_S} s"
-    if child.returncode < 0:
-        return f"its import ended the process with status {child.returncode}"
-    return error.strip().splitlines()[-1][:300] if child.returncode else ""
+    if done.returncode < 0:
+        return f"its import ended the process with status {done.returncode}"
+    return done.stderr.strip().splitlines()[-1][:300] if done.returncode else ""
 
 
 def _tokenizer(name: str) -> Iterator[Finding]:
