@@ -15,6 +15,7 @@ from tokmill.cli.screen import show, show_json, show_styled
 from tokmill.errors import UsageError
 from tokmill.words.plural import plural
 from tokmill.words.printable import printable
+from tokmill.words.units import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +85,7 @@ def command(
     """
     from tokmill.dataset.reader import check_complete, read_manifest
     from tokmill.page.chosen import chosen_documents
-    from tokmill.page.page_file import check_page
+    from tokmill.page.page_file import check_page, write_page
     from tokmill.page.samples import SampleReader, tokenizer_of
 
     if row is not None and (document is not None or sample is not None):
@@ -104,7 +105,14 @@ def command(
         chosen = chosen_documents(directory, manifest, sample, **choice)
     heading, samples = _chosen(reader, manifest, chosen, row)
     if html is not None:
-        _write_page(html, directory, manifest, heading, list(samples), max_chars, show_ids)
+        from tokmill.page.sample_page import sample_page
+
+        where, listed = str(directory), list(samples)
+        page = sample_page(
+            where, manifest, listed, heading=heading, max_chars=max_chars, show_ids=show_ids
+        )
+        kind = "sample" if manifest.get("kind") == "sft" else "document"
+        show(f"{html}: {plural(len(listed), kind)}, {size(write_page(html, page))}")
     elif as_json:
         for shown in samples:
             show_json(_as_json(shown, reader, row))
@@ -247,25 +255,3 @@ def _dot(look: Look, *, is_trained: bool) -> str:
 def _code(found: re.Match[str]) -> str:
     """Return an invisible character as its number."""
     return "␍" if found[0] == "\r" else printable(found[0])
-
-
-def _write_page(
-    path: Path,
-    directory: Path,
-    manifest: dict[str, Any],
-    heading: str,
-    samples: list[Sample],
-    max_chars: int,
-    show_ids: bool,
-) -> None:
-    """Write samples as a web page, and print where."""
-    from tokmill.page.page_file import write_page
-    from tokmill.page.sample_page import sample_page
-    from tokmill.words.units import size
-
-    page = sample_page(
-        str(directory), manifest, samples, heading=heading, max_chars=max_chars, show_ids=show_ids
-    )
-    n_bytes = write_page(path, page)
-    kind = "sample" if manifest.get("kind") == "sft" else "document"
-    show(f"{path}: {plural(len(samples), kind)}, {size(n_bytes)}")

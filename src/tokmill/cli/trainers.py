@@ -163,16 +163,7 @@ def _show_export(written: Export) -> None:
 @click.option("--overwrite", is_flag=True, help="Replace the imported dataset at OUT.")
 @click.option("--json", "as_json", is_flag=True, help="Print counts and notes as JSON.")
 def import_dataset(
-    sources: tuple[Path, ...],
-    trainer: str,
-    output: Path,
-    tokenizer: str,
-    val: tuple[Path, ...],
-    eos_token: str,
-    add_eos: bool,
-    dtype: str | None,
-    overwrite: bool,
-    as_json: bool,
+    output: Path, tokenizer: str, eos_token: str, dtype: str | None, as_json: bool, **options: Any
 ) -> None:
     """Read the tokens of another trainer into a dataset.
 
@@ -190,7 +181,7 @@ def import_dataset(
     from tokmill.trainers.importing.dataset import ImportSettings, import_tokens
 
     named = TokenizerSettings(tokenizer, eos_token)
-    settings = ImportSettings(sources, trainer, output, named, val, add_eos, dtype or "", overwrite)
+    settings = ImportSettings(output=output, tokenizer=named, dtype=dtype or "", **options)
     with observer(as_json=as_json) as events:
         notes = import_tokens(settings, events)
     manifest = read_manifest(output)
