@@ -325,18 +325,8 @@ def test_a_recipe_is_one_of_two_names(recipe):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        (
-            "TOKMILL_PART_BYTES",
-            "x",
-            "TOKMILL_PART_BYTES (output.part_bytes): expected a size such as 8MiB or 1GB, ",
-        ),
         ("TOKMILL_ENGINE", "x", "TOKMILL_ENGINE (run.engine): expected one of auto, "),
         ("TOKMILL_VAL_FRACTION", "2", "TOKMILL_VAL_FRACTION (output.val_fraction): expected b"),
-        (
-            "TOKMILL_WORKERS",
-            "two",
-            "TOKMILL_WORKERS (run.workers): expected int, found str ('two')",
-        ),
         ("TOKMILL_TEMPLATE", "x", "TOKMILL_TEMPLATE: there are two settings of this name: set "),
     ],
 )

@@ -200,14 +200,6 @@ def test_verify_finds_a_shard_without_its_origins(directory):
         tokmill.open(directory).origin(0)
 
 
-def test_damaged_origins_are_one_line(directory):
-    path = directory / f"{read_manifest(directory)['shards'][0]['name']}.origin"
-    path.chmod(0o644)
-    path.write_bytes(b"\xff" * 9)
-    with pytest.raises(VerifyError, match=r"\.origin: not the numbers of documents"):
-        tokmill.open(directory).origin(0)
-
-
 def test_a_dataset_without_origins_says_so(directory):
     manifest = read_manifest(directory)
     gone = [f for f in manifest["files"] if f["name"].endswith(".origin")]
@@ -222,16 +214,6 @@ def test_a_dataset_without_origins_says_so(directory):
 
 
 # The bytes of the file
-
-
-def test_the_bytes_do_not_depend_on_how_documents_are_divided():
-    records = np.cumsum(np.arange(3 * GROUP) % 3) + 1
-    numbers = np.stack((records, records * 1000), axis=1)
-    whole = bytes(OriginEncoder().encode(numbers))
-    for size in (777, GROUP, GROUP + 1):
-        encoder = OriginEncoder()
-        starts = range(0, len(numbers), size)
-        assert b"".join(encoder.encode(numbers[i : i + size]) for i in starts) == whole
 
 
 def test_any_order_of_documents_comes_back():

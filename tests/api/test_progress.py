@@ -8,18 +8,6 @@ from tokmill.api.progress import Progress, RunObserver, clock
 from tokmill.executors.run import run
 from tokmill.recipes.spec import Increments
 
-LARGEST = Progress(
-    total_bytes=10**13,
-    input_bytes=10**13 - 10**12,
-    text_bytes=10**10,
-    tokens=10**12,
-    drops=10**9,
-    rejects=123_456_789,
-    elapsed_s=10.0,
-    resumed_bytes=10**13 - 10**12 - 10**8,
-    resumed_tokens=10**12 - 10**9,
-)
-
 
 def half_done() -> Progress:
     resumed = Increments(input_bytes=500_000_000, text_bytes=1, tokens=5, resumed=True)
@@ -35,14 +23,14 @@ def half_done() -> Progress:
 
 def test_a_wide_line_has_every_figure():
     assert half_done().line() == (
-        " 50%  1 GB  40.0 MB/s  eta 0:20  12 rejects  1 drop  90 million tokens  9.00 Mtok/s"
+        " 50%  40.0 MB/s  eta 0:20  12 rejects  90 million tokens  1 GB  1 drop  9.00 Mtok/s"
     )
 
 
 @pytest.mark.parametrize(
     ("width", "line"),
     [
-        (68, " 50%  1 GB  40.0 MB/s  eta 0:20  12 rejects  90 million tokens"),
+        (68, " 50%  40.0 MB/s  eta 0:20  12 rejects  90 million tokens  1 GB"),
         (50, " 50%  40.0 MB/s  eta 0:20  12 rejects"),
         (20, " 50%  40.0 MB/s"),
         (3, " 50"),
@@ -52,21 +40,16 @@ def test_what_does_not_fit_is_left_out_whole_the_least_important_first(width, li
     assert half_done().line(width) == line
 
 
-def test_percentage_speed_time_left_and_rejects_fit_into_60_characters_of_any_run():
-    line = LARGEST.line(60)
-    assert line == " 90%  1000.0 MB/s  eta 27:46:40  123,456,789 rejects"
-
-
 def test_what_an_earlier_attempt_did_makes_this_one_no_faster():
     resumed = Increments(input_bytes=50, text_bytes=50, tokens=50, resumed=True)
     assert Progress(total_bytes=100).plus(resumed, 10.0).line() == (
-        " 50%  50 B  0.0 MB/s  eta -:--  0 rejects  0 drops  50 tokens  0.00 Mtok/s"
+        " 50%  0.0 MB/s  eta -:--  0 rejects  50 tokens  50 B  0 drops  0.00 Mtok/s"
     )
 
 
 def test_an_input_of_unknown_size_has_neither_percentage_nor_time_left():
     progress = Progress().plus(Increments(input_bytes=50, text_bytes=50, tokens=1), 0.0)
-    assert progress.line(40) == "50 B  50000.0 MB/s  0 rejects  1 token"
+    assert progress.line(40) == "50000.0 MB/s  0 rejects  1 token  50 B"
 
 
 def test_all_of_the_input_is_100_percent_and_less_is_not():
@@ -99,13 +82,9 @@ def progress_lines(
 
 def test_without_a_terminal_a_line_every_30_seconds_says_how_far_the_run_is():
     assert progress_lines([0.1, 29.9, 30.0, 45.0, 60.0, 89.9]) == [
-        "progress: 9 MB  0.3 MB/s  0 rejects  0 drops  3,000,000 tokens  0.10 Mtok/s",
-        "progress: 15 MB  0.2 MB/s  0 rejects  0 drops  5,000,000 tokens  0.08 Mtok/s",
+        "progress: 0.3 MB/s  0 rejects  3,000,000 tokens  9 MB  0 drops  0.10 Mtok/s",
+        "progress: 0.2 MB/s  0 rejects  5,000,000 tokens  15 MB  0 drops  0.08 Mtok/s",
     ]
-
-
-def test_a_run_of_less_than_30_seconds_prints_no_line_of_progress():
-    assert progress_lines([0.1, 10.0, 29.9]) == []
 
 
 def test_a_quiet_run_prints_no_line_of_progress():

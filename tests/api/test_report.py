@@ -48,14 +48,6 @@ def test_the_page_of_an_import_has_no_amount_of_unknown_text(single, chats, tmp_
     assert "of text a second" not in html
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "train-0000000-0000.bin"])
-def test_no_file_of_the_dataset_is_replaced(pretrained, name):
-    before = (pretrained.directory / name).read_bytes()
-    with pytest.raises(UsageError, match="is inside the dataset, whose files are checked"):
-        pretrained.report(pretrained.directory / name)
-    assert (pretrained.directory / name).read_bytes() == before
-
-
 def test_a_page_that_cannot_be_written_leaves_nothing(pretrained, tmp_path):
     with pytest.raises(UsageError, match="not a file"):
         pretrained.report(tmp_path)

@@ -75,34 +75,29 @@ class Progress:
         )
 
     def line(self, width: int = 1 << 30) -> str:
-        """Return the figures in at most `width` characters; the least important are left out.
+        """Return the figures, the most important first, as many as fit into `width` characters.
 
         Percentage, speed, time left and rejects fit into 60 characters, whatever the numbers are.
         """
-        fields = self._fields()
-        while len(fields) > 1 and len(_GAP.join(text for _, text in fields)) > width:
-            fields.remove(max(fields))
-        return _GAP.join(text for _, text in fields)[:width]
-
-    def _fields(self) -> list[tuple[int, str]]:
-        """Return (rank, text) of every figure from left to right; rank 0 stays longest."""
         elapsed_s = max(self.elapsed_s, 1e-9)
         of_attempt_bytes = self.input_bytes - self.resumed_bytes
         left_bytes = max(0, self.total_bytes - self.input_bytes)
         left = clock(left_bytes / of_attempt_bytes * elapsed_s) if of_attempt_bytes else "-:--"
         many_tokens = f"{count(self.tokens)} tokens"
         n_tokens_per_s = (self.tokens - self.resumed_tokens) / elapsed_s
-        fields = [
-            (0, f"{self.percentage:3d}%" if self.total_bytes else ""),
-            (5, size(self.input_bytes)),
-            (1, f"{self.text_bytes / elapsed_s / 1e6:.1f} MB/s"),
-            (2, f"eta {left}" if self.total_bytes else ""),
-            (3, plural(self.rejects, "reject")),
-            (6, plural(self.drops, "drop")),
-            (4, plural(self.tokens, "token") if self.tokens < ROUNDED_FROM else many_tokens),
-            (7, f"{n_tokens_per_s / 1e6:.2f} Mtok/s"),
+        figures = [
+            *([f"{self.percentage:3d}%"] if self.total_bytes else []),
+            f"{self.text_bytes / elapsed_s / 1e6:.1f} MB/s",
+            *([f"eta {left}"] if self.total_bytes else []),
+            plural(self.rejects, "reject"),
+            plural(self.tokens, "token") if self.tokens < ROUNDED_FROM else many_tokens,
+            size(self.input_bytes),
+            plural(self.drops, "drop"),
+            f"{n_tokens_per_s / 1e6:.2f} Mtok/s",
         ]
-        return [(rank, text) for rank, text in fields if text]
+        while len(figures) > 1 and len(_GAP.join(figures)) > width:
+            figures.pop()
+        return _GAP.join(figures)[:width]
 
     @property
     def percentage(self) -> int:
