@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from tokmill.api.jobs import run_config
 from tokmill.cli.options import config_option, input_argument, setting_options
 from tokmill.errors import UsageError
-from tokmill.settings.plain import plain
+from tokmill.settings.names import plain
 from tokmill.settings.schema import PRETRAIN_SECTIONS, Config
 
 
@@ -117,14 +117,6 @@ def test_every_section_can_be_set_by_options():
     }  # fmt: skip
 
 
-def test_a_file_wins_over_the_defaults(config_file):
-    assert changed("--config", config_file) == {
-        "limits.min_tokens": 1,
-        "limits.max_tokens": 2,
-        "run.engine": "fastokens",
-    }
-
-
 def test_a_variable_wins_over_the_file_and_an_option_over_both(config_file):
     variables = {"TOKMILL_MIN_TOKENS": "10", "TOKMILL_MAX_TOKENS": "20"}
     assert changed("-c", config_file, "--max-tokens", "200", **variables) == {
@@ -145,14 +137,6 @@ def test_named_inputs_take_the_place_of_those_of_the_file(tmp_path):
     path.write_text('[input]\npaths = ["a", "b"]\ncsv_delimiter = ";"\n')
     assert changed("-c", path)["input.paths"] == ["a", "b"]
     assert changed("-c", path, "c") == {"input.paths": ["c"], "input.csv_delimiter": ";"}
-
-
-def test_the_tokenizer_and_the_output_have_variables_of_their_own():
-    assert changed(TOKMILL_TOKENIZER="tok", TOKMILL_OUTPUT="out", TOKMILL_PART_BYTES="1kB") == {
-        "tokenizer.path": "tok",
-        "output.dir": "out",
-        "output.part_bytes": 1000,
-    }
 
 
 @pytest.mark.parametrize(

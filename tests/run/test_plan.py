@@ -9,7 +9,7 @@ import pytest
 from tokmill.errors import StateError, TokenizerError
 from tokmill.place import open_place
 from tokmill.run.plan import Plan, check_same, make_parts, read_plan, resolve
-from tokmill.settings.plain import plain
+from tokmill.settings.names import plain
 from tokmill.settings.schema import Config, OutputSettings
 from tokmill.settings.sft import SftSettings
 from tokmill.sources.files import SourceFile

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -19,7 +18,11 @@ from tokmill.settings.names import (
     in_python,
     in_toml,
     keyword_errors,
+    not_default,
+    output_settings,
+    plain,
 )
+from tokmill.settings.schema import Config
 
 SETTINGS = list(every_setting())
 
@@ -154,23 +157,36 @@ def test_an_error_keeps_its_kind_and_its_data(error):
     assert getattr(caught.value, "files", ("a",)) == ("a",)
 
 
-@pytest.mark.parametrize(
-    ("face", "expected"),
-    [
-        ("option", "--val-fraction (output.val_fraction): "),
-        ("file", "{file}: output.val_fraction: "),
-        ("variable", "TOKMILL_VAL_FRACTION (output.val_fraction): "),
-        ("python", "val_fraction: "),
-    ],
-)
-def test_a_wrong_value_is_named_by_where_it_was_given(face, expected, tmp_path, monkeypatch):
-    file = tmp_path / "run.toml"
-    file.write_text("[output]\nval_fraction = 2\n" if face == "file" else "")
-    if face == "variable":
-        monkeypatch.setenv("TOKMILL_VAL_FRACTION", "2")
-    given = {"val_fraction": 2} if face in ("option", "python") else {}
-    in_face = keyword_errors() if face == "python" else nullcontext()
-    with pytest.raises(UsageError) as caught, in_face:
-        config_from_arguments(("output",), given, file)
-    message = "expected between 0.0 and 1.0, found 2.0"
-    assert in_options(caught.value) == expected.format(file=file) + message
+# As plain values
+
+
+def test_the_settings_that_decide_the_bytes_leave_out_paths_speed_and_messages():
+    chosen = output_settings(Config())
+    assert set(chosen) == {"input", "tokenizer", "render", "output", "limits"}
+    assert set(chosen["limits"]) == {"min_tokens", "max_tokens"}
+    assert "paths" not in chosen["input"]
+    assert "path" not in chosen["tokenizer"]
+    assert "dir" not in chosen["output"]
+
+
+def test_a_setting_of_speed_does_not_change_what_decides_the_bytes():
+    fast = build_config({"run": {"workers": 9, "block_bytes": 1}}, where="x")
+    other = build_config({"render": {"renderer": "encyclopedia:separator=："}}, where="x")
+    assert output_settings(fast) == output_settings(Config())
+    assert output_settings(other) != output_settings(Config())
+
+
+def test_plain_values_are_json_and_build_the_same_configuration():
+    config = build_config({"input": {"paths": ["a", "b"]}, "run": {"threads": 3}}, where="x")
+    assert build_config(json.loads(json.dumps(plain(config))), where="x") == config
+
+
+def test_the_settings_of_a_run_that_are_not_the_defaults_build_the_same_section():
+    config = build_config(
+        {"model": {"name": "gpt2", "layers": 2}, "run": {"threads": 3}}, where="x"
+    )
+    assert plain(config)["model"]["hidden"] == 0
+    found = not_default(plain(config), ("model", "training"))
+    assert found == {"model": {"name": "gpt2", "layers": 2}}
+    assert build_config(found, where="x").model == config.model
+    assert not_default({"model": ["forged"]}, ("model",)) == {"model": ["forged"]}

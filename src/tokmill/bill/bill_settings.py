@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.load import build_config, file_values, merged
 from tokmill.settings.model import ModelSettings
-from tokmill.settings.plain import not_default
+from tokmill.settings.names import not_default
 from tokmill.settings.schema import BILL_SECTIONS
 from tokmill.settings.training import TrainingSettings
 

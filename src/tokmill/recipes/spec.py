@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.dataset.canonical import canonical_json, sha256_hex
 from tokmill.dataset.layout import FORMAT_VERSION
 from tokmill.engines.loaded import EngineStore
-from tokmill.settings.names import of_source
-from tokmill.settings.plain import output_settings
+from tokmill.settings.names import of_source, output_settings
 from tokmill.settings.schema import Config
 
 if TYPE_CHECKING:

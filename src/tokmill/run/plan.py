@@ -23,8 +23,7 @@ from tokmill.errors import StateError, UsageError
 from tokmill.extensions import Extension
 from tokmill.recipes.spec import Part, ReadingSettings, RunSpec
 from tokmill.settings.load import build_config
-from tokmill.settings.names import flag
-from tokmill.settings.plain import plain
+from tokmill.settings.names import flag, plain
 from tokmill.settings.schema import Config, RunSettings
 from tokmill.sources.files import Slice, SourceFile, cut
 from tokmill.sources.json_lines import parser_entry

@@ -40,7 +40,7 @@ from tokmill.run.output import (
     remove_notes,
 )
 from tokmill.run.reject_limits import RejectLimit, check_outcome, sum_unread
-from tokmill.settings.plain import plain
+from tokmill.settings.names import plain
 from tokmill.timing import LIBRARIES, StageSeconds
 from tokmill.tokenizer.tokenizer import PROBE_TEXT, tokenizer_entry
 from tokmill.urls import shown

@@ -1,4 +1,6 @@
-"""Every setting of the schema, and its name in each face: option, variable, keyword and TOML key.
+"""Every setting of the schema: its value as plain data, and its name in each face.
+
+The faces are option, variable, keyword and TOML key.
 
 A message names other settings as options, with `=` before a value: `set --max-tokens=512`. That is
 what the command line shows; `in_python` writes it for callers in Python.
@@ -116,6 +118,51 @@ def of_source(section: str) -> tuple[str, ...]:
     """Return the settings of reading in a section: a source may have its own value of each."""
     settings = schema().get(section, {}).items()
     return tuple(name for name, setting in settings if setting.metadata.get("of_source"))
+
+
+def output_settings(config: Config) -> dict[str, dict[str, Any]]:
+    """Return the settings that decide the bytes of a dataset, by section, as plain values."""
+    values = {
+        section: {
+            name: value
+            for name, value in settings.items()
+            if schema()[section][name].metadata["affects_output"]
+        }
+        for section, settings in plain(config).items()
+    }
+    return {section: kept for section, kept in values.items() if kept}
+
+
+def plain(config: Config) -> dict[str, dict[str, Any]]:
+    """Return every setting of the sections that are used, ready for JSON.
+
+    A run of SFT renders by [sft], others by [render].
+    """
+    unused = () if config.sft is None else ("render",)
+    sections = {name: getattr(config, name) for name in schema() if name not in unused}
+    return {
+        name: {key: _as_json(getattr(section, key)) for key in schema()[name]}
+        for name, section in sections.items()
+        if section is not None
+    }
+
+
+def not_default(
+    values: Mapping[str, Mapping[str, Any]], sections: Iterable[str]
+) -> dict[str, Mapping[str, Any]]:
+    """Return the settings that differ from their defaults; a manifest has them all."""
+    kept = {name: values[name] for name in sections if name in values}
+    for name, section in kept.items():
+        if isinstance(section, dict):
+            defaults = {key: _as_json(own.default) for key, own in schema()[name].items()}
+            kept[name] = {k: v for k, v in section.items() if k not in defaults or v != defaults[k]}
+    return kept
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, Source):
+        return {key: _as_json(given) for key, given in value.values().items()}
+    return [_as_json(item) for item in value] if isinstance(value, tuple) else value
 
 
 @cache

@@ -27,7 +27,7 @@ from tokmill.dataset.part_record import Sums
 from tokmill.dataset.plan_file import PLAN_FORMAT, plan_fingerprint
 from tokmill.engines.engine import REFERENCE, load_engine
 from tokmill.errors import RecordError, UsageError
-from tokmill.settings.plain import output_settings, plain
+from tokmill.settings.names import output_settings, plain
 from tokmill.settings.schema import Config, InputSettings, OutputSettings, TokenizerSettings
 from tokmill.settings.sft import SftSettings
 from tokmill.storage import make_directory, storage_errors, write_chunks, write_file
