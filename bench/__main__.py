@@ -30,6 +30,7 @@ from typing import Any
 
 from bench import machine
 from bench.corpus import Corpus, make_corpus
+from bench.pages import with_block
 from bench.peers import NotMeasured, Task, Timing
 from bench.tables import figure, table
 
@@ -55,7 +56,6 @@ PEERS = ("reference", "datatrove", *ENGINES)
 LIMIT_S = 3600
 TRUSTED_CORES = 0.1
 """What other processes may take before the figures say more about them than about us."""
-BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 OURS, OTHER = "tokmill", "other version"
 
 
@@ -265,7 +265,8 @@ def main(arguments: Sequence[str]) -> int:
             json.dumps({"machine": machine.described(), "runs": runs}, indent=1)
         )
     if options.readme:
-        rewrite_readme(options.readme, report)
+        page = options.readme.read_text(encoding="utf-8")
+        options.readme.write_text(with_block(page, "bench", report), encoding="utf-8")
     return 1 if any(OURS not in found for found in runs.values()) else 0
 
 
@@ -285,19 +286,6 @@ def described(rows: Sequence[Sequence[str]], others: float, rounds: int) -> str:
         f"auto is compared with the better engine forced. {versions}."
     )
     return f"{table(head, body)}\n\n{how}"
-
-
-def rewrite_readme(path: Path, report: str) -> None:
-    """Put a report in the place of the one between the two comments.
-
-    Raises:
-        ValueError: the comments are not there, once each, in order.
-    """
-    text = path.read_text(encoding="utf-8")
-    start, stop = text.find(BEGIN), text.find(END)
-    if start < 0 or stop < start or text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise ValueError(f"{path}: expected the lines {BEGIN} and {END} once each")
-    path.write_text(f"{text[:start]}{BEGIN}\n{report}\n{text[stop:]}", encoding="utf-8")
 
 
 if __name__ == "__main__":

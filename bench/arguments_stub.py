@@ -1,25 +1,17 @@
-"""Writes the types of all keyword arguments: src/tokmill/settings/arguments.pyi, from the schema.
-
-    python -m bench.arguments_stub
-
-Type checkers and editors read it; nothing imports it. A test compares it with the code.
-"""
+"""The types of all keyword arguments, from the schema: src/tokmill/settings/arguments.pyi."""
 
 from __future__ import annotations
 
 import dataclasses
-import sys
 import textwrap
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 from tokmill.settings.names import Setting, every_setting, schema
 from tokmill.trainers.options import ExportOptions
 
-STUB = Path(__file__).parents[1] / "src" / "tokmill" / "settings" / "arguments.pyi"
 _HEAD = '''\
-"""Keyword arguments of the Python functions; written by `python -m bench.arguments_stub`.
+"""Keyword arguments of the Python functions; written by `python -m bench.pages`.
 
 An amount is a number, or text such as `"4MiB"`, `"32k"` or `"300B"`.
 """
@@ -54,12 +46,6 @@ _CLASSES = {
         "_Model _Training _Inference", "Settings of `tokmill.bill.of` and `Dataset.bill`."
     ),
 }  # fmt: skip
-
-
-def main() -> int:
-    """Write the stub."""
-    STUB.write_text(stub(), encoding="utf-8")
-    return 0
 
 
 def stub() -> str:
@@ -113,7 +99,3 @@ def _kind(setting: Setting) -> str:
     if setting.kind in (tuple, tuple[str, ...]):
         return "Names"
     return "Amount" if "unit" in metadata else str(setting.kind.__name__)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

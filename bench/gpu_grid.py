@@ -4,6 +4,7 @@
     python -m bench.gpu_grid              measure, write bench/gpu_grid.json, print the errors
     python -m bench.gpu_grid --score      compare the stored data with the formulas as they are now
 
+Needs torch and transformers; peft and bitsandbytes for the cases that have adapters or 8-bit AdamW.
 Cases that are held out are measured only against formulas that are committed: the data name that
 commit. The demand, of what is allocated and of what is reserved: median error <= 3%, worst
 <= 10%, over the cases that are held out. Exit codes: 0 it is met, 1 it is not, 2 no measurement.
@@ -13,145 +14,216 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import importlib.metadata
 import importlib.util
 import json
 import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from bench.gpu_cases import Case, Memory, grid, predicted
+from bench.bill_cases import (
+    MODELS,
+    NEW_TOKENS,
+    ROOT,
+    Case,
+    build,
+    generate,
+    measured_in_child,
+    optimizer_of,
+    step,
+)
+from bench.tables import table
+from tokmill.bill.overhead import CUDA_CONTEXT, WORKSPACES
+from tokmill.bill.serving.inference import inference_bill
+from tokmill.bill.training_bill import allocated_bytes, training_bill
 from tokmill.words.units import memory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-ROOT = Path(__file__).parents[1]
+    from tokmill.bill.formula import Bill
+
 DATA = ROOT / "bench" / "gpu_grid.json"
-FORMULAS = "src/tokmill/memory"
+FORMULAS = "src/tokmill/bill"
 MEDIAN, WORST = 0.03, 0.10
-TIMEOUT_S = 900
+LIMIT_S = 900
+STEPS = 3
+"""Optimizer states exist from the end of the first step on; the second is the first whole one."""
 NO_DATA = "bench.gpu_grid: no measurements at {}; run python -m bench.gpu_grid on a GPU first"
 NO_GPU = "bench.gpu_grid: no GPU here (torch.cuda.is_available() is false); --list needs none"
+
+LORA = {"precision": "amp", "adapter": "lora"}
+TRAINED: dict[bool, tuple[tuple[str, dict[str, Any]], ...]] = {
+    False: (
+        *(
+            (model, {"precision": precision, "micro_batch": 8, "sequence": 1024})
+            for precision in ("fp32", "amp", "pure-16")
+            for model in ("gpt2", "llama-100m")
+        ),
+        ("llama-1b", {"optimizer_step": "foreach", "sequence": 512}),
+        ("llama-1b", {"sequence": 512}),
+        ("gpt2", {"attention": "eager", "micro_batch": 4, "sequence": 1024}),
+        ("llama-1b", {"checkpointing": "full", "micro_batch": 4, "sequence": 2048}),
+        ("tinyllama", {"micro_batch": 2, "sequence": 2048}),
+        ("llama-1b", {"optimizer": "adamw-8bit", "sequence": 1024}),
+        ("llama-1b", {**LORA, "micro_batch": 2, "sequence": 2048}),
+    ),
+    True: (
+        *(
+            (model, {"precision": precision, **settings})
+            for precision in ("amp", "pure-16")
+            for model, settings in (
+                ("gpt2-medium", {"micro_batch": 4, "sequence": 768}),
+                ("llama-400m", {"micro_batch": 6, "sequence": 1536}),
+                ("llama-3b", {"checkpointing": "full", "micro_batch": 2, "sequence": 4096}),
+            )
+        ),
+        ("llama-3b", {"optimizer_step": "foreach", "sequence": 1024}),
+        ("llama-400m", {"attention": "eager", "micro_batch": 3, "sequence": 1024}),
+        (
+            "gpt2-medium",
+            {"precision": "fp32", "optimizer": "sgd", "micro_batch": 2, "sequence": 512},
+        ),
+        ("gpt2-medium", {"accumulation": 4, "micro_batch": 4, "sequence": 1024}),
+        ("tinyllama", {"checkpointing": "full", "sequence": 8192}),
+        ("llama-3b", {"optimizer": "adamw-8bit", "sequence": 2048}),
+        (
+            "llama-3b",
+            {**LORA, "adapter_rank": 64, "adapter_targets": "q_proj,v_proj", "sequence": 2048},
+        ),
+        ("tinyllama", {**LORA, "checkpointing": "full", "micro_batch": 8, "sequence": 1024}),
+    ),
+}
+"""The cases of training by whether they are held out; of each kind, some are, in other sizes."""
+SERVED = (
+    ("llama-1b", 4, 4096, False), ("gpt2", 16, 1024, False), ("llama-3b", 2, 8192, True),
+    ("tinyllama", 16, 2048, True), ("gpt2-medium", 32, 512, True),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of a GPU: tensors; tensors and what the allocator keeps; what lies outside of it."""
+
+    allocated: int
+    reserved: int
+    outside: int
+
+
+def grid() -> tuple[Case, ...]:
+    """Return every case."""
+    usual = {"precision": "pure-16", "optimizer_step": "fused"}
+    trained = [
+        Case(model, usual | settings, held_out=held_out)
+        for held_out, cases in TRAINED.items()
+        for model, settings in cases
+    ]
+    served = [
+        Case(model, {"batch": batch, "context": context}, serves=True, held_out=held_out)
+        for model, batch, context, held_out in SERVED
+    ]
+    return (*trained, *served)
+
+
+def needs(case: Case) -> list[str]:
+    """Return the packages of a case that are missing, beside torch and transformers."""
+    wanted = {"peft": "adapter" in case.settings}
+    wanted["bitsandbytes"] = case.settings.get("optimizer") == "adamw-8bit"
+    return [name for name, is_needed in wanted.items() if is_needed and not _is_there(name)]
+
+
+def _is_there(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
+
+
+def predicted(case: Case) -> Memory:
+    """Return what the formulas expect for a case."""
+    if case.serves:
+        return of_bill(inference_bill(case.shape, case.inference, context=case.inference.context))
+    return of_bill(training_bill(case.shape, case.training).peak)
+
+
+def of_bill(bill: Bill) -> Memory:
+    """Part a bill by who sees its lines; workspaces of cuBLAS are in torch's allocator."""
+    outside = sum(line.n_bytes for line in bill.lines if line.name == CUDA_CONTEXT.name)
+    workspaces = sum(line.n_bytes for line in bill.lines if line.name == WORKSPACES.name)
+    return Memory(allocated_bytes(bill) + workspaces, bill.n_bytes - outside, outside)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Measure, list or score; 2 without a GPU or stored data, 1 where the demand is not met."""
-    options = _options(arguments)
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu_grid", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--list", action="store_true", help="only list the cases")
+    parser.add_argument("--score", action="store_true", help="only score the stored data")
+    parser.add_argument("--shaped", action="store_true", help="leave out what is held out")
+    parser.add_argument("--case", type=int, help="measure this one in this process")
+    options = parser.parse_args(arguments)
+    if options.case is not None:
+        print(json.dumps({"measured": measure(grid()[options.case], "cuda")}))
+        return 0
     if options.list:
-        print(listed(grid()))
+        rows = [
+            [case.name, memory(p.allocated), memory(p.reserved), _split(case)]
+            for case, p in ((case, predicted(case)) for case in grid())
+        ]
+        print(table(["case", "allocated", "reserved", "split"], rows))
         return 0
     if options.score and not DATA.is_file():
         print(NO_DATA.format(DATA), file=sys.stderr)
         return 2
     if options.score:
-        return _report(json.loads(DATA.read_text(encoding="utf-8")))
+        return _report(json.loads(DATA.read_bytes()))
     if not _has_gpu():
         print(NO_GPU, file=sys.stderr)
         return 2
     frozen = formulas_commit()
-    cases = [case for case in grid() if not (options.shaped and case.held_out)]
-    if frozen["changed"] and any(case.held_out for case in cases):
+    if frozen["changed"] and not options.shaped:
         print(f"bench.gpu_grid: commit {FORMULAS} first, or give --shaped", file=sys.stderr)
         return 2
-    rows = [_row(case) for case in cases]
+    rows = [
+        _row(number, case)
+        for number, case in enumerate(grid())
+        if not (options.shaped and case.held_out)
+    ]
     date = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d")
     data = {"schema": 1, "date": date, "formulas": frozen, "cases": rows}
     DATA.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return _report(data)
 
 
-def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.gpu_grid", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--list", action="store_true", help="only list the cases")
-    parser.add_argument("--score", action="store_true", help="only score the stored data")
-    parser.add_argument("--shaped", action="store_true", help="leave out what is held out")
-    return parser.parse_args(arguments)
-
-
 def formulas_commit() -> dict[str, Any]:
     """Return the commit of the formulas, and whether they differ from it."""
-    git = ["git", "-C", str(ROOT)]
-    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
-    changed = subprocess.run(
-        [*git, "status", "--porcelain", "--", FORMULAS], capture_output=True, text=True
-    )
-    return {"commit": commit.stdout.strip(), "changed": bool(changed.stdout.strip())}
 
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(ROOT), *words]
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
-def listed(cases: Sequence[Case]) -> str:
-    """Lay out the cases with what is expected of them."""
-    rows = []
-    for case in cases:
-        found = predicted(case)
-        rows.append((_split(case.held_out), memory(found.allocated), memory(found.reserved),
-                     case.name))  # fmt: skip
-    return _columns(("split", "allocated", "reserved", "case"), rows)
-
-
-def errors(row: dict[str, Any], expected: Memory) -> dict[str, float]:
-    """Return the relative errors of a measured case, positive where too much was expected.
-
-    `total` is what the card must have: reserved and outside.
-    """
-    measured = measured_memory(row)
-    return {
-        "allocated": expected.allocated / measured.allocated - 1,
-        "reserved": expected.reserved / measured.reserved - 1,
-        "total": (expected.reserved + expected.outside) / (measured.reserved + measured.outside)
-        - 1,
-    }
-
-
-def measured_memory(row: dict[str, Any]) -> Memory:
-    """Return what a case took; outside is what the card held beside this process's tensors."""
-    found = row["measured"]
-    outside = found["used_after"] - found["reserved_now"] - row["used_by_others"]
-    return Memory(found["allocated"], found["reserved"], outside)
+    changed = git("status", "--porcelain", "--", FORMULAS)
+    return {"commit": git("rev-parse", "HEAD"), "changed": bool(changed)}
 
 
 def _has_gpu() -> bool:
-    if importlib.util.find_spec("torch") is None:
+    if not _is_there("torch"):
         return False
     import torch
 
     return bool(torch.cuda.is_available())
 
 
-def _row(case: Case) -> dict[str, Any]:
+def _row(number: int, case: Case) -> dict[str, Any]:
     """Measure a case in a process of its own; one that cannot be measured says why."""
-    expected = predicted(case)
-    row: dict[str, Any] = {
-        "name": case.name,
-        "held_out": case.held_out,
-        "predicted": asdict(expected),
-        "used_by_others": used_by_others(),
-    }
-    missing = case.needs and importlib.util.find_spec(case.needs) is None
-    row |= {"left_out": f"{case.needs} is not installed"} if missing else _measured(case)
+    row: dict[str, Any] = {"name": case.name, "predicted": asdict(predicted(case))}
+    row["used_by_others"] = used_by_others()
+    if missing := needs(case):
+        row["left_out"] = f"{', '.join(missing)} is not installed"
+    else:
+        row |= measured_in_child("bench.gpu_grid", number, LIMIT_S)
     print(f"{case.name}: {row.get('left_out', 'measured')}", file=sys.stderr, flush=True)
     return row
-
-
-def _measured(case: Case) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="tokmill-gpu-") as directory:
-        given, result = Path(directory, "case.json"), Path(directory, "result.json")
-        given.write_text(json.dumps(case.as_json()), encoding="utf-8")
-        command = [sys.executable, "-m", "bench.gpu_child", str(given), str(result)]
-        try:
-            done = subprocess.run(
-                command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S
-            )
-        except subprocess.TimeoutExpired:
-            return {"left_out": f"no result after {TIMEOUT_S} s"}
-        if done.returncode:
-            return {"left_out": (done.stderr.strip().splitlines() or ["died"])[-1]}
-        return {"measured": json.loads(result.read_text(encoding="utf-8"))}
 
 
 def used_by_others() -> int:
@@ -164,13 +236,74 @@ def used_by_others() -> int:
     return int(first) << 20 if first.isdigit() else 0
 
 
+def measure(case: Case, device: str, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Run a case and return its peaks in bytes; on a CPU, which has no counters, they are 0."""
+    import torch
+
+    torch.manual_seed(0)
+    is_gpu = device == "cuda"
+    before = _used(device)
+    model = build(case, device, config)
+    if is_gpu:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    vocabulary = (config or MODELS[case.model])["vocab_size"]
+    if case.serves:
+        shape = (case.inference.batch, case.inference.context - NEW_TOKENS)
+        generate(case, model, torch.randint(vocabulary, shape, device=device))
+    else:
+        optimizer = optimizer_of(case, model)
+        shape = (case.training.micro_batch, case.training.sequence)
+        ids = torch.randint(vocabulary, shape, device=device)
+        for _ in range(STEPS):
+            step(case, model, optimizer, ids)
+    if is_gpu:
+        torch.cuda.synchronize()
+    packages = ("torch", "transformers", "peft", "bitsandbytes")
+    return {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "allocated": torch.cuda.max_memory_allocated() if is_gpu else 0,
+        "reserved": torch.cuda.max_memory_reserved() if is_gpu else 0,
+        "reserved_now": torch.cuda.memory_reserved() if is_gpu else 0,
+        "used_before": before,
+        "used_after": _used(device),
+        "gpu": torch.cuda.get_device_name() if is_gpu else "none",
+        "versions": {n: importlib.metadata.version(n) for n in packages if _is_there(n)},
+    }
+
+
+def _used(device: str) -> int:
+    """Return the bytes of the GPU that anybody uses; asking makes the context, which counts."""
+    import torch
+
+    if device != "cuda":
+        return 0
+    free, total = torch.cuda.mem_get_info()
+    return int(total - free)
+
+
+def errors(row: dict[str, Any], expected: Memory) -> dict[str, float]:
+    """Return the relative errors of a measured case, positive where too much was expected.
+
+    `total` is what the card must have: reserved, and what it held beside this process's tensors.
+    """
+    found = row["measured"]
+    outside = found["used_after"] - found["reserved_now"] - row["used_by_others"]
+    total = expected.reserved + expected.outside
+    return {
+        "allocated": expected.allocated / found["allocated"] - 1,
+        "reserved": expected.reserved / found["reserved"] - 1,
+        "total": total / (found["reserved"] + outside) - 1,
+    }
+
+
 def _report(data: dict[str, Any]) -> int:
     scores, text = scored(data)
     print(text)
     now = formulas_commit()
     if now["changed"] or now["commit"] != data["formulas"]["commit"]:
         print(f"\nmeasured with the formulas of {data['formulas']['commit'][:12]}; others now")
-    held_out = [scores.get((_split(True), kind), []) for kind in ("allocated", "reserved")]
+    held_out = [scores.get(("held out", kind), []) for kind in ("allocated", "reserved")]
     return 0 if all(map(meets_the_demand, held_out)) else 1
 
 
@@ -181,23 +314,23 @@ def scored(data: dict[str, Any]) -> tuple[dict[tuple[str, str], list[float]], st
     scores: dict[tuple[str, str], list[float]] = {}
     lines = []
     for row in data["cases"]:
-        if row["name"] not in cases or "measured" not in row:
+        case = cases.get(row["name"])
+        if case is None or "measured" not in row:
             lines.append(f"left out: {row['name']}: {row.get('left_out', 'no case any more')}")
             continue
-        found = errors(row, predicted(cases[row["name"]]))
-        split = _split(row["held_out"])
+        found = errors(row, predicted(case))
         for kind, error in found.items():
-            scores.setdefault((split, kind), []).append(error)
+            scores.setdefault((_split(case), kind), []).append(error)
         shown = [f"{error:+.1%}" for error in found.values()]
-        rows.append((split, memory(row["measured"]["allocated"]), *shown, row["name"]))
-    head = ("split", "allocated", "error", "of reserved", "of total", "case")
+        rows.append((case.name, memory(row["measured"]["allocated"]), *shown, _split(case)))
+    head = ("case", "allocated", "error", "of reserved", "of total", "split")
     for (split, kind), values in scores.items():
         sizes = [abs(value) for value in values]
         lines.append(
             f"{split}, {kind}: {len(sizes)} cases, median error {statistics.median(sizes):.1%}, "
             f"worst {max(sizes):.1%}"
         )
-    return scores, "\n".join([_columns(head, rows), "", *lines])
+    return scores, "\n".join([table(head, rows), "", *lines])
 
 
 def meets_the_demand(found: Sequence[float]) -> bool:
@@ -206,16 +339,8 @@ def meets_the_demand(found: Sequence[float]) -> bool:
     return bool(sizes) and statistics.median(sizes) <= MEDIAN and max(sizes) <= WORST
 
 
-def _split(held_out: bool) -> str:
-    return "held out" if held_out else "shaped"
-
-
-def _columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in [head, *rows]
-    )
+def _split(case: Case) -> str:
+    return "held out" if case.held_out else "shaped"
 
 
 if __name__ == "__main__":

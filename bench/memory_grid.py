@@ -4,9 +4,10 @@
     python -m bench.memory_grid --score       the stored measurements against the code as it is
     python -m bench.memory_grid --only gpt2   measure the cases whose names hold a word
 
-Measured is what MemTracker counts on fake tensors; artefacts are what a GPU would not have, net is
-without them, and predicted is the bill's moment of the peak, by category. A category counts if it
-is at least 1% of the peak. No GPU has been compared yet: this checks formulas, not accuracy.
+The cases and their measurements are `bench/memory_grid.json`: add a case there, then measure it.
+Measured is what MemTracker counts on fake tensors, and predicted is the bill's moment of the peak,
+by category. A category counts if it is at least 1% of the peak. No GPU has been compared yet: this
+checks formulas, not accuracy.
 """
 
 from __future__ import annotations
@@ -16,29 +17,26 @@ import datetime as dt
 import importlib.metadata
 import json
 import platform
-import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.memory_cases import CASES, HELD_OUT, Case, Measured
-from bench.memory_models import MODELS
-from tokmill.bill.models.load import model_from_config
+from bench.bill_cases import Case, measured_in_child
+from bench.tables import table
 from tokmill.bill.states.optimizer_step import STEP, STEP_MUON
 from tokmill.bill.states.optimizers import STATES
-from tokmill.bill.training_bill import TrainingBill, allocated_bytes, training_bill
-from tokmill.settings.training import TrainingSettings
+from tokmill.bill.training_bill import allocated_bytes, training_bill
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tokmill.bill.formula import Bill
 
-ROOT = Path(__file__).parents[1]
 STORED = Path(__file__).with_suffix(".json")
 PACKAGES = ("torch", "transformers", "peft")
 COUNTED_FROM = 0.01
+LIMIT_S = 900
 MIB = 1 << 20
 OF_LINES = {
     "weights": "weights",
@@ -48,28 +46,23 @@ OF_LINES = {
 KEPT = (
     "activations", "16-bit casts", "loss:", "tanh of", "inputs of checkpointed", "logits of"
 )  # fmt: skip
+OF_CASE = ("model", "settings", "real")
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One amount of a case: what MemTracker saw, less artefacts, beside what the bill says."""
+    """One amount of a case: what MemTracker saw beside what the bill says."""
 
     case: str
     category: str
     measured: int
-    artefact: int
     predicted: int
     counted: bool
 
     @property
-    def net(self) -> int:
-        """The measured bytes that a GPU would have too."""
-        return self.measured - self.artefact
-
-    @property
     def error(self) -> float:
         """The prediction's relative error."""
-        return self.predicted / self.net - 1 if self.net else float(self.predicted > 0)
+        return self.predicted / self.measured - 1 if self.measured else float(self.predicted > 0)
 
 
 def main() -> None:
@@ -77,49 +70,47 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--score", action="store_true", help="measure nothing")
     parser.add_argument("--only", default="", help="measure cases whose names hold this")
+    parser.add_argument("--case", type=int, help="measure this one in this process")
     options = parser.parse_args()
+    if options.case is not None:
+        from bench.memory_measure import measure
+
+        print(json.dumps(measure(case_of(stored()[options.case]))))
+        return
     if not options.score:
         _measure(options.only)
-    scores = [score for measured in stored() for score in scores_of(measured)]
-    print("\n".join(table(scores)))
+    print(report([score for row in stored() for score in scores_of(row)]))
 
 
-def stored() -> list[Measured]:
-    """Return the measurements that are kept beside this program."""
-    return [Measured.from_json(value) for value in json.loads(STORED.read_text())["cases"]]
+def stored() -> list[dict[str, Any]]:
+    """Return the cases and measurements that are kept beside this program."""
+    cases: list[dict[str, Any]] = json.loads(STORED.read_bytes())["cases"]
+    return cases
 
 
-def scores_of(measured: Measured) -> Iterator[Score]:
-    """Return the peak's score and that of each category at the peak."""
-    bill = predicted(measured.case)
-    artefact = sum(measured.artefacts.values())
-    name, peak = measured.case.name, measured.peak - artefact
-    moment = peak_of(bill, measured.case)
-    yield Score(name, "peak", measured.peak, artefact, allocated_bytes(moment), counted=True)
+def case_of(row: Mapping[str, Any]) -> Case:
+    """Return the case of a measurement."""
+    return Case(**{key: row[key] for key in OF_CASE if key in row})
+
+
+def scores_of(row: Mapping[str, Any]) -> Iterator[Score]:
+    """Yield the peak's score and that of each category at the peak."""
+    case = case_of(row)
+    moment = predicted(case)
+    yield Score(case.name, "peak", row["peak"], allocated_bytes(moment), counted=True)
     foretold = categories(moment)
-    for category, n_bytes in measured.categories.items():
-        off = artefact if category == "activations" else 0
-        counted = max(n_bytes - off, foretold[category]) >= COUNTED_FROM * peak
-        yield Score(name, category, n_bytes, off, foretold[category], counted)
+    for category, n_bytes in row["categories"].items():
+        counted = max(n_bytes, foretold[category]) >= COUNTED_FROM * row["peak"]
+        yield Score(case.name, category, n_bytes, foretold[category], counted)
 
 
-def peak_of(bill: TrainingBill, case: Case) -> Bill:
-    """Return the moment of the peak: of a step, or of the evaluation that is measured alone."""
-    moments = [m for m in bill.moments if ("evaluation" in m.title) == (case.evaluate > 0)]
-    return max(moments, key=allocated_bytes)
-
-
-def predicted(case: Case) -> TrainingBill:
-    """Return the bill that a measurement is held against."""
-    settings = TrainingSettings(
-        precision=case.precision, micro_batch=case.batch, sequence=case.sequence,
-        attention=case.attention, checkpointing=case.checkpointing, optimizer=case.optimizer,
-        optimizer_step=case.step, adapter="lora" if case.lora else "none",
-        adapter_targets=case.lora or "all-linear", adapter_rank=case.rank,
-        weights=case.base or "auto", metric_batches=case.evaluate,
-        eval_accumulation=case.eval_accumulation,
-    )  # fmt: skip
-    return training_bill(model_from_config(MODELS[case.model]), settings)
+def predicted(case: Case) -> Bill:
+    """Return the bill of the peak: of a step, or of the evaluation that is measured alone."""
+    is_evaluation = case.training.metric_batches > 0
+    moments = training_bill(case.shape, case.training).moments
+    return max(
+        (m for m in moments if ("evaluation" in m.title) == is_evaluation), key=allocated_bytes
+    )
 
 
 def categories(moment: Bill) -> dict[str, int]:
@@ -139,60 +130,45 @@ def categories(moment: Bill) -> dict[str, int]:
     return found
 
 
-def table(scores: Iterable[Score]) -> Iterator[str]:
-    """Return the scores as lines of a Markdown table, and the greatest errors."""
-    yield "| case | category | measured MiB | artefact | net | predicted | ratio |"
-    yield "|---|---|---|---|---|---|---|"
+def report(scores: Sequence[Score]) -> str:
+    """Return the scores that count as a table, and the greatest errors."""
     counted = [score for score in scores if score.counted]
+    rows = []
     for score in counted:
-        amounts = (score.measured, score.artefact, score.net, score.predicted)
-        shown = " | ".join(f"{amount / MIB:,.1f}" for amount in amounts)
-        yield f"| {score.case} | {score.category} | {shown} | {1 + score.error:.4f} |"
+        amounts = (f"{amount / MIB:,.1f}" for amount in (score.measured, score.predicted))
+        rows.append([score.case, score.category, *amounts, f"{1 + score.error:.4f}"])
+    lines = [table(["case", "category", "measured MiB", "predicted", "ratio"], rows)]
     for what in ("peak", "category"):
         of = [abs(s.error) for s in counted if (s.category == "peak") == (what == "peak")]
-        yield f"{what}: {len(of)} amounts, greatest error {max(of):.2%}, above 3%: " + str(
-            sum(error > 0.03 for error in of)
-        )
+        above = sum(error > 0.03 for error in of)
+        lines.append(f"{what}: {len(of)} amounts, greatest error {max(of):.2%}, above 3%: {above}")
+    return "\n".join(lines)
 
 
 def _measure(word: str) -> None:
     """Measure the chosen cases, each in a process of its own; keep the others as they are."""
-    known = {m.case.name: m for m in stored()} if STORED.exists() else {}
-    for number, case in enumerate(CASES):
-        if word not in case.name:
-            continue
-        found = _run(number, case)
-        if found:
-            known[case.name] = replace(found, forecast=_forecast(found, known.get(case.name)))
-            print(f"{number + 1}/{len(CASES)} {case.name}: {found.peak:,} B", file=sys.stderr)
-            _store([known[c.name] for c in CASES if c.name in known])
+    rows = stored()
+    for number, row in enumerate(rows):
+        name = case_of(row).name
+        if word in name:
+            found = measured_in_child("bench.memory_grid", number, LIMIT_S)
+            print(f"{number + 1}/{len(rows)} {name}: {found}", file=sys.stderr, flush=True)
+            if "left_out" not in found:
+                row |= found
+                _store(rows)
 
 
-def _forecast(found: Measured, before: Measured | None) -> float | None:
-    """Return the error of the first comparison; cases that formulas were made with have none."""
-    if before is not None or found.case not in HELD_OUT:
-        return before.forecast if before else None
-    return round(next(scores_of(found)).error, 4)
-
-
-def _run(number: int, case: Case) -> Measured | None:
-    command = [sys.executable, "-m", "bench.memory_measure", str(number)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        print(f"{case.name}: not measured: {done.stderr[-500:]}", file=sys.stderr)
-        return None
-    return Measured.from_json(json.loads(done.stdout.splitlines()[-1]))
-
-
-def _store(cases: list[Measured]) -> None:
-    about: dict[str, Any] = {
+def _store(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write the cases, a line for each."""
+    about = {
         "date": dt.date.today().isoformat(),
         "machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
         "device": "fake tensors on the CPU: no GPU took part",
     }
-    text = json.dumps({**about, "cases": [case.as_json() for case in cases]}, indent=1)
-    STORED.write_text(text + "\n")
+    head = json.dumps(about, indent=1).removesuffix("\n}")
+    lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+    STORED.write_text(f'{head},\n "cases": [\n{lines}\n ]\n}}\n')
 
 
 if __name__ == "__main__":

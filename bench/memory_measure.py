@@ -1,6 +1,6 @@
 """Measures one training step without memory: fake tensors on the CPU, torch's MemTracker.
 
-Corrections make the CPU work as a GPU does; a case that is `raw` goes without them:
+Corrections make the CPU work as a GPU does:
 
 * transformers cannot see that positions run on, since fake tensors have no values, and makes the
   causal mask that a real run leaves out; we tell it that nothing is packed.
@@ -15,64 +15,56 @@ Corrections make the CPU work as a GPU does; a case that is `raw` goes without t
 
 from __future__ import annotations
 
-import importlib
-import json
 import os
-import sys
 import warnings
 import weakref
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from bench.memory_cases import CASES, Case, Measured
-from bench.memory_contexts import contexts_of
-from bench.memory_models import MODELS
+from bench.bill_cases import Case, build, optimizer_of, step
 
-os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 CATEGORIES = {
     "Parameter": "weights", "Buffer": "weights", "Gradient": "gradients",
     "Activation": "activations", "Temp": "temporary", "Optstate": "optimizer",
 }  # fmt: skip
 
 
-def main() -> None:
-    """Measure the case of the given number, and print it as JSON."""
+def measure(case: Case) -> dict[str, Any]:
+    """Run two training steps of a case on fake tensors; return the peak, and by category."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     warnings.filterwarnings("ignore")
-    print(json.dumps(measure(CASES[int(sys.argv[1])]).as_json()))
-
-
-def measure(case: Case) -> Measured:
-    """Run two training steps of a case on fake tensors; give the peak of both."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed._tools.mem_tracker import MemTracker
 
     torch.set_num_threads(1)
-    if not case.raw:
-        _correct()
-    tracker = MemTracker()
-    model = _model(case, tracker)
+    _correct()
+    tracker, training = MemTracker(), case.training
+    model = build(case, "meta", contexts=lambda: _contexts(training.checkpointing, tracker))
+    if training.adapter != "none" and training.checkpointing != "none":
+        model.get_input_embeddings().register_forward_hook(_forget)
     with nullcontext() if case.real else FakeTensorMode(allow_non_fake_inputs=True):
         _give_storage(model)
-        optimizer = _optimizer(case, model)
-        ids = torch.zeros(case.batch, case.sequence, dtype=torch.long)
+        optimizer = optimizer_of(case, model)
+        ids = torch.zeros(training.micro_batch, training.sequence, dtype=torch.long)
         _track(tracker, model, optimizer, ids)
         with tracker:
             for _ in range(2):
-                _step(case, model, optimizer, ids)
+                step(case, model, optimizer, ids)
                 tracker.reset_mod_stats()
-        if case.evaluate:
+        if training.metric_batches:
             tracker = MemTracker()
             _track(tracker, model, optimizer, ids)
             with tracker:
-                evaluate(case, model, ids, tracker)
+                _evaluate(case, model, ids, tracker)
     peak = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]
     found = dict.fromkeys(CATEGORIES.values(), 0)
     for kind, n_bytes in peak.items():
         name = str(getattr(kind, "value", kind))
         if name != "Total":
             found[CATEGORIES.get(name, "temporary")] += n_bytes
-    return Measured(case, sum(found.values()), found, _artefacts(case))
+    return {"peak": sum(found.values()), "categories": found}
 
 
 def _track(tracker: Any, model: Any, optimizer: Any, ids: Any) -> None:
@@ -113,17 +105,46 @@ _kept: list[Any] = []
 """Libraries whose rules end when they are collected."""
 
 
-def _artefacts(case: Case) -> dict[str, int]:
-    """Return what a raw case has beside what a GPU would have, by its name; GPT-2 only."""
-    if not case.raw:
-        return {}
-    config = MODELS[case.model]
-    layers, d = config["n_layer"], config["n_embd"]
-    q = 4 if case.precision == "fp32" else 2
-    found = {"causal mask": q * case.batch * case.sequence**2 * layers}
-    if case.precision == "amp":
-        found["powers left in 16 bit"] = -6 * 4 * d * case.batch * case.sequence * layers
-    return found
+def _contexts(checkpointing: str, tracker: Any) -> tuple[Any, Any]:
+    """Return the contexts of a layer's forward and of its recomputation."""
+    if checkpointing == "full":
+        return nullcontext(), _again(tracker, nullcontext())
+    from torch.utils.checkpoint import create_selective_checkpoint_contexts
+
+    forward, recompute = create_selective_checkpoint_contexts(_Policy())
+    return forward, _again(tracker, recompute)
+
+
+@contextmanager
+def _again(tracker: Any, inner: Any) -> Iterator[None]:
+    """Tell the tool that a checkpointed layer runs again, in a module that never ends."""
+    tracker._ac_mod, tracker._in_ac = lambda: None, True
+    with inner:
+        yield
+    tracker._ac_mod, tracker._in_ac = None, False
+
+
+class _Policy:
+    """Saves what torchtitan's policy does: attention's result and every second matrix product."""
+
+    def __init__(self) -> None:
+        import torch
+        from torch.utils.checkpoint import CheckpointPolicy
+
+        names = (
+            "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
+            "_scaled_dot_product_efficient_attention",
+        )  # fmt: skip
+        self.kernels = {getattr(torch.ops.aten, name).default for name in names}
+        self.products = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default}
+        self.policy, self.passed = CheckpointPolicy, {True: 0, False: 0}
+
+    def __call__(self, context: Any, operation: Any, *_: Any, **__: Any) -> Any:
+        again = context.is_recompute
+        self.passed[again] += operation in self.products
+        second = operation in self.products and self.passed[again] % 2
+        saved = second or operation in self.kernels
+        return self.policy.MUST_SAVE if saved else self.policy.PREFER_RECOMPUTE
 
 
 def _forget(embedding: Any, _: Any, output: Any) -> None:
@@ -132,47 +153,6 @@ def _forget(embedding: Any, _: Any, output: Any) -> None:
     leaf = before() if before else None
     if leaf is not None:
         leaf.data, leaf.grad = leaf.data[:0].clone(), None
-
-
-def _model(case: Case, tracker: Any) -> Any:
-    """Build the model of a case on the meta device."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    config = dict(MODELS[case.model])
-    made = AutoConfig.for_model(config.pop("model_type"), pad_token_id=0, **config)
-    kernel = "eager" if case.attention == "eager" else "sdpa"
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(made, attn_implementation=kernel)
-    frozen_in_16_bit = case.lora and case.precision == "amp" and case.base != "fp32"
-    if case.precision == "pure-16" or frozen_in_16_bit:
-        model = model.to(torch.bfloat16)
-    if case.lora:
-        model = _with_lora(model, case)
-    if case.checkpointing != "none":
-        contexts = {"context_fn": lambda: contexts_of(case, tracker)}
-        model.gradient_checkpointing_enable({"use_reentrant": False, **contexts})
-        if case.lora:
-            model.enable_input_require_grads()
-            model.get_input_embeddings().register_forward_hook(_forget)
-    return model.train()
-
-
-def _with_lora(model: Any, case: Case) -> Any:
-    peft = importlib.import_module("peft")
-    targets = case.lora if case.lora == "all-linear" else case.lora.split(",")
-    config = peft.LoraConfig(task_type="CAUSAL_LM", r=case.rank, target_modules=targets)
-    if case.base.startswith("nf4"):
-        stand_ins = importlib.import_module("bench.memory_stand_ins")
-        model = stand_ins.in_four_bits(model, double=case.base == "nf4-double")
-        config.target_modules = [
-            name
-            for name, module in model.named_modules()
-            if isinstance(module, stand_ins.FourBitLinear)
-            and (case.lora == "all-linear" or name.endswith(tuple(targets)))
-        ]
-        config._register_custom_module({stand_ins.FourBitLinear: stand_ins.LoraFourBit})
-    return peft.get_peft_model(model, config)
 
 
 def _give_storage(model: Any) -> None:
@@ -193,36 +173,7 @@ def _give_storage(model: Any) -> None:
                 held[name] = made[id(tensor)][0]
 
 
-def _optimizer(case: Case, model: Any) -> Any:
-    import torch
-
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    how = {"foreach": case.step == "foreach", "fused": case.step == "fused"}
-    if case.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, **how)
-    if case.optimizer == "adafactor":  # as Trainer makes it
-        adafactor = importlib.import_module("transformers").Adafactor
-        return adafactor(parameters, lr=1e-3, scale_parameter=False, relative_step=False)
-    if case.optimizer == "adamw-8bit":
-        tables = [m.weight for m in model.modules() if isinstance(m, torch.nn.Embedding)]
-        return importlib.import_module("bench.memory_stand_ins").EightBitAdamW(parameters, tables)
-    return torch.optim.SGD(parameters, momentum=0.9 * (case.optimizer == "momentum"), **how)
-
-
-def _step(case: Case, model: Any, optimizer: Any, ids: Any) -> None:
-    import torch
-
-    inputs = {"input_ids": ids, "labels": ids, "use_cache": False}
-    if case.attention == "sdpa-mask":
-        inputs["attention_mask"] = torch.ones_like(ids)
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=case.precision == "amp"):
-        loss = model(**inputs).loss
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-
-
-def evaluate(case: Case, model: Any, ids: Any, tracker: Any) -> None:
+def _evaluate(case: Case, model: Any, ids: Any, tracker: Any) -> None:
     """Run the evaluation loop of transformers' Trainer, with metrics.
 
     What goes to the host leaves the device: on a CPU, numpy would share its memory.
@@ -234,20 +185,17 @@ def evaluate(case: Case, model: Any, ids: Any, tracker: Any) -> None:
         def on_prediction_step(self, *_: Any, **__: Any) -> None:
             tracker.reset_mod_stats()
 
+    training = case.training
     trainer_pt_utils.nested_numpify = lambda tensors: np.empty((len(tensors), 0))
     arguments = TrainingArguments(
-        "unused", use_cpu=True, bf16=case.precision == "amp", report_to=[],
-        per_device_eval_batch_size=case.batch,
-        eval_accumulation_steps=case.eval_accumulation or None,
+        "unused", use_cpu=True, bf16=training.precision == "amp", report_to=[],
+        per_device_eval_batch_size=training.micro_batch,
+        eval_accumulation_steps=training.eval_accumulation or None,
     )  # fmt: skip
     model.to = lambda *_, **__: model  # fake tensors cannot move, and are there
     trainer = Trainer(
         model, arguments, compute_metrics=lambda _: {}, callbacks=[Reset], data_collator=dict
     )
     trainer.accelerator.pad_across_processes = lambda tensors, **_: tensors  # one process
-    batches = [{"input_ids": ids, "labels": ids}] * case.evaluate
+    batches = [{"input_ids": ids, "labels": ids}] * training.metric_batches
     trainer.evaluation_loop(batches, "Evaluation")
-
-
-if __name__ == "__main__":
-    main()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from bench.__main__ import HEAD, named_input, named_tokenizers, rewrite_readme, row
+from bench.__main__ import HEAD, named_input, named_tokenizers, row
 from bench.peers import Timing
 
 MB = 1_000_000
@@ -44,13 +42,3 @@ def test_inputs_and_tokenizers_are_named(tmp_path):
     assert named_input(f"{tmp_path}/docs.jsonl")[0] == "docs"
     assert list(named_tokenizers(f"{tmp_path}/t:<eos>")) == [(tmp_path / "t", "<eos>")]
     assert list(named_tokenizers(str(tmp_path))) == [(tmp_path / "gpt2", "<|endoftext|>")]
-
-
-def test_a_report_replaces_the_one_between_the_comments_alone(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("a\n<!-- bench: begin -->\nold\n<!-- bench: end -->\nb\n")
-    rewrite_readme(page, "new")
-    assert page.read_text() == "a\n<!-- bench: begin -->\nnew\n<!-- bench: end -->\nb\n"
-    page.write_text("no comments")
-    with pytest.raises(ValueError, match="once each"):
-        rewrite_readme(page, "new")

@@ -4,24 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bench.settings_page import PAGE, rewritten
+from bench.pages import ROOT
 from tokmill.cli.main import load_command
-from tokmill.settings.names import schema
 
-
-def test_the_page_is_what_the_program_writes():
-    page = PAGE.read_text(encoding="utf-8")
-    assert rewritten(page) == page, "run python -m bench.settings_page"
-
-
-@pytest.mark.parametrize("section", schema())
-def test_the_page_names_every_setting_of_a_section_once(section):
-    _, _, rest = PAGE.read_text(encoding="utf-8").partition(f"### [{section}],")
-    table = rest.partition("\n### ")[0]
-    for setting in schema()[section].values():
-        named = "INPUT" if setting.name == "paths" else setting.option
-        named = "" if setting.metadata.get("is_hidden") else f"`{named}`"
-        assert table.count(f"| `{setting.name}` | {named} |") == 1, setting.key
+PAGE = ROOT / "docs" / "settings.md"
 
 
 @pytest.mark.parametrize(

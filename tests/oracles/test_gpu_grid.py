@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from bench.gpu_cases import SHAPES, Case, grid
+from bench.bill_cases import MODELS
+from bench.gpu_grid import grid, needs
 from tokmill.bill.models.load import model_from_config
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make oracles")
@@ -23,25 +24,23 @@ def kinds():
     """Return one case of each kind: family, and settings without batch and length."""
     found = {}
     for case in grid():
-        family = SHAPES[case.shape]["model_type"]
-        training = case.training and replace(case.training, micro_batch=2, sequence=16)
-        inference = case.inference and replace(case.inference, batch=2, context=24)
-        small = Case(case.name, case.shape, case.held_out, training, inference, case.needs)
-        found.setdefault((family, training, inference), small)
+        small = {"batch": 2, "context": 24} if case.serves else {"micro_batch": 2, "sequence": 16}
+        one = replace(case, settings=case.settings | small)
+        family = MODELS[case.model]["model_type"]
+        found.setdefault((family, tuple(one.settings.items())), one)
     return list(found.values())
 
 
 @pytest.mark.filterwarnings("ignore:.*will be removed in v6:FutureWarning")  # peft's calls
 @pytest.mark.parametrize("case", kinds(), ids=lambda case: case.name)
-def test_a_case_of_each_kind_runs(case, tmp_path):
-    from bench.gpu_child import measure
+def test_a_case_of_each_kind_runs(case):
+    from bench.gpu_grid import measure
 
-    if case.needs:
-        pytest.importorskip(case.needs, reason=f"{case.needs} is not installed")
-    values = case.as_json()
-    config = values["config"] | TINY[values["config"]["model_type"]]
-    found = measure(values | {"config": config}, "cpu")
-    trained = case.training is not None and case.training.adapter != "none"
+    if missing := needs(case):
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    config = MODELS[case.model] | TINY[MODELS[case.model]["model_type"]]
+    found = measure(case, "cpu", config)
     counted = model_from_config(config, "").parameters
+    trained = "adapter" in case.settings
     assert found["parameters"] > counted if trained else found["parameters"] == counted
     assert found["allocated"] == 0

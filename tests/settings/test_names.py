@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from bench.arguments_stub import STUB, stub
 from tokmill.cli.main import COMMANDS, load_command
 from tokmill.errors import StateError, UnreadInputError, UsageError
 from tokmill.settings.load import build_config, config_from_arguments, file_values
@@ -98,10 +97,6 @@ def test_a_variable_means_one_setting_of_all_sections():
     assert "TOKMILL_CACHE_DIR" not in variables
     assert {"TOKMILL_SFT_TEMPLATE", "TOKMILL_RENDER_TEMPLATE"} <= set(variables)
     assert {"TOKMILL_SFT_WEIGHTS", "TOKMILL_TRAINING_WEIGHTS"} <= set(variables)
-
-
-def test_the_types_of_keyword_arguments_are_what_the_program_writes():
-    assert STUB.read_text(encoding="utf-8") == stub(), "run python -m bench.arguments_stub"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Keyword arguments of the Python functions; written by `python -m bench.arguments_stub`.
+"""Keyword arguments of the Python functions; written by `python -m bench.pages`.
 
 An amount is a number, or text such as `"4MiB"`, `"32k"` or `"300B"`.
 """

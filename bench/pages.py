@@ -1,6 +1,11 @@
-"""Writes docs/api.md from the docstrings of the public names.
+"""Writes what is generated from the code: pages of docs/, and the types of keyword arguments.
 
-python -m bench.api_page
+    python -m bench.pages
+
+`docs/api.md` and `docs/formulas.md` are generated as a whole; of `docs/settings.md`,
+`docs/memory.md` and `docs/speed.md`, the text between `<!-- NAME: begin -->` and
+`<!-- NAME: end -->` is replaced. `src/tokmill/settings/arguments.pyi` is read by type checkers and
+editors (`bench/arguments_stub.py`). A test compares all of them with the code.
 """
 
 from __future__ import annotations
@@ -15,35 +20,132 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tokmill.settings.names import schema
+from bench import memory_grid
+from bench.arguments_stub import stub
+from bench.tables import table
+from tokmill.bill.states.precision import SCHEMES
+from tokmill.bill.text.formulas import formulas_page
+from tokmill.cli.options import default_text
+from tokmill.settings.names import Setting, schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PAGE = Path(__file__).parents[1] / "docs" / "api.md"
+ROOT = Path(__file__).parents[1]
 MODULES = ("tokmill", "tokmill.bill", "tokmill.loader")
 LINE_LENGTH = 96
 HEAD = """# Python interface
 
-Generated from the docstrings by `python -m bench.api_page`. Names that are not on this page are
+Generated from the docstrings by `python -m bench.pages`. Names that are not on this page are
 private.
 """
+COMMANDS = {
+    "render": "pretrain", "sft": "sft", "model": "bill", "training": "bill", "inference": "bill",
+}  # fmt: skip
+"""The command of a section of settings, if it is not of both recipes."""
 _SECTION = re.compile(r"^(Args|Returns|Yields|Raises|Attributes|Example|Examples):$")
 _ITEM = re.compile(r"^ {4}(\S+): (.*)$")
 
 
 def main() -> int:
-    """Write the page."""
-    PAGE.write_text(page(), encoding="utf-8")
+    """Write every file."""
+    for name, text in generated().items():
+        (ROOT / name).write_text(text, encoding="utf-8")
     return 0
 
 
-def page() -> str:
-    """Return the page."""
+def generated() -> dict[str, str]:
+    """Return the files that the code decides, by name, as they should be."""
+    memory = _page("docs/memory.md")
+    return {
+        "docs/api.md": api_page(),
+        "docs/formulas.md": formulas_page(),
+        "docs/settings.md": with_block(_page("docs/settings.md"), "settings", settings_tables()),
+        "docs/memory.md": with_block(
+            with_block(memory, "schemes", scheme_table()), "grid", grid_summary()
+        ),
+        "src/tokmill/settings/arguments.pyi": stub(),
+    }
+
+
+def _page(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def with_block(page: str, name: str, text: str) -> str:
+    """Return a page with a text between the two comments of a block.
+
+    Raises:
+        ValueError: the comments are not there, once each, in order.
+    """
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    start, stop = page.find(begin), page.find(end)
+    if start < 0 or stop < start or page.count(begin) != 1 or page.count(end) != 1:
+        raise ValueError(f"expected the lines {begin} and {end} once each")
+    return f"{page[:start]}{begin}\n{text}\n{page[stop:]}"
+
+
+# docs/memory.md
+
+
+def scheme_table() -> str:
+    """Return the bytes per parameter of each precision scheme."""
+    head = ("scheme", "weight", "gradient", "its copy", "master", "Adam", "sum", "computed in")
+    rows = []
+    for name, s in SCHEMES.items():
+        amounts = (s.weight, s.gradient, s.main_gradient, s.master, 2 * s.moment)
+        computed = {2: "16 bit", 4: "32 bit"}[s.computed]
+        rows.append((f"`{name}`", *map(str, amounts), str(sum(amounts)), computed))
+    return table(head, rows)
+
+
+def grid_summary() -> str:
+    """Score the stored grid of MemTracker with the formulas as they are."""
+    scores = [score for row in memory_grid.stored() for score in memory_grid.scores_of(row)]
+    peaks = [abs(score.error) for score in scores if score.category == "peak"]
+    parts = [abs(s.error) for s in scores if s.counted and s.category != "peak"]
+    return (
+        f"{len(peaks)} training steps on fake tensors: greatest error of a peak {max(peaks):.2%},\n"
+        f"of a category that is at least 1% of it {max(parts):.2%}. "
+        "`python -m bench.memory_grid --score` prints each."
+    )
+
+
+# docs/settings.md
+
+
+def settings_tables() -> str:
+    """Return every setting with its option, default and help, a table for each section."""
+    lines = []
+    for section, settings in schema().items():
+        lines += [f"### [{section}], of {COMMANDS.get(section, 'pretrain and sft')}", ""]
+        lines += ["| key | option | default | meaning |", "|---|---|---|---|"]
+        for setting in settings.values():
+            option = "INPUT" if setting.name == "paths" else setting.option
+            option = "" if setting.metadata.get("is_hidden") else f"`{option}`"
+            meaning = " ".join(_help(setting).split())
+            cells = (f"`{setting.name}`", option, default_text(setting), meaning)
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        lines.append("")
+    return "\n".join(lines[:-1])
+
+
+def _help(setting: Setting) -> str:
+    """Return the help of a setting and its choices; what looks like HTML is code."""
+    text: str = setting.metadata["help"].replace("<", "&lt;").replace("*", "\\*")
+    choices = [choice for choice in setting.metadata.get("choices", ()) if choice]
+    return f"{text} One of {', '.join(choices)}." if choices else text
+
+
+# docs/api.md
+
+
+def api_page() -> str:
+    """Return the page of the public names, from their docstrings."""
     parts = [HEAD]
     for name in MODULES:
         parts += _module(importlib.import_module(name))
-    parts += _settings()
+    parts += _keywords()
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).strip() + "\n"
 
 
@@ -148,7 +250,7 @@ def _dedented(line: str, in_section: bool) -> str:
     return "  " + line.lstrip() if in_section and line.startswith("     ") else line
 
 
-def _settings() -> Iterator[str]:
+def _keywords() -> Iterator[str]:
     """Yield the settings as keyword arguments, a table for each section."""
     yield "## Settings\n\nKeyword arguments of the functions above, and keys of a TOML file.\n"
     for section, settings in schema().items():
