@@ -26,7 +26,6 @@ PROMISES = {
     ],
     "the same bytes for a run that was killed and started again": [
         "run/test_begin.py::test_a_run_that_is_killed_continues_to_the_same_bytes",
-        "executors/test_run.py::test_a_run_stopped_at_any_report_goes_on_to_the_same_bytes",
         "run/test_part_killed.py::test_a_part_killed_before_any_call_is_made_again_with_the_same_bytes",
     ],
     "an interrupt keeps the parts that are finished, and no byte depends on when": [

@@ -22,13 +22,10 @@ from tokmill.executors import run as executors
 from tokmill.executors.run import run
 from tokmill.place import open_place
 from tokmill.run.tasks import plan_array
-from tokmill.settings.sft import SftSettings
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="ray is not installed"
 )
-
-SFT = Path(__file__).parents[2] / "data_samples" / "sft"
 
 
 @pytest.fixture(scope="module")
@@ -105,19 +102,6 @@ def test_tasks_make_the_dataset_of_one_process(
     assert sum(sum(progress.rejects.values()) for progress in listener.heard) == 1
     assert [path.name for path in out.rglob(".*")] == [".lock"]
     assert cluster.ray.is_initialized()  # it was there before
-
-
-def test_packs_are_those_of_one_process(cluster, configure, tmp_path, silent, files_of):
-    settings = {
-        "sft": SftSettings(schema="mixed", template="tokenizer", packing=2000),
-        "path": str(SFT.parent / "tokenizer"), "max_tokens": 2000, "max_reject_fraction": 1.0,
-        "part_bytes": 2000,
-    }  # fmt: skip
-    run(configure(tmp_path / "alone", SFT / "prompt_chat.jsonl", **settings), silent)
-    settings["executor"] = "ray"
-    made = run(configure(tmp_path / "out", SFT / "prompt_chat.jsonl", **settings), silent)
-    assert "packs" in made
-    assert files_of(tmp_path / "out") == files_of(tmp_path / "alone")
 
 
 def test_tasks_write_to_a_store_that_fails(

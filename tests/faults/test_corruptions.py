@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import subprocess
 import sys
@@ -68,18 +67,3 @@ def test_the_command_line_ends_with_1_and_names_the_file(desks):
     desk.repair(*touched)
     assert done.returncode == 1
     assert touched[0] in done.stdout + done.stderr
-
-
-def test_what_is_missed_is_counted(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["corruptions", "--count", "2"])
-    monkeypatch.setattr(corruptions, "SETTINGS", {"p": corruptions.SETTINGS["pretrain"]})
-    monkeypatch.setattr(corruptions, "DAMAGES", (nothing, corruptions.lose))
-    with pytest.raises(SystemExit) as stopped:
-        corruptions.main()
-    assert stopped.value.code == 1
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert found["missed"] == ["round 0: nothing of "]
-
-
-def nothing(desk: corruptions.Desk, chance: random.Random) -> tuple[str, ...]:
-    return ()

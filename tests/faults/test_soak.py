@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench import faults, soak
-from bench.faults import BROKEN, FULL, INTERRUPT, KILL, Ended, Fault
+from bench.faults import BROKEN, FULL, INTERRUPT, KILL, Ended
 
 ROOT = Path(__file__).parents[2]
 N_ROUNDS = 6
@@ -40,46 +40,6 @@ def test_a_fault_at_any_step_loses_nothing():
 
 
 # The harness sees what it is there to see
-
-
-def test_steps_are_counted_and_the_fault_comes_at_its_step(tmp_path):
-    program = """
-import os, sys
-from pathlib import Path
-from bench import faults
-from bench.faults import Fault, KINDS
-from tokmill.storage import write_file
-
-def write(command):
-    write_file(Path(command[0]) / "manifest.json", b"x" * 10)
-    return 0
-
-faults._main = write
-out = Path(sys.argv[1])
-out.mkdir()
-whole = faults.run([[str(out)]], out)
-assert whole.status == 0, whole
-names = [name.split(".tmp")[0] for name in whole.steps]
-for step in range(1, len(names) + 1):
-    (out / "manifest.json").unlink(missing_ok=True)
-    ended = faults.run([[str(out)]], out, Fault("SIGKILL", step))
-    there = (out / "manifest.json").exists()
-    print(ended.status, there, whole.steps[step - 1].split(" ")[0])
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "out")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    lines = [line.split() for line in done.stdout.splitlines()]
-    assert {status for status, *_ in lines} == {"-9"}
-    steps = [(name, there == "True") for _, there, name in lines]
-    assert [name for name, _ in steps][:5] == ["open", "opened", "write", "half", "written"]
-    assert not any(there for name, there in steps[: [n for n, _ in steps].index("replace") + 1])
-    assert all(there for name, there in steps[[n for n, _ in steps].index("replace") + 1 :])
 
 
 @pytest.mark.parametrize(
@@ -114,15 +74,3 @@ def test_half_a_file_under_its_final_name_is_a_problem(tmp_path):
         "train-0000001-0000.bin",
     ]
     assert faults.hidden(tmp_path) == ["parts/.0000001.json.1-0123abcd.tmp"]
-
-
-def test_every_kind_of_fault_comes_at_every_step(tmp_path):
-    fake = soak.Soak.__new__(soak.Soak)
-    fake.names = list(soak.CONFIGURATIONS)
-    fake.n_steps = dict.fromkeys(soak.CONFIGURATIONS, 3)
-    found = list(soak.every_step(fake, 0, 1))
-    assert len(set(found)) == len(soak.CONFIGURATIONS) * len(faults.KINDS) * 3
-    sample = list(soak.every_step(fake, 7, 1))
-    assert len(sample) == 7
-    assert sample == list(soak.every_step(fake, 7, 1))
-    assert (next(iter(soak.CONFIGURATIONS)), Fault(KILL, 1)) in found

@@ -3,7 +3,6 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from stat import S_ISDIR
 from types import SimpleNamespace
 
 import pytest
@@ -33,11 +32,6 @@ def names(directory: Path) -> list[str]:
     return [path.name for path in directory.iterdir()]
 
 
-def test_a_usual_file_system_can_do_everything_and_nothing_is_left(tmp_path):
-    check_file_system(tmp_path)
-    assert names(tmp_path) == []
-
-
 @pytest.mark.parametrize(("call", "number"), CALLS)
 def test_a_file_system_that_lacks_an_operation_is_refused_before_the_first_byte(
     out, make_config, listener, monkeypatch, call, number
@@ -52,20 +46,6 @@ def test_a_file_system_that_lacks_an_operation_is_refused_before_the_first_byte(
         "dataset is not safe from a crash: choose an --output on another disk"
     )
     assert names(out) == [".lock"]
-
-
-def test_a_directory_that_cannot_be_synced_is_refused(tmp_path, monkeypatch):
-    sync = os.fsync
-
-    def files_alone(descriptor: int) -> None:
-        if S_ISDIR(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "Invalid argument")
-        sync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", files_alone)
-    with pytest.raises(StorageError, match=r"and names \(fsync\): invalid argument; without"):
-        check_file_system(tmp_path)
-    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize(

@@ -60,23 +60,6 @@ def test_a_folder_that_is_a_link_to_elsewhere_is_refused(
     assert sorted((tmp_path / "elsewhere").iterdir()) == before
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_nothing_is_removed_behind_a_folder_that_is_a_link(
-    out, make_config, listener, tmp_path, kept
-):
-    run(make_config(), listener)
-    for path in [*out.glob("train-*.bin"), *([] if kept else [out / "manifest.json"])]:
-        path.unlink()
-    elsewhere = tmp_path / "elsewhere"
-    (out / "parts").rename(elsewhere)
-    (elsewhere / ".0000000.checkpoint").write_bytes(b"{}")
-    (out / "parts").symlink_to(elsewhere)
-    before = sorted([*elsewhere.iterdir(), *out.iterdir()])
-    with pytest.raises(StateError, match=r"holds more than this dataset \(parts\): nothing was"):
-        run(make_config(), listener)
-    assert sorted([*elsewhere.iterdir(), *out.iterdir()]) == before
-
-
 @pytest.mark.parametrize("lost", ["train-*.bin", "manifest.json"])
 def test_a_truncated_file_stays_beside_a_foreign_file(out, make_config, listener, lost):
     run(make_config(), listener)

@@ -73,12 +73,6 @@ def refusal(directory: Path) -> str:
     return str(caught.value)
 
 
-def test_a_dataset_is_removed_and_hidden_files_stay(directory):
-    (directory / ".notes").write_bytes(b"x")
-    clear_owned(directory)
-    assert names(directory) == {".lock", ".notes"}
-
-
 FOREIGN = [
     "thesis.tex",
     "train.bin",

@@ -210,25 +210,3 @@ def test_a_dropped_document_is_not_counted_as_checked(
     source = write_rows(tmp_path / "in.jsonl", [{"text": "hello"}, {"text": "hello " * 99}])
     config = configure(tmp_path / "out", source, engine="fastokens", max_tokens=20)
     assert run_alone(plan_of(config)).record.total().checks["checked"] == 1
-
-
-def test_what_was_checked_is_the_same_for_a_part_that_was_stopped(
-    tmp_path, configure, plan_of, run_alone, write_rows, monkeypatch
-):
-    monkeypatch.setattr(spot_check, "_SHARE_OF_FAST", 0.25)
-    rows = [{"text": f"document {i}"} for i in range(300)]
-    source = write_rows(tmp_path / "in.jsonl", rows)
-    settings = {"engine": "fastokens", "block_bytes": 256, "shard_tokens": 500}
-    whole = run_alone(plan_of(configure(tmp_path / "whole", source, **settings))).record
-    plan = plan_of(configure(tmp_path / "stopped", source, **settings))
-    for n_reports in (3, 9, 2):
-        left = iter(range(n_reports))
-
-        def stop(progress, left=left) -> None:
-            if progress.records and not progress.resumed and next(left, None) is None:
-                raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            run_alone(plan, report=stop)
-    assert run_alone(plan).record == whole
-    assert whole.total().checks["checked"] > 30

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokmill.errors import RecordError, StateError
+from tokmill.errors import StateError
 from tokmill.place import open_place
 from tokmill.recipes.encoded import EncodedBlock
 from tokmill.run.part_writer import PartWriter
@@ -82,15 +82,6 @@ def test_a_shard_ends_before_the_document_that_would_not_fit(tmp_path):
     assert data.tolist() == [3] + [4] * 9
 
 
-@pytest.mark.parametrize(
-    ("lengths", "expected"),
-    [([2, 25, 3, 4, 11], [(1, 2), (1, 25), (2, 7), (1, 11)]), ([25, 25], [(1, 25), (1, 25)])],
-)
-def test_a_longer_document_gets_a_shard_of_its_own(tmp_path, lengths, expected):
-    record = write(tmp_path, 10, block(lengths))
-    assert shards(record) == [("train", *numbers) for numbers in expected]
-
-
 def test_each_split_fills_its_own_shards(tmp_path):
     record = write(tmp_path, 10, block([5, 2, 5, 2, 5, 2], [0, 1, 0, 1, 0, 1]))
     assert shards(record) == [("train", 2, 10), ("train", 1, 5), ("val", 3, 6)]
@@ -98,47 +89,9 @@ def test_each_split_fills_its_own_shards(tmp_path):
     assert shards(record) == [("train", 2, 3), ("val", 1, 30), ("val", 1, 1)]
 
 
-def test_a_split_without_documents_has_no_shard(tmp_path):
-    record = write(tmp_path, 10, block([4, 4], [1, 1]))
-    assert shards(record) == [("val", 2, 8)]
-    assert sorted(path.name for path in tmp_path.glob("*-*")) == [
-        "val-0000003-0000.bin",
-        "val-0000003-0000.idx",
-        "val-0000003-0000.origin",
-    ]
-
-
-def test_a_part_without_documents_has_a_record_without_shards(tmp_path):
-    record = write(tmp_path, 10, block([]))
-    assert shards(record) == []
-    assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["0000003.json"]
-
-
-def test_drops_and_rejects_are_counted(tmp_path):
-    # Lines: 1 document, 2 reject, 3 drop, 4 document, 5 drop, 6 reject.
-    made = block([6, 6], rows=[0, 3], drops={"short": [2, 4]}, rejects=[2, 6])
-    counts = write(tmp_path, 10, made).counts[0]
-    assert (counts.records, counts.documents) == (6, 2)
-    assert (counts.drops, counts.rejects) == ({"short": 2}, {"broken": 2})
-    content = (tmp_path / "rejects" / "0000003.jsonl").read_text()
-    assert [json.loads(line)["line"] for line in content.splitlines()] == [2, 6]
-
-
 def test_the_histogram_counts_documents_by_powers_of_two(tmp_path):
     record = write(tmp_path, 100, block([1, 2, 3, 4, 7, 8, 9], [0, 0, 1, 0, 1, 0, 0]))
     assert record.length_histogram == (1, 2, 2, 2)
-
-
-def test_counts_are_kept_by_slice(tmp_path):
-    part = writer(tmp_path, 100)
-    part.add(0, "a.jsonl", block([2, 3]), lambda: ORIGIN)
-    part.end_slice(0, 111)
-    part.add(1, "b.jsonl", block([4]), lambda: ORIGIN)
-    part.end_slice(1, 222)
-    record = finish(part)
-    assert {
-        i: (c.documents, c.tokens, c.text_bytes, c.input_bytes) for i, c in record.counts.items()
-    } == {0: (2, 5, 15, 111), 1: (1, 4, 12, 222)}
 
 
 def test_the_places_of_rejects_count_from_the_start_of_the_file(tmp_path):
@@ -157,21 +110,6 @@ def test_the_places_of_rejects_count_from_the_start_of_the_file(tmp_path):
     assert progress.first_reject == "a.jsonl:1002 (byte 70010): broken: why"
 
 
-def test_fail_raises_at_the_first_reject_and_close_leaves_nothing(tmp_path):
-    part = writer(tmp_path, 100, fail=True)
-    with pytest.raises(RecordError, match=r"^a\.jsonl:2 \(byte 10\): broken: why; --on-error=skip"):
-        part.add(0, "a.jsonl", block([2], rejects=[2, 3]), lambda: ORIGIN)
-    part.close()
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-
-def test_a_shard_never_ends_between_two_samples_of_a_record(tmp_path):
-    # Records of 4 + 4, 3 + 3 + 3, 20 + 1 and 2 tokens.
-    made = samples([2, 3, 2, 1], [4, 4, 3, 3, 3, 20, 1, 2])
-    expected = [("train", 2, 8), ("train", 3, 9), ("train", 2, 21), ("train", 1, 2)]
-    assert shards(write(tmp_path, 10, made)) == expected
-
-
 def test_records_are_counted_once_and_their_other_outcomes_as_extra(tmp_path):
     # Row 0: two samples. Row 1: one sample, two dropped. Row 2: dropped twice. Row 3: a reject.
     made = dataclasses.replace(
@@ -186,12 +124,6 @@ def test_records_are_counted_once_and_their_other_outcomes_as_extra(tmp_path):
     outcomes = counts.documents + sum(counts.drops.values()) + sum(counts.rejects.values())
     assert counts.records + counts.extra == outcomes
     assert (progress.records, progress.documents) == (5, 4)
-
-
-def test_documents_for_pretraining_have_no_extra(tmp_path):
-    record = write(tmp_path, 10, block([6, 6], rows=[0, 3], drops={"short": [1, 2]}))
-    assert record.counts[0].as_json().get("extra") is None
-    assert record.total().records == 4
 
 
 @pytest.mark.parametrize("weight", [0, 0.5])

@@ -9,7 +9,6 @@ import pytest
 from tokmill.errors import StateError, TokenizerError
 from tokmill.place import open_place
 from tokmill.run.plan import Plan, check_same, make_parts, read_plan, resolve
-from tokmill.settings.names import plain
 from tokmill.settings.schema import Config, OutputSettings
 from tokmill.settings.sft import SftSettings
 from tokmill.sources.files import SourceFile
@@ -33,11 +32,6 @@ def test_a_large_file_is_cut_and_small_ones_share_a_part_in_order():
         [("c", 166, 250, 84), ("d", 0, -1, 10), ("e", 0, -1, 0)],
     ]
     assert [part.index for part in parts] == [0, 1, 2, 3]
-
-
-def test_a_file_without_cut_points_is_one_part():
-    files = [file("a.gz", 900, compression="gz"), file("b", 900, "array"), file("c", 900, "csv")]
-    assert described(make_parts(files, 100)) == [[(found.path, 0, -1, 900)] for found in files]
 
 
 def test_a_part_has_at_most_so_many_slices(monkeypatch):
@@ -255,12 +249,3 @@ def test_settings_that_change_no_byte_are_not_in_the_plan(plan, tmp_path):
     )
     spec = dataclasses.replace(plan.spec, config=other)
     check_same(found, dataclasses.replace(plan, spec=spec), tmp_path)
-
-
-def test_the_resolved_settings_are_plain_and_complete(plan):
-    settings = plain(plan.spec.config)
-    assert json.loads(json.dumps(settings)) == settings
-    assert settings["output"]["dtype"] == "uint16"
-    assert settings["render"]["renderer"] == "text"
-    unsaid = {"sft", "model", "training", "inference"}
-    assert set(settings) == {field.name for field in dataclasses.fields(Config)} - unsaid

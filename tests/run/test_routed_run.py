@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Regex
 from tokenizers import Tokenizer as Library
 from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
+from tokenizers.pre_tokenizers import ByteLevel, Digits, Punctuation, Sequence, Split
 
 from tokmill.dataset.plan_file import plan_fingerprint
 from tokmill.engines.engine import is_installed
@@ -86,14 +86,6 @@ def test_documents_with_characters_that_were_not_compared_get_the_references_ids
             assert manifest["totals"]["checks"]["routed"] == 2
 
 
-def test_their_number_depends_on_nothing_but_the_corpus(config_of, silent, tmp_path):
-    settings = [{}, {"workers": 2, "threads": 2, "part_bytes": 300, "block_bytes": 100}]
-    for i, changes in enumerate(settings):
-        totals = run(config_of(f"{i}", engine="gigatoken", **changes), silent)["totals"]
-        assert totals["checks"]["routed"] == len(NEW)
-        assert ids_of(tmp_path / f"{i}") == ids_of(tmp_path / "0")
-
-
 def test_a_plan_fixes_the_characters_and_the_versions(config_of, silent, tmp_path):
     config = config_of("out", engine="gigatoken")
     run(config, silent)
@@ -115,3 +107,41 @@ def test_a_plan_fixes_the_characters_and_the_versions(config_of, silent, tmp_pat
     changed(reference="0.0.2")
     with pytest.raises(StateError, match=r"began with reference 0\.0\.2, installed is "):
         run(config, silent)
+
+
+# Texts on which an engine raises
+
+SPACES = " " * 1_000_000
+UNSPLIT = [f"the cat, {i}" for i in range(40)] + ["a" + SPACES, "the hat"]
+
+
+@pytest.fixture(scope="module")
+def falcon_dir(tmp_path_factory):
+    """A tokenizer that splits as Falcon's does: fastokens raises on a million spaces."""
+    vocab = {token: id_ for id_, token in enumerate([*sorted(ByteLevel.alphabet()), "<eos>"])}
+    library = Library(BPE(vocab, []))
+    library.pre_tokenizer = Sequence(
+        [
+            Punctuation("contiguous"),
+            ByteLevel(add_prefix_space=False),
+            Digits(individual_digits=False),
+            Split(Regex("[0-9][0-9][0-9]"), "isolated"),
+        ]
+    )
+    directory = tmp_path_factory.mktemp("falcon")
+    library.save(str(directory / "tokenizer.json"))
+    return directory
+
+
+@pytest.mark.skipif(not is_installed("fastokens"), reason="fastokens has no wheel here")
+def test_texts_that_an_engine_cannot_split_get_the_references_ids_and_are_counted(
+    configure, write_rows, falcon_dir, silent, tmp_path
+):
+    rows = write_rows(tmp_path / "a.jsonl", [{"text": text} for text in UNSPLIT])
+    given = {"path": str(falcon_dir), "eos_token": "<eos>"}
+    run(configure(tmp_path / "reference", rows, engine="reference", **given), silent)
+    given |= {"threads": 2, "block_bytes": 1000}
+    manifest = run(configure(tmp_path / "fast", rows, engine="fastokens", **given), silent)
+    assert manifest["engine"]["name"] == "fastokens"
+    assert manifest["totals"]["checks"]["routed"] == 1
+    assert ids_of(tmp_path / "fast") == ids_of(tmp_path / "reference")

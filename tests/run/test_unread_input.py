@@ -97,28 +97,6 @@ def test_a_run_that_accepts_unread_input_continues_and_counts_it(
         assert (entry["stored_byte"], entry["stored_bytes"]) == (-1, 0)
 
 
-def test_a_run_continues_after_a_commit_before_the_break(configure, listener, files_of, tmp_path):
-    path = tmp_path / "in.jsonl.gz"
-    path.write_bytes(gzip.compress(lines_of(ROWS))[:-50])
-    whole = {"part_bytes": 1 << 30}
-    expected = told(configure, tmp_path / "out", listener, [path], **whole)
-    written = files_of(tmp_path / "out")
-
-    class Stop:
-        def __getattr__(self, name):
-            return getattr(listener, name)
-
-        def progressed(self, progress):
-            if len(list((tmp_path / "again").glob("train-*.bin"))) > 3:
-                raise KeyboardInterrupt
-
-    settings = {"shard_tokens": 150, "block_bytes": 200, **whole}
-    with pytest.raises(KeyboardInterrupt):
-        run(configure(tmp_path / "again", path, **settings), Stop())
-    assert told(configure, tmp_path / "again", listener, [path], **whole) == expected
-    assert files_of(tmp_path / "again") == written
-
-
 def test_chats_that_break_off_are_reported_too(configure, listener, tmp_path):
     samples = Path(__file__).parents[2] / "data_samples"
     data = gzip.compress((samples / "sft/chats.jsonl").read_bytes())
@@ -134,15 +112,6 @@ def test_chats_that_break_off_are_reported_too(configure, listener, tmp_path):
         listener,
     )
     assert manifest["totals"]["unread"]["files"] == 1
-
-
-def test_a_run_without_a_break_has_no_unread_key(configure, silent, tmp_path, write_rows):
-    path = write_rows(tmp_path / "in.jsonl", ROWS)
-    manifest = run(configure(tmp_path / "out", path), silent)
-    assert "unread" not in manifest["totals"]
-    assert "unread" not in manifest["sources"][0]
-    (record,) = (tmp_path / "out/parts").glob("*.json")
-    assert b"unread" not in record.read_bytes()
 
 
 @pytest.mark.parametrize("ending", ["gz", "zst"])
