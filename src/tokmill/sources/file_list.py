@@ -8,22 +8,23 @@ link reaches again is read once: its own name counts before a link, an earlier p
 
 from __future__ import annotations
 
-import errno
 import os
 from array import array
 from contextlib import closing, suppress
 from enum import Enum, IntEnum
 from fnmatch import fnmatchcase
-from pathlib import Path
-from stat import S_ISREG
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokmill.errors import UsageError
 from tokmill.sources.formats import built_in_suffixes, format_named, outside_suffixes
 from tokmill.sources.slices import SourceFile
-from tokmill.sources.streams import BrokenInputError, ByteStream, unreadable
+from tokmill.sources.streams import BrokenInputError, ByteStream
 from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 ANY_DEPTH = "**"
 JSON = "json"
@@ -37,7 +38,6 @@ _PACKED = {
 }  # fmt: skip
 """Endings of packed files, which are not read, and the command that unpacks them; longer first."""
 
-_EFFECTIVE = os.access in os.supports_effective_ids
 _MOST_NAMED = 3
 
 
@@ -78,10 +78,6 @@ class FileList:
     def ignore(self, path: str, why: Ignored) -> None:
         """Record a path that is ignored."""
         self._ignored.setdefault(why, []).append(path)
-
-    def n_ignored(self, why: Ignored) -> int:
-        """Return how many paths were ignored for a reason."""
-        return len(self._ignored.get(why, ()))
 
     def notes(self) -> list[str]:
         """Return a line for each reason for which paths were ignored."""
@@ -151,7 +147,7 @@ def _some(paths: list[str]) -> str:
     return ", ".join(paths[:_MOST_NAMED]) + (", …" if len(paths) > _MOST_NAMED else "")
 
 
-def fits(names: list[str], parts: list[str]) -> bool:
+def fits(names: Sequence[str], parts: list[str]) -> bool:
     """Return whether names match the parts of a pattern; a leading dot must be in the pattern."""
     if not parts or not names:
         return not parts and not names
@@ -187,36 +183,21 @@ def classify(file_name: str) -> tuple[str, str]:
     return name, compression
 
 
-def is_listed(name: str) -> bool:
-    """Return whether a file in a directory is read: of a known ending that is not Markdown's."""
-    return bool(classify(name)[0]) and not name.lower().endswith(".md")
+def may_fit(names: Sequence[str], wanted: list[str]) -> bool:
+    """Return whether a pattern may match names, or what is below them; see `fits`.
 
-
-def describe(
-    path: Path | os.DirEntry[str], data_format: str, compression: str
-) -> tuple[SourceFile, tuple[int, int]]:
-    """Return a file that can be read, and its device and inode.
-
-    Raises:
-        UsageError: it is not there, or no regular file.
-        StorageError: it cannot be read.
+    Behind what a pattern without `**` matches, hidden names do not.
     """
-    name = path.as_posix() if isinstance(path, Path) else path.path.removeprefix("./")
-    try:
-        stat = path.stat()
-        if not S_ISREG(stat.st_mode):
-            raise UsageError(f"{name}: not a regular file: pipe it into standard input (-)")
-        # Only asks the system: opening a million files on a network takes minutes.
-        if not os.access(name, os.R_OK, effective_ids=_EFFECTIVE):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except FileNotFoundError:
-        raise UsageError(f"{name}: no such file or directory") from None
-    except OSError as error:
-        raise unreadable(name, error) from None
-    if data_format == JSON:
-        data_format = sniff_json(name, compression)
-    file = SourceFile(name, data_format, compression, stat.st_size, stat.st_mtime_ns, "")
-    return file, (stat.st_dev, stat.st_ino)
+    n_names, n_wanted = len(names), len(wanted)
+    if ANY_DEPTH in wanted:
+        return not names[-1].startswith(".") or any(part.startswith(".") for part in wanted)
+    is_hidden = any(name.startswith(".") for name in names[n_wanted:])
+    return not is_hidden and fits(names[:n_wanted], wanted[:n_names])
+
+
+def is_listed(path: str) -> bool:
+    """Return whether a file in a directory is read: of a known ending that is not Markdown's."""
+    return bool(classify(path)[0]) and not path.lower().endswith(".md")
 
 
 def what_to_do(name: str) -> tuple[str, str]:

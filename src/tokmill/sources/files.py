@@ -1,7 +1,9 @@
 """Find the files to read, and their order: of names, directories, globs and URLs.
 
-Links are followed, but each directory only once: `glob.glob` follows a link to a parent directory
-forty levels deep, and never ends with two of them. Datasets made by tokmill are left out.
+Directories and stores are walked in the order of whole paths, and one set of rules says which of
+what a walk reaches is read. Links are followed, but each directory only once: `glob.glob` follows a
+link to a parent directory forty levels deep, and never ends with two of them. Datasets made by
+tokmill are left out.
 """
 
 from __future__ import annotations
@@ -10,39 +12,47 @@ import errno
 import glob
 import json
 import os
+from functools import partial
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, NamedTuple
 
-from tokmill.dataset.plan_file import begins_as_plan
+from tokmill.dataset.layout import PLAN
+from tokmill.dataset.plan_file import begins_as_plan, is_plan
 from tokmill.errors import StorageError, UsageError
 from tokmill.sources.file_list import (
     ANY_DEPTH,
+    JSON,
     FileList,
     Ignored,
     Way,
     classify,
-    describe,
     endings,
     fits,
     is_listed,
+    may_fit,
+    sniff_json,
     unknown_ending,
 )
 from tokmill.sources.formats import cut, format_named
 from tokmill.sources.hub import commit_of, is_hub
-from tokmill.sources.object_list import add_objects
 from tokmill.sources.slices import Slice, SourceFile
 from tokmill.sources.streams import unreadable
 from tokmill.urls import is_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from tokmill.place.stores import Entry, Store
     from tokmill.settings.schema import InputSettings
 
 __all__ = ["Discovery", "Slice", "SourceFile", "cut", "discover"]
 
 STDIN = "-"
 _Key = tuple[str, int, int]
+_EFFECTIVE = os.access in os.supports_effective_ids
+_HEAD_BYTES = 64
+"""More than the first bytes by which a plan is recognised."""
 
 
 class Discovery(NamedTuple):
@@ -81,7 +91,7 @@ def discover(settings: InputSettings, commits: Mapping[str, str] | None = None) 
     for path in settings.paths:
         try:
             if is_store(path):
-                add_objects(path, settings.format, search.list)
+                search.add_objects(path)
             elif is_hub(path):
                 commit = (commits or {}).get(path)
                 if commit is None:
@@ -105,164 +115,247 @@ def _stdin(settings: InputSettings) -> SourceFile:
     return SourceFile(STDIN, data_format, "", 0, 0, "")
 
 
+class _Reached(NamedTuple):
+    """What a walk came to: its names below the root, how, and why it is ignored, if it is."""
+
+    names: tuple[str, ...]
+    way: Way = Way.LISTED
+    why: Ignored | None = None
+
+
+class _Facts(NamedTuple):
+    """What is known of a file; `identity`: its device and inode, or another unique key."""
+
+    n_bytes: int
+    mtime_ns: int
+    stamp: str
+    identity: tuple[object, ...]
+
+
 class _Search:
     """Adds the files that paths stand for to a list; `forced`: the format of all, or "auto"."""
 
     def __init__(self, forced: str) -> None:
         self.list = FileList()
         self._forced = forced
-        self._linked: set[_Key] = set()
 
     def add(self, path: str) -> None:
         """Add a file, or the files of a directory or of a glob."""
+        wanted: list[str] = []
         if Path(path).is_dir():
             if _is_dataset(path):
                 raise UsageError(f"{path}: a dataset that tokmill made, expected a corpus")
-            self._add_directory(Path(path), Way.LISTED)
+            root = Path(path).as_posix()
+            nothing = f"{root}: no file ending in {endings()} (.gz, .zst)"
         elif glob.has_magic(path) and not Path(path).exists():
-            self._add_glob(path)
+            fixed, wanted = _split_pattern(path)
+            root = Path(fixed or ("/" if path.startswith("/") else ".")).as_posix()
+            nothing = f"{path}: no file matches"
         else:
-            self._add_file(Path(path), Way.NAMED)
+            self._add_file(Path(path).as_posix(), Way.NAMED, _file_facts)
+            return
+        reached = _Walk(wanted).below(root) if Path(root).is_dir() else iter(())
+        if path.endswith("/"):  # directories alone
+            reached = (one for one in reached if one.why or len(one.names) > len(wanted))
+        self._add_below(root, wanted, reached, _file_facts, nothing)
 
-    def _add_file(self, path: Path, way: Way) -> None:
-        """Add a file that is named or matched; its ending must be known."""
-        data_format, compression = classify(path.name)
-        if not data_format and self._forced == "auto":
-            if not path.exists():
-                raise UsageError(f"{path.as_posix()}: no such file or directory")
-            raise unknown_ending(path.as_posix())
-        self._describe(path, data_format, compression, way)
+    def add_objects(self, url: str) -> None:
+        """Add an object, or those below a folder or of a pattern, by the names in a listing.
 
-    def _describe(
-        self, path: Path | os.DirEntry[str], data_format: str, compression: str, way: Way
+        Of an object, a listing says the size and the stamp; only the heads of `.json` files and of
+        plans are read.
+        """
+        from tokmill.place.objects import located  # loads what few runs need
+        from tokmill.place.stores import open_store
+
+        scheme, _, rest = url.partition("://")
+        bucket, _, inside = rest.partition("/")
+        if not bucket or glob.has_magic(bucket):
+            raise UsageError(f"{url}: expected the name of a bucket, as in s3://bucket/name")
+        if inside and not url.endswith("/"):
+            store, name = located(url)
+            if entry := store.entry(name):
+                self._add_file(url, Way.NAMED, partial(_object_facts, entries={url: entry}))
+                return
+        fixed, wanted = _split_pattern(rest) if glob.has_magic(rest) else (rest.rstrip("/"), [])
+        root = f"{scheme}://{fixed}"
+        store = open_store(root)
+        entries = store.entries()
+        facts = partial(_object_facts, entries={f"{root}/{k}": entries[k] for k in entries})
+        nothing = (
+            f"{url}: no object of that name, and none below it that ends in {endings()} (.gz, .zst)"
+        )
+        self._add_below(root, wanted, _objects_below(store, entries, wanted), facts, nothing)
+
+    def _add_below(
+        self,
+        root: str,
+        wanted: list[str],
+        reached: Iterable[_Reached],
+        facts: Callable[[str, Way], _Facts | Ignored],
+        nothing: str,
     ) -> None:
-        taken = data_format if self._forced == "auto" else self._forced
-        file, identity = describe(path, taken, compression)
+        """Add what matches a pattern below `root`, in the order of the matches, or lies in a match.
+
+        The parts of the pattern are `wanted`; none: all of it. With `**`, directories do not match.
+        `nothing` is the message if no file is found.
+        """
+        n_before, start = len(self.list.files), "" if root == "." else f"{root.rstrip('/')}/"
+        matches: dict[str, list[tuple[str, bool, Way]]] = {}
+        for names, way, why in reached:
+            path = start + "/".join(names)
+            match = names if ANY_DEPTH in wanted else names[: len(wanted)]
+            if why is not None:
+                self.list.ignore(path, why)
+            elif fits(match, wanted):
+                found = path, len(match) < len(names), way
+                matches.setdefault("/".join(match), []).append(found)
+        for name in sorted(matches):
+            for path, is_inside, way in matches[name]:
+                if is_inside and self._forced == "auto" and not is_listed(path):
+                    self.list.ignore(path, Ignored.UNKNOWN)
+                else:
+                    self._add_file(path, way, facts)
+        if len(self.list.files) == n_before:
+            raise UsageError(nothing + "".join(f"; {line}" for line in self.list.notes()))
+
+    def _add_file(self, path: str, way: Way, facts: Callable[[str, Way], _Facts | Ignored]) -> None:
+        """Add a file; its ending must be known, unless the format is named."""
+        data_format, compression = classify(path)
+        data_format = data_format if self._forced == "auto" else self._forced
+        found = facts(path, way)
+        if isinstance(found, Ignored):
+            self.list.ignore(path, found)
+            return
+        if not data_format:
+            raise unknown_ending(path)
+        if data_format == JSON:
+            data_format = sniff_json(path, compression)
+        n_bytes, mtime_ns, stamp, identity = found
+        file = SourceFile(path, data_format, compression, n_bytes, mtime_ns, stamp)
         self.list.add(file, way, identity)
 
-    def _add_directory(self, directory: Path, way: Way) -> None:
-        """Add the files of a directory whose ending is known; ignore the others."""
-        n_before = len(self.list.files)
-        for entry, reached in self._below(directory.as_posix(), way):
-            name = entry.name
-            if isinstance(entry, os.DirEntry) and not _is(entry.is_file):
-                self._ignore_special(entry.path)
-            elif self._forced == "auto" and not is_listed(name):
-                self.list.ignore(_path(entry), Ignored.UNKNOWN)
-            else:
-                self._describe(entry, *classify(name), reached)
-        if len(self.list.files) == n_before:
-            ignored = "".join(f"; {line}" for line in self.list.notes())
-            message = f"{directory.as_posix()}: no file ending in {endings()} (.gz, .zst)"
-            raise UsageError(f"{message}{ignored}")
 
-    def _ignore_special(self, path: str) -> None:
-        is_lost = os.path.islink(path) and not os.path.exists(path)  # noqa: PTH110, PTH114
-        why = Ignored.NOWHERE if is_lost else Ignored.SPECIAL
-        self.list.ignore(path.removeprefix("./"), why)
+def _split_pattern(pattern: str) -> tuple[str, list[str]]:
+    """Return the fixed start of a pattern, and the parts after it."""
+    parts = pattern.split("/")
+    n_fixed = next(i for i, part in enumerate(parts) if glob.has_magic(part))
+    return "/".join(parts[:n_fixed]), [part for part in parts[n_fixed:] if part]
 
-    def _add_glob(self, pattern: str) -> None:
-        """Add the files and directories that a pattern matches."""
-        n_before, n_own = len(self.list.files), self.list.n_ignored(Ignored.DATASET)
-        for path, way in self._matches(pattern):
-            if Path(path).is_dir():
-                self._add_directory(Path(path), way)
-            elif not os.path.isfile(path):  # noqa: PTH113  Path.is_file raises for a link in a circle
-                self._ignore_special(path)
-            else:
-                self._add_file(Path(path), way)
-        if len(self.list.files) == n_before:
-            is_own = self.list.n_ignored(Ignored.DATASET) > n_own
-            why = "; what a dataset of tokmill holds is not matched" if is_own else ""
-            raise UsageError(f"{pattern}: no file matches{why}")
 
-    def _matches(self, pattern: str) -> Iterator[tuple[str, Way]]:
-        """Yield the paths that a pattern matches, sorted, and how each was reached.
+def _object_facts(url: str, way: Way, entries: Mapping[str, Entry]) -> _Facts:
+    from tokmill.place.objects import remember
 
-        With `**`, which matches the files in directories too, directories are left out. Datasets
-        of tokmill below the fixed start of the pattern are listed as ignored.
-        """
-        parts = pattern.split("/")
-        fixed = next(i for i, part in enumerate(parts) if glob.has_magic(part))
-        root = Path("/".join(parts[:fixed]) or ("/" if pattern.startswith("/") else ".")).as_posix()
-        if ANY_DEPTH not in parts:
-            yield from self._by_level(pattern, root)
-        elif Path(root).is_dir():
-            wanted = [part for part in parts[fixed:] if part]
-            hidden = any(part.startswith(".") for part in wanted)
-            n_before = 0 if root == "." else len(root.rstrip("/")) + 1
-            for entry, way in self._below(root, Way.LISTED, hidden=hidden, as_datasets=False):
-                if fits(_path(entry)[n_before:].split("/"), wanted):
-                    yield _path(entry), way
+    remember(url, entries[url])
+    return _Facts(entries[url].n_bytes, 0, entries[url].stamp, (url,))
 
-    def _by_level(self, pattern: str, root: str) -> Iterator[tuple[str, Way]]:
-        """Yield the matches of a pattern without `**`."""
-        own: set[str] = set()
-        matched = glob.glob(pattern)  # noqa: PTH207  Path.glob wants relative ones
-        for path in sorted({Path(match).as_posix() for match in matched}):
-            above = [path, *(parent.as_posix() for parent in Path(path).parents)]
-            below_root = above[: above.index(root)] if root in above else above
-            way = Way.LINKED if any(map(os.path.islink, below_root)) else Way.LISTED
-            dataset = next(filter(_is_dataset, reversed(below_root)), None)
-            if dataset is None:
-                yield path, way
-            elif dataset not in own:
-                own.add(dataset)
-                self.list.ignore(dataset, Ignored.DATASET)
+
+def _objects_below(
+    store: Store, entries: Mapping[str, Entry], wanted: list[str]
+) -> Iterator[_Reached]:
+    """Yield the objects below a folder, and each dataset of tokmill that holds some once."""
+    plans = (name for name in entries if name.endswith(f"/{PLAN}") and entries[name].n_bytes)
+    datasets = {
+        name.removesuffix(f"/{PLAN}")
+        for name in plans
+        if is_plan(store.read_range(name, 0, min(_HEAD_BYTES, entries[name].n_bytes)))
+    }
+    noted: set[str] = set()
+    for name in entries:
+        names = tuple(name.split("/"))
+        folders = ("/".join(names[:i]) for i in range(1, len(names)))
+        dataset = next((folder for folder in folders if folder in datasets), None)
+        if dataset is None:
+            if names[-1] and may_fit(names, wanted):  # '' marks an empty folder
+                yield _Reached(names)
+        elif dataset not in noted:
+            noted.add(dataset)
+            of_dataset = tuple(dataset.split("/"))
+            if may_fit(of_dataset, wanted):
+                yield _Reached(of_dataset, why=Ignored.DATASET)
+
+
+def _file_facts(path: str, way: Way) -> _Facts | Ignored:
+    """Return what is known of a file that can be read, or why one that is not named is ignored.
+
+    Raises:
+        UsageError: a file that is named is not there, or no regular file.
+        StorageError: it cannot be read.
+    """
+    try:
+        stat = os.stat(path)  # noqa: PTH116  strings are what is at hand
+        if not S_ISREG(stat.st_mode):
+            if way is not Way.NAMED:
+                return Ignored.SPECIAL
+            raise UsageError(f"{path}: not a regular file: pipe it into standard input (-)")
+        # Only asks the system: opening a million files on a network takes minutes.
+        if not os.access(path, os.R_OK, effective_ids=_EFFECTIVE):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        is_lost = error.errno in (errno.ENOENT, errno.ELOOP)
+        if is_lost and way is not Way.NAMED:
+            return Ignored.NOWHERE
+        if error.errno == errno.ENOENT:
+            raise UsageError(f"{path}: no such file or directory") from None
+        raise unreadable(path, error) from None
+    return _Facts(stat.st_size, stat.st_mtime_ns, "", (stat.st_dev, stat.st_ino))
+
+
+class _Walk:
+    """Walks directories, into those alone that can hold what fits the parts of a pattern.
+
+    A directory that several links lead to is entered once; a link to a parent directory is
+    ignored.
+    """
+
+    def __init__(self, wanted: list[str]) -> None:
+        self._wanted = wanted
+        self._linked: set[_Key] = set()
+
+    def below(self, root: str) -> Iterator[_Reached]:
+        """Yield all that is no directory, at any depth, sorted by path."""
+        return self._below(root, _Reached(()), (_key(root),))
 
     def _below(
-        self, directory: str, way: Way, *, hidden: bool = False, as_datasets: bool = True
-    ) -> Iterator[tuple[Path | os.DirEntry[str], Way]]:
-        """Yield all that is no directory, at any depth, sorted by path, and how it was reached.
-
-        A directory that several links lead to is entered once; a link to a parent directory is
-        ignored. `as_datasets`: of a directory made by `save_to_disk`, its data files in its order.
-        """
-        self._linked = set()
-        options = (hidden, as_datasets)
-        return self._entries_below(directory, way, (_key(directory),), options)
-
-    def _entries_below(
-        self, directory: str, way: Way, above: tuple[_Key, ...], options: tuple[bool, bool]
-    ) -> Iterator[tuple[Path | os.DirEntry[str], Way]]:
+        self, directory: str, reached: _Reached, above: tuple[_Key, ...]
+    ) -> Iterator[_Reached]:
         """Yield what is below one directory; sorts only its entries at a time.
 
         A directory sorts as its name with a slash, and every path in it begins with that: so the
-        result is sorted by path.
+        result is sorted by path. A directory made by `save_to_disk` keeps its own order.
         """
-        hidden, as_datasets = options
+        names, way, _ = reached
         entries = _entries(directory)
-        if as_datasets and "dataset_dict.json" in entries:
-            directory = _only_split(Path(directory)).as_posix()
-            entries = _entries(directory)
-        if as_datasets and "state.json" in entries and "dataset_info.json" in entries:
-            yield from ((path, way) for path in _saved_dataset(Path(directory)))
-            return
+        if ANY_DEPTH not in self._wanted and len(names) >= len(self._wanted):
+            if "dataset_dict.json" in entries:
+                names = (*names, _only_split(Path(directory)))
+                directory = f"{directory}/{names[-1]}"
+                entries = _entries(directory)
+            if "state.json" in entries and "dataset_info.json" in entries:
+                yield from (_Reached((*names, name), way) for name in _saved(Path(directory)))
+                return
         for entry in sorted(entries.values(), key=_order):
-            if entry.name.startswith(".") and not hidden:
+            below = (*names, entry.name)
+            if not may_fit(below, self._wanted):
                 continue
-            reached = Way.LINKED if entry.is_symlink() else way
+            found = _Reached(below, Way.LINKED if entry.is_symlink() else way)
             if not _is(entry.is_dir):
-                yield entry, reached
-            elif self._may_enter(entry, above):
-                inside = (*above, _key(entry.path))
-                yield from self._entries_below(entry.path, reached, inside, options)
+                yield found
+            elif (why := self._why_not(entry, above)) is not None:
+                yield found._replace(why=why)
+            else:
+                yield from self._below(entry.path, found, (*above, _key(entry.path)))
 
-    def _may_enter(self, entry: os.DirEntry[str], above: tuple[_Key, ...]) -> bool:
-        """Return whether to go into a directory; a link is followed to each directory once."""
-        why = Ignored.DATASET if _is_dataset(entry.path) else None
-        if why is None and entry.is_symlink():
-            key = _key(entry.path)
-            why = Ignored.LOOP if key in above or key in self._linked else None
-            self._linked.add(key)
-        if why is not None:
-            self.list.ignore(_path(entry), why)
-        return why is None
-
-
-def _path(entry: Path | os.DirEntry[str]) -> str:
-    """Return the path of an entry as `Path` writes it."""
-    return entry.as_posix() if isinstance(entry, Path) else entry.path.removeprefix("./")
+    def _why_not(self, entry: os.DirEntry[str], above: tuple[_Key, ...]) -> Ignored | None:
+        """Return why not to go into a directory; a link is followed to each directory once."""
+        if _is_dataset(entry.path):
+            return Ignored.DATASET
+        if not entry.is_symlink():
+            return None
+        key = _key(entry.path)
+        is_again = key in above or key in self._linked
+        self._linked.add(key)
+        return Ignored.LOOP if is_again else None
 
 
 def _is(asked: Callable[[], bool]) -> bool:
@@ -302,24 +395,24 @@ def _is_dataset(directory: str) -> bool:
     return begins_as_plan(Path(directory) / "plan.json")
 
 
-def _only_split(directory: Path) -> Path:
-    """Return the directory of the only split that `save_to_disk` wrote into a directory."""
+def _only_split(directory: Path) -> str:
+    """Return the name of the only split that `save_to_disk` wrote into a directory."""
     splits = _read_json(directory / "dataset_dict.json").get("splits")
     if not isinstance(splits, list) or not splits:
         raise UsageError(f"{directory.as_posix()}/dataset_dict.json: names no splits")
     if len(splits) > 1:
         named = ", ".join(f"{directory.as_posix()}/{split}" for split in splits)
         raise UsageError(f"{directory.as_posix()}: a dataset of several splits; give one: {named}")
-    return directory / str(splits[0])
+    return str(splits[0])
 
 
-def _saved_dataset(directory: Path) -> list[Path]:
+def _saved(directory: Path) -> list[str]:
     """Return the files of a dataset made by `save_to_disk`, in the order of its state."""
     data_files = _read_json(directory / "state.json").get("_data_files")
     names = [item.get("filename") for item in data_files] if isinstance(data_files, list) else []
     if not names:
         raise UsageError(f"{directory.as_posix()}/state.json: names no data files")
-    return [directory / str(name) for name in names]
+    return [str(name) for name in names]
 
 
 def _read_json(path: Path) -> dict[str, object]:
