@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tokmill.tokenizer.equivalent_json import to_equivalent
 from tokmill.tokenizer.tiktoken_file import encodings
 from tokmill.tokenizer.tokenizer import Tokenizer
 from tokmill.tokenizer.tokenizer_json import (
@@ -103,14 +102,4 @@ def common_tokenizers(tokenizer: Tokenizer) -> Iterator[tuple[str, Tokenizer]]:
     for label, (normalizer, splits) in steps.items():
         pre_tokenizer = sequence("pre_tokenizer", splits) if splits else None
         changed = {**content, "normalizer": normalizer, "pre_tokenizer": pre_tokenizer}
-        rewritten, rewrites = to_equivalent(changed)
-        yield (
-            label,
-            replace(
-                tokenizer,
-                json=as_text(changed),
-                rewritten_json=as_text(rewritten) if rewrites else "",
-                rewrites=rewrites,
-                spare=[],
-            ),
-        )
+        yield label, replace(tokenizer, json=as_text(changed), spare=[])

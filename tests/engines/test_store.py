@@ -72,7 +72,6 @@ def test_another_tokenizer_name_of_the_same_content_shares_and_another_content_d
     for other in (
         store.share("b", tokenizer, **SETTINGS),
         store.share("a", replace(tokenizer, json=tokenizer.json + " "), **SETTINGS),
-        store.share("a", replace(tokenizer, rewritten_json="{}"), **SETTINGS),
         store.share("a", tokenizer, control_in_text="parse", n_threads=1),
         store.share("a", tokenizer, control_in_text="text", n_threads=2),
     ):

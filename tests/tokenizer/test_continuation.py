@@ -70,12 +70,12 @@ def test_the_prefix_space_of_byte_level_is_removed(make_tokenizer, bytes_model):
     assert check_continuation(tokenizer, engine(tokenizer), engine(found)) > 100
 
 
-def test_the_rewritten_json_is_made_again(make_tokenizer, marks_model):
+def test_fast_engines_get_the_variant_in_words_that_they_load(make_tokenizer, marks_model):
     nested = {"type": "Sequence", "normalizers": [MARKS]}
     tokenizer = make_tokenizer(marks_model, normalizer=nested)
     found = continuation_tokenizer(tokenizer)
     assert tokenizer.rewrites == found.rewrites == ("sequences flattened",)
-    assert json.loads(found.rewritten_json)["normalizer"] == MARK
+    assert json.loads(found.fast_json)["normalizer"] == MARK
 
 
 @pytest.mark.parametrize("name", ["gigatoken", "fastokens"])

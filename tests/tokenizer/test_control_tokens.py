@@ -51,13 +51,6 @@ def test_the_string_of_a_marked_token_in_a_text_is_text(tokenizer, engine):
     assert len(ids) > 3
 
 
-def test_the_rewritten_json_is_changed_too(tokenizer):
-    rewritten = dataclasses.replace(tokenizer, rewritten_json=" " + tokenizer.json)
-    marked = with_control_tokens(rewritten, ["<tool>"])
-    assert marked.rewritten_json == " " + marked.json
-    assert with_control_tokens(tokenizer, ["<tool>"]).rewritten_json == ""
-
-
 def test_only_json_and_special_ids_change(tokenizer):
     marked = with_control_tokens(tokenizer, ["<tool>", "<|im_start|>"])
     assert marked.special_ids == (0, 1, 2, added_tokens(tokenizer)["<tool>"].id)

@@ -7,10 +7,10 @@ from tokenizers.pre_tokenizers import ByteLevel
 from tokmill.tokenizer.tokenizer_json import (
     byte_characters,
     find_values,
-    replace_added_tokens,
     sequence,
     steps,
     with_steps,
+    with_values,
     without_special_tokens,
 )
 
@@ -44,16 +44,10 @@ def test_a_token_named_like_a_key_is_not_its_value():
     assert text[start:stop] == '{"type": "Fuse"}'
 
 
-def test_a_missing_list_of_added_tokens_is_inserted():
-    change = lambda entries: [*entries, {"id": 1}]  # noqa: E731
-    assert json.loads(replace_added_tokens(' {"model": 1}', change)) == {
-        "added_tokens": [{"id": 1}],
-        "model": 1,
-    }
-    assert json.loads(replace_added_tokens('{"added_tokens": null, "m": 1}', change)) == {
-        "added_tokens": [{"id": 1}],
-        "m": 1,
-    }
+def test_values_are_replaced_wherever_they_stand_and_inserted_where_they_are_missing():
+    for text in (' {"model": 1}', '{"added_tokens": null, "model": 1}'):
+        found = json.loads(with_values(text, {"added_tokens": [{"id": 1}], "model": 2}))
+        assert found == {"added_tokens": [{"id": 1}], "model": 2}
 
 
 def test_only_special_added_tokens_are_dropped(tokenizer):

@@ -29,7 +29,6 @@ from tokmill.engines.engine_child import TIMED_OUT, compare_in_children
 from tokmill.engines.kept import keep, kept
 from tokmill.engines.routing import COMMON, EVERY
 from tokmill.engines.texts import sequences
-from tokmill.tokenizer.equivalent_json import to_equivalent
 from tokmill.tokenizer.tokenizer_json import (
     Content,
     as_text,
@@ -120,16 +119,8 @@ def showing(tokenizer: Tokenizer) -> Tokenizer:
     model = {**content["model"], "unk_token": None, "vocab": vocab, "merges": merges}
     unused = dict.fromkeys(("post_processor", "decoder", "truncation", "padding"))
     changed = {**content, **unused, "added_tokens": [], "model": model}
-    rewritten, rewrites = to_equivalent(changed)
-    return replace(
-        tokenizer,
-        json=as_text(changed),
-        rewritten_json=as_text(rewritten) if rewrites else "",
-        rewrites=rewrites,
-        vocab_size=len(vocab),
-        added=(),
-        spare=[],
-    )
+    text = as_text(changed)
+    return replace(tokenizer, json=text, vocab_size=len(vocab), added=(), spare=[])
 
 
 @cache

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tokmill.tokenizer.tokenizer import Tokenizer
     from tokmill.values import TokenBatch
 
-    _Key = tuple[str, str, str, str, str, int]
+    _Key = tuple[str, str, str, str, int]
 
 REST_BYTES = 16 << 20
 """Text that an engine encodes before it is renewed, however small the limit: loading takes as long
@@ -88,7 +88,7 @@ class EngineStore:
         """Return the engine for these arguments, see `load_engine`: one for all callers."""
         load = partial(load_engine, control_in_text=control_in_text, n_threads=n_threads)
         # The sha256 is that of the file: a variant of a tokenizer has another `json`.
-        variant = tokenizer.sha256, tokenizer.json, tokenizer.rewritten_json
+        variant = tokenizer.sha256, tokenizer.json
         key = name, *variant, control_in_text, n_threads
         with self._lock:
             if key not in self._engines:

@@ -73,7 +73,6 @@ _SHA256_DIGITS, _SHOWN_DIGITS = 64, 12
 _MOST_TOKENIZER_BYTES = 1 << 28
 """A tokenizer's texts are some MB; a plan with more was not written by tokmill."""
 
-_TEXTS = ("json", "rewritten_json", "data")
 _TEXT_CODEC = ("utf-8", "surrogatepass")
 
 _WINDOW = 26
@@ -285,18 +284,18 @@ def _reading(entry: Mapping[str, Any], where: str) -> ReadingSettings:
 
 
 def packed_tokenizer(tokenizer: Tokenizer) -> str:
-    """Return a tokenizer as text: plain values and its three texts, compressed, in base64.
+    """Return a tokenizer as text: plain values, its JSON and its model, compressed, in base64.
 
-    The texts repeat each other over many MB, so the window is as long: of qwen2.5, 8 MB become 4 in
+    Both repeat themselves over many MB, so the window is as long: of qwen2.5, 8 MB become 4 in
     0.05 s.
     """
-    names = [part.name for part in fields(tokenizer) if part.compare and part.name not in _TEXTS]
-    values = {name: getattr(tokenizer, name) for name in names}
+    names = [part.name for part in fields(tokenizer) if part.compare]
+    values = {name: getattr(tokenizer, name) for name in names if name not in ("json", "data")}
     for name in ("eos", "bos"):
         token = values[name]
         values[name] = None if token is None else [token.id, token.content]
-    texts = [getattr(tokenizer, name).encode(*_TEXT_CODEC) for name in _TEXTS[:2]]
-    content = b"\0".join((canonical_json(values), *texts, tokenizer.data))  # JSON has no zero byte
+    text = tokenizer.json.encode(*_TEXT_CODEC)
+    content = b"\0".join((canonical_json(values), text, tokenizer.data))  # JSON has no zero byte
     return base64.b64encode(zstd.compress(content, options=_COMPRESSION)).decode()
 
 
@@ -304,15 +303,13 @@ def _unpacked(text: str) -> Tokenizer:
     """Return the tokenizer that `packed_tokenizer` has packed."""
     inflate = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW})
     content = inflate.decompress(base64.b64decode(text), _MOST_TOKENIZER_BYTES)
-    parts = content.split(b"\0", len(_TEXTS))
-    values = json.loads(parts[0])
+    head, json_text, data = content.split(b"\0", 2)
+    values = json.loads(head)
     for name in ("eos", "bos"):
         values[name] = None if values[name] is None else Token(*values[name])
-    values["rewrites"] = tuple(values["rewrites"])
     values["added"] = tuple(AddedToken(*token) for token in values["added"])
     values["named"] = tuple((key, content) for key, content in values["named"])
-    texts = [part.decode(*_TEXT_CODEC) for part in parts[1:-1]]
-    return Tokenizer(**values | dict(zip(_TEXTS, [*texts, parts[-1]], strict=True)))
+    return Tokenizer(**values, json=json_text.decode(*_TEXT_CODEC), data=data)
 
 
 # Whether a plan is that of this command

@@ -7,21 +7,19 @@ built-in pairs (`engines.continuation_check`) compares the result with the text 
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import TokenizerError
-from tokmill.tokenizer.equivalent_json import to_equivalent
 from tokmill.tokenizer.tokenizer_json import (
     WHITE_SPACE,
     Content,
     adds_prefix,
-    as_text,
     outline,
     sequence,
     steps,
+    with_values,
 )
 
 if TYPE_CHECKING:
@@ -45,15 +43,9 @@ def continuation_tokenizer(tokenizer: Tokenizer) -> Tokenizer | None:
     changed = _without_prefix(content)
     if changed is None or changed is content:
         return None if changed is None else tokenizer
-    changed = {**changed, "model": json.loads(tokenizer.json)["model"]}
-    rewritten, rewrites = to_equivalent(changed)
-    return replace(
-        tokenizer,
-        kind="json",  # a SentencePiece model always adds the prefix
-        json=as_text(changed),
-        rewritten_json=as_text(rewritten) if rewrites else "",
-        rewrites=rewrites,
-    )
+    steps_of = {k: v for k, v in changed.items() if v is not content.get(k)}
+    # A SentencePiece model always adds the prefix.
+    return replace(tokenizer, kind="json", json=with_values(tokenizer.json, steps_of))
 
 
 def after_control(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokmill.errors import TokenizerError
-from tokmill.tokenizer.tokenizer_json import replace_added_tokens
+from tokmill.tokenizer.tokenizer_json import with_values
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -64,7 +64,10 @@ def with_control_tokens(tokenizer: Tokenizer, strings: Collection[str]) -> Token
             )
     ids = {known[string].id for string in strings}
     marked = {string for string in strings if not known[string].special}
-    text = _with_special(tokenizer.json, marked)
+    added = tuple(t._replace(special=t.special or t.content in marked) for t in tokenizer.added)
+    text = tokenizer.json
+    if marked and text:
+        text = with_values(text, {"added_tokens": [token._asdict() for token in added]})
     # What is loaded is marked: to load 150,000 tokens again takes 0.5 s.
     if tokenizer.spare and tokenizer.spare[-1][0] is tokenizer.json:
         library = tokenizer.spare[-1][1]
@@ -77,20 +80,6 @@ def with_control_tokens(tokenizer: Tokenizer, strings: Collection[str]) -> Token
     return replace(
         tokenizer,
         json=text,
-        rewritten_json=_with_special(tokenizer.rewritten_json, marked),
-        added=tuple(t._replace(special=t.special or t.content in marked) for t in tokenizer.added),
+        added=added,
         max_emittable_id=max(ids | {tokenizer.max_emittable_id}),
-    )
-
-
-def _with_special(text: str, strings: Collection[str]) -> str:
-    """Return a tokenizer.json with added tokens marked special; the same object if none is new."""
-    if not strings or not text:
-        return text
-    return replace_added_tokens(
-        text,
-        lambda entries: [
-            {**entry, "special": True} if entry["content"] in strings else entry
-            for entry in entries
-        ],
     )

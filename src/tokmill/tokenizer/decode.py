@@ -14,10 +14,10 @@ from tokmill.tokenizer.tokenizer_json import (
     SPACE_MARK,
     adds_prefix,
     character_bytes,
-    find_values,
     replace_step,
     step_types,
     steps,
+    value_of,
 )
 
 if TYPE_CHECKING:
@@ -172,8 +172,7 @@ def _read_spelling(tokenizer: Tokenizer) -> _Spelling:
             model.dummy_prefix,
         )
     library = tokenizer.library()
-    decoder = next((part for part, _, _ in find_values(tokenizer.json, "decoder") if part), None)
-    decoders = steps({"decoder": decoder}, "decoder")
+    decoders = steps({"decoder": value_of(tokenizer.json, "decoder")}, "decoder")
     types = step_types(decoders)
     spelling = _Spelling(
         lambda ids: str(library.decode(list(ids), skip_special_tokens=False)), library.id_to_token

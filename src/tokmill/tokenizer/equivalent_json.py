@@ -1,12 +1,14 @@
 """Rewrites a tokenizer.json into an equivalent one that more engines can load.
 
-Every rewrite is a pure function from a parsed tokenizer.json to an equivalent one, and returns its
-argument if there is nothing to do. The reference always encodes with the original file, so the
+Every rewrite is a pure function from the steps of a tokenizer.json (`normalizer`, `pre_tokenizer`,
+and whether its model falls back to bytes) to equivalent ones; it returns its argument if there is
+nothing to do. The reference always encodes with the original file, so the
 checks of an engine (hostile texts, sample, spot check) also check the rewritten file.
 """
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,9 @@ from tokmill.tokenizer.tokenizer_json import (
     split_step,
     step_types,
     steps,
+    value_of,
     with_steps,
+    with_values,
 )
 
 if TYPE_CHECKING:
@@ -29,18 +33,20 @@ _PUNCTUATION_STOP = 0x20000
 """The planes from here on have ideographs, tags and private use: no punctuation."""
 
 
-def to_equivalent(content: Content) -> tuple[Content, tuple[str, ...]]:
-    """Return an equivalent tokenizer.json that more engines load, and the names of the rewrites.
+def equivalent_text(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return the text of an equivalent tokenizer.json, and the names of the rewrites.
 
-    `content` is not changed, and returned itself if no rewrite applies.
+    Only its steps are rewritten; the rest of the text, 150,000 tokens or more, is not parsed.
     """
-    names = []
+    content: Content = {key: value_of(text, key) for key in ("normalizer", "pre_tokenizer")}
+    content["falls_back"] = re.search(r'"byte_fallback"\s*:\s*true', text) is not None
+    names, rewritten = [], content
     for name, rewrite in REWRITES.items():
-        changed = rewrite(content)
-        if changed is not content:
+        changed = rewrite(rewritten)
+        if changed is not rewritten:
             names.append(name)
-            content = changed
-    return content, tuple(names)
+            rewritten = changed
+    return with_values(text, {k: v for k, v in rewritten.items() if v != content[k]}), tuple(names)
 
 
 def flatten_sequences(content: Content) -> Content:
@@ -66,7 +72,7 @@ def drop_split_without_spaces(content: Content) -> Content:
     """
     splits = steps(content, "pre_tokenizer")
     kept = [step for step in splits if not _splits_at_spaces(step)]
-    if len(kept) == len(splits) or not _model(content).get("byte_fallback"):
+    if len(kept) == len(splits) or not content["falls_back"]:
         return content
     if not _removes_spaces(steps(content, "normalizer")):
         return content
@@ -115,11 +121,6 @@ REWRITES: Mapping[str, Callable[[Content], Content]] = {
     "Punctuation as a split": punctuation_to_split,
 }
 """Every rewrite by its name in plan and report, in the order in which they are applied."""
-
-
-def _model(content: Content) -> dict[str, Any]:
-    model = content.get("model")
-    return model if isinstance(model, dict) else {}
 
 
 def _splits_at_spaces(step: Mapping[str, Any]) -> bool:

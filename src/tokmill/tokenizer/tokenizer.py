@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.end_of_text import FoundEos, find_eos, find_token
-from tokmill.tokenizer.equivalent_json import to_equivalent
+from tokmill.tokenizer.equivalent_json import equivalent_text
 from tokmill.tokenizer.files import (
     AddedToken,
     Token,
@@ -26,15 +26,13 @@ from tokmill.tokenizer.sentencepiece_model import (
 from tokmill.tokenizer.tiktoken_file import is_rank_file, tiktoken_to_json
 from tokmill.tokenizer.tokenizer_json import (
     UNUSED_PARTS,
-    as_text,
-    cleaned_text,
     decoded,
     keep_outline,
     outline,
-    parsed,
     refusal,
     unknown_id,
     vocabulary,
+    with_values,
 )
 
 if TYPE_CHECKING:
@@ -62,11 +60,10 @@ class Tokenizer:
     truncate or pad; '' for a SentencePiece model without an equivalent one. `sha256`: of the
     original file, and for a tiktoken rank file also of its pattern's name. `vocab_size`: largest id
     + 1. `added`: all added tokens, by id; those of a SentencePiece model are its control pieces and
-    the unknown one, all special. `max_emittable_id`: the largest id that a run can write.
-    `rewritten_json`: an equivalent text that more engines load, or ''; `rewrites`: the names of the
-    changes in it. `named`: strings of tokens by key in the files beside it, such as `bos_token`.
-    `eos_note`: a line for the user if no file names eos. `spare`: an unused `tokenizers` object and
-    the `json` that it was made from, see `library`.
+    the unknown one, all special. `max_emittable_id`: the largest id that a run can write. `named`:
+    strings of tokens by key in the files beside it, such as `bos_token`. `eos_note`: a line for the
+    user if no file names eos. `spare`: an unused `tokenizers` object and the `json` that it was
+    made from, see `library`.
     """
 
     name: str
@@ -80,8 +77,6 @@ class Tokenizer:
     added: tuple[AddedToken, ...]
     chat_template: str | None
     max_emittable_id: int
-    rewritten_json: str = ""
-    rewrites: tuple[str, ...] = ()
     named: tuple[tuple[str, str], ...] = ()
     eos_note: str = ""
     spare: list[tuple[str, Any]] = field(default_factory=list, compare=False, repr=False)
@@ -114,8 +109,13 @@ class Tokenizer:
 
     @property
     def fast_json(self) -> str:
-        """Return the text of a tokenizer.json for the fast engines."""
-        return self.rewritten_json or self.json
+        """Return an equivalent tokenizer.json that more of the fast engines load."""
+        return equivalent_text(self.json)[0]
+
+    @property
+    def rewrites(self) -> tuple[str, ...]:
+        """Return the names of the changes in it."""
+        return equivalent_text(self.json)[1]
 
 
 def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> Tokenizer:
@@ -189,8 +189,9 @@ def _read_json(text: str, sha256: str, *, where: str) -> _Read:
     from tokenizers import Tokenizer as Library
 
     content = outline(text, where=where)
-    cleaned = cleaned_text(text, content)
-    keep_outline(cleaned, content | dict.fromkeys(UNUSED_PARTS))
+    unused = dict.fromkeys(key for key in UNUSED_PARTS if content.get(key) is not None)
+    cleaned = with_values(text, unused)
+    keep_outline(cleaned, content | unused)
     try:
         library = Library.from_str(cleaned)
     except BaseException as error:
@@ -220,9 +221,6 @@ def _read_json(text: str, sha256: str, *, where: str) -> _Read:
         "max_emittable_id": max(text_ids if unknown is None else text_ids | {unknown}, default=0),
         "spare": [(cleaned, library)],
     }
-    if to_equivalent(content)[1]:
-        rewritten, rewrites = to_equivalent(parsed(text, where=where) | dict.fromkeys(UNUSED_PARTS))
-        values |= {"rewritten_json": as_text(rewritten), "rewrites": rewrites}
     return values, ids, None
 
 
