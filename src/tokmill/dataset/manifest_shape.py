@@ -150,15 +150,17 @@ def _problem(value: Any, shape: Any, where: str) -> str:
     if not isinstance(shape, list | dict):
         is_one, words = _simple(value, shape)
         return "" if is_one else _expected(where, words, value)
-    if type(value) is not type(shape):
-        return _expected(where, "a list" if isinstance(shape, list) else "an object", value)
     inside: Iterator[tuple[Any, Any, str]]
     if isinstance(shape, list):
+        if not isinstance(value, list):
+            return _expected(where, "a list", value)
         kinds = shape if len(shape) > 1 else shape * len(value)
         if len(kinds) != len(value):
             return f"{where}: expected {len(kinds)} entries, found {len(value)}"
         inside = ((entry, kinds[i], f"{where}[{i}]") for i, entry in enumerate(value))
-    elif isinstance(value, dict) and _ANY in shape:
+    elif not isinstance(value, dict):
+        return _expected(where, "an object", value)
+    elif _ANY in shape:
         inside = ((entry, shape[_ANY], f"{where}.{key}") for key, entry in value.items())
     else:
         prefix = f"{where}." if where else ""
