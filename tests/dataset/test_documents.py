@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tokmill.dataset import documents
-from tokmill.dataset.documents import FEWEST_OPEN, Documents, Edition, ShardFiles, Spans
+from tokmill.dataset.documents import FEWEST_OPEN, Documents, ShardFiles, Spans
 from tokmill.errors import VerifyError
 
 N_SHARDS = 40
@@ -82,6 +82,10 @@ def test_spans_fill_their_targets_and_nothing_else(files: ShardFiles) -> None:
     assert into.tolist() == [11, 99, 99, 99, 99, 2, 13, 99]
 
 
+def read_none(files: ShardFiles) -> None:
+    files.document_spans(np.empty(0, np.int64))
+
+
 # Parts: the manifest of an open dataset is looked at now and then, and read when it changed
 
 
@@ -92,12 +96,12 @@ def test_the_manifest_is_read_again_only_when_its_file_is_another(
     read: list[Path] = []
     own: Any = documents.read_manifest
     monkeypatch.setattr(documents, "read_manifest", lambda path: read.append(path) or own(path))
-    edition = Edition(directory, manifest["sha256"])
+    files = ShardFiles(Documents(directory, manifest, "train"))
     for _ in range(3):
-        edition.check()
+        files.check()
     assert read == [directory]
     (directory / "manifest.json").touch()
-    edition.check()
+    files.check()
     assert read == [directory, directory]
 
 
@@ -105,11 +109,11 @@ def test_a_look_is_taken_once_a_second(make_dataset, monkeypatch) -> None:
     directory, manifest = make_dataset()
     now = [10.0]
     monkeypatch.setattr(documents.time, "monotonic", lambda: now[0])
-    edition = Edition(directory, manifest["sha256"])
-    edition.check_now_and_then()
+    files = ShardFiles(Documents(directory, manifest, "train"))
+    read_none(files)
     (directory / "manifest.json").unlink()
     now[0] += 0.99
-    edition.check_now_and_then()
+    read_none(files)
     now[0] += 0.02
     with pytest.raises(VerifyError, match="moved or removed"):
-        edition.check_now_and_then()
+        read_none(files)

@@ -294,7 +294,7 @@ def test_verify_finds_what_was_changed(url, place, make_config, listener):
         "train-0000000-0000.bin: its bytes have changed",
         "train-0000001-0000.idx: missing",
     ]
-    assert found.notes == [".hidden"]
+    assert found.notes == (".hidden",)
     with pytest.raises(VerifyError, match=f"^{url}: verification failed, 2 problems"):
         verify_dataset(Path(url)).check(Path(url))
     place.write("manifest.json", manifest + b" ")

@@ -41,7 +41,7 @@ FEWEST_OPEN = 16
 """Files that stay open to read spans, if the process may have few."""
 
 LOOK_S = 1.0
-"""Between two looks of `Edition.check_now_and_then`."""
+"""Between two looks of `ShardFiles` at the manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +135,13 @@ class Documents:
 class ShardFiles:
     """The files of the shards of a split. Safe to use from several threads, and after a fork.
 
+    Reads check once a second that the dataset is still the one that was opened. The manifest has
+    the sums of all files: another dataset at the same path has another one, even where its files
+    have equal sizes. It is read again only when its file is not the same any more. A dataset that
+    is being made has no sum, and is not checked.
+
     Attributes:
         dtypes: dtype of a token in each kind of file, by its ending: `bin`, and the sidecars.
-        edition: whether the dataset is still the one that was opened; looked at every second.
     """
 
     def __init__(self, documents: Documents) -> None:
@@ -146,11 +150,43 @@ class ShardFiles:
         self._root = str(documents.directory)
         # A dataset that is being made has no sum yet: nothing of another one may stay open.
         self._sha256 = manifest.get("sha256") or secrets.token_hex()
-        self.edition = Edition(documents.directory, manifest.get("sha256", ""))
+        self._is_finished = "sha256" in manifest
+        self._seen: tuple[int, int, int, int] | None = None
+        self._next_look_s = 0.0
         self.dtypes: dict[str, np.dtype[Any]] = {
             "bin": np.dtype(manifest["dtype"]).newbyteorder("<"),
             **{ending: SIDECARS[ending] for ending in sidecars_of(manifest)},
         }
+
+    def check(self) -> None:
+        """Check that the manifest is still there, unchanged.
+
+        Raises:
+            VerifyError: the dataset was replaced or removed.
+            TokmillError: the manifest that is there now cannot be read.
+        """
+        if not self._is_finished:
+            return
+        directory = self._documents.directory
+        path = directory / MANIFEST
+        with storage_errors(path):
+            try:
+                status = path.stat()
+            except FileNotFoundError:
+                raise VerifyError(
+                    f"{directory}: the dataset was moved or removed after it was opened"
+                ) from None
+        seen = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+        if seen != self._seen and read_manifest(directory).get("sha256") != self._sha256:
+            raise VerifyError(
+                f"{directory}: the dataset was replaced after it was opened: open it again"
+            )
+        self._seen, self._next_look_s = seen, time.monotonic() + LOOK_S
+
+    def _check_now_and_then(self) -> None:
+        """Check like `check` when the last time is a second ago; otherwise it costs 0.1 µs."""
+        if time.monotonic() >= self._next_look_s:
+            self.check()
 
     def read(self, spans: Spans, ending: str, into: npt.NDArray[Any]) -> None:
         """Read spans of the files with an ending into a flat, contiguous array of their dtype.
@@ -160,7 +196,7 @@ class ShardFiles:
                 dataset was replaced after it was opened.
             StorageError: a file cannot be read, or too many files are open.
         """
-        self.edition.check_now_and_then()
+        self._check_now_and_then()
         entries, item = self._documents.entries, into.itemsize
         data = into.view(np.uint8).data
         (opened, _), sha256 = _caches(), self._sha256
@@ -180,7 +216,7 @@ class ShardFiles:
             with read_errors(Path(path)):
                 raise error
         except VerifyError:
-            self.edition.check()  # the reason may be another dataset
+            self.check()  # the reason may be another dataset
             raise
 
     def index(self, shard: int) -> Index:
@@ -197,7 +233,7 @@ class ShardFiles:
         try:
             return opened(path, entry["documents"], item_bytes, self._sha256)
         except VerifyError:
-            self.edition.check()  # the reason may be another dataset
+            self.check()  # the reason may be another dataset
             raise
 
     def damaged_index(self, shard: int) -> VerifyError:
@@ -215,7 +251,7 @@ class ShardFiles:
             IndexError: there is no such document.
             TokmillError: see `index`.
         """
-        self.edition.check_now_and_then()
+        self._check_now_and_then()
         documents, item_bytes = self._documents, self.dtypes["bin"].itemsize
         if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(documents):
             raise IndexError(f"{self._root}: no such document; it holds {len(documents):,}")
@@ -231,49 +267,6 @@ class ShardFiles:
         if len(damaged):
             raise self.damaged_index(int(shards[damaged[0]]))
         return Spans(shards, starts, lengths, np.cumsum(lengths) - lengths)
-
-
-class Edition:
-    """The manifest of a dataset as it was opened, known by its sha256.
-
-    The manifest has the sums of all files: another dataset at the same path has another one, even
-    where its files have equal sizes. It is read again only when its file is not the same any more.
-    Without a sum, of a dataset that is being made, nothing is checked.
-    """
-
-    def __init__(self, directory: Path, sha256: str) -> None:
-        self._directory, self._sha256 = directory, sha256
-        self._seen: tuple[int, int, int, int] | None = None
-        self._next_look_s = 0.0
-
-    def check_now_and_then(self) -> None:
-        """Check like `check` when the last time is a second ago; otherwise it costs 0.1 µs."""
-        if time.monotonic() >= self._next_look_s:
-            self.check()
-
-    def check(self) -> None:
-        """Check that the manifest is still there, unchanged.
-
-        Raises:
-            VerifyError: the dataset was replaced or removed.
-            TokmillError: the manifest that is there now cannot be read.
-        """
-        if not self._sha256:
-            return
-        path = self._directory / MANIFEST
-        with storage_errors(path):
-            try:
-                status = path.stat()
-            except FileNotFoundError:
-                raise VerifyError(
-                    f"{self._directory}: the dataset was moved or removed after it was opened"
-                ) from None
-        seen = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
-        if seen != self._seen and read_manifest(self._directory).get("sha256") != self._sha256:
-            raise VerifyError(
-                f"{self._directory}: the dataset was replaced after it was opened: open it again"
-            )
-        self._seen, self._next_look_s = seen, time.monotonic() + LOOK_S
 
 
 class _File:

@@ -104,7 +104,7 @@ class Source(ABC):
         Raises:
             VerifyError: it was replaced or removed.
         """
-        self._files.edition.check()
+        self._files.check()
 
     def __repr__(self) -> str:
         given = "".join(f", {name}={value!r}" for name, value in self._options.items())
