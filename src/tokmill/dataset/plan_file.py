@@ -15,7 +15,7 @@ from tokmill.dataset.layout import (
     check_format_version,
 )
 from tokmill.errors import StateError
-from tokmill.storage import begins_with, open_regular, storage_errors
+from tokmill.storage import open_regular, storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PLAN_FORMAT = "tokmill plan"
 
-_BEGINNING = b'{\n"bos_id":'
+PLAN_BEGINNING = b'{\n"bos_id":'
 """The first bytes of every plan: they tell a damaged plan from a file of another program."""
 
 
@@ -97,7 +97,7 @@ def parse_plan(content: bytes, where: str) -> dict[str, Any]:
 
 def _parsed(content: bytes) -> tuple[dict[str, Any], str, bool]:
     """Return a plan, why it is no complete one or '', and whether tokmill has written it."""
-    begins = content.startswith(_BEGINNING)
+    begins = content.startswith(PLAN_BEGINNING)
     try:
         plan = json.loads(content)
         if not isinstance(plan, dict):
@@ -108,13 +108,3 @@ def _parsed(content: bytes) -> tuple[dict[str, Any], str, bool]:
     if plan.get("format") != PLAN_FORMAT:
         return plan, f'"format" is not "{PLAN_FORMAT}"', begins
     return plan, "" if is_intact else "its fingerprint does not match", True
-
-
-def begins_as_plan(path: Path) -> bool:
-    """Return whether a file begins like every plan of tokmill."""
-    return begins_with(path, _BEGINNING)
-
-
-def is_plan(head: bytes) -> bool:
-    """Return whether the first bytes of an object are those of every plan of tokmill."""
-    return head.startswith(_BEGINNING)

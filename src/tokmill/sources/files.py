@@ -18,7 +18,7 @@ from stat import S_ISREG
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokmill.dataset.layout import PLAN
-from tokmill.dataset.plan_file import begins_as_plan, is_plan
+from tokmill.dataset.plan_file import PLAN_BEGINNING
 from tokmill.errors import StorageError, UsageError
 from tokmill.sources.file_list import (
     ANY_DEPTH,
@@ -38,6 +38,7 @@ from tokmill.sources.formats import cut, format_named
 from tokmill.sources.hub import commit_of, is_hub
 from tokmill.sources.slices import Slice, SourceFile
 from tokmill.sources.streams import unreadable
+from tokmill.storage import begins_with
 from tokmill.urls import is_store
 
 if TYPE_CHECKING:
@@ -51,8 +52,6 @@ __all__ = ["Discovery", "Slice", "SourceFile", "cut", "discover"]
 STDIN = "-"
 _Key = tuple[str, int, int]
 _EFFECTIVE = os.access in os.supports_effective_ids
-_HEAD_BYTES = 64
-"""More than the first bytes by which a plan is recognised."""
 
 
 class Discovery(NamedTuple):
@@ -258,7 +257,8 @@ def _objects_below(
     datasets = {
         name.removesuffix(f"/{PLAN}")
         for name in plans
-        if is_plan(store.read_range(name, 0, min(_HEAD_BYTES, entries[name].n_bytes)))
+        if store.read_range(name, 0, min(len(PLAN_BEGINNING), entries[name].n_bytes))
+        == PLAN_BEGINNING
     }
     noted: set[str] = set()
     for name in entries:
@@ -392,7 +392,7 @@ def _order(entry: os.DirEntry[str]) -> str:
 
 def _is_dataset(directory: str) -> bool:
     """Return whether a directory is the output of a run, which may be among its own inputs."""
-    return begins_as_plan(Path(directory) / "plan.json")
+    return begins_with(Path(directory) / "plan.json", PLAN_BEGINNING)
 
 
 def _only_split(directory: Path) -> str:
