@@ -43,7 +43,7 @@ def test_objects_are_created_written_listed_read_and_removed(place):
     place.write("parts/b", b"45")
     assert place.stamp("parts/b") not in ("", stamp)
     assert place.entries() == {"a": 2, "parts/b": 2}
-    assert (place.read("a"), place.size("parts/b"), place.size("c")) == (b"12", 2, None)
+    assert (place.read("a"), bool(place.stamp("parts/b")), place.stamp("c")) == (b"12", True, "")
     for _ in range(2):
         place.remove("a")
     with pytest.raises(FileNotFoundError):
@@ -57,7 +57,7 @@ def test_objects_are_created_written_listed_read_and_removed(place):
     [
         ("PUT", lambda place: place.create("a", [b"1"])),
         ("GET", lambda place: place.read("b") == b"2"),
-        ("HEAD", lambda place: place.size("b") == 1),
+        ("HEAD", lambda place: place.stamp("b") != ""),
         ("POST", lambda place: place.remove("b") is None),
     ],
 )

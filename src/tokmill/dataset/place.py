@@ -48,9 +48,6 @@ class Place(Protocol):
         Real folders of a dataset are not listed, what stands in them is.
         """
 
-    def size(self, name: str) -> int | None:
-        """Return the bytes of a file; None if it is not there, or is none."""
-
     def stamp(self, name: str) -> str:
         """Return what changes whenever a file is written; '' if it is not there."""
 

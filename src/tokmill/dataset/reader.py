@@ -89,7 +89,7 @@ def manifest_in(place: Place) -> dict[str, Any]:
     try:
         content = place.read(MANIFEST)
     except FileNotFoundError:
-        is_planned = place.size(PLAN) is not None
+        is_planned = bool(place.stamp(PLAN))
         raise _no_manifest(place.where, f"no {MANIFEST} there", is_planned=is_planned) from None
     return _parsed(content, f"{place.where}/{MANIFEST}")
 

@@ -92,11 +92,6 @@ class Bucket:
         """Return the bytes of every object by relative name."""
         return {name: entry.n_bytes for name, entry in self._objects.entries().items()}
 
-    def size(self, name: str) -> int | None:
-        """Return the bytes of an object."""
-        entry = self._objects.entry(name)
-        return None if entry is None else entry.n_bytes
-
     def stamp(self, name: str) -> str:
         """Return the etag of an object."""
         entry = self._objects.entry(name)
@@ -113,11 +108,12 @@ class Bucket:
 
     def chunks(self, name: str) -> Iterator[bytes]:
         """Yield the content of an object; each piece is asked for again until it comes."""
-        n_bytes = self.size(name)
-        if n_bytes is None:
+        entry = self._objects.entry(name)
+        if entry is None:
             raise FileNotFoundError(name)
-        for start in range(0, n_bytes, _CHUNK_BYTES):
-            yield self._objects.read_range(name, start, min(start + _CHUNK_BYTES, n_bytes))
+        for start in range(0, entry.n_bytes, _CHUNK_BYTES):
+            stop = min(start + _CHUNK_BYTES, entry.n_bytes)
+            yield self._objects.read_range(name, start, stop)
 
     def create(self, name: str, chunks: Iterable[bytes]) -> bool:
         """Write an object on the condition that there is none, in one request.
@@ -172,10 +168,9 @@ class Bucket:
                     raise
         else:
             if self.differs(entry):
-                n_bytes = self.size(entry.name)
-                now = "it is not there"
-                if n_bytes is not None:
-                    now = f"found {plural(n_bytes, 'byte')}, or another sum in its metadata"
+                found, now = self._objects.entry(entry.name), "it is not there"
+                if found is not None:
+                    now = f"found {plural(found.n_bytes, 'byte')}, or another sum in its metadata"
                 raise StorageError(
                     f"{where}: expected {plural(entry.n_bytes, 'byte')} with the sum "
                     f"{_sum_of(entry)} after writing it, {now}: run the same command again to "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING
 
 from tokmill.dataset.checksum import Digest, digest_of_chunks
@@ -14,7 +15,6 @@ from tokmill.storage import (
     make_directory,
     open_regular,
     remove_file,
-    size_of_file,
     storage_errors,
     write_chunks,
     write_file,
@@ -66,11 +66,6 @@ class Directory:
                         sizes[name] = None
         return dict(sorted(sizes.items()))
 
-    def size(self, name: str) -> int | None:
-        """Return the bytes of a file; None for a link."""
-        with storage_errors(self.local / name):
-            return size_of_file(self.local, name)
-
     def stamp(self, name: str) -> str:
         """Return inode and time of a file."""
         try:
@@ -117,7 +112,13 @@ class Directory:
 
     def differs(self, entry: FileEntry) -> bool:
         """Return whether the size of a file is another one."""
-        return self.size(entry.name) != entry.n_bytes
+        path = self.local / entry.name
+        with storage_errors(path):
+            try:
+                status = path.lstat()
+            except (FileNotFoundError, NotADirectoryError):
+                return True
+        return not S_ISREG(status.st_mode) or status.st_size != entry.n_bytes
 
     def remove(self, name: str) -> None:
         """Remove a file, but neither a link nor a directory in place of a file of the dataset."""

@@ -25,7 +25,7 @@ from tokmill.run.plan import Plan, check_plan, check_same, read_plan
 from tokmill.run.prepare import choose_run_engine, prepare, workers_and_threads
 from tokmill.sources.hub import is_hub
 from tokmill.sources.json_lines import parser_entry
-from tokmill.storage import UNSUPPORTED, file_sizes, free_bytes, remove_file, write_file
+from tokmill.storage import UNSUPPORTED, free_bytes, remove_file, write_file
 from tokmill.urls import check_output
 from tokmill.words.plural import plural
 from tokmill.words.units import size
@@ -258,7 +258,8 @@ def check_space(
     Raises:
         StorageError: the output cannot fit; where it may not fit, `warn` gets a line.
     """
-    room = sum(file_sizes(directory).values()) + free_bytes(directory)
+    held = open_place(str(directory)).entries().values()
+    room = sum(filter(None, held)) + free_bytes(directory)
     n_bytes = sum(file.n_bytes for file in prepared.files)
     if not n_bytes or room >= AMPLE * n_bytes:
         return

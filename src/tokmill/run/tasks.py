@@ -88,7 +88,7 @@ def plan_array(config: Config, observer: Observer, *, overwrite: bool = False) -
         raise UsageError("standard input: tasks on other machines cannot read it: give files")
     with begun(config, observer, overwrite=overwrite) as run:
         content = b"".join(run.plan.chunks())
-        if run.place.size(MANIFEST) is None and content != run.place.read(PLAN):
+        if not run.place.stamp(MANIFEST) and content != run.place.read(PLAN):
             run.place.write(PLAN, content)
         return run.plan
 
