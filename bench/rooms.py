@@ -24,13 +24,13 @@ ROOMS = {
     "sources": (4_290, 3_600),
     "chat, masks": (10_240, 5_900),
     "engines, tokenizer": (4_590, 4_200),
-    "dataset, place": (4_030, 3_600),
+    "dataset, place": (4_000, 3_600),
     "trainers, loader": (7_710, 5_400),
     "page": (5_020, 2_300),
     "bill": (13_470, 8_300),
     "settings, words": (1_900, 1_100),
-    TOP: (2_160, 1_500),
-    ALL: (63_880, 46_000),
+    TOP: (2_140, 1_500),
+    ALL: (63_830, 46_000),
 }
 
 

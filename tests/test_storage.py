@@ -15,7 +15,6 @@ from tokmill.errors import StateError, StorageError
 from tokmill.storage import (
     PendingFile,
     begins_with,
-    file_sizes,
     free_bytes,
     make_directory,
     remove_file,
@@ -228,30 +227,6 @@ def test_a_long_file_is_complete_after_syncs_that_drop_its_pages(tmp_path, monke
         pending.write(bytes([i]) * 700)
     pending.commit()
     assert (tmp_path / "long").read_bytes() == b"".join(bytes([i]) * 700 for i in range(10))
-
-
-def test_the_sizes_of_all_files_are_listed_by_path(tmp_path: Path):
-    (tmp_path / "parts" / "deep").mkdir(parents=True)
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "b.bin").write_bytes(bytes(5))
-    (tmp_path / ".lock").write_bytes(b"")
-    (tmp_path / "parts" / "0.json").write_bytes(bytes(7))
-    (tmp_path / "parts" / "deep" / "x").write_bytes(bytes(1))
-    (tmp_path / "away").symlink_to(tmp_path.parent)
-    sizes = file_sizes(tmp_path)
-    link = sizes.pop("away")
-    assert link == (tmp_path / "away").lstat().st_size
-    assert list(sizes.items()) == [
-        (".lock", 0),
-        ("b.bin", 5),
-        ("parts/0.json", 7),
-        ("parts/deep/x", 1),
-    ]
-
-
-def test_a_directory_that_is_not_there_has_no_sizes(tmp_path: Path):
-    with pytest.raises(StorageError, match="no such file or directory"):
-        file_sizes(tmp_path / "gone")
 
 
 def test_a_file_that_cannot_be_removed_is_named(tmp_path, monkeypatch):

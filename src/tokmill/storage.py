@@ -14,7 +14,7 @@ import os
 import secrets
 from pathlib import Path
 from stat import S_ISREG
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 from tokmill.errors import StateError, StorageError, VerifyError
 
@@ -81,7 +81,10 @@ def read_errors(path: Path) -> Iterator[None]:
 
 
 class PendingFile:
-    """A file under a temporary name in its final directory, until it is committed or discarded."""
+    """A file under a temporary name in its final directory, until it is committed or discarded.
+
+    As a context manager it is discarded at the end, if it is not committed.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -139,6 +142,12 @@ class PendingFile:
             sync_directory(self.path.parent)
             return True
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.discard()
+
     def discard(self) -> None:
         """Close the file, and remove it if it is not committed."""
         self.file.close()
@@ -164,14 +173,10 @@ def write_chunks(
     path: Path, chunks: Iterable[bytes], *, first_wins: bool = False, replace: bool = False
 ) -> bool:
     """Write a file from chunks, of which one is in memory; see `write_file`."""
-    pending = PendingFile(path)
-    try:
+    with PendingFile(path) as pending:
         for chunk in chunks:
             pending.write(chunk)
         return pending.commit(first_wins=first_wins, replace=replace)
-    except BaseException:
-        pending.discard()
-        raise
 
 
 def sync_directory(path: Path) -> None:
@@ -235,32 +240,3 @@ def free_bytes(path: Path) -> int:
         path = path.parent
     status = os.statvfs(path)
     return status.f_bavail * status.f_frsize
-
-
-def size_of_file(directory: Path, name: str) -> int | None:
-    """Return the bytes of a file; None if nothing is there, or a link or a directory."""
-    try:
-        status = (directory / name).lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return status.st_size if S_ISREG(status.st_mode) else None
-
-
-def file_sizes(directory: Path) -> dict[str, int]:
-    """Return the bytes of every file in a directory and its folders, by relative path.
-
-    Raises:
-        StorageError: a folder cannot be read.
-    """
-    sizes: dict[str, int] = {}
-    pending = [""]
-    while pending:
-        folder = pending.pop()
-        with storage_errors(directory / folder), os.scandir(directory / folder) as entries:
-            for entry in entries:
-                name = f"{folder}{entry.name}"
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(f"{name}/")
-                else:
-                    sizes[name] = entry.stat(follow_symlinks=False).st_size
-    return dict(sorted(sizes.items()))

@@ -28,7 +28,7 @@ def test_rejects_are_json_lines_with_place_reason_and_bytes(directory):
     rejects = RejectsFile(directory, NAME, "sha256")
     rejects.append("a.jsonl", RecordPlace(7, 99), reject("猫{".encode()))
     rejects.append("b.parquet", RecordPlace(8, -1), reject(b"\xff\x00"))
-    entry = rejects.commit()
+    entry = rejects.commit_entry()
     data = (directory / "rejects" / NAME).read_bytes()
     assert [json.loads(line) for line in data.splitlines()] == [
         {
@@ -56,7 +56,7 @@ def test_rejects_are_json_lines_with_place_reason_and_bytes(directory):
 def test_raw_line_ends_stay_inside_their_line(directory):
     rejects = RejectsFile(directory, NAME, "sha256")
     rejects.append("a.jsonl", RecordPlace(1, 0), reject("a\nb\r\u2028c".encode()))
-    rejects.commit()
+    rejects.commit_entry()
     (line,) = (directory / "rejects" / NAME).read_text().splitlines()
     assert json.loads(line)["raw"] == "a\nb\r\u2028c"
 

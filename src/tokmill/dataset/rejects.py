@@ -30,7 +30,7 @@ class RejectsFile(HashedFile):
             entry["raw"] = reject.raw.decode()
         except UnicodeDecodeError:
             entry["raw_base64"] = base64.b64encode(reject.raw).decode()
-        self.write(json.dumps(entry, ensure_ascii=True).encode() + b"\n")
+        self.add(json.dumps(entry, ensure_ascii=True).encode() + b"\n")
 
 
 def _entry(source: str, place: RecordPlace, reject: Reject) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -71,57 +72,35 @@ class ShardEntry:
         }
 
 
-class HashedFile:
+class HashedFile(PendingFile):
     """A file of a dataset that appears when it is committed, and the checksum of its bytes.
 
     `name`: relative to the directory of the dataset.
     """
 
     def __init__(self, directory: Path, name: str, algorithm: str) -> None:
-        self._name = name
-        self.pending, self.digest = PendingFile(directory / name), Digest(algorithm)
+        super().__init__(directory / name)
+        self._name, self.digest = name, Digest(algorithm)
 
-    def write(self, data: bytes | memoryview) -> None:
+    def add(self, data: bytes | memoryview) -> None:
         """Append bytes; raises `StorageError`."""
         self.digest.update(data)
-        self.pending.write(data)
+        self.write(data)
 
-    def commit(self) -> FileEntry:
+    def commit_entry(self) -> FileEntry:
         """Make the file appear under its name."""
-        self.pending.commit()
+        self.commit()
         return self.digest.entry(self._name)
-
-    def discard(self) -> None:
-        """Close the file, and remove it if it is not committed."""
-        self.pending.discard()
 
 
 def write_hashed_chunks(
     directory: Path, name: str, chunks: Iterable[bytes | memoryview], algorithm: str
 ) -> FileEntry:
     """Write a file of the dataset from chunks, and return its entry."""
-    file = HashedFile(directory, name, algorithm)
-    try:
+    with HashedFile(directory, name, algorithm) as file:
         for chunk in chunks:
-            file.write(chunk)
-        return file.commit()
-    except BaseException:
-        file.discard()
-        raise
-
-
-class _Body(HashedFile):
-    """A file with a value for every token, or the origin of every document."""
-
-    def __init__(self, directory: Path, name: str, dtype: np.dtype[Any], algorithm: str) -> None:
-        super().__init__(directory, name, algorithm)
-        self.dtype = dtype
-        self._encoder = OriginEncoder() if name.endswith(f".{ORIGIN}") else None
-
-    def as_bytes(self, values: npt.NDArray[Any]) -> memoryview:
-        if self._encoder is not None:
-            return memoryview(self._encoder.encode(values))
-        return np.ascontiguousarray(values).view(np.uint8).data
+            file.add(chunk)
+        return file.commit_entry()
 
 
 class ShardWriter:
@@ -151,15 +130,16 @@ class ShardWriter:
         self._pending: deque[Future[dict[str, StageSeconds]]] = deque()
         self._waiting: list[tuple[npt.NDArray[Any], ...]] = []
         self._n_waiting = 0
-        self._bodies: list[_Body] = []
-        try:
-            for ending in ("bin", *sidecars):
-                kind = {**SIDECARS, "bin": dtype, ORIGIN: np.dtype(np.int64)}[ending]
-                self._bodies.append(_Body(directory, f"{stem}.{ending}", kind, algorithm))
-            self._idx = PendingFile(directory / f"{stem}.idx")
-        except BaseException:
-            self._discard_bodies()
-            raise
+        kinds = {**SIDECARS, "bin": dtype, ORIGIN: np.dtype(np.int64)}
+        self._dtypes = [kinds[ending] for ending in ("bin", *sidecars)]
+        self._origins = OriginEncoder()
+        with ExitStack() as files:
+            self._bodies = [
+                files.enter_context(HashedFile(directory, f"{stem}.{ending}", algorithm))
+                for ending in ("bin", *sidecars)
+            ]
+            self._idx = files.enter_context(PendingFile(directory / f"{stem}.idx"))
+            self._files = files.pop_all()
         self._index = IndexWriter(self._idx.file, self._idx.write, dtype.itemsize)
         self._thread = ThreadPoolExecutor(1, f"tokmill-{stem}")
         self.stage_s: dict[str, StageSeconds] = {}
@@ -198,8 +178,8 @@ class ShardWriter:
                 f"one of {longest:,}: set --max-tokens to leave it out"
             )
         values = (
-            array.astype(body.dtype, casting="equiv", copy=False)
-            for array, body in zip((tokens, *sidecars.values()), self._bodies, strict=True)
+            array.astype(dtype, casting="equiv", copy=False)
+            for array, dtype in zip((tokens, *sidecars.values()), self._dtypes, strict=True)
         )
         self._waiting.append((lengths, *values))
         self._n_waiting += len(tokens)
@@ -225,12 +205,15 @@ class ShardWriter:
     ) -> dict[str, StageSeconds]:
         """Hash and write documents, on the thread; return the seconds of each stage."""
         timer = StageTimer()
-        data = [body.as_bytes(array) for body, array in zip(self._bodies, values, strict=True)]
+        data = [
+            self._origins.encode(array) if ending == ORIGIN else _as_bytes(array)
+            for ending, array in zip(("bin", *self._sidecars), values, strict=True)
+        ]
         for body, chunk in zip(self._bodies, data, strict=True):
             body.digest.update(chunk)
         timer.end("hash")
         for body, chunk in zip(self._bodies, data, strict=True):
-            body.pending.write(chunk)
+            body.write(chunk)
         self._index.append(lengths)
         timer.end("write")
         return timer.seconds
@@ -249,7 +232,7 @@ class ShardWriter:
         self._idx.file.seek(0)
         idx = digest_of(self._idx.file, self._algorithm).entry(self._idx.path.name)
         self._idx.commit()
-        *sidecars, tokens = (body.commit() for body in reversed(self._bodies))
+        *sidecars, tokens = (body.commit_entry() for body in reversed(self._bodies))
         timer.end("write")
         add_seconds(self.stage_s, timer.seconds)
         return ShardEntry(
@@ -259,9 +242,8 @@ class ShardWriter:
     def discard(self) -> None:
         """Close the files, and remove them."""
         self._thread.shutdown(cancel_futures=True)
-        self._discard_bodies()
-        self._idx.discard()
+        self._files.close()
 
-    def _discard_bodies(self) -> None:
-        for body in self._bodies:
-            body.discard()
+
+def _as_bytes(values: npt.NDArray[Any]) -> memoryview:
+    return np.ascontiguousarray(values).view(np.uint8).data

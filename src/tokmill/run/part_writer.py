@@ -124,7 +124,7 @@ class PartWriter:
         for split in SPLITS:
             self._end_shard(split)
         if self._rejects is not None:
-            self._rejects_entry = self._rejects.commit()
+            self._rejects_entry = self._rejects.commit_entry()
             self._ended.append(self._rejects_entry)
 
     def finish(self) -> PartRecord:
