@@ -25,12 +25,12 @@ ROOMS = {
     "chat, masks": (10_240, 5_900),
     "engines, tokenizer": (4_590, 4_200),
     "dataset, place": (4_000, 3_600),
-    "trainers, loader": (7_710, 5_400),
+    "trainers, loader": (7_670, 5_400),
     "page": (5_020, 2_300),
     "bill": (13_470, 8_300),
-    "settings, words": (1_900, 1_100),
+    "settings, words": (1_910, 1_100),
     TOP: (2_140, 1_500),
-    ALL: (63_830, 46_000),
+    ALL: (63_810, 46_000),
 }
 
 

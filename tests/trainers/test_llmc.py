@@ -131,7 +131,7 @@ def test_a_file_of_no_tokens_is_refused(pretrained: Dataset, tmp_path) -> None:
 
 
 def test_another_place_of_eos_is_refused(pretrained: Dataset, tmp_path) -> None:
-    with pytest.raises(UsageError, match="eos: expected first or last, found 'middle'"):
+    with pytest.raises(UsageError, match="eos: expected one of first, last; found 'middle'"):
         pretrained.export("llm.c", tmp_path / "e", eos="middle")
 
 

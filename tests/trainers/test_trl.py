@@ -66,7 +66,6 @@ def test_pretraining_has_no_labels_and_trl_makes_the_rows(single: Dataset, tmp_p
         ("unpacked", {"packing": 100}, r"fits in no row of 100: make the rows longer"),
         ("single", {"packing": 4096}, "documents of any length"),
         ("chats", {"packing": 4096, "unpacked": True}, "exclude each other"),
-        ("chats", {"packing": -1}, "--packing: expected at least 0, found -1"),
     ],
 )
 def test_packs_that_cannot_be_made_are_refused(fixture, options, named, request, tmp_path) -> None:

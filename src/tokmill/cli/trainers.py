@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import click
 from tokmill.cli.completion import directories, files, named, trainers
 from tokmill.cli.options import directory_argument, setting_option
 from tokmill.cli.screen import observer, show, show_json, show_labelled, warn
-from tokmill.settings.names import Setting
+from tokmill.settings.names import settings_of
 from tokmill.tables import TRAINERS
 from tokmill.trainers.options import ExportOptions, export_options
 from tokmill.words.plural import plural
@@ -41,8 +41,7 @@ def _output_option(text: str) -> Callable[[Callable[..., None]], Callable[..., N
 
 def _export_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option for each field of `ExportOptions` to a command."""
-    for f in reversed(fields(ExportOptions)):
-        setting = Setting("export", f.name, type(f.default), f.default, f.metadata)
+    for setting in reversed(settings_of("export", ExportOptions).values()):
         command = setting_option(setting)(command)
     return command
 

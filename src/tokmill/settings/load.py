@@ -183,17 +183,28 @@ def _section(name: str, values: Any) -> Any:
         raise UsageError(f"unknown section [{name}]; {_home(name)}{_known(name, schema())}")
     if not isinstance(values, dict):
         raise UsageError(f"[{name}] must be a table, found {_kind(values)}")
-    settings = schema()[name]
+    return section_types()[name](**checked_values(name, schema()[name], values))
+
+
+def checked_values(
+    section: str, settings: Mapping[str, Setting], values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return values as their settings hold them.
+
+    Raises:
+        UsageError: an unknown key, a wrong type, a value outside its range or choices; carries the
+            setting.
+    """
     checked: dict[str, Any] = {}
     for key, value in values.items():
         if key not in settings:
             hint = _home(key) + _known(key, settings)
-            raise UsageError(f"unknown key; {hint}", f"{name}.{key}")
+            raise UsageError(f"unknown key; {hint}", f"{section}.{key}")
         try:
             checked[key] = _checked(settings[key], value)
         except UsageError as error:
-            raise UsageError(error.args[0], f"{name}.{key}") from None
-    return section_types()[name](**checked)
+            raise UsageError(error.args[0], f"{section}.{key}") from None
+    return checked
 
 
 def _known(name: str, names: Iterable[str]) -> str:

@@ -85,15 +85,15 @@ def section_types() -> Mapping[str, type]:
 @cache
 def schema() -> Mapping[str, Mapping[str, Setting]]:
     """Return every setting, by section and name."""
+    return {section: settings_of(section, kind) for section, kind in section_types().items()}
+
+
+def settings_of(section: str, declared: type) -> dict[str, Setting]:
+    """Return the settings that a dataclass declares, by name."""
+    kinds = get_type_hints(declared)
     return {
-        section: {
-            field.name: Setting(
-                section, field.name, kinds[field.name], field.default, field.metadata
-            )
-            for field in dataclasses.fields(declared)
-        }
-        for section, declared in section_types().items()
-        for kinds in (get_type_hints(declared),)
+        one.name: Setting(section, one.name, kinds[one.name], one.default, one.metadata)
+        for one in dataclasses.fields(declared)
     }
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import Field, dataclass, fields
-from difflib import get_close_matches
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import UsageError
 from tokmill.settings.declare import runtime_setting
-from tokmill.settings.quantity import parse_quantity
+from tokmill.settings.load import checked_values
+from tokmill.settings.names import settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,56 +74,22 @@ class ExportOptions:
     )
 
     def check_used(self, used: frozenset[str], trainer: str) -> None:
-        """Check that every option that is set has an effect for a trainer, within its limits.
+        """Check that every option that is set has an effect for a trainer.
 
         Raises:
-            UsageError: one has none, or is below its minimum or above its maximum.
+            UsageError: one has none.
         """
         for field in fields(self):
-            value, name = getattr(self, field.name), field.name.replace("_", "-")
-            if value == field.default:
-                continue
-            if field.name != "copy" and field.name not in used:
+            is_used = field.name == "copy" or field.name in used
+            if not is_used and getattr(self, field.name) != field.default:
+                name = field.name.replace("_", "-")
                 raise UsageError(f"--{name} has no effect on an export to {trainer}: leave it out")
-            least = field.metadata.get("minimum")
-            if least is not None and value < least:
-                raise UsageError(f"--{name}: expected at least {least}, found {value}")
-            most = field.metadata.get("maximum")
-            if most is not None and value > most:
-                raise UsageError(f"--{name}: expected at most {most:,}, found {value:,}")
 
 
 def export_options(given: Mapping[str, Any]) -> ExportOptions:
     """Return options from keyword arguments.
 
     Raises:
-        UsageError: there is no such option, or its value has another type.
+        UsageError: there is no such option, or its value has another type or is out of range.
     """
-    known = {field.name: field for field in fields(ExportOptions)}
-    for name in given:
-        if name not in known:
-            close = get_close_matches(name, known, n=1)
-            meant = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
-            raise UsageError(f"{name}: no option of an export: {meant}")
-    return ExportOptions(**{name: _value(known[name], given[name]) for name in given})
-
-
-def _value(field: Field[Any], value: Any) -> Any:
-    unit, expected = field.metadata.get("unit"), type(field.default)
-    key = f"export.{field.name}"
-    if unit and isinstance(value, str):
-        try:
-            return parse_quantity(value, unit)
-        except UsageError as error:
-            raise UsageError(error.args[0], key) from None
-    if expected is tuple:
-        is_list = isinstance(value, list | tuple)
-        if not is_list or not all(isinstance(one, str) for one in value):
-            raise UsageError(f"expected a list of strings, found {value!r}", key)
-        return tuple(value)
-    if type(value) is not expected:
-        raise UsageError(f"expected {expected.__name__}, found {value!r}", key)
-    choices = field.metadata.get("choices", (value,))
-    if value not in choices:
-        raise UsageError(f"expected {' or '.join(choices)}, found {value!r}", key)
-    return value
+    return ExportOptions(**checked_values("export", settings_of("export", ExportOptions), given))
