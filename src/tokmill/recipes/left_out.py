@@ -57,7 +57,7 @@ def check_read_fields(
     for _, own_parts in sorted(of_reading.items()):
         own_spec = spec.for_part(own_parts[0])
         used, limits = fields_read(own_spec.config), own_spec.config.limits
-        if used and not own_spec.reading.is_named:
+        if used and not own_spec.readings[0].is_named:
             paths = {piece.file.path for part in own_parts for piece in part.slices}
             own_rows = [row for row in rows if row["path"] in paths]
             check_fields(own_spec.config.render, limits.max_reject_fraction, own_rows, used)

@@ -65,7 +65,7 @@ class PretrainRecipe:
         """Take the renderer and the fields of the settings of reading."""
         self.renderer = make_renderer(spec.config.render)
         self.schema = self.renderer.schema
-        self._used, self._labels = used_paths(self.schema), spec.reading.labels
+        self._used, self._labels = used_paths(self.schema), spec.readings[0].labels
         self._nested = {path.partition("[")[0] for path in self._used if "[" in path}
 
     def process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:

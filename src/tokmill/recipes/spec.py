@@ -56,11 +56,11 @@ class ReadingSettings:
 class RunSpec:
     """A run. `config` is resolved: no setting that changes an output byte is `auto`.
 
-    `readings`: how each group of files is read. `template`: in SFT, the name of a built-in template
-    or the source of a Jinja template. `memory_bytes`: the memory that one worker may take; 0 if not
-    known. `extensions`: everything that the run uses and that did not come with tokmill. `engines`:
-    those that this process has loaded. `plan_stamp`: what changes when the `plan.json` of this run
-    is replaced.
+    `readings`: how each group of files is read; of the run of a part, how its files are.
+    `template`: in SFT, the name of a built-in template or the source of a Jinja template.
+    `memory_bytes`: the memory that one worker may take; 0 if not known. `extensions`: everything
+    that the run uses and that did not come with tokmill. `engines`: those that this process has
+    loaded. `plan_stamp`: what changes when the `plan.json` of this run is replaced.
     """
 
     config: Config
@@ -83,13 +83,8 @@ class RunSpec:
     @property
     def own_readings(self) -> tuple[ReadingSettings, ...]:
         """Return the readings, if not all files are read by the settings of the run."""
-        is_own = len(self.readings) > 1 or any(reading.source for reading in self.readings)
-        return self.readings if is_own else ()
-
-    @property
-    def reading(self) -> ReadingSettings:
-        """Return how the files are read, of the run of a part."""
-        return self.readings[0]
+        is_one = len(self.readings) == 1 and not self.readings[0].source
+        return () if is_one else self.readings
 
     @property
     def kind(self) -> str:

@@ -105,7 +105,7 @@ def begun(config: Config, observer: Observer, *, overwrite: bool) -> Iterator[Be
         prepared = prepare(config, hub_commits(config, place, overwrite=overwrite))
         for warning in prepared.found.warnings:
             observer.warned(warning)
-        for line in (input_line(prepared.parts), *prepared.all_notes()):
+        for line in (input_line(prepared.parts), *prepared.notes(with_fields=True)):
             observer.noted(line)
         entries = place.entries()
         if LOCK_NAME not in entries and owned_names(place, entries) is None:
@@ -141,15 +141,14 @@ def _plan(
     if place.mapped is not None and (overwrite or MANIFEST not in entries):
         check_file_system(place.mapped)
         check_space(prepared, place.mapped, observer.warned)
-    stamp = place.stamp(PLAN)  # before it is read: it may be replaced meanwhile
-    written = None if overwrite or holds_only_plan(entries) else read_plan(place)
-    if written is None:
+    found = None if overwrite or holds_only_plan(entries) else read_plan(place)
+    if found is None:
         refuse_foreign(place, entries, owned_names(place, entries))
         engine = choose_run_engine(prepared, n_threads, observer.noted)
     else:
-        engine = _planned_engine(written, prepared, place)
+        engine = _planned_engine(found[0], prepared, place)
     plan = Plan(prepared.spec(engine, n_threads, memory_bytes), prepared.parts)
-    if written is None:
+    if found is None:
         reference_loader(plan.spec, prepared.tokenizer)()  # it may still refuse the tokenizer
         remove_dataset(place, entries)  # as late as possible: an error keeps an old dataset
         if not place.create(PLAN, plan.chunks()):
@@ -158,6 +157,7 @@ def _plan(
             )
         stamp = place.stamp(PLAN)
     else:
+        written, stamp = found
         check_same(written, plan, place.where)
     return replace(plan, spec=replace(plan.spec, plan_stamp=stamp))
 
@@ -166,14 +166,15 @@ def hub_commits(config: Config, place: Place, *, overwrite: bool) -> dict[str, s
     """Return the commits of Hub datasets, by path, that the run in a place began with."""
     if overwrite or not any(is_hub(path) for path in config.input.all_paths):
         return {}
-    written = {} if holds_only_plan(place.entries()) else read_plan(place) or {}
-    rows = (row for row in written.get("files", ()) if isinstance(row, list) and len(row) >= 6)
+    found = None if holds_only_plan(place.entries()) else read_plan(place)
+    files = found[0].get("files", ()) if found else ()
+    rows = (row for row in files if isinstance(row, list) and len(row) >= 6)
     return {str(row[0]): str(row[5]) for row in rows if row[1] == "hub"}
 
 
 def _planned_engine(written: Mapping[str, Any], prepared: Prepared, place: Place) -> EngineChoice:
     """Return the engine of a plan that this command may continue with."""
-    if any(file.path == "-" for file in prepared.files):
+    if any(file.path == "-" for file in prepared.found.files):
         raise StateError(
             f"{place.where}: holds a run already, and standard input cannot be continued: "
             "choose another --output, or run with --overwrite to start again"
@@ -260,7 +261,7 @@ def check_space(
     """
     held = open_place(str(directory)).entries().values()
     room = sum(filter(None, held)) + free_bytes(directory)
-    n_bytes = sum(file.n_bytes for file in prepared.files)
+    n_bytes = sum(file.n_bytes for file in prepared.found.files)
     if not n_bytes or room >= AMPLE * n_bytes:
         return
     from tokmill.run.forecast import predict, sample_and_encode

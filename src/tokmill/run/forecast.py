@@ -114,7 +114,7 @@ def forecast_run(
         warn(warning)
     for line in prepared.bad:
         warn(f"{line} (left out of this forecast)")
-    for line in (*prepared.notes(), *prepared.document_notes()):
+    for line in prepared.notes(with_fields=False):
         note(line)
     workers, threads = workers_and_threads(prepared.config, prepared.parts)
     with engine_threads(threads):
@@ -152,7 +152,7 @@ def _forecast(
     values = {
         "schema": 1,
         "kind": spec.kind,
-        "files": len(prepared.files),
+        "files": len(prepared.found.files),
         "input_bytes": _input_bytes(parts),
         "sampled_bytes": sampled.sample.read_bytes,
         "heads_only": sampled.sample.heads_only,

@@ -137,7 +137,7 @@ def _check_first_block(spec: RunSpec, path: str, encoded: EncodedBlock) -> None:
     Raises:
         RecordError: no record has them.
     """
-    is_named = spec.config.sft is None and spec.reading.is_named
+    is_named = spec.config.sft is None and spec.readings[0].is_named
     if encoded.n_documents or len(encoded.rejects) < 2 or is_named:
         return
     if all(reject.reason == "no such fields" for reject in encoded.rejects):

@@ -181,14 +181,17 @@ def make_parts(
     return tuple(parts)
 
 
-def read_plan(place: Place) -> dict[str, Any] | None:
-    """Read the plan of a place as plain values; None if it has none.
+def read_plan(place: Place) -> tuple[dict[str, Any], str] | None:
+    """Read the plan of a place as plain values, and its stamp; None if it has none.
+
+    The stamp comes first: the plan may be replaced meanwhile.
 
     Raises:
         StateError: it is damaged, not tokmill's, or of a newer format.
     """
+    stamp = place.stamp(PLAN)
     try:
-        return parse_plan(place.read(PLAN), f"{place.where}/{PLAN}")
+        return parse_plan(place.read(PLAN), f"{place.where}/{PLAN}"), stamp
     except FileNotFoundError:
         return None
 

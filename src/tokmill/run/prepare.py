@@ -93,34 +93,42 @@ class Prepared:
     bad: tuple[str, ...] = ()
     engines: EngineStore = field(default_factory=EngineStore, compare=False, repr=False)
 
-    @property
-    def files(self) -> Sequence[SourceFile]:
-        """Return the input files, in order."""
-        return self.found.files
+    def notes(self, *, with_fields: bool) -> list[str]:
+        """Return notes for the user: eos, ignored files, large texts, readings, first documents.
 
-    @property
-    def _are_own(self) -> bool:
-        """Return whether not all files are read by the settings of the run."""
-        return len(self.readings) > 1 or bool(self.readings[0].reading.source)
-
-    def notes(self) -> list[str]:
-        """Return notes for the user: eos, texts as chats, ignored files, large texts, readings."""
+        `with_fields`: the line of `fields_note`, too.
+        """
         eos = self.tokenizer.eos_note
         texts = []
         if self.config.sft is not None:
             from tokmill.chat.reading.detect import text_note
 
             texts = [text_note(group.reading.sft) for group in self.readings if group.reading.sft]
-        groups = self.readings if self._are_own else ()
-        n_more = len(groups) - _MOST_SHOWN
-        return [
+        notes = [
             *filter(None, (eos, *dict.fromkeys(texts))),
             *self.found.ignored,
-            *large_text_notes(self.files, self.config.input),
+            *large_text_notes(self.found.files, self.config.input),
             *undivided_notes(self.parts, self.config.output.part_bytes),
-            *(f"{group.reading.files}: {group.in_words()}" for group in groups[:_MOST_SHOWN]),
-            *([f"{plural(n_more, 'other group')} of files"] if n_more > 0 else []),
         ]
+        shown, n_more = self.readings[:_MOST_SHOWN], len(self.readings) - _MOST_SHOWN
+        if self._are_own:
+            notes += [f"{group.reading.files}: {group.in_words()}" for group in shown]
+            notes += [f"{plural(n_more, 'other group')} of files"] if n_more > 0 else []
+        elif with_fields and (fields := self.fields_note()):
+            notes.append(f"fields: {fields}")
+        for group in shown:
+            where = f" of {group.reading.files}" if self._are_own else ""
+            if text := first_document(group):
+                beginning = json.dumps(text[:_SHOWN_CHARACTERS], ensure_ascii=False)
+                rest = len(text) - _SHOWN_CHARACTERS
+                more = f" and {plural(rest, 'more character')}" if rest > 0 else ""
+                notes.append(f"first document{where}: {beginning}{more}")
+        return notes
+
+    @property
+    def _are_own(self) -> bool:
+        """Return whether not all files are read by the settings of the run."""
+        return len(self.readings) > 1 or bool(self.readings[0].reading.source)
 
     def fields_note(self) -> str:
         """Return a line on the used and unused fields of the first records; '' for chats.
@@ -128,24 +136,6 @@ class Prepared:
         If files are read in several ways, each has its own line among the notes.
         """
         return "" if self._are_own else self.readings[0].fields_note()
-
-    def document_notes(self) -> list[str]:
-        """Return the beginning of a document of each group of files, as a string of JSON."""
-        notes = []
-        for group in self.readings[:_MOST_SHOWN]:
-            where = f" of {group.reading.files}" if self._are_own else ""
-            if text := first_document(group):
-                shown = json.dumps(text[:_SHOWN_CHARACTERS], ensure_ascii=False)
-                rest = len(text) - _SHOWN_CHARACTERS
-                more = f" and {plural(rest, 'more character')}" if rest > 0 else ""
-                notes.append(f"first document{where}: {shown}{more}")
-        return notes
-
-    def all_notes(self) -> list[str]:
-        """Return the notes, the line on fields, and the beginning of a document."""
-        fields = self.fields_note()
-        named = [f"fields: {fields}"] if fields else []
-        return [*self.notes(), *named, *self.document_notes()]
 
     def renderers(self) -> dict[SourceFile, tuple[InputSettings, Renderer | ChatRenderer]]:
         """Return the settings of reading and the renderer of each file."""
@@ -179,9 +169,9 @@ class Prepared:
 
     def _extensions(self, engine: str) -> tuple[Extension, ...]:
         """Return everything that the run uses and that did not come with tokmill."""
-        formats = sorted({file.format for file in self.files})
-        entries = [*(find(FORMATS, name) for name in formats), find(ENGINES, engine)]
-        outside = [entry.extension for entry in entries]
+        formats = sorted({file.format for file in self.found.files})
+        outside = [find(FORMATS, name).extension for name in formats]
+        outside.append(find(ENGINES, engine).extension)
         if self.config.sft is None:
             names = dict.fromkeys(group.reading.render.renderer_name for group in self.readings)
             outside += [find_renderer(name).extension for name in names]
@@ -189,7 +179,7 @@ class Prepared:
             from tokmill.chat.templates import template_extension
 
             outside.append(template_extension(self.config.sft.template))
-        return tuple(extension for extension in outside if extension)
+        return tuple(filter(None, outside))
 
 
 def prepare(
@@ -280,7 +270,7 @@ def choose_run_engine(
     Raises:
         TokenizerError: the engine asked for is missing, refuses the tokenizer or is not exact.
     """
-    config, files = prepared.config, prepared.files
+    config, files = prepared.config, prepared.found.files
     control = config.tokenizer.control_tokens_in_text
 
     is_stream = any(file.path == "-" for file in files)

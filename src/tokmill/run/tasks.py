@@ -120,19 +120,15 @@ def read_planned(place: Place, run: RunSettings | None = None) -> Plan:
 
 
 def _read(place: Place) -> tuple[dict[str, Any], str]:
-    """Return the plan of a place as plain values, and its stamp; raises `UsageError` without one.
-
-    The stamp comes first: the plan may be replaced meanwhile.
-    """
-    stamp = place.stamp(PLAN)
-    written = read_plan(place)
-    if written is None:
+    """Return what `read_plan` does; raises `UsageError` without a plan."""
+    found = read_plan(place)
+    if found is None:
         raise UsageError(
             f"{place.where}/{PLAN}: no such plan: write it first, on one machine (tokmill plan … "
             f"--output {place.where} --write); if that was done, this machine sees another place "
             "under this name: mount the same directory, or give the same endpoint and credentials"
         )
-    return written, stamp
+    return found
 
 
 def run_share(
