@@ -21,7 +21,7 @@ ROOMS = {
     "run, executors": (4_620, 3_200),
     "mix": (0, 1_700),
     "recipes, render": (2_290, 1_900),
-    "sources": (4_290, 3_600),
+    "sources": (4_240, 3_600),
     "chat, masks": (10_240, 5_900),
     "engines, tokenizer": (4_590, 4_200),
     "dataset, place": (4_000, 3_600),
@@ -30,7 +30,7 @@ ROOMS = {
     "bill": (13_470, 8_300),
     "settings, words": (1_910, 1_100),
     TOP: (2_140, 1_500),
-    ALL: (63_790, 46_000),
+    ALL: (63_750, 46_000),
 }
 
 

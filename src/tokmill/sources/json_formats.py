@@ -18,7 +18,7 @@ from tokmill.sources.json_lines import open_lines
 from tokmill.sources.streams import CHUNK_BYTES, BrokenInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Iterator
     from typing import BinaryIO
 
     import numpy.typing as npt
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _BLACK = re.compile(rb"[^ \t\r\n]")
 _FIRST_BLACK = re.compile(rb"[^ \t\r\n\xef\xbb\xbf]")  # behind a byte order mark
 _QUOTE, _BACKSLASH, _COMMA, _NEWLINE, _RETURN = (ord(c) for c in '"\\,\n\r')
-_OPEN, _CLOSE = ord("{"), ord("}")  # with bit 0x20 set, [ and ] look the same
 _END = ord("]")
+_OPEN, _CLOSE = ord("{"), ord("}")  # with bit 0x20 set, [ and ] look the same
 _SCAN_BYTES = 128 << 10  # the work arrays of one step stay in the cache
 
 
@@ -41,70 +41,37 @@ def array_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
     `  {"b": 2}`. JSON forbids a line break inside a string: it becomes byte 1, which the parser
     refuses, so that only one record is lost.
 
-    Brackets are counted, not matched. An extra `}` or `]` stays in its line, which the parser
-    refuses, and counting continues as between two elements. `]` between elements is extra if a
-    comma or another `]` follows; otherwise it ends the array. After an extra opening bracket or a
-    missing closing one, the rest of the stream is one element without an end.
+    Brackets are counted, not matched. A `}` too many stays in its line, which the parser refuses;
+    the first `]` between elements ends the array. After an extra opening bracket or a missing
+    closing one, the rest of the stream is one element without an end.
 
     Raises:
         BrokenInputError: no array, an array that does not end, or text after it. The whole stream
             was yielded before, without a newline after the last complete element.
     """
-    scanner = _Scanner()
-    steps = (c[i : i + _SCAN_BYTES] for c in chunks for i in range(0, len(c), _SCAN_BYTES))
-    lost, n_held = "", 0  # bytes held back: a ] that may end the array, and the blanks after it
-    try:
-        for step in steps:
-            if not lost and not scanner.depth:
-                step, lost = yield from scanner.opened(step)
-            if n_held and not lost and (behind := _BLACK.search(step)):
-                is_stray = behind[0] in b",]"
-                yield from _shown(n_held, b"]" if is_stray else b"\n")
-                n_held, lost = 0, "" if is_stray else _text_behind(behind[0])
-            if lost:
-                yield step.replace(b"\n", b" ")
-            elif n_held:
-                n_held += len(step)
-            elif step:
-                lines, stop, behind = scanner.rewrite(step)
+    scanner, lost = _Scanner(), ""
+    for chunk in chunks:
+        for start in range(0, len(chunk), _SCAN_BYTES):
+            rest = chunk[start : start + _SCAN_BYTES]
+            if not (scanner.depth or scanner.is_closed or lost):
+                bracket = _FIRST_BLACK.search(rest)
+                if bracket is None or bracket[0] == b"[":
+                    stop = len(rest) if bracket is None else bracket.end()
+                    scanner.depth = int(bracket is not None)
+                    yield b" " * stop
+                    rest = rest[stop:]
+                else:
+                    lost = f"expected [ at the start of a JSON array, found {bracket[0]!r}"
+            if scanner.depth:
+                lines = scanner.lines(rest)
                 yield lines
-                if behind:
-                    lost = _text_behind(behind[0])
-                elif stop >= 0:
-                    n_held = len(step) - stop
-    except BrokenInputError:
-        if n_held:
-            yield from _shown(n_held, b"\n")
-        raise
-    if n_held:
-        yield b"\n"
-    elif lost or scanner.depth:
+                rest = rest[len(lines) :]
+            if rest:
+                if not lost and (found := _BLACK.search(rest)):
+                    lost = f"text after the closing bracket of the array: found {found[0]!r}"
+                yield rest.replace(b"\n", b" ")
+    if lost or scanner.depth:
         raise BrokenInputError("lost array", lost or "the JSON array has no closing bracket")
-
-
-def _shown(n_bytes: int, bracket: bytes) -> Iterator[bytes]:
-    """Yield the bytes held back: the bracket or its replacement, and blanks."""
-    yield bracket
-    for start in range(1, n_bytes, _SCAN_BYTES):
-        yield b" " * min(_SCAN_BYTES, n_bytes - start)
-
-
-def _text_behind(found: bytes) -> str:
-    return f"text after the closing bracket of the array: found {found!r}"
-
-
-def _ended(
-    chunk: bytes, out: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]
-) -> tuple[bytes, int, re.Match[bytes] | None]:
-    """Find which bracket ends the array, if one of `ends` does; returns as `_Scanner.rewrite`."""
-    for end in ends.tolist():
-        behind = _BLACK.search(chunk, end + 1)
-        if behind is None:
-            return out[:end].tobytes(), end, None
-        if behind[0] not in b",]":
-            rest = chunk[end + 1 :].replace(b"\n", b" ")
-            return out[:end].tobytes() + b"\n" + rest, end, behind
-    return out.tobytes(), -1, None
 
 
 class _Scanner:
@@ -112,30 +79,16 @@ class _Scanner:
 
     def __init__(self) -> None:
         self.depth = 0
+        self.is_closed = False
         self.in_string = 0
         self.escaping = False
 
-    def opened(self, step: bytes) -> Generator[bytes, None, tuple[bytes, str]]:
-        """Yield blanks for all through the opening bracket; return the rest, and an error or ''."""
-        bracket = _FIRST_BLACK.search(step)
-        if bracket is None:
-            yield b" " * len(step)
-            return b"", ""
-        if bracket[0] != b"[":
-            return step, f"expected [ at the start of a JSON array, found {bracket[0]!r}"
-        self.depth = 1
-        yield b" " * bracket.end()
-        return step[bracket.end() :], ""
-
-    def rewrite(self, chunk: bytes) -> tuple[bytes, int, re.Match[bytes] | None]:
-        """Return the chunk as lines, where the array may end in it (or -1), and the text after it.
-
-        If there is no text after the closing bracket in this chunk, the lines end before it.
-        """
+    def lines(self, chunk: bytes) -> bytes:
+        """Return the chunk as lines, up to the bracket that closes the array if it is there."""
         view = np.frombuffer(chunk, dtype=np.uint8)
         at = self._tokens(chunk, view)
         if not len(at):
-            return chunk, -1, None
+            return chunk
         kinds = view[at]
         quotes = kinds == _QUOTE
         in_string = (np.cumsum(quotes) + self.in_string) & 1  # after the byte; quotes are neither
@@ -143,20 +96,20 @@ class _Scanner:
         closes = outside & (kinds | 0x20 == _CLOSE)
         opens = outside & (kinds | 0x20 == _OPEN)
         depth = self.depth + np.cumsum(opens.astype(np.int64) - closes)
-        ends = np.zeros(0, np.int64)
-        if depth.min() < 1:
-            lowest = np.minimum.accumulate(np.minimum(depth, 1))
-            strays = np.flatnonzero(np.diff(lowest, prepend=1))
-            ends = at[strays[kinds[strays] == _END]]
-            depth -= lowest - 1
+        lowest = np.minimum.accumulate(np.minimum(depth, 1))
+        ends = at[(np.diff(lowest, prepend=1) < 0) & (kinds == _END)]
+        depth -= lowest - 1
         out = view.copy()
         out[at[outside & (kinds == _COMMA) & (depth == 1)]] = _NEWLINE
         breaks = (kinds == _NEWLINE) | (kinds == _RETURN)
         out[at[outside & breaks]] = ord(" ")
         out[at[~outside & (kinds == _NEWLINE)]] = 1
-        self.in_string = int(in_string[-1])
-        self.depth = int(depth[-1])
-        return _ended(chunk, out, ends)
+        self.in_string, self.depth = int(in_string[-1]), int(depth[-1])
+        if len(ends):
+            self.is_closed, self.depth = True, 0
+            out[ends[0]] = _NEWLINE
+            out = out[: ends[0] + 1]
+        return out.tobytes()
 
     def _tokens(self, chunk: bytes, view: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
         """Return the positions of unescaped quotes, brackets, commas and line breaks."""
