@@ -403,7 +403,7 @@ def test_a_file_of_few_short_records_is_read_like_the_others_with_its_fields(
 @pytest.mark.parametrize(
     ("toml", "said"),
     [
-        ('paths = ["a.jsonl"]\nrol_names = {a = "user"}', "rol_names: no setting of reading: did"),
+        ('paths = ["a.jsonl"]\nrol_names = {a = "user"}', "rol_names: unknown key; did you mean"),
         ('name = "x"\npaths = ["a.jsonl"]\n[[source]]\nname = "x"\npaths = ["b.jsonl"]',
          "two sources are named 'x': give each its own name"),
         ('name = "x"\npaths = ["a.jsonl"]\n[[source]]\nname = "y"\npaths = ["*.jsonl"]',

@@ -288,12 +288,10 @@ def _sources(values: Any) -> tuple[Source, ...]:
     """Return sources, given as objects or tables; each has another name, by default its paths."""
     if not isinstance(values, list | tuple):
         raise UsageError(f"expected a list of sources, found {_kind(values)}")
-    sources: list[Source] = []
-    for n, value in enumerate(values, 1):
-        try:
-            sources.append(_source(value))
-        except UsageError as error:
-            raise UsageError(f"source {n}: {error}") from None
+    try:
+        sources = [_source(f"source {n}", value) for n, value in enumerate(values, 1)]
+    except UsageError as error:
+        raise UsageError(str(error)) from None  # with the setting of the source
     names = [source.name for source in sources]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -301,29 +299,23 @@ def _sources(values: Any) -> tuple[Source, ...]:
     return tuple(sources)
 
 
-def _source(value: Any) -> Source:
+def _source(where: str, value: Any) -> Source:
     """Return a source whose paths and settings of reading are checked."""
     if not isinstance(value, Source | Mapping):
-        raise UsageError(f"expected a table with paths = [...], found {value!r}")
+        raise UsageError(f"expected a table with paths = [...], found {value!r}", where)
     table = dict(value.values() if isinstance(value, Source) else value)
-    name, paths = table.pop("name", None), _plain(table.pop("paths", ()))
-    paths = _section("input", {"paths": [paths] if isinstance(paths, str) else paths}).paths
-    if not paths:
-        raise UsageError("no paths: expected paths = [...], the inputs of the source")
-    name = ", ".join(paths) if name is None else name
-    if not isinstance(name, str) or not name:
-        raise UsageError(f"expected a name, found {name!r}")
+    if isinstance(table.get("paths"), str | os.PathLike):
+        table["paths"] = [table["paths"]]
     settings = {
-        name: schema()[section][name] for section in schema() for name in of_source(section)
+        "name": Setting("source", "name", str, "", {}),
+        "paths": schema()["input"]["paths"],
+        **{key: schema()[section][key] for section in schema() for key in of_source(section)},
     }
-    for key, given in table.items():
-        if key not in settings:
-            raise UsageError(f"{name}: {key}: no setting of reading: {_known(key, settings)}")
-        try:
-            table[key] = _checked(settings[key], given)
-        except UsageError as error:
-            raise UsageError(f"{name}: {key}: {error}") from None
-    return Source(name, paths, **table)
+    checked = checked_values(where, settings, table)
+    name, paths = checked.pop("name", ""), checked.pop("paths", ())
+    if not paths:
+        raise UsageError("no paths: expected paths = [...], the inputs of the source", where)
+    return Source(name or ", ".join(paths), paths, **checked)
 
 
 def _json_object(value: Any) -> Any:
