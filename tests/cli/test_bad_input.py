@@ -603,7 +603,7 @@ def test_plan_fails_where_every_sampled_record_was_rejected(tokmill, tokenizer_d
     path = write_lines(tmp_path / "in.jsonl", [b"{bad}"] * 30)
     outcome = tokmill("plan", path, "-t", tokenizer_dir, "--renderer", "text")
     assert outcome.code == 3
-    assert outcome.error.startswith("every sampled record was rejected (")
+    assert outcome.error.startswith("the run would make no document of 30 records (30 rejected: ")
 
 
 # The output directory

@@ -164,7 +164,9 @@ def test_a_forecast_of_a_run_that_drops_everything_is_an_error(tmp_path, configu
     with pytest.raises(RecordError) as caught:
         predict(config)
     assert str(caught.value) == (
-        "the run would make no document of 4 records (1 empty conversation, 3 no trained token)"
+        "the run would make no document of 4 records (1 rejected: empty conversation; 3 dropped: "
+        f"no trained token); the first: {source}: empty conversation: record: expected messages, "
+        "found an empty list"
     )
 
 

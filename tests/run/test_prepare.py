@@ -8,8 +8,6 @@ from tokmill.recipes.memory_bounds import BASE_BYTES, ENGINE_THREAD_BYTES
 from tokmill.recipes.spec import Part
 from tokmill.run import prepare
 from tokmill.run.prepare import (
-    MOST_THREADS,
-    default_workers,
     large_text_notes,
     workers_and_threads,
 )
@@ -121,15 +119,6 @@ def test_workers_stay_within_three_quarters_of_the_memory(configure, tmp_path, m
     taken = n_workers * (BASE_BYTES + n_threads * ENGINE_THREAD_BYTES // 2)
     assert n_workers == 1 or taken <= gib * GIB * 3 // 4
     assert (n_workers == 1) == (gib <= 8)
-
-
-@pytest.mark.parametrize("n_parts", [1, 2, 5, 40, 10_000])
-def test_no_worker_is_without_a_part_and_no_core_has_two_threads(n_parts):
-    for n_cores in range(1, 257):
-        found = default_workers(n_cores, n_parts, MOST_THREADS, MUCH)
-        assert 1 <= found <= min(n_cores, n_parts)
-        if n_parts == 10_000:
-            assert found * min(n_cores // found, MOST_THREADS) >= n_cores * 0.8
 
 
 def test_the_forecast_names_what_the_run_uses(configure, tmp_path, write_rows, machine):

@@ -31,7 +31,7 @@ from tokmill.recipes.memory_bounds import (
 from tokmill.recipes.table import Recipes
 from tokmill.run.plan import packed_tokenizer
 from tokmill.run.prepare import choose_run_engine, prepare, workers_and_threads
-from tokmill.run.reject_limits import REJECTS_ALLOWED, too_many
+from tokmill.run.reject_limits import REJECTS_ALLOWED, no_document, too_many
 from tokmill.run.sample import EncodedSample, Estimate, encode_sample, read_sample
 from tokmill.sources.formats import format_named
 from tokmill.storage import free_bytes
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tokmill.bill.formula import Bill
-    from tokmill.dataset.counts import Counts
     from tokmill.recipes.spec import Part, RunSpec
     from tokmill.run.prepare import Prepared
     from tokmill.settings.schema import Config, LimitSettings
@@ -131,7 +130,14 @@ def _forecast(
     sampled = sample_and_encode(prepared, spec, _sample_bytes(_input_bytes(parts)))
     counts = sampled.totals()
     if not counts.documents:
-        raise RecordError(_no_document(sampled, counts))
+        if not counts.records:
+            what = f" ({sampled.unread[0]})" if sampled.unread else ""
+            raise RecordError(
+                f"the sample of the input holds no record{what}: nothing to predict from"
+            )
+        record = "record" if sampled.sample.is_complete else "sampled record"
+        made = "the run would make no document"
+        raise RecordError(no_document(made, counts, record, sampled.first_reject))
     size, disk = predict(spec, parts, sampled)
     tokens, documents = sampled.total("tokens"), sampled.total("documents")
     text = sampled.total("text_bytes")
@@ -287,21 +293,6 @@ def _page_bytes(parts: Sequence[Part]) -> int:
     largest = nlargest(PAGED_FILES, files, key=lambda file: file.n_bytes)
     held = [(format_named(file.format).held_bytes, file) for file in largest]
     return max((bytes_of(file) for bytes_of, file in held if bytes_of), default=0)
-
-
-def _no_document(sampled: EncodedSample, counts: Counts) -> str:
-    """Return why there is nothing to predict from."""
-    if not counts.records:
-        what = f" ({sampled.unread[0]})" if sampled.unread else ""
-        return f"the sample of the input holds no record{what}: nothing to predict from"
-    if not counts.drops:
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in counts.rejects.most_common(3))
-        return f"every sampled record was rejected ({reasons}); the first: {sampled.first_reject}"
-    losses = [*counts.rejects.most_common(), *counts.drops.most_common()]
-    reasons = ", ".join(f"{n:,} {reason}" for reason, n in losses)
-    of_sample = "" if sampled.sample.is_complete else "sampled "
-    records = plural(counts.records, f"{of_sample}record")
-    return f"the run would make no document of {records} ({reasons})"
 
 
 def _problem(prepared: Prepared, spec: RunSpec, sampled: EncodedSample) -> TokmillError | None:

@@ -96,7 +96,7 @@ def _is_manifest(place: Place, entries: Entries) -> bool:
 
 
 def _is_hidden(name: str) -> bool:
-    return any(part.startswith(".") for part in name.split("/"))
+    return "/." in f"/{name}"
 
 
 def _is_temporary(name: str) -> bool:

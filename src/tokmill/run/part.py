@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tokmill.errors import ParityError, RecordError
@@ -60,7 +61,7 @@ def run_part(
         output.checksum,
         output.shard_tokens,
         fail_on_reject=spec.config.limits.on_error == "fail",
-        check=lambda: check_plan(place, spec.plan_stamp),
+        check=partial(check_plan, place, spec.plan_stamp),
     )
     try:
         timer, library_s = StageTimer(), library_cpu_s()

@@ -7,8 +7,9 @@ with several samples is never divided.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,8 +66,8 @@ class PartWriter:
     check: Callable[[], None]
     stage_s: dict[str, StageSeconds] = field(default_factory=dict, init=False)
     _open: dict[str, ShardWriter] = field(default_factory=dict, init=False)
-    _shards: dict[str, list[ShardEntry]] = field(
-        default_factory=lambda: {split: [] for split in SPLITS}, init=False
+    _shards: defaultdict[str, list[ShardEntry]] = field(
+        default_factory=partial(defaultdict, list), init=False
     )
     _ended: list[FileEntry] = field(default_factory=list, init=False)
     _rejects: RejectsFile | None = field(default=None, init=False)
@@ -141,7 +142,7 @@ class PartWriter:
             tuple(shard for split in SPLITS for shard in self._shards[split]),
             self._rejects_entry,
             dict(sorted(self._counts.items())),
-            tuple(int(n) for n in self._histogram[:used]),
+            tuple(self._histogram[:used].tolist()),
         )
         self.check()
         name = f"{PARTS}/{part_name(self.part)}"

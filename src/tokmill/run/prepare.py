@@ -74,6 +74,8 @@ _NEARLY = 1.2
 """Fewer workers are taken if they are slower by less: more need memory, and each process has a
 reader and a writer, which take a sixth of the processor time."""
 
+_MEMORY_SHARE = 0.75
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -350,8 +352,11 @@ def workers_and_threads(config: Config, parts: Sequence[Part]) -> tuple[int, int
         n_parts = 1  # a worker cannot import it
     n_bytes = sum(piece.n_bytes for part in parts for piece in part.slices)
     n_parts = min(n_parts, max(1, n_bytes // LEAST_WORKER_BYTES))
-    most = most_threads(config, parts)
-    workers = default_workers(n_cores, n_parts, most, usable_memory())
+    enough = math.ceil(n_cores / (_NEARLY * most_threads(config, parts)))
+    # All workers, with half the engine cache that a thread may have, within the memory.
+    caches = n_cores * ENGINE_THREAD_BYTES // 2
+    most = (int(usable_memory() * _MEMORY_SHARE) - caches) // BASE_BYTES
+    workers = max(1, min(enough, n_parts, most))
     return workers, max(1, n_cores // workers)
 
 
@@ -363,23 +368,3 @@ def most_threads(config: Config, parts: Sequence[Part]) -> int:
     n_bytes = sum(piece.n_bytes for piece in pieces)
     n_gzip = sum(piece.n_bytes for piece in pieces if piece.file.compression == "gz")
     return MOST_THREADS_GZIP if 2 * n_gzip > n_bytes else MOST_THREADS
-
-
-def default_workers(n_cores: int, n_parts: int, most_threads: int, memory_bytes: int) -> int:
-    """Return the fewest workers with which equal parts take nearly the least time.
-
-    One worker works on one part at a time. All workers, with half the engine cache that a thread
-    may have, stay within three quarters of `memory_bytes`, or there is one.
-    """
-
-    def seconds(workers: int) -> float:
-        return math.ceil(n_parts / workers) / min(n_cores // workers, most_threads)
-
-    def fits(workers: int) -> bool:
-        caches = ENGINE_THREAD_BYTES // 2 * (n_cores // workers)
-        return workers * (BASE_BYTES + caches) <= memory_bytes * 3 // 4
-
-    most = max(1, min(n_cores, n_parts))
-    possible = [1, *filter(fits, range(2, most + 1))]
-    least = min(map(seconds, possible))
-    return next(workers for workers in possible if seconds(workers) <= least * _NEARLY)

@@ -484,15 +484,16 @@ def _folder_of(file: SourceFile) -> tuple[str, str]:
 
 def files_in_words(files: Sequence[SourceFile]) -> str:
     """Return files as a person names them: `wiki/*.jsonl (12 files), c4/*.parquet (3 files)`."""
-    groups = [
-        (pattern, [file.path for file in members])
-        for pattern, members in groupby(files, lambda f: _pattern(f.path))
-    ]
-    words = [
-        paths[0] if len(paths) == 1 else f"{pattern} ({plural(len(paths), 'file')})"
-        for pattern, paths in groups[:_MOST_NAMED]
-    ]
-    rest = sum(len(paths) for _, paths in groups[_MOST_NAMED:])
+    words: list[str] = []
+    rest = 0
+    for pattern, members in groupby([file.path for file in files], _pattern):
+        paths = list(members)
+        if len(words) == _MOST_NAMED:
+            rest += len(paths)
+        else:
+            words.append(
+                paths[0] if len(paths) == 1 else f"{pattern} ({plural(len(paths), 'file')})"
+            )
     return ", ".join(words) + (f" and {plural(rest, 'other file')}" if rest else "")
 
 

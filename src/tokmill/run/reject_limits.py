@@ -112,27 +112,26 @@ def check_outcome(
     if totals.rejects.total() > REJECTS_ALLOWED:
         _check_share(limits, totals.rejects, totals.records, _first(rejects))
     if not totals.documents:
-        raise RecordError(_no_document(totals, sources, rejects))
+        made = "the run made no document"
+        if broken := sum_unread(sources):
+            n_broken, files = broken["files"], _files(len(sources))
+            made += f" ({n_broken:,} of {files} could not be read to the end)"
+        if not totals.records:
+            files = f"{_files(len(sources))} without a record ({_named(sources)})"
+            raise RecordError(f"{made}: {files}")
+        raise RecordError(no_document(made, totals, "record", _first(rejects)))
     if len(sources) > 1 and limits.max_reject_fraction < 1:
         _check_sources(limits.max_reject_fraction, sources, rejects)
 
 
-def _no_document(totals: Counts, sources: Rows, rejects: Sequence[Path]) -> str:
-    """Return a message: what became of all records, and what to do."""
-    made = "the run made no document"
-    unread = sum_unread(sources)
-    if unread:
-        made += f" ({unread['files']:,} of {_files(len(sources))} could not be read to the end)"
-    if not totals.records:
-        return f"{made}: {_files(len(sources))} without a record ({_named(sources)})"
+def no_document(made: str, totals: Counts, record: str, first: str) -> str:
+    """Return a message: `made`, what became of all records, the first reject, and what to do."""
     losses = [f"{n:,} rejected: {reason}" for reason, n in totals.rejects.most_common()]
     losses += [f"{n:,} dropped: {reason}" for reason, n in totals.drops.most_common()]
-    records = plural(totals.records, "record")
-    advice = ""
+    records, advice = plural(totals.records, record), ""
     if totals.drops and not totals.rejects:
         advice = _ADVICE.get(totals.drops.most_common(1)[0][0], "")
-    first = _the_first(_first(rejects))
-    return f"{made} of {records} ({'; '.join(losses)}){first}{advice and f'; {advice}'}"
+    return f"{made} of {records} ({'; '.join(losses)}){_the_first(first)}{advice and f'; {advice}'}"
 
 
 def _check_sources(fraction: float, sources: Rows, rejects: Sequence[Path]) -> None:

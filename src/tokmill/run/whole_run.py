@@ -246,10 +246,10 @@ def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
     place, plan = run.place, run.plan
     spec, config = plan.spec, plan.spec.config
     sources = list(sums.sources.values())
-    rejects = [name for name in _names(sums.files) if name.startswith(f"{REJECTS}/")]
-    place.fetch(rejects[:_MOST_REJECTS])
-    paths = [place.local / name for name in rejects[:_MOST_REJECTS]]
-    check_outcome(config.limits, sums.totals, sources, paths)
+    names = [file["name"] for file in sums.files]
+    rejects = [name for name in names if name.startswith(f"{REJECTS}/")][:_MOST_REJECTS]
+    place.fetch(rejects)
+    check_outcome(config.limits, sums.totals, sources, list(map(place.local.joinpath, rejects)))
     used = check_read_fields(spec, plan.parts, sources)
     readings = _readings(plan, used, sources)
     reference = reference_loader(spec, spec.tokenizer)()
@@ -295,10 +295,6 @@ def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
     return manifest
 
 
-def _names(files: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [entry["name"] for entry in files]
-
-
 def _readings(
     plan: Plan, used: Sequence[frozenset[str]], sources: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
@@ -325,7 +321,7 @@ def _pack(run: Begun, manifest: dict[str, Any], settings: SftSettings) -> None:
 
     place, algorithm = run.place, run.plan.spec.config.output.checksum
     endings = ("idx", *(("bin", *SIDECARS) if settings.packed_rows else ()))
-    place.fetch(name for name in _names(manifest["files"]) if name.endswith(endings))
+    place.fetch(one["name"] for one in manifest["files"] if one["name"].endswith(endings))
     files, manifest["packs"] = write_packs(
         place.local, manifest["shards"], settings.packing, algorithm
     )
