@@ -1,8 +1,8 @@
 """Parts as tasks of Ray, on the machines of a cluster; the only module that imports ray.
 
 A task is given the place of the dataset and the number of a part. It reads the plan there, works as
-a worker process does, and answers with its counts; the driver reads the part's record in the place,
-so a node that writes elsewhere is found. The driver prepares, counts, packs and finishes.
+a worker process does, and answers with its counts; the driver looks for the part's record in the
+place, so a node that writes elsewhere is found. The driver prepares, counts, packs and finishes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ import ray
 from ray import exceptions
 
 from tokmill.dataset.layout import PARTS, part_name
-from tokmill.dataset.part_record import parse_record
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import StateError, StorageError, UsageError, WorkerError
 from tokmill.executors.processes import portable
@@ -206,9 +205,8 @@ class _Tasks:
     def __init__(
         self, spec: RunSpec, parts: Sequence[Part], report: Callable[[Increments], None]
     ) -> None:
-        self._config = config = spec.config
-        self._parts = parts
-        self._report = report
+        self._spec, self._report = spec, report
+        config = spec.config
         self._place = open_place(config.output.dir)
         self._cpus, self._memory = spec.n_threads, worker_bytes(spec)
         self._job = Job(
@@ -219,7 +217,6 @@ class _Tasks:
             spec.n_threads,
             spec.memory_bytes,
         )
-        self._fingerprints = {part.index: part.fingerprint(spec) for part in parts}
         self._run: Any = ray.remote(max_calls=parts_per_process(spec))(run_one).options(
             num_cpus=self._cpus,
             memory=self._memory,
@@ -227,14 +224,24 @@ class _Tasks:
             retry_exceptions=False,
             scheduling_strategy="SPREAD",
         )
-        self._waiting = deque((i, 1) for i in range(len(parts)))
-        self._in_flight: dict[Any, tuple[int, int]] = {}
+        self._waiting = deque((part, 1) for part in parts)
+        self._in_flight: dict[Any, tuple[Part, int]] = {}
         self._fitted_s = time.monotonic()
 
     def work(self) -> None:
         """Make all parts; no task goes on when this ends."""
         try:
-            self._work()
+            while self._waiting or self._in_flight:
+                with _explained():
+                    self._fill()
+                    done, _ = ray.wait(list(self._in_flight), num_returns=1, timeout=_WAIT_S)
+                if not _has_raylet():
+                    raise WorkerError(
+                        "the raylet of this machine is gone: parts that are done are kept; start "
+                        "Ray again (ray start), then run the same command again to continue"
+                    )
+                for task in done:
+                    self._end(task, *self._in_flight.pop(task))
         finally:
             self._stop()
 
@@ -250,20 +257,6 @@ class _Tasks:
             if tasks:
                 ray.wait(tasks, num_returns=len(tasks), timeout=_WAIT_S)
 
-    def _work(self) -> None:
-        while self._waiting or self._in_flight:
-            with _explained():
-                self._fill()
-                done, _ = ray.wait(list(self._in_flight), num_returns=1, timeout=_WAIT_S)
-            if not _has_raylet():
-                raise WorkerError(
-                    "the raylet of this machine is gone: parts that are done are kept; start Ray "
-                    "again (ray start), then run the same command again to continue"
-                )
-            for task in done:
-                index, n_tries = self._in_flight.pop(task)
-                self._end(task, index, n_tries)
-
     def _fill(self) -> None:
         """Submit parts; raises `WorkerError` if no node has been large enough for long."""
         slots = sum(
@@ -277,25 +270,23 @@ class _Tasks:
             raise WorkerError(
                 f"no node of the Ray cluster can run a part: it takes {plural(self._cpus, 'CPU')} "
                 f"and {size(self._memory)} of memory: lower --threads or "
-                "run.engine_memory_bytes, or "
-                "add a node"
+                "run.engine_memory_bytes, or add a node"
             )
-        most = self._config.run.workers or max(1, 2 * slots)
+        most = self._spec.config.run.workers or max(1, 2 * slots)
         while self._waiting and len(self._in_flight) < most:
-            index, n_tries = self._waiting.popleft()
-            number = self._parts[index].index
-            task = self._run.remote(self._job, number, self._fingerprints[number])
-            self._in_flight[task] = index, n_tries
+            part, n_tries = self._waiting.popleft()
+            task = self._run.remote(self._job, part.index, part.fingerprint(self._spec))
+            self._in_flight[task] = part, n_tries
 
-    def _end(self, task: Any, index: int, n_tries: int) -> None:
+    def _end(self, task: Any, part: Part, n_tries: int) -> None:
         """Report what a task did that has ended; if its process died, its part begins again."""
         try:
             with _explained(*_DIED, exceptions.RayTaskError):
                 answer: Answer | BaseException = ray.get(task)
         except _DIED as error:
             if n_tries >= MOST_TRIES:
-                raise WorkerError(_too_often(index, error)) from None
-            self._waiting.append((index, n_tries + 1))
+                raise WorkerError(_too_often(part.index, error)) from None
+            self._waiting.append((part, n_tries + 1))
             return
         except exceptions.RayTaskError as error:  # `run_one` returns what a part raises
             raise WorkerError(
@@ -311,24 +302,14 @@ class _Tasks:
                 for name, stage in increments.stage_s.items()
             }
             self._report(replace(increments, stage_s=stages))
-        self._check_written(self._parts[index], answer.node)
-
-    def _check_written(self, part: Part, node: str) -> None:
-        """Check that this machine reads the record that a node has written."""
+        # A node that writes elsewhere is found here.
         name = f"{PARTS}/{part_name(part.index)}"
-        where = f"{self._place.where}/{name}"
         deadline = time.monotonic() + _PATIENCE_S
-        while True:
-            try:
-                record = parse_record(self._place.read(name), where)
-                if record.fingerprint == self._fingerprints[part.index]:
-                    return
-            except FileNotFoundError:
-                pass
+        while self._place.size(name) is None:
             if time.monotonic() >= deadline:
                 raise StorageError(
-                    f"{where}: node {node} has written it, and it is not here: mount the same "
-                    "directory under this path on every node"
+                    f"{self._place.where}/{name}: node {answer.node} has written it, and it is not "
+                    "here: mount the same directory under this path on every node"
                 )
             time.sleep(0.1)
 

@@ -14,8 +14,8 @@ from tokmill.words.plural import plural
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from tokmill.recipes.spec import Part, RunSpec
-    from tokmill.settings.schema import Config, RenderSettings
+    from tokmill.recipes.spec import Part, ReadingSettings, RunSpec
+    from tokmill.settings.schema import RenderSettings
 
     Row = Mapping[str, Any]
 
@@ -33,11 +33,11 @@ def is_weighed_slice(slice_index: int) -> bool:
     return slice_index < _FIRST_SLICES or slice_index % _EVERY_SLICE == 0
 
 
-def fields_read(config: Config) -> frozenset[str]:
-    """Return the paths that the renderer of a run reads; none in SFT."""
-    if config.sft is not None:
+def fields_read(reading: ReadingSettings) -> frozenset[str]:
+    """Return the paths that a renderer reads; none in SFT."""
+    if reading.sft is not None:
         return frozenset()
-    return used_paths(make_renderer(config.render).schema) - {WHOLE_RECORD}
+    return used_paths(make_renderer(reading.render).schema) - {WHOLE_RECORD}
 
 
 def check_read_fields(
@@ -50,17 +50,13 @@ def check_read_fields(
     Raises:
         RecordError: see `check_fields`.
     """
-    of_reading: dict[int, list[Part]] = {}
-    for part in parts:
-        of_reading.setdefault(part.reading, []).append(part)
-    read = []
-    for _, own_parts in sorted(of_reading.items()):
-        own_spec = spec.for_part(own_parts[0])
-        used, limits = fields_read(own_spec.config), own_spec.config.limits
-        if used and not own_spec.readings[0].is_named:
+    read, fraction = [], spec.config.limits.max_reject_fraction
+    for number, reading in enumerate(spec.readings):
+        used = fields_read(reading)
+        if used and not reading.is_named:
+            own_parts = [part for part in parts if part.reading == number]
             paths = {piece.file.path for part in own_parts for piece in part.slices}
-            own_rows = [row for row in rows if row["path"] in paths]
-            check_fields(own_spec.config.render, limits.max_reject_fraction, own_rows, used)
+            check_fields(reading.render, fraction, [r for r in rows if r["path"] in paths], used)
         read.append(used)
     return read
 

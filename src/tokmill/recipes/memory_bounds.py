@@ -29,6 +29,12 @@ LEAST_ENGINE_BYTES = 100 << 20
 WRITER_BYTES = 80 << 20
 """A child process that renders conversations."""
 
+_WRITERS_FROM_BYTES = 4 << 20
+"""Fewer bytes of chats are rendered before processes would have started."""
+
+_CACHE_BYTES_PER_TEXT_BYTE = 16
+"""Most bytes of engine caches per byte of text with only new words."""
+
 _WAITING_BLOCKS = 2
 """Blocks in flight besides one for each thread: the next to write and the next to encode."""
 
@@ -64,10 +70,16 @@ def n_writers(spec: RunSpec) -> int:
     return wanted if wanted >= 2 else int(is_foreign(spec.template))
 
 
-def worker_bytes(spec: RunSpec) -> int:
-    """Return the bound of the peak memory of one worker."""
-    engine = engine_bytes(spec) if spec.engine.name != REFERENCE else 0
-    return BASE_BYTES + engine + blocks_bytes(spec) + WRITER_BYTES * n_writers(spec)
+def worker_bytes(spec: RunSpec, text_bytes: int = 1 << 60) -> int:
+    """Return the bound of the peak memory of one worker.
+
+    `text_bytes`: of the corpus; a small one does not fill blocks and caches.
+    """
+    blocks = min(blocks_bytes(spec), BLOCK_COPIES * text_bytes)
+    caches = min(engine_bytes(spec), _CACHE_BYTES_PER_TEXT_BYTE * text_bytes)
+    n_processes = n_writers(spec) if text_bytes >= _WRITERS_FROM_BYTES else 0
+    is_reference = spec.engine.name == REFERENCE  # it has no cache
+    return BASE_BYTES + blocks + (0 if is_reference else caches) + WRITER_BYTES * n_processes
 
 
 def engine_bytes(spec: RunSpec) -> int:

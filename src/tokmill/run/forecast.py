@@ -16,18 +16,11 @@ from tokmill.bill.measuring.machine import usable_memory
 from tokmill.bill.on_disk import OnDisk
 from tokmill.dataset.packs import pack
 from tokmill.engines.choose import comparison_cost
-from tokmill.engines.engine import REFERENCE, engine_threads
+from tokmill.engines.engine import engine_threads
 from tokmill.errors import RecordError, TokmillError, UnreadInputError, UsageError
 from tokmill.fields import noted_sources
 from tokmill.recipes.left_out import check_read_fields, fields_read
-from tokmill.recipes.memory_bounds import (
-    BASE_BYTES,
-    BLOCK_COPIES,
-    WRITER_BYTES,
-    blocks_bytes,
-    engine_bytes,
-    n_writers,
-)
+from tokmill.recipes.memory_bounds import BASE_BYTES, worker_bytes
 from tokmill.recipes.table import Recipes
 from tokmill.run.plan import packed_tokenizer
 from tokmill.run.prepare import choose_run_engine, prepare, workers_and_threads
@@ -55,12 +48,6 @@ LEAST_SAMPLE_BYTES, MOST_SAMPLE_BYTES = 2 << 20, 8 << 20
 
 PACKED_DOCUMENTS = 1 << 15
 """Samples that are packed to measure how full rows get."""
-
-CACHE_BYTES_PER_TEXT_BYTE = 16
-"""Most bytes of engine caches per byte of text with only new words, measured."""
-
-WRITERS_FROM_BYTES = 4 << 20
-"""Fewer bytes of chats are rendered before processes would have started."""
 
 LONG_RECORD_COPIES = 12
 """Copies of a record that is longer than a block, measured with fastokens; gigatoken has 7."""
@@ -172,7 +159,7 @@ def _forecast(
         "time_s": time_s,
         "time_high_s": LATER_S + SLOWER * time_high_s,
         "memory_bytes": paged
-        + max(_memory(spec, text.high, workers), BASE_BYTES + cost.memory_bytes),
+        + max(workers * worker_bytes(spec, text.high), BASE_BYTES + cost.memory_bytes),
         "reject_fraction": counts.rejects.total() / n_records,
         "drop_fraction": counts.drops.total() / n_records,
         "size": asdict(size),
@@ -182,7 +169,7 @@ def _forecast(
         "threads": threads,
         "renderer": ", ".join(dict.fromkeys(one.name for one in renderers)),
         "fields": prepared.fields_note(),
-        "left_out": _left_out(prepared, spec, sampled),
+        "left_out": _left_out(prepared, sampled),
         "tokenizer": prepared.tokenizer.name,
         "eos": {"id": prepared.tokenizer.eos.id, "token": prepared.tokenizer.eos.content},
         "dtype": config.output.dtype,
@@ -275,15 +262,6 @@ def _rows(sampled: EncodedSample, size: DatasetSize) -> int:
     return max(1, round(n_rows * size.tokens / n_tokens))
 
 
-def _memory(spec: RunSpec, text_bytes: int, workers: int) -> int:
-    """Return the bound of the peak memory; a small corpus does not fill blocks and caches."""
-    blocks = min(blocks_bytes(spec), BLOCK_COPIES * text_bytes)
-    caches = min(engine_bytes(spec), CACHE_BYTES_PER_TEXT_BYTE * text_bytes)
-    engine = caches if spec.engine.name != REFERENCE else 0
-    writers = WRITER_BYTES * n_writers(spec) if text_bytes >= WRITERS_FROM_BYTES else 0
-    return workers * (BASE_BYTES + engine + blocks + writers)
-
-
 def _page_bytes(parts: Sequence[Part]) -> int:
     """Return the memory of the largest page that a worker unpacks at once.
 
@@ -330,11 +308,11 @@ def check_sample(limits: LimitSettings, sampled: EncodedSample) -> None:
         )
 
 
-def _left_out(prepared: Prepared, spec: RunSpec, sampled: EncodedSample) -> str:
+def _left_out(prepared: Prepared, sampled: EncodedSample) -> str:
     """Return the sources that use less than 90% of their text; '' if none."""
     noted = []
-    for part in {part.reading: part for part in prepared.parts}.values():
-        paths = {file.path for file in prepared.readings[part.reading].files}
+    for group in prepared.readings:
+        paths = {file.path for file in group.files}
         rows = [row for row in sampled.sources if row["path"] in paths]
-        noted.append(noted_sources(rows, fields_read(spec.for_part(part).config)))
+        noted.append(noted_sources(rows, fields_read(group.reading)))
     return ", ".join(filter(None, noted))
