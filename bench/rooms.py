@@ -18,7 +18,7 @@ TOP, ALL = "modules at the top", "all"
 ROOMS = {
     # room: (limit, aim)
     "cli, api": (3_600, 3_300),
-    "run, executors": (4_560, 3_200),
+    "run, executors": (4_550, 3_200),
     "mix": (0, 1_700),
     "recipes, render": (2_300, 1_900),
     "sources": (4_240, 3_600),
@@ -30,7 +30,7 @@ ROOMS = {
     "bill": (13_470, 8_300),
     "settings, words": (1_900, 1_100),
     TOP: (2_140, 1_500),
-    ALL: (63_690, 46_000),
+    ALL: (63_680, 46_000),
 }
 
 

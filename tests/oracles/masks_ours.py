@@ -161,7 +161,7 @@ class Ours:
         settings = sft_settings(self._config)
         sft = resolve_records(settings, self.tokenizer, first_records, "records")
         config, tokenizer, source = resolve_sft(replace(self._config, sft=sft), self.tokenizer)
-        spec = RunSpec(resolve(config, tokenizer, "auto", 0), tokenizer, _REFERENCE, 1, source)
+        spec = RunSpec(resolve(config, tokenizer, 0), tokenizer, _REFERENCE, 1, source)
         return make_chat_renderer(config, tokenizer, source), _encoder(spec)
 
 

@@ -24,7 +24,7 @@ def described(parts) -> list[list[tuple[str, int, int, int]]]:
 
 def test_a_large_file_is_cut_and_small_ones_share_a_part_in_order():
     files = [file("a", 40), file("b", 50), file("c", 250), file("d", 10), file("e", 0)]
-    parts = make_parts(files, 100)
+    parts = make_parts([files], 100)
     assert described(parts) == [
         [("a", 0, -1, 40), ("b", 0, -1, 50)],
         [("c", 0, 83, 83)],
@@ -36,7 +36,7 @@ def test_a_large_file_is_cut_and_small_ones_share_a_part_in_order():
 
 def test_a_part_has_at_most_so_many_slices(monkeypatch):
     monkeypatch.setattr("tokmill.run.plan.MAX_SLICES", 2)
-    parts = make_parts([file(name, 1) for name in "abcde"], 100)
+    parts = make_parts([[file(name, 1) for name in "abcde"]], 100)
     assert described(parts) == [
         [("a", 0, -1, 1), ("b", 0, -1, 1)],
         [("c", 0, -1, 1), ("d", 0, -1, 1)],
@@ -47,7 +47,7 @@ def test_a_part_has_at_most_so_many_slices(monkeypatch):
 @pytest.mark.parametrize("part_bytes", [1, 9, 10, 11, 1 << 30])
 def test_parts_cover_every_byte_once(part_bytes):
     files = [file("a", 30), file("b", 7), file("c", 10)]
-    slices = [s for part in make_parts(files, part_bytes) for s in part.slices]
+    slices = [s for part in make_parts([files], part_bytes) for s in part.slices]
     assert sum(s.n_bytes for s in slices) == 47
     by_path: dict[str, list[tuple[int, int]]] = {}
     for piece in slices:
@@ -73,10 +73,9 @@ def test_the_dtype_and_the_shard_size_are_resolved(
 ):
     config = dataclasses.replace(Config(), output=OutputSettings(dtype=dtype))
     large = dataclasses.replace(tokenizer, max_emittable_id=max_id)
-    resolved = resolve(config, large, "text", 0)
+    resolved = resolve(config, large, 0)
     assert resolved.output.dtype == expected
     assert resolved.output.shard_tokens == shard_tokens
-    assert resolved.render.renderer == "text"
 
 
 @pytest.mark.parametrize(
@@ -89,14 +88,14 @@ def test_the_dtype_and_the_shard_size_are_resolved(
 )
 def test_parts_are_small_and_at_most_four_thousand(tokenizer, sft, n_bytes, part_bytes):
     config = dataclasses.replace(Config(), sft=sft)
-    assert resolve(config, tokenizer, "text", n_bytes).output.part_bytes == part_bytes
+    assert resolve(config, tokenizer, n_bytes).output.part_bytes == part_bytes
 
 
 def test_uint16_for_larger_ids_is_refused(tokenizer):
     config = dataclasses.replace(Config(), output=OutputSettings(dtype="uint16"))
     large = dataclasses.replace(tokenizer, max_emittable_id=65_536)
     with pytest.raises(TokenizerError, match="can emit id 65536"):
-        resolve(config, large, "text", 0)
+        resolve(config, large, 0)
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ class Chat:
         tokenizer = load_tokenizer(config.tokenizer, for_chat=True)
         config, tokenizer, template = resolve_sft(config, tokenizer)
         engine = EngineChoice("gigatoken", "", "")
-        spec = RunSpec(resolve(config, tokenizer, "auto", 0), tokenizer, engine, 1, template)
+        spec = RunSpec(resolve(config, tokenizer, 0), tokenizer, engine, 1, template)
         self._settings = spec.config.sft
         self._renderer = make_chat_renderer(spec.config, tokenizer, template)
         self._encoder = make_sample_encoder(spec, EngineMemory(1 << 30))

@@ -136,7 +136,7 @@ class Plan:
         return json_chunks({**body(), "fingerprint": plan_fingerprint(body())})
 
 
-def resolve(config: Config, tokenizer: Tokenizer, renderer: str, n_bytes: int) -> Config:
+def resolve(config: Config, tokenizer: Tokenizer, n_bytes: int) -> Config:
     """Return the settings with `auto` and 0 replaced where a byte depends on them.
 
     `n_bytes`: of all inputs. A part is by default about 5 to 30 seconds of work on two cores.
@@ -152,32 +152,29 @@ def resolve(config: Config, tokenizer: Tokenizer, renderer: str, n_bytes: int) -
         part_bytes=config.output.part_bytes or max(least, -(-n_bytes // _MOST_PARTS)),
         shard_tokens=config.output.shard_tokens or SHARD_BYTES // dtype.itemsize,
     )
-    return replace(config, output=output, render=replace(config.render, renderer=renderer))
+    return replace(config, output=output)
 
 
-def make_parts(
-    files: Iterable[SourceFile], part_bytes: int, readings: Mapping[SourceFile, int] | None = None
-) -> tuple[Part, ...]:
+def make_parts(groups: Iterable[Iterable[SourceFile]], part_bytes: int) -> tuple[Part, ...]:
     """Return parts of about `part_bytes` and at most `MAX_SLICES`, in the order of the files.
 
-    A larger file is cut where its format allows; smaller files share a part, if they are read in
-    the same way. `readings`: how each file is read; None: all in one way.
+    A larger file is cut where its format allows; smaller files of a group share a part: they are
+    read in the same way.
     """
     parts: list[Part] = []
-    gathered: list[Slice] = []
-    n_bytes = reading = 0
-    for file in files:
-        of_file = readings[file] if readings else 0
-        for piece in cut(file, part_bytes):
-            is_full = n_bytes + piece.n_bytes > part_bytes or len(gathered) == MAX_SLICES
-            if gathered and (is_full or of_file != reading):
-                parts.append(Part(len(parts), tuple(gathered), reading))
-                gathered, n_bytes = [], 0
-            reading = of_file
-            gathered.append(piece)
-            n_bytes += piece.n_bytes
-    if gathered:
-        parts.append(Part(len(parts), tuple(gathered), reading))
+    for reading, files in enumerate(groups):
+        gathered: list[Slice] = []
+        n_bytes = 0
+        for file in files:
+            for piece in cut(file, part_bytes):
+                is_full = n_bytes + piece.n_bytes > part_bytes or len(gathered) == MAX_SLICES
+                if gathered and is_full:
+                    parts.append(Part(len(parts), tuple(gathered), reading))
+                    gathered, n_bytes = [], 0
+                gathered.append(piece)
+                n_bytes += piece.n_bytes
+        if gathered:
+            parts.append(Part(len(parts), tuple(gathered), reading))
     return tuple(parts)
 
 

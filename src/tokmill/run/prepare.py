@@ -218,7 +218,7 @@ def prepare(
         raise UsageError(bad[0])
     template = ""
     if is_chat:
-        config, tokenizer, template, readings = _resolve_chats(config, tokenizer, readings)
+        config, tokenizer, template = _resolve_chats(config, tokenizer, readings)
     only = readings[0].reading
     if len(readings) == 1:
         config = replace(
@@ -226,13 +226,10 @@ def prepare(
             input=replace(only.input, paths=config.input.paths, sources=config.input.sources),
             render=only.render,
         )
-    n_bytes = sum(file.n_bytes for file in found.files)
-    name = "auto" if is_chat else config.render.renderer
-    config = resolve(config, tokenizer, name, n_bytes)
-    number = {file: n for n, group in enumerate(readings) for file in group.files}
+    config = resolve(config, tokenizer, sum(file.n_bytes for file in found.files))
     # Files that are read in one way stand together: two kinds in turn would be a part each.
-    files = sorted((file for file in found.files if file in number), key=number.__getitem__)
-    parts = make_parts(files, config.output.part_bytes, number)
+    groups = [group.files for group in readings]
+    files, parts = list(chain.from_iterable(groups)), make_parts(groups, config.output.part_bytes)
     prepared = Prepared(
         config, found._replace(files=files), tokenizer, tuple(readings), parts, template,
         tuple(bad or ()),
@@ -247,7 +244,7 @@ def prepare(
 
 def _resolve_chats(
     config: Config, tokenizer: Tokenizer, readings: list[FoundReading]
-) -> tuple[Config, Tokenizer, str, list[FoundReading]]:
+) -> tuple[Config, Tokenizer, str]:
     """Resolve the settings that all chats share, and put them into every reading."""
     from tokmill.recipes.sft_setup import common_settings, resolve_sft, sft_settings
 
@@ -255,11 +252,9 @@ def _resolve_chats(
     config = replace(config, sft=common_settings(sft_settings(config), own))
     config, tokenizer, template = resolve_sft(config, tokenizer)
     style = sft_settings(config).instruction
-    readings = [
-        replace(group, reading=replace(group.reading, sft=replace(sft, instruction=style)))
-        for group, sft in zip(readings, own, strict=True)
-    ]
-    return config, tokenizer, template, readings
+    for group, sft in zip(readings, own, strict=True):
+        group.reading = replace(group.reading, sft=replace(sft, instruction=style))
+    return config, tokenizer, template
 
 
 def choose_run_engine(
