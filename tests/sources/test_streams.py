@@ -123,5 +123,5 @@ def test_a_byte_order_mark_is_left_out(tmp_path):
         (tmp_path / "a").write_bytes(data)
         stream = ByteStream(str(tmp_path / "a"), "")
         assert b"".join(stream.inside()) == text
-        assert (stream.n_bom, stream.decompressed) == (n_bom, len(data))
+        assert (stream.n_left_out, stream.decompressed) == (n_bom, len(data))
         stream.close()

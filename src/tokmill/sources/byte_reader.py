@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from tokmill.sources.blocks import BytesBlock, next_block_bytes, too_large
-from tokmill.sources.streams import BrokenInputError, ByteStream, skip_bytes
+from tokmill.sources.streams import BrokenInputError, ByteStream
 from tokmill.values import RAW_LIMIT_BYTES, RecordPlace, Reject, UnreadInput
 
 if TYPE_CHECKING:
@@ -96,25 +96,26 @@ class ByteReader:
         self._slice = slice_
         self._splitter = splitter
         self._parser = parser
-        self._skip = skip
         self._reading = reading
         self._stream = ByteStream(
             slice_.file.path,
             slice_.file.compression,
             slice_.start,
             slice_.stop,
+            skip=skip,
             opened=reading.opened,
             convert=convert,
             max_ratio=reading.settings.max_decompression_ratio,
         )
         self._broke_beyond = False
         self._counted_bytes = 0  # stored bytes that blocks were made from
-        self._place = RecordPlace(0, skip)  # before the bytes that are held
+        self._place = RecordPlace(0, 0)  # before the bytes that are held
         self._block_bytes = next_block_bytes(0, reading.batch_bytes)
-        # What is held: `_whole` bytes are `_n_whole` complete records, the rest starts another one.
-        self._held: list[bytes] = []
-        self._n_held = self._whole = self._n_whole = 0
-        self._skipped = 0  # bytes of a record that is too large; its head is held
+        # What is held: `_n_whole` records of `_whole_bytes`, and the start of another one.
+        self._whole: list[bytes] = []
+        self._open: list[bytes] = []
+        self._whole_bytes = self._open_bytes = self._n_whole = 0
+        self._is_skipping = False  # a record that is too large, of which only the head is held
 
     def blocks(self) -> Iterator[BytesBlock]:
         """Yield the blocks in order; where input breaks off, the last one has only `unread`.
@@ -130,11 +131,11 @@ class ByteReader:
                 broken = BrokenInputError("open quote", why)
         except BrokenInputError as error:
             broken = error
-        if broken is None:
-            if self._skipped:
-                yield self._too_large(self._skipped)
-            self._whole = self._n_held
-        if self._whole:
+        if broken is None and self._is_skipping:
+            yield self._too_large(0)
+        elif broken is None:
+            self._end_record(b"", 0)
+        if self._whole_bytes:
             yield self._whole_records()
         if broken is not None:
             yield self._made(b"", self._place, unread=self._unread(broken))
@@ -152,9 +153,8 @@ class ByteReader:
             else:
                 return
         else:
-            inside = skip_bytes(inside, self._skip)
             head = next(inside, b"")
-            self._place = RecordPlace(0, self._stream.n_bom + self._skip)
+            self._place = RecordPlace(0, self._stream.n_left_out)
             yield head
         yield from inside
         try:
@@ -170,48 +170,41 @@ class ByteReader:
     def _add(self, chunk: bytes) -> Iterator[BytesBlock]:
         """Add a chunk; yield what became whole, and what became too large."""
         cuts = self._splitter.feed(chunk)
-        if self._skipped:
-            room = max(0, RAW_LIMIT_BYTES - self._n_held)
-            self._hold(chunk[: min(cuts.first or room, room)])
-            self._skipped += cuts.first or len(chunk)
+        if self._is_skipping:
+            self._open.append(chunk[: min(cuts.first or len(chunk), RAW_LIMIT_BYTES)])
+            self._open = [self._head()]
+            self._open_bytes += cuts.first or len(chunk)
             if not cuts.first:
                 return
-            yield self._too_large(self._skipped - self._splitter.mark_bytes)
+            yield self._too_large(self._splitter.mark_bytes)
             chunk = chunk[cuts.first :]
             cuts = Cuts(1, cuts.last - cuts.first, cuts.n_records - 1)
         if cuts.last:
-            self._whole = self._n_held + cuts.last
-            self._n_whole += cuts.n_records
-        self._hold(chunk)
+            self._end_record(chunk[: cuts.last], cuts.n_records)
+            chunk = chunk[cuts.last :]
+        self._open.append(chunk)
+        self._open_bytes += len(chunk)
         # The last bytes may be the start of an end mark, and no part of the record.
-        open_bytes = self._n_held - self._whole - (self._splitter.mark_bytes - 1)
-        is_too_large = open_bytes > self._reading.settings.max_record_bytes
-        if self._whole and (is_too_large or self._n_held >= self._block_bytes):
+        n_bytes = self._open_bytes - (self._splitter.mark_bytes - 1)
+        self._is_skipping = n_bytes > self._reading.settings.max_record_bytes
+        n_held = self._whole_bytes + self._open_bytes
+        if self._whole and (self._is_skipping or n_held >= self._block_bytes):
             yield self._whole_records()
-        if is_too_large:
-            self._skipped = self._n_held
-            self._held = [self._head()]
-            self._n_held = len(self._held[0])
+        if self._is_skipping:
+            self._open = [self._head()]
 
-    def _hold(self, chunk: bytes) -> None:
-        if chunk:
-            self._held.append(chunk)
-            self._n_held += len(chunk)
+    def _end_record(self, end: bytes, n_records: int) -> None:
+        """Make the open record a whole one; its end may be followed by others."""
+        self._whole += [*self._open, end]
+        self._whole_bytes += self._open_bytes + len(end)
+        self._n_whole += n_records
+        self._open, self._open_bytes = [], 0
 
     def _whole_records(self) -> BytesBlock:
-        """Return the whole records as a block, and keep the rest."""
-        index, n_bytes = 0, self._whole
-        while n_bytes > len(self._held[index]):
-            n_bytes -= len(self._held[index])
-            index += 1
-        last = self._held[index]
-        # All are `bytes`, not views: so joining a large block releases the GIL.
-        data = b"".join([*self._held[:index], last[:n_bytes]])
-        self._held = [last[n_bytes:], *self._held[index + 1 :]]
-        self._n_held -= len(data)
-        origin = self._place
+        """Return the whole records as a block."""
+        data, origin = b"".join(self._whole), self._place
         self._place = RecordPlace(self._n_whole, len(data)).shifted(origin)
-        self._whole = self._n_whole = 0
+        self._whole, self._whole_bytes, self._n_whole = [], 0, 0
         left_bytes = None
         if self._slice.n_bytes and not self._slice.file.compression:
             left_bytes = max(0, self._slice.n_bytes - self._stream.consumed)
@@ -220,24 +213,23 @@ class ByteReader:
         )
         return self._made(data, origin)
 
-    def _too_large(self, n_bytes: int) -> BytesBlock:
-        """Return the record that was skipped as a reject after no records."""
-        origin = self._place
-        place = RecordPlace(1, 0).shifted(origin)
+    def _too_large(self, mark_bytes: int) -> BytesBlock:
+        """Return the record that was skipped, with its end mark, as a reject after no records."""
+        origin, n_bytes = self._place, self._open_bytes - mark_bytes
         limits = self._reading.settings.max_record_bytes, self._splitter.advice
         (why,) = too_large(np.array([n_bytes]), *limits).values()
-        reject = Reject(place, *why, self._head()[:n_bytes])
-        self._place = RecordPlace(1, self._skipped).shifted(origin)
-        self._held, self._n_held, self._skipped = [], 0, 0
+        reject = Reject(RecordPlace(1, 0).shifted(origin), *why, self._head()[:n_bytes])
+        self._place = RecordPlace(1, self._open_bytes).shifted(origin)
+        self._open, self._open_bytes, self._is_skipping = [], 0, False
         return self._made(b"", origin, after=(reject,))
 
     def _head(self) -> bytes:
-        """Return the first `RAW_LIMIT_BYTES` bytes held."""
-        return b"".join(chunk[:RAW_LIMIT_BYTES] for chunk in self._held)[:RAW_LIMIT_BYTES]
+        """Return the first `RAW_LIMIT_BYTES` bytes of the open record."""
+        return b"".join(chunk[:RAW_LIMIT_BYTES] for chunk in self._open)[:RAW_LIMIT_BYTES]
 
     def _unread(self, error: BrokenInputError) -> UnreadInput | None:
         """Return where input breaks off; None if the next slice owns the break and reports it."""
-        n_bytes = self._skipped or self._n_held
+        n_bytes = self._open_bytes
         if self._broke_beyond and not n_bytes:
             return None
         stored_bytes = 0

@@ -62,10 +62,10 @@ class ByteStream:
     """Reads the bytes `start` to `stop` (-1: the end) of a file, and then the bytes after them.
 
     Offsets count stored bytes; chunks are decompressed. `consumed` counts the stored bytes read,
-    `decompressed` the decompressed bytes of the range. A UTF-8 byte order mark at the start of the
-    file is left out; `n_bom` is its length, 3 or 0, once the first chunk was read. `opened` is read
-    instead of the file, if given. `convert` changes all decompressed bytes: then the changed ones
-    are counted. `max_ratio`: see `check_ratio`.
+    `decompressed` the decompressed bytes of the range. At the start of the file, a UTF-8 byte order
+    mark and `skip` bytes after it are left out; `n_left_out` counts both, once the first chunk was
+    read. `opened` is read instead of the file, if given. `convert` changes all decompressed bytes:
+    then the changed ones are counted. `max_ratio`: see `check_ratio`.
     """
 
     def __init__(
@@ -75,15 +75,17 @@ class ByteStream:
         start: int = 0,
         stop: int = -1,
         *,
+        skip: int = 0,
         opened: BinaryIO | None = None,
         convert: Callable[[Iterator[bytes]], Iterator[bytes]] | None = None,
         max_ratio: int = 0,
     ) -> None:
         self.consumed = 0
         self.decompressed = 0
-        self.n_bom = 0
+        self.n_left_out = 0
         self._path = path
         self._compression = compression
+        self._skip = skip
         self._convert = convert
         self._max_ratio = max_ratio
         self._unpacked = 0
@@ -107,7 +109,7 @@ class ByteStream:
         if self._convert is not None:
             chunks = self._convert(chunks)
         if not self._position:
-            chunks = self._without_bom(chunks)
+            chunks = self._without_head(chunks)
         for chunk in chunks:
             self.decompressed += len(chunk)
             yield chunk
@@ -121,33 +123,27 @@ class ByteStream:
         if self._path != "-":
             self._file.close()
 
-    def _without_bom(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    def _without_head(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         head, broken = b"", None
         try:
             for chunk in chunks:
                 head += chunk
-                if len(head) >= len(_BOM):
+                if len(head) >= len(_BOM) + self._skip:
                     break
         except BrokenInputError as error:  # raised after the bytes before it
             broken = error
-        if head.startswith(_BOM):
-            self.n_bom = self.decompressed = len(_BOM)
-            head = head[len(_BOM) :]
-        if head:
-            yield head
+        n_mark = len(_BOM) if head.startswith(_BOM) else 0
+        self.n_left_out = self.decompressed = min(n_mark + self._skip, len(head))
+        if len(head) > self.n_left_out:
+            yield head[self.n_left_out :]
         if broken is not None:
             raise broken
         yield from chunks
 
     def _chunks(self, stop: int) -> Iterator[bytes]:
-        """Yield the bytes up to `stop` (-1: the end), decompressed."""
-        if not self._compression:
-            yield from self._stored(stop)
-            return
-        for chunk in self._decompressed(self._stored(stop)):
-            self._unpacked += len(chunk)
-            check_ratio(self._path, self.consumed, self._unpacked, self._max_ratio)
-            yield chunk
+        """Return the bytes up to `stop` (-1: the end), decompressed."""
+        stored = self._stored(stop)
+        return self._decompressed(stored) if self._compression else stored
 
     def _decompressed(self, stored: Iterator[bytes]) -> Iterator[bytes]:
         """Yield the data of all members of gzip, or frames of zstandard.
@@ -174,6 +170,8 @@ class ByteStream:
                     stored_byte = self._position - n_left
                     raise BrokenInputError("corrupt data", message, stored_byte) from None
                 if out:
+                    self._unpacked += len(out)
+                    check_ratio(self._path, self.consumed, self._unpacked, self._max_ratio)
                     yield out
                 if decoder.eof:
                     data, decoder, n_members = decoder.unused_data, None, n_members + 1
@@ -259,16 +257,6 @@ def peek_stdin(n_bytes: int) -> bytes:
         head += file.read(n_bytes - len(head))
         _peeked[file] = head
     return head
-
-
-def skip_bytes(chunks: Iterator[bytes], n_bytes: int) -> Iterator[bytes]:
-    """Yield the chunks without the first `n_bytes` bytes."""
-    for chunk in chunks:
-        if n_bytes < len(chunk):
-            yield chunk[n_bytes:]
-            n_bytes = 0
-        else:
-            n_bytes -= len(chunk)
 
 
 _CODECS: dict[str, tuple[str, Callable[[], Any]]] = {
