@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokmill.sources.utf8 import encoding_of, find_bad, invalid_spans, is_utf8, utf8_message
+from tokmill.sources.blocks import not_utf8
+from tokmill.sources.utf8 import encoding_of, find_bad, is_utf8, utf8_message
 
 CHINESE = "夜间捕食，白天睡觉。它们都是这样的动物。"
 TAIWAN = "夜間捕食，白天睡覺。牠們都是這樣的動物，獨來獨往。台灣的貓也是如此，主人回家時才會醒來。"
@@ -32,25 +33,27 @@ def test_utf8_is_what_python_decodes(data, expected):
 def test_bad_spans_are_found_among_good_ones():
     data = b"a\n\xff\nb\nc\xc3\n"
     starts, stops = np.array([0, 2, 4, 6]), np.array([1, 3, 5, 8])
-    assert invalid_spans(data, starts, stops) == [1, 3]
-    assert invalid_spans(data, starts[[0, 2]], stops[[0, 2]]) == []
-    assert invalid_spans(data, starts[:0], stops[:0]) == []
+    assert list(not_utf8(data, starts, stops)) == [1, 3]
+    assert not_utf8(data, starts[[0, 2]], stops[[0, 2]]) == {}
+    assert not_utf8(data, starts[:0], stops[:0]) == {}
 
 
 def test_the_message_says_where():
     assert utf8_message(b"ab\xff") == "byte 0xff at byte 2 of the record: invalid start byte"
 
 
-def test_bad_items_are_found_by_bisection():
+@pytest.mark.parametrize(("is_named", "most"), [(False, 50), (True, 8)])
+def test_bad_items_are_found_by_bisection_or_by_their_name(is_named, most):
     asked = []
 
-    def are_good(first, last):
+    def check(first, last):
         asked.append((first, last))
-        return not set(range(first, last)) & {3, 900}
+        bad = set(range(first, last)) & {3, 900}
+        return (min(bad) if is_named else -1) if bad else None
 
-    assert find_bad(1000, are_good) == [3, 900]
-    assert len(asked) < 50
-    assert find_bad(0, are_good) == []
+    assert find_bad(1000, check) == [3, 900]
+    assert len(asked) < most
+    assert find_bad(0, check) == []
 
 
 @pytest.mark.parametrize(

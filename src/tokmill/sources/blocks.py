@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.sources.record_json import sampled_rows, wants_record_json
-from tokmill.sources.utf8 import Bytes, invalid_spans, utf8_message
+from tokmill.sources.utf8 import Bytes, find_bad, is_utf8, utf8_message
 from tokmill.values import RAW_LIMIT_BYTES, BlockEnd, RecordPlace, Records, Reject
 
 if TYPE_CHECKING:
@@ -137,10 +137,17 @@ def too_large(sizes: Numbers, max_record_bytes: int, advice: str = "") -> Refuse
 
 
 def not_utf8(data: Bytes, starts: Numbers, stops: Numbers) -> Refused:
-    """Return the reason and message of each span of `data` that is not UTF-8."""
+    """Return the reason and message of each span of `data`, in order, that is not UTF-8.
+
+    The bytes between the spans do not change the result.
+    """
+
+    def check(first: int, last: int) -> int | None:
+        return None if is_utf8(data, int(starts[first]), int(stops[last - 1])) else -1
+
     return {
         row: ("invalid UTF-8", utf8_message(bytes(memoryview(data)[starts[row] : stops[row]])))
-        for row in invalid_spans(data, starts, stops)
+        for row in find_bad(len(starts), check)
     }
 
 

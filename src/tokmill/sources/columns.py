@@ -72,12 +72,13 @@ def _fit_column(batch: pa.RecordBatch, field: pa.Field, where: str, refused: Ref
         message = f"expected {field.type}, found {column.type}"
         raise UsageError(f"{where}: column {field.name!r}: {message}; name another column")
 
-    def are_good(first: int, last: int) -> bool:
+    def check(first: int, last: int) -> int | None:
         # take() copies these rows; a slice would be checked with the buffers of all rows
         is_all = last - first == len(fitted)
-        return is_valid(fitted if is_all else fitted.take(pa.array(range(first, last))))
+        part = fitted if is_all else fitted.take(pa.array(range(first, last)))
+        return None if is_valid(part) else -1
 
-    if bad := find_bad(len(fitted), are_good):
+    if bad := find_bad(len(fitted), check):
         refused.update(dict.fromkeys(bad, ("invalid UTF-8", "text that is not UTF-8")) | refused)
         rows = np.arange(len(fitted))
         fitted = fitted.take(pa.array(rows, mask=np.isin(rows, bad)))

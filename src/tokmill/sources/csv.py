@@ -18,6 +18,7 @@ from tokmill.sources.columns import fit_columns
 from tokmill.sources.formats import Format
 from tokmill.sources.record_json import columns_to_read
 from tokmill.sources.streams import CHUNK_BYTES, BrokenInputError, ByteStream, peek_stdin
+from tokmill.sources.utf8 import find_bad
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -140,34 +141,32 @@ class CsvParser:
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
         """Parse the good records; return their cells, and the record number of each row.
 
-        As for JSON, Arrow's result is used only if it has every record; else the run is split in
-        half. Records that Arrow refuses are added to `refused`.
+        As for JSON, Arrow's result is used only if it has every record; else the run is split.
+        Records that Arrow refuses are added to `refused`.
         """
         wanted = columns_to_read(schema, self.names)
-        labels = wanted or [_NO_COLUMN]
         tables: list[pa.Table] = []
-        rows = [np.zeros(0, dtype=np.int64)]
         view = memoryview(data)
-        pending = [good] if len(good) else []
-        while pending:
-            run = pending.pop()
+
+        def check(first: int, last: int) -> int | None:
+            run = good[first:last]
             # Join the spans if records between them were left out.
-            joined = int(run[-1] - run[0]) + 1 == len(run)
             spans = [(starts[run[0]], stops[run[-1]])]
-            if not joined:
+            if int(run[-1] - run[0]) + 1 != len(run):
                 spans = list(zip(starts[run], stops[run], strict=True))
             lines = b"\n".join(bytes(view[start:stop]) for start, stop in spans)
             table, failed = self._parse(lines, wanted)
-            if table is not None and table.num_rows + len(failed) == len(run):
-                tables.append(table)
-                rows.append(np.delete(run, sorted(failed)))
-                refused.update({int(run[row]): why for row, why in failed.items()})
-            elif len(run) == 1:
-                refused[int(run[0])] = "malformed CSV", "cannot be parsed"
-            else:
-                pending += [run[len(run) // 2 :], run[: len(run) // 2]]
+            if table is None or table.num_rows + len(failed) != len(run):
+                return -1
+            tables.append(table)
+            refused.update({int(run[row]): why for row, why in failed.items()})
+            return None
+
+        bad = find_bad(len(good), check)
+        refused.update(dict.fromkeys(good[bad].tolist(), ("malformed CSV", "cannot be parsed")))
+        labels = wanted or [_NO_COLUMN]
         cells = one_batch(tables, pa.schema([(name, pa.string()) for name in labels]))
-        return cells, np.concatenate(rows)
+        return cells, np.setdiff1d(good, list(refused))
 
     def _parse(
         self, data: bytes, wanted: list[str]

@@ -11,7 +11,7 @@ The texts, rejects and places of a run depend on the parser, so a plan names it.
 from __future__ import annotations
 
 import re
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -28,7 +28,13 @@ from tokmill.sources.blocks import (
 )
 from tokmill.sources.byte_reader import ByteReader, LineSplitter
 from tokmill.sources.formats import Format
-from tokmill.sources.record_json import json_record, text_batch, wants_record_json
+from tokmill.sources.record_json import (
+    json_record,
+    span_texts,
+    wants_record_json,
+    whole_batch,
+)
+from tokmill.sources.utf8 import find_bad
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -138,14 +144,27 @@ def parse_lines(data: Bytes, schema: pa.Schema, max_record_bytes: int = _NO_LIMI
         for row in refused:
             clean[starts[row] : stops[row]] = b" " * int(stops[row] - starts[row])
     is_whole = wants_record_json(schema)
-    buffer = pa.py_buffer(clean)
     wanted = pa.schema([]) if is_whole else schema
-    batch, kept, failed = _parse(buffer, starts[rows], stops[rows], wanted)
-    refused |= {int(rows[i]): (why.reason, why.message) for i, why in failed.items()}
+    buffer, tables = pa.py_buffer(clean), list[pa.Table]()
+    failures: dict[int, Failure] = {}
+
+    def check(first: int, last: int) -> int | None:
+        start, stop = int(starts[rows[first]]), int(stops[rows[last - 1]])
+        outcome = read_json(buffer.slice(start, stop - start), last - first, wanted)
+        if isinstance(outcome, pa.Table):
+            tables.append(outcome)
+            return None
+        failures[first] = outcome
+        return first + outcome.row if outcome.row >= 0 else -1
+
+    failed = find_bad(len(rows), check)
+    refused |= {int(rows[i]): failures[i][:2] for i in failed}
     if failed:
-        rows = rows[kept]
+        rows = np.delete(rows, failed)
     if is_whole:
-        batch = text_batch(data, starts[rows], stops[rows])
+        batch = whole_batch(span_texts(data, starts[rows], stops[rows]))
+    else:
+        batch = one_batch(tables, schema)
     return Parsed(batch, rows, starts, stops, refused)
 
 
@@ -177,38 +196,6 @@ def _trim(
         line = bytes(memoryview(data)[starts[row] : stops[row]])
         starts[row] += len(line) - len(line.lstrip(_BLANKS))
         stops[row] = starts[row] + len(line.strip(_BLANKS))
-
-
-def _parse(
-    buffer: pa.Buffer,
-    starts: npt.NDArray[np.int64],
-    stops: npt.NDArray[np.int64],
-    schema: pa.Schema,
-) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], dict[int, Failure]]:
-    """Return the rows of the spans that parse, their indices, and why others are refused."""
-    tables: list[pa.Table] = []
-    kept = [np.zeros(0, dtype=np.int64)]
-    failed: dict[int, Failure] = {}
-    pending = [(0, len(starts))] if len(starts) else []
-    while pending:
-        first, last = pending.pop()
-        start, stop = int(starts[first]), int(stops[last - 1])
-        outcome = read_json(buffer.slice(start, stop - start), last - first, schema)
-        if isinstance(outcome, pa.Table):
-            tables.append(outcome)
-            kept.append(np.arange(first, last))
-        elif last - first == 1:
-            failed[first] = outcome
-        else:
-            # At the bad line, if one is named, else in half; the last part first. The named line
-            # is only a hint: each part is parsed again.
-            bad = first + outcome.row
-            cuts = [(first + last) // 2]
-            if first <= bad < last:
-                cuts = [bad, bad + 1]
-            parts = pairwise([first, *cuts, last])
-            pending += reversed([(start, stop) for start, stop in parts if start < stop])
-    return one_batch(tables, schema), np.concatenate(kept), failed
 
 
 def read_json(lines: pa.Buffer, n_lines: int, schema: pa.Schema) -> pa.Table | Failure:

@@ -52,33 +52,36 @@ def columns_to_read(schema: pa.Schema, names: Sequence[str]) -> list[str]:
     return [name for name in dict.fromkeys(schema.names) if name in names]
 
 
-def text_batch(
+def span_texts(
     data: Bytes, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]
-) -> pa.RecordBatch:
-    """Return the spans of `data`, (n,) int64 each, as records; they are JSON in valid UTF-8."""
+) -> pa.LargeStringArray:
+    """Return the spans of `data`, (n,) int64 each, as texts; they are valid UTF-8.
+
+    Not by `pa.array`, which would first copy each text into a Python object.
+    """
     offsets = offsets_of(stops - starts)
     view = memoryview(data)
     text = b"".join([view[start:stop] for start, stop in zip(starts, stops, strict=True)])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
-    return _batch(pa.Array.from_buffers(pa.large_string(), len(starts), buffers))
+    return pa.Array.from_buffers(pa.large_string(), len(starts), buffers)
 
 
 def row_batch(batch: pa.RecordBatch, refused: dict[int, tuple[str, str]]) -> pa.RecordBatch:
     """Return the rows of a table as JSON; rows that cannot be are refused, and null."""
     texts: list[str | None] = [None] * batch.num_rows
 
-    def are_good(first: int, last: int) -> bool:
+    def check(first: int, last: int) -> int | None:
         try:
             texts[first:last] = map(_as_json, batch.slice(first, last - first).to_pylist())
         except (UnicodeDecodeError, ValueError) as error:
             refused[first] = "invalid UTF-8", f"cannot be read as text: {error}"
-            return False
-        return True
+            return -1
+        return None
 
-    bad = find_bad(batch.num_rows, are_good)
+    bad = find_bad(batch.num_rows, check)
     for row in refused.keys() - set(bad):  # of several rows, of which others are bad
         del refused[row]
-    return _batch(pa.array(texts, pa.large_string()))
+    return whole_batch(pa.array(texts, pa.large_string()))
 
 
 def _as_json(row: dict[str, Any]) -> str:
@@ -92,13 +95,8 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def json_text(text: pa.StringArray, name: str) -> pa.RecordBatch:
-    """Return texts, without nulls, as JSON records with the single key `name`."""
-    rows = [json.dumps({name: value}, ensure_ascii=False) for value in text.to_pylist()]
-    return _batch(pa.array(rows, pa.large_string()))
-
-
-def _batch(text: pa.LargeStringArray) -> pa.RecordBatch:
+def whole_batch(text: pa.LargeStringArray) -> pa.RecordBatch:
+    """Return the JSON of records as the column that stands for all others."""
     return pa.RecordBatch.from_arrays([text], names=[WHOLE_RECORD])
 
 

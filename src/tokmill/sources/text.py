@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,10 @@ import pyarrow as pa
 from tokmill.sources.blocks import batch_of, not_utf8, span_records, too_large
 from tokmill.sources.byte_reader import ByteReader, Cuts
 from tokmill.sources.formats import Format
-from tokmill.sources.record_json import json_text, wants_record_json
+from tokmill.sources.record_json import span_texts, wants_record_json, whole_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import numpy.typing as npt
 
     from tokmill.sources.blocks import BytesBlock, Reading
     from tokmill.sources.slices import Slice
@@ -81,28 +80,18 @@ def parse_text(block: BytesBlock) -> Records:
     unfit |= too_large((stops - starts)[rows], settings.max_record_bytes, _advice(separator))
     refused = {int(rows[i]): why for i, why in unfit.items()}
     rows = np.delete(rows, sorted(unfit))
-    batch = _batch(data, starts[rows], stops[rows], block.reading.schema)
+    texts, schema = span_texts(data, starts[rows], stops[rows]), block.reading.schema
+    if wants_record_json(schema):
+        lines = [json.dumps({TEXT_COLUMN: text}, ensure_ascii=False) for text in texts.to_pylist()]
+        batch = whole_batch(pa.array(lines, pa.large_string()))
+    else:
+        columns = [
+            (texts if field.name == TEXT_COLUMN else pa.nulls(len(texts))).cast(field.type)
+            for field in schema
+        ]
+        batch = batch_of(columns, schema, len(texts))
     records = span_records([block], [0], data, (starts, stops), batch, rows, refused, _record)
     return replace(records, samples=())  # a text has no other field
-
-
-def _batch(
-    data: bytes, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64], schema: pa.Schema
-) -> pa.RecordBatch:
-    """Return spans of a block as records, with the columns of the schema."""
-    view = memoryview(data)
-    texts = [view[start:stop] for start, stop in zip(starts, stops, strict=True)]
-    # not by pa.array, which would first copy each text into a Python object
-    offsets = np.zeros(len(texts) + 1, dtype=np.int32)
-    np.cumsum(stops - starts, out=offsets[1:])
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(texts))]
-    text = pa.Array.from_buffers(pa.string(), len(texts), buffers)
-    if wants_record_json(schema):
-        return json_text(text, TEXT_COLUMN)
-    columns = [
-        text if field.name == TEXT_COLUMN else pa.nulls(len(texts), field.type) for field in schema
-    ]
-    return batch_of(columns, schema, len(texts))
 
 
 def _is_blank(data: Bytes, start: int, stop: int) -> bool:

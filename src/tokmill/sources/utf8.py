@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,8 +15,6 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import numpy.typing as npt
 
 Bytes = bytes | bytearray
 _BOMS = ((b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"))
@@ -44,34 +43,25 @@ def is_valid(array: pa.Array) -> bool:
     return True
 
 
-def invalid_spans(
-    data: Bytes, starts: npt.NDArray[np.int64], stops: npt.NDArray[np.int64]
-) -> list[int]:
-    """Return the indices of the spans of `data` that are not UTF-8, in order.
+def find_bad(n: int, check: Callable[[int, int], int | None]) -> list[int]:
+    """Return which of `n` items are bad, in order.
 
-    The spans, both (n,) int64, are in order; the bytes between them do not change the result.
-    """
-    return find_bad(
-        len(starts), lambda first, last: is_utf8(data, int(starts[first]), int(stops[last - 1]))
-    )
-
-
-def find_bad(n: int, are_good: Callable[[int, int], bool]) -> list[int]:
-    """Return which of `n` items are bad, in order; `are_good(first, last)` tests a range of them.
-
-    Cost: one test if all are good, a bisection for each bad one.
+    `check(first, last)` returns None if a range of items is good, else one that may be the bad one,
+    or -1. Cost: one call if all are good; for each bad one two where it is named, else a bisection.
     """
     bad: list[int] = []
     pending = [(0, n)] if n else []
     while pending:
         first, last = pending.pop()
-        if are_good(first, last):
+        guess = check(first, last)
+        if guess is None:
             continue
         if last - first == 1:
             bad.append(first)
             continue
-        middle = (first + last) // 2
-        pending += [(middle, last), (first, middle)]
+        cuts = [guess, guess + 1] if first <= guess < last else [(first + last) // 2]
+        ranges = pairwise([first, *cuts, last])
+        pending += reversed([(start, stop) for start, stop in ranges if start < stop])
     return bad
 
 
