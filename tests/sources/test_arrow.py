@@ -7,7 +7,7 @@ import pytest
 
 from tokmill.errors import StorageError
 from tokmill.settings.schema import InputSettings
-from tokmill.sources.arrow import arrow_schema, batch_rows
+from tokmill.sources.arrow import layout
 from tokmill.sources.files import Slice, SourceFile
 from tokmill.sources.formats import cut, open_slice
 from tokmill.values import RecordPlace
@@ -25,8 +25,7 @@ def arrow_file(path, make):
 @pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
 def test_slices_of_batches_give_each_row_once(make, tmp_path, read_piece):
     file = arrow_file(tmp_path / "a.arrow", make)
-    assert batch_rows(file.path) == [3, 3, 3, 1]
-    assert arrow_schema(file.path).names == ["id", "title"]
+    assert layout(file.path) == (["id", "title"], [3, 3, 3, 1])
     for part_bytes in (1, file.n_bytes // 2, file.n_bytes):
         pieces = cut(file, part_bytes)
         parts = [read_piece(piece, schema=TITLES, batch_bytes=8) for piece in pieces]

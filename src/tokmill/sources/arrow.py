@@ -36,10 +36,9 @@ def open_arrow(slice_: Slice, reading: Reading) -> RowReader:
         StorageError: the file cannot be read or is not Arrow.
     """
     path = slice_.file.path
-    rows = batch_rows(path)
+    names, rows = layout(path)
     stop = slice_.stop if slice_.stop >= 0 else len(rows)
     mapped = _map(path)
-    names = arrow_schema(path).names
     columns = columns_to_read(reading.schema, names)
     refuse_repeated(path, names, columns)
 
@@ -65,24 +64,18 @@ def open_arrow(slice_: Slice, reading: Reading) -> RowReader:
     )
 
 
-def arrow_schema(path: str) -> pa.Schema:
-    """Return the schema of an Arrow file; raises as `open_arrow`."""
-    with _map(path) as mapped:
-        schema = _reader(path, mapped).schema
-    try:
-        schema.names  # noqa: B018  decodes them
-    except UnicodeDecodeError as error:
-        raise broken_file(path, "Arrow", error) from None
-    return schema
-
-
-def batch_rows(path: str) -> list[int]:
-    """Return the rows of each record batch of an Arrow file; raises as `open_arrow`.
+def layout(path: str) -> tuple[list[str], list[int]]:
+    """Return the columns of an Arrow file and the rows of its record batches; see `open_arrow`.
 
     Cheap: only the headers of the batches are read.
     """
     with _map(path) as mapped:
-        return [batch.num_rows for batch in _batches(path, mapped, 0, -1)]
+        rows = [batch.num_rows for batch in _batches(path, mapped, 0, -1)]
+        mapped.seek(0)
+        try:
+            return _reader(path, mapped).schema.names, rows
+        except UnicodeDecodeError as error:
+            raise broken_file(path, "Arrow", error) from None
 
 
 def _map(path: str) -> pa.MemoryMappedFile:
@@ -160,7 +153,7 @@ def _checked(batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
 
 def _unit_bytes(file: SourceFile) -> list[int]:
     """Return the stored bytes of each record batch, by its rows."""
-    rows = batch_rows(file.path)
+    _, rows = layout(file.path)
     return [file.n_bytes * n_rows // max(1, sum(rows)) for n_rows in rows]
 
 
