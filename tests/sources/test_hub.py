@@ -46,7 +46,7 @@ try:
         for block in reader.blocks():
             records = block.parse()
             for row, record in enumerate(records.batch.to_pylist()):
-                found.append([records.lookup.place(row).line, record["title"]])
+                found.append([int(records.places[row, 0]), record["title"]])
     print(json.dumps([names, found]))
 except TokmillError as error:
     print(json.dumps([type(error).__name__, str(error)]))

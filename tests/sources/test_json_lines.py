@@ -7,9 +7,8 @@ import pyarrow as pa
 import pytest
 
 from tokmill.settings.schema import InputSettings
-from tokmill.sources.blocks import BytesBlock, Reading
+from tokmill.sources.blocks import BytesBlock, Reading, json_record
 from tokmill.sources.json_lines import _parse_block, parse_blocks
-from tokmill.sources.record_json import json_record
 from tokmill.values import RecordPlace
 
 GOOD = b'{"title": "good"}'

@@ -10,7 +10,7 @@ from tokmill.settings.schema import InputSettings
 from tokmill.sources.byte_reader import lines_before
 from tokmill.sources.formats import cut, open_slice
 from tokmill.sources.slices import SourceFile
-from tokmill.sources.streams import CHUNK_BYTES, zstd
+from tokmill.sources.streams import zstd
 from tokmill.values import RecordPlace
 
 LINE = b'{"title": "0123456789012345678901234567890123456789"}\n'
@@ -44,14 +44,6 @@ def places_of_rejects(pieces, schema) -> list[RecordPlace]:
 def expected(file) -> list[RecordPlace]:
     first = (N_LINES - N_BAD) * len(LINE)
     return [RecordPlace(N_LINES - N_BAD + i + 1, first + i * len(b"{bad}\n")) for i in range(N_BAD)]
-
-
-def test_slices_read_in_order_are_read_once_more_for_places(large, schema):
-    pieces = cut(large, large.n_bytes // 6)
-    before = read_bytes()
-    assert places_of_rejects(pieces, schema) == expected(large)
-    run_on = 2 * len(pieces) * CHUNK_BYTES  # each slice reads a chunk more to end its last line
-    assert read_bytes() - before < 2 * large.n_bytes + run_on
 
 
 def test_a_slice_alone_reads_what_is_before_it_once(large, schema):

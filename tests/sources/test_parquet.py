@@ -218,3 +218,25 @@ def test_the_first_rows_of_a_column_that_is_read_are_not_read_a_second_time(tmp_
     command = [sys.executable, "-c", PEAK, str(tmp_path / "a.parquet")]
     peak = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     assert int(peak) < 3.5 * page_bytes
+
+
+def footers(data):
+    """Yield the file once for each byte of its footer, with that byte changed."""
+    length = int.from_bytes(data[-8:-4], "little")
+    for i in range(len(data) - 8 - length, len(data) - 8):
+        yield data[:i] + bytes([data[i] ^ 0x0F]) + data[i + 1 :]
+
+
+def test_a_damaged_footer_is_read_or_refused(tmp_path, read):
+    path = tmp_path / "a.parquet"
+    sections = [[{"title": f"s{i}", "content": "猫" * i}] for i in range(5)]
+    pq.write_table(pa.table({"title": [f"t{i}" for i in range(5)], "sections": sections}), path)
+    refused = 0
+    for data in footers(path.read_bytes()):
+        path.unlink()  # pyarrow may still read the last one
+        path.write_bytes(data)
+        try:
+            read(path, schema=TITLES)
+        except StorageError:
+            refused += 1
+    assert refused > 100

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokmill.settings.schema import InputSettings
-from tokmill.sources.blocks import Reading, next_block_bytes
+from tokmill.sources.blocks import Reading
 from tokmill.sources.formats import open_slice
 from tokmill.sources.json_lines import open_lines
 from tokmill.sources.slices import Slice, SourceFile
@@ -41,22 +41,6 @@ def test_blocks_are_whole_lines_of_about_the_size(split):
     ]
 
 
-def sizes(batch_bytes, n_bytes=None):
-    """The sizes of the blocks of a slice, in KiB; the first ten if its end is not known."""
-    found, read = [], 0
-    while read < (n_bytes or 1 << 40) and len(found) < 10:
-        left = None if n_bytes is None else n_bytes - read
-        found.append(next_block_bytes(found[-1] if found else 0, batch_bytes, left))
-        read += found[-1]
-    return [size >> 10 for size in found]
-
-
-def test_blocks_grow_to_their_size_and_shrink_before_the_end():
-    assert sizes(1 << 20, 5 << 20) == [256, 512, 1024, 1024, 1024, 640, 320, 256, 256]
-    assert sizes(1 << 20)[1:5] == [512, 1024, 1024, 1024]
-    assert sizes(64 << 10, 300 << 10) == [64] * 5
-
-
 @pytest.fixture
 def rows_of_blocks(tmp_path):
     """Writes 6,000 records of 2 kB, and returns how many of them each block of 4 MiB has."""
@@ -83,15 +67,6 @@ def test_the_first_and_last_blocks_of_a_file_are_small(rows_of_blocks, name):
     assert sum(n_rows) == 6000
     assert n_rows[-1] * 3 < max(n_rows)
     assert n_rows[0] * 3 < max(n_rows)
-
-
-def test_a_line_over_the_limit_is_not_held(split):
-    blocks = split([b"a\n", b"x" * 9, b"x" * 9, b"x\n", b"b\n"])
-    (reject,) = [reject for block in blocks for reject in block.after]
-    assert reject.place == RecordPlace(2, 2)
-    assert reject.message == "19 bytes, over max_record_bytes = 10"
-    assert [bytes(block.data) for block in blocks if block.data] == [b"a\n", b"b\n"]
-    assert blocks[-1].origin == RecordPlace(2, 22)
 
 
 def broken(*chunks):

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokmill.settings.schema import InputSettings
+from tokmill.sources.blocks import columns_to_read, row_batch
 from tokmill.sources.files import discover
 from tokmill.sources.first_records import first_of_file
 from tokmill.sources.formats import cut, open_slice
-from tokmill.sources.record_json import columns_to_read, row_batch
 from tokmill.values import WHOLE_RECORD
 
 WHOLE = pa.schema([(WHOLE_RECORD, pa.large_string())])

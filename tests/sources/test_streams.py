@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import os
 
 import pytest
@@ -13,7 +12,6 @@ from tokmill.sources.streams import (
     ByteStream,
     frame_starts,
     open_binary,
-    peek_stdin,
     zstd,
 )
 
@@ -103,25 +101,3 @@ def test_skippable_frames_are_skipped(tmp_path):
 def test_a_missing_file_is_a_storage_error(tmp_path):
     with pytest.raises(StorageError, match="none: cannot be read: no such file or directory"):
         open_binary(str(tmp_path / "none"))
-
-
-def test_standard_input_can_be_looked_at_and_still_read(monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"abcdef")))
-    assert peek_stdin(2) == b"ab"
-    assert peek_stdin(4) == b"abcd"
-    stream = ByteStream("-", "")
-    assert b"".join(stream.inside()) == b"abcdef"
-    stream.close()
-
-
-def test_a_byte_order_mark_is_left_out(tmp_path):
-    for data, n_bom, text in [
-        (b"\xef\xbb\xbfa", 3, b"a"),
-        (b"\xef\xbb", 0, b"\xef\xbb"),
-        (b"", 0, b""),
-    ]:
-        (tmp_path / "a").write_bytes(data)
-        stream = ByteStream(str(tmp_path / "a"), "")
-        assert b"".join(stream.inside()) == text
-        assert (stream.n_left_out, stream.decompressed) == (n_bom, len(data))
-        stream.close()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tokmill.sources.blocks import not_utf8
-from tokmill.sources.utf8 import encoding_of, find_bad, is_utf8, utf8_message
+from tokmill.sources.utf8 import encoding_of, is_utf8, utf8_message
 
 CHINESE = "夜间捕食，白天睡觉。它们都是这样的动物。"
 TAIWAN = "夜間捕食，白天睡覺。牠們都是這樣的動物，獨來獨往。台灣的貓也是如此，主人回家時才會醒來。"
@@ -40,20 +40,6 @@ def test_bad_spans_are_found_among_good_ones():
 
 def test_the_message_says_where():
     assert utf8_message(b"ab\xff") == "byte 0xff at byte 2 of the record: invalid start byte"
-
-
-@pytest.mark.parametrize(("is_named", "most"), [(False, 50), (True, 8)])
-def test_bad_items_are_found_by_bisection_or_by_their_name(is_named, most):
-    asked = []
-
-    def check(first, last):
-        asked.append((first, last))
-        bad = set(range(first, last)) & {3, 900}
-        return (min(bad) if is_named else -1) if bad else None
-
-    assert find_bad(1000, check) == [3, 900]
-    assert len(asked) < most
-    assert find_bad(0, check) == []
 
 
 @pytest.mark.parametrize(

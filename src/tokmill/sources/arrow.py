@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tokmill.errors import StorageError, UsageError
+from tokmill.sources.blocks import HEAD_ROWS, columns_to_read
 from tokmill.sources.columns import bytes_for_text, change_leaves
 from tokmill.sources.formats import Format
-from tokmill.sources.record_json import HEAD_ROWS, columns_to_read
 from tokmill.sources.row_reader import RowReader, refuse_repeated
 from tokmill.sources.streams import broken_file, unreadable
 from tokmill.urls import is_store

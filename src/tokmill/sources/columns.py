@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.errors import UsageError
-from tokmill.sources.blocks import Refused, batch_of, too_large
+from tokmill.sources.blocks import Refused, batch_of, row_batch, too_large, wants_record_json
 from tokmill.sources.json_lines import parse_lines
-from tokmill.sources.record_json import row_batch, wants_record_json
 from tokmill.sources.utf8 import find_bad, is_valid
 
 if TYPE_CHECKING:

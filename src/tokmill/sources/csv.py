@@ -12,11 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.errors import UsageError
-from tokmill.sources.blocks import not_utf8, one_batch, span_records, too_large
+from tokmill.sources.blocks import columns_to_read, not_utf8, one_batch, span_records, too_large
 from tokmill.sources.byte_reader import ByteReader, Cuts
 from tokmill.sources.columns import fit_columns
 from tokmill.sources.formats import Format
-from tokmill.sources.record_json import columns_to_read
 from tokmill.sources.streams import CHUNK_BYTES, BrokenInputError, ByteStream, peek_stdin
 from tokmill.sources.utf8 import find_bad
 

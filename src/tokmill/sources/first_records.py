@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tokmill.fields import FieldSample
+from tokmill.sources.blocks import json_record, row_samples
 from tokmill.sources.formats import format_named, open_slice
-from tokmill.sources.record_json import json_record, row_samples
 from tokmill.sources.row_reader import RowBlock
 from tokmill.sources.slices import Slice
 from tokmill.sources.streams import CHUNK_BYTES, peek_stdin

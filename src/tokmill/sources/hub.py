@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from tokmill.errors import StorageError, UsageError
 from tokmill.no_pandas import allow_pandas
+from tokmill.sources.blocks import HEAD_ROWS
 from tokmill.sources.formats import Format
-from tokmill.sources.record_json import HEAD_ROWS
 from tokmill.sources.row_reader import RowReader
 
 if TYPE_CHECKING:

@@ -21,19 +21,17 @@ import pyarrow.json
 from tokmill.sources.blocks import (
     BytesBlock,
     join_records,
+    json_record,
     not_utf8,
     one_batch,
     span_records,
-    too_large,
-)
-from tokmill.sources.byte_reader import ByteReader, LineSplitter
-from tokmill.sources.formats import Format
-from tokmill.sources.record_json import (
-    json_record,
     span_texts,
+    too_large,
     wants_record_json,
     whole_batch,
 )
+from tokmill.sources.byte_reader import ByteReader, LineSplitter
+from tokmill.sources.formats import Format
 from tokmill.sources.utf8 import find_bad
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tokmill.sources.blocks import HEAD_ROWS, columns_to_read
 from tokmill.sources.formats import Format
-from tokmill.sources.record_json import HEAD_ROWS, columns_to_read
 from tokmill.sources.row_reader import RowReader, decoded_type, refuse_repeated
 from tokmill.sources.streams import broken_file, check_ratio, open_binary, unreadable
 from tokmill.urls import is_store

@@ -13,9 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.errors import StorageError
-from tokmill.sources.blocks import next_block_bytes, too_large
+from tokmill.sources.blocks import (
+    HEAD_ROWS,
+    next_block_bytes,
+    row_samples,
+    too_large,
+    wants_record_json,
+)
 from tokmill.sources.columns import change_leaves, fit_columns
-from tokmill.sources.record_json import HEAD_ROWS, row_samples, wants_record_json
 from tokmill.sources.streams import check_ratio
 from tokmill.values import RAW_LIMIT_BYTES, BlockEnd, RecordPlace, Records, Reject
 
@@ -24,8 +29,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.sources.blocks import Block, Reading
-    from tokmill.sources.record_json import Samples
+    from tokmill.sources.blocks import Block, Reading, Samples
 
 
 _MOST_LOOKED_AT = 1 << 20

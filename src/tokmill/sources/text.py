@@ -9,10 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from tokmill.sources.blocks import batch_of, not_utf8, span_records, too_large
+from tokmill.sources.blocks import (
+    batch_of,
+    not_utf8,
+    span_records,
+    span_texts,
+    too_large,
+    wants_record_json,
+    whole_batch,
+)
 from tokmill.sources.byte_reader import ByteReader, Cuts
 from tokmill.sources.formats import Format
-from tokmill.sources.record_json import span_texts, wants_record_json, whole_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
