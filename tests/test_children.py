@@ -118,11 +118,11 @@ def test_a_killed_child_leaves_no_process_and_no_open_pipe(monkeypatch):
 
 
 @pytest.mark.parametrize("held", ["", "os.fork() or os.execlp('sleep', 'sleep', '9'); "])
-def test_a_child_ends_with_its_parent_though_another_process_holds_its_pipe(tmp_path, held):
+def test_a_child_ends_with_its_parent_though_another_process_holds_its_socket(tmp_path, held):
     code = (
         f"import sys; sys.path.insert(0, {ROOT!r}); from tokmill.children import Child; "
         f"child = Child({MODULE!r}); import os; "
-        "os.set_inheritable(child._process.stdin.fileno(), True); "
+        "os.set_inheritable(child._connection.fileno(), True); "
         f"{held}child.send(('echo', 1)); child.receive(); print('ready', flush=True); "
         "child.send(('read', 0)); __import__('time').sleep(60)"
     )  # fmt: skip

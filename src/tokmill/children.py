@@ -1,21 +1,21 @@
-"""Child processes of tokmill, and the messages that a child and its parent exchange over pipes.
+"""Child processes of tokmill, and the messages that a child and its parent exchange over a socket.
 
 A child imports a module of tokmill and calls its `main`. The main module of the calling program is
 never imported there, so a script without a `__main__` guard, a notebook, `python -c` and a daemonic
 worker of `multiprocessing` can all be the parent. A child finds packages where its parent does.
 
-A message is 8 bytes of length, little-endian, then a pickle. A child ends with its parent.
+A message is a pickle. A child ends with its parent.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import select
 import signal
 import subprocess
 import sys
 import threading
+from multiprocessing.connection import Connection, Pipe
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from tokmill.interrupts import sigint_blocked
@@ -28,7 +28,6 @@ _START = (
     "from tokmill.no_pandas import skip_pandas; skip_pandas(); "
     "import importlib; importlib.import_module(module).main()"
 )
-_LENGTH_BYTES = 8
 _LOOK_MS = 1000
 
 LOOK_S, MOST_LOOKS = 5.0, 6
@@ -63,12 +62,12 @@ class Child:
         errors: IO[bytes] | None = None,
     ) -> None:
         paths = [path for path in sys.path if isinstance(path, str)]
-        with sigint_blocked():
+        self._connection, theirs = Pipe()
+        with theirs, sigint_blocked():
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _START, module, *paths],
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
                 stderr=errors,
                 env={**(defaults or {}), **os.environ},
             )
@@ -84,7 +83,7 @@ class Child:
 
     def fileno(self) -> int:
         """Return the descriptor that can be read when the child has written."""
-        return _pipe(self._process.stdout).fileno()
+        return self._connection.fileno()
 
     def send(self, message: object) -> None:
         """Write a message; blocks until the child has read most of it.
@@ -93,8 +92,8 @@ class Child:
             ChildEndedError: the child has ended.
         """
         try:
-            _write(_pipe(self._process.stdin).fileno(), message)
-        except BrokenPipeError:
+            self._connection.send(message)
+        except ConnectionError:
             raise self._ended() from None
 
     def receive(self) -> Any:
@@ -104,8 +103,8 @@ class Child:
             ChildEndedError: the child has ended.
         """
         try:
-            return _read(self.fileno())
-        except EOFError:
+            return self._connection.recv()
+        except (EOFError, ConnectionError):
             raise self._ended() from None
 
     def wait(self) -> int:
@@ -126,11 +125,10 @@ class Child:
         self._process.kill()
 
     def kill(self) -> None:
-        """Kill the child if it still runs, and close the pipes."""
+        """Kill the child if it still runs, and close the connection."""
         self._process.kill()
         self.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            _pipe(pipe).close()
+        self._connection.close()
 
 
 class _StopWatch:
@@ -164,13 +162,6 @@ class _StopWatch:
                 return
 
 
-def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-    """Return a pipe of a child, which the type of `Popen` allows to be None."""
-    if pipe is None:
-        raise ValueError("a child always has both pipes")
-    return pipe
-
-
 class Parent:
     """The parent of this process: a child makes one before all else, in its main thread.
 
@@ -181,61 +172,36 @@ class Parent:
 
     def __init__(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self._messages, self._answers = os.dup(0), os.dup(1)
+        self._connection = Connection(os.dup(0))
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.close(nothing)
         os.dup2(2, 1)
-        watch = (self._messages, os.getppid())
+        watch = (self._connection, os.getppid())
         threading.Thread(target=_end_with_parent, args=watch, daemon=True).start()
 
     def send(self, message: object) -> None:
         """Write a message."""
         try:
-            _write(self._answers, message)
-        except BrokenPipeError:
+            self._connection.send(message)
+        except ConnectionError:
             raise SystemExit(1) from None
 
     def receive(self) -> Any:
         """Read the next message."""
         try:
-            return _read(self._messages)
-        except EOFError:
+            return self._connection.recv()
+        except (EOFError, ConnectionError):
             raise SystemExit(1) from None
 
 
-def _end_with_parent(messages: int, parent: int) -> None:
-    """End this process when nobody can write to its pipe, or it has another parent.
+def _end_with_parent(connection: Connection, parent: int) -> None:
+    """End this process when nobody can write to it, or it has another parent.
 
-    The pipe alone would not do: a process that the parent forked meanwhile may hold it open.
+    The first alone would not do: a process that the parent forked meanwhile may hold the other end.
     """
     poll = select.poll()
-    poll.register(messages, 0)
+    poll.register(connection, 0)
     while not poll.poll(_LOOK_MS) and os.getppid() == parent:
         pass
     os._exit(1)
-
-
-def _write(descriptor: int, message: object) -> None:
-    data = pickle.dumps(message, protocol=5)
-    for part in (len(data).to_bytes(_LENGTH_BYTES, "little"), data):
-        left = memoryview(part)
-        while left:
-            left = left[os.write(descriptor, left) :]
-
-
-def _read(descriptor: int) -> Any:
-    """Read a message; raises `EOFError` if the other process has ended."""
-    length = int.from_bytes(_exactly(descriptor, _LENGTH_BYTES), "little")
-    return pickle.loads(_exactly(descriptor, length))  # noqa: S301  from a process of our own
-
-
-def _exactly(descriptor: int, n_bytes: int) -> bytearray:
-    data = bytearray(n_bytes)
-    left = memoryview(data)
-    while left:
-        n_read = os.readv(descriptor, [left])
-        if not n_read:
-            raise EOFError
-        left = left[n_read:]
-    return data
