@@ -20,6 +20,7 @@ and length; NumPy does the work for each sample.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field
@@ -316,96 +317,59 @@ def _in_order(row_of: npt.NDArray[np.int64], n_rows: int) -> Packs:
     return Packs(row_offsets, _sorted_by(row_of, n))
 
 
-_Range = tuple[int, int]
-"""Rows start:stop, by their number in the order of creation."""
-
-
 @dataclass(slots=True)
 class _Rows:
-    """The rows so far, by their free room.
+    """The rows so far, as ranges of their numbers in the order of creation, by their free room.
 
     `spaces`: all rooms of rows, increasing. `queues`: the rows of each room, in the order in which
-    they reached it. `starts`, `n_rows`, `n_each`: the placements in order: rows
-    `starts:starts + n_rows` took `n_each` samples each.
+    they reached it. `placed`: the placements in order, three numbers each: the first row, rows, and
+    samples that each of them took.
     """
 
     capacity: int
     n: int = 0
     spaces: list[int] = field(default_factory=list)
-    queues: dict[int, deque[_Range]] = field(default_factory=dict)
-    starts: list[int] = field(default_factory=list)
-    n_rows: list[int] = field(default_factory=list)
-    n_each: list[int] = field(default_factory=list)
+    queues: dict[int, deque[tuple[int, int]]] = field(default_factory=dict)
+    placed: array[int] = field(default_factory=lambda: array("q"))
 
     def take(self, length: int, count: int) -> None:
         """Place `count` samples of one length, not longer than those before."""
-        first = last = bisect_left(self.spaces, length)
-        changed: list[tuple[int, _Range]] = []
-        while count and last < len(self.spaces):
-            space = self.spaces[last]
+        best = bisect_left(self.spaces, length)
+        changed: list[tuple[int, int, int]] = []
+        while count:
+            if best == len(self.spaces):
+                n_new = -(-count // (self.capacity // length))
+                self._put(self.capacity, self.n, self.n + n_new)
+                self.n += n_new
+            space = self.spaces[best]
             queue = self.queues[space]
-            while queue and count:
-                start, stop = queue.popleft()
-                count, taken = self._fill((start, stop), space, length, count, changed)
-                if taken < stop:
-                    queue.appendleft((taken, stop))
-            if queue:
-                break
-            del self.queues[space]
-            last += 1
-        del self.spaces[first:last]
-        if count:
-            new = (self.n, self.n - (-count // (self.capacity // length)))
-            self._fill(new, self.capacity, length, count, changed)
-            self.n = new[1]
-        for space, rows in changed:
-            self._put(space, rows)
+            start, stop = queue.popleft()
+            most = space // length
+            n_rows, n_each = max(1, min(stop - start, count // most)), min(count, most)
+            self.placed.extend((start, n_rows, n_each))
+            changed.append((space - n_each * length, start, start + n_rows))
+            count -= n_rows * n_each
+            if start + n_rows < stop:
+                queue.appendleft((start + n_rows, stop))
+            if not queue:
+                del self.queues[space], self.spaces[best]
+        for space, start, stop in changed:
+            self._put(space, start, stop)
 
-    def _fill(
-        self,
-        rows: _Range,
-        space: int,
-        length: int,
-        count: int,
-        changed: list[tuple[int, _Range]],
-    ) -> tuple[int, int]:
-        """Fill rows of one room; return the samples left, and the first row without a sample."""
-        start, stop = rows
-        most = space // length
-        full = min(stop - start, count // most)
-        if full:
-            self._note(start, full, most)
-            changed.append((space - most * length, (start, start + full)))
-            start, count = start + full, count - full * most
-        if count and start < stop:
-            self._note(start, 1, count)
-            changed.append((space - count * length, (start, start + 1)))
-            start, count = start + 1, 0
-        return count, start
-
-    def _note(self, start: int, n_rows: int, n_each: int) -> None:
-        self.starts.append(start)
-        self.n_rows.append(n_rows)
-        self.n_each.append(n_each)
-
-    def _put(self, space: int, rows: _Range) -> None:
+    def _put(self, space: int, start: int, stop: int) -> None:
         """Queue rows that have reached a room; full ones are done."""
-        if not space:
-            return
         queue = self.queues.get(space)
-        if queue is None:
+        if queue is not None and queue[-1][1] == start:
+            queue[-1] = (queue[-1][0], stop)
+        elif queue is not None:
+            queue.append((start, stop))
+        elif space:
             insort(self.spaces, space)
-            self.queues[space] = deque([rows])
-        elif queue[-1][1] == rows[0]:
-            queue[-1] = (queue[-1][0], rows[1])
-        else:
-            queue.append(rows)
+            self.queues[space] = deque([(start, stop)])
 
     def of_samples(self) -> npt.NDArray[np.int64]:
         """Return the row of every sample, in the order of placement: (n_samples,)."""
-        starts, n_rows, n_each = (
-            np.array(noted, np.int64) for noted in (self.starts, self.n_rows, self.n_each)
-        )
+        starts, n_rows, n_each = np.array(self.placed, np.int64).reshape(-1, 3).T
         firsts = np.cumsum(n_rows) - n_rows
         taking = np.repeat(starts - firsts, n_rows)
         taking += np.arange(len(taking))
