@@ -24,13 +24,13 @@ ROOMS = {
     "sources": (4_160, 3_600),
     "chat, masks": (10_240, 5_900),
     "engines, tokenizer": (4_600, 4_200),
-    "dataset, place": (3_970, 3_600),
+    "dataset, place": (3_960, 3_600),
     "trainers, loader": (7_670, 5_400),
     "page": (5_020, 2_300),
     "bill": (13_470, 8_300),
     "settings, words": (1_900, 1_100),
     TOP: (2_100, 1_500),
-    ALL: (63_530, 46_000),
+    ALL: (63_520, 46_000),
 }
 
 

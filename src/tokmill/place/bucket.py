@@ -102,7 +102,7 @@ class Bucket:
         import obstore
 
         def get() -> bytes:
-            return begun(lambda: bytes(obstore.get(self._store, name).bytes()))()
+            return begun(lambda: bytes(obstore.get(self._store, name).bytes())).result()
 
         return retried(get, f"{self.where}/{name}")
 

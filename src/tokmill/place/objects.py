@@ -12,7 +12,7 @@ from tokmill.urls import shown
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from concurrent.futures import Future
 
 FIRST_BYTES = 64 << 10
 """Size of the first request after a jump: the head of a file needs no more."""
@@ -78,7 +78,7 @@ class ObjectFile(io.RawIOBase):
         self._entry = _last_seen.get(url) or look(url)
         self._position = 0
         self._start, self._data = 0, b""
-        self._ahead: Callable[[], bytes] | None = None
+        self._ahead: Future[bytes] | None = None
         self._ahead_bytes = 0
 
     def readable(self) -> bool:
@@ -120,7 +120,7 @@ class ObjectFile(io.RawIOBase):
         size = max(2 * len(self._data) if is_next else FIRST_BYTES, wanted)
         ahead, self._ahead = self._ahead, None  # it answers once, also if it raises
         if is_next and ahead is not None:
-            self._data, size = ahead(), self._ahead_bytes
+            self._data, size = ahead.result(), self._ahead_bytes
         else:
             size = min(size, MOST_BYTES, self._entry.n_bytes - self._position)
             self._data = self._range(self._position, self._position + size)

@@ -7,16 +7,16 @@ system of fsspec are tried again here.
 from __future__ import annotations
 
 import os
-import queue
 import random
 import threading
 import time
 from abc import ABC, abstractmethod
+from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import lru_cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from tokmill.errors import StorageError, TokmillError, UsageError
@@ -142,7 +142,9 @@ class StoreObjects(Store):
     def _range(self, name: str, start: int, stop: int) -> bytes:
         import obstore
 
-        return bytes(begun(lambda: obstore.get_range(self.store, name, start=start, end=stop))())
+        return bytes(
+            begun(lambda: obstore.get_range(self.store, name, start=start, end=stop)).result()
+        )
 
 
 class FileSystemObjects(Store):
@@ -270,28 +272,22 @@ def _stated(info: Mapping[str, Any], where: str) -> Entry:
     return Entry(int(info["size"]), str(stamp).strip('"'))
 
 
-def begun(action: Callable[[], T]) -> Callable[[], T]:
-    """Begin an action on a thread of its own; return what waits for its result, or raises.
+def begun(action: Callable[[], T]) -> Future[T]:
+    """Begin an action on a thread of its own.
 
-    An interrupt ends the wait at once, which native code would not. The thread ends with the
-    process: nothing waits for a request that nobody needs any more.
+    An interrupt ends the wait for its result at once, which native code would not. The thread ends
+    with the process: nothing waits for a request that nobody needs any more.
     """
-    answers: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+    future: Future[T] = Future()
 
     def work() -> None:
         try:
-            answers.put((action(), None))
+            future.set_result(action())
         except BaseException as error:
-            answers.put((None, error))
-
-    def result() -> T:
-        answer, error = answers.get()
-        if error is not None:
-            raise error
-        return cast("T", answer)
+            future.set_exception(error)
 
     threading.Thread(target=work, name="store", daemon=True).start()
-    return result
+    return future
 
 
 def request(action: Callable[[], T], where: str) -> T:
@@ -302,7 +298,7 @@ def request(action: Callable[[], T], where: str) -> T:
         TokmillError: see `store_errors`.
     """
     with store_errors(where):
-        return begun(action)()
+        return begun(action).result()
 
 
 def retried(action: Callable[[], T], where: str) -> T:
