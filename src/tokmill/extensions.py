@@ -8,15 +8,15 @@ top-level package. The identity stands in the plan, so that a run never continue
 from __future__ import annotations
 
 import hashlib
-import importlib
 import importlib.metadata
 import importlib.util
 import sys
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
-from functools import cache, reduce
+from functools import cache
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.errors import StateError, UsageError
@@ -78,10 +78,8 @@ def find(table: Table, name: str) -> TableEntry:
         UsageError: nobody has the name, two packages have it, or it cannot be imported.
     """
     if name in table.rows:
-        module, _, attribute = table.rows[name].partition(":")
-        return TableEntry(getattr(importlib.import_module(module), attribute), None)
-    points = importlib.metadata.entry_points(group=table.group)
-    named = list(points.select(name=name))
+        return TableEntry(resolve_name(table.rows[name]), None)
+    named = list(importlib.metadata.entry_points(group=table.group, name=name))
     if not named:
         check_name(table, name, table.kind)
         raise UsageError(f"{table.kind} {name!r}: this value does not name one {table.kind}")
@@ -92,15 +90,6 @@ def find(table: Table, name: str) -> TableEntry:
     where = f"{table.kind} {name}: {_package(point)} cannot be loaded ({point.value})"
     release = (dist.name, dist.version) if dist else ("", "")
     return _imported(table.kind, name, f"{point.module}:{point.attr}", where, release)
-
-
-def find_all(table: Table) -> list[TableEntry]:
-    """Return everything that other packages add to a table, in the order of names.
-
-    Raises:
-        UsageError: see `find`.
-    """
-    return [find(table, name) for name in sorted(names_of_packages(table))]
 
 
 def _package(point: EntryPoint) -> str:
@@ -166,11 +155,11 @@ def _imported(
     The current directory is searched after all others, so that no file in it hides an installed
     module. `where` begins the message of an error. `release`: distribution and version.
     """
-    module, _, attribute = target.partition(":")
+    module = target.partition(":")[0]
     allow_pandas()
     try:
         with _current_directory_last():
-            value = reduce(getattr, attribute.split("."), importlib.import_module(module))
+            value = resolve_name(target)
             sha256 = source_sha256(module)
     except (Exception, SystemExit) as error:  # whatever the module raises
         raise UsageError(f"{where}: {one_line(error)}") from error

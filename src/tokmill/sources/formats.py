@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tokmill import tables
 from tokmill.errors import UsageError
-from tokmill.extensions import find, find_all
+from tokmill.extensions import find, names_of_packages
 from tokmill.sources.blocks import Reading
 from tokmill.sources.slices import Slice, SourceFile
 from tokmill.sources.streams import frame_starts
@@ -91,11 +91,8 @@ def outside_suffixes() -> dict[str, str]:
         UsageError: one cannot be loaded, or two have the same suffix.
     """
     names: dict[str, str] = {}
-    for entry in find_all(tables.FORMATS):
-        if entry.extension is None:
-            continue
-        name = entry.extension.name
-        for suffix in _checked(name, entry).suffixes:
+    for name in sorted(names_of_packages(tables.FORMATS)):
+        for suffix in _checked(name, find(tables.FORMATS, name)).suffixes:
             if names.setdefault(suffix, name) != name:
                 raise UsageError(
                     f"formats {names[suffix]} and {name} both have the suffix {suffix}: take "
