@@ -33,10 +33,6 @@ def test_every_error_has_its_documented_exit_code():
     assert {name: error.exit_code for name, error in tree().items()} == EXIT_CODES
 
 
-def test_an_interrupt_and_a_bug_have_codes_of_their_own():
-    assert (errors.EXIT_INTERRUPTED, errors.EXIT_INTERNAL) == (130, 70)
-
-
 @pytest.mark.parametrize("name", EXIT_CODES)
 def test_an_error_survives_the_way_between_processes(name):
     sent = tree()[name]("corpus.jsonl:3: broken")
@@ -62,7 +58,3 @@ def test_an_error_of_a_worker_of_torch_is_one_line(name):
 def test_unread_input_keeps_its_files_between_processes():
     sent = errors.UnreadInputError("why", ("a.gz: byte 3", "b.gz: byte 4"))
     assert pickle.loads(pickle.dumps(sent)).files == sent.files
-
-
-def test_a_parity_error_is_a_tokenizer_error():
-    assert issubclass(errors.ParityError, errors.TokenizerError)

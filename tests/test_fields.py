@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
 
 from tokmill.fields import (
@@ -9,9 +8,7 @@ from tokmill.fields import (
     counted,
     describe_fields,
     is_text,
-    is_used,
     percent,
-    used_paths,
     used_share,
     weigh,
 )
@@ -74,18 +71,6 @@ def test_a_used_field_counts_all_its_bytes_and_another_its_text():
 def test_an_empty_list_is_not_listed_beside_its_inner_fields():
     counts = {"text": 9, "tags": 0, "tags[]": 1, "meta": 0, "meta.a": 0, "tag": 0}
     assert describe_fields(counts, {"text"}) == "text 90%; left out: tags[] 10%, meta.a, tag"
-
-
-def test_all_inside_a_used_field_is_used():
-    assert is_used("meta.a", {"meta"})
-    assert is_used("meta[]", {"meta"})
-    assert not is_used("metadata", {"meta"})
-
-
-def test_the_paths_of_a_renderer_are_those_of_its_columns():
-    item = pa.struct([("title", pa.string()), ("content", pa.string())])
-    schema = pa.schema([("summary", pa.string()), ("sections", pa.list_(item))])
-    assert used_paths(schema) == {"summary", "sections[].title", "sections[].content"}
 
 
 def test_shares_never_round_to_all_or_nothing():

@@ -82,12 +82,3 @@ def test_an_ignored_signal_stays_ignored(number):
     with DelayedInterrupts() as interrupts, interrupts.delayed():
         os.kill(os.getpid(), number)
     assert signal.getsignal(number) is signal.SIG_IGN
-
-
-def test_without_an_interrupt_nothing_is_raised_and_an_error_passes():
-    with (
-        pytest.raises(ValueError, match="one"),
-        DelayedInterrupts() as interrupts,
-        interrupts.delayed(),
-    ):
-        raise ValueError("one")

@@ -45,14 +45,6 @@ NO_LIST = "import pyarrow as pa, pyarrow.compute as pc; pc.fill_null(pa.nulls(2,
 """pyarrow's own Python code converts the 0."""
 
 
-@pytest.mark.parametrize("ask", [ASK, NO_LIST])
-def test_pyarrow_gets_no_pandas_on_behalf_of_tokmill(run_with_stand_in, ask):
-    as_tokmill = f"exec({ask!r}, {{'__name__': 'tokmill.somewhere'}})"
-    assert run_with_stand_in("-c", as_tokmill)[1] > 0
-    refuse = "from tokmill.no_pandas import skip_pandas; skip_pandas(); "
-    assert run_with_stand_in("-c", refuse + as_tokmill)[1] == 0
-
-
 @pytest.mark.parametrize("importing", ["import pandas", "__import__('pandas')", ASK, NO_LIST])
 def test_other_modules_get_pandas(run_with_stand_in, importing):
     lines = ["from tokmill.no_pandas import skip_pandas", "skip_pandas()", "try:"]
@@ -72,18 +64,6 @@ def test_code_from_outside_gets_pandas_although_pyarrow_has_asked_before(run_wit
     assert first.startswith("0 ")
     assert int(again.split()[1]) == int(first.split()[1]) + 1, "one refusal, however often asked"
     assert n_imports > 0
-
-
-def test_a_series_of_code_from_outside_is_an_array_with_nulls():
-    pytest.importorskip("pandas")
-    program = (
-        "from tokmill.no_pandas import allow_pandas, skip_pandas; import sys\n"
-        f"skip_pandas(); {AS_TOKMILL}; assert 'pandas' not in sys.modules; allow_pandas()\n"
-        "import pandas, pyarrow\n"
-        "print(pyarrow.array(pandas.Series(['a', float('nan')])).to_pylist())"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout == "['a', None]\n", done.stderr
 
 
 RENDERER = """
@@ -111,17 +91,12 @@ def test_a_renderer_from_outside_gets_pandas(tmp_path, tokenizer_dir):
     assert sum(json.loads(done.stdout)["totals"]["drops"].values()) == 1, done.stderr
 
 
-def test_a_run_imports_no_pandas(run_with_stand_in, tmp_path, tokenizer_dir):
+@pytest.mark.parametrize("workers", [0, 2])
+def test_neither_a_run_nor_its_workers_import_pandas(
+    run_with_stand_in, tmp_path, tokenizer_dir, workers
+):
     words = ["-m", "tokmill", "pretrain", SAMPLES / "records.jsonl", "-t", tokenizer_dir]
-    words += ["-o", tmp_path / "out", "--json"]
-    printed, n_imports = run_with_stand_in(*words)
-    assert json.loads(printed)["totals"]["documents"]
-    assert n_imports == 0
-
-
-def test_a_worker_process_imports_no_pandas(run_with_stand_in, tmp_path, tokenizer_dir):
-    words = ["-m", "tokmill", "pretrain", SAMPLES / "records.jsonl", "-t", tokenizer_dir]
-    words += ["-o", tmp_path / "out", "--json", "--workers", "2"]
+    words += ["-o", tmp_path / "out", "--json", "--workers", workers]
     printed, n_imports = run_with_stand_in(*words)
     assert json.loads(printed)["totals"]["documents"]
     assert n_imports == 0

@@ -7,19 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tokmill import storage
 from tokmill.errors import StateError, StorageError
 from tokmill.storage import (
     PendingFile,
-    begins_with,
     free_bytes,
     make_directory,
     remove_file,
     storage_errors,
-    sync_directory,
     write_chunks,
     write_file,
 )
@@ -67,33 +64,6 @@ def test_a_pending_file_is_not_there_under_its_name(tmp_path: Path):
     assert temporary.endswith(".tmp")
     pending.discard()
     assert names(tmp_path) == []
-
-
-def test_two_attempts_at_one_file_do_not_meet(tmp_path: Path):
-    first, second = PendingFile(tmp_path / "a"), PendingFile(tmp_path / "a")
-    first.write(b"same")
-    second.write(b"same")
-    assert len(names(tmp_path)) == 2
-    second.commit()
-    first.commit()
-    assert names(tmp_path) == ["a"]
-    assert (tmp_path / "a").read_bytes() == b"same"
-
-
-def test_discarding_after_a_commit_leaves_the_file(tmp_path: Path):
-    pending = PendingFile(tmp_path / "a")
-    pending.commit()
-    pending.discard()
-    assert names(tmp_path) == ["a"]
-
-
-@pytest.mark.parametrize(
-    "data",
-    [b"", b"abc", memoryview(b"abc"), np.arange(3, dtype="<u4").data, np.zeros(0, "<u2").data],
-)
-def test_every_byte_of_any_buffer_is_written(tmp_path: Path, data):
-    write_file(tmp_path / "a", data)
-    assert (tmp_path / "a").read_bytes() == bytes(data)
 
 
 def test_a_rewrite_takes_the_place_of_the_old_file_where_it_is_asked_for(tmp_path: Path):
@@ -180,31 +150,6 @@ def test_every_kind_of_full_disk_gives_the_advice_to_make_room(number):
         storage_errors("out"),
     ):
         raise OSError(number, os.strerror(number))
-
-
-def test_an_error_without_a_number_keeps_its_words():
-    with pytest.raises(StorageError, match=r"^out: odd$"), storage_errors("out"):
-        raise OSError("odd")
-
-
-def test_other_errors_pass_unchanged():
-    with pytest.raises(ValueError, match="mine"), storage_errors("out"):
-        raise ValueError("mine")
-
-
-def test_a_directory_is_made_with_its_parents_and_may_be_there(tmp_path: Path):
-    make_directory(tmp_path / "a" / "b")
-    make_directory(tmp_path / "a" / "b")
-    assert (tmp_path / "a" / "b").is_dir()
-    sync_directory(tmp_path / "a" / "b")
-
-
-def test_only_a_file_that_can_be_read_begins_with_something(tmp_path: Path):
-    (tmp_path / "a").write_bytes(b"begun")
-    (tmp_path / "link").symlink_to("a")
-    assert begins_with(tmp_path / "a", b"beg")
-    assert not begins_with(tmp_path / "a", b"begun and more")
-    assert not any(begins_with(tmp_path / name, b"") for name in ("link", "none", "."))
 
 
 def test_a_file_in_the_way_of_a_directory_is_named(tmp_path: Path):

@@ -25,19 +25,6 @@ def test_compacted_counts_are_equal_and_say_the_same():
     assert again.drops is filled().compacted().drops  # one for all, in other processes too
 
 
-def test_compacted_counts_are_summed_and_not_added_to():
-    total, one = Counts(), filled().compacted()
-    for _ in range(2):
-        total.add(one)
-    assert total.rejects == {"bad": 2}
-    assert total.drops == {}
-    with pytest.raises(TypeError, match="compacted counts"):
-        one.drops["short"] += 1
-    one.mutable().drops["short"] += 1
-    assert one.drops == {"short": 1}
-    assert filled().compacted().drops == Counts().drops == {}
-
-
 @pytest.mark.parametrize(
     "change",
     [

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokmill.dataset.idx_file as index
-from tokmill.dataset.idx_file import HEADER, IndexWriter, read_index
+from tokmill.dataset.idx_file import IndexWriter, read_index
 from tokmill.errors import VerifyError
 
 
@@ -53,16 +53,6 @@ def test_the_index_of_two_documents_has_exactly_these_bytes(tmp_path: Path):
     )
 
 
-def test_uint32_is_declared_as_int32(tmp_path: Path):
-    data = write(tmp_path / "a.idx", 4, [1]).read_bytes()
-    assert data[17] == 4
-    assert data == by_hand(4, [1])
-
-
-def test_the_header_is_34_bytes():
-    assert HEADER.size == 34
-
-
 @given(
     batches=st.lists(st.lists(st.integers(1, 2**31 - 1), max_size=4), max_size=4),
     item_bytes=st.sampled_from([2, 4]),
@@ -89,18 +79,6 @@ def test_offsets_go_on_from_one_chunk_to_the_next(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(index, "_CHUNK_DOCUMENTS", 2)
     lengths = [2**31 - 1, 7, 2**31 - 2, 1, 9]
     assert write(tmp_path / "a.idx", 2, lengths).read_bytes() == by_hand(2, lengths)
-
-
-def test_more_documents_than_a_chunk_are_indexed(tmp_path: Path):
-    n = (1 << 20) + 3
-    lengths, offsets, _ = read_index(write(tmp_path / "a.idx", 2, [5] * n))
-    assert lengths.sum() == 5 * n
-    assert np.array_equal(offsets, np.arange(n) * 10)
-
-
-def test_an_index_without_documents_reads_back_empty(tmp_path: Path):
-    lengths, offsets, item_bytes = read_index(write(tmp_path / "a.idx", 2))
-    assert (lengths.tolist(), offsets.tolist(), item_bytes) == ([], [], 2)
 
 
 @pytest.mark.parametrize(

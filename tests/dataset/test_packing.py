@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -69,37 +68,6 @@ def test_samples_go_to_the_row_with_the_least_room(lengths, expected):
 @given(st.lists(st.integers(1, 40), max_size=120), st.integers(40, 100))
 def test_rows_are_those_of_packing_one_by_one(lengths, capacity):
     assert packed(lengths, capacity) == one_by_one(lengths, capacity)
-
-
-@given(st.lists(st.sampled_from([1, 2, 3, 7, 13, 17, 32]), max_size=300), st.integers(32, 70))
-def test_many_samples_of_few_lengths_are_packed_as_one_by_one(lengths, capacity):
-    assert packed(lengths, capacity) == one_by_one(lengths, capacity)
-
-
-def test_a_corpus_is_packed_as_one_by_one():
-    found = np.random.default_rng(0).lognormal(4, 1, 2000).clip(1, 512).astype(np.int32)
-    rows = rows_of(pack(found, 512))
-    expected = one_by_one(found.tolist(), 512)
-    assert rows == expected
-    fills = Counter(int(found[row].sum()) for row in rows)
-    assert fills == Counter(int(found[row].sum()) for row in expected)
-    assert found.sum() / (len(rows) * 512) > 0.99
-
-
-@given(st.lists(st.integers(1, 1000), min_size=1, max_size=200))
-def test_every_sample_is_in_one_row_and_no_row_is_too_long(lengths):
-    rows = packed(lengths, 1000)
-    assert sorted(i for row in rows for i in row) == list(range(len(lengths)))
-    assert all(sum(lengths[i] for i in row) <= 1000 for row in rows)
-    assert rows == sorted(rows)
-    assert all(row == sorted(row) for row in rows)
-
-
-@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint16])
-def test_lengths_of_any_integers_are_left_as_they_are(dtype):
-    lengths = np.array([3, 9, 1], dtype)
-    assert rows_of(pack(lengths, 10)) == [[0], [1, 2]]
-    assert lengths.tolist() == [3, 9, 1]
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,11 @@ from tokmill.dataset.packs import (
     open_packs,
     open_rows,
     sample_lengths,
-    summary,
     write_pack_index,
     write_packed_rows,
 )
 from tokmill.dataset.reader import open_shard
-from tokmill.errors import StorageError, VerifyError
+from tokmill.errors import VerifyError
 
 EOS = 2
 
@@ -58,11 +57,6 @@ def test_a_broken_index_is_a_broken_promise(tmp_path: Path, name):
             (tmp_path / name).touch()
 
 
-def test_an_index_that_cannot_be_written_is_a_storage_error(tmp_path: Path):
-    with pytest.raises(StorageError, match="no such file or directory"):
-        write_pack_index(tmp_path / "no", "train", np.array([0, 1]), np.array([0]), "blake3")
-
-
 def test_lengths_are_those_of_a_split_in_the_order_of_the_dataset(make_sft):
     directory, manifest = make_sft()
     lengths = sample_lengths(directory, manifest["shards"], "train")
@@ -79,16 +73,6 @@ def test_an_index_of_other_documents_is_a_broken_promise(make_sft):
         sample_lengths(directory, [{**entry, "documents": 3}], "train")
     with pytest.raises(VerifyError, match=r"No such file"):
         sample_lengths(directory, [{**entry, "name": "train-0000009-0000"}], "train")
-
-
-def test_a_summary_has_the_fill_of_rows():
-    assert summary(3, 4, 14, 5) == {
-        "capacity": 5,
-        "rows": 3,
-        "samples": 4,
-        "tokens": 14,
-        "fill": 0.933333,
-    }
 
 
 # Parts: rows as shards of their own
@@ -181,9 +165,3 @@ def test_a_shard_that_is_truncated_while_its_rows_are_read_is_an_error(make_sft)
     path.write_bytes(data[:-1])
     with pytest.raises(VerifyError, match=r"0001\.mask: 6 bytes, 7 by the manifest"):
         source.rows(2, 3)
-
-
-def test_a_full_row_needs_no_padding(make_sft):
-    directory, manifest = make_sft(packed=5)
-    source = open_rows(directory, manifest, "train")
-    np.testing.assert_array_equal(source.rows(1, 3)["bin"], [1, 9, 3, 1, 3, 1, 11, 12, 13, 3])

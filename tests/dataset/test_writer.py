@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import hashlib
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokmill.dataset.checksum import Checksum, Digest, FileEntry
+from tokmill.dataset.checksum import Digest, FileEntry
 from tokmill.dataset.idx_file import read_index
 from tokmill.dataset.layout import shard_stem
-from tokmill.dataset.writer import ShardWriter, write_hashed_chunks
+from tokmill.dataset.writer import ShardWriter
 from tokmill.errors import RecordError, StorageError
 
 U2, U4 = np.dtype("<u2"), np.dtype("<u4")
@@ -72,13 +70,6 @@ def test_the_entry_names_size_and_sum_of_both_files(tmp_path: Path, algorithm):
     )
 
 
-def test_both_files_are_read_only(tmp_path: Path):
-    writer = ShardWriter(tmp_path, "train", shard_stem("train", 0, 0), U2)
-    writer.append(np.array([2], U2), np.array([1], np.int64))
-    writer.commit()
-    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o444}
-
-
 def test_the_bytes_do_not_depend_on_how_documents_are_handed_in(tmp_path: Path):
     whole = ShardWriter(tmp_path, "train", shard_stem("train", 0, 0), U2)
     whole.append(np.arange(12, dtype=U2), np.array([4, 3, 5], np.int64))
@@ -119,25 +110,12 @@ def test_a_length_that_an_index_cannot_say_is_not_narrowed(tmp_path: Path, lengt
     )
 
 
-def test_big_endian_tokens_are_written_little_endian(tmp_path: Path):
-    writer = ShardWriter(tmp_path, "train", shard_stem("train", 0, 0), U2)
-    writer.append(np.array([1, 2], ">u2"), np.array([2], np.int64))
-    writer.commit()
-    assert (tmp_path / "train-0000000-0000.bin").read_bytes() == bytes.fromhex("0100 0200")
-
-
 def test_a_discarded_shard_leaves_nothing(tmp_path: Path):
     writer = ShardWriter(tmp_path, "train", shard_stem("train", 0, 0), U2)
     writer.append(np.array([1, 2], U2), np.array([2], np.int64))
     assert len(names(tmp_path)) == 2
     writer.discard()
     assert names(tmp_path) == []
-
-
-def test_an_open_shard_shows_neither_file_under_its_name(tmp_path: Path):
-    writer = ShardWriter(tmp_path, "train", shard_stem("train", 0, 0), U2)
-    assert all(name.startswith(".") and name.endswith(".tmp") for name in names(tmp_path))
-    writer.discard()
 
 
 def test_a_shard_in_a_missing_directory_is_a_storage_error(tmp_path: Path):
@@ -196,38 +174,6 @@ def test_nothing_is_left_where_the_index_cannot_be_opened(tmp_path: Path):
     child = run_child(NO_SECOND_FILE, tmp_path)
     assert child.stdout == f"{tmp_path / 'train-0000000-0000.idx'}: too many open files\n"
     assert names(tmp_path) == []
-
-
-FULL_FOR_SMALL_FILES = """
-import resource, sys
-from pathlib import Path
-from tokmill.errors import RecordError, StorageError
-from tokmill.dataset.writer import write_hashed_chunks
-resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-try:
-    write_hashed_chunks(Path(sys.argv[1]), "a", [bytes(101)], "blake3")
-except StorageError as error:
-    print(error)
-"""
-
-
-def test_a_small_file_on_a_full_disk_leaves_nothing(tmp_path: Path):
-    child = run_child(FULL_FOR_SMALL_FILES, tmp_path)
-    assert child.stdout.startswith(f"{tmp_path / 'a'}: file too large for this process (ulimit -f)")
-    assert names(tmp_path) == []
-
-
-def test_a_small_file_is_committed_and_described(tmp_path: Path):
-    (tmp_path / "rejects").mkdir()
-    entry = write_hashed_chunks(tmp_path, "rejects/0000000-0000.jsonl", [b"{", b"}\n"], "sha256")
-    checksum = Checksum("sha256", hashlib.sha256(b"{}\n").hexdigest())
-    assert entry == FileEntry("rejects/0000000-0000.jsonl", 3, checksum)
-    assert (tmp_path / entry.name).read_bytes() == b"{}\n"
-
-
-def test_a_small_file_that_cannot_be_written_is_a_storage_error(tmp_path: Path):
-    with pytest.raises(StorageError, match="no such file or directory"):
-        write_hashed_chunks(tmp_path, "rejects/x", [b""], "blake3")
 
 
 def test_many_small_appends_are_as_one(tmp_path: Path):

@@ -43,27 +43,11 @@ def test_a_file_system_without_locks_is_not_another_run(tmp_path: Path, monkeypa
     )
 
 
-def test_an_error_of_the_lock_itself_is_a_storage_error(tmp_path: Path, monkeypatch):
-    def broken(file: int, operation: int) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(fcntl, "flock", broken)
-    with pytest.raises(StorageError, match=r"input/output error$"), locked(tmp_path):
-        pass
-
-
 def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path):
     (tmp_path / ".lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StorageError, match=r"\.lock: "), locked(tmp_path):
         pass
     assert not (tmp_path / "elsewhere").exists()
-
-
-def test_the_lock_is_free_again_after_an_error(tmp_path: Path):
-    with pytest.raises(ValueError, match="mine"), locked(tmp_path):
-        raise ValueError("mine")
-    with locked(tmp_path):
-        pass
 
 
 LOCKED = """
@@ -123,12 +107,3 @@ def test_the_lock_of_a_killed_process_is_released(tmp_path: Path):
 def test_a_lock_in_a_missing_directory_is_a_storage_error(tmp_path: Path):
     with pytest.raises(StorageError, match="no such file or directory"), locked(tmp_path / "no"):
         pass
-
-
-# Parts: threads of one process are kept apart as processes are
-
-
-@pytest.fixture
-def impatient(monkeypatch):
-    """Try a lock that is held again at once."""
-    monkeypatch.setattr("tokmill.place.lock.time.sleep", lambda _: None)

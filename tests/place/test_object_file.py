@@ -65,14 +65,6 @@ def test_a_listing_saves_the_question_about_each_object(big, store, monkeypatch)
     assert open_binary(big).read(3) == CONTENT[:3]
 
 
-def test_what_was_heard_of_objects_does_not_grow_without_end(big, monkeypatch):
-    monkeypatch.setattr(objects, "_MOST_SEEN", 2)
-    monkeypatch.setattr(objects, "_last_seen", {})
-    for i in range(5):
-        objects.remember(f"{big}-{i}", look(big))
-    assert len(objects._last_seen) <= 2
-
-
 def test_an_object_that_becomes_shorter_is_named(big, store, monkeypatch):
     monkeypatch.setattr("tokmill.place.stores.time.sleep", lambda _: None)
     file = ObjectFile(big)
@@ -86,23 +78,6 @@ def test_an_object_that_becomes_shorter_is_named(big, store, monkeypatch):
         file.read(10)
     with pytest.raises(StorageError, match=f"^{big}: cannot be read: no such object"):
         look(big)
-
-
-def test_an_error_ahead_of_time_is_raised_when_its_bytes_are_read(big, monkeypatch):
-    answer = FileSystemObjects.read_range
-
-    def failing(self: FileSystemObjects, name: str, start: int, stop: int) -> bytes:
-        if stop > 20 << 20:
-            raise StorageError("the network is gone")
-        return answer(self, name, start, stop)
-
-    monkeypatch.setattr(FileSystemObjects, "read_range", failing)
-    file, read = ObjectFile(big), b""
-    while file.tell() < 12 << 20:
-        read += file.read(1 << 20)
-    assert read == CONTENT[: len(read)]
-    with pytest.raises(StorageError, match="the network is gone"):
-        file.read()
 
 
 def test_bytes_whose_request_ahead_failed_are_asked_for_again(big, monkeypatch):
