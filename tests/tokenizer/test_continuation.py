@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from itertools import pairwise
 
@@ -68,14 +67,6 @@ def test_the_prefix_space_of_byte_level_is_removed(make_tokenizer, bytes_model):
     found = continuation_tokenizer(tokenizer)
     assert (tokens(tokenizer, "a"), tokens(found, "a")) == (["Ġ", "a"], ["a"])
     assert check_continuation(tokenizer, engine(tokenizer), engine(found)) > 100
-
-
-def test_fast_engines_get_the_variant_in_words_that_they_load(make_tokenizer, marks_model):
-    nested = {"type": "Sequence", "normalizers": [MARKS]}
-    tokenizer = make_tokenizer(marks_model, normalizer=nested)
-    found = continuation_tokenizer(tokenizer)
-    assert tokenizer.rewrites == found.rewrites == ("sequences flattened",)
-    assert json.loads(found.fast_json)["normalizer"] == MARK
 
 
 @pytest.mark.parametrize("name", ["gigatoken", "fastokens"])

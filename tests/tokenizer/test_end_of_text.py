@@ -11,7 +11,7 @@ OFFER = "candidates: id 2 <|endoftext|>, id 3 <|im_end|>, id 4 </s>"
 
 
 def companions(eos=None, **templates):
-    return Companions(eos, "tokenizer_config.json" if eos else "", templates)
+    return Companions({"eos_token": eos} if eos else {}, "tokenizer_config.json", templates)
 
 
 def refusal(call):

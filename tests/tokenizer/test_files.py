@@ -242,24 +242,24 @@ def test_eos_comes_from_tokenizer_config(tmp_path):
     write_config(tmp_path, eos_token="</s>")
     write_config(tmp_path, "special_tokens_map.json", eos_token="<|endoftext|>")
     read = read_companions(tmp_path)
-    assert (read.eos, read.eos_source) == ("</s>", "tokenizer_config.json")
+    assert (read.named["eos_token"], read.eos_source) == ("</s>", "tokenizer_config.json")
 
 
 def test_eos_may_be_an_object_with_content(tmp_path):
     write_config(tmp_path, eos_token={"__type": "AddedToken", "content": "</s>"})
-    assert read_companions(tmp_path).eos == "</s>"
+    assert read_companions(tmp_path).named == {"eos_token": "</s>"}
 
 
 def test_eos_comes_from_special_tokens_map_if_the_config_has_none(tmp_path):
     write_config(tmp_path, eos_token=None)
     write_config(tmp_path, "special_tokens_map.json", eos_token="</s>")
     read = read_companions(tmp_path)
-    assert (read.eos, read.eos_source) == ("</s>", "special_tokens_map.json")
+    assert (read.named["eos_token"], read.eos_source) == ("</s>", "special_tokens_map.json")
 
 
 def test_without_companion_files_nothing_is_known(tmp_path):
     read = read_companions(tmp_path)
-    assert read == Companions(None, "", {})
+    assert read == Companions()
     assert read.chat_template is None
 
 

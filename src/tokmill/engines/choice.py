@@ -127,18 +127,14 @@ class EngineChoice:
         """Read the result of `as_json`.
 
         Raises:
-            TypeError: it is something else.
+            ValueError, KeyError, TypeError: it is something else.
         """
         values = dict(data)
-        try:
-            if values.get("scan") is not None:
-                values["scan"] = CharacterComparison.from_json(values["scan"])
-            if values.get("continuation") is not None:
-                kept = values["continuation"]
-                routed = CharacterSet.from_json(kept["differs"])
-                values["continuation"] = Continuation(str(kept["name"]), routed)
-        except (ValueError, KeyError) as error:
-            raise TypeError(f"the engine has an unreadable scan: {error}") from None
+        if scan := values.get("scan"):
+            values["scan"] = CharacterComparison.from_json(scan)
+        if kept := values.get("continuation"):
+            routed = CharacterSet.from_json(kept["differs"])
+            values["continuation"] = Continuation(str(kept["name"]), routed)
         return cls(**values)
 
 

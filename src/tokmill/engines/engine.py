@@ -19,7 +19,7 @@ from tokmill.extensions import Extension, find
 from tokmill.tokenizer.tokenizer_json import refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
@@ -43,22 +43,17 @@ class Engine(Protocol):
         """Encode n documents of valid UTF-8, no nulls."""
 
 
-class LoadEngine(Protocol):
-    """Loads an engine; its class will do."""
-
-    def __call__(self, tokenizer: Tokenizer, *, parse: bool, n_threads: int) -> Engine:
-        """Return the engine; with `parse`, a control token's string in a text becomes its id."""
-
-
 @dataclass(frozen=True, slots=True)
 class EngineRow:
     """An engine in the table: what it needs, and how it is loaded.
 
-    `packages`: modules that must be importable. `distribution`: whose version is that of the
-    engine. `takes_models`: loads a SentencePiece model without a `tokenizer.json`.
+    `load(tokenizer, *, parse, n_threads)` returns the engine; its class will do. With `parse`, a
+    control token's string in a text becomes its id. `packages`: modules that must be importable.
+    `distribution`: whose version is that of the engine. `takes_models`: loads a SentencePiece model
+    without a `tokenizer.json`.
     """
 
-    load: LoadEngine
+    load: Callable[..., Engine]
     packages: tuple[str, ...] = ()
     distribution: str = ""
     takes_models: bool = False

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from tokmill.engines.routing import COMMON, EVERY, CharacterSet
 from tokmill.tokenizer.tokenizer_json import (
     SPACE_MARK,
-    character_bytes,
     is_byte_level,
     outline,
+    token_bytes,
     vocabulary,
 )
 
@@ -119,9 +119,7 @@ def token_texts(tokenizer: Tokenizer, most: int) -> list[str]:
     tokens = list(vocabulary(content["model"]))
     some = tokens[:: max(1, -(-len(tokens) // most))]
     if is_byte_level(content):
-        as_latin = str.maketrans({name: chr(byte) for name, byte in character_bytes().items()})
-        in_bytes = (token.translate(as_latin).encode("latin-1", "replace") for token in some)
-        texts = [data.decode(errors="replace") for data in in_bytes]
+        texts = [token_bytes(token).decode(errors="replace") for token in some]
     else:
         texts = [token.replace(SPACE_MARK, " ") for token in some]
     return list(dict.fromkeys(text for text in texts if len(text) > 1 and "\ufffd" not in text))

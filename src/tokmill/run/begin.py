@@ -181,7 +181,7 @@ def _planned_engine(written: Mapping[str, Any], prepared: Prepared, place: Place
         )
     try:
         engine = EngineChoice.from_json(written["engine"])
-    except TypeError as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise StateError(f"{PLAN}: damaged ({error}): run with --overwrite") from None
     asked = prepared.config.run.engine
     if asked not in ("auto", engine.name):

@@ -16,9 +16,9 @@ from tokmill.tokenizer.tokenizer_json import (
     WHITE_SPACE,
     Content,
     adds_prefix,
-    outline,
-    sequence,
+    step_parts,
     steps,
+    with_steps,
     with_values,
 )
 
@@ -39,13 +39,22 @@ def continuation_tokenizer(tokenizer: Tokenizer) -> Tokenizer | None:
     """
     if not tokenizer.json:
         return None
-    content = outline(tokenizer.json, where=tokenizer.name)
-    changed = _without_prefix(content)
-    if changed is None or changed is content:
-        return None if changed is None else tokenizer
-    steps_of = {k: v for k, v in changed.items() if v is not content.get(k)}
+    parts = step_parts(tokenizer.json)
+    normalizers, splitters = steps(parts, "normalizer"), steps(parts, "pre_tokenizer")
+    kept = [step for step in normalizers if step.get("type") != "Prepend"]
+    adding = [position for position, step in enumerate(splitters) if adds_prefix(step)]
+    if adding not in ([], [0]):  # before every pretoken
+        return None
+    changed: Content = {}
+    if len(kept) < len(normalizers):
+        changed |= with_steps({}, "normalizer", kept)
+    if adding:
+        splitters = [_without_prefix_option(splitters[0]), *splitters[1:]]
+        changed |= with_steps({}, "pre_tokenizer", splitters)
+    if not changed:
+        return tokenizer
     # A SentencePiece model always adds the prefix.
-    return replace(tokenizer, kind="json", json=with_values(tokenizer.json, steps_of))
+    return replace(tokenizer, kind="json", json=with_values(tokenizer.json, changed))
 
 
 def after_control(
@@ -87,26 +96,6 @@ def closed_texts(tokenizer: Tokenizer, added: Mapping[str, AddedToken]) -> str:
         choice = re.escape(string) + swallowed
         choices.append(f"({choice})" if string in closing else choice)
     return "|".join(choices)
-
-
-def _without_prefix(content: Content) -> Content | None:
-    """Return a tokenizer.json without the prefix, or the same object if it has none.
-
-    None if the prefix is put before every pretoken.
-    """
-    changed = content
-    normalizers = steps(content, "normalizer")
-    kept = [step for step in normalizers if step.get("type") != "Prepend"]
-    if len(kept) < len(normalizers):
-        changed = {**changed, "normalizer": sequence("normalizer", kept) if kept else None}
-    splitters = steps(content, "pre_tokenizer")
-    adding = [position for position, step in enumerate(splitters) if adds_prefix(step)]
-    if not adding:
-        return changed
-    if adding != [0]:
-        return None
-    bare = [_without_prefix_option(splitters[0]), *splitters[1:]]
-    return {**changed, "pre_tokenizer": sequence("pre_tokenizer", bare)}
 
 
 def _without_prefix_option(step: Content) -> Content:

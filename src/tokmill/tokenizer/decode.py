@@ -13,10 +13,10 @@ from tokmill.tokenizer.sentencepiece_model import read_model
 from tokmill.tokenizer.tokenizer_json import (
     SPACE_MARK,
     adds_prefix,
-    character_bytes,
     replace_step,
     step_types,
     steps,
+    token_bytes,
     value_of,
 )
 
@@ -140,11 +140,8 @@ class TokenDecoder:
             return bytes([int(byte[1], 16)])
         if id_ in self._added:
             return token.encode()
-        if spelling.kind == "marks":
-            return token.replace(SPACE_MARK, " ").encode()
-        byte_of = character_bytes()
-        is_spelled = all(character in byte_of for character in token)
-        return bytes(map(byte_of.__getitem__, token)) if is_spelled else token.encode()
+        is_marked = spelling.kind == "marks"
+        return token.replace(SPACE_MARK, " ").encode() if is_marked else token_bytes(token)
 
 
 def _is_first_after_control(tokenizer: Tokenizer) -> bool:

@@ -150,15 +150,15 @@ def _named(
     special: Collection[int],
 ) -> Token | None:
     """Return the token that the files name, None if no file does."""
-    if companions.eos is None:
+    content, source = companions.named.get("eos_token"), companions.eos_source
+    if content is None:
         return model_eos
-    source = companions.eos_source
-    if companions.eos not in ids:
+    if content not in ids:
         raise TokenizerError(
-            f"{where}: {source} names eos {companions.eos!r}, which is not in the vocabulary; "
+            f"{where}: {source} names eos {content!r}, which is not in the vocabulary; "
             f"{_advice(ids, _candidates(ids, special))}"
         )
-    eos = Token(ids[companions.eos], companions.eos)
+    eos = Token(ids[content], content)
     if model_eos is not None and eos != model_eos:
         candidates = _candidates(ids, special, model_eos, eos)
         raise TokenizerError(

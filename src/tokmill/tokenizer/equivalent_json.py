@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from tokmill.tokenizer.tokenizer_json import (
     Content,
     split_step,
+    step_parts,
     step_types,
     steps,
-    value_of,
     with_steps,
     with_values,
 )
@@ -38,7 +38,7 @@ def equivalent_text(text: str) -> tuple[str, tuple[str, ...]]:
 
     Only its steps are rewritten; the rest of the text, 150,000 tokens or more, is not parsed.
     """
-    content: Content = {key: value_of(text, key) for key in ("normalizer", "pre_tokenizer")}
+    content = step_parts(text)
     content["falls_back"] = re.search(r'"byte_fallback"\s*:\s*true', text) is not None
     names, rewritten = [], content
     for name, rewrite in REWRITES.items():

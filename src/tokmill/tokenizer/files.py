@@ -60,15 +60,15 @@ class AddedToken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Companions:
-    """Contents of the files beside a tokenizer: eos, its source, and chat templates by name.
+    """Contents of the files beside a tokenizer.
 
-    `named`: strings of tokens by key, such as `bos_token`.
+    `named`: strings of tokens by key, such as `eos_token`; `eos_source`: the file that names eos,
+    or ''. `chat_templates`: by name.
     """
 
-    eos: str | None
-    eos_source: str
-    chat_templates: Mapping[str, str]
     named: Mapping[str, str] = field(default_factory=dict)
+    eos_source: str = ""
+    chat_templates: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def chat_template(self) -> str | None:
@@ -124,16 +124,14 @@ def read_companions(folder: Path) -> Companions:
         TokenizerError: one of them has unexpected content.
         StorageError: one of them cannot be read.
     """
-    config = _read_object(folder / "tokenizer_config.json")
-    eos, source = None, ""
     named: dict[str, str] = {}
-    for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        values = _read_object(folder / name)
-        eos = eos or _content(values.get("eos_token"))
-        source = source or (name if eos else "")
-        strings = {key: _content(values.get(key)) for key in _NAMED}
-        named = {key: content for key, content in strings.items() if content} | named
-    return Companions(eos, source, _chat_templates(config.get("chat_template"), folder), named)
+    eos_source = ""
+    config, special = (_read_object(folder / name) for name in _COMPANIONS[:2])
+    for name, values in zip(_COMPANIONS, (config, special), strict=False):
+        found = {key: content for key in _NAMED if (content := _content(values.get(key)))}
+        eos_source = eos_source or (name if "eos_token" in found else "")
+        named = found | named
+    return Companions(named, eos_source, _chat_templates(config.get("chat_template"), folder))
 
 
 def _find_in_directory(directory: Path, *, where: str) -> Path:

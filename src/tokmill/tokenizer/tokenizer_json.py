@@ -110,6 +110,13 @@ def character_bytes() -> Mapping[str, int]:
     return {character: byte for byte, character in byte_characters().items()}
 
 
+def token_bytes(token: str) -> bytes:
+    """Return the bytes that a byte-level token spells, or its own if it spells none."""
+    byte_of = character_bytes()
+    is_spelled = all(character in byte_of for character in token)
+    return bytes(map(byte_of.__getitem__, token)) if is_spelled else token.encode()
+
+
 def is_byte_level(content: Content) -> bool:
     """Return whether a tokenizer is a BPE on bytes, whose strings of tokens spell their bytes."""
     model = content["model"]
@@ -189,6 +196,11 @@ def find_values(text: str, key: str) -> Iterator[tuple[Any, int, int]]:
 def value_of(text: str, key: str) -> Any:
     """Return the first value of a key, see `find_values`; None if there is none."""
     return next((value for value, _, _ in find_values(text, key)), None)
+
+
+def step_parts(text: str) -> Content:
+    """Return the normalizer and the pre-tokenizer of a tokenizer.json, without parsing the rest."""
+    return {key: value_of(text, key) for key in ("normalizer", "pre_tokenizer")}
 
 
 def with_values(text: str, values: Mapping[str, Any]) -> str:
