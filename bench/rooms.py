@@ -23,14 +23,14 @@ ROOMS = {
     "recipes, render": (2_300, 1_900),
     "sources": (4_160, 3_600),
     "chat, masks": (10_240, 5_900),
-    "engines, tokenizer": (4_590, 4_200),
+    "engines, tokenizer": (4_550, 4_200),
     "dataset, place": (3_960, 3_600),
     "trainers, loader": (7_670, 5_400),
     "page": (5_020, 2_300),
     "bill": (13_470, 8_300),
     "settings, words": (1_900, 1_100),
     TOP: (2_090, 1_500),
-    ALL: (63_500, 46_000),
+    ALL: (63_460, 46_000),
 }
 
 

@@ -104,15 +104,20 @@ def sentencepiece_to_json(model: SentencePieceModel) -> str:
         return ""
     pieces = model.pieces
     return bpe_text(
-        {piece.content: index for index, piece in enumerate(pieces)},
-        _merges(pieces),
+        {
+            "vocab": {piece.content: index for index, piece in enumerate(pieces)},
+            "merges": _merges(pieces),
+            "unk_token": next(p.content for p in pieces if p.type is PieceType.UNKNOWN),
+            "fuse_unk": True,
+            "byte_fallback": model.byte_fallback,
+            "ignore_merges": any(p.type is PieceType.USER_DEFINED for p in pieces),
+        },
         control_pieces(model),
-        unknown=next(p.content for p in pieces if p.type is PieceType.UNKNOWN),
-        byte_fallback=model.byte_fallback,
-        ignore_merges=any(p.type is PieceType.USER_DEFINED for p in pieces),
-        normalizer=sequence("normalizer", _normalizers(model)),
-        pre_tokenizer=_user_defined_split(pieces),
-        decoder=_decoder(model),
+        {
+            "normalizer": sequence("normalizer", _normalizers(model)),
+            "pre_tokenizer": _user_defined_split(pieces),
+            "decoder": _decoder(model),
+        },
     )
 
 

@@ -21,6 +21,15 @@ _RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?(?:\n|\Z)")
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_LEAD, _LETTERS = r"[^\r\n\p{L}\p{N}]?", r"\p{Lm}\p{Lo}\p{M}]"
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}" + _LETTERS, r"[\p{Ll}" + _LETTERS
+
+_GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+_WORDS = rf"{_CONTRACTIONS}|{_LEAD}\p{{L}}+|\p{{N}}%s| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"
+_CASED = (
+    rf"{_LEAD}{_UPPER}*{_LOWER}+{_CONTRACTIONS}?|{_LEAD}{_UPPER}+{_LOWER}*{_CONTRACTIONS}?"
+    rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
+)
 
 _BYTE_LEVEL = {
     "type": "ByteLevel",
@@ -52,12 +61,9 @@ def encodings() -> dict[str, Encoding]:
     to NFC, and has the three control tokens that all Qwen releases share.
     """
     return {
-        "gpt2": Encoding(
-            r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-            (("<|endoftext|>", 0),),
-        ),
+        "gpt2": Encoding(_GPT2, (("<|endoftext|>", 0),)),
         "cl100k": Encoding(
-            _word_pattern(r"\p{N}{1,3}"),
+            _WORDS % "{1,3}",
             (
                 ("<|endoftext|>", 1),
                 ("<|fim_prefix|>", 2),
@@ -66,29 +72,14 @@ def encodings() -> dict[str, Encoding]:
                 ("<|endofprompt|>", 20),
             ),
         ),
-        "o200k": Encoding(_cased_pattern(), (("<|endoftext|>", 1), ("<|endofprompt|>", 20))),
-        "llama3": Encoding(_word_pattern(r"\p{N}{1,3}"), _llama3_control_tokens()),
+        "o200k": Encoding(_CASED, (("<|endoftext|>", 1), ("<|endofprompt|>", 20))),
+        "llama3": Encoding(_WORDS % "{1,3}", _llama3_control_tokens()),
         "qwen2": Encoding(
-            _word_pattern(r"\p{N}"),
+            _WORDS % "",
             (("<|endoftext|>", 0), ("<|im_start|>", 1), ("<|im_end|>", 2)),
             normalizer="NFC",
         ),
     }
-
-
-def _word_pattern(digits: str) -> str:
-    word = rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}"
-    return rf"{word}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"
-
-
-def _cased_pattern() -> str:
-    lead, upper, lower = (
-        r"[^\r\n\p{L}\p{N}]?",
-        r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]",
-        r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]",
-    )
-    words = rf"{lead}{upper}*{lower}+{_CONTRACTIONS}?|{lead}{upper}+{lower}*{_CONTRACTIONS}?"
-    return rf"{words}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
 
 
 def _llama3_control_tokens() -> tuple[tuple[str, int], ...]:
@@ -171,11 +162,12 @@ def tiktoken_to_json(data: bytes, pattern: str, *, where: str) -> str:
     splits = ((token[:at], token[at:]) for token in ordered for at in range(1, len(token)))
     merges = [(names[a], names[b]) for a, b in splits if a in names and b in names]
     return bpe_text(
-        vocab,
-        merges,
+        # tiktoken looks up a pretoken before it merges
+        {"vocab": vocab, "merges": merges, "ignore_merges": True},
         control,
-        ignore_merges=True,  # tiktoken looks up a pretoken before it merges
-        normalizer={"type": encoding.normalizer} if encoding.normalizer else None,
-        pre_tokenizer=sequence("pre_tokenizer", [split_step(encoding.pattern), _BYTE_LEVEL]),
-        decoder=_BYTE_LEVEL,
+        {
+            "normalizer": {"type": encoding.normalizer} if encoding.normalizer else None,
+            "pre_tokenizer": sequence("pre_tokenizer", [split_step(encoding.pattern), _BYTE_LEVEL]),
+            "decoder": _BYTE_LEVEL,
+        },
     )

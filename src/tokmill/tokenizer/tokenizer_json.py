@@ -135,50 +135,16 @@ def as_text(content: Any) -> str:
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 
-def bpe_text(
-    vocab: Mapping[str, int],
-    merges: Sequence[tuple[str, str]],
-    control: Iterable[tuple[int, str]],
-    *,
-    unknown: str | None = None,
-    byte_fallback: bool = False,
-    ignore_merges: bool,
-    normalizer: Content | None,
-    pre_tokenizer: Content | None,
-    decoder: Content,
-) -> str:
+def bpe_text(model: Content, control: Iterable[tuple[int, str]], parts: Content) -> str:
     """Return the text of a tokenizer.json with a BPE model.
 
-    `control`: id and string of the special added tokens. `unknown`: the token for unknown
-    characters. `ignore_merges`: a pretoken that is a token is looked up before any merge.
+    `model`: its fields, but for the type. `control`: id and string of the special added tokens.
+    `parts`: normalizer, pre-tokenizer and decoder.
     """
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    model = {
-        "type": "BPE",
-        "dropout": None,
-        "unk_token": unknown,
-        "continuing_subword_prefix": None,
-        "end_of_word_suffix": None,
-        "fuse_unk": unknown is not None,
-        "byte_fallback": byte_fallback,
-        "ignore_merges": ignore_merges,
-        "vocab": vocab,
-        "merges": merges,
-    }
     added = [{"id": id_, "content": content, **flags, "special": True} for id_, content in control]
-    return as_text(
-        {
-            "version": "1.0",
-            "truncation": None,
-            "padding": None,
-            "added_tokens": added,
-            "normalizer": normalizer,
-            "pre_tokenizer": pre_tokenizer,
-            "post_processor": None,
-            "decoder": decoder,
-            "model": model,
-        }
-    )
+    content = {"version": "1.0", **dict.fromkeys(UNUSED_PARTS), "added_tokens": added, **parts}
+    return as_text({**content, "model": {"type": "BPE", **model}})
 
 
 def find_values(text: str, key: str) -> Iterator[tuple[Any, int, int]]:
