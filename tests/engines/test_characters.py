@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import random
 
 import pyarrow as pa
@@ -58,44 +57,10 @@ def test_a_character_at_the_very_end_of_a_column_is_found():
     assert finder.documents(column(["\U000323b0", "", "\U0003347a"])).tolist() == [0]
 
 
-def test_neighbouring_characters_form_ranges():
-    found = CharacterSet.of([5, 3, 4, 9, 3])
-    assert found.ranges == ((3, 5), (9, 9))
-    assert list(found.codes()) == [3, 4, 5, 9]
-    assert len(found) == 4
-    assert [code in found for code in (2, 3, 5, 6, 9)] == [False, True, True, False, True]
-
-
-def test_an_empty_set_is_false():
-    assert not CharacterSet()
-    assert CharacterSet.of([]) == CharacterSet()
-
-
-def test_a_set_can_be_written_as_json_and_read_back():
-    found = CharacterSet.of([1, 2, 0x10FFFF])
-    assert CharacterSet.from_json(json.loads(json.dumps(found.as_json()))) == found
-
-
 @pytest.mark.parametrize("ranges", [[[2, 1]], [[1, 2], [2, 3]], [[-1, 2]], [[0, 0x110000]], [[1]]])
 def test_ranges_out_of_order_are_refused(ranges):
     with pytest.raises(ValueError, match=r"range|unpack"):
         CharacterSet.from_json(ranges)
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_the_documents_found_are_those_of_a_loop_over_their_characters(seed):
-    dice = random.Random(seed)
-    bounds = sorted(dice.sample([0, 0x7F, 0x80, 0x7FF, 0x800, 0xFFFF, 0x10000, LAST], 2))
-    bounds += sorted(dice.sample(range(LAST), 2))
-    first, second = CharacterSet((tuple(bounds[:2]),)), CharacterSet((tuple(bounds[2:]),))
-    characters = first | second
-    codes = [bound + step for bound in bounds for step in (-0x1000, -0x40, -1, 0, 1, 0x40, 0x1000)]
-    codes = [code for code in codes if code in EVERY]
-    texts = ["".join(map(chr, dice.choices(codes, k=dice.randrange(4)))) for _ in range(400)]
-    expected = [i for i, text in enumerate(texts) if any(ord(c) in characters for c in text)]
-    assert CharacterFinder(characters).documents(column(texts)).tolist() == expected
-    both = {i for one in (first, second) for i in CharacterFinder(one).documents(column(texts))}
-    assert sorted(both) == expected
 
 
 def test_the_union_of_sets_joins_ranges_that_touch_or_overlap():

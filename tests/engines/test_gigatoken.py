@@ -21,26 +21,6 @@ def test_the_ids_do_not_depend_on_threads(tokenizer, n_threads):
     assert batch.offsets.tolist() == expected.offsets.tolist()
 
 
-def test_any_slice_of_a_column_is_read_without_a_copy(tokenizer):
-    engine = Gigatoken(tokenizer, parse=False, n_threads=1)
-    text = pa.array(["hello", "the cat", "猫猫", "there"], pa.large_string())
-    assert (
-        engine.encode(text.slice(1, 2)).ids.tolist()
-        == engine.encode(pa.array(["the cat", "猫猫"], pa.large_string())).ids.tolist()
-    )
-
-
-@pytest.mark.parametrize("n_threads", [1, 2])
-def test_texts_without_bytes_have_no_ids(tokenizer, n_threads):
-    text = pa.array(["", ""], pa.large_string())
-    batch = Gigatoken(tokenizer, parse=False, n_threads=n_threads).encode(text)
-    assert (batch.ids.tolist(), batch.offsets.tolist()) == ([], [0, 0, 0])
-
-
-def test_its_caches_can_be_freed():
-    assert Gigatoken.renewable is True
-
-
 def test_more_text_than_one_call_takes_gives_the_ids_of_its_documents(tokenizer):
     text = pa.array(["the cat sat there " * 4000, "猫", ""] * 20, pa.large_string())
     assert text.nbytes > 1 << 20

@@ -51,35 +51,11 @@ def test_documents_are_encoded_one_by_one_into_flat_ids(tokenizer):
     assert (batch.ids.dtype, batch.offsets.dtype) == (np.uint32, np.int64)
 
 
-def test_no_documents_give_an_empty_batch(tokenizer):
-    batch = load_reference(tokenizer, parse=False).encode(strings([]))
-    assert (batch.ids.tolist(), batch.offsets.tolist()) == ([], [0])
-
-
-@pytest.mark.parametrize("control", ["<eos>", "<bos>", "<|im_start|>"])
-def test_a_control_string_in_a_text_is_text_unless_it_is_to_be_parsed(tokenizer, control):
-    text = strings([f"a{control}b"])
-    as_text = load_reference(tokenizer, parse=False).encode(text).ids.tolist()
-    parsed = load_reference(tokenizer, parse=True).encode(text).ids.tolist()
-    control_id = Library.from_str(tokenizer.json).token_to_id(control)
-    assert not set(as_text) & set(tokenizer.special_ids)
-    assert len(parsed) == 3
-    assert parsed[1] == control_id
-
-
 def test_an_added_token_that_is_not_special_is_always_itself(tokenizer):
     tool = Library.from_str(tokenizer.json).token_to_id("<tool>")
     for parse in (False, True):
         ids = load_reference(tokenizer, parse=parse).encode(strings(["a<tool>b"])).ids
         assert ids.tolist()[1] == tool
-
-
-def test_a_slice_of_a_column_is_encoded_like_its_texts(tokenizer):
-    engine = load_reference(tokenizer, parse=False)
-    texts = hostile_texts(["<eos>"])
-    part = documents(engine.encode(strings(texts).slice(5, 40)))
-    assert part == documents(engine.encode(strings(texts[5:45])))
-    assert part == documents(engine.encode(strings(texts)))[5:45]
 
 
 @pytest.mark.parametrize("call_bytes", [1, 10, 1000])

@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from tokmill.engines.engine import REFERENCE, load_engine
 from tokmill.engines.routing import CharacterSet, RoutedEngine
-from tokmill.offsets import merge_tokens, select_documents
+from tokmill.offsets import select_documents
 
 TEXTS = ["hello", "x\u088fy", "", "the cat", "\u088f", "猫"]
 
@@ -62,14 +62,6 @@ def test_all_documents_may_be_routed(tokenizer):
     batch = engine.encode(pa.array(["\u088f"] * 3, pa.large_string()))
     assert batch.routed.tolist() == [0, 1, 2]
     assert len(set(map(tuple, documents(batch)))) == 1
-
-
-def test_two_sets_of_documents_are_merged_in_order(tokenizer):
-    reference = reference_of(tokenizer)
-    is_rest = np.array(["c" in text for text in TEXTS])
-    column = pa.array(TEXTS, pa.large_string())
-    kinds = [reference.encode(column.filter(pa.array(is_rest == kind))) for kind in (False, True)]
-    assert documents(merge_tokens(*kinds, is_rest)) == documents(reference.encode(column))
 
 
 def test_routed_documents_are_kept_through_a_selection(tokenizer):

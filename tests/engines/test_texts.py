@@ -8,16 +8,9 @@ from tokmill.engines.texts import (
     character_texts,
     compositions,
     hostile_texts,
-    in_lines,
     sequences,
     token_texts,
 )
-
-
-def test_the_hostile_texts_are_the_same_every_time_and_valid_utf8():
-    texts = hostile_texts(["<eos>"])
-    assert texts == hostile_texts(["<eos>"])
-    assert all(text.encode().decode() == text for text in texts)
 
 
 def test_strings_of_added_tokens_come_alone_in_words_in_lines_and_twice():
@@ -56,13 +49,6 @@ def test_compositions_include_those_newer_than_python():
     every = set(compositions())
     assert {"e\u0301", "e\u0323\u0301", "か\u3099", "\U000105d2\u0307"} <= every
     assert every <= set(sequences())
-
-
-def test_texts_are_grouped_in_lines_in_order():
-    texts = [str(i) for i in range(70)]
-    lines = in_lines(texts)
-    assert [len(group) for group in lines] == [32, 32, 6]
-    assert [text for group in lines for text in group] == texts
 
 
 def test_the_texts_of_tokens_are_those_of_several_characters(tokenizer):

@@ -6,7 +6,7 @@ import pytest
 from tokenizers import Tokenizer as Library
 
 from tokmill.engines.texts import hostile_texts
-from tokmill.tokenizer.byte_lengths import byte_lengths, is_composed, steps
+from tokmill.tokenizer.byte_lengths import byte_lengths, is_composed
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 MARKS = {
@@ -131,10 +131,3 @@ def test_texts_that_nfc_changes_are_found():
     texts = ["", "abc", "caf\u00e9", "cafe\u0301", "猫👍", "\u212b", "한글", "\u1112\u1161\u11ab"]
     expected = [True, True, True, False, True, False, True, False]
     assert is_composed(column(texts)).tolist() == expected
-
-
-def test_steps_come_out_of_all_sequences():
-    inner = {"type": "Sequence", "pretokenizers": [SPLIT]}
-    content = {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [inner, BYTES]}}
-    assert steps(content, "pre_tokenizer") == [SPLIT, BYTES]
-    assert steps(content, "normalizer") == []

@@ -6,8 +6,6 @@ from itertools import pairwise
 
 import pyarrow as pa
 import pytest
-from tokenizers import AddedToken
-from tokenizers import Tokenizer as Library
 
 from tokmill.engines.continuation_check import check_continuation
 from tokmill.engines.engine import load_engine
@@ -198,10 +196,3 @@ def test_control_tokens_that_differ_are_refused(make_tokenizer, marks_model):
 def test_sentencepiece_encodes_every_text_as_a_first_text(tokenizer):
     alone = dataclasses.replace(tokenizer, kind="sentencepiece", json="")
     assert after_control(alone, None, ["<eos>"]) == "first"
-
-
-def test_the_probe_agrees_with_a_token_added_by_the_library(make_tokenizer, marks_model):
-    tokenizer = make_tokenizer(marks_model, normalizer=MARKS)
-    library = Library.from_str(tokenizer.json)
-    library.add_special_tokens([AddedToken("<z>")])
-    assert library.encode("a<z>a b").tokens == ["▁a", "<z>", "▁a", "▁", "b"]

@@ -14,7 +14,6 @@ from tokmill.settings.schema import TokenizerSettings
 from tokmill.tokenizer.control_tokens import (
     added_tokens,
     contains_any,
-    control_token_strings,
     with_control_tokens,
 )
 from tokmill.tokenizer.tokenizer import AddedToken, load_tokenizer
@@ -112,11 +111,6 @@ def test_added_tokens_of_a_sentencepiece_model_are_its_control_pieces(tmp_path):
         with_control_tokens(tokenizer, ["ab"])
 
 
-def test_the_strings_are_those_of_special_added_tokens_by_id(tokenizer):
-    added = (AddedToken(1, "<a>", True), AddedToken(2, "<tool>", False), AddedToken(3, "<b>", True))
-    assert control_token_strings(dataclasses.replace(tokenizer, added=added)) == ["<a>", "<b>"]
-
-
 @pytest.mark.parametrize(
     ("strings", "expected"),
     [
@@ -133,14 +127,3 @@ def test_documents_that_contain_a_string_are_found(strings, expected):
     found = contains_any(pa.array(texts, pa.large_string()), strings)
     assert found.dtype == np.bool_
     assert found.tolist() == expected
-
-
-def test_a_slice_of_a_batch_is_searched_alone():
-    text = pa.array(["</s>", "x", "</s>"], pa.large_string()).slice(1, 1)
-    assert contains_any(text, ["</s>"]).tolist() == [False]
-
-
-def test_thousands_of_strings_are_one_search():
-    text = pa.array(["a<unused2999>", "a<unused3000>"], pa.large_string())
-    strings = [f"<unused{n}>" for n in range(3000)]
-    assert contains_any(text, strings).tolist() == [True, False]

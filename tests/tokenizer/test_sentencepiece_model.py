@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import struct
 
 import pytest
@@ -13,7 +12,6 @@ from tokmill.tokenizer.sentencepiece_model import (
     Piece,
     PieceType,
     SentencePieceModel,
-    control_pieces,
     read_model,
     sentencepiece_to_json,
 )
@@ -154,22 +152,6 @@ def test_trained_models_with_a_normalization_table_or_unigrams_have_no_json(trai
     for options in ({"normalization_rule_name": "nmt_nfkc"}, {"model_type": "unigram"}):
         data = train(vocab_size=150, **options)
         assert sentencepiece_to_json(read_model(data, where="x")) == ""
-
-
-def test_control_pieces_are_special_added_tokens(train):
-    model = read_model(train(byte_fallback=True, pad_id=3), where="x")
-    expected = [(0, "<unk>"), (1, "<s>"), (2, "</s>"), (3, "<pad>")]
-    assert control_pieces(model) == expected
-    added = json.loads(sentencepiece_to_json(model))["added_tokens"]
-    assert [(token["id"], token["content"]) for token in added] == expected
-    assert all(token["special"] for token in added)
-
-
-def test_the_fields_of_a_trained_model_are_read(train):
-    model = read_model(train(byte_fallback=True, add_dummy_prefix=False), where="x")
-    assert (model.model_type, model.byte_fallback, model.dummy_prefix) == (2, True, False)
-    assert (model.remove_extra_whitespaces, model.escape_whitespaces) == (True, True)
-    assert [piece.type for piece in model.pieces[:4]] == [2, 3, 3, 6]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import base64
 import itertools
-import json
 
 import pytest
 from tokenizers import Tokenizer as Library
@@ -114,15 +113,6 @@ def test_a_control_token_in_a_text_is_text_unless_parsed():
 def test_qwen2_normalizes_to_nfc():
     loaded = library(rank_file(["é"]), "qwen2")
     assert loaded.encode("e\u0301").ids == [256]
-
-
-def test_lines_may_end_in_crlf():
-    assert parse_ranks(rank_file(end="\r\n"), where="x") == parse_ranks(rank_file(), where="x")
-
-
-def test_the_json_adds_no_tokens_and_neither_truncates_nor_pads():
-    content = json.loads(tiktoken_to_json(rank_file(), "gpt2", where="x"))
-    assert [content[key] for key in ("post_processor", "truncation", "padding")] == [None] * 3
 
 
 def test_a_rank_file_is_recognized_by_its_first_line():

@@ -2,46 +2,24 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from tokenizers.pre_tokenizers import ByteLevel
 
+from tokmill.errors import TokenizerError
 from tokmill.tokenizer.tokenizer_json import (
+    UNUSED_PARTS,
     byte_characters,
-    find_values,
-    sequence,
-    steps,
-    with_steps,
+    decoded,
+    outline,
     with_values,
     without_special_tokens,
 )
-
-
-def test_steps_of_nested_sequences_come_in_order():
-    inner = sequence("pre_tokenizer", [{"type": "Digits"}, {"type": "ByteLevel"}])
-    content = {"pre_tokenizer": sequence("pre_tokenizer", [{"type": "Split"}, inner])}
-    types = [step["type"] for step in steps(content, "pre_tokenizer")]
-    assert types == ["Split", "Digits", "ByteLevel"]
-    assert steps({"normalizer": None}, "normalizer") == steps({}, "normalizer") == []
-
-
-def test_a_single_step_needs_no_sequence():
-    step = {"type": "NFC"}
-    assert with_steps({}, "normalizer", []) == {"normalizer": None}
-    assert with_steps({}, "normalizer", [step]) == {"normalizer": step}
-    both = with_steps({}, "normalizer", [step, step])
-    assert both == {"normalizer": {"type": "Sequence", "normalizers": [step, step]}}
 
 
 def test_every_byte_has_the_character_of_the_library():
     assert sorted(byte_characters()) == list(range(256))
     assert set(byte_characters().values()) == set(ByteLevel.alphabet())
     assert byte_characters()[0x20] == "Ġ"
-
-
-def test_a_token_named_like_a_key_is_not_its_value():
-    text = json.dumps({"model": {"vocab": {"decoder": 3}}, "decoder": {"type": "Fuse"}})
-    assert [value for value, _, _ in find_values(text, "decoder")] == [{"type": "Fuse"}]
-    ((_, start, stop),) = find_values(text, "decoder")
-    assert text[start:stop] == '{"type": "Fuse"}'
 
 
 def test_values_are_replaced_wherever_they_stand_and_inserted_where_they_are_missing():
@@ -70,3 +48,42 @@ def test_a_tokenizer_without_added_tokens_stays_the_same():
         "model": {"a": "猫"},
         "added_tokens": [],
     }
+
+
+def content(merges, vocab=("a", "b"), **changes):
+    model = {"type": "BPE", "vocab": {token: i for i, token in enumerate(vocab)}, "merges": merges}
+    return {"version": "1.0", "truncation": None, "padding": None, "model": model} | changes
+
+
+def test_an_outline_has_everything_but_the_merges():
+    text = json.dumps(content([["a", "b"]]))
+    assert outline(text, where="here") == content([])
+    assert outline(text, where="here") is outline(text, where="there")
+    assert outline('{"model": {"vocab": []}}', where="here") == {"model": {"vocab": []}}
+
+
+def test_a_file_in_another_encoding_is_read_and_one_in_none_is_refused():
+    text = json.dumps(content([["猫", "狗"]]), ensure_ascii=False)
+    for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-32"):
+        assert decoded(text.encode(encoding), where="here") == text
+    with pytest.raises(TokenizerError, match=r"^here: not valid JSON: "):
+        decoded(b'{"a": "\xff"}', where="here")
+
+
+def test_a_key_that_appears_twice_has_the_json_written_again():
+    given = content([["a", "b"]], padding={"pad_id": 1}, truncation=[])
+    twice = json.dumps(given).replace('"truncation": []', '"truncation": {}, "truncation": []')
+    cleaned = with_values(twice, dict.fromkeys(UNUSED_PARTS))
+    assert json.loads(cleaned) == given | {
+        "padding": None,
+        "truncation": None,
+        "post_processor": None,
+    }
+    assert cleaned.count("truncation") == 1
+
+
+@pytest.mark.parametrize("token", ["padding", '"padding":{', '"truncation": ['])
+def test_a_token_named_like_a_removed_part_is_kept(token):
+    given = content([], ["a", token], padding={"pad_id": 1, "x": [{}]}, truncation={"a": "}"})
+    cleaned = with_values(json.dumps(given), {"padding": None, "truncation": None})
+    assert json.loads(cleaned) == given | {"padding": None, "truncation": None}
