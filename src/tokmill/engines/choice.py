@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE
@@ -113,13 +113,11 @@ class EngineChoice:
 
     def as_json(self) -> dict[str, Any]:
         """Return the choice as plain values."""
-        plain = asdict(replace(self, scan=None, continuation=None))
+        plain = asdict(self)
         plain["scan"] = None if self.scan is None else self.scan.as_json()
-        if self.continuation is None:
-            del plain["continuation"]
-        else:
-            name, routed = self.continuation.name, self.continuation.routed.as_json()
-            plain["continuation"] = {"name": name, "differs": routed}  # its first name on disk
+        del plain["continuation"]
+        if (rest := self.continuation) is not None:
+            plain["continuation"] = {"name": rest.name, "differs": rest.routed.as_json()}
         return plain
 
     @classmethod

@@ -120,8 +120,7 @@ class SpotCheck:
         if not window.is_whole:
             text = _column(window.text())
             expected = self._references[is_continuation]().encode(text).ids
-            middle = window.middle(expected)
-            if len(middle) >= _LEAST_TOKENS and window.holds(ids, middle):
+            if window.agrees(ids, expected):
                 return "", ""
             encoded = encode(is_continuation, text).ids
             if not np.array_equal(encoded, expected):
@@ -130,7 +129,7 @@ class SpotCheck:
             # tokens depend on text outside the window.
             if window.last - window.first > WHOLE_BYTES:
                 return "", TOO_LONG
-        return self._difference(window.document_text(), ids, is_continuation), ""
+        return self._difference(window.column[window.number].as_py(), ids, is_continuation), ""
 
     def _difference(self, text: str, ids: Ids, is_continuation: bool) -> str:
         """Return a line about ids of a document that differ from the reference's, or ''."""
@@ -165,10 +164,6 @@ class Window(NamedTuple):
         """Return whether it is the complete document."""
         return (self.start, self.stop) == (self.first, self.last)
 
-    def document_text(self) -> str:
-        """Return the text of the document."""
-        return str(self.column[self.number].as_py())
-
     def text(self) -> str:
         """Return its text with the margins, complete characters only."""
         start = max(self.first, self.start - _MARGIN_BYTES)
@@ -177,17 +172,19 @@ class Window(NamedTuple):
         # The bytes of a character at an edge may be incomplete.
         return str(data, "utf-8", "ignore")
 
-    def middle(self, ids: Ids) -> Ids:
-        """Return its ids except those near an edge that is not an end of the document."""
-        start = 0 if self.start == self.first else _EDGE_TOKENS
-        stop = len(ids) - (0 if self.stop == self.last else _EDGE_TOKENS)
-        return ids[start : max(start, stop)]
+    def agrees(self, ids: Ids, expected: Ids) -> bool:
+        """Return whether a document's ids contain the reference's ids of the window.
 
-    def holds(self, ids: Ids, middle: Ids) -> bool:
-        """Return whether a document's ids contain the window's middle at a possible place."""
-        if self.start == self.first:
+        Those near an edge that is not an end of the document may differ.
+        """
+        start = 0 if self.start == self.first else _EDGE_TOKENS
+        stop = len(expected) - (0 if self.stop == self.last else _EDGE_TOKENS)
+        middle = expected[start:stop]
+        if stop - start < _LEAST_TOKENS:
+            return False
+        if start == 0:
             return np.array_equal(ids[: len(middle)], middle)
-        if self.stop == self.last:
+        if stop == len(expected):
             return np.array_equal(ids[-len(middle) :], middle)
         return _contains(ids, middle)
 
