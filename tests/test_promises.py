@@ -127,9 +127,7 @@ PROMISES = {
         "run/test_trained_text_is_exact.py::test_the_trained_text_is_the_replies_and_their_ends",
     ],
     "one user mistake is one line and a documented exit code": [
-        "cli/test_bad_input.py::test_an_input_that_is_not_there_is_a_usage_error",
-        "cli/test_bad_input.py::test_a_setting_that_cannot_be_is_a_usage_error",
-        "cli/test_bad_input.py::test_a_directory_with_files_of_others_is_left_alone",
+        "cli/test_bad_input.py::test_a_mistake_is_one_line",
         "cli/test_bad_input.py::test_no_space_is_one_line_and_the_same_command_completes_with_more",
         "cli/test_forged_manifests.py::test_a_forged_manifest_is_a_message_and_no_traceback",
         "cli/test_screen.py::test_an_error_drives_no_terminal",

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.bill.models.known import known_models
-
 GPT2 = ("memory", "--model", "gpt2")
 
 
@@ -29,36 +27,10 @@ GPT2 = ("memory", "--model", "gpt2")
             (*GPT2[1:], "--micro-batch", "-3"),
             "--micro-batch (training.micro_batch): expected",
         ),
-        ((*GPT2[1:], "--epochs", "nan"), "--epochs (training.epochs): expected between 0.0 and 10"),
-        ((*GPT2[1:], "--gpu", "0GiB"), "gpu: expected the memory of one (24GiB, 256MiB or more),"),
-        ((*GPT2[1:], "--gpu", "9" * 400 + "GiB"), "gpu: expected the memory of one (24GiB, 256MiB"),
-        (
-            (*GPT2[1:], "--gpu", "-5GiB"),
-            "gpu: '-5GiB' is not known: expected its memory (24GiB) or",
-        ),
+        ((*GPT2[1:], "--gpu", "Voodoo"), "gpu: 'Voodoo' is not known"),
+        ((*GPT2[1:], "--deepspeed", "no.json"), "no.json: "),
         ((*GPT2[1:], "--weights", "nf4"), "weights: nf4 is for weights that are not trained, but"),
         ((*GPT2[1:], "--offload", "all"), "offload: all needs sharding zero-1, zero-2, zero-3 or"),
-        ((*GPT2[1:], "--serving-gpus", "5"), "serving_gpus: expected a divisor of the model's 12"),
-        (
-            (*GPT2[1:], "--gpus", "3", "--tensor-parallel", "2"),
-            "gpus: expected a multiple of 2 (tensor_parallel 2 x pipeline_parallel 1 x",
-        ),
-        (
-            (*GPT2[1:], "--gpus", "5", "--tensor-parallel", "5"),
-            "tensor_parallel: expected a divisor of the 12 heads of a layer, found 5",
-        ),
-        (
-            (*GPT2[1:], "--gpus", "2", "--pipeline-parallel", "2", "--sharding", "zero-3"),
-            "sharding: zero-3 does not work with pipeline stages, found pipeline_parallel 2",
-        ),
-        (
-            (*GPT2[1:], "--framework", "megatron", "--loss", "fused"),
-            "loss: fused needs logits of all ids, which framework megatron splits; choose full",
-        ),
-        (
-            (*GPT2[1:], "--gpus", "3", "--context-parallel", "3"),
-            "sequence: expected a multiple of 3, the GPUs that share it",
-        ),
     ],
 )
 def test_a_mistake_is_one_line(tokmill, options, expected):
@@ -76,14 +48,7 @@ def test_a_mistake_is_one_line(tokmill, options, expected):
         (b"\xff\x00", "expected JSON, found bytes that are no UTF-8"),
         (b"[" * 100_000, "not JSON (maximum recursion depth exceeded"),
         (b'{"model_type": "mamba"}', "cannot count the parameters of mamba; known: plain, gpt"),
-        (b'{"model_type": null}', "no model_type, no architectures"),
-        (b'{"model_type": ["llama"]}', "model_type and architectures: expected a string and a"),
-        (b'{"model_type": "llama"}', "no hidden_size, which llama needs"),
-        (b'{"model_type": "llava", "text_config": {}}', "cannot count the parameters of llava;"),
-        (b'{"model_type": "llama", "hidden_size": NaN}', "hidden_size: expected a whole number f"),
         (b'{"model_type": "llama", "hidden_size": "64"}', "hidden_size: expected a whole number f"),
-        (b'{"model_type": "llama", "hidden_size": -64}', "hidden_size: expected a whole number f"),
-        (b'{"model_type": "gpt2", "n_embd": 1e308}', "n_embd: expected a whole number from 1 to"),
     ],
 )
 def test_a_configuration_that_is_none_is_one_line(tokmill, tmp_path, text, expected):
@@ -130,16 +95,6 @@ def test_no_figure_is_lost_in_a_terminal_of_40_columns(tokmill, monkeypatch):
         return sorted(word for word in out.split() if re.fullmatch(r"\d+\.\d+", word))
 
     assert figures(40) == figures(200)
-
-
-def test_every_built_in_model_has_a_bill_that_adds_up(tokmill):
-    for name in known_models()[::12]:
-        found = json.loads(tokmill("memory", "--model", name, "--json").out)
-        bills = [*found["training"]["moments"], found["inference"], found["disk"]["checkpoints"]]
-        for bill in (*bills, *found["host"]["moments"]):
-            assert bill["bytes"] == sum(line["bytes"] for line in bill["lines"])
-            for line in bill["lines"]:
-                assert 0 <= line["low_bytes"] <= line["bytes"] <= line["high_bytes"]
 
 
 def test_an_unknown_gpu_is_said_where_no_model_is_named(tokmill, pretrain, tmp_path):

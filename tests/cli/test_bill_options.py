@@ -13,12 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from tokmill.api.jobs import run_config
-from tokmill.bill.bill_settings import BillSettings
 from tokmill.cli.bill import bill_options, settled
-from tokmill.errors import UsageError
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings
-from tokmill.settings.schema import Config
 from tokmill.settings.training import TrainingSettings
 
 BASE: dict[str, dict[str, Any]] = {
@@ -78,12 +75,6 @@ def test_an_option_wins_over_a_variable_a_settings_file_the_config_and_the_datas
     assert micro_batch(*files, "--micro-batch", "6", TOKMILL_MICRO_BATCH="5") == 6
 
 
-def test_what_a_later_source_does_not_say_stays(config_file):
-    found = given("-c", config_file)
-    assert (found["training"]["sequence"], found["training"]["gpu"]) == (128, "T4")
-    assert (found["inference"]["batch"], found["model"]["layers"]) == (5, 8)
-
-
 def test_another_model_keeps_no_number_of_the_one_before():
     assert given("--model", "gpt2")["model"] == dataclasses.asdict(ModelSettings(name="gpt2"))
     assert given("--layers", "9")["model"]["hidden"] == 512
@@ -97,24 +88,6 @@ def test_a_named_model_takes_the_place_of_the_numbers_of_a_run(tmp_path):
     config = run_config("pretrain", (), path, {"model": "gpt2", "gpu": "T4"})
     assert config.model == ModelSettings(name="gpt2")
     assert config.training == TrainingSettings(gpu="T4")
-
-
-def test_a_key_of_a_settings_file_that_is_not_read_is_listed(deepspeed):
-    (key,) = given("--deepspeed", deepspeed)["not_read"]
-    assert "frobnication" in key
-
-
-def test_a_wrong_value_is_named_by_its_option_and_its_key():
-    with pytest.raises(UsageError, match=r"^training\.micro_batch: expected between 1 and"):
-        settled(None, {"micro_batch": 0})
-
-
-def test_sections_that_a_run_does_not_have_are_the_defaults():
-    assert BillSettings.of(Config()) == BillSettings(
-        ModelSettings(), TrainingSettings(), InferenceSettings()
-    )
-    assert not BillSettings.of(Config()).names_a_model
-    assert BillSettings.of(Config(model=ModelSettings(family="llama"))).names_a_model
 
 
 @pytest.mark.parametrize("command", ["pretrain", "sft", "plan", "report", "memory"])

@@ -38,12 +38,6 @@ def manifest(directory: Path) -> dict[str, Any]:
     return found
 
 
-def tokens(directory: Path) -> bytes:
-    """The ids of all shards, in the order of the dataset."""
-    names = [shard["name"] for shard in manifest(directory)["shards"]]
-    return b"".join((directory / f"{name}.bin").read_bytes() for name in names)
-
-
 # Help and version
 
 
@@ -163,10 +157,6 @@ def test_a_model_adds_at_most_ten_lines(pretrain, good, monkeypatch):
     assert any(re.match(r"more +tokmill report ", line) for line in bill)
 
 
-def test_text_bytes_per_token_are_said_so(pretrain, good):
-    assert re.search(r"; text bytes per token \d\.\d\d$", pretrain(good).out, re.MULTILINE)
-
-
 def test_json_prints_the_manifest_and_nothing_else(pretrain, good, tmp_path):
     outcome = pretrain(good, "--json")
     assert json.loads(outcome.out) == manifest(tmp_path / "out")
@@ -187,58 +177,12 @@ def test_the_shards_are_plain_little_endian_ids(pretrain, good, tmp_path):
     assert (ids == 0).sum() == 40
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ("--part-bytes", "500", "--workers", "64"),
-        ("--shard-tokens", "1"),
-        ("--threads", "7"),
-    ],
-)
-def test_the_ids_do_not_depend_on_how_the_work_is_cut(pretrain, tokmill, good, tmp_path, settings):
-    assert pretrain(good).code == 0
-    expected = tokens(tmp_path / "out")
-    assert pretrain(good, "--overwrite", *settings).code == 0
-    assert tokens(tmp_path / "out") == expected
-    assert tokmill("verify", tmp_path / "out").code == 0
-
-
-@pytest.mark.parametrize(("fraction", "splits"), [("1.0", {"val"}), ("0.5", {"train", "val"})])
-def test_documents_are_split_by_their_text(pretrain, tokmill, good, tmp_path, fraction, splits):
-    assert pretrain(good, "--val-fraction", fraction).code == 0
-    shards = manifest(tmp_path / "out")["shards"]
-    assert {shard["split"] for shard in shards} == splits
-    assert sum(shard["documents"] for shard in shards) == 40
-    assert tokmill("verify", tmp_path / "out").code == 0
-
-
 def test_an_input_given_twice_is_read_twice(pretrain, tokmill, good, tmp_path):
     outcome = pretrain(good, good)
     assert outcome.code == 0
     assert f"a file is named more than once, and read each time ({good.as_posix()})" in outcome.err
     assert manifest(tmp_path / "out")["totals"]["documents"] == 80
     assert tokmill("verify", tmp_path / "out").code == 0
-
-
-@pytest.mark.parametrize("name", ["a b.jsonl", "a[1].jsonl", "what?*.jsonl", "汉字.JSONL"])
-def test_file_names_with_odd_characters_are_taken_as_they_are(pretrain, tmp_path, name):
-    path = write_lines(tmp_path / name)
-    assert pretrain(path).code == 0
-    assert manifest(tmp_path / "out")["sources"][0]["path"] == path.as_posix()
-
-
-def test_a_directory_gives_its_files_by_name_without_hidden_and_unknown_ones(pretrain, tmp_path):
-    corpus = tmp_path / "corpus"
-    for name in ("b.jsonl", "a/x.jsonl", ".hidden.jsonl", "notes.doc"):
-        write_lines(corpus / name)
-    (corpus / "link.jsonl").symlink_to(corpus / "b.jsonl")
-    outcome = pretrain(corpus)
-    assert outcome.code == 0
-    found = [source["path"] for source in manifest(tmp_path / "out")["sources"]]
-    assert found == [f"{corpus.as_posix()}/{name}" for name in ("a/x.jsonl", "b.jsonl")]
-    assert "1 file of unknown ending" in outcome.err
-    assert "notes.doc" in outcome.err
-    assert "1 file reached a second time" in outcome.err
 
 
 def test_records_come_from_standard_input(tokenizer_dir, tmp_path, good, tokmill):
@@ -248,20 +192,6 @@ def test_records_come_from_standard_input(tokenizer_dir, tmp_path, good, tokmill
     assert done.returncode == 0, done.stderr
     assert manifest(tmp_path / "out")["totals"]["documents"] == 40
     assert tokmill("verify", tmp_path / "out").code == 0
-
-
-def test_an_option_wins_over_a_variable_and_a_variable_over_the_file(
-    pretrain, good, tmp_path, monkeypatch
-):
-    (tmp_path / "run.toml").write_text("[limits]\nmin_tokens = 1\n[output]\nval_fraction = 0.1\n")
-    monkeypatch.setenv("TOKMILL_MIN_TOKENS", "2")
-    monkeypatch.setenv("TOKMILL_RENDERER", "text")
-    words = ("-c", tmp_path / "run.toml", "--renderer", "encyclopedia:separator=：")
-    assert pretrain(good, *words).code == 0
-    config = manifest(tmp_path / "out")["config"]
-    assert config["limits"]["min_tokens"] == 2
-    assert config["output"]["val_fraction"] == 0.1
-    assert config["render"]["renderer"] == "encyclopedia:separator=："
 
 
 # plan, verify, inspect

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from tokmill.cli.main import cli
 from tokmill.cli.trainers import IMPORTERS
-from tokmill.errors import StateError, TokmillError
+from tokmill.errors import TokmillError
 from tokmill.trainers.importing import dataset
 
 
@@ -80,11 +80,6 @@ def test_a_terminal_gets_a_bar_and_a_program_none(run, monkeypatch):
 def test_an_imported_dataset_is_replaced_when_asked(run):
     assert run().exit_code == run("--overwrite").exit_code == 0
     assert "--overwrite replaces it" in str(run().exception)
-
-
-def test_an_output_that_is_there_is_refused(run):
-    run()
-    assert isinstance(run().exception, StateError)
 
 
 def test_no_file_of_the_source_is_changed_by_an_error(run, tmp_path):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -99,13 +97,6 @@ def test_ids_are_shown_on_request(tokmill, sft):
     assert lines[3] == " ".join(map(str, values["ids"]))
 
 
-def test_token_boundaries_are_shown_on_request(tokmill, sft):
-    out = tokmill("inspect", sft, "-n", "0", "--tokens").out
-    assert "\n‹<|im_start|>›·" in out
-    assert "·«" in out
-    assert "·‹<eos>›»·\n" in out
-
-
 def test_a_row_shows_its_samples_one_after_the_other(tokmill, sft):
     lines = tokmill("inspect", sft, "--row", "0", "--json").out.splitlines()
     found = [json.loads(line) for line in lines]
@@ -126,71 +117,11 @@ def test_a_row_shows_its_samples_one_after_the_other(tokmill, sft):
 # The page
 
 
-class Trained(HTMLParser):
-    """Collects the text in elements of class `t` inside those of class `text`."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.tags: set[str] = set()
-        self.text = ""
-        self.feed(html)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        if tag != "meta":
-            self.open.append(dict(attrs).get("class") or "")
-
-    def handle_endtag(self, tag: str) -> None:
-        self.open.pop()
-
-    def handle_data(self, data: str) -> None:
-        if "text" in self.open and "t" in self.open:
-            self.text += data
-
-
-def with_bytes(text: str) -> str:
-    """Put the bytes back that are written as escapes."""
-    byte = re.compile(rb"\\x([0-9a-f]{2})")
-    return byte.sub(lambda found: bytes([int(found[1], 16)]), text.encode()).decode()
-
-
-@pytest.mark.parametrize("flags", [(), ("--tokens", "--ids")])
-def test_the_page_has_the_trained_text_of_the_files(tokmill, sft, tokenizer_dir, tmp_path, flags):
-    outcome = tokmill("inspect", sft, "--sample", "5", "--html", tmp_path / "p.html", *flags)
-    assert outcome.code == 0
-    assert outcome.out.startswith(f"{tmp_path / 'p.html'}: 5 samples, ")
-    page = Trained((tmp_path / "p.html").read_text(encoding="utf-8"))
-    assert "script" not in page.tags
-    ids, mask = files_of_shard(sft)
-    library = Library.from_file(str(tokenizer_dir / "tokenizer.json"))
-    decoded = library.decode(ids[mask == 1].tolist(), skip_special_tokens=False)
-    assert with_bytes(page.text) == decoded
-    assert decoded == "".join(a + "<eos>" for _, a in CHATS)
-
-
-def test_a_page_of_a_row_is_named_after_it(tokmill, sft, tmp_path):
-    assert tokmill("inspect", sft, "--row", "0", "--html", tmp_path / "p.html").code == 0
-    assert "<h2>row 0 of train: " in (tmp_path / "p.html").read_text()
-
-
-def test_a_page_of_documents(pretrain, tokmill, tmp_path):
-    record = {"title": "t", "summary": "</style> & <b>", "sections": []}
-    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
-    assert pretrain(tmp_path / "a.jsonl").code == 0
-    outcome = tokmill("inspect", tmp_path / "out", "--html", tmp_path / "p.html")
-    assert outcome.code == 0
-    page = (tmp_path / "p.html").read_text()
-    assert "&lt;/style&gt; &amp; &lt;b&gt;" in page
-    assert not Trained(page).text
-
-
 def test_a_page_replaces_a_file_as_a_whole_and_belongs_to_its_owner(tokmill, sft, tmp_path):
     (tmp_path / "real.html").write_text("old" * 100_000)
     (tmp_path / "link.html").symlink_to(tmp_path / "real.html")
-    assert tokmill("inspect", sft, "--html", tmp_path / "link.html").code == 0
+    outcome = tokmill("inspect", sft, "--sample", "5", "--html", tmp_path / "link.html")
+    assert outcome.out.startswith(f"{tmp_path / 'link.html'}: 5 samples, ")
     assert (tmp_path / "link.html").is_symlink()
     assert (tmp_path / "real.html").read_text().endswith("</html>\n")
     assert stat.S_IMODE((tmp_path / "real.html").stat().st_mode) == 0o644
@@ -229,23 +160,3 @@ def test_what_cannot_be_shown_is_a_line(tokmill, sft, flags, message):
     outcome = tokmill("inspect", sft, *flags)
     assert outcome.code == 2
     assert message in outcome.error
-
-
-def test_a_dataset_without_packs_has_no_rows(pretrain, tokmill, tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"title": "t", "summary": "s", "sections": []}\n')
-    assert pretrain(tmp_path / "a.jsonl").code == 0
-    outcome = tokmill("inspect", tmp_path / "out", "--row", "0")
-    assert (outcome.code, "not packed" in outcome.error) == (2, True)
-
-
-def test_a_manifest_of_sft_without_a_mask_is_damaged(tokmill, sft):
-    path = sft / "manifest.json"
-    manifest = json.loads(path.read_bytes())
-    del manifest["mask"]
-    path.unlink()
-    path.write_text(json.dumps(manifest))
-    outcome = tokmill("inspect", sft)
-    assert (
-        outcome.code,
-        "damaged manifest: its kind, its mask and config.sft" in outcome.error,
-    ) == (1, True)

@@ -128,9 +128,7 @@ def poisoned(value: Any) -> Any:
     return value + HOSTILE if isinstance(value, str) else value
 
 
-@pytest.mark.parametrize(
-    "key", ["sources", "shards", "files", "tokenizer", "engine", "totals", "config", "mask", "kind"]
-)
+@pytest.mark.parametrize("key", ["sources", "files", "tokenizer", "totals", "config"])
 def test_a_forged_manifest_drives_no_terminal(tokmill, sft, tmp_path, key):
     chats = SAMPLES / "sft" / "chats.jsonl"
     assert sft(chats, "--max-tokens", "4096").code == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,19 +14,6 @@ import pytest
 SAMPLES = Path(__file__).parents[2] / "data_samples"
 N_CHATS = len((SAMPLES / "sft" / "chats.jsonl").read_bytes().splitlines())
 PAIR = {"prompt": "hello", "completion": "there"}
-
-
-@pytest.fixture
-def sft(tokmill: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
-    """Run `sft` into `tmp_path/out` with the tokenizer of the samples and the reference engine."""
-
-    def run(*arguments: str | Path) -> Any:
-        return tokmill(
-            *("sft", "-o", tmp_path / "out", "-t", SAMPLES / "tokenizer"),
-            *("--engine", "reference", "--threads", "1", *arguments),
-        )
-
-    return run
 
 
 @pytest.fixture
@@ -160,52 +146,11 @@ def test_the_file_says_what_the_options_do_not(sft, pairs, tmp_path, monkeypatch
     }
 
 
-def test_the_records_are_read_as_the_option_says(sft, tmp_path, pairs):
-    outcome = sft(pairs, "--schema", "messages", "--template", "plain")
-    assert outcome.code == 3
-    assert re.search(r"pairs\.jsonl", outcome.error)
-    assert not (tmp_path / "out" / "manifest.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("--template", "llama3"), "template llama3 needs the control tokens"),
-        (("--template", "none.jinja"), "none.jinja: no such template"),
-        (
-            ("--packing", "8", "--max-tokens", "9"),
-            "--packing (sft.packing): rows of 8 tokens cannot hold",
-        ),
-        (("--packed-rows",), "--packed-rows (sft.packed_rows): needs --packing"),
-        (("--roles", "bot"), "--roles (sft.roles): unknown role 'bot'"),
-        (
-            ("--default-system", "x"),
-            "--default-system (sft.default_system): only built-in templates take it",
-        ),
-    ],
-)
-def test_settings_that_do_not_go_together_cost_one_line(sft, pairs, tmp_path, arguments, words):
-    outcome = sft(pairs, *arguments)
-    assert outcome.code == 2
-    assert outcome.error.startswith(words)
-    assert not (tmp_path / "out" / "plan.json").exists()
-
-
-def test_preference_data_is_refused_with_a_reason(sft, tmp_path):
-    path = tmp_path / "dpo.jsonl"
-    path.write_text(json.dumps({"prompt": "a", "chosen": "b", "rejected": "c"}) + "\n")
-    outcome = sft(path, "--template", "plain")
-    assert outcome.code == 2
-    assert "preference data, found chosen" in outcome.error
-
-
 @pytest.mark.parametrize(
     "settings",
     [
-        (),
         ("--preset", "trl", "--weights", "file"),
         ("--samples", "turn", "--too-long", "window", "--max-tokens", "200"),
-        ("--template", "chatml", "--append-eos", "train", "--packing", "900"),
     ],
 )
 def test_what_sft_writes_verify_believes_and_inspect_shows(sft, tokmill, tmp_path, settings):

@@ -64,15 +64,3 @@ def test_a_set_of_texts_says_what_they_become(sft):
     assert outcome.code == 0
     said = "text: each record becomes one assistant message; all of it is trained\n"
     assert outcome.err.count(said) == 1
-
-
-def test_workers_and_threads_change_neither_bytes_nor_counts(sft, tmp_path):
-    chat = {"prompt": "Q", "completion": "<think>\nR\n</think>\n\nA </think>"}
-    chats = [{**chat, "completion": f"{chat['completion']} {i}"} for i in range(300)]
-    options = ("--template", "chatml", "--part-bytes", "5000")
-    found = []
-    for more in ((), ("--workers", "2", "--threads", "2", "--overwrite")):
-        assert sft(*chats, options=(*options, *more)).code == 0
-        manifest = json.loads((tmp_path / "out" / "manifest.json").read_bytes())
-        found.append((manifest["files"], manifest["totals"]))
-    assert found[0] == found[1]

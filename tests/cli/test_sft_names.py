@@ -63,15 +63,6 @@ def test_names_add_up_over_options_and_stand_in_a_file(made, tmp_path, monkeypat
     assert made(path)[:2] == found[:2]
 
 
-def test_names_decide_bytes_so_another_run_with_others_is_refused(sft, made, tmp_path):
-    path = write_lines(tmp_path / "in.jsonl", [{"dialogue": list(CLIENT)}] * 9)
-    names = ("--fields", FIELDS, "--role-names")
-    made(path, *names, "client=user,agent=assistant")
-    again = sft(path, *names, "client=assistant,agent=user")
-    assert again.code != 0
-    assert "sft.role_names" in again.error
-
-
 def test_a_chat_that_begins_with_the_assistant_says_what_the_template_lacks(sft, tmp_path):
     path = write_lines(tmp_path / "in.jsonl", [{"messages": [KNOWN[1], *KNOWN]}] * 9)
     template = tmp_path / "template.jinja"

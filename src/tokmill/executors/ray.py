@@ -305,7 +305,7 @@ class _Tasks:
         # A node that writes elsewhere is found here.
         name = f"{PARTS}/{part_name(part.index)}"
         deadline = time.monotonic() + _PATIENCE_S
-        while self._place.size(name) is None:
+        while not self._place.stamp(name):
             if time.monotonic() >= deadline:
                 raise StorageError(
                     f"{self._place.where}/{name}: node {answer.node} has written it, and it is not "
