@@ -17,7 +17,7 @@ TOP, ALL = "modules at the top", "all"
 
 ROOMS = {
     # room: (limit, aim)
-    "cli, api": (3_490, 3_300),
+    "cli, api": (3_590, 3_300),
     "run, executors": (4_550, 3_200),
     "mix": (0, 1_700),
     "recipes, render": (2_300, 1_900),
@@ -30,7 +30,7 @@ ROOMS = {
     "bill": (13_470, 8_300),
     "settings, words": (1_900, 1_100),
     TOP: (2_090, 1_500),
-    ALL: (63_340, 46_000),
+    ALL: (63_440, 46_000),
 }
 
 
