@@ -96,7 +96,7 @@ def run_config(
         recipe = _recipe_of_settings(arguments, file) or _recipe_of_records(arguments, file, note)
     if recipe not in tuple(_SECTIONS):
         raise UsageError(f"recipe: expected one of {', '.join(_SECTIONS)}; found {recipe!r}")
-    config = config_from_arguments(_SECTIONS[recipe], arguments, file, also=("model", "gpu"))
+    config = config_from_arguments(_SECTIONS[recipe], arguments, file)
     if recipe == "pretrain" and config.sft is not None:
         raise UsageError(f"{file}: [sft] is for tokmill sft, this is tokmill pretrain")
     if recipe == "sft" and config.render != RenderSettings():

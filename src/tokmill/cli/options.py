@@ -67,9 +67,9 @@ class GroupedCommand(click.Command):
         groups: dict[str, list[tuple[str, str]]] = {}
         heading = "Options"
         for option in self.get_params(ctx):
-            heading = getattr(option, "heading", "") or heading
-            record = option.get_help_record(ctx)
+            record = option.get_help_record(ctx)  # None: hidden
             if record is not None and isinstance(option, click.Option):
+                heading = getattr(option, "heading", "") or heading
                 groups.setdefault(heading, []).append(record)
         for heading, records in groups.items():
             with formatter.section(heading):
@@ -107,22 +107,18 @@ def config_option(heading: str) -> Callable[[Command], Command]:
     )  # fmt: skip
 
 
-def setting_options(
-    *sections: str, also: Collection[str] = (), hidden: Collection[str] = ()
-) -> Callable[[Command], Command]:
+def setting_options(*sections: str, hidden: Collection[str] = ()) -> Callable[[Command], Command]:
     """Return what adds the options of sections to a command.
 
-    `also`: keywords of other sections, under the heading of the bill. `hidden`: sections whose
-    options the help does not list.
+    A setting of another section, by its key, stands under the heading of the bill. `hidden`:
+    sections whose options the help does not list.
     """
 
     def add(command: Command) -> Command:
-        for keyword, setting in reversed(by_keyword(sections, also).items()):
+        for setting in reversed(by_keyword(sections).values()):
             if setting.name == "paths" or setting.metadata.get("is_hidden"):
                 continue
-            heading = _HEADINGS.get(setting.key, "")
-            if keyword in also:
-                heading = "Bill" if keyword == next(iter(also)) else ""
+            heading = "Bill" if setting.key in sections else _HEADINGS.get(setting.key, "")
             is_hidden = setting.section in hidden
             command = setting_option(setting, heading, is_hidden=is_hidden)(command)
         return command

@@ -16,7 +16,6 @@ from tokmill.cli.options import (
     input_argument,
     setting_options,
 )
-from tokmill.cli.run import OF_THE_BILL
 from tokmill.cli.screen import observer, show, show_json, show_rows, warn
 from tokmill.errors import UsageError
 from tokmill.settings.schema import PRETRAIN_SECTIONS
@@ -48,7 +47,7 @@ _SECTIONS = (*PRETRAIN_SECTIONS, "sft")
 @add_flag("overwrite", "With --write, remove the dataset in --output.")
 @add_flag("json", "Print the forecast as JSON.", parameter="as_json")
 @config_option("Settings of the run")
-@setting_options(*_SECTIONS, also=OF_THE_BILL, hidden=("render", "sft"))
+@setting_options(*_SECTIONS, hidden=("render", "sft"))
 def command(
     paths: tuple[str, ...],
     config_file: Path | None,

@@ -23,7 +23,6 @@ from tokmill.words.plural import plural
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-OF_THE_BILL = ("model", "gpu")
 _MOST_NAMED = 20
 """Numbers of parts that are listed."""
 
@@ -33,7 +32,7 @@ def _options(*sections: str) -> Callable[[Callable[..., None]], Callable[..., No
     added = (
         input_argument,
         config_option("Settings file"),
-        setting_options(*sections, also=OF_THE_BILL),
+        setting_options(*sections),
         add_flag("overwrite", "Remove the dataset in --output first.", "Run"),
         add_flag("profile", "Show the time of stages, and the engine."),
         add_flag("json", "Print the manifest as JSON.", parameter="as_json"),

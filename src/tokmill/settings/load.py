@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -106,17 +106,16 @@ def variable_values(settings: Iterable[Setting]) -> dict[str, dict[str, Any]]:
 
 
 def argument_values(
-    sections: Iterable[str], arguments: Mapping[str, Any], *, also: Collection[str] = ()
+    sections: Iterable[str], arguments: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
     """Return the settings that keyword arguments and environment variables give, by section.
 
     None means: not given. Where two of `sections` have a setting of one name, the first has it.
-    `also`: arguments that stand in other sections.
 
     Raises:
         UsageError: an argument that no section has, or a variable with a wrong value.
     """
-    settings = by_keyword(sections, also)
+    settings = by_keyword(sections)
     values: dict[str, dict[str, Any]] = {}
     for argument, value in arguments.items():
         if argument not in settings:
@@ -132,16 +131,13 @@ def config_from_arguments(
     sections: Iterable[str],
     arguments: Mapping[str, Any],
     config_file: Path | None = None,
-    *,
-    also: Collection[str] = (),
 ) -> Config:
     """Build a `Config` from keyword arguments, over environment variables, over a file.
 
     Raises:
         UsageError: see `argument_values` and `build_config`.
     """
-    given = argument_values(sections, arguments, also=also)
-    return build_config(merged(file_values(config_file), given))
+    return build_config(merged(file_values(config_file), argument_values(sections, arguments)))
 
 
 def merged(*layers: Values) -> dict[str, dict[str, Any]]:

@@ -14,7 +14,7 @@ import re
 import shlex
 import tomllib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from types import NoneType
@@ -102,16 +102,18 @@ def every_setting() -> tuple[Setting, ...]:
     return tuple(setting for settings in schema().values() for setting in settings.values())
 
 
-def by_keyword(sections: Iterable[str], also: Collection[str] = ()) -> dict[str, Setting]:
+def by_keyword(sections: Iterable[str]) -> dict[str, Setting]:
     """Return the settings of sections by keyword argument; the first section has a shared one.
 
-    `also`: keyword arguments of other sections.
+    A key such as `model.name` in place of a section is that setting alone.
     """
-    sections = list(sections)
-    settings = {s.keyword: s for name in reversed(sections) for s in schema()[name].values()}
-    ordered = {s.keyword: settings[s.keyword] for name in sections for s in schema()[name].values()}
-    others = {s.keyword: s for s in every_setting() if s.section not in sections}
-    return ordered | {keyword: others[keyword] for keyword in also}
+    found: dict[str, Setting] = {}
+    for name in sections:
+        section, _, alone = name.partition(".")
+        settings = schema()[section]
+        for setting in [settings[alone]] if alone else settings.values():
+            found.setdefault(setting.keyword, setting)
+    return found
 
 
 def of_source(section: str) -> tuple[str, ...]:

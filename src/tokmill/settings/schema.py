@@ -23,9 +23,11 @@ DTYPES = ("auto", "uint16", "uint32")
 PROCESSES, RAY = "processes", "ray"
 BLAKE3, SHA256 = "blake3", "sha256"
 CHECKSUMS = (BLAKE3, SHA256)
-PRETRAIN_SECTIONS = ("input", "tokenizer", "render", "output", "limits", "run")
-SFT_SECTIONS = ("input", "tokenizer", "sft", "output", "limits", "run")
+_OF_THE_BILL = ("model.name", "training.gpu")
+PRETRAIN_SECTIONS = ("input", "tokenizer", "render", "output", "limits", "run", *_OF_THE_BILL)
+SFT_SECTIONS = ("input", "tokenizer", "sft", "output", "limits", "run", *_OF_THE_BILL)
 BILL_SECTIONS = ("model", "training", "inference")
+"""What a function or a command takes: sections, and single settings of others by their keys."""
 
 
 @dataclass(frozen=True, slots=True)
