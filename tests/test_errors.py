@@ -16,7 +16,6 @@ EXIT_CODES = {
     "StorageError": 5,
     "StateError": 6,
     "WorkerError": 7,
-    "Interrupted": 130,
     "TokmillError": 70,
 }
 

@@ -92,12 +92,6 @@ class WorkerError(TokmillError):
     exit_code = 7
 
 
-class Interrupted(TokmillError):
-    """The person, or the system, asked to stop."""
-
-    exit_code = 130
-
-
-EXIT_INTERRUPTED = Interrupted.exit_code
+EXIT_INTERRUPTED = 130
 EXIT_CLOSED_PIPE = 141
 EXIT_INTERNAL = 70

@@ -9,18 +9,16 @@ import resource
 import sys
 import traceback
 from io import TextIOWrapper
-from typing import Any
 
 import click
-from click.shell_completion import add_completion_class
+from click.shell_completion import add_completion_class, shell_complete
 
-from tokmill.cli.completion import Bash
+from tokmill.cli.completion import VARIABLE, Bash
 from tokmill.cli.screen import show, show_labelled, show_styled
 from tokmill.errors import (
     EXIT_CLOSED_PIPE,
     EXIT_INTERNAL,
     EXIT_INTERRUPTED,
-    Interrupted,
     StorageError,
     TokmillError,
     UnreadInputError,
@@ -99,29 +97,6 @@ class LazyGroup(click.Group):
         name, command, rest = super().resolve_command(ctx, args)
         return name, None if command is None else load_command(args[0]), rest
 
-    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
-        """Read the command line; click itself would answer Ctrl-C with an empty line."""
-        try:
-            return super().make_context(*arguments, **options)
-        except KeyboardInterrupt as error:
-            raise Interrupted(str(error)) from None
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run a verb; click itself would answer a closed pipe with 1, the code of a mismatch."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt as error:
-            raise Interrupted(str(error)) from None
-        except BrokenPipeError:
-            _drop_output()
-            sys.exit(EXIT_CLOSED_PIPE)
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            _drop_output()
-            place = error.filename or "standard output"
-            raise StorageError(f"{place}: {str(error.strerror).lower()}") from None
-
 
 def load_command(verb: str) -> click.Command:
     """Import the command of a verb."""
@@ -182,18 +157,30 @@ def main() -> None:
 
 
 def _run() -> int:
-    """Run the command line, print its error if it ends with one, and return its exit code."""
+    """Run the command line, print its error if it ends with one, and return its exit code.
+
+    `click.Group.main` would answer Ctrl-C with an empty line, and a closed pipe with 1, the code of
+    a mismatch.
+    """
     try:
-        add_completion_class(Bash)
-        answer: Any = cli(standalone_mode=False)
-        return answer if isinstance(answer, int) else 0
+        if asked := os.environ.get(VARIABLE):
+            add_completion_class(Bash)
+            return shell_complete(cli, {}, "tokmill", VARIABLE, asked)
+        with cli.make_context("tokmill", sys.argv[1:]) as context:
+            cli.invoke(context)
+        return 0
+    except click.exceptions.Exit as error:
+        return error.exit_code
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 0
     except click.ClickException as error:
         return _refuse_words(error)
+    except BrokenPipeError:
+        _drop_output()
+        return EXIT_CLOSED_PIPE
     except BaseException as error:  # a panic of native code is no Exception
-        if isinstance(error, KeyboardInterrupt | Interrupted) or is_asked():
-            return _interrupted(str(error) if isinstance(error, Interrupted) else "")
+        if isinstance(error, KeyboardInterrupt) or is_asked():
+            return _interrupted(str(error) if isinstance(error, KeyboardInterrupt) else "")
         if isinstance(error, UnreadInputError):
             # The user has to look at every file that breaks off, however many.
             is_listed = len(error.files) > 1 or len(str(error)) > MAX_MESSAGE
@@ -214,8 +201,13 @@ def _run() -> int:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(WorkerError.exit_code)  # libraries that lacked memory may crash at their end
-        if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM and error.filename:
-            return _fail(f"{error.filename}: {str(error.strerror).lower()}", StorageError.exit_code)
+        if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM:
+            is_full = error.errno == errno.ENOSPC
+            place = error.filename or ("standard output" if is_full else "")
+            if is_full:
+                _drop_output()
+            if place:
+                return _fail(f"{place}: {str(error.strerror).lower()}", StorageError.exit_code)
         show_styled(printable_lines(traceback.format_exc().rstrip()), err=True)
         return _fail("this is a bug in tokmill; please report the lines above", EXIT_INTERNAL)
 
