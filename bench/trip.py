@@ -1,14 +1,15 @@
 """The functions and modules of tokmill that records cross, counted while it runs.
 
     python -m bench.trip                         count them
-    python -m bench.trip --list block|chat|call  list them in the order of their first call
+    python -m bench.trip --list TRIP             list them in the order of their first call
     python -m bench.trip --rooms                 the lines of each room, their limit and aim
 
 `block` and `chat` are what runs while parts are made: three records of JSON Lines, and two chats
-with the template of the tokenizer. `call` is the whole call of `tokmill.pretrain` with the three
-records. Both calls begin with an empty cache and have one worker, so that parts are made in this
-process; all of its threads count. Lambdas, comprehensions and bodies of classes count as functions,
-bodies of modules do not. Python 3.12 and newer inline comprehensions, and count fewer.
+with the template of the tokenizer. `another` is what a block more in the middle of a part runs, so
+without what begins and ends parts and shards. `call` is the whole call of `tokmill.pretrain` with
+the three records. All calls begin with an empty cache and have one worker, so that parts are made
+in this process; all of its threads count. Lambdas, comprehensions and bodies of classes count as
+functions, bodies of modules do not. Python 3.12 and newer inline comprehensions, and count fewer.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +39,7 @@ PART = ("run/part.py", "run_part")
 TRIPS = {
     # trip: (aim for functions, aim for modules)
     "block": (60, 15),
+    "another": (60, 15),
     "chat": (None, 25),
     "call": (450, None),
 }
@@ -101,7 +104,23 @@ def trips() -> dict[str, Calls]:
         records.run(lambda: tokmill.pretrain(three, output=desk / "records", **given))
         two = _head(SAMPLES / "sft" / "chats.jsonl", 2, desk)
         chats.run(lambda: tokmill.sft(two, output=desk / "chats", **given))
-    return {"block": records.parts, "chat": chats.parts, "call": records.whole}
+        another = _another_block(desk, given)
+    return {
+        "block": records.parts, "another": another, "chat": chats.parts, "call": records.whole
+    }  # fmt: skip
+
+
+def _another_block(desk: Path, given: dict[str, Any]) -> Calls:
+    """Return the calls of one block more: the difference of 30 and 10 blocks, divided by 20."""
+    block_bytes = 1 << 18
+    path, line = desk / "blocks.jsonl", '{"text": "%s"}\n' % ("some words " * (block_bytes // 10))
+    tracers = {10: Tracer(), 30: Tracer()}
+    for n_blocks, tracer in tracers.items():
+        path.write_text(line * n_blocks)
+        output = desk / f"blocks-{n_blocks}"
+        tracer.run(partial(tokmill.pretrain, path, output=output, block_bytes=block_bytes, **given))
+    more = tracers[30].parts - tracers[10].parts
+    return Counter({function: n // 20 for function, n in more.items() if n >= 20})
 
 
 def _head(path: Path, n_lines: int, desk: Path) -> Path:
