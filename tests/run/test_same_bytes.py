@@ -11,7 +11,7 @@ import pytest
 from tokmill.engines import spot_check
 from tokmill.executors.run import run, run_parts
 from tokmill.place import open_place
-from tokmill.run.begin import Begun
+from tokmill.run.begin import Begun, used_seconds
 from tokmill.run.output import records_of_parts
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
@@ -40,7 +40,9 @@ def make(configure, plan_of):
         spec = dataclasses.replace(plan.spec, plan_stamp=place.stamp("plan.json"))
         plan = dataclasses.replace(plan, spec=spec)
         heard = []
-        run_parts(Begun(place, plan, config.run.workers or 1), plan.parts, heard.append)
+        run_parts(
+            Begun(place, plan, config.run.workers or 1, used_seconds()), plan.parts, heard.append
+        )
         records, _ = records_of_parts(plan, place, place.entries())
         return list(records.values()), heard
 

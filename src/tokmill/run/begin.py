@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import time
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,6 +27,7 @@ from tokmill.run.prepare import choose_run_engine, prepare, workers_and_threads
 from tokmill.sources.hub import is_hub
 from tokmill.sources.json_lines import parser_entry
 from tokmill.storage import UNSUPPORTED, free_bytes, remove_file, write_file
+from tokmill.timing import StageSeconds
 from tokmill.urls import check_output
 from tokmill.words.plural import plural
 from tokmill.words.units import size
@@ -75,15 +77,28 @@ class Observer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A run whose plan stands in its place, which is held."""
+    """A run whose plan stands in its place, which is held; `start`: `used_seconds` at first."""
 
     place: Place
     plan: Plan
     n_workers: int
+    start: StageSeconds
 
     def check(self) -> None:
         """Check that no other run took the place over; raises `StateError`."""
         check_plan(self.place, self.plan.spec.plan_stamp)
+
+
+def used_seconds(since: StageSeconds | None = None) -> StageSeconds:
+    """Return wall and CPU seconds, of this process and its ended children, since a moment.
+
+    Without `since`: a moment.
+    """
+    now_s, times = time.perf_counter(), os.times()
+    cpu_s = times.user + times.system + times.children_user + times.children_system
+    if since is None:
+        return StageSeconds(0.0, cpu_s, now_s)
+    return StageSeconds(now_s - since.since_s, cpu_s - since.cpu_s, since.since_s)
 
 
 def output_place(output: str) -> Place:
@@ -101,6 +116,7 @@ def begun(config: Config, observer: Observer, *, overwrite: bool) -> Iterator[Be
     Raises:
         TokmillError: nothing was changed in the place.
     """
+    start = used_seconds()
     with closing(output_place(config.output.dir)) as place:
         prepared = prepare(config, hub_commits(config, place, overwrite=overwrite))
         for warning in prepared.found.warnings:
@@ -114,7 +130,7 @@ def begun(config: Config, observer: Observer, *, overwrite: bool) -> Iterator[Be
         with place.held(), engine_threads(threads):
             memory_bytes = usable_memory() // workers
             plan = _plan(place, prepared, observer, threads, memory_bytes, overwrite=overwrite)
-            yield Begun(place, plan, workers)
+            yield Begun(place, plan, workers, start)
 
 
 def input_line(parts: Sequence[Part]) -> str:

@@ -106,23 +106,22 @@ class Plan:
 
         If files are read in several ways, a row ends with the number of its reading.
         """
-        readings = {piece.file: part.reading for part in self.parts for piece in part.slices}
-        for file in self._numbered():
-            row = astuple(file)
-            yield [*row, readings[file]] if self.spec.own_readings else [*row]
+        seen: set[SourceFile] = set()
+        for part in self.parts:
+            for piece in part.slices:
+                if piece.file not in seen:
+                    seen.add(piece.file)
+                    row = [*astuple(piece.file)]
+                    yield [*row, part.reading] if self.spec.own_readings else row
 
     def rows_of_parts(self) -> Iterator[list[list[int]]]:
         """Yield every part as a row of `plan.json`: its slices, each file as its row in `files`."""
-        numbers = self._numbered()
-        for part in self.parts:
-            yield [[numbers[s.file], s.start, s.stop, s.n_bytes] for s in part.slices]
-
-    def _numbered(self) -> dict[SourceFile, int]:
         numbers: dict[SourceFile, int] = {}
         for part in self.parts:
-            for piece in part.slices:
-                numbers.setdefault(piece.file, len(numbers))
-        return numbers
+            yield [
+                [numbers.setdefault(s.file, len(numbers)), s.start, s.stop, s.n_bytes]
+                for s in part.slices
+            ]
 
     def chunks(self) -> Iterator[bytes]:
         """Return the bytes of `plan.json`, about 1 MiB at a time."""

@@ -20,11 +20,11 @@ from tokmill.dataset.layout import MANIFEST, PARTS, PLAN
 from tokmill.dataset.plan_file import OwnedNames
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import StateError, TokmillError, UsageError
-from tokmill.run.begin import Begun, begun, check_installed, output_place
+from tokmill.run.begin import Begun, begun, check_installed, output_place, used_seconds
 from tokmill.run.output import NOTE, records_of_parts, refuse_foreign
 from tokmill.run.plan import Plan, check_plan, plan_of_json, read_plan
 from tokmill.run.prepare import workers_and_threads
-from tokmill.run.whole_run import finished_run, make_parts, used_seconds
+from tokmill.run.whole_run import finished_run, make_parts
 from tokmill.settings.schema import RunSettings
 from tokmill.version import __version__
 from tokmill.words.plural import plural
@@ -195,9 +195,8 @@ def finish_array(output: str, observer: Observer) -> dict[str, Any]:
         StateError: parts are missing, or tasks are running.
         TokmillError: see `make_dataset`.
     """
-    start = used_seconds()
     with _planned(output) as run:
-        return finished_run(run, observer, _none_left, start)
+        return finished_run(run, observer, _none_left)
 
 
 def _none_left(run: Begun, parts: Sequence[Part], _: Callable[[Increments], None]) -> None:
@@ -216,7 +215,7 @@ def _planned(
     output: str, *, is_shared: bool = False, part_of: tuple[int, int] = (0, 1)
 ) -> Iterator[Begun]:
     """Hold a place, and yield its plan with the parts of a share."""
-    index, n_tasks = part_of
+    (index, n_tasks), start = part_of, used_seconds()
     with contextlib.closing(output_place(output)) as place:
         plan = read_planned(place)
         owned = OwnedNames(len(plan.parts), plan.spec.config.sft is not None)
@@ -227,7 +226,7 @@ def _planned(
         with place.held(is_shared=is_shared), engine_threads(threads):
             check_plan(place, spec.plan_stamp)
             place.make_folders()
-            yield Begun(place, Plan(spec, parts), workers)
+            yield Begun(place, Plan(spec, parts), workers, start)
 
 
 # What a task says of itself in a hidden file of `parts/`, until it has ended well

@@ -5,8 +5,6 @@ The manifest is written last: where it stands, all of its files do.
 
 from __future__ import annotations
 
-import os
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +29,7 @@ from tokmill.masks.truncation import CUT_SAMPLES
 from tokmill.recipes.engines import reference_loader
 from tokmill.recipes.left_out import check_read_fields
 from tokmill.recipes.spec import Increments
-from tokmill.run.begin import begun
+from tokmill.run.begin import begun, used_seconds
 from tokmill.run.output import (
     complete_manifest,
     records_of_parts,
@@ -78,19 +76,13 @@ def make_dataset(
         TokmillError: see `errors`; parts that are done stay.
         KeyboardInterrupt: with a message about the parts that are kept.
     """
-    start = used_seconds()
     with begun(config, observer, overwrite=overwrite) as run:
-        return finished_run(run, observer, execute, start)
+        return finished_run(run, observer, execute)
 
 
-def finished_run(
-    run: Begun, observer: Observer, execute: Executor, start: StageSeconds
-) -> dict[str, Any]:
-    """Make the parts of a plan that are not done, and write the manifest; return it.
-
-    `start`: `used_seconds` when the run began.
-    """
-    place, plan = run.place, run.plan
+def finished_run(run: Begun, observer: Observer, execute: Executor) -> dict[str, Any]:
+    """Make the parts of a plan that are not done, and write the manifest; return it."""
+    place, plan, start = run.place, run.plan, run.start
     owned = OwnedNames(len(plan.parts), plan.spec.config.sft is not None)
     complete = complete_manifest(place, place.entries(), owned, observer.warned, run.check)
     place.make_folders()
@@ -138,18 +130,6 @@ def finished_run(
     return manifest
 
 
-def used_seconds(since: StageSeconds | None = None) -> StageSeconds:
-    """Return wall and CPU seconds, of this process and its ended children, since a moment.
-
-    Without `since`: a moment.
-    """
-    now_s, times = time.perf_counter(), os.times()
-    cpu_s = times.user + times.system + times.children_user + times.children_system
-    if since is None:
-        return StageSeconds(0.0, cpu_s, now_s)
-    return StageSeconds(now_s - since.since_s, cpu_s - since.cpu_s, since.since_s)
-
-
 def start_seconds(stage_s: Mapping[str, StageSeconds]) -> float:
     """Return the seconds before the first text was encoded: until then, no engine was loaded.
 
@@ -177,7 +157,9 @@ def make_parts(
     """
     place, plan = run.place, run.plan
     for record in records.values():
-        report(_as_resumed(record))
+        done = record.total()
+        numbers = done.input_bytes, done.text_bytes, done.records, done.documents, done.tokens
+        report(Increments(*numbers, done.drops, done.rejects, resumed=True))
     for n_left in reversed(range(_TIMES)):
         left = [part for part in plan.parts if part.index not in records]
         try:
@@ -198,21 +180,6 @@ def make_parts(
             raise StorageError(f"{told}, twice: run the same command again to make it again")
         observer.warned(f"{told}: {plural(len(missing), 'part')} {_are(len(missing))} made again")
     return records
-
-
-def _as_resumed(record: PartRecord) -> Increments:
-    """Return the counts of what an earlier attempt committed, as increments."""
-    counts = record.total()
-    return Increments(
-        input_bytes=counts.input_bytes,
-        text_bytes=counts.text_bytes,
-        records=counts.records,
-        documents=counts.documents,
-        tokens=counts.tokens,
-        drops=counts.drops,
-        rejects=counts.rejects,
-        resumed=True,
-    )
 
 
 def _kept(plan: Plan, place: Place) -> str:
