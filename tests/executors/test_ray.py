@@ -350,15 +350,3 @@ def test_a_bug_is_returned_with_its_traceback_and_an_interrupt_is_raised(
                 run_one(0)
         else:
             assert "in run_one" in run_one(0).__notes__[0]
-
-
-@pytest.mark.parametrize(
-    ("part_bytes", "calls"), [(4 << 30, 8), (1 << 30, 8), (64 << 20, 128), (1, 10_000)]
-)
-def test_a_process_ends_after_8_parts_or_as_many_bytes_of_small_ones(
-    ours, planned, part_bytes, calls
-):
-    config = planned.spec.config
-    output = dataclasses.replace(config.output, part_bytes=part_bytes)
-    config = dataclasses.replace(config, output=output)
-    assert ours.parts_per_process(dataclasses.replace(planned.spec, config=config)) == calls

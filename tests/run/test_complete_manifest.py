@@ -12,7 +12,6 @@ import pytest
 from tokmill.dataset.layout import DATASET_FILE
 from tokmill.dataset.reader import read_manifest
 from tokmill.dataset.verify import verify
-from tokmill.errors import StateError
 from tokmill.executors.run import run
 from tokmill.place import open_place
 from tokmill.settings.schema import Config
@@ -92,16 +91,3 @@ def test_a_complete_dataset_with_a_foreign_file_is_not_changed(out, make_config,
     manifest = run(make_config(), listener)
     (out / "notes.txt").write_text("mine")
     assert run(make_config(), listener) == manifest
-
-
-def test_a_dataset_without_its_plan_is_refused_and_not_changed(out, make_config, listener):
-    run(make_config(), listener)
-    (out / "plan.json").unlink()
-    before = sorted(out.rglob("*"))
-    with pytest.raises(StateError) as caught:
-        run(make_config(), listener)
-    assert str(caught.value) == (
-        f"{out}: holds a dataset without its plan.json: restore that file from a copy, "
-        "or choose another --output"
-    )
-    assert sorted(out.rglob("*")) == before

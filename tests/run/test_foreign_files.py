@@ -60,21 +60,6 @@ def test_a_folder_that_is_a_link_to_elsewhere_is_refused(
     assert sorted((tmp_path / "elsewhere").iterdir()) == before
 
 
-@pytest.mark.parametrize("lost", ["train-*.bin", "manifest.json"])
-def test_a_truncated_file_stays_beside_a_foreign_file(out, make_config, listener, lost):
-    run(make_config(), listener)
-    for path in out.glob(lost):
-        path.unlink()
-    cut = next(out.glob("train-*.idx"))
-    cut.chmod(0o644)
-    cut.write_bytes(b"cut")
-    (out / "rejects").rename(out / "notes")
-    before = sorted(out.rglob("*"))
-    with pytest.raises(StateError, match=r"holds more than this dataset \(notes\): nothing was"):
-        run(make_config(), listener)
-    assert sorted(out.rglob("*")) == before
-
-
 @pytest.mark.parametrize("overwrite", [True, False])
 @pytest.mark.parametrize("name", ["thesis.tex", "plan.json", "train-0000000-0000.bin"])
 def test_a_foreign_directory_gets_no_lock(out, make_config, listener, name, overwrite):
