@@ -15,8 +15,9 @@ from tokmill.errors import StateError, UsageError, VerifyError
 from tokmill.executors.run import run, run_parts
 from tokmill.place import open_place
 from tokmill.place.bucket import Bucket
+from tokmill.run.begin import begun
 from tokmill.run.tasks import array_status, finish_array, plan_array, run_share
-from tokmill.run.whole_run import make_dataset
+from tokmill.run.whole_run import finished_run
 from tokmill.settings.sft import SftSettings
 
 SFT = Path(__file__).parents[2] / "data_samples" / "sft"
@@ -202,8 +203,11 @@ def test_two_runs_of_one_plan_do_the_work_twice_and_write_the_same(
         run_parts(*of_run)
         run(make_config(dir=url), silent)  # another process that came later, and was quicker
 
-    with pytest.raises(StateError, match=r"manifest.json: another run has just written it"):
-        make_dataset(make_config(dir=url), listener, execute)
+    with (
+        pytest.raises(StateError, match=r"manifest.json: another run has just written it"),
+        begun(make_config(dir=url), listener, overwrite=False) as one,
+    ):
+        finished_run(one, listener, execute)
     run(make_config(dir=url), listener)
     assert objects() == expected
     assert not problems(place)
@@ -245,7 +249,8 @@ def test_an_old_writer_that_wakes_up_leaves_the_new_dataset_whole_and_right(
                 resumed.set()
                 old.join(60)
 
-    make_dataset(make_config(**new), listener, execute, overwrite=True)
+    with begun(make_config(**new), listener, overwrite=True) as one:
+        finished_run(one, listener, execute)
     resumed.set()
     old.join(60)
     (error,) = errors
@@ -265,7 +270,8 @@ def test_an_object_that_a_late_writer_replaced_is_made_again(
         if not listener.warnings:
             place.write(name, bytes(reversed(expected[name])))  # of the same size
 
-    make_dataset(make_config(dir=url), listener, execute)
+    with begun(make_config(dir=url), listener, overwrite=False) as one:
+        finished_run(one, listener, execute)
     assert f"{url}/{name}: changed or removed while the run went on" in listener.warnings[0]
     assert objects() == expected
 

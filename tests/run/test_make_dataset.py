@@ -10,8 +10,9 @@ from tokmill.dataset.verify import verify
 from tokmill.errors import RecordError, StateError, StorageError, UsageError
 from tokmill.executors.run import run, run_parts
 from tokmill.place import open_place
+from tokmill.run.begin import begun as run_begun
 from tokmill.run.tasks import plan_array, run_share
-from tokmill.run.whole_run import make_dataset
+from tokmill.run.whole_run import finished_run
 
 
 def test_a_run_reports_its_plan_and_every_record_and_returns_its_manifest(
@@ -162,8 +163,11 @@ def test_a_file_that_is_removed_again_and_again_is_an_error(out, make_config, li
         run_parts(*of_run)
         (out / "train-0000000-0000.bin").unlink()
 
-    with pytest.raises(StorageError, match=r"0000000-0000\.bin: changed or removed .*, twice: run"):
-        make_dataset(make_config(), listener, execute)
+    with (
+        pytest.raises(StorageError, match=r"0000000-0000\.bin: changed or removed .*, twice: run"),
+        run_begun(make_config(), listener, overwrite=False) as one,
+    ):
+        finished_run(one, listener, execute)
     assert not (out / "manifest.json").exists()
     assert not verify(open_place(str(out)), run(make_config(), listener)).problems
 

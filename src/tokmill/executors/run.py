@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from tokmill.errors import UsageError
 from tokmill.recipes.table import Recipes
 from tokmill.render.function import is_local
+from tokmill.run.begin import begun
 from tokmill.run.part import run_part
-from tokmill.run.whole_run import make_dataset
+from tokmill.run.whole_run import finished_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +30,8 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
     if config.run.is_on_ray:
         _check_for_ray(config)
     execute = _on_ray if config.run.is_on_ray else run_parts
-    return make_dataset(config, observer, execute, overwrite=overwrite)
+    with begun(config, observer, overwrite=overwrite) as one:
+        return finished_run(one, observer, execute)
 
 
 def run_parts(run: Begun, parts: Sequence[Part], report: Callable[[Increments], None]) -> None:

@@ -82,7 +82,7 @@ def plan_array(config: Config, observer: Observer, *, overwrite: bool = False) -
 
     Raises:
         UsageError: the input is standard input.
-        TokmillError: see `make_dataset`.
+        TokmillError: see `finished_run`.
     """
     if "-" in config.input.all_paths:
         raise UsageError("standard input: tasks on other machines cannot read it: give files")
@@ -193,7 +193,7 @@ def finish_array(output: str, observer: Observer) -> dict[str, Any]:
 
     Raises:
         StateError: parts are missing, or tasks are running.
-        TokmillError: see `make_dataset`.
+        TokmillError: see `finished_run`.
     """
     with _planned(output) as run:
         return finished_run(run, observer, _none_left)

@@ -29,7 +29,7 @@ from tokmill.masks.truncation import CUT_SAMPLES
 from tokmill.recipes.engines import reference_loader
 from tokmill.recipes.left_out import check_read_fields
 from tokmill.recipes.spec import Increments
-from tokmill.run.begin import begun, used_seconds
+from tokmill.run.begin import used_seconds
 from tokmill.run.output import (
     complete_manifest,
     records_of_parts,
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from tokmill.recipes.spec import Part
     from tokmill.run.begin import Begun, Observer
     from tokmill.run.plan import Plan
-    from tokmill.settings.schema import Config
     from tokmill.settings.sft import SftSettings
 
     # Makes parts of a run, in any order. The function receives increments of progress; what it
@@ -67,21 +66,13 @@ _MOST_REJECTS = 20
 """Files of rejects that are read for examples in a message."""
 
 
-def make_dataset(
-    config: Config, observer: Observer, execute: Executor, *, overwrite: bool = False
-) -> dict[str, Any]:
-    """Make a dataset, or continue one, and return its manifest.
+def finished_run(run: Begun, observer: Observer, execute: Executor) -> dict[str, Any]:
+    """Make the parts of a plan that are not done, and write the manifest; return it.
 
     Raises:
         TokmillError: see `errors`; parts that are done stay.
         KeyboardInterrupt: with a message about the parts that are kept.
     """
-    with begun(config, observer, overwrite=overwrite) as run:
-        return finished_run(run, observer, execute)
-
-
-def finished_run(run: Begun, observer: Observer, execute: Executor) -> dict[str, Any]:
-    """Make the parts of a plan that are not done, and write the manifest; return it."""
     place, plan, start = run.place, run.plan, run.start
     owned = OwnedNames(len(plan.parts), plan.spec.config.sft is not None)
     complete = complete_manifest(place, place.entries(), owned, observer.warned, run.check)
