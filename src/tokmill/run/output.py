@@ -163,15 +163,14 @@ def holds_only_plan(entries: Entries) -> bool:
 def records_of_parts(
     plan: Plan,
     place: Place,
-    entries: Entries,
+    entries: Entries | None,
     check: Callable[[], None] | None = None,
-    *,
-    compare_sums: bool = False,
 ) -> tuple[dict[int, PartRecord], dict[int, str]]:
     """Return the records of the parts that are done, and what the others lack; both by number.
 
-    A part is done if its record stands in the place, and all files of it with their sizes; with
-    `compare_sums` also with the sums that a store keeps. Another part lacks the file that is named.
+    A part is done if its record stands in the place, and all files of it with their sizes. Another
+    part lacks the file that is named. `entries`: of the place; None: each file is looked at, with
+    the sum that a store keeps of it.
 
     With `check`, which may raise and is called before, records that are no use are removed with the
     files that differ, so that their parts can be made again: also those of an earlier plan that its
@@ -181,6 +180,11 @@ def records_of_parts(
         StateError: a record is damaged.
     """
 
+    def differs(entry: FileEntry) -> bool:
+        if entries is None:
+            return place.differs(entry)
+        return entries.get(entry.name) != entry.n_bytes
+
     def look(part: Part) -> tuple[int, PartRecord | str]:
         """Return the record of a part, on a thread, or what it lacks."""
         name = f"{PARTS}/{part_name(part.index)}"
@@ -188,28 +192,25 @@ def records_of_parts(
             record = parse_record(place.read(name), f"{place.where}/{name}")
         except FileNotFoundError:
             return part.index, name
-        wrong = [
-            entry.name
-            for entry in record.files()
-            if entries.get(entry.name) != entry.n_bytes or (compare_sums and place.differs(entry))
-        ]
+        wrong = [entry.name for entry in record.files() if differs(entry)]
         if record.fingerprint == part.fingerprint(plan.spec) and not wrong:
             return part.index, record
         if check is not None:
-            _remove(place, entries, [name, *wrong], check)
+            names = [name, *wrong]
+            _remove(place, {one: place.size(one) for one in names}, names, check)
         return part.index, [*wrong, name][0]
 
-    names = {part.index: f"{PARTS}/{part_name(part.index)}" for part in plan.parts}
-    listed = [part for part in plan.parts if names[part.index] in entries]
+    missing = {part.index: f"{PARTS}/{part_name(part.index)}" for part in plan.parts}
+    listed = [part for part in plan.parts if entries is None or missing[part.index] in entries]
     records: dict[int, PartRecord] = {}
     with ThreadPoolExecutor(_READERS, "tokmill") as pool:
         for index, found in pool.map(look, listed):
             if isinstance(found, str):
-                names[index] = found
+                missing[index] = found
             else:
                 records[index] = found
-                del names[index]
-    return records, names
+                del missing[index]
+    return records, missing
 
 
 def complete_manifest(
