@@ -139,8 +139,9 @@ def make_parts(
 ) -> dict[int, PartRecord]:
     """Make the parts that have no record yet; return the records of all, as the place holds them.
 
-    Parts whose files were removed or changed meanwhile, as by the late writer of an earlier plan,
-    are made again. `report` gets what earlier attempts have done, too.
+    `records` is emptied: they are read again, and may be large. Parts whose files were removed or
+    changed meanwhile, as by the late writer of an earlier plan, are made again. `report` gets what
+    earlier attempts have done, too.
 
     Raises:
         StorageError: they were again.
@@ -153,6 +154,7 @@ def make_parts(
         report(Increments(*numbers, done.drops, done.rejects, resumed=True))
     for n_left in reversed(range(_TIMES)):
         left = [part for part in plan.parts if part.index not in records]
+        records.clear()
         try:
             if left:
                 execute(run, left, report)
@@ -162,10 +164,8 @@ def make_parts(
         records, missing = records_of_parts(plan, place, None, run.check)
         if not missing:
             break
-        told = (
-            f"{place.where}/{next(iter(missing.values()))}: changed or removed while the run went "
-            "on"
-        )
+        name = next(iter(missing.values()))
+        told = f"{place.where}/{name}: changed or removed while the run went on"
         if not n_left:
             raise StorageError(f"{told}, twice: run the same command again to make it again")
         observer.warned(f"{told}: {plural(len(missing), 'part')} {_are(len(missing))} made again")
