@@ -16,7 +16,7 @@ def split(data, size=1 << 20):
     for start in range(0, len(data), size):
         ends += (splitter.ends(data[start : start + size]) + start).tolist()
     pieces = [data[start:stop] for start, stop in zip([0, *ends], [*ends, len(data)], strict=True)]
-    return [piece for piece in pieces if piece.strip(b"\r\n")], splitter.unfinished()
+    return [piece for piece in pieces if piece.strip(b"\r\n")], splitter.unfinished
 
 
 @pytest.mark.parametrize(

@@ -32,35 +32,33 @@ class Cuts(NamedTuple):
 
 
 class Splitter(Protocol):
-    """Finds the ends of records in a stream that comes in chunks."""
+    """Finds the ends of records in a stream that comes in chunks.
+
+    `mark_bytes`: length of an end mark; it does not count in the size of a record. `advice`: at the
+    end of the message about a record that is too large; may be empty.
+    """
 
     mark_bytes: int
-    """Length of an end mark; it does not count in the size of a record."""
-
     advice: str
-    """Advice at the end of the message about a record that is too large; may be empty."""
+
+    @property
+    def unfinished(self) -> str:
+        """Return why the stream must not end here, or '' if it may."""
 
     def feed(self, chunk: bytes) -> Cuts:
         """Return where records end in the next chunk; a mark is in the chunk of its last byte."""
-
-    def unfinished(self) -> str:
-        """Return why the stream must not end here, or '' if it may."""
 
 
 class LineSplitter:
     """A record ends at a newline or at the end of the stream."""
 
     mark_bytes = 1
-    advice = ""
+    advice = unfinished = ""
 
     def feed(self, chunk: bytes) -> Cuts:
         """Return where records end in the next chunk."""
         last = chunk.rfind(b"\n") + 1
         return Cuts(chunk.find(b"\n") + 1, last, _count_newlines(chunk) if last else 0)
-
-    def unfinished(self) -> str:
-        """Return '': the last line may have no newline."""
-        return ""
 
 
 def _count_newlines(chunk: bytes) -> int:
@@ -127,7 +125,7 @@ class ByteReader:
             for chunk in self._owned():
                 for start in range(0, len(chunk), self._reading.batch_bytes):
                     yield from self._add(chunk[start : start + self._reading.batch_bytes])
-            if why := self._splitter.unfinished():
+            if why := self._splitter.unfinished:
                 broken = BrokenInputError("open quote", why)
         except BrokenInputError as error:
             broken = error

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tokmill.values import Records
 
 
-_NO_COLUMN = "\0"  # name of the column that is read to count rows if no column is wanted
-
 _LONGEST_CELL = 1 << 30
 
 _QUOTE, _NEWLINE, _RETURN = ord('"'), ord("\n"), ord("\r")
@@ -70,7 +68,7 @@ def read_header(file: SourceFile, delimiter: str, max_record_bytes: int) -> Head
                 if stop or len(head) > max_record_bytes:
                     break
             else:  # a file of one line without a newline, or an empty one
-                if splitter.unfinished():
+                if splitter.unfinished:
                     return Header((), 0)
                 stop = len(head)
         except BrokenInputError:
@@ -142,7 +140,7 @@ class CsvParser:
         As for JSON, Arrow's result is used only if it has every record; else the run is split.
         Records that Arrow refuses are added to `refused`.
         """
-        wanted = columns_to_read(schema, self.names)
+        wanted = columns_to_read(schema, self.names) or list(self.names[:1])  # any, for its rows
         tables: list[pa.Table] = []
         view = memoryview(data)
 
@@ -162,8 +160,7 @@ class CsvParser:
 
         bad = find_bad(len(good), check)
         refused.update(dict.fromkeys(good[bad].tolist(), ("malformed CSV", "cannot be parsed")))
-        labels = wanted or [_NO_COLUMN]
-        cells = one_batch(tables, pa.schema([(name, pa.string()) for name in labels]))
+        cells = one_batch(tables, pa.schema([(name, pa.string()) for name in wanted]))
         return cells, np.setdiff1d(good, list(refused))
 
     def _parse(
@@ -195,12 +192,12 @@ class CsvParser:
                     check_utf8=False,  # checked before
                     column_types=dict.fromkeys(columns, pa.string()),
                     strings_can_be_null=False,
-                    include_columns=picked or columns[:1],  # any, for its rows
+                    include_columns=picked,
                 ),
             )
         except pa.ArrowInvalid:
             return None, {}
-        return table.rename_columns(wanted or [_NO_COLUMN]), failed
+        return table.rename_columns(wanted), failed
 
 
 class CsvSplitter:
@@ -225,6 +222,7 @@ class CsvSplitter:
         self._open_bytes = len(chunk) - int(ends[-1])
         return Cuts(int(ends[0]), int(ends[-1]), int(np.count_nonzero(filled)))
 
+    @property
     def unfinished(self) -> str:
         """Return an error if a quote is open, else ''."""
         return (

@@ -53,7 +53,16 @@ def check_kind(file: SourceFile, settings: InputSettings) -> None:
     """
     if not _is_file(file):
         return
-    if other := _other_kind(file) or _other_csv(file, settings) or _binary(file):
+    head = _head(file)
+    encoding = encoding_of(head)
+    other = _other_kind(file, head)
+    if not other and format_named(file.format).holds == "csv" and not encoding:
+        other = _other_csv(file, settings)
+    n_controls = len(head) - len(head.translate(None, _CONTROLS))
+    is_text = format_named(file.format).is_utf8 and not encoding.startswith("UTF-16")
+    if not other and is_text and n_controls > _BINARY * len(head):
+        other = f"holds binary data, expected {file.format}: leave it out of the input"
+    if other:
         raise UsageError(f"{file.path}: {other}")
 
 
@@ -80,17 +89,7 @@ def _is_file(file: SourceFile) -> bool:
     return file.n_bytes > 0 and file.path != "-"
 
 
-def _binary(file: SourceFile) -> str:
-    """Return that a file of text holds many control characters, and is not UTF-16 or UTF-32."""
-    head = _head(file)
-    is_wide = (encoding_of(head) or "").startswith(("UTF-16", "UTF-32"))
-    n_controls = len(head) - len(head.translate(None, _CONTROLS))
-    if not format_named(file.format).is_utf8 or is_wide or n_controls <= _BINARY * len(head):
-        return ""
-    return f"holds binary data, expected {file.format}: leave it out of the input"
-
-
-def _other_kind(file: SourceFile) -> str:
+def _other_kind(file: SourceFile, text: bytes) -> str:
     """Return that the first bytes are those of another format or compression, and what to do."""
     row = format_named(file.format)
     with open_binary(file.path) as opened:
@@ -104,7 +103,7 @@ def _other_kind(file: SourceFile) -> str:
         return f"holds text, expected {file.compression} data: remove the last ending of its name"
     if row.holds == "rows" and row.magic and _JSON.match(head):
         return f"holds JSON, expected {file.format}: rename it to end in .jsonl or .json"
-    if file.format == "jsonl" and _ARRAY.match(_head(file)):
+    if file.format == "jsonl" and _ARRAY.match(text):
         return (
             "holds one JSON array, expected an object on each line: rename it to end in .json, or "
             "use --format=array"
@@ -127,8 +126,6 @@ def _expected(file: SourceFile) -> str:
 
 def _other_csv(file: SourceFile, settings: InputSettings) -> str:
     """Return that the columns of a CSV file seem to be separated by another character, or ''."""
-    if format_named(file.format).holds != "csv" or encoding_of(_head(file)):
-        return ""
     delimiter = delimiter_of(file, settings)
     names = read_header(file, delimiter, settings.max_record_bytes).names
     other = next((d for d in _DELIMITERS if len(names) == 1 and d in names[0]), "")

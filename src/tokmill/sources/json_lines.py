@@ -125,10 +125,9 @@ def parse_lines(data: Bytes, schema: pa.Schema, max_record_bytes: int = _NO_LIMI
     view = np.frombuffer(data, dtype=np.uint8)
     starts, stops = find_lines(data)
     refused = too_large(stops - starts, max_record_bytes)
-    is_small = np.ones(len(starts), bool)
-    is_small[list(refused)] = False
-    _trim(data, view, starts, stops, is_small)
-    rows = np.flatnonzero(is_small & (starts < stops))
+    rows = np.delete(np.arange(len(starts)), list(refused))
+    _trim(data, view, starts, stops, rows)
+    rows = rows[starts[rows] < stops[rows]]
     shaped = (view[starts[rows]] == _OPEN) & (view[stops[rows] - 1] == _CLOSE)
     no_object = ("not an object", "expected one JSON object on the line")
     refused |= dict.fromkeys(rows[~shaped].tolist(), no_object)
@@ -183,10 +182,10 @@ def _trim(
     view: npt.NDArray[np.uint8],
     starts: npt.NDArray[np.int64],
     stops: npt.NDArray[np.int64],
-    is_trimmed: npt.NDArray[np.bool_],
+    rows: npt.NDArray[np.int64],
 ) -> None:
     """Move the bounds of lines past the blanks around them, in place."""
-    rows = np.flatnonzero(is_trimmed & (starts < stops))
+    rows = rows[starts[rows] < stops[rows]]
     stops[rows] -= view[stops[rows] - 1] == _RETURN  # of all lines of a file with CRLF
     rows = rows[starts[rows] < stops[rows]]
     others = (view[starts[rows]] != _OPEN) | (view[stops[rows] - 1] != _CLOSE)

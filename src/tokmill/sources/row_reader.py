@@ -119,8 +119,6 @@ def row_as_json(batch: pa.RecordBatch, row: int) -> bytes:
 
 def _value(cell: pa.Scalar) -> Any:
     """Return the Python value of a cell; a long text is shortened."""
-    if isinstance(cell, pa.DictionaryScalar):
-        cell = cell.value
     if not isinstance(cell, pa.BinaryScalar) or not cell.is_valid:
         return cell.as_py()
     data = cell.as_buffer()[:_MOST_LOOKED_AT].to_pybytes()

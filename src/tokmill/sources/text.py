@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,12 +31,15 @@ if TYPE_CHECKING:
     from tokmill.values import Records
 
 TEXT_COLUMN = "text"
+_BLACK = re.compile(rb"\S")
 
 _WHOLE_FILE = ": the whole file is one document; set --text-separator, or raise --max-record-bytes"
 
 
 class TextSplitter:
     """A record ends at the separator; without one, at the end of the stream."""
+
+    unfinished = ""
 
     def __init__(self, separator: bytes) -> None:
         self.advice = _advice(separator)
@@ -55,10 +59,6 @@ class TextSplitter:
             return Cuts(0, 0, 0)
         shifted = len(data) - len(chunk)
         return Cuts(stops[0] - shifted, stops[-1] - shifted, len(stops))
-
-    def unfinished(self) -> str:
-        """Return '': text may end anywhere."""
-        return ""
 
 
 def _advice(separator: bytes) -> str:
@@ -81,8 +81,8 @@ def parse_text(block: BytesBlock) -> Records:
     ends = list(_marks(data, separator)) if separator else []
     starts = np.array([0, *ends], dtype=np.int64)
     stops = np.array([*(end - len(separator) for end in ends), len(data)], dtype=np.int64)
-    filled = np.array([not _is_blank(data, *span) for span in zip(starts, stops, strict=True)])
-    rows = np.flatnonzero(filled)
+    spans = zip(starts.tolist(), stops.tolist(), strict=True)
+    rows = np.flatnonzero([_BLACK.search(data, *span) is not None for span in spans])
     unfit = not_utf8(data, starts[rows], stops[rows])
     unfit |= too_large((stops - starts)[rows], settings.max_record_bytes, _advice(separator))
     refused = {int(rows[i]): why for i, why in unfit.items()}
@@ -99,13 +99,6 @@ def parse_text(block: BytesBlock) -> Records:
         batch = batch_of(columns, schema, len(texts))
     records = span_records([block], [0], data, (starts, stops), batch, rows, refused, _record)
     return replace(records, samples=())  # a text has no other field
-
-
-def _is_blank(data: Bytes, start: int, stop: int) -> bool:
-    head = bytes(memoryview(data)[start : min(stop, start + 64)])
-    if head.strip():
-        return False
-    return not bytes(memoryview(data)[start:stop]).strip()
 
 
 def _record(text: bytes) -> dict[str, Any]:
