@@ -61,7 +61,10 @@ class Ignored(Enum):
 
 
 class FileList:
-    """Collects files in order; needs 9 bytes per file besides the files themselves."""
+    """Collects files in order; needs 9 bytes per file besides the files themselves.
+
+    Files are known again by a hash of 64 bits of what identifies them.
+    """
 
     def __init__(self) -> None:
         self.files: list[SourceFile] = []
@@ -70,7 +73,7 @@ class FileList:
         self._ignored: dict[Ignored, list[str]] = {}
 
     def add(self, file: SourceFile, way: Way, identity: tuple[object, ...]) -> None:
-        """Add a file; `identity` is its device and inode, or another unique key."""
+        """Add a file; `identity` is a key that only the same file has."""
         self.files.append(file)
         self._keys.append(hash(identity))
         self._ways.append(way)
@@ -90,9 +93,9 @@ class FileList:
     def remove_repeated(self) -> list[str]:
         """Remove files that were reached again; return a warning if the user named some twice."""
         _, number, counts = np.unique(self._keys, return_inverse=True, return_counts=True)
-        same: dict[tuple[str, int, int, int, int], list[int]] = {}
-        for i in np.flatnonzero(counts[number] > 1).tolist():  # equal hashes are compared again
-            same.setdefault(_identity(self.files[i].path), []).append(i)
+        same: dict[int, list[int]] = {}
+        for i in np.flatnonzero(counts[number] > 1).tolist():
+            same.setdefault(self._keys[i], []).append(i)
         named: list[int] = []
         again: set[int] = set()
         for indices in same.values():
@@ -111,20 +114,6 @@ class FileList:
             return []
         words = "a file is" if len(paths) == 1 else f"{plural(len(paths), 'file')} are"
         return [f"{words} named more than once, and read each time ({_some(paths)})"]
-
-
-def _identity(path: str) -> tuple[str, int, int, int, int]:
-    """Return a key that only the same file has; the name itself if the path is not a file.
-
-    On some mounts several files have one inode: size and time still distinguish most of them, and
-    reading a file twice is better than losing one. Inode 0 means "none".
-    """
-    try:
-        stat = os.stat(path)  # noqa: PTH116  strings are what is at hand
-    except OSError:
-        return path, 0, 0, 0, 0
-    name = "" if stat.st_ino else os.path.realpath(path)
-    return name, stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def _by_ending(paths: list[str]) -> list[str]:

@@ -123,7 +123,11 @@ class _Reached(NamedTuple):
 
 
 class _Facts(NamedTuple):
-    """What is known of a file; `identity`: its device and inode, or another unique key."""
+    """What is known of a file; `identity` is a key that only the same file has.
+
+    On some mounts several files have one inode: size and time still distinguish most of them, and
+    reading a file twice is better than losing one. Inode 0 means "none".
+    """
 
     n_bytes: int
     mtime_ns: int
@@ -298,7 +302,9 @@ def _file_facts(path: str, way: Way) -> _Facts | Ignored:
         if error.errno == errno.ENOENT:
             raise UsageError(f"{path}: no such file or directory") from None
         raise unreadable(path, error) from None
-    return _Facts(stat.st_size, stat.st_mtime_ns, "", (stat.st_dev, stat.st_ino))
+    name = "" if stat.st_ino else os.path.realpath(path)
+    identity = name, stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+    return _Facts(stat.st_size, stat.st_mtime_ns, "", identity)
 
 
 class _Walk:
