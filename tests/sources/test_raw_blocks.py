@@ -87,3 +87,12 @@ def test_a_record_over_the_limit_that_breaks_off_is_unread_and_no_reject(batch_b
     assert b"".join(block.data for block in blocks) == b"a\n"
     assert all(not block.after for block in blocks)
     assert blocks[-1].unread == UnreadInput(RecordPlace(2, 2), "cut off", "why", 105, 7, 3)
+
+
+def test_the_weight_of_a_block_is_its_bytes(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b"{}\n" * 10)
+    file = SourceFile((tmp_path / "a.jsonl").as_posix(), "jsonl", "", 30, 0, "")
+    with open_slice(Slice(file, 0, -1, 30), InputSettings(), pa.schema([]), 9) as reader:
+        blocks = list(reader.blocks())
+    assert [block.n_bytes for block in blocks] == [9, 9, 9, 3]
+    assert sum(block.input_bytes for block in blocks) == 30
