@@ -32,8 +32,11 @@ SAME_INTERRUPT_S = 0.5
 """A second signal this soon counts as the first: `timeout` signals a command, then its group."""
 
 
-class _State:
-    """The interrupt so far, and the line that explains it to the user."""
+class Interrupt:
+    """The interrupt of this process: there is one.
+
+    `is_asked`: it has come, and later errors are its consequences. `line`: explains it to the user.
+    """
 
     is_asked = False
     since_s = 0.0
@@ -42,7 +45,7 @@ class _State:
 
 def answer_signals() -> None:
     """Handle SIGTERM, and SIGINT unless this process was started with it ignored."""
-    _State.is_asked, _State.line = False, STOPPED
+    Interrupt.is_asked, Interrupt.line = False, STOPPED
     if sys.platform == "win32":
         return
     for number in _SIGNALS:
@@ -60,21 +63,6 @@ def ignore_signals() -> None:
     # After an interrupt inside an exec of text, such as that of `dataclass`, Python ends itself by
     # SIGINT instead of its exit code; the next text that is run clears that flag.
     eval("0")  # noqa: S307
-
-
-def is_asked() -> bool:
-    """Return whether an interrupt has come: later errors are its consequences."""
-    return _State.is_asked
-
-
-def explain(line: str) -> None:
-    """Set the line that is printed if an interrupt comes from here on."""
-    _State.line = line
-
-
-def explanation() -> str:
-    """Return the line that explains an interrupt."""
-    return _State.line
 
 
 @contextlib.contextmanager
@@ -96,28 +84,28 @@ def leave() -> NoReturn:
     with contextlib.suppress(OSError):
         if os.isatty(2):
             os.write(2, _SHOW_CURSOR)  # the progress bar has hidden it
-        os.write(2, f"error: {_State.line}\n".encode())
+        os.write(2, f"error: {Interrupt.line}\n".encode())
     os._exit(EXIT_INTERRUPTED)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    if _State.is_asked:
-        if time.monotonic() - _State.since_s < SAME_INTERRUPT_S:
+    if Interrupt.is_asked:
+        if time.monotonic() - Interrupt.since_s < SAME_INTERRUPT_S:
             return
         leave()
-    _State.is_asked, _State.since_s = True, time.monotonic()
+    Interrupt.is_asked, Interrupt.since_s = True, time.monotonic()
     raise KeyboardInterrupt
 
 
 def _stop_again(number: int, frame: FrameType | None) -> None:
-    if not _State.is_asked:
+    if not Interrupt.is_asked:
         _stop(number, frame)
 
 
 def _unraisable(lost: sys.UnraisableHookArgs) -> None:
     """Raise an interrupt again that came where nothing can be raised, such as in `__del__`."""
     if isinstance(lost.exc_value, KeyboardInterrupt):
-        _State.is_asked = False
+        Interrupt.is_asked = False
         signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
     else:
         sys.__unraisablehook__(lost)

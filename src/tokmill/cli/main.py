@@ -24,7 +24,7 @@ from tokmill.errors import (
     UnreadInputError,
     WorkerError,
 )
-from tokmill.interrupts import answer_signals, explanation, ignore_signals, is_asked
+from tokmill.interrupts import Interrupt, answer_signals, ignore_signals
 from tokmill.version import __version__
 from tokmill.words.printable import printable, printable_lines
 from tokmill.words.units import memory
@@ -179,7 +179,7 @@ def _run() -> int:
         _drop_output()
         return EXIT_CLOSED_PIPE
     except BaseException as error:  # a panic of native code is no Exception
-        if isinstance(error, KeyboardInterrupt) or is_asked():
+        if isinstance(error, KeyboardInterrupt) or Interrupt.is_asked:
             return _interrupted(str(error) if isinstance(error, KeyboardInterrupt) else "")
         if isinstance(error, UnreadInputError):
             # The user has to look at every file that breaks off, however many.
@@ -233,7 +233,7 @@ def _address_space() -> int | None:
 
 def _interrupted(message: str = "") -> int:
     ignore_signals()  # the line is printed once
-    return _fail(message or explanation(), EXIT_INTERRUPTED)
+    return _fail(message or Interrupt.line, EXIT_INTERRUPTED)
 
 
 def _fail(message: str, code: int) -> int:

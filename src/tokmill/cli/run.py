@@ -16,7 +16,7 @@ from tokmill.cli.options import (
     setting_options,
 )
 from tokmill.cli.screen import observer, show, show_json, show_rows, warn
-from tokmill.interrupts import STDIN_STOPPED, STOPPED, explain
+from tokmill.interrupts import STDIN_STOPPED, STOPPED, Interrupt
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
 from tokmill.words.plural import plural
 
@@ -101,7 +101,7 @@ def _run(
 
     config = run_config(recipe, paths, config_file, options)
     continues = f"{STOPPED}; from what is kept, the same command continues"
-    explain(STDIN_STOPPED if "-" in config.input.all_paths else continues)
+    Interrupt.line = STDIN_STOPPED if "-" in config.input.all_paths else continues
     with observer(quiet=quiet, as_json=as_json) as events:
         manifest = run(config, events, overwrite=overwrite)
     if as_json:
@@ -156,7 +156,7 @@ def run_part(output: str, index: int, n_tasks: int, quiet: bool) -> None:
     from tokmill.executors.run import run_parts
     from tokmill.run.tasks import run_share
 
-    explain(f"{STOPPED}; from what is kept, the same command continues")
+    Interrupt.line = f"{STOPPED}; from what is kept, the same command continues"
     with observer(quiet=quiet) as events:
         records = run_share(output, index, n_tasks, events, run_parts)
     if not quiet:
@@ -218,7 +218,7 @@ def finish(output: str, as_json: bool, quiet: bool) -> None:
     """
     from tokmill.run.tasks import finish_array
 
-    explain(f"{STOPPED}; the same command begins again")
+    Interrupt.line = f"{STOPPED}; the same command begins again"
     with observer(quiet=quiet, as_json=as_json) as events:
         manifest = finish_array(output, events)
     if as_json:
