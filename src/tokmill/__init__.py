@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         write_plan,
     )
     from tokmill.api.progress import Progress
+    from tokmill.dataset.origins import Origin
     from tokmill.dataset.verify import Verification
     from tokmill.errors import TokmillError
     from tokmill.run.tasks import ArrayStatus

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tokmill.dataset.documents import Documents
@@ -37,27 +36,6 @@ def test_shards_come_in_the_order_of_the_dataset(make_dataset):
         [1, 10, 2],
         [1, 2, 1, 11, 12, 13, 2],
     ]
-
-
-@pytest.mark.parametrize("split", ["train", "val"])
-def test_one_split_can_be_opened_alone(make_dataset, split):
-    directory, manifest = make_dataset()
-    assert {shard.split for shard in Documents(directory, manifest, split).shards()} == {split}
-
-
-@pytest.mark.parametrize("dtype", ["uint16", "uint32"])
-def test_documents_are_read_by_their_place_in_the_shard(make_dataset, dtype):
-    directory, manifest = make_dataset(dtype=dtype)
-    shard = next(Documents(directory, manifest).shards())
-    assert shard.tokens.dtype == np.dtype(dtype)
-    assert [shard.document(i).tolist() for i in range(2)] == [[1, 7, 8, 2], [1, 9, 2]]
-
-
-def test_a_mapped_shard_cannot_be_written(make_dataset):
-    directory, manifest = make_dataset()
-    shard = next(Documents(directory, manifest).shards())
-    with pytest.raises(ValueError, match="read-only"):
-        shard.document(0)[0] = 5
 
 
 def test_a_directory_without_a_dataset_is_refused(tmp_path: Path):
@@ -148,16 +126,6 @@ def test_masks_and_weights_are_read_beside_their_tokens(make_sft, weight):
     assert [set(shard.sidecars) for shard in shards] == [
         {"mask", "weight"} if weight else {"mask"}
     ] * 3
-
-
-def test_a_dataset_for_pretraining_has_no_masks(make_dataset):
-    shard = next(Documents(*make_dataset()).shards())
-    assert (shard.mask, shard.weights, shard.sample_mask(0), shard.sidecars) == (
-        None,
-        None,
-        None,
-        {},
-    )
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\x00\x01"])

@@ -40,11 +40,10 @@ class OwnedNames:
     @classmethod
     def of_plan(cls, content: bytes, where: str) -> OwnedNames:
         """Return the names that a plan with this content owns; raises as `parse_plan` does."""
-        plan, problem, is_tokmills = _parsed(content)
+        _, problem, is_tokmills = _parsed(content)
         if problem and is_tokmills:
             return cls()
-        if problem:
-            plan = parse_plan(content, where)
+        plan = parse_plan(content, where)
         return cls(len(plan["parts"]), "template_sha256" in plan)
 
     def has(self, name: str) -> bool:

@@ -206,7 +206,9 @@ class ShardWriter:
         """Hash and write documents, on the thread; return the seconds of each stage."""
         timer = StageTimer()
         data = [
-            self._origins.encode(array) if ending == ORIGIN else _as_bytes(array)
+            self._origins.encode(array)
+            if ending == ORIGIN
+            else np.ascontiguousarray(array).view(np.uint8).data
             for ending, array in zip(("bin", *self._sidecars), values, strict=True)
         ]
         for body, chunk in zip(self._bodies, data, strict=True):
@@ -243,7 +245,3 @@ class ShardWriter:
         """Close the files, and remove them."""
         self._thread.shutdown(cancel_futures=True)
         self._files.close()
-
-
-def _as_bytes(values: npt.NDArray[Any]) -> memoryview:
-    return np.ascontiguousarray(values).view(np.uint8).data
