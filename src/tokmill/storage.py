@@ -146,12 +146,12 @@ class PendingFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.discard()
+        self.file.close()
+        self._temporary.unlink(missing_ok=True)
 
     def discard(self) -> None:
         """Close the file, and remove it if it is not committed."""
-        self.file.close()
-        self._temporary.unlink(missing_ok=True)
+        self.__exit__()
 
 
 def _refuse_other(path: Path, temporary: Path) -> None:

@@ -131,14 +131,16 @@ class ShardWriter:
         self._waiting: list[tuple[npt.NDArray[Any], ...]] = []
         self._n_waiting = 0
         kinds = {**SIDECARS, "bin": dtype, ORIGIN: np.dtype(np.int64)}
-        self._dtypes = [kinds[ending] for ending in ("bin", *sidecars)]
+        self._bodies: list[HashedFile] = []
+        self._dtypes: list[np.dtype[Any]] = []
         self._origins = OriginEncoder()
         with ExitStack() as files:
-            self._bodies = [
-                files.enter_context(HashedFile(directory, f"{stem}.{ending}", algorithm))
-                for ending in ("bin", *sidecars)
-            ]
-            self._idx = files.enter_context(PendingFile(directory / f"{stem}.idx"))
+            for ending in ("bin", *sidecars):
+                self._bodies.append(HashedFile(directory, f"{stem}.{ending}", algorithm))
+                files.callback(self._bodies[-1].discard)
+                self._dtypes.append(kinds[ending])
+            self._idx = PendingFile(directory / f"{stem}.idx")
+            files.callback(self._idx.discard)
             self._files = files.pop_all()
         self._index = IndexWriter(self._idx.file, self._idx.write, dtype.itemsize)
         self._thread = ThreadPoolExecutor(1, f"tokmill-{stem}")
