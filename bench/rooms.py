@@ -24,13 +24,13 @@ ROOMS = {
     "sources": (4_140, 3_600),
     "chat, masks": (10_240, 5_900),
     "engines, tokenizer": (4_550, 4_200),
-    "dataset, place": (3_960, 3_600),
+    "dataset, place": (3_950, 3_600),
     "trainers, loader": (7_670, 5_400),
     "page": (5_020, 2_300),
     "bill": (13_470, 8_300),
     "settings, words": (1_900, 1_100),
     TOP: (2_070, 1_500),
-    ALL: (63_360, 46_000),
+    ALL: (63_350, 46_000),
 }
 
 

@@ -118,7 +118,7 @@ class PendingFile:
         """Make the file appear under its name: complete, durable and read-only.
 
         Args:
-            first_wins: an existing file of that name stays, and False is returned.
+            first_wins: an existing file stays; whether it has the same bytes is returned.
             replace: an existing file is replaced.
 
         Raises:
@@ -132,12 +132,16 @@ class PendingFile:
                 try:
                     self.path.hardlink_to(self._temporary)
                 except FileExistsError:
-                    return False
+                    return _is_same(self.path, self._temporary)
                 finally:
                     self._temporary.unlink()
             else:
-                if not replace:
-                    _refuse_other(self.path, self._temporary)
+                is_there = not replace and os.path.lexists(self.path)
+                if is_there and not _is_same(self.path, self._temporary):
+                    raise StateError(
+                        f"{self.path}: this run did not write that file: move it away and run the "
+                        "same command again"
+                    )
                 self._temporary.replace(self.path)
             sync_directory(self.path.parent)
             return True
@@ -154,14 +158,10 @@ class PendingFile:
         self.__exit__()
 
 
-def _refuse_other(path: Path, temporary: Path) -> None:
-    """Refuse to replace a file with other bytes than `temporary`; raises `StateError`."""
-    if not os.path.lexists(path):
-        return
-    if path.is_symlink() or not path.is_file() or not filecmp.cmp(path, temporary, shallow=False):
-        raise StateError(
-            f"{path}: this run did not write that file: move it away and run the same command again"
-        )
+def _is_same(path: Path, temporary: Path) -> bool:
+    """Return whether a path is a file, no link, with the bytes of another."""
+    is_file = path.is_file() and not path.is_symlink()
+    return is_file and filecmp.cmp(path, temporary, shallow=False)
 
 
 def write_file(path: Path, data: bytes, *, first_wins: bool = False, replace: bool = False) -> bool:

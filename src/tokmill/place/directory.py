@@ -7,10 +7,8 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING
 
-from tokmill.dataset.checksum import Digest, digest_of_chunks
 from tokmill.dataset.layout import DATASET_FILE, FOLDERS
 from tokmill.place.lock import locked
-from tokmill.settings.schema import BLAKE3
 from tokmill.storage import (
     make_directory,
     open_regular,
@@ -89,16 +87,7 @@ class Directory:
 
     def create(self, name: str, chunks: Iterable[bytes]) -> bool:
         """Write a file under a temporary name, and link it to its own if that is free."""
-        digest = Digest(BLAKE3)
-
-        def digested() -> Iterator[bytes]:
-            for chunk in chunks:
-                digest.update(chunk)
-                yield chunk
-
-        if write_chunks(self.local / name, digested(), first_wins=True):
-            return True
-        return digest_of_chunks(self.chunks(name), BLAKE3).checksum() == digest.checksum()
+        return write_chunks(self.local / name, chunks, first_wins=True)
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file; it appears whole."""
