@@ -251,17 +251,15 @@ def _checked(setting: Setting, value: Any) -> Any:
         check_name(table, value)
     choices, low, high = (metadata.get(key) for key in ("choices", "minimum", "maximum"))
     if choices is not None and value not in choices:
-        expected = f"expected one of {', '.join(filter(None, choices))}"
-        raise UsageError(f"{expected}; found {value!r}{_meant(value, choices)}")
+        from tokmill.extensions import nearest
+
+        known = list(filter(None, choices))
+        meant = nearest(str(value), known)
+        raise UsageError(f"expected one of {', '.join(known)}; found {value!r}{meant}")
     if (low is not None and not value >= low) or (high is not None and not value <= high):
         bounds = f"at least {low}" if high is None else f"between {low} and {high}"
         raise UsageError(f"expected {bounds}, found {value!r}")
     return value
-
-
-def _meant(value: Any, choices: Iterable[str]) -> str:
-    close = get_close_matches(str(value).lower(), list(choices), n=1)
-    return f": did you mean {close[0]}?" if close else ""
 
 
 def _plain(value: Any) -> Any:
