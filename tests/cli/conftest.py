@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,26 @@ import pytest
 from tokmill.cli.main import main
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
+GOOD = [{"title": f"t{i}", "summary": "hello world", "sections": []} for i in range(40)]
+
+
+def write_lines(path: Path, rows: Sequence[dict[str, Any] | bytes]) -> Path:
+    """Write JSON Lines; bytes are a line as they are."""
+    lines = [row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows]
+    path.write_bytes(b"".join(line + b"\n" for line in lines))
+    return path
+
+
+def manifest(directory: Path) -> dict[str, Any]:
+    """Return the manifest of a dataset."""
+    found: dict[str, Any] = json.loads((directory / "manifest.json").read_bytes())
+    return found
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    """Records that `pretrain` reads."""
+    return write_lines(tmp_path / "good.jsonl", GOOD)
 
 
 @dataclass(frozen=True)
@@ -98,7 +118,7 @@ def totals(
         outcome = sft(*arguments, "--max-reject-fraction", "1")
         assert outcome.code == 0, outcome.err
         assert tokmill("verify", tmp_path / "out").code == 0
-        found: dict[str, Any] = json.loads((tmp_path / "out/manifest.json").read_bytes())["totals"]
+        found: dict[str, Any] = manifest(tmp_path / "out")["totals"]
         lost = sum(found["drops"].values()) + sum(found["rejects"].values())
         assert found["records"] == found["documents"] - found.get("extra", 0) + lost
         return found

@@ -13,35 +13,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-GOOD = [{"title": f"t{i}", "summary": "hello world", "sections": []} for i in range(40)]
-
-
-@pytest.fixture
-def good(tmp_path: Path) -> Path:
-    return write_lines(tmp_path / "good.jsonl", GOOD)
-
-
-def write_lines(path: Path, rows: Sequence[dict[str, Any] | bytes]) -> Path:
-    lines = [row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows]
-    path.write_bytes(b"".join(line + b"\n" for line in lines))
-    return path
+from tests.cli.conftest import GOOD, manifest, write_lines
 
 
 def nothing_half_written(directory: Path) -> bool:
     """Return whether there is neither a manifest nor a temporary file."""
     return not (directory / "manifest.json").exists() and not list(directory.rglob("*.tmp"))
-
-
-def manifest(directory: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((directory / "manifest.json").read_bytes())
-    return found
 
 
 def data_files(directory: Path) -> dict[str, bytes]:

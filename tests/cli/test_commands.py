@@ -7,35 +7,17 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.cli.conftest import manifest
 from tokmill.cli.main import COMMANDS
 from tokmill.errors import TokmillError
 from tokmill.version import __version__
 
-GOOD = [{"title": f"t{i}", "summary": "hello world", "sections": []} for i in range(40)]
 HEAVY = ("torch", "transformers", "datasets", "ray", "pyarrow", "rich", "tokenizers")
-
-
-@pytest.fixture
-def good(tmp_path: Path) -> Path:
-    return write_lines(tmp_path / "good.jsonl")
-
-
-def write_lines(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in GOOD))
-    return path
-
-
-def manifest(directory: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((directory / "manifest.json").read_bytes())
-    return found
 
 
 # Help and version

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-SAMPLES = Path(__file__).parents[2] / "data_samples"
+from tests.cli.conftest import SAMPLES
+
 CHATS = SAMPLES / "sft" / "chats.jsonl"
 GOOD = [{"title": f"t{i}", "summary": "hello world", "sections": []} for i in range(40)]
 MODEL = """

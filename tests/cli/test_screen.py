@@ -16,12 +16,12 @@ import pytest
 from click.testing import CliRunner
 from rich.text import Text
 
+from tests.cli.conftest import SAMPLES
 from tokmill.cli.screen import print_tables, show_rows
 from tokmill.dataset.canonical import manifest_sha256
 from tokmill.words.printable import json_text, printable
 
 CLI = Path(__file__).parents[2] / "src/tokmill/cli"
-SAMPLES = Path(__file__).parents[2] / "data_samples"
 HOSTILE = "\x1b]0;owned\x07\x1b[8m\r\x9b31m\u202e\u2028\u2066\n\x7f\u200f"
 DRIVING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 

@@ -6,12 +6,12 @@ import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 
-SAMPLES = Path(__file__).parents[2] / "data_samples"
+from tests.cli.conftest import SAMPLES, manifest
+
 N_CHATS = len((SAMPLES / "sft" / "chats.jsonl").read_bytes().splitlines())
 PAIR = {"prompt": "hello", "completion": "there"}
 
@@ -22,11 +22,6 @@ def pairs(tmp_path: Path) -> Path:
     path = tmp_path / "pairs.jsonl"
     path.write_text((json.dumps(PAIR) + "\n") * 150 + "{bad\n")
     return path
-
-
-def manifest(directory: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((directory / "manifest.json").read_bytes())
-    return found
 
 
 def rows(out: str) -> dict[str, str]:

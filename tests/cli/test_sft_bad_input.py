@@ -6,26 +6,18 @@ no sample is ever without a target.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-SAMPLES = Path(__file__).parents[2] / "data_samples"
+from tests.cli.conftest import SAMPLES, write_lines
+
 HI, HELLO = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}
 GOOD = {"messages": [HI, HELLO]}
 ALPACA = {"instruction": "Wave.", "input": "twice", "output": "o/ o/"}
-
-
-def write_lines(path: Path, rows: Sequence[dict[str, Any] | bytes]) -> Path:
-    lines = [row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows]
-    path.write_bytes(b"".join(line + b"\n" for line in lines))
-    return path
 
 
 @pytest.fixture

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from tests.cli.conftest import write_lines
 
 HI, HELLO = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}
 TAGS = "{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}"
@@ -20,11 +20,6 @@ CHATML = (
 @pytest.fixture
 def good(tmp_path: Path) -> Path:
     return write_lines(tmp_path / "good.jsonl", [{"messages": [HI, HELLO]}] * 20)
-
-
-def write_lines(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 def template(directory: Path, source: str | bytes) -> Path:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-SAMPLES = Path(__file__).parents[2] / "data_samples"
+from tests.cli.conftest import SAMPLES
+
 RENDERED = "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>"
 
 

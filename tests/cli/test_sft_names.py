@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -11,14 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cli.conftest import write_lines
+
 CLIENT = {"speaker": "Client", "utterance": "Hi"}, {"speaker": "AGENT", "utterance": "Hello."}
 KNOWN = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}
 FIELDS = "messages=dialogue,role=speaker,content=utterance"
-
-
-def write_lines(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 @pytest.fixture

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-SAMPLES = Path(__file__).parents[2] / "data_samples"
+from tests.cli.conftest import SAMPLES
 
 NOT_OF_PRETRAINING = (
     "IPython", "jinja2", "psutil", "pyarrow.csv", "pyarrow.dataset", "pyarrow.parquet",
