@@ -196,8 +196,10 @@ def records_of_parts(
         if record.fingerprint == part.fingerprint(plan.spec) and not wrong:
             return part.index, record
         if check is not None:
-            names = [name, *wrong]
-            _remove(place, {one: place.size(one) for one in names}, names, check)
+            for one in (name, *wrong):
+                check()
+                if place.stamp(one):
+                    place.remove(one)
         return part.index, [*wrong, name][0]
 
     missing = {part.index: f"{PARTS}/{part_name(part.index)}" for part in plan.parts}
