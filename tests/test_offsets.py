@@ -33,14 +33,6 @@ def test_slices_hold_complete_documents_up_to_a_size(n_bytes, expected):
     assert [found.to_pylist() for found in split_by_bytes(TEXT, n_bytes)] == expected
 
 
-def test_slices_of_a_slice_start_where_it_starts():
-    assert [found.to_pylist() for found in split_by_bytes(TEXT.slice(3), 3)] == [["猫"], ["dddd"]]
-
-
-def test_no_documents_give_no_slices():
-    assert list(split_by_bytes(TEXT.slice(0, 0), 3)) == []
-
-
 def test_concatenated_batches_are_the_batch_of_all_documents():
     first = TokenBatch(np.array([1, 2, 3], np.uint32), np.array([0, 1, 3], np.int64))
     second = TokenBatch(np.array([4], np.uint32), np.array([0, 0, 1], np.int64))

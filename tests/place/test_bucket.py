@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tokmill.dataset.checksum import digest_of
-from tokmill.dataset.layout import LOCK_NAME
 from tokmill.errors import StorageError, UsageError
 from tokmill.place import bucket, open_place, stores
 
@@ -110,16 +109,6 @@ def test_the_check_stops_an_upload_before_the_object_appears(place):
     assert place.entries() == {}
 
 
-def test_what_is_fetched_is_on_this_machine_and_goes_with_the_place(place):
-    place.write("parts/a", b"123")
-    place.fetch(["parts/a"])
-    path = place.local / "parts" / "a"
-    assert path.read_bytes() == b"123"
-    assert place.local.stat().st_mode & 0o777 == 0o700
-    place.close()
-    assert not path.parent.parent.exists()
-
-
 def test_what_a_killed_process_left_is_removed_by_the_next(url, tmp_path, monkeypatch):
     monkeypatch.setattr(bucket, "_LEFT_S", -1.0)
     (tmp_path / "tokmill-upload-dead").mkdir()
@@ -130,17 +119,6 @@ def test_what_a_killed_process_left_is_removed_by_the_next(url, tmp_path, monkey
     assert alive.local.exists()
     assert not (tmp_path / "tokmill-upload-dead").exists()
     assert (tmp_path / "tokmill-upload-link").exists()
-
-
-def test_what_killed_workers_left_goes_when_their_run_ends(url, tmp_path, monkeypatch):
-    monkeypatch.setattr(bucket, "_LEFT_S", -1.0)
-    run, other_run = open_place(url), open_place(url)
-    assert other_run.local.exists()
-    left = tmp_path / "tokmill-upload-of-a-worker"
-    left.mkdir()
-    (left / LOCK_NAME).touch()  # nobody holds it any more
-    run.close()
-    assert [path for path in tmp_path.iterdir() if path.is_dir()] == [other_run.local]
 
 
 def test_a_name_that_the_store_alone_allows_is_named(place):

@@ -142,15 +142,6 @@ def test_what_is_missing_is_made_again(url, place, objects, make_config, listene
         assert not problems(place)
 
 
-def test_a_cut_object_is_made_again(url, place, objects, make_config, listener):
-    run(make_config(dir=url), listener)
-    whole = objects()
-    place.write("train-0000001-0000.bin", b"cut")
-    assert "train-0000001-0000.bin: 3 bytes, the manifest says" in problems(place)[0]
-    run(make_config(dir=url), listener)
-    assert objects() == whole
-
-
 @pytest.mark.parametrize("name", ["plan.json", "parts/0000002.json", "manifest.json"])
 def test_a_run_that_stopped_at_any_object_continues(
     name, url, place, objects, in_directory, make_config, listener
