@@ -2,8 +2,8 @@
 
 Every rewrite is a pure function from the steps of a tokenizer.json (`normalizer`, `pre_tokenizer`,
 and whether its model falls back to bytes) to equivalent ones; it returns its argument if there is
-nothing to do. The reference always encodes with the original file, so the
-checks of an engine (hostile texts, sample, spot check) also check the rewritten file.
+nothing to do. The reference always encodes with the original file, so the checks of an engine
+(hostile texts, sample, spot check) also check the rewritten file.
 """
 
 from __future__ import annotations
