@@ -72,7 +72,6 @@ def test_any_array_gives_its_elements_whatever_the_chunks(records, size, indent)
         (b"[", "the JSON array has no closing bracket"),
         (b'[{"a": 1}]\n x', "text after the closing bracket of the array: found b'x'"),
         (b'[{"a": 1}]\n [{}]', "text after the closing bracket of the array: found b'['"),
-        (b'[{"a": 1}], {"a": 2}]', "text after the closing bracket of the array: found b','"),
         (b'[{"a": 1}, {{"a": 2}, {"a": 3}]', "the JSON array has no closing bracket"),
     ],
 )
@@ -88,11 +87,14 @@ def test_what_is_no_whole_array_breaks_off_and_all_of_it_is_given(array, message
     [
         (b'[{"a":1}},{"a":2},{"a":3}]', [b' {"a":1}}', b'{"a":2}', b'{"a":3}']),
         (b'[{"a":1}}}}}},\n{"a":[2]}}] ', [b' {"a":1}}}}}}', b' {"a":[2]}}']),
+        (b'[{"a":1}] , {"a":2},{}]', [b' {"a":1}', b' , {"a":2}', b"{}"]),
+        (b'[{"a":1}]],{"a":2}]', [b' {"a":1}', b',{"a":2}']),
+        (b'[{"a":1}]]', [b' {"a":1}']),
         (b'["a":1},{"a":2}]', [b' "a":1}', b'{"a":2}']),
         (b'[{"a":1]},{"a":2}]', [b' {"a":1]}', b'{"a":2}']),
     ],
 )
-def test_a_brace_too_many_stays_in_its_line_and_counting_goes_on(array, lines):
+def test_a_closing_bracket_too_many_costs_at_most_one_line(array, lines):
     for size in range(1, len(array) + 1):
         assert [line for line in rewrite(array, size).split(b"\n") if line.strip()] == lines
 
@@ -138,6 +140,16 @@ def test_one_byte_too_many_or_too_few_gives_the_same_whatever_the_chunks(records
         assert (b"".join(given_), error) == (b"".join(whole[0]), whole[1])
     if whole[1] is not None:
         assert len(b"".join(whole[0])) == len(array)
+
+
+@given(st.integers(1, 6), st.integers(1, 9), st.data())
+def test_each_closing_bracket_between_elements_costs_at_most_one(n_records, size, data):
+    elements = [b'{"a": [%d, "]}"]}' % i for i in range(n_records)]
+    at = data.draw(st.integers(0, n_records - 1))
+    stray = data.draw(st.sampled_from([b"}", b"]", b"}}", b"]]", b" } ]"]))
+    array = b"[" + b",".join(e + stray * (i == at) for i, e in enumerate(elements)) + b"]"
+    lines = [line.strip() for line in rewrite(array, size).split(b"\n")]
+    assert len(set(elements) - set(lines)) <= 1 + (stray == b" } ]")
 
 
 def test_an_illegal_line_break_in_a_string_costs_one_record(tmp_path, read):

@@ -41,9 +41,10 @@ def array_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
     `  {"b": 2}`. JSON forbids a line break inside a string: it becomes byte 1, which the parser
     refuses, so that only one record is lost.
 
-    Brackets are counted, not matched. A `}` too many stays in its line, which the parser refuses;
-    the first `]` between elements ends the array. After an extra opening bracket or a missing
-    closing one, the rest of the stream is one element without an end.
+    Brackets are counted, not matched. A `}` too many stays in its line, which the parser refuses,
+    and so does a comma behind a `]` too many: such a `]` between elements is followed by a comma or
+    another one. After an extra opening bracket or a missing closing one, the rest of the stream is
+    one element without an end.
 
     Raises:
         BrokenInputError: no array, an array that does not end, or text after it. The whole stream
@@ -62,14 +63,21 @@ def array_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
                     rest = rest[stop:]
                 else:
                     lost = f"expected [ at the start of a JSON array, found {bracket[0]!r}"
-            if scanner.depth:
-                lines = scanner.lines(rest)
-                yield lines
-                rest = rest[len(lines) :]
-            if rest:
-                if not lost and (found := _BLACK.search(rest)):
+            while rest:
+                if scanner.depth:
+                    lines = scanner.lines(rest)
+                    yield lines
+                    rest = rest[len(lines) :]
+                    continue
+                found = None if lost else _BLACK.search(rest)
+                stop = len(rest)
+                if found is not None and scanner.is_closed and found[0] in b",]":
+                    stop = found.end() - (found[0] == b"]")
+                    scanner.depth = 1
+                elif found is not None:
                     lost = f"text after the closing bracket of the array: found {found[0]!r}"
-                yield rest.replace(b"\n", b" ")
+                yield rest[:stop].replace(b"\n", b" ")
+                rest = rest[stop:]
     if lost or scanner.depth:
         raise BrokenInputError("lost array", lost or "the JSON array has no closing bracket")
 
@@ -106,7 +114,7 @@ class _Scanner:
         out[at[~outside & (kinds == _NEWLINE)]] = 1
         self.in_string, self.depth = int(in_string[-1]), int(depth[-1])
         if len(ends):
-            self.is_closed, self.depth = True, 0
+            self.is_closed, self.depth, self.in_string, self.escaping = True, 0, 0, False
             out[ends[0]] = _NEWLINE
             out = out[: ends[0] + 1]
         return out.tobytes()
