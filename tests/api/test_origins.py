@@ -37,7 +37,7 @@ def rewritten(directory, manifest) -> list[str]:
     from tokmill.dataset.checksum import FileEntry, digest_of
 
     for entry in manifest["files"]:
-        algorithm = FileEntry.from_json(entry).checksum.algorithm
+        algorithm = FileEntry.from_json(entry).algorithm
         with (directory / entry["name"]).open("rb") as file:
             entry |= digest_of(file, algorithm).entry(entry["name"]).as_json()
     manifest = {**manifest, "sha256": manifest_sha256(manifest)}

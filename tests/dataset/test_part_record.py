@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.dataset.checksum import Checksum, FileEntry
+from tokmill.dataset.checksum import FileEntry
 from tokmill.dataset.counts import CHECKED, OTHER_KEYS, ROUTED, Counts
 from tokmill.dataset.part_record import PartRecord, parse_record
 from tokmill.dataset.writer import ShardEntry
@@ -18,15 +18,15 @@ SHARD = ShardEntry(
     2,
     5,
     (
-        FileEntry("train-0000000-0000.bin", 10, Checksum("blake3", "aa")),
-        FileEntry("train-0000000-0000.idx", 82, Checksum("blake3", "bb")),
+        FileEntry("train-0000000-0000.bin", 10, "blake3", "aa"),
+        FileEntry("train-0000000-0000.idx", 82, "blake3", "bb"),
     ),
 )
 RECORD = PartRecord(
     3,
     "f1",
     (SHARD,),
-    FileEntry("rejects/0000000.jsonl", 7, Checksum("blake3", "cc")),
+    FileEntry("rejects/0000000.jsonl", 7, "blake3", "cc"),
     {
         0: Counts(4, 2, 5, 20, 100, Counter(short=1), Counter(json=1)),
         1: Counts(records=1, drops=Counter(short=1)),

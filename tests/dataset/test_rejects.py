@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.dataset.checksum import Checksum
 from tokmill.dataset.rejects import RejectsFile, describe_reject
 from tokmill.values import RecordPlace, Reject
 
@@ -50,7 +49,7 @@ def test_rejects_are_json_lines_with_place_reason_and_bytes(directory):
     ]
     assert data.isascii()
     assert (entry.name, entry.n_bytes) == (f"rejects/{NAME}", len(data))
-    assert entry.checksum == Checksum("sha256", hashlib.sha256(data).hexdigest())
+    assert (entry.algorithm, entry.checksum) == ("sha256", hashlib.sha256(data).hexdigest())
 
 
 def test_raw_line_ends_stay_inside_their_line(directory):

@@ -25,25 +25,20 @@ _NEW: dict[str, Callable[[], Any]] = {BLAKE3: blake3.blake3, SHA256: hashlib.sha
 
 
 @dataclass(frozen=True, slots=True)
-class Checksum:
-    """The checksum of a file in hex, and its algorithm, one of `CHECKSUMS`."""
-
-    algorithm: str
-    value: str
-
-
-@dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A file of a dataset: relative name, size, checksum."""
+    """A file of a dataset: relative name, size, checksum in hex.
+
+    `algorithm`: of the checksum, one of `CHECKSUMS`.
+    """
 
     name: str
     n_bytes: int
-    checksum: Checksum
+    algorithm: str
+    checksum: str
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry as plain values; the checksum's key is its algorithm."""
-        checksum = self.checksum
-        return {"name": self.name, "bytes": self.n_bytes, checksum.algorithm: checksum.value}
+        return {"name": self.name, "bytes": self.n_bytes, self.algorithm: self.checksum}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> FileEntry:
@@ -57,7 +52,7 @@ class FileEntry:
         if len(algorithms) != 1:
             wanted = " or ".join(CHECKSUMS)
             raise ValueError(f"{data['name']}: expected one sum, {wanted}, found {len(algorithms)}")
-        return cls(data["name"], data["bytes"], Checksum(algorithms[0], data[algorithms[0]]))
+        return cls(data["name"], data["bytes"], algorithms[0], data[algorithms[0]])
 
 
 class Digest:
@@ -73,13 +68,13 @@ class Digest:
         self._state.update(data)
         self.n_bytes += memoryview(data).nbytes
 
-    def checksum(self) -> Checksum:
+    def checksum(self) -> str:
         """Return the checksum of the bytes so far."""
-        return Checksum(self._algorithm, self._state.hexdigest())
+        return str(self._state.hexdigest())
 
     def entry(self, name: str) -> FileEntry:
         """Return the entry of a file of these bytes."""
-        return FileEntry(name, self.n_bytes, self.checksum())
+        return FileEntry(name, self.n_bytes, self._algorithm, self.checksum())
 
 
 def digest_of(file: BinaryIO, algorithm: str) -> Digest:

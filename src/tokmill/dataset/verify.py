@@ -149,7 +149,7 @@ class _Checks:
         return {name for name in listed if entries.get(name) is not None}
 
     def _check_file(self, said: FileEntry) -> None:
-        algorithm = said.checksum.algorithm
+        algorithm = said.algorithm
         digest = digest_of_chunks(self.place.chunks(said.name), algorithm)
         self.n_files += 1
         self.n_bytes += digest.n_bytes

@@ -234,7 +234,7 @@ class Bucket:
 
 
 def _sum_of(entry: FileEntry) -> str:
-    return f"{entry.checksum.algorithm}-{entry.checksum.value}"
+    return f"{entry.algorithm}-{entry.checksum}"
 
 
 def _remove_left() -> None:

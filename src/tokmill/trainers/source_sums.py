@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import BinaryIO
 
-    from tokmill.dataset.checksum import Checksum
-
 COPY_BYTES = 4 << 20
 """Bytes that are read, summed and written at once."""
 
@@ -36,9 +34,9 @@ class SourceSums:
         """Yield the files of the manifest."""
         return iter(self._known)
 
-    def recorded(self, path: Path) -> Checksum:
-        """Return the checksum of a file by the manifest."""
-        return self._known[path].checksum
+    def recorded(self, path: Path) -> FileEntry:
+        """Return the entry of a file in the manifest."""
+        return self._known[path]
 
     def copy(self, path: Path, start: int, stop: int, file: BinaryIO | None) -> None:
         """Append bytes start:stop of a file of the dataset to `file`; None: only sum them up.
@@ -74,7 +72,7 @@ class SourceSums:
         if digest.checksum() != entry.checksum:
             raise VerifyError(
                 f"{path}: its {plural(entry.n_bytes, 'byte')} are not those of the manifest "
-                f"({entry.checksum.algorithm}): the dataset is damaged; see tokmill verify"
+                f"({entry.algorithm}): the dataset is damaged; see tokmill verify"
             )
 
     def _digest(self, path: Path) -> Digest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.checksum import FileEntry, digest_of
@@ -65,7 +65,7 @@ def place(
             how = _duplicate(file.source, path, owner, copy=copy)
             if owner is not None:
                 known = owner.recorded(file.source)
-                return Placed(FileEntry(file.name, path.stat().st_size, known), how)
+                return Placed(replace(known, name=file.name, n_bytes=path.stat().st_size), how)
             with path.open("rb") as raw:
                 return Placed(digest_of(raw, BLAKE3).entry(file.name), how)
         with path.open("x+b", buffering=1 << 20) as raw:

@@ -61,11 +61,11 @@ def file_problems(output: Path, record: dict[str, Any]) -> Iterator[str]:
 def _problem(path: Path, entry: FileEntry) -> str:
     try:
         with open_regular(path, follow_links=True) as file:
-            found = digest_of(file, entry.checksum.algorithm)
+            found = digest_of(file, entry.algorithm)
     except OSError as error:
         return (error.strerror or str(error)).lower()
     if found.n_bytes != entry.n_bytes:
         return f"{found.n_bytes:,} bytes, the record says {entry.n_bytes:,}"
     if found.checksum() != entry.checksum:
-        return f"its {entry.checksum.algorithm} does not match the record"
+        return f"its {entry.algorithm} does not match the record"
     return ""
