@@ -166,11 +166,7 @@ def main(arguments: Sequence[str]) -> int:
         print(json.dumps({"measured": measure(grid()[options.case], "cuda")}))
         return 0
     if options.list:
-        rows = [
-            [case.name, memory(p.allocated), memory(p.reserved), _split(case)]
-            for case, p in ((case, predicted(case)) for case in grid())
-        ]
-        print(table(["case", "allocated", "reserved", "split"], rows))
+        print(listed())
         return 0
     if options.score and not DATA.is_file():
         print(NO_DATA.format(DATA), file=sys.stderr)
@@ -193,6 +189,15 @@ def main(arguments: Sequence[str]) -> int:
     data = {"schema": 1, "date": date, "formulas": frozen, "cases": rows}
     DATA.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return _report(data)
+
+
+def listed() -> str:
+    """Lay out the cases with what is expected of them."""
+    rows = []
+    for case in grid():
+        found = predicted(case)
+        rows.append([case.name, memory(found.allocated), memory(found.reserved), _split(case)])
+    return table(["case", "allocated", "reserved", "split"], rows)
 
 
 def formulas_commit() -> dict[str, Any]:

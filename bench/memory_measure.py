@@ -119,9 +119,11 @@ def _contexts(checkpointing: str, tracker: Any) -> tuple[Any, Any]:
 def _again(tracker: Any, inner: Any) -> Iterator[None]:
     """Tell the tool that a checkpointed layer runs again, in a module that never ends."""
     tracker._ac_mod, tracker._in_ac = lambda: None, True
-    with inner:
-        yield
-    tracker._ac_mod, tracker._in_ac = None, False
+    try:  # torch stops a recomputation by an exception
+        with inner:
+            yield
+    finally:
+        tracker._ac_mod, tracker._in_ac = None, False
 
 
 class _Policy:
