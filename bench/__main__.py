@@ -44,14 +44,6 @@ COMPARED = {
 }
 """The tokenizers that are taken from a directory of tokenizers, with their eos."""
 ENGINES = ("gigatoken", "fastokens")
-MIB = 1 << 20
-FEEDINGS: tuple[tuple[str, int], ...] = (
-    ("serial", 8 * MIB),
-    ("parallel", 8 * MIB),
-    ("parallel", 0),
-)
-FEEDINGS += (("threads", 8 * MIB), ("threads", MIB))
-"""How an engine alone is fed: see `bench.peers.run_engine`. Each is best for some pair."""
 PEERS = ("reference", "datatrove", *ENGINES)
 LIMIT_S = 3600
 TRUSTED_CORES = 0.1
@@ -80,12 +72,9 @@ def contenders(options: argparse.Namespace) -> list[Contender]:
         if engine in options.peers:
             forced = {"arguments": [*arguments, "--engine", engine]}
             found.append(Contender(f"{engine} forced", "tokmill", forced, is_warm=True))
-            for mode, size in FEEDINGS:
-                alone = {"engine": engine, "mode": mode, "call_bytes": size}
-                name = (
-                    f"{engine} alone, {mode}, {f'{size >> 20} MiB a call' if size else 'at once'}"
-                )
-                found.append(Contender(name, "engine", alone))
+            for mode in ("inside", "beside"):
+                alone = {"engine": engine, "mode": mode}
+                found.append(Contender(f"{engine} alone, threads {mode}", "engine", alone))
     return found + [Contender(p, p) for p in ("reference", "datatrove") if p in options.peers]
 
 

@@ -18,9 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import product, starmap
 from pathlib import Path
 from typing import Any
 
@@ -32,76 +30,22 @@ COUNTS = "records documents tokens text_bytes drops rejects unread extra trained
 HEADER_BYTES = 34
 """Bytes of an `.idx` before the lengths of its documents."""
 HERE = Path(__file__).parents[1]
-USAGE_ERROR = 2
 SAME, NEW = "same", "not compared: the other version has no such option"
 
 
-class Version:
-    """The command line of a checkout. It remembers which spellings of settings it accepts."""
-
-    def __init__(self, checkout: Path, work: Path) -> None:
-        self._environment = os.environ | {
-            "PYTHONPATH": str(checkout / "src"),
-            "TOKMILL_CACHE_DIR": str(work / "cache"),
-        }
-        self._work = work
-        self._accepted: dict[str, int] = {}
-        work.mkdir()
-
-    def contents(self, case: Case) -> dict[str, Any]:
-        """Run a case; return what its dataset holds, or only the exit code and the last message."""
-        output = self._work / "out"
-        for numbers in product(*starmap(self._preferred, case.settings)):
-            chosen = list(zip(case.settings, numbers, strict=True))
-            words = [word for setting, i in chosen for word in spellings(*setting)[i]]
-            shutil.rmtree(output, ignore_errors=True)
-            done = self._call(case, words, output)
-            if done.returncode != USAGE_ERROR:
-                self._accepted |= {name: number for (name, _), number in chosen}
-                break
-        if done.returncode:
-            message = (done.stderr.strip().splitlines() or [""])[-1]
-            return {"exit code": done.returncode, "message": message}
-        return {"exit code": 0} | contents(output)
-
-    def _preferred(self, name: str, value: str) -> list[int]:
-        """Return the numbers of the spellings of a setting, the accepted one first."""
-        numbers = range(len(spellings(name, value)))
-        return sorted(numbers, key=lambda number: number != self._accepted.get(name))
-
-    def _call(
-        self, case: Case, words: Sequence[str], output: Path
-    ) -> subprocess.CompletedProcess[str]:
-        """Run the command line; words that begin with TOKMILL_ are environment variables."""
-        variables = dict(word.split("=", 1) for word in words if word.startswith("TOKMILL_"))
-        options = [word for word in words if not word.startswith("TOKMILL_")]
-        command = [sys.executable, "-m", "tokmill", case.command, *map(str, case.inputs), *options]
-        command += ["--tokenizer", str(case.tokenizer), "--output", str(output)]
-        return subprocess.run(
-            command,
-            env=self._environment | variables,
-            cwd=self._work,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-
-def spellings(name: str, value: str) -> list[list[str]]:
-    """Return the words that give a setting in one version or another."""
-    option = f"--{name.replace('_', '-')}"
-    match name, value:
-        case "engine", "reference":
-            return [[option, "reference"], [option, "tokenizers"]]
-        case "block_bytes", _:
-            return [["--batch-bytes", value], [f"TOKMILL_BLOCK_BYTES={value}"]]
-        case "keys", _:  # of the encyclopedia renderer and of text: title=name,text=body
-            pairs = [pair.split("=") for pair in value.split(",")]
-            options = [word for key, field in pairs for word in (f"--{key}-field", field)]
-            return [["--fields", value], ["--fields", value.replace("-", "_")], options]
-        case _, "yes":
-            return [[option]]
-    return [[option, value]]
+def run(checkout: Path, case: Case, work: Path) -> dict[str, Any]:
+    """Run a case; return what its dataset holds, or only the exit code and the last message."""
+    output = work / "out"
+    shutil.rmtree(output, ignore_errors=True)
+    places = {"PYTHONPATH": str(checkout / "src"), "TOKMILL_CACHE_DIR": str(work / "cache")}
+    command = [sys.executable, "-m", "tokmill", case.command, *map(str, case.inputs)]
+    command += [*case.options, "--tokenizer", str(case.tokenizer), "--output", str(output)]
+    variables = os.environ | places | case.variables
+    done = subprocess.run(command, env=variables, cwd=work, capture_output=True, text=True)
+    if done.returncode:
+        message = (done.stderr.strip().splitlines() or [""])[-1]
+        return {"exit code": done.returncode, "message": message}
+    return {"exit code": 0} | contents(output)
 
 
 def contents(directory: Path) -> dict[str, Any]:
@@ -156,10 +100,10 @@ def first_difference(here: dict[str, Any], there: dict[str, Any]) -> str:
     return SAME
 
 
-def compare(here: Version, there: Version, case: Case) -> str:
+def compare(here: Path, there: Path, case: Case, work: Path) -> str:
     """Run a case in both versions at once; return `SAME`, `NEW`, or the first difference."""
     with ThreadPoolExecutor(2) as pool:
-        one, other = pool.map(lambda version: version.contents(case), (here, there))
+        one, other = pool.map(run, (here, there), (case, case), (work / "here", work / "there"))
     if one["exit code"]:
         return f"exit code {one['exit code']} here: {one['message']}"
     if "No such option" in other.get("message", ""):
@@ -179,11 +123,11 @@ def main() -> int:
     n_different = 0
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)
-        here = Version(HERE, work / "here")
-        there = Version(options.other.resolve(), work / "there")
+        for name in ("here", "there"):
+            (work / name).mkdir()
         for case in all_cases(work / "inputs", options.data, options.shared):
             if options.only in case.name:
-                outcome = compare(here, there, case)
+                outcome = compare(HERE, options.other.resolve(), case, work)
                 n_different += outcome not in (SAME, NEW)
                 print(f"{case.name}: {outcome}", flush=True)
     return 1 if n_different else 0

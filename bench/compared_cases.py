@@ -41,6 +41,7 @@ MASKS: tuple[dict[str, str], ...] = (
         for preset in ("trl", "llamafactory", "torchtune", "nanochat", "minimind")
     ),
 )
+HIDDEN = ("block_bytes",)
 TURNS = """\
 {%- for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' }}\
 {%- if m['role'] == 'assistant' %}BEGIN{{ m['content'] or '' }}{{ '<|im_end|>' }}END\
@@ -55,19 +56,33 @@ class Case:
     command: str
     inputs: tuple[Path, ...]
     tokenizer: Path
-    settings: tuple[tuple[str, str], ...]
+    settings: dict[str, str]
+
+    @property
+    def options(self) -> list[str]:
+        """Return the words of the settings; that of a flag is `yes`."""
+        found = []
+        for name, value in self.settings.items():
+            if name not in HIDDEN:
+                found += [f"--{name.replace('_', '-')}", *([] if value == "yes" else [value])]
+        return found
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Return the settings that have no option as environment variables."""
+        return {f"TOKMILL_{n.upper()}": self.settings[n] for n in HIDDEN if n in self.settings}
 
 
 def pretrain(name: str, tokenizer: Path, *inputs: Path, **settings: str) -> Case:
     """Return a case of `pretrain`, of encyclopedia records if it is not told otherwise."""
     settings = ALWAYS | {"renderer": "encyclopedia"} | settings
-    return Case(f"pretrain {name}", "pretrain", inputs, tokenizer, tuple(settings.items()))
+    return Case(f"pretrain {name}", "pretrain", inputs, tokenizer, settings)
 
 
 def sft(name: str, tokenizer: Path, *inputs: Path, **settings: str) -> Case:
     """Return a case of `sft`."""
     settings = ALWAYS | {"schema": "mixed", "template": "chatml"} | settings
-    return Case(f"sft {name}", "sft", inputs, tokenizer, tuple(settings.items()))
+    return Case(f"sft {name}", "sft", inputs, tokenizer, settings)
 
 
 def all_cases(work: Path, data: Path | None, shared: Path | None) -> Iterator[Case]:
@@ -107,7 +122,7 @@ def sample_cases(work: Path, own: Path) -> Iterator[Case]:
     yield pretrain("template", own, records, **ends, **template)
     renamed = work / "renamed.jsonl"
     renamed.write_bytes(records.read_bytes().replace(b'"title"', b'"name"'))
-    yield pretrain("renamed keys", own, renamed, **ends, keys="title=name,section-title=name")
+    yield pretrain("renamed keys", own, renamed, **ends, fields="title=name,section_title=name")
     texts, documents = SAMPLES / "text", SAMPLES / "documents.jsonl"
     yield pretrain("text files", own, texts, **ends, renderer="text")
     yield pretrain("separated texts", own, texts, **ends, renderer="text", text_separator="\n\n")

@@ -1,16 +1,21 @@
-"""The files of a corpus: what tokmill and its peers are given, made before anything is timed."""
+"""The files of a corpus: what tokmill and its peers are given, made before anything is timed.
+
+Records are rendered and encoded without tokmill's code.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bench.parity import documents
-
 SEPARATOR, TERMINATOR = ":", "。"
+Encode = Callable[[list[str]], list[list[int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +36,9 @@ def make_corpus(name: str, path: Path, directory: Path, cores: int) -> Corpus:
     """Render a corpus once, in plain Python, and cut its lines into files of about equal bytes."""
     corpus = Corpus(name, path, directory / "text.arrow", directory / "split")
     corpus.split.mkdir(parents=True)
-    text = pa.array(list(documents([path], SEPARATOR, TERMINATOR)), pa.large_string())
-    table = pa.table({"text": text})
+    with path.open(encoding="utf-8", newline="\n") as lines:
+        texts = [render(json.loads(line)) for line in lines]
+    table = pa.table({"text": pa.array(texts, pa.large_string())})
     with pa.OSFile(str(corpus.text), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
     data, start = path.read_bytes(), 0
@@ -53,3 +59,35 @@ def read_text(path: Path) -> pa.LargeStringArray:
 def n_text_bytes(text: pa.LargeStringArray) -> int:
     """Return the bytes of UTF-8 in a column of documents."""
     return int(pc.sum(pc.binary_length(text)).as_py() or 0)
+
+
+def load_reference(path: Path) -> Encode:
+    """Return the reference library's batch encoder for a tokenizer file or directory."""
+    if path.is_dir():
+        json_file, model_file = path / "tokenizer.json", path / "tokenizer.model"
+        path = json_file if json_file.exists() else model_file
+    if path.suffix == ".model":
+        from sentencepiece import SentencePieceProcessor
+
+        processor = SentencePieceProcessor(model_file=str(path))
+        return lambda texts: [list(ids) for ids in processor.encode(texts, out_type=int)]
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    return lambda texts: [
+        e.ids for e in tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+    ]
+
+
+def render(record: dict[str, Any]) -> str:
+    """Render one record: by the encyclopedia formula, or its text."""
+    if "text" in record:
+        return str(record["text"] or "")
+    text = f"{record.get('title') or ''}{SEPARATOR}{record.get('summary') or ''}"
+    for section in record.get("sections") or []:
+        section = section or {}
+        text += f"{section.get('title') or ''}{SEPARATOR}{section.get('content') or ''}{TERMINATOR}"
+    return text

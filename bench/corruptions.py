@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,75 +89,59 @@ class Desk:
 Touched = tuple[str, ...]
 
 
-def flip(desk: Desk, chance: random.Random) -> Touched:
+def flip(data: bytes, chance: random.Random) -> bytes:
     """Flip one bit."""
-    name = _filled(desk, chance)
-    data = bytearray(desk.bytes_of(name))
-    data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
-    desk.write(name, bytes(data))
-    return (name,)
+    at = chance.randrange(len(data))
+    return data[:at] + bytes([data[at] ^ 1 << chance.randrange(8)]) + data[at + 1 :]
 
 
-def flip_in_manifest(desk: Desk, chance: random.Random) -> Touched:
-    """Flip one bit of the manifest."""
-    data = bytearray(desk.bytes_of(_MANIFEST))
-    data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
-    desk.write(_MANIFEST, bytes(data))
-    return (_MANIFEST,)
-
-
-def truncate(desk: Desk, chance: random.Random) -> Touched:
+def truncate(data: bytes, chance: random.Random) -> bytes:
     """Cut bytes off the end."""
-    name = _filled(desk, chance)
-    data = desk.bytes_of(name)
-    desk.write(name, data[: -chance.randint(1, len(data))])
-    return (name,)
+    return data[: -chance.randint(1, len(data))]
 
 
-def append(desk: Desk, chance: random.Random) -> Touched:
+def append(data: bytes, chance: random.Random) -> bytes:
     """Add bytes at the end."""
-    name = chance.choice(desk.names)
-    desk.write(name, desk.bytes_of(name) + chance.choice([b"\n", b" ", b"\0", chance.randbytes(9)]))
-    return (name,)
+    return data + chance.choice([b"\n", b" ", b"\0", chance.randbytes(9)])
 
 
-def insert_or_drop(desk: Desk, chance: random.Random) -> Touched:
+def insert_or_drop(data: bytes, chance: random.Random) -> bytes:
     """Move the bytes behind a place: insert some there, or leave some out."""
-    name = _filled(desk, chance)
-    data = desk.bytes_of(name)
     at, n = chance.randrange(len(data)), chance.randint(1, _MOST_BYTES)
-    more = chance.randbytes(n)
-    new = data[:at] + more + data[at:] if chance.random() < 0.5 else data[:at] + data[at + n :]
-    desk.write(name, new)
-    return (name,)
+    return data[:at] + (chance.randbytes(n) + data[at:] if n % 2 else data[at + n :])
 
 
-def exchange_bytes(desk: Desk, chance: random.Random) -> Touched:
-    """Exchange two pieces inside a file; its size stays."""
-    for _ in range(99):
-        name = _filled(desk, chance)
-        data = desk.bytes_of(name)
-        n = chance.randint(1, min(_MOST_BYTES, max(1, len(data) // 2)))
-        a, b = sorted(chance.randrange(max(1, len(data) - n)) for _ in range(2))
-        if a + n <= b and data[a : a + n] != data[b : b + n]:
-            new = data[:a] + data[b : b + n] + data[a + n : b] + data[a : a + n] + data[b + n :]
-            desk.write(name, new)
-            return (name,)
-    raise RuntimeError("every piece is equal to every other")
+def exchange(data: bytes, chance: random.Random) -> bytes:
+    """Exchange two pieces; the size stays."""
+    n = chance.randint(1, min(_MOST_BYTES, max(1, len(data) // 2)))
+    a, b = sorted(chance.randrange(max(1, len(data) - n)) for _ in range(2))
+    if b < a + n:
+        return data
+    return data[:a] + data[b : b + n] + data[a + n : b] + data[a : a + n] + data[b + n :]
 
 
-def zero(desk: Desk, chance: random.Random) -> Touched:
+def zero(data: bytes, chance: random.Random) -> bytes:
     """Set a piece to zeros, as a lost block of a disk."""
-    for _ in range(99):
-        name = _filled(desk, chance)
-        data = bytearray(desk.bytes_of(name))
-        at = chance.randrange(len(data))
-        n = min(len(data) - at, chance.choice([1, 16, 512, 4096]))
-        if any(data[at : at + n]):
-            data[at : at + n] = bytes(n)
-            desk.write(name, bytes(data))
-            return (name,)
-    raise RuntimeError("every file is zeros")
+    at = chance.randrange(len(data))
+    n = min(len(data) - at, chance.choice([1, 16, 512, 4096]))
+    return data[:at] + bytes(n) + data[at + n :]
+
+
+def changed(
+    change: Callable[[bytes, random.Random], bytes], desk: Desk, chance: random.Random, name: str
+) -> Touched:
+    """Change the bytes of a file; `name`: '' for any one that has bytes.
+
+    Raises:
+        RuntimeError: a hundred attempts changed nothing.
+    """
+    filled = [name] if name else [one for one in desk.names if desk.bytes_of(one)]
+    for _ in range(100):
+        one = chance.choice(filled)
+        if (new := change(desk.bytes_of(one), chance)) != desk.bytes_of(one):
+            desk.write(one, new)
+            return (one,)
+    raise RuntimeError(f"{change.__name__} changes no file")
 
 
 def lose(desk: Desk, chance: random.Random) -> Touched:
@@ -181,13 +166,11 @@ def add(desk: Desk, chance: random.Random) -> Touched:
 
 def swap(desk: Desk, chance: random.Random) -> Touched:
     """Swap two files."""
-    for _ in range(99):
-        a, b = chance.sample(desk.names, 2)
-        if desk.bytes_of(a) != desk.bytes_of(b):
-            desk.write(a, desk.bytes_of(b))
-            desk.write(b, desk.bytes_of(a))
-            return a, b
-    raise RuntimeError("all files are equal")
+    a = chance.choice(desk.names)
+    b = chance.choice([name for name in desk.names if desk.bytes_of(name) != desk.bytes_of(a)])
+    desk.write(a, desk.bytes_of(b))
+    desk.write(b, desk.bytes_of(a))
+    return a, b
 
 
 def rename(desk: Desk, chance: random.Random) -> Touched:
@@ -267,15 +250,15 @@ def restyle_manifest(desk: Desk, chance: random.Random) -> Touched:
     return (_MANIFEST,)
 
 
-DAMAGES: tuple[Callable[[Desk, random.Random], Touched], ...] = (
-    flip, flip_in_manifest, truncate, append, insert_or_drop, exchange_bytes, zero, lose, add, swap,
-    rename, of_other, no_file, edit_manifest, restyle_manifest,
+OF_BYTES = (flip, truncate, append, insert_or_drop, exchange, zero)
+OF_FILES = (
+    lose, add, swap, rename, of_other, no_file, edit_manifest, restyle_manifest,
 )  # fmt: skip
-
-
-def _filled(desk: Desk, chance: random.Random) -> str:
-    """Return a file that has bytes."""
-    return chance.choice([name for name in desk.names if desk.bytes_of(name)])
+DAMAGES: dict[str, Callable[[Desk, random.Random], Touched]] = {
+    **{change.__name__: partial(changed, change, name="") for change in OF_BYTES},
+    "flip in the manifest": partial(changed, flip, name=_MANIFEST),
+    **{damage.__name__: damage for damage in OF_FILES},
+}
 
 
 def _places(value: Any) -> Any:
@@ -326,6 +309,14 @@ def make_desks(directory: Path) -> list[Desk]:
     return desks
 
 
+def check_whole(desks: list[Desk]) -> None:
+    """Raise RuntimeError if a dataset is damaged before a round, or not repaired behind one."""
+    for desk in desks:
+        found, line = is_found(desk.work)
+        if found:
+            raise RuntimeError(f"{desk.work}: {line}")
+
+
 def main() -> None:
     """Damage, verify, repair; exit with 1 if something was missed."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
@@ -337,21 +328,17 @@ def main() -> None:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
         desks = make_desks(Path(directory))
-        for desk in desks:
-            if is_found(desk.work)[0]:
-                raise RuntimeError(f"{desk.work}: damaged before anything was done")
+        check_whole(desks)
         for number in range(options.count):
             chance = random.Random(f"{options.seed}-{number}")
-            desk, damage = chance.choice(desks), DAMAGES[number % len(DAMAGES)]
-            touched = damage(desk, chance)
-            tried[damage.__name__] += 1
+            desk, name = chance.choice(desks), list(DAMAGES)[number % len(DAMAGES)]
+            touched = DAMAGES[name](desk, chance)
+            tried[name] += 1
             if not is_found(desk.work)[0]:
-                missed.append(f"round {number}: {damage.__name__} of {', '.join(touched)}")
+                missed.append(f"round {number}: {name} of {', '.join(touched)}")
                 print(f"missed: {missed[-1]}", file=sys.stderr, flush=True)
             desk.repair(*touched)
-        for desk in desks:
-            if is_found(desk.work)[0]:
-                raise RuntimeError(f"{desk.work}: not repaired")
+        check_whole(desks)
     for name, n in tried.items():
         print(f"{n:7,} {name}")
     print(f"{options.count:7,} damages in {time.monotonic() - began:.0f} s, {len(missed)} missed")

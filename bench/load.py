@@ -14,6 +14,7 @@ pretrain. `tokmill verify` follows. The last line is JSON.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import shutil
@@ -28,6 +29,7 @@ from statistics import linear_regression, mean
 
 import psutil
 
+from bench.tables import table
 from tokmill.settings.quantity import parse_quantity
 
 SAMPLES = Path(__file__).parents[1] / "data_samples" / "text"
@@ -42,13 +44,12 @@ SHORT_TEXT = 40
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the processes of a run held at one moment; `done` counts the bytes they had read."""
+    """What the processes of a run held at one moment."""
 
     seconds: float
     rss: int
     open_files: int
     threads: int
-    done: int
 
 
 def sentences(seed: int) -> list[bytes]:
@@ -59,60 +60,47 @@ def sentences(seed: int) -> list[bytes]:
     return [json.dumps(text, ensure_ascii=False)[1:-1].encode() for text in texts]
 
 
-def make_files(directory: Path, count: int, seed: int) -> int:
-    """Write `count` text files of a few kB, a thousand per directory; return their bytes."""
+def make(kind: str, directory: Path, amount: int, seed: int) -> int:
+    """Write the input, a line at a time; return its bytes.
+
+    `files`: so many text files of a few kB, a thousand per directory. `one-file`: a JSONL file of
+    at least so many bytes. `records`: a JSONL file of so many records of one short text.
+    """
     chance, pool, total = random.Random(seed), sentences(seed), 0
-    for number in range(count):
-        place = directory / f"{number // 1000:05}"
-        if number % 1000 == 0:
-            place.mkdir(parents=True)
-        data = b"%d %s\n" % (number, b" ".join(chance.choices(pool, k=chance.randint(5, 30))))
-        (place / f"{number:09}.txt").write_bytes(data)
-        total += len(data)
-    return total
-
-
-def make_one_file(directory: Path, size: int, seed: int) -> int:
-    """Write one JSONL file of at least `size` bytes, block by block; return its bytes."""
-    chance, pool, total, number = random.Random(seed), sentences(seed), 0, 0
+    if kind == "files":
+        for number in range(amount):
+            place = directory / f"{number // 1000:05}"
+            place.mkdir(exist_ok=True)
+            text = b" ".join(chance.choices(pool, k=chance.randint(5, 30)))
+            data = b"%d %s\n" % (number, text)
+            (place / f"{number:09}.txt").write_bytes(data)
+            total += len(data)
+        return total
     with (directory / "one.jsonl").open("wb") as file:
-        while total < size:
-            lines = []
-            for _ in range(500):
-                number += 1
+        for number in itertools.count(1):
+            if kind == "records":
+                short = chance.choice(pool)[:SHORT_TEXT].decode("utf-8", "ignore").rstrip("\\")
+                text = short.encode()
+            else:
                 text = b" ".join(chance.choices(pool, k=30))
-                lines.append(b'{"text": "%d %s"}\n' % (number, text))
-            total += file.write(b"".join(lines))
-    return total
-
-
-def make_records(directory: Path, count: int, seed: int) -> int:
-    """Write `count` records of one short text each; return their bytes."""
-    pool, total = sentences(seed), 0
-    short = [text[:SHORT_TEXT].decode("utf-8", "ignore").rstrip("\\").encode() for text in pool]
-    with (directory / "records.jsonl").open("wb") as file:
-        for start in range(0, count, POOL):
-            numbers = range(start, min(start + POOL, count))
-            lines = (
-                b'{"text": "%d %s"}\n' % (n, text) for n, text in zip(numbers, short, strict=False)
-            )
-            total += file.write(b"".join(lines))
-    return total
+            total += file.write(b'{"text": "%d %s"}\n' % (number, text))
+            if (number if kind == "records" else total) >= amount:
+                return total
+    raise AssertionError
 
 
 def sample(process: psutil.Process, seconds: float) -> Sample:
     """Return what a process and its descendants hold now; one that has ended counts as nothing."""
-    rss = n_files = n_threads = done = 0
+    rss = n_files = n_threads = 0
     for one in [process, *process.children(recursive=True)]:
         try:
             with one.oneshot():
                 rss += one.memory_info().rss
                 n_files += one.num_fds()
                 n_threads += one.num_threads()
-                done += one.io_counters().read_chars
         except psutil.Error:
             continue
-    return Sample(seconds, rss, n_files, n_threads, done)
+    return Sample(seconds, rss, n_files, n_threads)
 
 
 def run(words: list[str], limit_s: float) -> tuple[list[Sample], int]:
@@ -135,66 +123,49 @@ def run(words: list[str], limit_s: float) -> tuple[list[Sample], int]:
         return samples, child.wait()
 
 
-def summary(samples: list[Sample]) -> dict[str, float]:
-    """Return the figures of a run: memory in MiB, the slope in MiB per GB that was read.
+def summary(samples: list[Sample], n_bytes: int) -> dict[str, float]:
+    """Print the table; return its figures: memory in MiB, and its slope in MiB per GB of input.
 
     Raises:
         ValueError: there are fewer than five samples after the start.
     """
-    after = [one for one in samples if one.seconds >= START_SHARE * samples[-1].seconds]
+    seconds = samples[-1].seconds
+    after = [one for one in samples if one.seconds >= START_SHARE * seconds]
     fifth = len(after) // 5
     if not fifth:
         raise ValueError(f"{len(samples)} samples are too few; give it a larger input")
     middle = (len(after) - fifth) // 2
     parts = {"start": after[:fifth], "middle": after[middle:][:fifth], "end": after[-fifth:]}
-    found: dict[str, float] = {"seconds": samples[-1].seconds}
-    for name, ones in parts.items():
-        found[f"rss_{name}"] = mean(one.rss for one in ones) / MIB
-        found[f"open_files_{name}"] = mean(one.open_files for one in ones)
-        found[f"threads_{name}"] = mean(one.threads for one in ones)
-    found["rss_peak"] = max(one.rss for one in samples) / MIB
-    found["open_files_peak"] = max(one.open_files for one in samples)
-    slope = linear_regression(
-        [one.seconds for one in after], [one.rss / MIB for one in after]
-    ).slope
-    found["rss_slope_per_minute"] = slope * 60
-    return found
-
-
-def show(found: dict[str, float]) -> None:
-    """Print the table, then the JSON."""
-    print(f"{found['bytes'] / 1e9:.2f} GB in {found['seconds']:,.0f} s")
-    print("| | start | middle | end | peak |\n|---|---:|---:|---:|---:|")
-    for name, label in (("rss", "RSS, MiB"), ("open_files", "open files"), ("threads", "threads")):
-        cells = (found.get(f"{name}_{when}") for when in ("start", "middle", "end", "peak"))
-        print(f"| {label} | " + " | ".join("" if c is None else f"{c:,.0f}" for c in cells) + " |")
+    found, rows = {"bytes": float(n_bytes), "seconds": seconds}, []
+    for what, unit in (("rss", MIB), ("open_files", 1), ("threads", 1)):
+        means = {f"{what}_{at}": mean(getattr(one, what) for one in parts[at]) for at in parts}
+        means[f"{what}_peak"] = max(getattr(one, what) for one in samples)
+        found |= {name: value / unit for name, value in means.items()}
+        rows.append([what, *(f"{value / unit:,.0f}" for value in means.values())])
+    slope = linear_regression([one.seconds for one in after], [one.rss / MIB for one in after])
+    found["rss_slope_per_minute"] = slope.slope * 60
+    found["rss_slope_per_gb"] = slope.slope * seconds / (n_bytes / 1e9)
+    print(f"{n_bytes / 1e9:.2f} GB in {seconds:,.0f} s; RSS in MiB")
+    print(table(["", *parts, "peak"], rows))
     print(f"RSS changes by {found['rss_slope_per_minute']:+.1f} MiB per minute, ", end="")
     print(f"{found['rss_slope_per_gb']:+.1f} MiB per GB of input")
-    print(json.dumps({name: round(value, 2) for name, value in found.items()}))
+    return found
 
 
 def measure(directory: Path, options: argparse.Namespace, rest: list[str]) -> dict[str, float]:
     """Generate the input, run, verify; return the figures."""
     source, out = directory / "in", directory / "out"
     source.mkdir()
-    make = {"files": make_files, "one-file": make_one_file, "records": make_records}[options.kind]
-    size = (
-        parse_quantity(options.size, "bytes", "--size")
-        if options.kind == "one-file"
-        else options.count
-    )
-    n_bytes = make(source, size, options.seed)
+    is_size = options.kind == "one-file"
+    amount = parse_quantity(options.size, "bytes", "--size") if is_size else options.count
+    n_bytes = make(options.kind, source, amount, options.seed)
     command = [sys.executable, "-m", "tokmill"]
     words = ["pretrain", str(source), "-t", str(options.tokenizer), "-o", str(out), *rest]
     samples, code = run([*command, *words], 60 * options.minutes)
-    found = {"bytes": float(n_bytes), "exit": float(code), **summary(samples)}
-    share = found["rss_slope_per_minute"] * found["seconds"] / 60
-    found["rss_slope_per_gb"] = share / (n_bytes / 1e9)
+    found = summary(samples, n_bytes) | {"exit": float(code)}
     if not code:
         shutil.rmtree(source)
-        found["verify_exit"] = subprocess.run(
-            [*command, "verify", str(out)], check=False
-        ).returncode
+        found["verify_exit"] = subprocess.run([*command, "verify", str(out)]).returncode
     return found
 
 
@@ -211,7 +182,7 @@ def main() -> None:
     options, rest = parser.parse_known_args()
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
         found = measure(Path(directory), options, rest)
-    show(found)
+    print(json.dumps({name: round(value, 2) for name, value in found.items()}))
     sys.exit(1 if found["exit"] or found.get("verify_exit") else 0)
 
 

@@ -17,16 +17,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.corpus import SEPARATOR, TERMINATOR, n_text_bytes, read_text
-from bench.parity import load_reference, render
+from bench.corpus import load_reference, n_text_bytes, read_text, render
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 CALL_DOCUMENTS = 1024
 """Documents a call of the reference, as one feeds the library by hand."""
+CALL_BYTES = 8 << 20
 
 
 class NotMeasured(Exception):
@@ -151,37 +149,31 @@ def run_datatrove(task: Task) -> Timing:
 
 def adapter(_reader: Any, data: dict[str, Any], path: str, id_in_file: int | str) -> dict[str, Any]:
     """Render a record for datatrove's reader."""
-    return {"text": render(data, SEPARATOR, TERMINATOR), "id": f"{path}/{id_in_file}"}
+    return {"text": render(data), "id": f"{path}/{id_in_file}"}
 
 
 def run_engine(task: Task) -> Timing:
-    """Time a fast engine alone, over ready text in memory: the ceiling of what uses it.
+    """Time a fast engine alone, as tokmill loads it, over ready text in memory: a ceiling.
 
-    Settings: `engine`; `mode`: `serial` (one thread), `parallel` (its own threads) or `threads`
-    (calls on one thread a core); `call_bytes`: text a call, 0 for all in one call.
+    Settings: `engine`; `mode`: `inside` (the engine's own threads share each call) or `beside`
+    (calls on one thread a core).
     """
-    mode, cores = task.settings["mode"], task.cores
-    call_bytes = task.settings["call_bytes"]
-    # A parallel call of so little gigatoken encodes on the thread that calls, with learnt words.
-    parallel = mode == "parallel" or 0 < call_bytes <= 1 << 20
-    os.environ["RAYON_NUM_THREADS"] = str(cores if parallel else 1)
-    if mode == "threads":  # fastokens has one thread for each core besides, unless told otherwise
-        os.environ["FASTOKENS_BPE_THREADS"] = "1"
-    text = read_text(Path(task.text))
-    load = {"gigatoken": _gigatoken, "fastokens": _fastokens}[task.settings["engine"]]
+    from tokmill.engines.engine import load_engine
+    from tokmill.errors import TokmillError
+
+    n_inside, n_beside = (task.cores, 1) if task.settings["mode"] == "inside" else (1, task.cores)
+    name, text = task.settings["engine"], read_text(Path(task.text))
     try:
-        feed, encode = load(described(task).fast_json, parallel=parallel)
-    except ImportError:
-        raise NotMeasured("not installed") from None
-    except (ValueError, RuntimeError, KeyError, TypeError, NotImplementedError) as error:
-        raise NotMeasured(f"refuses the tokenizer: {str(error).splitlines()[0][:120]}") from None
+        engine = load_engine(name, described(task), control_in_text="text", n_threads=n_inside)
+    except TokmillError as error:
+        raise NotMeasured(str(error)) from None
     size = n_text_bytes(text)
-    n_calls = max(1, size // call_bytes) if call_bytes else 1
+    n_calls = max(1, size // CALL_BYTES)
     cuts = [len(text) * i // n_calls for i in range(n_calls + 1)]
-    calls = [feed(text.slice(a, b - a)) for a, b in itertools.pairwise(cuts) if b > a]
-    with ThreadPoolExecutor(cores if mode == "threads" else 1) as pool:
+    calls = [text.slice(a, b - a) for a, b in itertools.pairwise(cuts) if b > a]
+    with ThreadPoolExecutor(n_beside) as pool:
         start = time.perf_counter()
-        tokens = sum(pool.map(encode, calls))
+        tokens = sum(len(batch.ids) for batch in pool.map(engine.encode, calls))
         seconds = time.perf_counter() - start
     return Timing(seconds, size, tokens + len(text))
 
@@ -195,45 +187,6 @@ def described(task: Task) -> Tokenizer:
     if not tokenizer.json:
         raise NotMeasured("no tokenizer.json says the same as this SentencePiece model")
     return tokenizer
-
-
-Loaded = tuple[Callable[["pa.LargeStringArray"], Any], Callable[[Any], int]]
-"""What makes an engine's input of a column, and what encodes that and counts its tokens."""
-
-
-def _gigatoken(tokenizer_json: str, *, parallel: bool) -> Loaded:
-    import awkward as ak
-    import numpy as np
-    from gigatoken.gigatoken_rs import load_hf_json
-
-    from tokmill.tokenizer.tokenizer_json import without_special_tokens
-
-    backend = load_hf_json(without_special_tokens(tokenizer_json))
-
-    def feed(text: pa.LargeStringArray) -> Any:
-        offsets = np.frombuffer(text.buffers()[1], np.int64)[text.offset :][: len(text) + 1]
-        characters = ak.contents.NumpyArray(
-            np.frombuffer(text.buffers()[2], np.uint8), parameters={"__array__": "char"}
-        )
-        index = ak.index.Index64(offsets)
-        strings = {"__array__": "string"}
-        return ak.Array(ak.contents.ListOffsetArray(index, characters, parameters=strings))
-
-    return feed, lambda strings: len(
-        backend.encode_batch(strings, parallel=parallel).layout.content.data
-    )
-
-
-def _fastokens(tokenizer_json: str, *, parallel: bool) -> Loaded:
-    from fastokens import Tokenizer as Library
-
-    library = Library.from_json_str(tokenizer_json)  # variables set its threads
-
-    def encode(texts: list[str]) -> int:
-        ids, _ = library.encode_batch_flat(texts, split_special_tokens=True)
-        return len(ids) // 4
-
-    return lambda text: text.to_pylist(), encode
 
 
 PEERS: dict[str, Callable[[Task], Timing]] = {

@@ -1,20 +1,20 @@
 """How many times faster than trl `tokmill sft` makes tokens and masks: a ratio, in turn.
 
-    python -m bench.sft_speed TOKENIZER DATA... [--rounds N] [--python PYTHON] [--tagged FILE]
+    python -m bench.sft_speed TOKENIZER DATA... [--rounds N] [--tagged FILE]
 
 DATA are sets of chats, `.jsonl` or `.json`, of any schema, such as Stanford's `alpaca_data.json`
 and Baize's `quora_chat_data.json`; no record is taken twice. tokmill is the whole command: the
 first run with a tokenizer, whose cache is empty, and a later one, when the comparisons of engines
 with the reference are known. Of trl only the work on the data counts. Both get all cores. FILE is a
 template with generation tags, which trl needs for its masks: by default trl's own for Qwen 2.5.
-PYTHON has trl's packages, if this one does not. The built-in template is chatml with Qwen 2.5's
-system message.
+The built-in template is chatml with Qwen 2.5's system message.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import os
 import re
@@ -82,11 +82,10 @@ def main() -> None:
     parser.add_argument("data", type=Path, nargs="+")
     parser.add_argument("--tagged", default="", help="template with generation tags, for trl")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--only", default="", help="of the cases, those with this in their name")
     parser.add_argument("--megabytes", type=float, default=25, help="most of each file of rows")
     given = parser.parse_args()
-    given.tagged = given.tagged or trl_template(given.python)
+    given.tagged = given.tagged or trl_template()
     about = machine.described()
     print(f"{about['date']}, {about['cpu']}, {about['cores']} cores\n\n{HEAD}", flush=True)
     with tempfile.TemporaryDirectory() as directory:
@@ -97,11 +96,12 @@ def main() -> None:
                 print(measure(case, files[case.rows], given, work), flush=True)
 
 
-def trl_template(python: str) -> str:
+def trl_template() -> str:
     """Return the path of trl's template for Qwen 2.5 with generation tags."""
-    code = "import importlib.util as u; print(u.find_spec('trl').submodule_search_locations[0])"
-    found = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True)
-    return f"{found.stdout.strip()}/chat_templates/qwen2_5_training.jinja"
+    found = importlib.util.find_spec("trl")
+    if found is None or not found.submodule_search_locations:
+        raise SystemExit("trl is not installed: make oracles")
+    return f"{found.submodule_search_locations[0]}/chat_templates/qwen2_5_training.jinja"
 
 
 def measure(case: Case, data: Path, given: argparse.Namespace, work: Path) -> str:
@@ -155,14 +155,66 @@ def run_tokmill(
 
 
 def run_trl(case: Case, data: Path, given: argparse.Namespace, out: Path) -> dict[str, Any]:
-    """Time trl's preparation, by its own clock."""
-    command = [
-        *(given.python, "-m", "bench.trl_masks", str(data), given.tokenizer),
-        *(given.tagged if case.template else "", str(machine.cores()), str(out)),
-    ]
+    """Time trl's preparation in a process of its own, by its own clock."""
+    template = given.tagged if case.template else ""
+    call = f"prepared_by_trl({str(data)!r}, {given.tokenizer!r}, {template!r}, {str(out)!r})"
+    code = f"from bench.sft_speed import prepared_by_trl; {call}"
+    command = [sys.executable, "-c", code]
     printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
     found: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return found
+
+
+def prepared_by_trl(data: str, tokenizer_dir: str, template: str, out: str) -> None:
+    """Do what trl's SFTTrainer does to a dataset before training: tokenize, and mask.
+
+    trl 1.16, trl/trainer/sft_trainer.py, `tokenize_fn`. Prints the seconds from opening the file to
+    the dataset saved, imports and loading the tokenizer left out in its favour, and the tokens.
+    """
+    from datasets import disable_caching, load_dataset
+    from transformers import PreTrainedTokenizerFast
+
+    disable_caching()
+    config = json.loads((Path(tokenizer_dir) / "tokenizer_config.json").read_bytes())
+    named = {key: config[key] for key in ("bos_token", "eos_token", "pad_token") if config.get(key)}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_file=str(Path(tokenizer_dir) / "tokenizer.json"), **named
+    )
+    source = Path(template).read_text(encoding="utf-8") if template else None
+    start = time.perf_counter()
+    rows = load_dataset("json", data_files=data, split="train", cache_dir=f"{out}/cache")
+    done = rows.map(
+        prepare,
+        fn_kwargs={"tokenizer": tokenizer, "template": source},
+        num_proc=machine.cores(),
+        remove_columns=rows.column_names,
+    )
+    done.save_to_disk(f"{out}/dataset")
+    seconds = time.perf_counter() - start
+    tokens = sum(len(ids) for ids in done.with_format("arrow")["input_ids"])
+    print(json.dumps({"seconds": seconds, "tokens": tokens, "samples": len(done)}))
+
+
+def prepare(row: dict[str, Any], tokenizer: Any, template: str | None) -> dict[str, Any]:
+    """Return ids and mask of a row: prompt and completion, to which eos is added, or messages."""
+    if "prompt" in row:
+        prompt = tokenizer(text=row["prompt"])["input_ids"]
+        ids = tokenizer(text=row["prompt"] + row["completion"] + tokenizer.eos_token)["input_ids"]
+        length = next(
+            (i for i, pair in enumerate(zip(prompt, ids, strict=False)) if pair[0] != pair[1]), None
+        )
+        length = len(prompt) if length is None else length
+        return {"input_ids": ids, "mask": [0] * length + [1] * (len(ids) - length)}
+    tools = row.get("tools")
+    found = tokenizer.apply_chat_template(
+        json.loads(row["messages"]) if isinstance(row["messages"], str) else row["messages"],
+        tools=json.loads(tools) if tools else None,
+        chat_template=template,
+        tokenize=True,
+        return_dict=True,
+        return_assistant_tokens_mask=True,
+    )
+    return {"input_ids": found["input_ids"], "mask": found["assistant_masks"]}
 
 
 def write_rows(data: Sequence[Path], work: Path, n_bytes: int) -> dict[str, Path]:

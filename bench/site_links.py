@@ -1,4 +1,4 @@
-"""What the site of mkdocs needs beside mkdocs.yml: links to files outside of docs/, and globs.
+"""What the site of mkdocs needs beside mkdocs.yml: links to files outside of docs/.
 
 A hook of mkdocs, see mkdocs.yml. A link such as `../CONTRIBUTING.md` works on GitHub as it is;
 here it leads to `repository/CONTRIBUTING.md`, a page, and a link to source code to its text.
@@ -6,7 +6,6 @@ here it leads to `repository/CONTRIBUTING.md`, a page, and a link to source code
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
@@ -23,41 +22,6 @@ FRONT = {"README.md": "index.md"}
 _LINK = re.compile(r"(\]\()([^)\s:#]+)((?:#[^)\s]*)?\))")
 _CELL = re.compile(r"<td.*?</td>", re.DOTALL)
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-
-
-def on_config(config: Any, **_: Any) -> Any:
-    """Replace globs in the navigation by the pages that are not named in it."""
-    named = set(_pages(config.nav))
-    pages = (path.relative_to(config.docs_dir).as_posix() for path in _markdown(config.docs_dir))
-    config.nav = _expanded(config.nav, [page for page in pages if page not in named])
-    return config
-
-
-def _pages(entry: Any) -> Iterator[str]:
-    if isinstance(entry, str):
-        yield entry
-    for inner in entry.values() if isinstance(entry, dict) else entry if _is_list(entry) else ():
-        yield from _pages(inner)
-
-
-def _expanded(entry: Any, pages: list[str]) -> Any:
-    if isinstance(entry, dict):
-        return {name: _expanded(inner, pages) for name, inner in entry.items()}
-    if not _is_list(entry):
-        return entry
-    found: list[Any] = []
-    for inner in entry:
-        is_glob = isinstance(inner, str) and "*" in inner
-        found += fnmatch.filter(pages, inner) if is_glob else [_expanded(inner, pages)]
-    return found
-
-
-def _is_list(entry: Any) -> bool:
-    return isinstance(entry, list)
-
-
-def _markdown(folder: str) -> list[Path]:
-    return sorted(Path(folder).rglob("*.md"))
 
 
 def on_files(files: Any, config: Any, **_: Any) -> Any:

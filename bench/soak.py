@@ -2,7 +2,7 @@
 
     python -m bench.soak --rounds 1000 --minutes 60      random faults at random steps and moments
     python -m bench.soak --every-step [--sample 60]      each kind of fault at each step
-    python -m bench.soak --round 17 --seed 1             one round again
+    python -m bench.soak --first 17 --rounds 1           one round again
 
 A round stops a run one to three times, continues it to its end, and compares every file with those
 of a run that nothing stopped. After each fault it looks for half a file under a final name, for a
@@ -201,7 +201,6 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first round")
-    parser.add_argument("--round", type=int, help="only this one")
     parser.add_argument("--only", action="append", choices=CONFIGURATIONS)
     parser.add_argument("--every-step", action="store_true")
     parser.add_argument("--sample", type=int, default=0, help="of --every-step: this many rounds")
@@ -213,10 +212,7 @@ def main() -> None:
             for name, fault in every_step(soak, options.sample, options.seed):
                 soak.one_round(name, [(fault, 0.0)], found)
         else:
-            numbers = [options.round]
-            if options.round is None:
-                numbers = list(range(options.first, options.first + options.rounds))
-            for number in numbers:
+            for number in range(options.first, options.first + options.rounds):
                 if time.monotonic() - began > 60 * options.minutes:
                     break
                 chance = random.Random(f"{options.seed}-{number}")

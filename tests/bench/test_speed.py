@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.__main__ import HEAD, named_input, named_tokenizers, row
+from bench.__main__ import HEAD, row
 from bench.peers import Timing
 
 MB = 1_000_000
@@ -30,15 +30,3 @@ def test_a_row_has_the_first_run_the_later_ones_and_ratios_of_the_same_tokens():
     assert cells["of best engine"] == "0.50"
     assert cells["auto"] == "0.50"
     assert cells["× other version"] == "2.00"
-
-
-def test_without_tokmill_there_is_no_figure():
-    assert set(row("en, gpt2", {})[1:]) == {"-"}
-
-
-def test_inputs_and_tokenizers_are_named(tmp_path):
-    (tmp_path / "gpt2").mkdir()
-    assert named_input(f"en={tmp_path}/a.jsonl") == ("en", tmp_path / "a.jsonl")
-    assert named_input(f"{tmp_path}/docs.jsonl")[0] == "docs"
-    assert list(named_tokenizers(f"{tmp_path}/t:<eos>")) == [(tmp_path / "t", "<eos>")]
-    assert list(named_tokenizers(str(tmp_path))) == [(tmp_path / "gpt2", "<|endoftext|>")]

@@ -27,9 +27,3 @@ def test_functions_and_modules_of_each_trip_are_counted() -> None:
         assert 10 <= modules < functions < calls
     assert found["block"][0] < found["chat"][0]
     assert found["block"][0] < found["call"][0]
-
-
-def test_the_rooms_are_printed_with_their_limits() -> None:
-    head, _, *rows = printed("--rooms")
-    assert " ".join(head.replace("|", " ").split()) == "room lines limit aim"
-    assert rows[-1].split("|")[1].strip() == "all"

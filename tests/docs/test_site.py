@@ -8,12 +8,11 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from bench.site_links import on_config, outside, rewritten, site_path
+from bench.site_links import outside, rewritten, site_path
 from tests.docs.pages import PAGES, ROOT
 
 DEADLINE_S = 120
@@ -126,20 +125,3 @@ def test_links_are_written_for_the_page_that_has_them() -> None:
         rewritten("index.md", "```\n[a](../CONTRIBUTING.md)\n```")
         == "```\n[a](../CONTRIBUTING.md)\n```"
     )
-
-
-def test_a_glob_of_the_navigation_stands_for_pages_that_are_not_named(tmp_path: Path) -> None:
-    for name in ("index.md", "a/one.md", "a/two.md", "a/named.md", "b.md"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-
-    class Config:
-        docs_dir = str(tmp_path)
-        nav: ClassVar[list[Any]] = ["index.md", {"A": ["a/named.md", "a/*.md"]}, {"B": "b.md"}]
-
-    found = on_config(Config())
-    assert found.nav == [
-        "index.md",
-        {"A": ["a/named.md", "a/one.md", "a/two.md"]},
-        {"B": "b.md"},
-    ]

@@ -28,13 +28,13 @@ def files(directory: Path) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("damage", corruptions.DAMAGES, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("damage", corruptions.DAMAGES)
 def test_every_damage_is_found_and_names_a_file(desks, damage):
     for number in range(ROUNDS_EACH):
-        chance = random.Random(f"{damage.__name__} {number}")
+        chance = random.Random(f"{damage} {number}")
         desk = desks[number % len(desks)]
         whole = files(desk.work)
-        touched = damage(desk, chance)
+        touched = corruptions.DAMAGES[damage](desk, chance)
         assert files(desk.work) != whole
         found, line = corruptions.is_found(desk.work)
         assert found, (number, touched)
