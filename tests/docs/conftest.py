@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -55,43 +56,45 @@ class Installed:
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel from the tree, and install it without its dependencies."""
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The installed package, with the datasets that the pages begin with.
+
+    The wheel is built from the tree, and installed without its dependencies, by the first worker of
+    pytest-xdist that needs it.
+    """
     pytest.importorskip("hatchling", reason="hatchling is not installed: make check installs it")
-    directory = tmp_path_factory.mktemp("wheel")
-    build = f"import hatchling.build; hatchling.build.build_wheel({str(directory)!r})"
-    subprocess.run([sys.executable, "-c", build], cwd=ROOT, check=True, capture_output=True)
-    install = ["pip", "install", "-q", "--no-deps", "--no-index", "--target", directory / "site"]
-    command = [sys.executable, "-m", *install, next(directory.glob("*.whl"))]
-    subprocess.run(command, check=True, capture_output=True)
-    return directory / "site"
-
-
-@pytest.fixture(scope="session")
-def desk(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    """The installed package, with the datasets that the pages begin with."""
-    directory = tmp_path_factory.mktemp("pages") / "desk"
-    for name in ("data_samples", "configs"):
-        shutil.copytree(ROOT / name, directory / name)
-    made = Installed(site, directory)
-    made.shell(MAKE)
+    base = tmp_path_factory.getbasetemp()
+    directory = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "wheel"
+    directory.mkdir(exist_ok=True)
+    made = Installed(directory / "site", directory / "desk")
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (made.desk / "sft" / "manifest.json").exists():
+            build = f"import hatchling.build; hatchling.build.build_wheel({str(directory)!r})"
+            subprocess.run([sys.executable, "-c", build], cwd=ROOT, check=True, capture_output=True)
+            install = ["pip", "install", "-q", "--no-deps", "--no-index", "--target", made.site]
+            command = [sys.executable, "-m", *install, next(directory.glob("*.whl"))]
+            subprocess.run(command, check=True, capture_output=True)
+            for name in ("data_samples", "configs"):
+                shutil.copytree(ROOT / name, made.desk / name)
+            made.shell(MAKE)
     return made
 
 
 @pytest.fixture
-def installed(site: Path, tmp_path: Path) -> Installed:
+def installed(desk: Installed, tmp_path: Path) -> Installed:
     """The installed package, and a directory as the pages assume it."""
-    desk = tmp_path / "desk"
-    samples = shutil.copytree(ROOT / "data_samples", desk / "data_samples")
-    shutil.copytree(ROOT / "configs", desk / "configs")
+    place = tmp_path / "desk"
+    samples = shutil.copytree(ROOT / "data_samples", place / "data_samples")
+    shutil.copytree(ROOT / "configs", place / "configs")
     lines = (samples / "records.jsonl").read_bytes().split(b"\n")
-    (desk / "corpus").mkdir()
-    (desk / "corpus" / "a.jsonl").write_bytes(b"\n".join(lines[:100]))
-    (desk / "corpus" / "b.jsonl").write_bytes(b"\n".join(lines[100:]))
-    shutil.copyfile(samples / "sft" / "chats.jsonl", desk / "chats.jsonl")
+    (place / "corpus").mkdir()
+    (place / "corpus" / "a.jsonl").write_bytes(b"\n".join(lines[:100]))
+    (place / "corpus" / "b.jsonl").write_bytes(b"\n".join(lines[100:]))
+    shutil.copyfile(samples / "sft" / "chats.jsonl", place / "chats.jsonl")
     for name in ("my_tokenizer", "gpt2", "qwen2.5"):
-        shutil.copytree(samples / "tokenizer", desk / name)
-    return Installed(site, desk)
+        shutil.copytree(samples / "tokenizer", place / name)
+    return Installed(desk.site, place)
 
 
 @pytest.fixture(scope="session")

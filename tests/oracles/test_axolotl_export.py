@@ -14,13 +14,16 @@ from tokmill.trainers.options import ExportOptions
 
 REASON = "the oracle is not installed: make oracles"
 
-with warnings.catch_warnings():
-    # Importing them warns of optional packages that are not here.
-    warnings.simplefilter("ignore")
-    datasets = pytest.importorskip("datasets", reason=REASON)
-    pytest.importorskip("axolotl.utils.collators.batching", reason=REASON, exc_type=ImportError)
-
 pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def reader() -> None:
+    """Import it in the worker that runs these tests alone: that takes seconds."""
+    with warnings.catch_warnings():  # of optional packages that are not here
+        warnings.simplefilter("ignore")
+        pytest.importorskip("datasets", reason=REASON)
+        pytest.importorskip("axolotl.utils.collators.batching", reason=REASON, exc_type=ImportError)
 
 
 @pytest.mark.parametrize("name", ["chats", "unpacked", "pretrained", "wide"])
@@ -45,6 +48,8 @@ def test_a_label_of_another_token_is_found(chats, tmp_path, monkeypatch) -> None
 
 
 def test_rows_can_be_merged_with_a_dataset_that_was_tokenized_elsewhere(chats, tmp_path) -> None:
+    import datasets
+
     export(chats.directory, "axolotl", tmp_path / "e", ExportOptions())
     ours = datasets.load_from_disk(str(tmp_path / "e"))["train"]
     text = datasets.Dataset.from_dict({"text": ["a", "b"]})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,9 +12,13 @@ from tokmill.trainers.exporting.export import export
 from tokmill.trainers.layouts import arrow_directory
 from tokmill.trainers.options import ExportOptions
 
-datasets = pytest.importorskip("datasets", reason="the oracle is not installed: make oracles")
-
 pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def datasets() -> Any:
+    """Import it in the worker that runs these tests alone: that takes seconds."""
+    return pytest.importorskip("datasets", reason="the oracle is not installed: make oracles")
 
 
 @pytest.mark.parametrize("name", ["pretrained", "single", "wide", "chats", "unpacked"])
@@ -23,7 +29,7 @@ def test_every_row_is_a_document(name: str, tmp_path, request) -> None:
     assert made.checked.compared.startswith(f"{len(dataset):,} documents, ")
 
 
-def test_a_directory_saved_again_by_datasets_has_the_same_rows(chats, tmp_path) -> None:
+def test_a_directory_saved_again_by_datasets_has_the_same_rows(chats, tmp_path, datasets) -> None:
     export(chats.directory, "datasets", tmp_path / "e", ExportOptions())
     ours = datasets.load_from_disk(str(tmp_path / "e"))
     ours.save_to_disk(str(tmp_path / "again"))

@@ -17,13 +17,16 @@ from tokmill.trainers.options import ExportOptions
 REASON = "the oracle is not installed: make oracles"
 TOKENIZER = Path(__file__).parents[2] / "data_samples" / "tokenizer"
 
-with warnings.catch_warnings():
-    # Importing them warns of optional packages that are not here.
-    warnings.simplefilter("ignore")
-    pytest.importorskip("torch", reason=REASON)
-    pytest.importorskip("trl.trainer.sft_trainer", reason=REASON, exc_type=ImportError)
-
 pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def reader() -> None:
+    """Import it in the worker that runs these tests alone: that takes seconds."""
+    with warnings.catch_warnings():  # of optional packages that are not here
+        warnings.simplefilter("ignore")
+        pytest.importorskip("torch", reason=REASON)
+        pytest.importorskip("trl.trainer.sft_trainer", reason=REASON, exc_type=ImportError)
 
 
 @pytest.mark.parametrize(

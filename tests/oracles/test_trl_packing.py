@@ -21,16 +21,16 @@ SAMPLES = Path(__file__).parents[2] / "data_samples"
 MASKED = -100
 ROW = 512
 
-with warnings.catch_warnings():
-    # Importing them warns of optional packages that are not here.
-    warnings.simplefilter("ignore")
-    pytest.importorskip("torch", reason=REASON)
-    datasets = pytest.importorskip("datasets", reason=REASON)
-    trl_data = pytest.importorskip("trl.data_utils", reason=REASON, exc_type=ImportError)
-    sft_trainer = pytest.importorskip(
-        "trl.trainer.sft_trainer", reason=REASON, exc_type=ImportError
-    )
-    from transformers import DataCollatorWithFlattening
+
+@pytest.fixture(scope="module", autouse=True)
+def reader() -> None:
+    """Import it in the worker that runs these tests alone: that takes seconds."""
+    with warnings.catch_warnings():  # of optional packages that are not here
+        warnings.simplefilter("ignore")
+        pytest.importorskip("torch", reason=REASON)
+        pytest.importorskip("datasets", reason=REASON)
+        pytest.importorskip("trl.data_utils", reason=REASON, exc_type=ImportError)
+        pytest.importorskip("trl.trainer.sft_trainer", reason=REASON, exc_type=ImportError)
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +46,16 @@ def chats(make_chats):
 @pytest.fixture
 def columns(chats):
     """The columns of a dataset for SFTTrainer: ids, and labels of -100 where the mask is 0."""
+    import datasets
+
     ids, labels = zip(*chats.samples(), strict=True)
     return datasets.Dataset.from_dict({"input_ids": ids, "labels": labels})
 
 
 def trl_rows(lengths, capacity: int) -> list[list[int]]:
     """Return the lengths that stand together in TRL's rows, over the whole table."""
+    from trl import data_utils as trl_data
+
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     ids = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), np.zeros(offsets[-1], np.int8))
     rows = trl_data._pack_bfd(pa.table({"input_ids": ids}), capacity)
@@ -102,6 +106,8 @@ def test_any_lengths_fill_the_rows_that_trl_fills(lengths, capacity):
 
 
 def test_trl_packs_our_columns_whole_into_the_rows_of_our_pack_index(chats, columns):
+    from trl import data_utils as trl_data
+
     whole_table = {"batch_size": None}
     theirs = trl_data.pack_dataset(columns, ROW, "bfd", map_kwargs=whole_table)[:]
     found = []
@@ -118,6 +124,9 @@ def test_trl_packs_our_columns_whole_into_the_rows_of_our_pack_index(chats, colu
 
 
 def test_the_collators_without_padding_keep_our_labels(columns):
+    from transformers import DataCollatorWithFlattening
+    from trl.trainer import sft_trainer
+
     examples = [columns[i] for i in range(32)]
     expected = [label for example in examples for label in example["labels"]]
     lengths = [len(example["input_ids"]) for example in examples]
@@ -147,6 +156,8 @@ def packed_examples(chats) -> list[dict[str, list[int]]]:
 
 
 def test_the_collator_keeps_our_labels_in_rows_of_our_pack_index(chats):
+    from trl.trainer import sft_trainer
+
     examples = packed_examples(chats)
     lengths = [length for example in examples for length in example["seq_lengths"]]
     collate = sft_trainer.DataCollatorForLanguageModeling(pad_token_id=0, padding_free=True)
@@ -158,7 +169,9 @@ def test_the_collator_keeps_our_labels_in_rows_of_our_pack_index(chats):
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_trainer_takes_rows_of_our_pack_index_as_they_are(chats, tmp_path):
+    import datasets
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from trl.trainer import sft_trainer
 
     examples = packed_examples(chats)
     size = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 1}
@@ -190,6 +203,8 @@ def test_the_trainer_takes_rows_of_our_pack_index_as_they_are(chats, tmp_path):
 
 
 def test_the_collator_that_pads_keeps_our_labels(columns):
+    from trl.trainer import sft_trainer
+
     examples = [columns[i] for i in range(32)]
     collate = sft_trainer.DataCollatorForLanguageModeling(pad_token_id=0)
     batch = collate(examples)

@@ -7,17 +7,20 @@ import warnings
 import numpy as np
 import pytest
 
+from tests.oracles import trl_trainer as training
+
 REASON = "the oracle is not installed: make oracles"
 
-with warnings.catch_warnings():
-    # Importing them warns of optional packages that are not here.
-    warnings.simplefilter("ignore")
-    pytest.importorskip("torch", reason=REASON)
-    pytest.importorskip("trl.trainer.sft_trainer", reason=REASON, exc_type=ImportError)
-
-    from tests.oracles import trl_trainer as training
-
 pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def reader() -> None:
+    """Import it in the worker that runs these tests alone: that takes seconds."""
+    with warnings.catch_warnings():  # of optional packages that are not here
+        warnings.simplefilter("ignore")
+        pytest.importorskip("torch", reason=REASON)
+        pytest.importorskip("trl.trainer.sft_trainer", reason=REASON, exc_type=ImportError)
 
 
 @pytest.fixture(scope="module")

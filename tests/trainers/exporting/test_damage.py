@@ -41,10 +41,8 @@ CASES = [
 
 
 @pytest.mark.parametrize(("trainer", "ending"), CASES)
-@pytest.mark.parametrize("shard", [0, -1])
-def test_a_copy_of_damaged_files_is_refused(
-    trainer: str, ending: str, shard: int, request, tmp_path
-) -> None:
+def test_a_copy_of_damaged_files_is_refused(trainer: str, ending: str, request, tmp_path) -> None:
+    shard = -1 if ending == "bin" else 0
     dataset = damaged(request.getfixturevalue(kind_of(trainer)), tmp_path, ending, shard)
     with pytest.raises(VerifyError) as found:
         dataset.export(trainer, tmp_path / "out", copy=True)
