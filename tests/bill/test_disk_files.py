@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tokmill.bill.dataset_size import DatasetSize, dataset_size
+from tokmill.bill.dataset_size import dataset_size
 from tokmill.bill.disk_files import Share, dataset_disk, predicted_disk
 from tokmill.errors import VerifyError
 
@@ -78,11 +78,6 @@ def test_every_kind_of_file_is_a_line_and_the_total_is_the_sum_of_the_files():
         "not in the manifest": 77,
     }
     assert disk.bill.n_bytes == disk.bill.low_bytes == disk.bill.high_bytes == sum(SIZES.values())
-
-
-def test_what_ratios_are_made_of_is_the_manifest_s():
-    disk = dataset_disk(MANIFEST, SIZES)
-    assert (disk.dtype, disk.tokens, disk.text_bytes, disk.input_bytes) == ("uint16", 240, 900, 500)
 
 
 def test_what_the_manifest_does_not_list_is_named():
@@ -163,15 +158,3 @@ def test_a_planned_dataset_is_the_same_formulas():
         "packed rows": 7 * 300 + 84 + 60,
         "manifest, plan and records of parts": 3600 + 4000 + 700,
     }
-
-
-def test_a_plan_for_pretraining_has_no_masks():
-    size = DatasetSize("pretrain", tokens=1000, documents=10, item_bytes=4)
-    lines = predicted_disk(size, slices=1).lines
-    assert [line.n_bytes for line in lines] == [4000, 242, 40, 3600 + 2350]
-
-
-def test_a_prediction_has_bounds_of_its_error():
-    size = DatasetSize("pretrain", tokens=1000, documents=0, item_bytes=2)
-    tokens = predicted_disk(size, slices=1, error=0.25).lines[0]
-    assert (tokens.low_bytes, tokens.n_bytes, tokens.high_bytes) == (1600, 2000, 2500)

@@ -33,19 +33,3 @@ def test_samples_of_sft_could_have_weights_and_be_packed():
     assert by_name["packing: the padded rows"] == 5 * 101 * 100 + 20 * 101 + 42
     assert "loss masks" not in by_name
     assert "uint32 instead of uint16" not in by_name
-
-
-def test_what_is_there_already_is_not_offered():
-    packed = DatasetSize(
-        "sft", 10_000, 10, 2, mask=True, weights=True, capacity=200, packed_rows=True
-    )
-    assert not {"packing", "loss weights (.weight)", "loss masks"} & set(amounts(packed))
-
-
-def test_packed_rows_are_as_long_as_those_of_the_pack_index():
-    packed = DatasetSize("sft", 10_000, 10, 2, mask=True, capacity=200)
-    assert amounts(packed)["packing"] == 3 * 50 * 200 + 20 * 50 + 42
-
-
-def test_megatron_caches_whole_epochs_of_documents():
-    assert amounts(PRETRAIN, epochs=1.5)["Megatron's indices, cached at load"] == 80 + 1800

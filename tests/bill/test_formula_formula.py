@@ -1,12 +1,8 @@
 from __future__ import annotations
 
-import math
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tokmill.bill.formula import Formula, evaluate, names_in
+from tokmill.bill.formula import Formula, evaluate
 from tokmill.errors import TokmillError
 
 CACHE = Formula("KV cache", "2 * L * k * h * s * b * q", "a paper")
@@ -44,15 +40,6 @@ def test_arithmetic_is_pythons(expression, value):
     assert evaluate(expression, {"x": 3, "y": 7}) == value
 
 
-@given(st.integers(0, 2**62), st.integers(0, 2**62), st.integers(1, 2**30))
-def test_whole_numbers_of_any_size_stay_exact(x, y, z):
-    assert evaluate("x * y + y // z", {"x": x, "y": y, "z": z}) == x * y + y // z
-
-
-def test_half_a_byte_is_rounded():
-    assert Formula("NF4", "0.5625 * P", "a paper").evaluate({"P": 3}) == 2
-
-
 def test_a_symbol_without_a_value_is_named():
     with pytest.raises(TokmillError, match="formula: cannot evaluate y; known: x"):
         evaluate("x + y", {"x": 1})
@@ -64,19 +51,3 @@ def test_a_symbol_without_a_value_is_named():
 def test_nothing_but_arithmetic_is_evaluated(expression):
     with pytest.raises(TokmillError, match="cannot evaluate"):
         evaluate(expression, {"x": 1})
-
-
-def test_symbols_are_listed_in_the_order_of_the_text_without_functions():
-    assert names_in("max(b * s, 16) * q + b") == ("b", "s", "q")
-
-
-@pytest.mark.parametrize(
-    "expression", ["(x - y) * 2 + max(x, min(y, 7), 1)", "ceil(x / 3) ** 2 // (y + 1) - x * y"]
-)
-def test_an_expression_is_evaluated_anew_for_the_symbols_of_each_call(expression):
-    names = {"max": max, "min": min, "ceil": math.ceil}
-    for x, y in ((1, 2), (10, 0), (2.5, 9)):
-        assert evaluate(expression, {"x": x, "y": y}) == eval(expression, names, {"x": x, "y": y})
-    with pytest.raises(TokmillError, match=r"cannot evaluate y; known: x$"):
-        evaluate(expression, {"x": 1})
-    assert evaluate(expression, {"x": 1, "y": 2}) == eval(expression, names, {"x": 1, "y": 2})

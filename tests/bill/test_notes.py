@@ -23,13 +23,6 @@ def test_a_pipeline_with_one_micro_batch_is_serial() -> None:
     assert notes(gpus=4, pipeline_parallel=4, accumulation=2) == []
 
 
-@pytest.mark.parametrize("settings", [{}, {"gpus": 2, "tensor_parallel": 2}])
-def test_sharding_among_one_rank_shares_nothing(settings: dict[str, Any]) -> None:
-    (note,) = notes(sharding="zero-2", **settings)
-    assert note.startswith("sharding: zero-2 shares nothing, each tensor is on 1 GPU")
-    assert notes(sharding="zero-2", gpus=2) == []
-
-
 @pytest.mark.parametrize("gpu", ["V100", "T4", "2080 Ti"])
 def test_a_gpu_without_bf16_is_named_with_what_to_use(gpu: str) -> None:
     (note,) = notes(gpu)
@@ -64,10 +57,3 @@ def test_integers_of_files_cannot_be_trained(
     found = list(stored_notes(model, TrainingSettings(adapter=adapter)))
     assert len(found) == bool(said)
     assert all(note.startswith(said) and "billed as amp" in note for note in found)
-
-
-@pytest.mark.parametrize("settings", [{"adapter_rank": 8}, {"adapter_targets": "q_proj"}])
-def test_settings_of_adapters_without_adapters_are_not_used(settings: dict[str, Any]) -> None:
-    (note,) = notes(**settings)
-    assert note.startswith("adapter_rank, adapter_targets: not used")
-    assert notes(**settings, adapter="lora") == []

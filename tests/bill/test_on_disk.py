@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.bill.on_disk import assumed_disk, on_disk, read_dataset
-from tokmill.errors import StorageError, UsageError, VerifyError
-from tokmill.settings.training import TrainingSettings
+from tokmill.bill.on_disk import on_disk, read_dataset
+from tokmill.errors import UsageError, VerifyError
 
 STEM = "train-0000000-0000"
 MANIFEST = {
@@ -42,15 +41,6 @@ def test_a_finished_dataset_is_its_files_its_size_and_what_is_free_beside_it(dir
     assert found.found is not None
 
 
-def test_files_in_folders_are_part_of_the_dataset(directory: Path):
-    (directory / "parts").mkdir()
-    (directory / "parts" / "0000000.json").write_bytes(bytes(10))
-    files = [*MANIFEST["files"], {"name": "parts/0000000.json", "bytes": 10}]
-    assert on_disk(directory, {**MANIFEST, "files": files}).bill.n_bytes > 78
-    with pytest.raises(StorageError, match="no such file or directory"):
-        on_disk(directory / "none", MANIFEST)
-
-
 def test_a_directory_without_the_files_is_damaged(tmp_path: Path):
     with pytest.raises(VerifyError, match="found nothing"):
         on_disk(tmp_path, MANIFEST)
@@ -81,11 +71,3 @@ def test_a_place_without_a_manifest_is_no_dataset(tmp_path: Path):
 def test_what_is_neither_a_directory_nor_a_dataset_is_refused():
     with pytest.raises(UsageError, match=r"expected a directory or an open Dataset, found int$"):
         read_dataset(3)  # type: ignore[arg-type]
-
-
-def test_a_described_dataset_has_neither_directory_nor_free_space():
-    found = assumed_disk(TrainingSettings(dataset_bytes=10**9), 300)
-    assert found is not None
-    assert (found.directory, found.free_bytes, found.found) == ("", None, None)
-    assert found.as_json()["dataset"]["lines"][0]["bytes"] == 10**9
-    assert assumed_disk(TrainingSettings(), 300) is None

@@ -99,49 +99,6 @@ def step(gpu: Gpu = A100, flop: float = 1e15, **training: Any) -> Any:
     return step_time(TINY, TrainingSettings(sequence=1024, **training), gpu, flop)
 
 
-def test_matrix_products_take_a_share_of_the_peak_of_their_type():
-    assert step().matrices_s == pytest.approx(1e15 / (0.7 * 312e12))
-    assert step(precision="fp32").matrices_s == pytest.approx(1e15 / (0.7 * 19.5e12))
-    assert step(find_gpu("4090")).matrices_s == pytest.approx(1e15 / (0.6 * 165.2e12))
-
-
-def test_tensor_parallel_gpus_exchange_four_times_per_layer():
-    found = step(gpus=4, tensor_parallel=4, micro_batch=2, accumulation=3)
-    each = 2 * 3 / 4 * 2 * (2 * 1024) * 768 / (0.75 * 300e9)
-    assert found.tensor_exchange_s == pytest.approx(3 * 4 * 12 * each)
-    assert step(gpus=4).tensor_exchange_s == 0
-
-
-def test_gradients_are_exchanged_once_per_step_and_gathered_weights_twice_per_micro_batch():
-    ddp = step(gpus=4, sharding="ddp")
-    assert ddp.data_exchange_s == pytest.approx(2 * 3 / 4 * 4 * 124_439_808 / (0.75 * 300e9))
-    fsdp = step(gpus=4, sharding="fsdp", accumulation=5)
-    volume = (2 * 5 * 2 + 4) * 124_439_808
-    assert fsdp.data_exchange_s == pytest.approx(3 / 4 * volume / (0.75 * 300e9))
-    until_backward = step(gpus=4, sharding="fsdp-grad-op", accumulation=5)
-    volume = (5 * 2 + 4) * 124_439_808
-    assert until_backward.data_exchange_s == pytest.approx(3 / 4 * volume / (0.75 * 300e9))
-
-
-def test_nodes_exchange_over_the_network_cards_of_all_their_gpus():
-    inside = step(gpus=8, link_bandwidth=50 * 10**9).data_exchange_s
-    assert inside == pytest.approx(6 * step(gpus=8).data_exchange_s)
-    slow = step(gpus=16, link_bandwidth=10**9).data_exchange_s
-    assert slow == pytest.approx(2 * 15 / 16 * 4 * 124_439_808 / (0.75 * 8e9))
-
-
-def test_exchange_that_takes_longer_than_computation_decides():
-    found = step(gpus=16, link_bandwidth=10**6, flop=1e9)
-    assert found.seconds == found.data_exchange_s + found.optimizer_s
-    alone = step()
-    assert alone.seconds == alone.matrices_s + alone.memory_s + alone.optimizer_s
-
-
-def test_stages_wait_for_each_other():
-    assert step(gpus=4, pipeline_parallel=4, accumulation=6).bubble == 1.5
-    assert step().bubble == 1
-
-
 def test_what_is_not_counted_is_a_note():
     assert step(sharding="zero-2", offload="optimizer").notes == (
         "time of offload to the host: not counted",
@@ -178,11 +135,3 @@ def test_decoding_is_bound_by_reading_the_weights(model, weight_type, gpu, measu
     )
     assert found is not None
     assert 0.5 < measured / found < 1
-
-
-def test_a_token_reads_the_experts_that_it_chooses():
-    mixtral = load_model(ModelSettings(name="mixtral-8x7b"))
-    inference = bill.inference("mixtral-8x7b", context=64)
-    found = decoding_speed(mixtral, inference, 1, find_gpu("H100"))
-    assert found == pytest.approx(3350e9 / (2 * 12.88e9), rel=0.02)
-    assert decoding_speed(mixtral, inference, 1, find_gpu("24GiB")) is None

@@ -10,8 +10,7 @@ import pytest
 from tokmill.bill.formula import Bill, evaluate
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
-from tokmill.bill.training_bill import allocated_bytes, training_bill
-from tokmill.errors import UsageError
+from tokmill.bill.training_bill import training_bill
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
 
@@ -71,15 +70,6 @@ def test_measured_peaks_are_met(
     assert found == pytest.approx(mib, rel=0.0001)
 
 
-def test_gpt2_under_autocast_is_met_but_for_cudas_rule_of_powers() -> None:
-    training = TrainingSettings(
-        precision="amp", micro_batch=8, sequence=1024, attention="sdpa-mask"
-    )
-    powers = 6 * 3072 * 8 * 1024 * 12
-    found = (training_bill(named("gpt2"), training).allocated_bytes - powers) / MIB
-    assert found == pytest.approx(10925.4, rel=0.0001)
-
-
 def test_llama_3_8b_keeps_56_gib_at_8192_tokens_and_takes_8_for_the_loss() -> None:
     bill = moment(
         "start of backward", named("llama-3-8b"), precision="pure-16", sequence=8192,
@@ -131,25 +121,6 @@ def test_every_line_is_what_its_formula_gives() -> None:
         assert bill.n_bytes == sum(round(evaluate(x.formula, x.symbols)) for x in bill.lines)
 
 
-def test_the_peak_is_the_greatest_moment() -> None:
-    bill = training_bill(named("gpt2"), TrainingSettings(sequence=1024, micro_batch=8))
-    assert bill.peak.n_bytes == max(moment.n_bytes for moment in bill.moments)
-    assert bill.allocated_bytes == allocated_bytes(bill.peak)
-    assert [moment.title.partition(": ")[2] for moment in bill.moments] == [
-        "end of forward", "start of backward", "backward of the final norm",
-        "backward of the last layer", "backward of the first layer", "end of backward",
-        "optimizer's step",
-    ]  # fmt: skip
-
-
-def test_allocated_is_the_bill_without_reserve_context_and_workspaces() -> None:
-    peak = training_bill(named("gpt2"), TrainingSettings(sequence=16)).peak
-    names = ("fragmentation", "CUDA context", "workspaces")
-    outside = sum(amount(peak, name) for name in names)
-    assert allocated_bytes(peak) == peak.n_bytes - outside
-    assert amount(peak, "CUDA context") == 500 * MIB
-
-
 def test_gradients_come_in_backward_unless_they_are_accumulated() -> None:
     def at_start(accumulation: int) -> int:
         settings = {"precision": "fp32", "sequence": 16, "accumulation": accumulation}
@@ -171,14 +142,6 @@ def test_a_tied_embedding_that_is_narrower_than_the_layers_counts_by_its_own_wid
     table = 4 * 50272 * 512
     assert amount(end, "gradients of the tied") == 3 * table
     assert amount(end, "gradients") - 3 * table == 4 * model.parameters - table
-
-
-def test_checkpointed_autocast_holds_all_casts_only_in_forward() -> None:
-    settings = {"precision": "amp", "sequence": 16, "checkpointing": "full"}
-    forward = moment("end of forward", named("gpt2"), **settings)
-    backward = moment("start of backward", named("gpt2"), **settings)
-    assert amount(forward, "16-bit casts") > 2 * 80_000_000
-    assert amount(backward, "16-bit casts") == 2 * 50257 * 768
 
 
 def test_the_first_pipeline_stage_holds_most_micro_batches_and_no_loss() -> None:
@@ -212,17 +175,6 @@ def test_experts_in_later_stages_only_make_another_stage_than_the_first_the_full
     assert bill.fullest.number == 1
 
 
-def test_a_stage_holds_activations_of_its_own_layers() -> None:
-    """DeepSeek-V3 has feed-forward layers in the first three layers, and experts in all others."""
-    settings = {"gpus": 16, "pipeline_parallel": 16, "accumulation": 32, "precision": "pure-16"}
-    bill = training_bill(named("deepseek-v3"), TrainingSettings(**settings))
-    names = [
-        {line.name for moment in stage.moments for line in moment.lines}
-        for stage in bill.stages[:2]
-    ]
-    assert ["activations: feed-forward" in each for each in names] == [True, False]
-
-
 def test_interleaved_stages_hold_more() -> None:
     def kept(chunks: int) -> float:
         settings = {
@@ -234,26 +186,6 @@ def test_interleaved_stages_hold_more() -> None:
         return line.symbols["layers_kept"] + 1
 
     assert (kept(1), kept(2)) == (32, 32 * (1 + 3 / (4 * 2)))
-
-
-def test_fewer_micro_batches_than_stages_are_all_that_is_held() -> None:
-    settings = {
-        "precision": "pure-16", "sequence": 2048, "gpus": 4, "pipeline_parallel": 4,
-        "accumulation": 2, "framework": "megatron",
-    }  # fmt: skip
-    last = moment("backward of the last layer", named("llama-3-8b"), **settings)
-    line = next(x for x in last.lines if x.name == "activations: attention")
-    assert line.symbols["layers_kept"] == 2 * 8 - 1
-
-
-def test_a_sequence_that_is_not_said_is_2048_tokens_or_the_positions() -> None:
-    said = training_bill(named("gpt2"), TrainingSettings(sequence=1024))
-    assert training_bill(named("gpt2"), TrainingSettings()) == said
-
-
-def test_contradictions_are_refused() -> None:
-    with pytest.raises(UsageError):
-        training_bill(named("gpt2"), TrainingSettings(tensor_parallel=5, gpus=5))
 
 
 def test_fsdps_reduced_gradients_are_there_in_backward_only() -> None:
@@ -278,51 +210,6 @@ def test_a_split_sequence_divides_the_inputs_of_checkpointed_layers() -> None:
         )
 
     assert inputs(split=False) == 4 * inputs(split=True) == 2 * 64 * 4096 * 32
-
-
-def test_selective_checkpointing_keeps_less_than_none_and_more_than_full() -> None:
-    kept = [
-        amount(
-            moment(
-                "start of backward", named("llama-3-8b"), precision="pure-16", sequence=1024,
-                checkpointing=how,
-            ),
-            "activations",
-        )
-        for how in ("full", "selective", "none")
-    ]  # fmt: skip
-    assert kept == sorted(kept)
-    assert len(set(kept)) == 3
-
-
-def test_a_small_vocabulary_leaves_the_peak_to_a_layer() -> None:
-    model = load_model(
-        ModelSettings(
-            family="llama", layers=4, hidden=1024, heads=8, kv_heads=8, ffn=8192, vocabulary=256
-        )
-    )
-    training = TrainingSettings(
-        precision="pure-16", sequence=2048, micro_batch=8, checkpointing="full",
-        optimizer_step="fused",
-    )  # fmt: skip
-    peak = training_bill(model, training).peak
-    assert peak.title.endswith("backward of the first layer")
-    n, d, f = 8 * 2048, 1024, 8192
-    assert amount(peak, "gradients inside the layer") == n * (2 * d + 3 * 2 * f)
-
-
-def test_adapters_that_run_again_may_take_more_than_a_layers_backward() -> None:
-    model = load_model(
-        ModelSettings(
-            family="llama", layers=8, hidden=3072, heads=24, kv_heads=8, ffn=12288, vocabulary=4096
-        )
-    )
-    training = TrainingSettings(
-        precision="pure-16", sequence=2048, micro_batch=2, checkpointing="full", adapter="lora"
-    )
-    peak = training_bill(model, training).peak
-    assert amount(peak, "gradients inside the layer") == 2 * 2048 * 2 * 4 * 3072
-    assert any(line.name == "activations: layer in forward" for line in peak.lines)
 
 
 def test_megatron_holds_no_mask_for_checkpointed_layers() -> None:

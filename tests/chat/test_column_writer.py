@@ -110,95 +110,6 @@ def test_regular_blocks_go_the_short_way(make_renderer, vocabulary, template):
     assert columnar(make_renderer, vocabulary, template, [DIALOG], "messages")
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        '{"prompt": "p", "completion": null}',
-        '{"prompt": ["p"], "completion": "c"}',
-        '{"prompt": "p", "completion": "c", "weight": 0}',
-        '{"prompt": "p", "answer": "c"}',
-        '{"prompt": "p", "completion": "\\ud800"}',
-        '{"prompt": "p", "completion": "c", "prompt": "q"}',
-    ],
-)
-def test_a_block_with_an_odd_record_does_not(make_renderer, vocabulary, odd):
-    assert not columnar(make_renderer, vocabulary, "chatml", [PAIR, odd], "prompt")
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        '{"messages": []}',
-        '{"messages": null}',
-        '{"messages": [{"role": "user", "content": null}]}',
-        '{"messages": [{"role": "user", "content": "u", "train": true}]}',
-        '{"messages": [{"role": "bot", "content": "u"}]}',
-        '{"messages": [{"role": "tool", "content": "u"}]}',
-        '{"messages": [{"role": "user", "content": "u"}], "tools": [{"name": "f"}]}',
-    ],
-)
-def test_nor_does_one_with_an_odd_message(make_renderer, vocabulary, odd):
-    assert not columnar(make_renderer, vocabulary, "chatml", [DIALOG, odd], "messages")
-
-
-@pytest.mark.parametrize(
-    ("tag", "reads"), [("</think>", True), ("</tool_call>", True), ("<b>", False)]
-)
-def test_a_block_with_tags_that_are_read_takes_the_long_way(
-    make_renderer, whole_records, monkeypatch, tag, reads
-):
-    renderer = make_renderer("chatml")
-    written = []
-    monkeypatch.setattr(
-        renderer, "write", lambda text: written.append(1) or renderer.writer.write(text)
-    )
-    renderer.render(whole_records([DIALOG, DIALOG.replace('"a"', f'"a {tag}"')]))
-    assert bool(written) is reads
-
-
-def test_settings_that_change_what_a_sample_is_take_the_long_way(make_renderer, vocabulary):
-    assert not columnar(make_renderer, vocabulary, "chatml", [DIALOG], "messages", samples="turn")
-
-
-@pytest.mark.parametrize("instruction", ["newline", "blank-line", "stanford"])
-def test_instructions_go_the_short_way_however_they_are_joined(
-    make_renderer, vocabulary, instruction
-):
-    lines = [
-        '{"instruction": "i", "input": "j", "output": "o"}',
-        '{"instruction": "i", "input": null, "output": "o"}',
-    ]
-    for template in ("alpaca", "chatml"):
-        assert columnar(
-            make_renderer, vocabulary, template, lines, "alpaca", instruction=instruction
-        )
-
-
-@pytest.mark.parametrize("ignored", [(), ("context",), ("id", "nowhere")])
-def test_keys_that_nothing_reads_keep_a_block_on_the_short_way(
-    make_renderer, vocabulary, whole_records, monkeypatch, ignored
-):
-    rows = [{"prompt": "p", "completion": "c", "id": i, "meta": {"a": [i]}} for i in range(3)]
-    rows[1] = {**rows[1], "context": "x", "url": "u"}
-    lines = [json.dumps(row) for row in rows]
-    assert columnar(make_renderer, vocabulary, "chatml", lines, "prompt", ignore_keys=ignored)
-    renderer = make_renderer("chatml", schema="prompt", ignore_keys=ignored)
-    batch = renderer.render(whole_records(lines))
-    odd = ("context",) * ("context" in ignored)
-    assert unread(batch) == [("id", "meta"), (*odd, "id", "meta", "url"), ("id", "meta")]
-    assert equal(batch, record_by_record(renderer, whole_records(lines), monkeypatch))
-
-
-@pytest.mark.parametrize(
-    "odd",
-    ['"system_prompt": "s"', '"reasoning": "r"', '"history": [["a", "b"]]', '"label": "x"',
-     '"images": ["i"]', '"tool_list": [{"name": "f"}]'],
-)  # fmt: skip
-def test_a_key_that_means_something_takes_the_long_way(make_renderer, vocabulary, odd):
-    line = f'{{"prompt": "p", "completion": "c", {odd}}}'
-    assert not columnar(make_renderer, vocabulary, "chatml", [PAIR, line], "prompt")
-
-
 TURNS = '{"id": 1, "turns": [{"who": "CLIENT", "text": "u"}, {"who": "gpt", "text": "a"}]}'
 NAMED = {"fields": ("content=text", "messages=turns", "role=who"), "role_names": ("client=user",)}
 
@@ -224,11 +135,6 @@ def test_turns_under_other_names_give_the_same_either_way(
     renderer = make_renderer("chatml", **NAMED)
     batch = renderer.render(whole_records(lines))
     assert equal(batch, record_by_record(renderer, whole_records(lines), monkeypatch))
-
-
-def test_flat_records_under_other_names_take_the_long_way(make_renderer, vocabulary):
-    named = {"fields": ("prompt=p",)}
-    assert not columnar(make_renderer, vocabulary, "chatml", [PAIR], "prompt", **named)
 
 
 def test_roles_in_any_case_go_the_short_way(make_renderer, vocabulary):

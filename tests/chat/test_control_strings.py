@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from dataclasses import replace
 
@@ -17,7 +16,6 @@ from tokmill.chat.control_strings import (
     RENDERED_TEXTS,
     ControlStringCounter,
     RenderedTexts,
-    control_pattern,
     holds,
     patterns,
 )
@@ -188,25 +186,3 @@ def test_a_text_that_is_parsed_has_its_control_tokens_and_is_trained_whole(
     assert control == ["<|im_start|>", "<|im_end|>"] * 2 + ["<eos>"]
     assert batch.counters == {}
     assert renderer.name == "text as it is"
-
-
-@pytest.mark.parametrize(
-    ("strings", "pattern"),
-    [
-        ([], "(?!)"),
-        ([""], "(?!)"),
-        (["ab"], "ab"),
-        (["ab", "a"], "a(?:b)?"),
-        (["<a>", "<b>"], "<(?:a>|b>)"),
-        (["<|x|>"], r"<\|x\|>"),
-    ],
-)
-def test_the_pattern_is_a_tree_of_the_strings(strings, pattern):
-    assert control_pattern(strings) == pattern
-
-
-@given(st.lists(st.text("ab<", min_size=1, max_size=4)), st.text("ab<", max_size=12))
-def test_the_pattern_finds_the_leftmost_and_then_the_longest(strings, text):
-    longest_first = "|".join(map(re.escape, sorted(strings, key=len, reverse=True)))
-    expected = re.findall(longest_first, text) if strings else []
-    assert re.findall(control_pattern(strings), text) == expected

@@ -95,11 +95,6 @@ def test_tags_that_the_tokenizer_alone_has_are_tokens_where_they_stand(forms, so
     assert (found.fields, found.tokens, found.calls) == ((), (THINK,), "token")
 
 
-def test_tags_that_neither_has_are_text(forms):
-    found = forms(BARE, ("<|im_start|>", "<|im_end|>"))
-    assert found.closing_tags == []
-
-
 def test_a_template_that_cuts_blocks_out_must_not_see_the_one_to_be_trained(forms):
     found = forms(DROPS)
     assert (found.tokens, found.hides, found.after_open) == ((THINK,), True, "\n")
@@ -126,11 +121,6 @@ def test_preset_trl_lets_the_template_see_the_tags_as_transformers_does(forms):
 def test_preset_minimind_reads_reasoning_as_minimind_s_template_and_keeps_calls(forms):
     found = forms("minimind", preset="minimind")
     assert (found.fields, found.calls) == ((THINK,), "token")
-
-
-def test_nothing_is_recognised_where_all_is_text_or_parsed_anyway(forms):
-    assert forms(FIELD, inline_tags="text").closing_tags == []
-    assert forms(FIELD, parse=True).closing_tags == []
 
 
 def test_with_fields_every_known_tag_is_reasoning_whatever_the_template_does(forms):
@@ -229,12 +219,6 @@ def test_tags_anywhere_else_are_text_and_counted(rendered, messages, n):
     assert noticed == {KEPT_TAGS: n}
     assert "‹<tool" not in text
     assert "‹<think>›R" not in text
-
-
-def test_a_second_block_is_text_and_counted(rendered):
-    text, noticed, _ = rendered(FIELD, QUESTION, bot("<think>R</think>A<think>S</think>"))
-    assert text.endswith("‹</think>›\n\nA<think>S</think>‹<|im_end|>›\n")
-    assert noticed == {READ_REASONING: 1, KEPT_TAGS: 2}
 
 
 def test_text_is_text_where_that_is_asked_for(rendered):

@@ -37,10 +37,6 @@ def drops(batch):
     return {reason: rows.tolist() for reason, rows in batch.drops.items()}
 
 
-def test_a_renderer_says_its_schema_and_template(make_renderer):
-    assert make_renderer("chatml", schema="mixed").name == "mixed as chatml"
-
-
 def test_records_become_samples_in_order_and_know_their_rows(render, shown):
     batch = render(dialog("a", "b"), dialog("c", "d", "e", "f"))
     assert shown(batch) == ["a«b<eos>»", "c«d<eos>»e«f<eos>»"]
@@ -71,13 +67,6 @@ def test_a_sample_for_every_turn_has_all_before_it_and_trains_the_last(render, s
     assert shown(batch) == ["a«b<eos>»", "ab<eos>c«d<eos>»", "e«f<eos>»"]
     assert batch.rows.tolist() == [0, 0, 1]
     assert batch.turn_ends.nonzero()[0].tolist() == [2, 8, 11]
-
-
-def test_turns_of_weight_0_get_no_sample_of_their_own(render, shown):
-    record = dialog("a", "b", "c", "d", "e", "f")
-    record["messages"][3]["weight"] = 0
-    batch = render(record, samples="turn")
-    assert shown(batch) == ["a«b<eos>»", "ab<eos>cd<eos>e«f<eos>»"]
 
 
 def test_a_sample_of_a_turn_keeps_its_weight(render, shown):
@@ -127,9 +116,3 @@ def test_a_conversation_is_rendered_by_itself_and_raises_what_is_wrong(make_rend
     with pytest.raises(ChatError) as caught:
         renderer.render_conversation(Conversation(messages[:1], [None]))
     assert (caught.value.reason, caught.value.is_drop) == ("no trained token", True)
-
-
-def test_no_records_give_an_empty_batch(render):
-    batch = render()
-    assert batch.offsets.tolist() == [0]
-    assert len(batch.text) == len(batch.control) == len(batch.weights) == len(batch.rows) == 0

@@ -7,7 +7,7 @@ import pytest
 from tokmill.chat.conversation import Conversation
 from tokmill.chat.jinja.training_templates import TRAINING
 from tokmill.chat.segments import Segments
-from tokmill.chat.templates import BUILT_IN, emitted_strings, make_template, template_source
+from tokmill.chat.templates import BUILT_IN, make_template, template_source
 from tokmill.errors import UsageError
 from tokmill.settings.sft import SftSettings
 
@@ -43,12 +43,6 @@ def test_a_tokenizer_without_a_template_is_told_what_to_do(template, own):
     )
 
 
-def test_a_template_may_be_a_file(tmp_path):
-    path = tmp_path / "own.jinja"
-    path.write_text("你好 {{ messages }}\n", encoding="utf-8")
-    assert template_source(SftSettings(template=str(path)), "", OWN) == "你好 {{ messages }}\n"
-
-
 def test_a_template_that_is_nowhere_is_refused(tmp_path):
     path = str(tmp_path / "none.jinja")
     with pytest.raises(UsageError) as caught:
@@ -65,17 +59,6 @@ def test_a_template_that_cannot_be_read_is_refused_with_its_reason(tmp_path, con
     path.mkdir() if content is None else path.write_bytes(content)
     with pytest.raises(UsageError, match=r"odd\.jinja: the template cannot be read: "):
         template_source(SftSettings(template=str(path)), "", OWN)
-
-
-def test_built_in_templates_write_the_tags_that_the_tokenizer_has():
-    added = ("<think>", "</tool_call>", "<|im_end|>", "<mask>")
-    for name in BUILT_IN:
-        assert emitted_strings(name, added) == {"<think>", "</tool_call>"}
-
-
-def test_a_jinja_template_writes_the_added_tokens_in_its_source():
-    source = "{{ '<a>' + messages[0].content }}<b>{# <c> #}"
-    assert emitted_strings(source, ("<a>", "<b>", "<d>")) == {"<a>", "<b>"}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,7 +7,7 @@ import pytest
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.weights import mask_rule, message_weight, times_record_weight
 from tokmill.errors import UsageError
-from tokmill.settings.sft import PRESETS, SftSettings
+from tokmill.settings.sft import SftSettings
 
 DIALOG = [("user", "U"), ("assistant", "A"), ("user", "V"), ("assistant", "B")]
 USER = "<|im_start|>user\n{}<|im_end|>\n"
@@ -44,12 +44,6 @@ def test_all_replies_behind_the_last_user_are_trained(show_messages):
     assert show_messages("plain", *turns, turns="last") == ["UA<eos>VB<eos>«C<eos>»"]
 
 
-def test_late_turns_are_counted_in_each_sample(make_renderer, whole_records, shown):
-    line = '{"messages": [{"role": "user", "content": "U"}, {"role": "assistant", "content": "A"}]}'
-    batch = make_renderer("plain", turns="last").render(whole_records([line, line]))
-    assert shown(batch) == ["U«A<eos>»", "U«A<eos>»"]
-
-
 def test_other_roles_can_be_trained(show_messages):
     assert show_messages("plain", *DIALOG[:2], roles=("user",)) == ["«U»A<eos>"]
     assert show_messages("plain", *DIALOG[:2], roles=("user", "assistant")) == ["«UA<eos>»"]
@@ -64,11 +58,6 @@ def test_what_the_record_says_of_a_turn_wins(show_messages):
     quiet = {"role": "assistant", "content": "A", "train": False}
     loud = {"role": "user", "content": "V", "weight": 1}
     assert show_messages("plain", ("user", "U"), quiet, loud, turns="last") == ["UA<eos>«V»"]
-
-
-def test_fractions_of_weight_are_kept_where_asked(show_messages):
-    half = {"role": "assistant", "content": "A", "weight": 0.5}
-    assert show_messages("plain", ("user", "U"), half, weights="file") == ["U0.5«A<eos>»"]
 
 
 @pytest.mark.parametrize(
@@ -88,13 +77,6 @@ def test_turns_end_behind_the_last_segment_of_a_trained_turn(make_renderer, whol
     ends = [i for i, ends in enumerate(batch.turn_ends) if ends]
     assert [batch.text[i].as_py() for i in ends] == ["\n"]
     assert [batch.text[ends[0] + 1].as_py()] == ["<|im_start|>"]
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_every_preset_fixes_a_boundary(preset):
-    rule = mask_rule(SftSettings(preset=preset))
-    assert rule.boundary == ("joint" if preset in ("trl", "minimind") else "split")
-    assert mask_rule(SftSettings(preset=preset, boundary="joint")).boundary == "joint"
 
 
 def test_everything_trains_all_tokens_but_those_that_a_record_leaves_out(show_messages):
@@ -247,8 +229,3 @@ def test_a_fractional_weight_of_a_record_needs_all_turns_to_be_trained():
 def test_weights_that_overflow_when_multiplied_are_refused():
     with pytest.raises(ChatError, match=r"^weight of a message times that of its record: expected"):
         times_record_weight({"weight": 1e38}, MESSAGES, [None, 1e38], FILE)
-
-
-def test_a_fractional_weight_of_a_record_is_refused_by_default():
-    with pytest.raises(ChatError, match=r"^weight: expected 0 or 1, found 0\.5"):
-        times_record_weight({"weight": 0.5}, MESSAGES, [None, None], REFUSE)

@@ -73,25 +73,6 @@ def test_shares_hold_in_long_periods_and_of_many_sources(weights: list[int]) -> 
     check_shares(weights, LONGEST_PERIOD + 1)
 
 
-def test_the_order_of_a_blend_never_changes() -> None:
-    source, number = Blend([0.5, 0.3, 0.2]).place(np.arange(12))
-    assert source.tolist() == [0, 1, 0, 2, 0, 1, 0, 1, 0, 2, 0, 1]
-    assert number.tolist() == [0, 0, 1, 0, 2, 1, 3, 2, 4, 1, 5, 3]
-
-
-def test_samples_far_out_are_found_as_fast() -> None:
-    blend = Blend([5, 3, 2])
-    near, far = np.arange(1000), np.arange(1000) + 10**18
-    (source, number), (far_source, far_number) = blend.place(near), blend.place(far)
-    np.testing.assert_array_equal(source, far_source)
-    np.testing.assert_array_equal(far_number - number, np.array([5, 3, 2])[source] * 10**17)
-
-
-def test_numbers_of_tokens_in_an_array_are_the_shares_of_the_same_numbers() -> None:
-    counts = [600_000_000_001, 400_000_000_007, 1_000_000_000_039]
-    assert period_counts(np.array(counts)) == period_counts(counts)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     "weight",
     [0, -1, float("nan"), float("inf"), Decimal("inf"), Decimal("nan"), "1/0", "x", None],

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import tokmill
 from tests.loader.naive import check_sample, naive
 from tokmill.api.dataset import Dataset
 from tokmill.errors import UsageError, VerifyError
@@ -32,21 +31,6 @@ def test_documents_of_val_are_another_source(pretrained: Dataset) -> None:
     found = [sample["input_ids"] for sample in source.__getitems__(range(len(source)))]
     np.testing.assert_array_equal(np.concatenate(found), expected.ids)
     assert source.fingerprint != documents(pretrained).fingerprint
-
-
-def test_documents_are_read_in_the_order_asked_for(pretrained: Dataset) -> None:
-    source, expected = documents(pretrained), naive(pretrained).documents
-    numbers = [7, -1, 0, 7, len(source) // 2]
-    for number, sample in zip(numbers, source.__getitems__(numbers), strict=True):
-        check_sample(sample, input_ids=expected[number])
-    assert source.__getitems__([]) == []
-    check_sample(source[np.int64(-2)], input_ids=expected[-2])
-
-
-def test_samples_may_be_changed(pretrained: Dataset) -> None:
-    source = documents(pretrained)
-    source[0]["input_ids"][:] = 0
-    check_sample(source[0], input_ids=naive(pretrained).documents[0])
 
 
 def test_a_document_that_is_not_there_is_an_index_error(pretrained: Dataset) -> None:
@@ -166,20 +150,3 @@ def test_a_file_that_is_cut_while_it_is_read_is_one_line(make_dataset) -> None:
         file.truncate(5)
     with pytest.raises(VerifyError, match=r"cut while it was read: 5 of 8 bytes at 0"):
         source[0]
-
-
-def test_a_source_stays_at_its_place_when_the_process_moves(
-    make_dataset, tmp_path: Path, monkeypatch
-) -> None:
-    directory, _ = make_dataset()
-    monkeypatch.chdir(directory.parent)
-    source = documents(directory.name)
-    monkeypatch.chdir("/")
-    check_sample(source[0], input_ids=[1, 7, 8, 2])
-    assert repr(source) == f"<DocumentSource {str(directory)!r}, split='train'>"
-
-
-def test_the_loader_is_reached_from_the_package() -> None:
-    assert tokmill.loader.documents is documents
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = tokmill.loader.nothing

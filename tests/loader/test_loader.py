@@ -79,7 +79,7 @@ def kept(key: int, sizes: tuple[int, int], blend: bool, end: int = 120) -> list[
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("blend", [False, True])
 @pytest.mark.parametrize("tail", ["drop", "pad"])
-@pytest.mark.parametrize("stop", [0, 1, 2, 3, 4, 7])
+@pytest.mark.parametrize("stop", [0, 3, 7])
 def test_a_state_goes_on_with_another_batch_and_world(shuffle, blend, tail, stop) -> None:
     sources: Any = [(Numbered(23, 1), 0.7), (Numbered(7, 2), 0.3)] if blend else Numbered(30)
     options = {"seed": 3, "shuffle": shuffle, "tail": tail, "epochs": 4}
@@ -202,26 +202,6 @@ def test_a_blend_has_its_shares_and_each_source_its_epochs() -> None:
         assert own == shuffled(np.arange(4), 4, seed=9, epoch=epoch, stream=1).tolist()
 
 
-def test_equal_sources_of_a_blend_have_different_orders() -> None:
-    batch = next(iter(Loader([(Numbered(1000), 1), (Numbered(1000), 1)], 1000)))
-    numbers = batch["input_ids"][:, 0]
-    assert (numbers[0::2] != numbers[1::2]).sum() > 480
-
-
-def test_rows_of_a_blend_are_those_of_its_sources(pretrained, wide, chats) -> None:
-    for options in ({"shift": True}, {"shift": False, "document_ids": True, "cu_seqlens": True}):
-        sources = [windows(one, 128, **options) for one in (pretrained, wide, chats)]
-        loader = Loader([(source, 1) for source in sources], 30, shuffle=False)
-        batch = next(iter(loader))
-        for place, source in enumerate(sources):
-            wanted = source.batch(range(10))
-            for name in source.dtypes:
-                np.testing.assert_array_equal(batch[name][place::3], wanted[name])
-        if "cu_seqlens" in options:
-            starts = np.flatnonzero(batch["position_ids"].reshape(-1) == 0)
-            np.testing.assert_array_equal(batch["cu_seqlens"][:-1], starts)
-
-
 def test_rows_of_a_blend_must_be_alike(pretrained: Dataset) -> None:
     plain = windows(pretrained, 64, shift=False)
     for other, reason in (
@@ -264,14 +244,6 @@ def test_a_loop_that_raises_goes_on_with_the_next_batch(workers: int) -> None:
     assert seen + [row for batch in loader for row in samples(batch)] == whole
 
 
-def test_a_pickled_loader_goes_on_where_it_stood() -> None:
-    loader = Loader(Numbered(30), 2, epochs=1)
-    whole = [row for batch in Loader(Numbered(30), 2, epochs=1) for row in samples(batch)]
-    loader.load_state_dict(loader.state_dict() | {"samples_seen": 8})
-    copied = pickle.loads(pickle.dumps(loader))
-    assert [row for batch in copied for row in samples(batch)] == whole[8:]
-
-
 def test_a_start_and_a_resume_do_not_depend_on_the_size() -> None:
     source = Numbered(1 << 61)
     loader = Loader(source, 8, seed=4)
@@ -282,47 +254,6 @@ def test_a_start_and_a_resume_do_not_depend_on_the_size() -> None:
     then = shuffled(np.arange(8), 1 << 61, seed=4, epoch=2)
     assert [number for _, number in found] == [*wanted.tolist(), *then.tolist()]
     assert loader.state_dict()["epoch"] == 2
-
-
-def test_a_second_iteration_goes_on_and_ends_the_first() -> None:
-    loader = Loader(Numbered(12), 2, shuffle=False)
-    first = iter(loader)
-    assert samples(next(first)) == [(0, 0), (0, 1)]
-    second = iter(loader)
-    assert samples(next(second)) == [(0, 2), (0, 3)]
-    with pytest.raises(StateError, match="another iteration of this loader began"):
-        next(first)
-    assert samples(next(second)) == [(0, 4), (0, 5)]
-    assert loader.samples_seen == 6
-
-
-def test_one_epoch_after_the_other() -> None:
-    loader = Loader(Numbered(7), 3, epochs=2, shuffle=False)
-    for epoch in range(2):
-        assert loader.epoch == epoch
-        assert [samples(batch)[0][1] for batch in loader.one_epoch()] == [0, 3]
-    assert loader.state_dict()["epoch"] == 2
-    for again in (loader.one_epoch, loader.__iter__):
-        with pytest.raises(StateError, match="come to the end of 2 epochs"):
-            again()
-
-
-def test_a_state_of_the_end_has_no_batches() -> None:
-    first = Loader(Numbered(7), 3, epochs=1)
-    assert len(list(first)) == 2
-    second = Loader(Numbered(7), 3, epochs=1)
-    second.load_state_dict(first.state_dict())
-    assert list(second) == []
-
-
-def test_a_state_is_loaded_before_the_first_iteration() -> None:
-    loader = Loader(Numbered(7), 3)
-    state = loader.state_dict()
-    loader.load_state_dict(state)
-    loader.load_state_dict(state)
-    iter(loader)
-    with pytest.raises(StateError, match="before the first iteration"):
-        loader.load_state_dict(state)
 
 
 @pytest.mark.parametrize(
@@ -403,17 +334,6 @@ def test_an_iteration_that_is_left_ends_its_threads() -> None:
     assert any("tokmill-loader" in thread.name for thread in threading.enumerate())
     batches.close()  # type: ignore[attr-defined]
     assert not any("tokmill-loader" in thread.name for thread in threading.enumerate())
-
-
-def test_arrays_are_made_as_asked(pretrained: Dataset) -> None:
-    made: list[Any] = []
-
-    def allocate(shape: Any, dtype: Any) -> Any:
-        made.append(np.empty(shape, dtype))
-        return made[-1]
-
-    batch = next(iter(Loader(windows(pretrained, 64, shift=False), 4, allocate=allocate)))
-    assert [np.shares_memory(values, one) for values, one in zip(batch.values(), made, strict=True)]
 
 
 def test_a_sequence_is_pickled_without_its_tokens(pretrained: Dataset, wide: Dataset) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import factorial
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -20,13 +18,6 @@ def deviations(observed: NDArray[np.int64], expected: float) -> float:
     degrees = observed.size - 1
     chi_square = float(((observed - expected) ** 2).sum()) / expected
     return (chi_square - degrees) / (2 * degrees) ** 0.5
-
-
-def firsts(n: int, count: int, epochs: int) -> NDArray[np.int64]:
-    """Return (epochs, count) the first samples of each epoch."""
-    positions = np.broadcast_to(np.arange(count), (epochs, count))
-    epoch = np.broadcast_to(np.arange(epochs)[:, None], (epochs, count))
-    return shuffled(positions, n, seed=7, epoch=epoch)
 
 
 def of_scalars(position: int, n: int, seed: int, epoch: int, stream: int = 0) -> int:
@@ -58,7 +49,7 @@ def test_every_n_up_to_2000_is_a_permutation() -> None:
         assert np.bincount(found, minlength=n).tolist() == [1] * n, n
 
 
-@pytest.mark.parametrize("bits", range(13, 21))
+@pytest.mark.parametrize("bits", [13, 16, 20])
 @pytest.mark.parametrize("beside", [-1, 0, 1])
 def test_beside_a_power_of_two_it_is_a_permutation(bits: int, beside: int) -> None:
     n = (1 << bits) + beside
@@ -99,39 +90,8 @@ def test_the_order_is_what_its_description_says(n: int) -> None:
     assert found.tolist() == [of_scalars(one, n, MASK, 9, 4) for one in positions]
 
 
-def test_an_array_of_epochs_is_each_epoch_alone() -> None:
-    epochs = np.arange(300)
-    found = shuffled(np.full(300, 5), 11, seed=3, epoch=epochs)
-    assert found.tolist() == [int(shuffled(5, 11, seed=3, epoch=one)) for one in range(300)]
-
-
-def test_the_shape_of_the_positions_is_kept() -> None:
-    assert shuffled(3, 10).shape == ()
-    assert shuffled([], 10).shape == (0,)
-    assert shuffled([[0, 1], [2, 3]], 4).shape == (2, 2)
-    assert shuffled([0], 4).dtype == np.int64
-
-
-@pytest.mark.parametrize("n", [2, 3, 4, 5, 6])
-def test_all_permutations_of_few_samples_are_equally_frequent(n: int) -> None:
-    epochs = 300 * factorial(n)
-    digits = firsts(n, n, epochs) @ n ** np.arange(n)
-    _, counts = np.unique(digits, return_counts=True)
-    assert len(counts) == factorial(n)
-    assert abs(deviations(counts, 300)) < 3.5
-
-
-@pytest.mark.parametrize("n", [8, 16, 17, 50, 64, 100])
-def test_the_first_two_samples_are_uniform_over_epochs(n: int) -> None:
-    epochs = 100 * n * (n - 1)
-    found = firsts(n, 2, epochs)
-    assert abs(deviations(np.bincount(found[:, 0], minlength=n), epochs / n)) < 3.5
-    pairs = np.bincount(found @ [n, 1], minlength=n * n).reshape(n, n)
-    assert abs(deviations(pairs[~np.eye(n, dtype=bool)], 100)) < 3.5
-
-
 @pytest.mark.parametrize("n", [1000, 65_536, 65_537, 1_000_000])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_neighbours_in_the_order_do_not_correlate(n: int, seed: int) -> None:
     found = shuffled(np.arange(n), n, seed=seed)
     centred = found - (n - 1) / 2

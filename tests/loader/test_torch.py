@@ -68,14 +68,6 @@ def test_each_source_comes_whole_to_a_process_that_is_spawned(pretrained, chats)
         }
 
 
-def test_a_sampler_chooses_the_windows(pretrained: Dataset) -> None:
-    source = windows(pretrained, 64, shift=False)
-    sampler = torch.utils.data.DistributedSampler(source, num_replicas=4, rank=1, shuffle=False)
-    ids = torch.cat([batch["input_ids"] for batch in load(source, 0, None, sampler=sampler)])
-    numbers = np.arange(1, len(source), 4)
-    np.testing.assert_array_equal(ids.numpy()[: len(numbers)], source.batch(numbers)["input_ids"])
-
-
 def test_collated_rows_are_the_batch_of_the_source(chats: Dataset) -> None:
     for source in (
         packs(chats, shift=False),
@@ -97,12 +89,6 @@ def test_rows_of_their_own_length_are_collated_end_to_end(chats: Dataset) -> Non
         np.testing.assert_array_equal(collated[name].numpy(), values)
     with pytest.raises(UsageError, match="do not stack: collate them with flatten=True"):
         collate([source[0], source[1]])
-
-
-def test_tensors_share_the_memory_of_the_arrays(pretrained: Dataset) -> None:
-    batch = windows(pretrained, 64, shift=False).batch([0, 1])
-    tensors(batch)["labels"][0, 0] = -5
-    assert batch["labels"][0, 0] == -5
 
 
 def test_rows_are_read_into_memory_that_is_pinned_where_there_is_a_gpu(pretrained) -> None:

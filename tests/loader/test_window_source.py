@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from functools import partial
 from typing import Any
 
@@ -25,7 +24,7 @@ def positions(numbers: np.ndarray) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("length", [1, 7, 64, 1000, 4096])
+@pytest.mark.parametrize("length", [1, 64, 4096])
 @pytest.mark.parametrize("shift", [False, True])
 def test_rows_are_the_stream_of_the_split(any_dataset: Dataset, length: int, shift: bool) -> None:
     source = windows(any_dataset, length, shift=shift)
@@ -48,7 +47,7 @@ def test_rows_are_the_stream_of_the_split(any_dataset: Dataset, length: int, shi
     )
 
 
-@pytest.mark.parametrize("length", [5, 64, 1000])
+@pytest.mark.parametrize("length", [5, 1000])
 @pytest.mark.parametrize("shift", [False, True])
 def test_documents_inside_rows_are_told_apart(any_dataset, length: int, shift: bool) -> None:
     source = windows(
@@ -84,17 +83,6 @@ def test_a_batch_is_its_rows_in_the_order_asked_for(chats: Dataset) -> None:
     assert source.batch([])["input_ids"].shape == (0, 100)
 
 
-def test_rows_can_be_read_into_arrays_that_stand(chats: Dataset) -> None:
-    source = windows(chats, 64, document_ids=True, position_ids=True, shift=False)
-    into = source.empty(5)
-    for values in into.values():
-        values[:] = -7
-    source.fill([3, 1], into, np.array([4, 2]))
-    for row, number in ((4, 3), (2, 1)):
-        check_sample({name: values[row] for name, values in into.items()}, **source[number])
-    assert {int(value) for values in into.values() for value in values[[0, 1, 3]].flat} == {-7}
-
-
 def test_a_window_over_many_small_shards_is_whole(make_dataset) -> None:
     shards = {f"train-000000{i}-0000": [[i + 3, 2]] for i in range(9)}
     directory, _ = make_dataset(shards)
@@ -123,15 +111,6 @@ def test_labels_stand_where_the_mask_is_1(make_sft) -> None:
         input_ids=[1, 9, 3, 1],
         labels=[9, 3, -100, 3],
         weights=np.array([0.5, 0.5, 0, 0.5], np.float32),
-    )
-
-
-def test_large_ids_are_positive(make_dataset) -> None:
-    directory, _ = make_dataset({"train-0000000-0000": [[70_000, 2**31 - 1, 2]]}, "uint32")
-    check_sample(
-        windows(directory, 3, shift=False)[0],
-        input_ids=[70_000, 2**31 - 1, 2],
-        labels=[70_000, 2**31 - 1, 2],
     )
 
 
@@ -180,14 +159,6 @@ def test_a_fingerprint_names_what_decides_samples(pretrained: Dataset) -> None:
     ]
     assert len({source.fingerprint for source in (one, *others)}) == 4
     assert pretrained.manifest["sha256"] in one.fingerprint
-
-
-def test_a_pickled_source_keeps_its_options(chats: Dataset) -> None:
-    source = windows(chats, 64, shift=True, document_ids=True, cu_seqlens=True, split="val")
-    data = pickle.dumps(source)
-    assert len(data) < 400
-    check_sample(pickle.loads(data)[2], **source[2])
-    assert "length=64, shift=True" in repr(source)
 
 
 def test_a_missing_shard_is_one_line_when_it_is_read(make_dataset) -> None:

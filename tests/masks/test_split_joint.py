@@ -5,7 +5,6 @@ import pyarrow as pa
 import pytest
 
 from tokmill.engines.reference import load_reference
-from tokmill.masks import split_joint as module
 from tokmill.masks.split_joint import SplitJointCheck
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
@@ -52,18 +51,6 @@ def test_the_same_number_of_other_tokens_differs(make_tokenizer, bytes_model):
     ]
 
 
-def test_equal_windows_of_many_splits_are_encoded_once(engine):
-    asked = []
-
-    def encode(text):
-        asked.append(text.to_pylist())
-        return engine.encode(text)
-
-    texts = column(["x assistant\n", "Hello you", "other words assistant\n", "Hello there"])
-    assert SplitJointCheck().find(texts, np.array([1, 3]), encode).tolist() == [False, False]
-    assert asked == [["sistant\n", "Hello", "sistant\nHello"]]
-
-
 def test_a_window_is_at_most_a_word_of_complete_characters(engine):
     asked = []
 
@@ -84,27 +71,3 @@ def test_a_window_ends_with_its_text(engine):
 
     SplitJointCheck().find(column(["zz", "a", "b", "zz"]).slice(1, 2), np.array([1]), encode)
     assert asked == ["a", "b", "ab"]
-
-
-def test_no_splits_give_no_results(engine):
-    assert (
-        SplitJointCheck().find(column(["a"]), np.zeros(0, np.int64), engine.encode).tolist() == []
-    )
-
-
-def test_results_are_remembered(engine, monkeypatch):
-    asked = []
-
-    def encode(text):
-        asked.append(text.to_pylist())
-        return engine.encode(text)
-
-    check = SplitJointCheck()
-    for _ in range(2):
-        found = check.find(column(["xa", "bx", "xa", "c"]), np.array([1, 3]), encode)
-        assert found.tolist() == [True, False]
-    assert asked == [["xa", "bx", "c", "xabx", "xac"]]
-    monkeypatch.setattr(module, "_MOST_KNOWN", 2)
-    for texts in (["x", "y"], ["xa", "c"]):
-        check.find(column(texts), np.array([1]), encode)
-    assert asked[1:] == [["x", "y", "xy"], ["xa", "c", "xac"]]

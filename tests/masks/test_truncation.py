@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.errors import UsageError
-from tokmill.masks.truncation import select_samples, truncate
+from tokmill.masks.truncation import truncate
 from tokmill.values import SampleTokens
 
 
@@ -134,34 +134,10 @@ def test_samples_without_a_trained_token_are_dropped_whatever_the_limit():
     assert dropped(found) == {"no trained token": [0, 1, 2]}
 
 
-@pytest.mark.parametrize("weights", [[[]], [[], []], [[], [0, 1], []], [[0, 1], [1], [], [0]]])
-def test_samples_without_tokens_have_no_trained_token(weights):
-    found = truncate(samples(*weights), 0, "drop")
-    kept = [i for i, sample in enumerate(weights) if any(sample[1:])]
-    assert found.source.tolist() == kept
-    assert dropped(found)["no trained token"] == [i for i in range(len(weights)) if i not in kept]
-
-
 def test_the_first_token_is_no_target():
     given = samples([1, 1], [1, 1])
     assert shown(truncate(given, 0, "drop").samples) == [([0, 1], [0, 1]), ([2, 3], [0, 1])]
     assert given.weights.tolist() == [1, 1, 1, 1]
-
-
-def test_an_unknown_rule_is_refused():
-    with pytest.raises(UsageError, match="no rule is called 'cut'"):
-        truncate(GIVEN, 3, "cut")
-
-
-def test_no_samples_fit():
-    found = truncate(samples(), 3, "window")
-    assert (shown(found.samples), found.source.tolist()) == ([], [])
-
-
-def test_chosen_samples_keep_their_turn_ends():
-    chosen = select_samples(GIVEN, np.array([1, 2]))
-    assert shown(chosen) == [([3, 4, 5, 6, 7], [0, 0, 1, 0, 1]), ([8, 9], [0, 1])]
-    assert chosen.turn_ends.tolist() == [3, 5, 7]
 
 
 WEIGHTS = st.lists(st.lists(st.sampled_from([0, 0.5, 1]), max_size=30), max_size=6)

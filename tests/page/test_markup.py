@@ -1,18 +1,11 @@
 from __future__ import annotations
 
-from tokmill.page.markup import content, label, plain, shortened
+from tokmill.page.markup import content, label, plain
 
 
 def test_a_label_is_one_line_of_escaped_text_without_characters_that_change_others():
     assert label("a<b>&\"'") == "a&lt;b&gt;&amp;&quot;&#x27;"
     assert label("a\x00\n\u202eb\udcff") == "a\\x00\\n\\u202eb\\udcff"
-
-
-def test_a_label_is_shortened_to_its_columns_in_which_a_chinese_character_has_two():
-    assert shortened("abcdef", 6) == "abcdef"
-    assert shortened("abcdefghij", 6) == "a…ghij"
-    assert shortened("维基百科维基百科", 8) == "维…百科"
-    assert label("维" * 10_000_000, 20).count("维") == 9
 
 
 def test_text_of_a_record_shows_bytes_and_characters_that_are_not_seen():

@@ -155,13 +155,6 @@ def test_a_long_sample_is_cut_and_says_so(manifest):
     assert "more characters" not in sample_page("out", manifest, long, max_chars=20)
 
 
-def test_tokens_are_set_apart_with_their_ids(manifest):
-    tokens = TokenRun((5, 6), False, 1, ("ab", "c"))
-    page = Page(sample_page("out", manifest, [sample(tokens)]))
-    assert page.titles == ["5", "6"]
-    assert page.texts["k"] == page.texts["t"] == "abc"
-
-
 def test_ids_are_there_on_request(manifest):
     found = sample(TokenRun((5, 6), False, 1, ("abc",)))
     assert "<details>" not in sample_page("out", manifest, [found])
@@ -202,13 +195,3 @@ def test_a_page_of_documents_has_no_mask(manifest):
     assert "trained" not in html.replace(STYLE, "")
     assert "strip" not in html.replace(STYLE, "")
     assert [label for label, _ in page_facts(documents)] == ["documents", "tokens", "tokenizer"]
-
-
-def test_a_page_of_nothing_says_so(manifest):
-    html = sample_page("out", manifest, [])
-    assert Page(html).cards == []
-    assert "no samples" in html
-
-
-def test_a_name_that_is_no_unicode_can_be_written(manifest):
-    assert r"out\udce9" in sample_page("out\udce9", manifest, []).encode().decode()

@@ -4,8 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tokmill.dataset.canonical import sha256_hex
 from tokmill.errors import UsageError, VerifyError
@@ -47,12 +45,6 @@ def test_a_sample_as_json_has_its_mask_and_its_trained_text(reader):
     }
 
 
-def test_weights_stand_in_the_runs_and_in_json(dataset, tokenizer):
-    sample = SampleReader(*dataset(weight=0.5), tokenizer).read(0)
-    assert [run.weight for run in sample.runs] == [0, 0, 0.5, 0.5]
-    assert sample.as_json()["weights"] == (0, 0, 0.5, 0.5, 0.5)
-
-
 def test_a_row_has_the_samples_of_its_split_in_order_with_their_places(reader):
     assert [sample.number for sample in reader.read_row(0)] == [3]
     row = reader.read_row(1)
@@ -65,11 +57,6 @@ def test_a_row_has_the_samples_of_its_split_in_order_with_their_places(reader):
 def test_a_row_that_is_not_there_is_named(reader, number):
     with pytest.raises(UsageError, match=f"no row {number} of train; it holds 0 to 1"):
         reader.read_row(number)
-
-
-def test_a_split_without_packs_has_no_rows(reader):
-    with pytest.raises(UsageError, match="not packed, so it has no rows of val"):
-        reader.read_row(0, "val")
 
 
 @pytest.mark.parametrize("sample", [-1, 4])
@@ -158,15 +145,6 @@ def test_text_is_cut_at_a_number_of_characters_but_never_in_a_control_token(max_
     assert n_cut == 20 - sum(map(len, expected))
 
 
-def test_what_is_cut_does_not_close():
-    shown, _ = shown_runs([run("long text", 1)], 4)
-    assert [(s.run.text, s.opens, s.closes) for s in shown] == [("long", True, False)]
-
-
-def test_as_much_text_as_may_be_shown_is_not_cut():
-    assert not shown_runs(RUNS, 20)[1]
-
-
 @pytest.mark.parametrize(
     ("text", "opens", "closes", "expected"),
     [
@@ -180,18 +158,6 @@ def test_as_much_text_as_may_be_shown_is_not_cut():
 )
 def test_white_space_at_the_edges_of_a_trained_span_is_set_apart(text, opens, closes, expected):
     assert ShownRun(run(text, 1), opens, closes).parts() == [expected]
-
-
-@given(st.lists(st.text("a \n", min_size=1)), st.booleans(), st.booleans())
-def test_the_parts_of_a_run_are_its_texts_however_it_is_cut_into_tokens(texts, opens, closes):
-    tokens = TokenRun(tuple(range(len(texts))), False, 1, tuple(texts))
-    parts = ShownRun(tokens, opens, closes).parts()
-    assert ["".join(text for text, _ in found) for found in parts] == texts
-    whole = ShownRun(run("".join(texts), 1), opens, closes).parts()
-    marked = [[e for text, is_edge in found for e in [is_edge] * len(text)] for found in parts]
-    assert [e for found in marked for e in found] == [
-        e for text, is_edge in whole[0] for e in [is_edge] * len(text)
-    ]
 
 
 def test_of_a_long_sample_the_first_tokens_are_read_and_the_others_counted(dataset, tokenizer):

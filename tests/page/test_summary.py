@@ -4,7 +4,6 @@ import copy
 
 import pytest
 
-from tokmill.chat.segments import Kind
 from tokmill.masks.encoder import JOINT_DIFFERS, STRADDLING_TOKENS
 from tokmill.masks.truncation import CUT_SAMPLES
 from tokmill.page.summary import (
@@ -121,77 +120,6 @@ def test_the_details_of_a_run_say_every_fact_once():
 @pytest.mark.parametrize(
     ("changes", "label", "expected"),
     [
-        ({"totals__drops": {}}, "drops", None),
-        ({"totals__rejects": {}}, "rejects", None),
-        ({}, "unread", None),
-        (
-            {
-                "totals__unread": {"files": 2, "text_bytes": 1312, "stored_bytes": 0},
-                "sources": [{"path": "a.gz", "unread": [{}]}, {"path": "b", "unread": [{}]}],
-            },
-            "unread",
-            "2 files not read to the end, 1,312 bytes of text: a.gz, b",
-        ),
-        ({}, "unused keys", None),
-        (
-            {"totals__unread_keys": {"context": 12, "url": 1300}},
-            "unused keys",
-            "url 1,300, context 12",
-        ),
-        (
-            {"totals__unread_keys": {f"k{i}": 1 for i in range(11)}},
-            "unused keys",
-            "k0 1, k1 1, k10 1, k2 1, k3 1, k4 1, k5 1, k6 1, and 3 more",
-        ),
-        (
-            {
-                "totals__unread": {"files": 1, "text_bytes": 9, "stored_bytes": 0},
-                "sources": [{"path": "a.gz", "unread": [{}]}],
-                "totals__unread_keys": {"url": 2},
-            },
-            "unread",
-            "1 file not read to the end, 9 bytes of text: a.gz; unused keys: url 2",
-        ),
-        (
-            {"totals__rejects": {"b": 2000, "a": 1}},
-            "rejects",
-            "2,001: 2,000 b, 1 a (see out/rejects)",
-        ),
-        (
-            {"totals__rejects": {"a": 5, "b": 4, "c": 4, "d": 2, "e": 1}},
-            "rejects",
-            "16: 5 a, 4 b, 4 c, 3 for 2 other reasons (see out/rejects)",
-        ),
-        ({"totals__tokens": 0}, "tokens", "0 (eos included, 1,000 of them in val)"),
-        (
-            {"run__peak_memory_bytes": 0, "run__resumed_parts": 3},
-            "time",
-            "12.3 s: 10.3 s start-up, then 162 MB of text per second (3 parts from earlier runs)",
-        ),
-        (
-            {"run__start_s": 0.0, "run__peak_memory_bytes": 0},
-            "time",
-            "12.3 s, 26.3 MB of text per second",
-        ),
-        (
-            {"run__text_bytes_per_s": 0, "run__peak_memory_bytes": 0, "run__start_s": 12.3},
-            "time",
-            "12.3 s",
-        ),
-        (
-            {"shards": [{"split": "train", "tokens": 25_000}]},
-            "tokens",
-            "25,000 (eos included, no validation split); text bytes per token 4.00",
-        ),
-    ],
-)
-def test_what_is_not_there_is_left_out(changes, label, expected):
-    assert rows(**changes).get(label) == expected
-
-
-@pytest.mark.parametrize(
-    ("changes", "label", "expected"),
-    [
         ({"totals__drops": {}}, "drops", "none"),
         ({"totals__rejects": {}}, "rejects", "none"),
         (
@@ -270,48 +198,6 @@ def test_the_details_of_sft_say_the_rule_the_sources_and_the_packs():
     )
 
 
-@pytest.mark.parametrize(
-    ("changes", "label", "expected"),
-    [
-        ({"totals__counters": {}}, "noticed", "nothing"),
-        ({"totals__counters": {"cut samples": 0}}, "noticed", "nothing"),
-        ({"totals__trained_tokens": 0}, "trained tokens", "0 (0.0%)"),
-        ({"totals__tokens": 0, "totals__trained_tokens": 0}, "trained tokens", "0 (0.0%)"),
-        ({"sources": SOURCES[:1]}, "by source", None),
-        (
-            {"sources": SOURCES[:1] * 13},
-            "by source",
-            "a.jsonl: 61.7%\n" * 12 + "…",
-        ),
-        ({"packs": {}}, "packs, train", None),
-        (
-            {"packs": {"val": {**PACK, "samples": 1, "rows": 1}}},
-            "packs, val",
-            "1 sample in 1 row of 4,096 tokens, 99.69% full; 45 bytes of memory per sample",
-        ),
-        (
-            {"files": [{"name": f"x.{kind}", "bytes": 1} for kind in ("mask", "weight", "bin")]},
-            "files",
-            "1 .bin, 1 .mask, 1 .weight, manifest.json, plan.json",
-        ),
-    ],
-)
-def test_what_sft_lacks_is_said_in_words_or_left_out(changes, label, expected):
-    assert details(**{**SFT, **changes}).get(label) == expected
-
-
-def test_two_packs_stand_in_one_line():
-    packs = {"train": PACK, "val": {**PACK, "rows": 1, "fill": 0.5}}
-    assert rows(**{**SFT, "packs": packs})["packing"] == (
-        "train 1,200 rows of 4,096 tokens, 99.69% full; val 1 row of 4,096 tokens, 50.00% full"
-    )
-
-
-def test_pretraining_says_nothing_of_masks():
-    assert rows(kind="pretrain") == rows()
-    assert details(kind="pretrain") == details()
-
-
 def with_fields(*sources, used=("text",)):
     totals = {}
     for fields in sources:
@@ -339,14 +225,6 @@ def test_sources_of_which_less_is_used_are_named():
 
 def test_chats_and_datasets_without_the_counts_have_no_such_line():
     assert fields_line({"totals": {}, "sources": []}) == ""
-
-
-def test_every_part_of_a_turn_has_words_without_an_abbreviation():
-    for kind in Kind:
-        words = trained_parts({"trained": [kind.name.lower()]})
-        assert words.startswith("trains ")
-        assert "_" not in words
-        assert "eot" not in words
 
 
 def test_parts_are_listed_and_what_a_newer_version_trains_keeps_its_name():

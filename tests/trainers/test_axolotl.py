@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
 import yaml
 
@@ -24,20 +23,6 @@ def test_rows_have_exactly_the_three_columns(chats: Dataset, tmp_path) -> None:
         for i in range(len(split))
     ]
     assert made.mask_alignment == "target"
-
-
-def test_types_are_those_of_its_own_datasets(chats: Dataset, tmp_path) -> None:
-    export(chats.directory, "axolotl", tmp_path / "e", ExportOptions())
-    with (tmp_path / "e" / "val" / "data-00000-of-00001.arrow").open("rb") as file:
-        schema = pa.ipc.open_stream(file).schema
-    assert [str(field.type.value_type) for field in schema] == ["int32", "int8", "int64"]
-
-
-def test_every_token_of_a_document_is_trained(wide: Dataset, tmp_path) -> None:
-    export(wide.directory, "axolotl", tmp_path / "e", ExportOptions())
-    rows = read(tmp_path / "e")
-    assert all(row["labels"] == row["input_ids"] for row in rows)
-    assert len(rows) == len(wide)
 
 
 def test_the_usage_is_yaml_with_an_empty_type(chats: Dataset, wide: Dataset, tmp_path) -> None:

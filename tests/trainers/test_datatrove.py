@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-import tokmill
 from tokmill.errors import UsageError, VerifyError
 from tokmill.trainers import datatrove
 from tokmill.trainers.checks import datatrove as datatrove_check
@@ -47,18 +44,6 @@ def test_the_five_documents_are_read_by_the_specification(five, five_ids, tmp_pa
     assert path.samefile(five.directory / "train-0000000-0000.bin")
 
 
-def test_every_shard_of_every_split_has_its_files(pretrained, tmp_path) -> None:
-    made = pretrained.export("datatrove", tmp_path / "e")
-    assert len(made.files) == 3 * len(pretrained.shards) == 18
-    for split in ("train", "val"):
-        found = [
-            ids
-            for shard in pretrained.split(split).shards
-            for ids in read_ds(tmp_path / "e" / split / f"{shard.name}.ds")[0]
-        ]
-        assert found == [ids.tolist() for ids in pretrained.split(split)]
-
-
 def test_loss_bytes_are_the_masks_in_place(chats, tmp_path) -> None:
     made = chats.export("datatrove", tmp_path / "e")
     assert made.mask_alignment == "target"
@@ -70,60 +55,6 @@ def test_loss_bytes_are_the_masks_in_place(chats, tmp_path) -> None:
         ]
         masks = [part.mask(i).tolist() for i in range(len(part))]
         assert list(chain.from_iterable(loss or [] for _, loss in read)) == masks
-
-
-def test_one_short_document_is_an_export(words, tmp_path) -> None:
-    (tmp_path / "in.jsonl").write_text(json.dumps({"text": "w5"}) + "\n")
-    dataset = tokmill.pretrain(
-        tmp_path / "in.jsonl", tokenizer=words, output=tmp_path / "out", progress=False
-    )
-    dataset.export("datatrove", tmp_path / "e")
-    path = tmp_path / "e" / "train" / "train-0000000-0000.ds"
-    assert read_ds(path) == ([[5, 2]], None)
-    assert Path(f"{path}.metadata").read_text().endswith("|2\n2\n2.00 T")
-    assert not (tmp_path / "e" / "val").exists()
-
-
-def test_a_tokenizer_with_a_bar_in_its_name_gets_another(words, tmp_path) -> None:
-    odd = tmp_path / "a|b\nc d"
-    shutil.copytree(words, odd)
-    (tmp_path / "in.jsonl").write_text(json.dumps({"text": "w5"}) + "\n")
-    dataset = tokmill.pretrain(
-        tmp_path / "in.jsonl", tokenizer=odd, output=tmp_path / "out", progress=False
-    )
-    made = dataset.export("datatrove", tmp_path / "e")
-    text = (tmp_path / "e" / "train" / "train-0000000-0000.ds.metadata").read_text()
-    assert text == f"{tmp_path}/a_b_c d|2\n2\n2.00 T"
-    assert any(f"cannot hold {str(odd)!r}" in note for note in made.notes)
-
-
-@pytest.mark.parametrize(
-    ("n", "text"),
-    [
-        (0, "0.00 T"),
-        (7, "7.00 T"),
-        (42, "42.0 T"),
-        (999, "999 T"),
-        (1391, "1.39 kT"),
-        (9_994, "9.99 kT"),
-        (9_996, "10.0 kT"),
-        (99_960, "100 kT"),
-        (999_499, "999 kT"),
-        (999_999, "1.00 MT"),
-        (73_859_000_000, "73.9 GT"),
-        (5 * 10**13, "50.0 TT"),
-    ],
-)
-def test_numbers_of_tokens_have_three_digits(n: int, text: str) -> None:
-    assert datatrove.short_form(n) == text
-
-
-def test_nanotron_gets_the_folder_of_train(single, tmp_path) -> None:
-    made = single.export("nanotron", tmp_path / 'a "quoted" place')
-    line = next(line for line in made.usage.split("\n") if "dataset_folder" in line)
-    folders = json.loads(line.partition(":")[2])
-    assert folders == [f'{tmp_path}/a "quoted" place/train']
-    assert list(Path(folders[0]).glob("*.ds"))
 
 
 def test_nanotron_reads_no_masks(chats, tmp_path) -> None:

@@ -10,8 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import tokmill
-from tests.fixtures.datasets import RECORDS, TOKENIZER
 from tests.fixtures.streams import documents_of
 from tokmill.api.dataset import Dataset
 from tokmill.errors import UsageError, VerifyError
@@ -51,49 +49,6 @@ def test_a_file_is_a_header_and_documents_behind_their_eos(
         expected = [id_ for document in documents for id_ in (eos, *document[:-1])]
         assert tokens.tolist() == expected
     assert made.checked.compared.startswith(f"{dataset.n_tokens:,} tokens of {len(dataset)} docu")
-
-
-def test_files_have_the_customary_names(pretrained: Dataset, tmp_path) -> None:
-    pretrained.export("llm.c", tmp_path / "my set", file_tokens=25_000)
-    assert [path.name for path in sorted((tmp_path / "my set").glob("*.bin"))] == [
-        "my-set_train_000001.bin",
-        "my-set_train_000002.bin",
-        "my-set_train_000003.bin",
-        "my-set_val_000000.bin",
-    ]
-
-
-def test_every_file_begins_with_eos_and_holds_whole_documents(pretrained, tmp_path) -> None:
-    pretrained.export("llm.c", tmp_path / "e", file_tokens=5_000, check=True)
-    eos = pretrained.manifest["tokenizer"]["eos"]["id"]
-    found: list[list[int]] = []
-    for path in files(tmp_path / "e", "train"):
-        _, tokens = read(path)
-        assert tokens[0] == eos
-        starts = np.flatnonzero(tokens == eos)
-        found += [[*part[1:].tolist(), eos] for part in np.split(tokens, starts[1:])]
-    assert found == documents_of(pretrained, "train")
-
-
-def test_eos_last_keeps_the_stream(pretrained: Dataset, tmp_path) -> None:
-    made = pretrained.export("llm.c", tmp_path / "e", eos="last", check=True)
-    (path,) = files(tmp_path / "e", "train")
-    expected = [id_ for document in documents_of(pretrained, "train") for id_ in document]
-    assert read(path)[1].tolist() == expected
-    assert made.notes[0].startswith("eos stands last")
-
-
-def test_documents_with_bos_are_left_as_they_are(tmp_path) -> None:
-    dataset = tokmill.pretrain(
-        RECORDS, tokenizer=TOKENIZER, output=tmp_path / "out", progress=False,
-        bos_token="<|im_start|>",
-    )  # fmt: skip
-    made = dataset.export("llm.c", tmp_path / "e", check=True)
-    (path,) = files(tmp_path / "e", "train")
-    assert read(path)[1].tolist()[: len(dataset[0])] == dataset[0].tolist()
-    assert made.notes[0] == "documents begin with bos already, so eos stays where it is"
-    with pytest.raises(UsageError, match="make the dataset without bos_token"):
-        dataset.export("modded-nanogpt", tmp_path / "m")
 
 
 def found(pattern: str) -> list[str]:

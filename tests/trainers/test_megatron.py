@@ -6,6 +6,7 @@ import json
 import shlex
 import struct
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -50,26 +51,6 @@ def test_the_five_documents_are_read_by_the_specification(five, five_ids, tmp_pa
     assert code == (8 if five.manifest["dtype"] == "uint16" else 4)
 
 
-def test_shards_are_linked_with_their_index(pretrained, tmp_path) -> None:
-    made = pretrained.export("megatron", tmp_path / "e")
-    assert {file.how for file in made.files if file.name.startswith(("train", "val"))} == {"link"}
-    for shard in pretrained.shards:
-        for ending in ("bin", "idx"):
-            path = tmp_path / "e" / shard.split / f"{shard.name}.{ending}"
-            assert path.samefile(pretrained.directory / f"{shard.name}.{ending}")
-
-
-def test_merged_splits_are_one_prefix_each(pretrained, tmp_path) -> None:
-    made = pretrained.export("megatron", tmp_path / "e", merge=True)
-    assert [file.name for file in made.files] == [
-        "train.bin", "train.idx", "val.bin", "val.idx", "data.json", "sequences.json",
-    ]  # fmt: skip
-    for split in ("train", "val"):
-        found, code = read_prefix(tmp_path / "e" / split)
-        assert found == documents(pretrained, split)
-        assert code == 8
-
-
 def test_the_counts_of_prefixes_are_those_of_their_headers(pretrained, tmp_path) -> None:
     pretrained.export("megatron", tmp_path / "e")
     counts = json.loads((tmp_path / "e" / "sequences.json").read_bytes())
@@ -77,14 +58,6 @@ def test_the_counts_of_prefixes_are_those_of_their_headers(pretrained, tmp_path)
         f"{tmp_path}/e/{shard.split}/{shard.name}": [shard.documents, shard.documents + 1]
         for shard in pretrained.shards
     }
-
-
-def test_counts_are_left_out_where_megatron_would_guess_another_dtype(wide, tmp_path) -> None:
-    made = wide.export("megatron", tmp_path / "e")
-    assert wide.manifest["tokenizer"]["vocab_size"] <= 1 << 16
-    assert "sequences.json" not in [file.name for file in made.files]
-    assert "per-dataset-sequences-path" not in made.usage
-    assert any("uint32 is not what it would take" in note for note in made.notes)
 
 
 def test_a_mask_is_the_twin_of_its_tokens(unpacked, tmp_path) -> None:
@@ -130,17 +103,6 @@ def test_options_name_train_and_val_with_absolute_paths(single, tmp_path, monkey
     assert found["--per-dataset-sequences-path"] == [f"{tmp_path}/it's here/sequences.json"]
 
 
-def test_many_prefixes_are_read_from_a_file(pretrained, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(megatron, "MOST_ON_A_LINE", 1)
-    made = pretrained.export("megatron", tmp_path / "e")
-    assert options_of(made.usage)["--per-split-data-args-path"] == [f"{tmp_path}/e/data.json"]
-    data = json.loads((tmp_path / "e" / "data.json").read_bytes())
-    names = [f"{tmp_path}/e/train/{one.name}" for one in pretrained.split("train").shards]
-    assert data["train"] == names
-    assert data["test"] is None
-    assert any("--merge" in note for note in made.notes)
-
-
 @pytest.fixture(scope="module")
 def other(tmp_path_factory, pretrained) -> Dataset:
     """A dataset of other documents with the same tokenizer."""
@@ -183,23 +145,25 @@ def test_a_merged_blend_has_a_prefix_for_each_source(pretrained, other, tmp_path
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory, pretrained) -> Callable[..., Dataset]:
-    """Make a dataset of two input files, in parts of a size."""
+    """Make a dataset of two input files, in parts of a size; the same one for the same size."""
     folder = tmp_path_factory.mktemp("sources")
     for name in ("wiki", "code"):
         rows = [{"text": f"{name} " * (20 + i)} for i in range(60)]
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    def make(output: Path, **settings) -> Dataset:
+    @cache
+    def make(part_bytes: int = 0) -> Dataset:
         return tokmill.pretrain(
-            [folder / "wiki.jsonl", folder / "code.jsonl"], output=output, progress=False,
-            tokenizer=pretrained.manifest["tokenizer"]["name"], **settings,
+            [folder / "wiki.jsonl", folder / "code.jsonl"], output=folder / f"{part_bytes}",
+            tokenizer=pretrained.manifest["tokenizer"]["name"], part_bytes=part_bytes,
+            progress=False,
         )  # fmt: skip
 
     return make
 
 
 def test_shards_of_one_source_get_its_weight(sources, tmp_path) -> None:
-    dataset = sources(tmp_path / "out", part_bytes=4096)
+    dataset = sources(4096)
     assert len(dataset.shards) > 2
     made = dataset.export("megatron", tmp_path / "e", tokens=["wiki.jsonl=3B", "c*.jsonl=1B"])
     blend = options_of(made.usage)["--data-path"]
@@ -212,14 +176,14 @@ def test_shards_of_one_source_get_its_weight(sources, tmp_path) -> None:
 
 
 def test_a_source_of_0_tokens_is_left_out(sources, tmp_path) -> None:
-    dataset = sources(tmp_path / "out", part_bytes=4096)
+    dataset = sources(4096)
     made = dataset.export("megatron", tmp_path / "e", tokens=["wiki.jsonl=3B", "code.jsonl=0"])
     assert sum(float(w) for w in options_of(made.usage)["--data-path"][::2]) == pytest.approx(1)
     assert len(made.files) < 2 * len(dataset.shards)
 
 
 def test_a_shard_of_two_sources_is_refused(sources, tmp_path) -> None:
-    dataset = sources(tmp_path / "out")
+    dataset = sources()
     with pytest.raises(UsageError, match=r"train-0000000-0000 has documents of .*wiki\.jsonl and"):
         dataset.export("megatron", tmp_path / "e", tokens=["wiki.jsonl=3B", "code.jsonl=1B"])
     dataset.export("megatron", tmp_path / "e", tokens=["*.jsonl=3B"])
@@ -238,7 +202,7 @@ def test_a_shard_of_two_sources_is_refused(sources, tmp_path) -> None:
     ],
 )
 def test_a_wrong_blend_is_refused(sources, tmp_path, tokens, message) -> None:
-    dataset = sources(tmp_path / "out", part_bytes=4096)
+    dataset = sources(4096)
     with pytest.raises(UsageError, match=message):
         dataset.export("megatron", tmp_path / "e", tokens=tokens)
     assert not (tmp_path / "e").exists()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from tokmill.api.dataset import Dataset
 from tokmill.errors import UsageError
-from tokmill.trainers import megatron_bridge
 from tokmill.trainers.exporting.export import export
 from tokmill.trainers.options import ExportOptions
 
@@ -112,33 +109,6 @@ def test_new_packs_hold_as_many_tokens_as_the_model_sees(unpacked: Dataset, tmp_
     assert sorted(sample for row in rows for sample in trained(row)) == sorted(
         ours(unpacked.split("train"))
     )
-
-
-def test_metadata_counts_what_the_model_sees(chats: Dataset, tmp_path) -> None:
-    export(chats.directory, "megatron-bridge", tmp_path / "e", ExportOptions(pad_samples_to=4))
-    found = json.loads((tmp_path / "e" / "metadata.json").read_text())[0]
-    rows = read(tmp_path / "e" / "train.idx.parquet")
-    sums = [len(row["input_ids"]) - len(row["seq_start_id"]) for row in rows]
-    n_samples = sum(len(row["seq_start_id"]) for row in rows)
-    assert found == {
-        "dataset_max_seqlen": max(s.stop - s.start - 1 for row in rows for s in spans(row)),
-        "max_samples_per_bin": max(len(row["seq_start_id"]) for row in rows),
-        "packing_factor": round(n_samples / len(rows), 2),
-        "packing_efficiency": round(np.mean(sums) / 4096 * 100, 2),
-        "pack_size": 4096,
-        "min_packed_seqlen": min(sums),
-    }
-
-
-@pytest.mark.parametrize("group_tokens", [1, 10_000, 1 << 18])
-def test_row_groups_of_any_size_have_the_same_rows(
-    chats: Dataset, tmp_path, monkeypatch, group_tokens
-) -> None:
-    export(chats.directory, "megatron-bridge", tmp_path / "e", ExportOptions(packing=4096))
-    monkeypatch.setattr(megatron_bridge, "ROW_GROUP_TOKENS", group_tokens)
-    made = export(chats.directory, "nemo", tmp_path / "f", ExportOptions(packing=4096))
-    assert read(tmp_path / "e" / "train.idx.parquet") == read(tmp_path / "f" / "train.idx.parquet")
-    assert made.files[0].n_bytes < 6 * chats.n_tokens + 50_000
 
 
 @pytest.mark.parametrize(

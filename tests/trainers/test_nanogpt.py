@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import tokmill
-from tests.fixtures.datasets import RECORDS, TOKENIZER
 from tokmill.api.dataset import Dataset
 from tokmill.dataset.canonical import manifest_sha256
 from tokmill.errors import UsageError, VerifyError
@@ -37,15 +36,6 @@ def test_the_shards_of_a_split_become_one_file(pretrained: Dataset, tmp_path) ->
     for split in ("train", "val"):
         assert (tmp_path / "e" / f"{split}.bin").read_bytes() == stream(pretrained, split)
     assert made.checked.compared == f"{pretrained.n_tokens:,} tokens"
-
-
-def test_a_single_shard_is_linked(single: Dataset, tmp_path) -> None:
-    made = single.export("nanogpt", tmp_path / "e", check=True)
-    assert [(file.name, file.how) for file in made.files[:2]] == [
-        ("train.bin", "link"),
-        ("val.bin", "link"),
-    ]
-    assert made.new_bytes < 100
 
 
 def test_the_vocabulary_is_padded_in_meta(single: Dataset, tmp_path) -> None:
@@ -92,13 +82,6 @@ def test_the_usage_is_a_settings_file_that_holds_from_any_directory(
     exec(made.usage, found)
     assert found["dataset"] == str(tmp_path / "e's")
     assert np.memmap(Path("data") / found["dataset"] / "val.bin", np.uint16, "r").ndim == 1
-
-
-def test_a_missing_val_split_is_said(tmp_path) -> None:
-    made = tokmill.pretrain(
-        RECORDS, tokenizer=TOKENIZER, output=tmp_path / "out", progress=False
-    ).export("nanogpt", tmp_path / "e")
-    assert "no val split, and train.py opens val.bin" in made.notes[0]
 
 
 def test_wide_ids_are_refused_with_the_way_out(wide: Dataset, tmp_path) -> None:

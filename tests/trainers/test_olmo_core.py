@@ -85,34 +85,6 @@ def test_eos_inside_documents_is_counted_and_said(eos_inside, tmp_path) -> None:
     assert read_npy(path, "uint16") == [[5, 6, 2], [7, 2, 8, 2], [9, 2]]
 
 
-def test_text_without_control_tokens_is_not_searched_for_eos(eos_inside, monkeypatch) -> None:
-    source = ExportSource(eos_inside().directory)
-    monkeypatch.setattr(document_ends, "_count_boundaries", None)
-    assert document_ends.count_eos(source) == (0, 0)
-
-
-def test_eos_is_counted_where_bos_follows_if_there_is_a_bos(pretrained, tmp_path) -> None:
-    dataset = tokmill.pretrain(
-        Path(pretrained.manifest["sources"][0]["path"]), output=tmp_path / "out", progress=False,
-        tokenizer=pretrained.manifest["tokenizer"]["name"], bos_token="<bos>",
-        control_tokens_in_text="parse",
-    )  # fmt: skip
-    source = ExportSource(dataset.directory)
-    # OLMo-core ends a file's last document at eos without a bos after it: no boundary is missing.
-    assert document_ends.count_eos(source) == (0, 0)
-    bos = dataset.manifest["tokenizer"]["bos"]["id"]
-    assert f"bos_token_id={bos}," in dataset.export("olmo-core", tmp_path / "e").usage
-
-
-def test_samples_without_eos_at_the_end_are_counted(unpacked) -> None:
-    source = ExportSource(unpacked.directory)
-    ends = [int(ids[-1]) for split in ("train", "val") for ids in unpacked.split(split)]
-    n_eos = sum(int(np.count_nonzero(ids == source.eos_id)) for ids in unpacked)
-    n_ended = ends.count(source.eos_id)
-    assert document_ends.count_eos(source) == (n_eos - n_ended, len(ends) - n_ended)
-    assert n_ended < len(ends)
-
-
 @pytest.fixture
 def reader():
     reason = "ai2-olmo-core's reader is not installed: make oracles"

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.errors import StateError, StorageError
-from tokmill.storage import storage_errors
+from tokmill.errors import StateError
 from tokmill.trainers.private_directory import is_taken, private_directory
 
 KILLED = """
@@ -67,17 +66,6 @@ def test_the_directory_of_a_running_attempt_stays(tmp_path) -> None:
     assert names == ["first"]
 
 
-def test_only_private_names_are_removed(tmp_path) -> None:
-    mine = tmp_path / ".out.mine.tmp"
-    mine.mkdir()
-    link = tmp_path / ".out.1-0123abcd.tmp"
-    link.symlink_to(mine)
-    with private_directory(tmp_path / "out"):
-        pass
-    assert mine.is_dir()
-    assert Path(link).is_symlink()
-
-
 def test_what_others_wrote_meanwhile_is_never_removed(tmp_path) -> None:
     output = tmp_path / "out"
     attempt = private_directory(output)
@@ -90,21 +78,6 @@ def test_what_others_wrote_meanwhile_is_never_removed(tmp_path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-def write_to_a_full_disk(path: Path) -> None:
-    with storage_errors(path):
-        raise OSError(28, "No space left on device")
-
-
-def test_errors_name_the_output_and_not_its_private_name(tmp_path) -> None:
-    output = tmp_path / "out"
-    with pytest.raises(StorageError) as caught, private_directory(output) as folder:
-        write_to_a_full_disk(folder / "file")
-    assert str(caught.value) == (
-        f"{output}/file: no space left on device; nothing was written: "
-        "make room and run the same command again"
-    )
-
-
 def test_a_link_in_the_place_of_an_output_is_named(tmp_path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
@@ -115,35 +88,10 @@ def test_a_link_in_the_place_of_an_output_is_named(tmp_path) -> None:
         is_taken(tmp_path / "file")
 
 
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a /proc, where nothing is made")
-def test_a_place_without_room_for_a_directory_is_named_without_its_private_name() -> None:
-    with (
-        pytest.raises(StorageError, match=r"^/proc/out: no such file or directory$"),
-        private_directory(Path("/proc/out")),
-    ):
-        pass
-
-
 def test_the_current_directory_is_refused_before_anything_is_written(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StateError, match=r"is the current directory, .*: name one inside it"):
         is_taken(Path())
-
-
-def test_a_name_that_is_too_long_is_a_storage_error(tmp_path) -> None:
-    with pytest.raises(StorageError, match="file name too long"):
-        is_taken(tmp_path / ("n" * 300))
-
-
-def test_a_directory_that_cannot_be_listed_may_hold_an_output(tmp_path, monkeypatch) -> None:
-    def refuse(self: Path) -> None:
-        raise PermissionError(13, "Permission denied", str(self))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "iterdir", refuse)
-        with private_directory(tmp_path / "out") as folder:
-            (folder / "file").write_text("x")
-    assert (tmp_path / "out" / "file").read_text() == "x"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="renameat2 is of Linux")

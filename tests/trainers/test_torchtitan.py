@@ -55,29 +55,12 @@ def test_bodies_and_masks_are_links_to_the_shards(chats: Dataset, tmp_path) -> N
     assert made.mask_alignment == "target"
 
 
-def test_offsets_are_a_numpy_file_of_int64(pretrained: Dataset, tmp_path) -> None:
-    export(pretrained.directory, "grain", tmp_path / "e", ExportOptions())
-    found = np.load(tmp_path / "e" / "train" / "document_offsets.npy")
-    split = pretrained.split("train")
-    assert found.dtype == np.dtype("<i8")
-    assert found.tolist() == [0, *np.cumsum([len(split[i]) for i in range(len(split))]).tolist()]
-
-
 def test_what_is_trained_is_what_the_mask_says(chats: Dataset, tmp_path) -> None:
     export(chats.directory, "torchtitan", tmp_path / "e", ExportOptions())
     split = chats.split("train")
     for i, (_, labels) in enumerate(all_of(DocumentFiles(tmp_path / "e" / "train"))):
         mask = split.mask(i)
         assert [label for label in labels if label != -100] == split[i][mask == 1].tolist()
-
-
-def test_numbers_count_from_both_ends_and_no_further(single: Dataset, tmp_path) -> None:
-    export(single.directory, "torchtitan", tmp_path / "e", ExportOptions())
-    found = DocumentFiles(tmp_path / "e" / "train")
-    assert found[-1]["labels"].tolist() == found[len(found) - 1]["labels"].tolist()
-    for wrong in (len(found), -len(found) - 1):
-        with pytest.raises(IndexError):
-            found[wrong]
 
 
 def test_a_pickled_source_carries_no_tokens(single: Dataset, tmp_path) -> None:

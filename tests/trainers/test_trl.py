@@ -73,16 +73,3 @@ def test_packs_that_cannot_be_made_are_refused(fixture, options, named, request,
     with pytest.raises(UsageError, match=named):
         export(dataset.directory, "trl", tmp_path / "e", ExportOptions(**options))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_packing_is_given_as_people_write_it(unpacked: Dataset, tmp_path) -> None:
-    unpacked.export("trl", tmp_path / "e", packing="8k")
-    rows = read(tmp_path / "e" / "train")
-    assert len(rows) == -(-unpacked.split("train").n_tokens // 8192)
-
-
-@pytest.mark.parametrize("trainer", ["trl", "datasets"])
-def test_the_usage_names_an_absolute_path(chats, tmp_path, monkeypatch, trainer) -> None:
-    monkeypatch.chdir(tmp_path)
-    made = chats.export(trainer, "here")
-    assert f"load_from_disk({str(tmp_path / 'here')!r})" in made.usage

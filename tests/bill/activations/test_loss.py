@@ -19,22 +19,6 @@ def amounts(symbols: dict[str, float], *, capped: bool = False, **settings: obje
     return [kept, ahead.n_bytes, behind.n_bytes]
 
 
-def test_a_full_loss_keeps_4_n_v_and_takes_8_more() -> None:
-    assert amounts(SYMBOLS) == [4 * N_V, 6 * N_V, 8 * N_V]
-
-
-def test_fp32_logits_are_not_copied() -> None:
-    assert amounts({**SYMBOLS, "q": 4.0}) == [4 * N_V, 4 * N_V, 8 * N_V]
-
-
-def test_a_loss_in_16_bit_takes_half() -> None:
-    assert amounts({**SYMBOLS, "q_loss": 2.0}) == [2 * N_V, 2 * N_V, 4 * N_V]
-
-
-def test_capped_logits_keep_their_tanh() -> None:
-    assert amounts(SYMBOLS, capped=True)[0] == 6 * N_V
-
-
 def test_a_fused_loss_takes_a_chunk_of_logits() -> None:
     chunk = 1  # 100 tokens in 100 chunks
     fused = 2 * chunk * 1000 + 2 * 100 * 10 + 2 * 2 * 1000 * 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.bill.activations.metrics import batches_at_once, host_line, joined_lines
+from tokmill.bill.activations.metrics import host_line, joined_lines
 from tokmill.bill.activations.situation import situation
 from tokmill.bill.models.load import load_model
 from tokmill.settings.model import ModelSettings
@@ -23,26 +23,9 @@ def joined(**settings: object) -> int:
     return line.n_bytes // (TOKENS * VOCABULARY)
 
 
-def test_without_accumulation_all_batches_and_their_concatenation_stand_on_the_gpu() -> None:
-    assert joined() == 2 * 6 * 4
-
-
-@pytest.mark.parametrize(("after", "held"), [(1, 1), (2, 2 * 2), (4, 2 * 4), (100, 2 * 6)])
-def test_accumulation_bounds_the_batches_on_the_gpu(after: int, held: int) -> None:
-    assert joined(eval_accumulation=after) == 4 * held
-
-
 def test_logits_of_all_data_parallel_ranks_are_gathered_on_each() -> None:
     assert joined(gpus=8) == 8 * joined()
     assert joined(gpus=8, tensor_parallel=2) == 4 * joined()
-
-
-def test_autocast_returns_fp32_logits_and_pure_16_keeps_16_bit() -> None:
-    assert joined(precision="amp") == joined() == 2 * joined(precision="pure-16")
-
-
-def test_no_batch_is_held_when_no_metrics_are_computed() -> None:
-    assert batches_at_once(TrainingSettings(eval_accumulation=4)) == 0
 
 
 @pytest.mark.parametrize(

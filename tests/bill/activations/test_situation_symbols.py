@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tokmill.bill.activations.situation import activation_symbols, default_sequence, situation
+from tokmill.bill.activations.situation import activation_symbols, situation
 from tokmill.bill.models.load import load_model
-from tokmill.bill.text.symbols import SYMBOLS
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
 
@@ -21,10 +20,6 @@ def symbols(**settings: object) -> dict[str, float]:
     return activation_symbols(MODEL, training, situation(MODEL, training))
 
 
-def test_every_symbol_has_a_meaning() -> None:
-    assert set(symbols()) <= set(SYMBOLS)
-
-
 def test_tensor_parallelism_divides_heads_and_widths_but_one_key_head_stays() -> None:
     found = symbols(tensor_parallel=4, gpus=4)
     assert (found["a"], found["k"], found["f"], found["d"]) == (1, 1, 32, 64)
@@ -37,8 +32,3 @@ def test_sequence_parallelism_divides_what_lies_between_the_matrices() -> None:
 
 def test_context_parallelism_divides_the_tokens() -> None:
     assert (symbols()["n"], symbols(context_parallel=2, gpus=2)["n"]) == (128, 64)
-
-
-def test_a_sequence_is_2048_tokens_or_the_positions_if_fewer() -> None:
-    assert default_sequence(MODEL) == 512
-    assert default_sequence(load_model(ModelSettings(name="llama-3-8b"))) == 2048

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -9,7 +8,6 @@ from tokmill.bill.dataset_size import DatasetSize, assumed_size
 from tokmill.bill.host_ram.host import HostBill, host_bill
 from tokmill.bill.host_ram.machine import MIB, Machine
 from tokmill.bill.models.load import model_from_config
-from tokmill.bill.states.checkpoints import checkpoint_bill
 from tokmill.bill.states.states import rank_states
 from tokmill.settings.training import TrainingSettings
 
@@ -64,13 +62,6 @@ def test_the_peak_of_joined_shards_is_their_opening():
     assert found.peak.title == "host RAM of a machine: opening the dataset"
 
 
-def test_the_peak_of_spawned_workers_is_the_start_of_the_last():
-    training = replace(TRAINING, loader_workers=4, start_method="spawn")
-    found = host_bill(None, training, SIZE, MACHINE)
-    assert found.peak.title == "host RAM of a machine: starting the last worker"
-    assert found.peak.n_bytes == (5 * 100 + 6) * MIB + (4 + 1) * 3 * 10**9
-
-
 @pytest.mark.parametrize(
     ("initialization", "expected"), [("full", 4 * P * 8), ("rank0", 4 * P), ("meta", 0)]
 )
@@ -90,13 +81,6 @@ def test_each_process_keeps_fp32_logits_of_every_batch_of_all_ranks():
     found = moments(host_bill(MODEL, training, None, MACHINE))
     assert found["evaluation"] - found["training"] == 4 * 4 * 128 * 1000 * 10 * 4 * 2
     assert "evaluation" not in moments(host_bill(MODEL, TRAINING, None, MACHINE))
-
-
-def test_saving_gathers_the_trained_weights_and_at_most_their_states():
-    found = host_bill(MODEL, TRAINING, None, MACHINE)
-    line = found.moments[-1].lines[-1]
-    one = checkpoint_bill(MODEL, replace(TRAINING, checkpoints=0))
-    assert (line.low_bytes, line.n_bytes, line.high_bytes) == (0, 4 * P, one.n_bytes)
 
 
 def test_offloaded_states_stay_from_the_opening_to_the_end():
@@ -123,20 +107,6 @@ def test_a_dataset_in_lists_that_does_not_fit_is_told_to_be_mapped():
     found = host_bill(None, replace(TRAINING, loading="lists"), SIZE, small)
     assert found.verdict.said == "does not fit"
     assert found.verdict.together == ("--loading memmap",)
-
-
-def test_the_totals_are_the_sums_of_their_lines_and_say_what_they_leave_out():
-    training = replace(TRAINING, loading="int64", loader_workers=2, metric_batches=1)
-    for bill in host_bill(MODEL, training, SIZE, MACHINE).moments:
-        assert bill.n_bytes == sum(line.n_bytes for line in bill.lines)
-        assert bill.low_bytes <= bill.n_bytes <= bill.high_bytes
-        assert "CUDA's libraries in each process" in bill.leaves_out
-
-
-def test_a_host_bill_is_plain_values():
-    found = host_bill(MODEL, TRAINING, SIZE, MACHINE).as_json()
-    assert list(found) == ["peak", "moments", "page_cache", "shared", "verdict"]
-    assert json.loads(json.dumps(found))["peak"]["bytes"] == found["peak"]["bytes"]
 
 
 def test_a_base_that_is_not_trained_is_loaded_without_a_copy_in_host_ram():

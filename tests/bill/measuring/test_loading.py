@@ -20,10 +20,6 @@ def plain_run(directory: Path, training: TrainingSettings = SMALL, *, masked: bo
     return run_of(directory, manifest, training, torch=False, masked=masked)
 
 
-def test_an_interpreter_takes_some_memory_before_it_opens_anything():
-    assert 2 * MIB < measure_interpreter(torch=False) < 100 * MIB
-
-
 def test_what_is_loaded_is_measured(make_dataset):
     directory = make_dataset([300] * (2 * MIB), masks=[[1] * (2 * MIB)])
     training = TrainingSettings(sequence=2048, micro_batch=8, loading="lists")
@@ -34,20 +30,6 @@ def test_what_is_loaded_is_measured(make_dataset):
     assert found.peak.committed >= found.at["loaded"].committed
     assert list(found.at) == ["started", "loaded", "half", "read", "ended"]
     assert found.looks_per_s > 0
-
-
-def test_a_run_is_of_all_shards_in_their_order(make_dataset):
-    directory = make_dataset([1] * 8, [2] * 8, masks=[[1] * 8, [0] * 8])
-    run = plain_run(directory)
-    assert [path[-22:] for path in run.paths] == [
-        "/train-0000000-0000.bin"[1:], "/train-0000001-0000.bin"[1:]
-    ]  # fmt: skip
-    assert (run.dtype, run.masked, run.sequence, run.most_tokens) == ("<u2", True, 4, 1 << 26)
-    assert not plain_run(directory, masked=False).masked
-
-
-def test_a_pretraining_dataset_has_no_masks_to_load(make_dataset):
-    assert not plain_run(make_dataset([1] * 8)).masked
 
 
 def test_a_dataset_of_less_than_a_batch_is_refused(make_dataset):

@@ -3,16 +3,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tokmill.bill.measuring.machine import (
     gpu_names,
     memory_limit,
-    this_machine,
-    total_memory,
     usable_cores,
-    usable_memory,
 )
 
 GIB = 1 << 30
@@ -53,24 +49,6 @@ def test_the_smallest_limit_of_all_ancestors_holds_in_version_1(root: Path):
 def test_a_container_that_is_told_another_path_sees_its_limit_at_the_root(root: Path):
     write(root / "memory.max", f"{3 * GIB}\n")
     assert memory_limit(membership(root, "0::/docker/1234\n"), root) == 3 * GIB
-
-
-def test_no_limit_is_none(root: Path):
-    write(root / "memory.max", "max\n")
-    assert memory_limit(membership(root, "0::/\n"), root) == 0
-    assert memory_limit(root / "missing", root) == 0
-    write(root / "memory/memory.limit_in_bytes", "9223372036854771712\n")
-    assert memory_limit(membership(root, "4:memory:/\n"), root) == 0
-
-
-def test_this_machine_has_memory():
-    found = this_machine()
-    assert found.memory_bytes == psutil.virtual_memory().total
-    assert 0 < found.available_bytes < found.memory_bytes
-    bare = this_machine(torch=False)
-    assert bare.interpreter_bytes < found.interpreter_bytes
-    assert bare.forked_bytes < found.forked_bytes
-    assert usable_memory() == found.usable_bytes
 
 
 def test_gpus_are_named_as_the_driver_does(tmp_path: Path):
@@ -114,20 +92,3 @@ def test_a_cpu_quota_of_version_1_is_that_many_cores_rounded_up(root: Path, tree
     write(root / "memory/a/cpu.cfs_quota_us", "100000\n")  # another controller's tree
     text = "5:cpu,cpuacct:/a\n4:memory:/a\n"
     assert usable_cores(membership(root, text), root) == expected
-
-
-@pytest.mark.usefixtures("eight_cores")
-def test_the_smallest_cpu_quota_of_all_ancestors_holds(root: Path):
-    write(root / "a/b/cpu.max", "max 100000\n")
-    write(root / "a/cpu.max", "300000 100000\n")
-    write(root / "cpu.max", "500000 100000\n")
-    assert usable_cores(membership(root, "0::/a/b\n"), root) == 3
-    assert usable_cores(membership(root, "0::/docker/1234\n"), root) == 5
-    assert usable_cores(root / "missing", root) == 8
-
-
-def test_the_memory_of_the_machine_is_that_of_meminfo_or_of_psutil(tmp_path: Path):
-    meminfo = tmp_path / "meminfo"
-    meminfo.write_text("MemFree:  5 kB\nMemTotal:       16 kB\n")
-    assert total_memory(meminfo) == 16 << 10
-    assert total_memory() == total_memory(tmp_path / "missing") == psutil.virtual_memory().total

@@ -43,17 +43,6 @@ def test_every_strategy_gives_the_same_samples(files: Files, loading: str):
 
 
 @pytest.mark.parametrize("loading", LOADING)
-def test_without_masks_labels_are_the_ids(files: Files, loading: str):
-    samples = Samples.of(Files(files.paths, "<u2", masked=False), loading, 4, most_tokens=0)
-    assert pairs(samples)[0] == ([1, 2, 3, 4], [1, 2, 3, 4])
-
-
-def test_samples_can_be_spread_over_the_dataset(files: Files):
-    samples = Samples.of(files, "read", sequence=1, most_tokens=3)
-    assert [ids for ids, _ in pairs(samples)] == [[1], [4], [300]]
-
-
-@pytest.mark.parametrize("loading", LOADING)
 def test_a_worker_that_opens_the_dataset_itself_is_sent_no_copy_of_it(make_dataset, loading: str):
     directory = make_dataset(list(range(5000)))
     files = Files(tuple(directory.glob("*.bin")), "<u2", masked=False)

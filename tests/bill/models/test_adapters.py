@@ -41,24 +41,6 @@ def test_lora_on_llama_2_7b_trains_the_published_counts(
     assert trained(named("llama-2-7b"), rank, targets) == expected
 
 
-def test_without_an_adapter_nothing_is_added() -> None:
-    assert adapter_tensors(named("gpt2"), TrainingSettings()) == ()
-
-
-def test_dora_adds_a_magnitude_for_each_output() -> None:
-    model = named("llama-2-7b")
-    lora, dora = (trained(model, 8, "q_proj,v_proj", adapter) for adapter in ("lora", "dora"))
-    assert dora - lora == 32 * 2 * 4096
-
-
-def test_a_matrix_of_conv1d_is_adapted_by_what_goes_in_and_out() -> None:
-    assert trained(named("gpt2"), 4, "c_attn") == 12 * 4 * (768 + 3 * 768)
-
-
-def test_an_embedding_is_adapted_if_it_is_named() -> None:
-    assert trained(named("llama-2-7b"), 2, "embed_tokens") == 2 * (32_000 + 4096)
-
-
 def test_a_target_is_a_whole_end_of_a_name() -> None:
     model = named("llama-2-7b")
     assert trained(model, 8, "self_attn.q_proj") == trained(model, 8, "q_proj")

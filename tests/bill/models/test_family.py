@@ -15,38 +15,6 @@ def fields(**values: Any) -> Fields:
     return Fields(values, family("gpt2"), "my", "my/config.json", {"hidden_size": "n_embd"})
 
 
-def test_values_come_with_their_types() -> None:
-    f = fields(hidden_size=8, tied=True, act="gelu", dropout=0.1, kinds=["a"], rope={"x": 1})
-
-    assert f.count("hidden_size") == 8
-    assert f.flag("tied")
-    assert f.text("act") == "gelu"
-    assert f.share("dropout") == 0.1
-    assert f.items("kinds", str) == ["a"]
-    assert f.table("rope") == {"x": 1}
-    assert f.used == {"hidden_size", "tied", "act", "dropout", "kinds", "rope"}
-
-
-def test_null_and_missing_are_nothing() -> None:
-    f = fields(n=None)
-
-    assert (f.size("n"), f.flag("n"), f.text("n"), f.share("n"), f.table("n")) == (
-        0,
-        False,
-        "",
-        0,
-        {},
-    )
-    assert f.count("n", 7) == 7
-    assert f.items("n", int) is None
-    assert f.share("absent", 0.25) == 0.25
-
-
-def test_a_needed_value_that_is_missing_is_named_as_the_family_names_it() -> None:
-    with pytest.raises(UsageError, match=r"^my/config.json: no n_embd, which gpt2 needs$"):
-        fields().count("hidden_size")
-
-
 @pytest.mark.parametrize("wrong", [0, -3, 2.0, "8", True, [8], 1 << 32])
 def test_a_count_is_a_whole_number_of_at_least_one(wrong: object) -> None:
     with pytest.raises(UsageError, match=r"n_embd: expected a whole number from 1 to \d+, found"):

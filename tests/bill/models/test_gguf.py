@@ -77,40 +77,6 @@ def by_name(of: Model, file: str) -> dict[str, float]:
     return {name.rpartition(".")[2]: found for name, found in zip(names, bits, strict=True)}
 
 
-def test_the_head_and_half_of_values_and_down_matrices_have_six_bits() -> None:
-    found = by_name(model("llama-3-8b"), "q4_k_m")
-    assert found["embed_tokens"] == found["q_proj"] == found["gate_proj"] == 4.5
-    assert found["lm_head"] == 6.5625
-    assert found["v_proj"] == found["down_proj"] == (4.5 + 6.5625) / 2
-    assert found["input_layernorm"] == found["norm"] == 32
-
-
-def test_a_tied_embedding_has_the_type_of_a_head() -> None:
-    assert by_name(model("llama-3.2-1b"), "q4_k_m")["embed_tokens"] == 6.5625
-    assert by_name(model("llama-3.2-1b"), "q8_0")["embed_tokens"] == 8.5
-
-
-def test_learned_positions_biases_and_routers_stay_fp32() -> None:
-    found = by_name(model("gpt2"), "q4_0")
-    assert (found["wte"], found["c_fc"], found["wpe"]) == (6.5625, 4.5, 32)
-    assert by_name(model("mixtral-8x7b"), "q8_0")["gate"] == 32
-
-
-def test_keys_and_values_of_eight_experts_have_eight_bits() -> None:
-    found = by_name(model("mixtral-8x7b"), "q4_k_m")
-    assert (found["k_proj"], found["v_proj"], found["o_proj"]) == (8.5, 8.5, 5.5)
-    assert found["gate_up_proj"] == 4.5
-
-
-def test_rows_that_256_does_not_divide_take_blocks_of_32_and_else_16_bit() -> None:
-    found = by_name(model("gpt-oss-20b"), "q4_k_s")
-    assert (found["q_proj"], found["o_proj"], found["lm_head"]) == (5.5, 4.5, 8.5)
-    odd = load_model(
-        ModelSettings(family="llama", layers=1, hidden=36, heads=2, ffn=48, vocabulary=9)
-    )
-    assert by_name(odd, "q6_k")["q_proj"] == 16
-
-
 @pytest.mark.parametrize(
     ("name", "file", "value", "down", "out"),
     [

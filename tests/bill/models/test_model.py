@@ -25,21 +25,6 @@ def model(experts: Experts | None) -> Model:
     )  # fmt: skip
 
 
-def test_a_tensor_counts_in_every_layer_that_holds_it() -> None:
-    assert (EMBEDDING.count, UP.count, STACKED.count, NORM.count) == (40, 32, 384, 12)
-
-
-def test_parameters_are_the_sum_over_tensors_and_over_modules() -> None:
-    tiny = model(None)
-    assert tiny.parameters == 468
-    assert tiny.by_module() == {"embedding": 40, "mlp": 32, "experts": 384, "norm": 12}
-
-
-def test_active_parameters_leave_out_the_experts_that_a_token_does_not_choose() -> None:
-    assert model(Experts(6, 2, 8, 0, (1, 2))).active_parameters == 468 - 384 * 4 // 6
-    assert model(None).active_parameters == 468
-
-
 @pytest.mark.parametrize(
     ("name", "runs"),
     [

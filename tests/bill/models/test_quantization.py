@@ -76,15 +76,6 @@ def test_deepseek_v3_has_the_bytes_of_its_files_without_the_layer_of_next_tokens
     assert size(model) + last + beside == pytest.approx(688_586_727_753, rel=1e-4)
 
 
-def test_embedding_head_and_norms_are_not_quantized() -> None:
-    kept = {
-        tensor.module for tensor in quantized("llama-3-8b", AWQ).tensors if not tensor.stored_bytes
-    }
-    assert kept == {"embedding", "head", "norm"}
-    routers = quantized("mixtral-8x7b", AWQ).tensors
-    assert {tensor.module for tensor in routers if tensor.stored_bytes} == {"attention", "experts"}
-
-
 def by_name(model: Model) -> dict[str, float]:
     return {tensor.name: tensor.stored_bytes for tensor in model.tensors}
 
@@ -102,22 +93,6 @@ def test_named_modules_stay_in_16_bit(key: str, names: object) -> None:
     found = by_name(quantized("llama-3-8b", {**AWQ, key: names}))
     assert not any(n_bytes for name, n_bytes in found.items() if "self_attn" in name)
     assert found["model.layers.{}.mlp.up_proj.weight"] == 0.5 + 2.5 / 128
-
-
-def test_a_module_of_one_layer_stays_in_16_bit_there() -> None:
-    names = ["model.layers.3.mlp.down_proj", "model.layers.31"]
-    found = by_name(quantized("llama-3-8b", {**AWQ, "modules_to_not_convert": names}))
-    element = 0.5 + 2.5 / 128
-    assert found["model.layers.{}.mlp.down_proj.weight"] == (30 * element + 2 * 2) / 32
-    assert found["model.layers.{}.mlp.up_proj.weight"] == (31 * element + 2) / 32
-
-
-def test_a_head_outside_the_list_is_quantized_too() -> None:
-    assert by_name(quantized("llama-3-8b", {**NF4, "llm_int8_skip_modules": ["vision"]}))[
-        "lm_head.weight"
-    ] == pytest.approx(0.51587, abs=1e-5)
-    assert not by_name(quantized("llama-3-8b", {**PACKED}))["lm_head.weight"]
-    assert by_name(quantized("llama-3-8b", {**GPTQ, "lm_head": True}))["lm_head.weight"]
 
 
 @pytest.mark.parametrize(
@@ -143,12 +118,6 @@ def test_an_element_has_the_bytes_of_its_method_with_scales(
     assert by_name(model)["model.layers.{}.self_attn.q_proj.weight"] == element
     assert model.stored is not None
     assert model.stored.note.endswith("(quantization_config)")
-
-
-def test_partial_blocks_of_fp8_have_a_scale_too() -> None:
-    small = {"num_hidden_layers": 1, "hidden_size": 130, "num_attention_heads": 1, "head_dim": 130}
-    found = by_name(quantized("llama-3-8b", FP8, **small, num_key_value_heads=1))
-    assert found["model.layers.{}.self_attn.q_proj.weight"] == 1 + 4 * 4 / 130**2
 
 
 @pytest.mark.parametrize("method", ["hqq", "", None, ["awq"]])

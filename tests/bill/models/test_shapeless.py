@@ -24,17 +24,6 @@ from tokmill.settings.training import TrainingSettings
 BILLION = 10**9
 
 
-@pytest.mark.parametrize(
-    ("sharding", "gigabytes"),
-    [("ddp", 120), ("zero-1", 31.4), ("zero-2", 16.6), ("zero-3", 1.9)],
-)
-def test_zeros_figure_1_is_one_call(sharding: Any, gigabytes: float) -> None:
-    found = bill.training(parameters="7.5B", precision="mixed-16", sharding=sharding, gpus=64).peak
-    copies = ("weights", "gradients", "fp32 copy of the weights", "first moment", "second moment")
-    states = sum(line.n_bytes for line in found.lines if line.name in copies)
-    assert states / BILLION == pytest.approx(gigabytes, abs=0.05)
-
-
 def test_a_billion_parameters_in_16_bit_are_one_call() -> None:
     found = bill.inference(parameters="1B", weight_type="bf16")
     assert (found.lines[0].name, found.lines[0].n_bytes) == ("weights", 2 * BILLION)
@@ -50,39 +39,7 @@ def states(model: Model, **settings: Any) -> float:
     return rank_states(model, TrainingSettings(**settings)).n_bytes / BILLION
 
 
-@pytest.mark.parametrize(
-    ("sharding", "gigabytes"),
-    [("ddp", 120), ("zero-1", 31.4), ("zero-2", 16.6), ("zero-3", 1.9)],
-)
-def test_states_are_those_of_zeros_figure_1(sharding: str, gigabytes: float) -> None:
-    found = states(counted(7.5e9), precision="mixed-16", sharding=sharding, gpus=64)
-    assert found == pytest.approx(gigabytes, abs=0.05)
-
-
 # ZeRO (Rajbhandari et al. 2020), table 1, in GB: stages 1, 2 and 3 by the number of GPUs.
-TABLE_1 = {
-    7.5e9: {
-        4: (52.5, 41.25, 30), 16: (35.6, 21.6, 7.5), 64: (31.4, 16.6, 1.88),
-        256: (30.4, 15.4, 0.47), 1024: (30.1, 15.1, 0.12),
-    },
-    128e9: {
-        4: (896, 704, 512), 16: (608, 368, 128), 64: (536, 284, 32), 256: (518, 263, 8),
-        1024: (513, 257, 2),
-    },
-    1e12: {
-        4: (7000, 5500, 4000), 16: (4750, 2875, 1000), 64: (4187, 2218, 250),
-        256: (4046, 2054, 62.5), 1024: (4011, 2013, 15.6),
-    },
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("parameters", TABLE_1)
-def test_states_are_those_of_zeros_table_1(parameters: float) -> None:
-    model = counted(parameters)
-    for gpus, row in TABLE_1[parameters].items():
-        for stage, gigabytes in enumerate(row, 1):
-            found = states(model, precision="mixed-16", sharding=f"zero-{stage}", gpus=gpus)
-            assert found == pytest.approx(gigabytes, abs=0.05 if gigabytes < 100 else 1)
 
 
 def test_the_rule_of_thumb_for_llama_3_8b_is_read_line_by_line() -> None:
@@ -111,21 +68,6 @@ def test_a_billion_parameters_take_4_2_1_and_half_a_gigabyte(kind: str, gigabyte
 def test_a_count_has_the_usual_type_of_a_gguf_file(kind: str, bits: float) -> None:
     found = weight_line(counted(8e9), InferenceSettings(weight_type=kind))
     assert found.n_bytes == bits * 1e9
-
-
-def test_a_flattened_fp32_buffer_of_1_5_billion_gradients_takes_6_gigabytes() -> None:
-    model = counted(1.5e9)
-    peak = training_bill(model, TrainingSettings(precision="mixed-16", flat_buffer=True)).peak
-    assert [line.n_bytes for line in peak.lines if "flattened" in line.name] == [6 * BILLION]
-    without = training_bill(model, TrainingSettings(precision="mixed-16")).peak
-    assert not any("flattened" in line.name for line in without.lines)
-
-
-def test_tensor_parallel_gpus_share_a_count() -> None:
-    settings = {"precision": "mixed-16", "tensor_parallel": 8, "gpus": 8}
-    assert states(counted(8e9), **settings) == 16
-    line = weight_line(counted(8e9), InferenceSettings(serving_gpus=4))
-    assert line.n_bytes == 4 * BILLION
 
 
 def test_unknown_parts_are_named_and_not_in_the_total() -> None:
@@ -167,25 +109,6 @@ ENTRIES = [
 ]
 
 
-def test_tensors_of_layers_are_grouped_and_counted_exactly() -> None:
-    model = stored_model("m", "mamba9", ENTRIES)
-    assert (model.parameters, model.has_shape) == (1600 + 3 * 136, False)
-    assert model.by_module() == {"embedding": 800, "other": 384, "norm": 24, "head": 800}
-    layer = model.tensors[1]
-    assert (layer.name, layer.layers) == ("model.layers.{}.mixer.in.weight", (0, 1, 2))
-    assert (layer.n_in, layer.n_out, layer.stored_bytes) == (8, 16, 2)
-
-
-def test_weights_are_served_as_stored_or_as_asked() -> None:
-    model = stored_model("m", "mamba9", ENTRIES)
-    line = weight_line(model, InferenceSettings())
-    assert line.n_bytes == 3200 + 3 * (256 + 32)
-    assert line.note == "as stored (files' headers)"
-    assert weight_line(model, InferenceSettings(weight_type="fp32")).n_bytes == 4 * 2008
-    eight = weight_line(model, InferenceSettings(weight_type="int8"))
-    assert eight.n_bytes == 2 * 1600 + 384 + 4 * 16 * 3 + 2 * 24
-
-
 def test_states_of_tensors_are_exact_under_every_sharding() -> None:
     model = stored_model("m", "mamba9", ENTRIES)
     assert states(model, precision="mixed-16") * BILLION == 16 * 2008
@@ -193,23 +116,6 @@ def test_states_of_tensors_are_exact_under_every_sharding() -> None:
     assert sharded.n_bytes == 2 * 2008
     assert sharded.gathered is not None
     assert sharded.gathered.symbols["P_unit"] == 136
-
-
-def test_adapters_of_tensors_are_counted_on_a_base_as_stored() -> None:
-    model = stored_model("m", "mamba9", ENTRIES)
-    lora = TrainingSettings(adapter="lora", adapter_rank=4, adapter_targets="in")
-    found = rank_states(model, lora)
-    assert found.trainable == 3 * 4 * (8 + 16)
-    assert found.weights.n_bytes == 4 * found.trainable + 3200 + 3 * (256 + 32)
-
-
-def test_integers_are_billed_as_stored_and_are_no_parameters() -> None:
-    packed = Entry("model.layers.0.q.qweight", "I32", (8, 100), 3200)
-    model = stored_model("m", "new", [*ENTRIES, packed])
-    assert model.parameters == 2008
-    assert weight_line(model, InferenceSettings()).n_bytes == 3200 + 3 * (256 + 32) + 3200
-    assert "integer tensors (I32 3,200 B) are billed as stored" in model.warnings[0]
-    assert stored_model("m", "new", ENTRIES).warnings == ()
 
 
 def write(path: Path, name: str, shape: list[int]) -> None:

@@ -46,27 +46,6 @@ def test_deepseek_keeps_a_compressed_vector_or_expanded_heads():
     assert cache(model, 1, mla_cache="expanded") == 4_997_120
 
 
-def test_a_token_takes_keys_and_values_of_the_key_value_heads_in_every_layer():
-    assert cache(a_model(), 1) == 2 * 3 * 2 * 8 * 2
-    assert cache(a_model(), 10, batch=5) == 2 * 3 * 2 * 8 * 2 * 10 * 5
-
-
-def test_a_sliding_layer_keeps_its_window_and_no_more():
-    model = a_model(Attention(4, 2, 8, windows=(4, 0, 4)))
-    full, sliding = kv_cache_lines(model, InferenceSettings(), 10)[::-1]
-
-    assert (full.symbols["L_kv"], full.symbols["tokens"]) == (1, 10)
-    assert (sliding.symbols["L_kv"], sliding.symbols["tokens"]) == (2, 4)
-    assert sliding.name == "KV cache, sliding layers"
-    assert cache(model, 10) == 2 * 2 * 8 * 2 * (10 + 2 * 4)
-    assert cache(model, 3) == 2 * 2 * 8 * 2 * 3 * 3
-
-
-def test_a_paged_cache_holds_full_blocks():
-    assert cache(a_model(), 17, kv_block=16) == cache(a_model(), 32)
-    assert cache(a_model(), 32, kv_block=16) == cache(a_model(), 32)
-
-
 @pytest.mark.parametrize(
     ("kv_type", "share"), [("fp32", 2), ("fp8", 0.5), ("int8", 17 / 32), ("int4", 9 / 32)]
 )
@@ -81,32 +60,10 @@ def test_a_quantized_cache_may_keep_the_last_tokens_in_16_bit():
     assert KV_BYTES["int4"] == 0.5625
 
 
-def test_gpus_share_heads_and_replicate_them_when_there_are_too_few():
-    model = a_model(Attention(heads=8, kv_heads=2, head_dim=8))
-
-    assert cache(model, 10, serving_gpus=2) == cache(model, 10) // 2
-    assert cache(model, 10, serving_gpus=8) == cache(model, 10) // 2
-    (line,) = kv_cache_lines(model, InferenceSettings(serving_gpus=8), 10)
-    assert "replicated" in line.note
-
-
-def test_every_gpu_caches_the_full_compressed_vector():
-    model = a_model(Attention(8, 8, 8, kv_rank=16, rope_dim=4, nope_dim=8, value_dim=8), layers=1)
-
-    assert cache(model, 10, serving_gpus=4) == (16 + 4) * 10 * 2
-    assert cache(model, 10, serving_gpus=4, mla_cache="expanded") == 2 * (8 + 4 + 8) * 10 * 2
-
-
 def test_a_context_beyond_the_positions_has_a_note():
     (line,) = kv_cache_lines(a_model(positions=8), InferenceSettings(), 10)
 
     assert line.note == "10 tokens are more than the model's 8 positions"
-
-
-def test_the_last_position_has_no_note():
-    (line,) = kv_cache_lines(a_model(positions=8), InferenceSettings(), 8)
-
-    assert line.note == ""
 
 
 def test_hugging_faces_falcon_40b_caches_every_query_head() -> None:

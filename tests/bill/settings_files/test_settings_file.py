@@ -10,42 +10,9 @@ def file_of(tmp_path, text, name="a.yml"):
     return SettingsFile(tmp_path / name, parse_file(tmp_path / name))
 
 
-@pytest.mark.parametrize(
-    ("text", "whole"),
-    [("8", 8), ("'8'", 8), ("8.0", 8), ("1e3", 1000), ("5.0e+8", 500_000_000), ("-1", -1)],
-)
-def test_a_whole_number_may_be_written_in_many_ways(tmp_path, text, whole):
-    found = file_of(tmp_path, f"n: {text}").integer("n")
-    assert (found, type(found)) == (whole, int)
-
-
-@pytest.mark.parametrize("text", ["null", "", "auto", "''", "~"])
-def test_what_says_nothing_is_none(tmp_path, text):
-    file = file_of(tmp_path, f"n: {text}")
-    assert file.integer("n") is None
-    assert file.flag("n") is None
-    assert file.word("n") is None
-    assert file.words("n") == ()
-    assert file.table("n") is None
-    assert file.is_auto("n") == (text == "auto")
-
-
-@pytest.mark.parametrize(
-    ("text", "flag"),
-    [("yes", True), ("no", False), ("on", True), ("True", True), ("'false'", False), ("0", False)],
-)
-def test_a_flag_may_be_written_in_many_ways(tmp_path, text, flag):
-    assert file_of(tmp_path, f"x: {text}").flag("x") is flag
-
-
 def test_a_bare_no_of_yaml_is_still_a_choice(tmp_path):
     file = file_of(tmp_path, "a: no\nb: 'NO'\nc: yes\nd: Steps")
     assert [file.choice(key) for key in "abcd"] == ["no", "no", "yes", "steps"]
-
-
-def test_words_are_a_list_or_one_text(tmp_path):
-    file = file_of(tmp_path, "a: [x, y]\nb: x, y\nc: x y")
-    assert [file.words(key) for key in "abc"] == [("x", "y")] * 3
 
 
 @pytest.mark.parametrize(
@@ -113,28 +80,3 @@ def test_a_file_that_is_missing_or_no_text_is_one_line(tmp_path):
 def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path):
     (tmp_path / "a.json").write_bytes(b'\xef\xbb\xbf{"a": 1}')
     assert parse_file(tmp_path / "a.json") == {"a": 1}
-
-
-def test_left_are_keys_that_were_not_read_and_ask_for_something(tmp_path):
-    file = SettingsFile(
-        tmp_path / "b.yml",
-        {
-            "asked": 1, "off": False, "empty": [], "minus": -1, "nothing": None, "zero": 0,
-            "auto": "auto", "no": "no", "turned_on": True, "unknown": "x", "table": {"a": 1},
-        },
-    )  # fmt: skip
-    file.get("asked")
-    assert file.left() == ["turned_on", "unknown", "table"]
-
-
-def test_a_key_that_was_only_looked_for_is_not_left(tmp_path):
-    file = SettingsFile(tmp_path, {"a": 1, "b": "auto", "c": 3})
-    assert (file.has("a"), file.is_auto("b")) == (True, True)
-    assert file.left() == ["c"]
-
-
-def test_left_of_a_table_that_was_read_are_its_other_keys(tmp_path):
-    file = SettingsFile(tmp_path, {"t": {"x": 1, "y": {"a": 3}}, "off": {"x": 1}})
-    assert (file.integer("t.x"), file.integer("t.z"), file.integer("u.x")) == (1, None, None)
-    file.ignore("off")
-    assert file.left() == ["t.y"]

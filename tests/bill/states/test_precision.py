@@ -44,11 +44,6 @@ def test_every_choice_of_the_settings_has_a_scheme_or_a_weight() -> None:
     )
 
 
-def test_nf4_has_a_scale_for_64_weights_and_doubly_quantized_a_byte_for_it() -> None:
-    assert MATRIX_BYTES["nf4"] == 0.5625
-    assert round(MATRIX_BYTES["nf4-double"], 5) == 0.51587
-
-
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128}
 
 
@@ -75,12 +70,6 @@ def test_a_frozen_base_is_as_asked_or_as_its_files_have_it(
     found = {t.name: frozen_bytes(t, model, training) for t in model.tensors}
     assert found["model.layers.{}.self_attn.q_proj.weight"] == matrix
     assert found["model.layers.{}.mlp.experts.gate_up_proj"] == experts
-
-
-def test_adapters_of_a_16_bit_base_are_trained_in_fp32() -> None:
-    lora = TrainingSettings(precision="pure-16", adapter="lora")
-    assert (scheme_of(lora).weight, scheme_of(lora).gradient) == (4, 4)
-    assert scheme_of(TrainingSettings(precision="pure-16")).weight == 2
 
 
 @pytest.mark.parametrize(

@@ -45,32 +45,8 @@ def test_a_row_has_settings_memory_verdict_and_computation():
     ]
 
 
-def test_equal_computation_is_not_shown():
-    found = Comparison(("gpu",), (an_alternative("T4"), an_alternative("A10")))
-    assert text(found)[0] == "gpu expected at most fits"
-
-
 def test_without_a_verdict_the_option_is_named():
     found = Comparison(("loss",), (an_alternative("full", verdict=""),))
     shown = text(found)
     assert shown[0] == "loss expected at most"
     assert shown[-1] == "add --gpu to see what fits"
-
-
-def test_why_an_alternative_is_not_possible_is_shown_once():
-    impossible = [Alternative((kind,), why_not="offload: needs ZeRO") for kind in ("a", "b")]
-    shown = text(Comparison(("offload",), (an_alternative("none"), *impossible)))
-    assert shown[2:] == ["a not possible", "b not possible", "not possible: offload: needs ZeRO"]
-
-
-def test_plain_values_name_the_settings_of_each_row():
-    found = Comparison(("gpu",), (an_alternative("T4"),))
-    assert found.as_json() == {
-        "axes": ["gpu"],
-        "alternatives": [
-            {
-                "values": {"gpu": "T4"}, "n_bytes": GIB, "low_bytes": 0, "high_bytes": 2 * GIB,
-                "verdict": "fits", "computation": 1.0, "cost": "", "why_not": "",
-            }
-        ],
-    }  # fmt: skip

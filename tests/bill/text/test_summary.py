@@ -43,13 +43,6 @@ def test_the_verdict_stands_first(gpu: str, expected: str):
     assert re.fullmatch(expected, text)
 
 
-@pytest.mark.parametrize(
-    ("gpu", "colour"), [("80GiB", "green"), ("4GiB", "yellow"), ("2GiB", "red"), ("", "")]
-)
-def test_the_verdict_has_a_colour(gpu: str, colour: str):
-    assert next(summary_rows(bill(gpu=gpu), TRAINING)).style == colour
-
-
 def test_the_verdict_names_what_else_does_not_fit():
     small = Machine(memory_bytes=1 << 27, gpus=("Tesla T4",))
     assert rows(gpu="T4", machine=small)["verdict"].endswith(" left; host RAM does not fit")
@@ -79,11 +72,6 @@ def test_a_model_without_a_shape_says_that_its_activations_are_not_included():
     assert "" not in rows()
 
 
-def test_memory_is_that_of_one_gpu_where_there_are_several():
-    assert " per GPU; peak: " in rows(gpus=4, sharding="zero-2")["GPU memory"]
-    assert "per GPU" not in rows()["GPU memory"]
-
-
 def test_what_fits_comes_with_the_most_that_fits():
     found = rows(gpu="T4")
     assert re.fullmatch(
@@ -104,20 +92,6 @@ def test_what_fits_by_the_estimate_alone_comes_with_options_that_are_safer():
     assert re.fullmatch(r"--\S.* GiB\)", rows(gpu="4GiB")["safer with"])
 
 
-def test_settings_that_are_not_the_default_are_named():
-    assert rows()["training"] == "amp, adamw, micro batch 1, sequence 1,024"
-    assert rows(gpus=4, sharding="zero-2", adapter="lora", checkpointing="full")["training"] == (
-        "mixed-16, adamw, micro batch 1, sequence 1,024, checkpointing full, lora of rank 16, "
-        "4 GPUs, zero-2"
-    )
-
-
-def test_every_kind_of_parallelism_is_named():
-    text = rows(gpus=16, tensor_parallel=2, pipeline_parallel=4, accumulation=8)["training"]
-    assert text.endswith(", 16 GPUs, ddp, tensor parallel 2, pipeline parallel 4")
-    assert "accumulation 8" in text
-
-
 def test_a_model_has_its_parameters_and_the_active_ones_where_they_differ():
     assert rows()["model"] == "gpt2, 124,439,808 parameters"
     mixtral = rows(model=ModelSettings(name="mixtral-8x7b"))
@@ -131,20 +105,6 @@ def test_a_pipeline_names_its_fullest_stage_and_the_peaks_of_both_ends():
     assert re.fullmatch(
         r"fullest pipeline stage: 4 \(stage 1 [\d.]+ GiB, stage 4 [\d.]+ GiB\)", found[""]
     )
-
-
-def test_decoding_is_as_fast_as_the_memory_of_the_gpu():
-    served = {"inference": InferenceSettings(context=512, batch=4)}
-    text = rows(parts=("inference",), gpu="H100", asked=served)["decoding"]
-    read = 2 * 124_439_808 + 2 * 12 * 768 * 2 * 512 * 4
-    speed = f"{4 * 3350e9 / read:,.0f}"
-    assert text == f"at most {speed} tokens per second, limited by memory bandwidth"
-
-
-def test_time_has_its_basis():
-    how = {"gpu": "H100", "tokens": 10**9}
-    assert "at 40% MFU" in rows(parts=("time",), **how)["time"]
-    assert "by roofline" in rows(parts=("time",), throughput="roofline", **how)["time"]
 
 
 def test_inference_is_shown_when_it_is_asked_for():
@@ -192,15 +152,6 @@ def test_disk_names_what_is_there_what_is_to_come_and_what_is_free():
     )
 
 
-def test_time_is_that_of_all_epochs():
-    found = rows(PLANNED, gpu="T4", sequence=512, epochs=2.0)
-    assert " for 20 million tokens at 40% MFU; " in found["time"]
-    # 10,000,000 tokens in windows of 512, one window a step, twice.
-    assert found["time"].endswith(f"; {2 * 19_531:,} steps of 512 tokens")
-    assert rows(PLANNED, sequence=512)["time"].startswith("10 million tokens: 19,531 steps of 512 ")
-    assert rows()["time"].startswith("unknown: add --tokens")
-
-
 def test_cost_is_the_price_of_all_gpu_hours():
     found = rows(
         model=ModelSettings(name="llama-3-8b"), gpu="A100-80", gpus=8, sharding="zero-3",
@@ -239,14 +190,6 @@ def test_host_ram_is_that_of_a_node_and_of_each_process():
     assert float(process) == pytest.approx(mib / 8, abs=0.1)
 
 
-def test_page_cache_stands_apart_from_memory_that_must_exist():
-    settings = {"dataset_bytes": 100 * 10**9, "loader_workers": 8}
-    found = list(summary_rows(bill(None, ModelSettings(), **settings), ("host",)))
-    # 277 MiB of packages, 12 MiB of each forked worker, some batches.
-    assert re.match(r"37\d\.\d MiB; ", found[0].text)
-    assert found[1].text.startswith(f"plus up to {100e9 / 2**30:.2f} GiB of page cache, ")
-
-
 def test_without_a_model_a_row_says_how_to_name_one():
     found = rows(PLANNED, ModelSettings())
     assert list(found) == ["host RAM", "disk", "GPU memory"]
@@ -258,13 +201,6 @@ def test_notes_and_unread_keys_of_settings_files_stand_last():
     assert list(found.items())[-2:] == [
         ("note", "a note"), ("not read", "keys of settings files: zero.x = 1"),
     ]  # fmt: skip
-
-
-def test_of_many_keys_that_are_not_read_the_first_are_shown():
-    keys = tuple("abcdefghij")
-    assert rows(asked={"not_read": keys})["not read"] == (
-        "keys of settings files: a, b, c, d, e, f and 4 more (--json lists all)"
-    )
 
 
 @pytest.mark.parametrize("width", [80, 120])

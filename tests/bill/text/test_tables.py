@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from tokmill.bill.formula import Bill, Formula
-from tokmill.bill.text.tables import amounts_table, bill_table, bill_view, explanation, rows_table
+from tokmill.bill.text.tables import bill_table, explanation
 
 WEIGHTS = Formula("weights", "q * P", "arithmetic", "exact")
 CONTEXT = Formula("CUDA context", "500 * 2 ** 20", "")
@@ -49,26 +49,12 @@ def test_bounds_that_say_nothing_more_are_left_out():
     ]
 
 
-def test_what_is_there_never_reads_as_nothing():
-    lines = (WEIGHTS.line({"q": 1, "P": 1}), WEIGHTS.line({"q": 1, "P": 9 << 30}))
-    shown = text(bill_table(Bill("x", lines), binary=True))
-    assert shown[1].split() == ["weights", "<", "0.01"]
-    none = text(bill_table(Bill("x", (WEIGHTS.line({"q": 0, "P": 1}),)), binary=True))
-    assert none[1].split() == ["weights", "0.0"]
-
-
 @pytest.mark.parametrize("width", [24, 40, 80, 200])
 def test_a_narrow_screen_folds_names_and_cuts_no_number(width):
     shown = text(bill_table(BILL, binary=True), width=width)
     assert all(len(line) <= width for line in shown)
     if width >= 40:
         assert shown[-1].split() == ["total", "10.29", "10.49", "10.98"]
-
-
-def test_costs_that_are_not_included_stand_below_the_total():
-    assert text(*bill_view(BILL, shown=None))[-1] == "  not included: fp8; kernels"
-    shown = text(*bill_view(Bill("x", (WEIGHTS.line({"q": 1, "P": 1}),)), shown=None))
-    assert shown[-1].startswith("  total ")
 
 
 def test_every_amount_is_explained_by_formula_symbols_note_source_and_error():
@@ -79,29 +65,3 @@ def test_every_amount_is_explained_by_formula_symbols_note_source_and_error():
         "  CUDA context = 500 * 2 ** 20",
         "    outside [the] allocator",
     ]
-
-
-def test_what_has_been_explained_is_not_explained_again():
-    shown: set[str] = set()
-    assert list(explanation(BILL.lines, shown))
-    assert not list(explanation(BILL.lines, shown))
-    assert list(explanation([WEIGHTS.line({"q": 4, "P": 1})], shown))
-
-
-def test_choices_stand_in_a_table_without_a_total():
-    lines = (
-        WEIGHTS.line({"q": 2, "P": 10_000_000}),
-        CONTEXT.line({}, note="at most"),
-    )
-    assert text(amounts_table("would add", lines, binary=False)) == [
-        "would add, MB",
-        "  weights                 20.0",
-        "  CUDA context: at most  524.3",
-    ]
-    assert text(amounts_table("would add", (), binary=False)) == ["would add, B"]
-
-
-def test_rows_of_figures_stand_right_and_rows_of_words_left():
-    rows = [("a", "1"), ("b", "1,000")]
-    assert text(rows_table("t", ("n",), rows)) == ["t        n", "  a      1", "  b  1,000"]
-    assert text(rows_table("t", ("n",), rows, words=("n",))) == ["t    n", "  a  1", "  b  1,000"]

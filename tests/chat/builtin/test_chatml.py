@@ -29,14 +29,6 @@ def test_a_default_system_message_goes_before_conversations_without_one(show_mes
     assert told == ["<|im_start|>system\n<|im_end|>\n<|im_start|>user\nU<|im_end|>\n"]
 
 
-def test_a_developer_is_a_system_message(show_messages):
-    developer = show_messages("chatml", ("developer", "D"), ("user", "U"), ("developer", "E"))
-    assert developer == [
-        "<|im_start|>system\nD<|im_end|>\n<|im_start|>user\nU<|im_end|>\n"
-        "<|im_start|>system\nE<|im_end|>\n"
-    ]
-
-
 def test_tools_calls_and_their_results_are_written_as_qwen_does(show_messages):
     results = [("tool", "sunny"), ("tool", "windy")]
     (text,) = show_messages("chatml", ("user", "U"), CALL, *results, tools=[WEATHER])
@@ -53,11 +45,6 @@ def test_tools_calls_and_their_results_are_written_as_qwen_does(show_messages):
         "<|im_start|>user\n<tool_response>\nsunny\n</tool_response>\n"
         "<tool_response>\nwindy\n</tool_response><|im_end|>\n"
     )
-
-
-def test_a_system_message_stands_before_the_tools(show_messages):
-    (text,) = show_messages("chatml", ("system", "S"), ("user", "U"), tools=[WEATHER])
-    assert text.startswith("<|im_start|>system\nS\n\n# Tools\n\n")
 
 
 def test_the_template_s_own_tags_are_control_tokens_and_those_of_messages_are_text(
@@ -83,15 +70,6 @@ def test_reasoning_is_written_between_think_tags(show_messages):
     assert text.endswith("assistant\n«<think>\n2 + 2\n</think>\n\n4<|im_end|>»\n")
     (masked,) = show_messages("chatml", ("user", "U"), reply, reasoning="mask")
     assert masked.endswith("assistant\n<think>\n2 + 2\n</think>\n\n«4<|im_end|>»\n")
-
-
-def test_calls_can_be_left_untrained(show_messages):
-    told = {**CALL, "content": "Let me look."}
-    (text,) = show_messages("chatml", ("user", "U"), told, tool_calls="mask")
-    assert text.endswith(
-        '«Let me look.»\n<tool_call>\n{"name": "weather", "arguments": {"city": "北京"}}\n'
-        "</tool_call>«<|im_end|>»\n"
-    )
 
 
 def test_minimind_has_think_tags_in_every_reply(show_messages):

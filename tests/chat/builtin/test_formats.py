@@ -21,11 +21,6 @@ def test_llama3_trims_contents_and_begins_with_bos_once(show_messages):
     ]
 
 
-def test_llama3_takes_a_default_system_message(show_messages):
-    (text,) = show_messages("llama3", ("user", "U"), default_system="S")
-    assert text.startswith("<bos><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|>")
-
-
 @pytest.mark.parametrize(
     ("messages", "tools", "found"),
     [
@@ -53,13 +48,6 @@ def test_alpaca_s_system_message_is_the_preamble_and_turns_follow_a_blank_line(s
         "S\n\n### Instruction:\nU\n\n### Response:\n«A<eos>»\n\n"
         "### Instruction:\nV\n\n### Response:\n«B<eos>»"
     ]
-
-
-def test_alpaca_s_default_system_message_is_set_apart_as_that_of_a_record(show_messages):
-    turns = [("user", "U"), ("assistant", "A")]
-    by_default = show_messages("alpaca", *turns, default_system="S")
-    assert by_default == show_messages("alpaca", ("system", "S"), *turns)
-    assert by_default == ["S\n\n### Instruction:\nU\n\n### Response:\n«A<eos>»"]
 
 
 def test_alpaca_and_stanford_s_input_are_the_published_prompts(make_renderer, whole_records, shown):
@@ -115,8 +103,3 @@ def test_nanochat_s_python_stands_in_the_reply_and_its_output_is_not_trained(sho
 def test_nanochat_wants_user_and_assistant_in_turn(show_messages, messages):
     (refused,) = show_messages("nanochat", *messages)
     assert refused.startswith("not in this template: message ")
-
-
-def test_a_developer_s_message_stands_for_plain_s_default_one(show_messages):
-    turns = [("developer", "D"), ("user", "U"), ("assistant", "A")]
-    assert show_messages("plain", *turns, default_system="S") == ["DU«A<eos>»"]

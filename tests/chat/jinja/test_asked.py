@@ -14,38 +14,6 @@ def asked(body: str) -> list[str] | None:
 
 
 @pytest.mark.parametrize(
-    "body",
-    [
-        "{{ message.content }}",
-        "{{ message['role'] + ': ' + message['content'] | trim }}",
-        "{{ message.get('content', '') ~ eos_token }}",
-        "{% if message.role == 'user' %}{{ message.content.strip() }}{% endif %}",
-        "{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}x{% endif %}",
-        "{% if message.content is string and message.content %}{{ message.content }}{% endif %}",
-        "{% if 'tools' in message and message.tools is not none %}x{% endif %}",
-        "{% if messages | length == loop.index %}{{ message.content }}{% endif %}",
-        "{% set role = message.role %}{% if role not in ['user', 'tool'] %}x{% endif %}",
-        "{% set n = namespace(seen=0) %}{% if not n.seen %}{% set n.seen = 1 %}{% endif %}",
-        "{% for call in message.tool_calls or [] %}{{ call.arguments | tojson }}{% endfor %}",
-        "{% generation %}{{ message.content }}{% endgeneration %}",
-        "{% macro shown(text) %}{{ text }}{% endmacro %}{{ shown(message.content) }}",
-        "{% set text %}{{ message.content }}{% endset %}{{ text }}",
-        "{% if message.content | length > 0 %}x{% endif %}",
-        "{% if message.content is string %}{{ message.content }}{% else %}"
-        "{% for part in message.content %}{% if 'image' in part %}x{% elif part.text == 'y' %}"
-        "{{ part.text }}{% endif %}{% endfor %}{% endif %}",
-        "{% if message.content is not string %}{% for part in message.content %}"
-        "{% if part == 'x' %}y{% endif %}{% endfor %}{% else %}z{% endif %}",
-        "{% for key, value in message.items() %}{% if key != 'role' %}{{ value }}{% endif %}"
-        "{% endfor %}",
-        "{{ message.content if message.role == 'user' else message.content | upper }}",
-    ],
-)
-def test_a_template_that_does_not_look_into_contents_asks_for_nothing(body):
-    assert asked(body) == []
-
-
-@pytest.mark.parametrize(
     ("body", "strings"),
     [
         ("{% if '</think>' in message.content %}x{% endif %}", ["</think>"]),

@@ -38,11 +38,6 @@ OUTSIDE = (
     "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}"
     "{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
 )
-SPLITS = (
-    "{% for m in messages %}{% if m.role == 'assistant' %}"
-    "{% generation %}{{ m.content.split('|')[-1] }}<eos>{% endgeneration %}"
-    "{% else %}{{ m.content }}{% endif %}{% endfor %}"
-)
 
 
 def user(content):
@@ -106,16 +101,6 @@ ASKED = ["user", "OTHER <|im_start|>", "OTHER 'user\\nHi'", "OTHER <|im_end|>", 
 @pytest.mark.parametrize("source", [CHATML, NO_HIDDEN_TAGS])
 def test_a_reply_has_header_content_end_and_suffix_with_tags_and_without(source):
     assert written(source, user("Hi"), bot("Hello")) == [ASKED, REPLY]
-
-
-@pytest.mark.parametrize("source", [CHATML, NO_HIDDEN_TAGS])
-def test_every_reply_is_a_turn(source):
-    assert written(source, user("Hi"), bot("Hello"), user("Hi"), bot("Hello")) == [ASKED, REPLY] * 2
-
-
-@pytest.mark.parametrize("source", [CHATML, NO_HIDDEN_TAGS])
-def test_consecutive_replies_are_turns_and_the_first_message_may_be_one(source):
-    assert written(source, bot("Hello"), bot("Hello")) == [REPLY, REPLY]
 
 
 def test_an_end_of_turn_behind_the_tag_is_told_from_one_within():
@@ -191,11 +176,6 @@ def test_a_template_that_escapes_control_strings_is_refused_and_other_text_is_no
     assert segments_of(source, user("<eos>"), parse=True).parts != []
 
 
-def test_text_that_looks_like_an_escape_is_kept():
-    turns = written(CHATML, bot("\\ue000\\ue001\\ue002<eos>%EE%80%80"))
-    assert turns[0][3] == "CONTENT '\\\\ue000\\\\ue001\\\\ue002<eos>%EE%80%80'"
-
-
 @pytest.mark.parametrize(
     "source",
     [
@@ -233,20 +213,6 @@ def test_an_eos_in_a_tag_of_its_own_belongs_to_the_last_reply():
         ["CONTENT 'a'", "EOT <|im_end|>"],
         ["CONTENT 'b'", "CONTENT <|im_end|>", "EOT <eos>"],
     ]
-
-
-def test_weights_go_to_the_replies_that_have_them():
-    segments = segments_of(
-        CHATML, user("a"), bot("b"), user("c"), bot("d"), weights=[0.0, 0.5, None, 0.0]
-    )
-    assert segments.weights == [None, 0.5, None, 0.0]
-
-
-def test_a_template_that_drops_replies_is_taken_unless_weights_must_be_told_apart():
-    source = "{% generation %}{{ messages[-1].content }}{% endgeneration %}"
-    assert spans(source, bot("a"), bot("b")) == [["CONTENT 'b'"]]
-    assert refusal(source, bot("a"), bot("b"), weights=[None, 1.0]) == "turns and spans differ"
-    assert refusal(source, bot("a"), bot("b"), samples="turn") == "turns and spans differ"
 
 
 def test_a_message_of_another_role_is_not_trained_in_silence():
@@ -298,12 +264,6 @@ def test_reasoning_is_given_under_the_names_that_templates_read():
     assert "".join(segments_of(source, *messages).parts) == "a a;b b;c c; ;"
 
 
-def test_keys_without_a_value_are_not_given():
-    source = "{% for m in messages %}{{ 'name' in m }}{% endfor %}"
-    segments = segments_of(source, user("") | {"name": None}, user("") | {"name": "x"})
-    assert segments.parts == ["FalseTrue"]
-
-
 @pytest.mark.parametrize(
     ("source", "words"),
     [
@@ -326,15 +286,6 @@ def test_a_template_that_refuses_a_prefix_says_so_without_tags():
     source = "{{ raise_exception('no user') if messages[0].role != 'user' }}" + NO_HIDDEN_TAGS
     with pytest.raises(ChatError, match="the chat template raises: no user"):
         segments_of(source, bot("a"), user("b"))
-
-
-def test_a_template_that_writes_nothing_is_refused():
-    assert refusal("{% generation %}{% endgeneration %}", bot("a")) == "empty rendering"
-
-
-def test_what_a_template_makes_of_text_is_what_the_record_says_without_control_strings():
-    assert spans(SPLITS, bot("a|b")) == [["CONTENT 'b'", "EOT <eos>"]]
-    assert spans(SPLITS, bot("a|b<think>")) == [["CONTENT 'b<think>'", "EOT <eos>"]]
 
 
 @pytest.mark.parametrize(

@@ -226,44 +226,6 @@ def test_the_number_of_renderings_does_not_grow_with_the_turns(name, n_rendering
         assert sum(part == f"text {n_messages - 1}" for part in parts) == 1
 
 
-def test_only_turns_that_look_ahead_are_rendered_again(renderings):
-    tool = {"role": "tool", "content": "r"}
-    made = template(LOOKS_AHEAD)
-    written(made, chat(2))
-    renderings.clear()
-    written(made, chat(8, tool, tool, bot("b")))
-    assert renderings == [11, 11]
-
-
-def test_a_reply_that_prefixes_must_find_costs_no_prefix_of_others(renderings):
-    made = template(TURNS + PROMPT)
-    written(made, chat(2))
-    renderings.clear()
-    replies = Conversation([bot("hi"), *chat(10).messages], [None] * 11)
-    assert "hi" in written(made, replies)[0]
-    assert renderings == [11, 0, 1]
-
-
-def test_a_refused_reply_costs_only_its_own_prefixes(renderings):
-    made = template(ENDS_WITH_EOS)
-    refused = written(made, chat(20))  # looks for a training template to advise, once
-    renderings.clear()
-    assert written(made, chat(20)) == refused
-    assert refused[0] == "template rewrites earlier turns"
-    assert refused[1].startswith("message 2:")
-    assert renderings == [20, 1, 2]
-
-
-def test_variables_of_a_record_change_its_ending_alone(renderings):
-    source = TURNS + "{% if add_generation_prompt %}{{ asks }}<assistant>{% endif %}"
-    made = template(source)
-    given = [chat(2), replace(chat(2), variables={"asks": "<user>"}), chat(2)]
-    found = [written(made, conversation) for conversation in given]
-    assert found[0] == found[2] == written(by_prefix(source), given[0])
-    assert found[1] == written(by_prefix(source), given[1])
-    assert found[1][0] == "generation prompt differs"
-
-
 @pytest.mark.parametrize("hides", [False, True])
 def test_tags_hidden_from_a_template_are_written_as_by_prefixes(hides):
     placeholders = {

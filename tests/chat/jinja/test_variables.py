@@ -92,18 +92,6 @@ def test_a_variable_that_a_template_does_not_read_is_named_with_those_that_it_re
         template('{"tools": []}')
 
 
-def test_a_table_and_json_are_the_same_setting():
-    values = [
-        {"b": 1, "a": {"d": [True, None], "c": "é"}},
-        '{"b": 1, "a": {"d": [true, null], "c": "é"}}',
-    ]
-    found = {
-        build_config({"sft": {"template_kwargs": value}}, where="x").sft.template_kwargs
-        for value in values
-    }
-    assert found == {'{"a": {"d": [true, null], "c": "é"}, "b": 1}'}
-
-
 @pytest.mark.parametrize("value", ["[1]", "{bad", '{"a": NaN}', 5, {"a": float("nan")}])
 def test_what_is_no_json_object_is_refused(value):
     with pytest.raises(UsageError, match="template_kwargs: expected a JSON object"):
@@ -156,12 +144,3 @@ def test_the_option_that_makes_the_prompt_begin_every_reply_is_named(value):
     found = option_for_prompt(names, asking(lambda given: given.get("open_thinking") is value))
     said = "true" if value else "false"
     assert found == f"--template-kwargs '{{\"open_thinking\": {said}}}'"
-
-
-def test_there_is_none_where_no_variable_helps_or_the_template_refuses():
-    def refuses(*_, **__):
-        raise ChatError("template error", "no")
-
-    assert option_for_prompt({"a"}, asking(lambda _: False)) == ""
-    assert option_for_prompt({"a"}, refuses) == ""
-    assert option_for_prompt(set(), asking(lambda _: True)) == ""

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokmill.chat import renderer as renderer_module
-from tokmill.chat.learned import writer as writer_module
 from tokmill.chat.learned.pattern import Pattern
 from tokmill.chat.learned.writer import LearnedWriter
 from tokmill.chat.reading.columns import read_regular
@@ -170,40 +167,6 @@ def test_records_with_other_keys_are_rendered_and_the_rest_of_their_block_is_not
     assert here["unread"] == [("id",), ("id", "url"), (), ()]
 
 
-def test_white_space_counts_where_a_template_strips_it_in_some_turns_only(make_renderer, sources):
-    renderer = make_renderer(sources["last is other"])
-    rows = [chat("a", "b", "c", "d"), chat("a", "\nb", " c", "d"), chat("a", "b", "c", "\nd")]
-    assert learned_rows(renderer, lines_of(rows)) == [0, 1]
-
-
-def test_after_many_patterns_another_is_learned_for_several_records(
-    make_renderer, sources, monkeypatch
-):
-    monkeypatch.setattr(writer_module, "_AT_ONCE", 1)
-    monkeypatch.setattr(writer_module, "_WORTH_LEARNING", 3)
-    renderer = make_renderer(sources["chatml"])
-    assert learned_rows(renderer, lines_of([chat("a", "b")])) == [0]
-    line = lines_of([chat("a", "b", "c", "d")])
-    assert [learned_rows(renderer, line) for _ in range(4)] == [[], [], [0], [0]]
-
-
-def test_threads_learn_a_pattern_once(make_renderer, sources, monkeypatch):
-    renderer = make_renderer(sources["chatml"])
-    learn, n_learned = writer_module.learn, []
-
-    def learn_slowly(roles, *given):
-        n_learned.append(roles)
-        time.sleep(0.05)  # the other thread arrives meanwhile
-        return learn(roles, *given)
-
-    monkeypatch.setattr(writer_module, "learn", learn_slowly)
-    line = lines_of([chat("a", "b")])
-    with ThreadPoolExecutor(2) as pool:
-        found = [pool.submit(learned_rows, renderer, line) for _ in range(2)]
-        assert [one.result() for one in found] == [[0], [0]]
-    assert n_learned == [(2, 3)]
-
-
 @pytest.mark.parametrize(
     ("name", "chosen"),
     [
@@ -218,14 +181,6 @@ def test_some_templates_and_settings_have_every_record_rendered(
     make_renderer, sources, name, chosen
 ):
     assert make_renderer(sources.get(name, name), **chosen)._learned is None
-
-
-def test_instructions_with_an_input_under_a_heading_are_rendered(make_renderer, sources):
-    renderer = make_renderer(sources["chatml"], schema="alpaca", instruction="stanford")
-    line = '{"instruction": "a", "input": "b", "output": "c"}'
-    text = pa.array([line], pa.large_string())
-    regular = read_regular(text, "alpaca", renderer._settings)
-    assert renderer._learned.write(regular, text, renderer.writer.write) is None
 
 
 def falsified(patterns: dict[Any, Pattern | None]) -> None:
@@ -244,21 +199,6 @@ def test_a_wrong_pattern_ends_the_run_at_a_record_that_its_hash_chooses(make_ren
     assert len(learned_rows(renderer, rows[:1])) == 1
     with pytest.raises(ParityError, match="what was learned from this template differs"):
         learned_rows(renderer, rows)
-
-
-def test_the_first_record_of_every_pattern_is_compared(make_renderer, sources, monkeypatch):
-    monkeypatch.setattr(writer_module, "_CHECKED", 1 << 64)
-    renderer = make_renderer(sources["trims"])
-    learn = writer_module.learn
-
-    def learn_wrong(*given):
-        pattern = learn(*given)
-        falsified({0: pattern})
-        return pattern
-
-    monkeypatch.setattr(writer_module, "learn", learn_wrong)
-    with pytest.raises(ParityError, match="for one of 1 record, of which the first begins"):
-        learned_rows(renderer, lines_of([chat("a", "b"), chat("c", "d")]))
 
 
 def test_samples_do_not_depend_on_blocks(make_renderer, whole_records, source):

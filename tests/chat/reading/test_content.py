@@ -80,13 +80,6 @@ def test_other_contents_are_refused(value, reason, message):
     assert (caught.value.reason, caught.value.message) == (reason, f"message 1{message}")
 
 
-def test_text_behind_a_call_is_refused_as_no_template_writes_it_there():
-    parts = [{"type": "tool_call", "value": CALL}, part("text", "a")]
-    with pytest.raises(ChatError) as caught:
-        read_content(parts, SETTINGS, "message 1")
-    assert caught.value.reason == "order of parts"
-
-
 PARSE, KEEP = SftSettings(), SftSettings(tool_arguments="keep")
 BARE = {"name": "f", "description": "d"}
 WRAPPED = {"type": "function", "function": BARE}
@@ -107,33 +100,6 @@ WRAPPED = {"type": "function", "function": BARE}
 @pytest.mark.parametrize("key", ["tools", "functions"])
 def test_tools_in_any_form_are_wrapped_functions(key, value):
     assert read_tools({key: value}) == [WRAPPED]
-
-
-def test_a_wrapped_tool_keeps_all_it_has_in_order():
-    tool = {"strict": True, "function": {"parameters": {"b": 1, "a": 2}, "name": "f"}}
-    (read,) = read_tools({"tools": [{**tool, "type": "function"}]})
-    assert json.dumps(read) == json.dumps({**tool, "type": "function"})
-
-
-def test_records_with_the_same_text_of_tools_share_what_was_read():
-    text = json.dumps([BARE])
-    first = read_tools({"tools": text})
-    assert first == [WRAPPED]
-    assert read_tools({"functions": text}) is first
-    assert read_tools({}, {"tools": text}) is first
-    assert read_tools({"tools": [BARE]}) is not read_tools({"tools": [BARE]})
-
-
-def test_a_broken_text_of_tools_is_told_for_every_record():
-    for _ in range(2):
-        with pytest.raises(ChatError, match="tools: expected JSON"):
-            read_tools({"tools": "[{"})
-
-
-@pytest.mark.parametrize("value", [None, [], "[]", "", " ", "null"])
-def test_no_tools_are_none(value):
-    assert read_tools({"tools": value}) is None
-    assert read_tools({}) is None
 
 
 def test_tools_may_stand_in_the_first_message():
@@ -188,16 +154,6 @@ def test_calls_in_any_form_are_canonical(value):
     assert json.dumps(read_calls(value, PARSE, "m")) == json.dumps([CALL])
 
 
-@pytest.mark.parametrize("value", [None, "", [], "[]", "null"])
-def test_no_calls_are_an_empty_list(value):
-    assert read_calls(value, PARSE, "m") == []
-
-
-def test_a_call_keeps_its_id():
-    (call,) = read_calls([{"id": "c1", **CALL}], PARSE, "m")
-    assert call == {"id": "c1", **CALL}
-
-
 def test_arguments_keep_order_and_integers():
     (call,) = read_calls(
         {"name": "f", "arguments": '{"b": 12345678901234567890, "a": []}'}, PARSE, ""
@@ -244,9 +200,3 @@ def test_broken_calls_say_which_and_how(value, message):
     with pytest.raises(ChatError) as caught:
         read_calls(value, PARSE, "m")
     assert (caught.value.reason, caught.value.message) == ("broken tool call", message)
-
-
-def test_a_lone_surrogate_within_the_json_of_arguments_is_refused():
-    with pytest.raises(ChatError) as caught:
-        read_calls({"name": "f", "arguments": r'{"x": "\ud83d"}'}, PARSE, "m")
-    assert caught.value.reason == "lone surrogate"

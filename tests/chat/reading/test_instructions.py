@@ -41,17 +41,6 @@ def test_prompt_and_answer_have_several_names(prompt, answer):
     assert read_pair(record, SETTINGS) == flat(said("user", " q"), said("assistant", "a\n"))
 
 
-@pytest.mark.parametrize("record", [{"prompt": None}, {"prompt": ""}, {}])
-def test_a_prompt_may_be_empty_and_an_answer_too(record):
-    expected = flat(said("user", ""), said("assistant", ""))
-    assert read_pair({**record, "completion": ""}, SETTINGS) == expected
-
-
-def test_the_first_name_that_is_not_null_is_the_answer():
-    record = {"question": "q", "response": None, "completion": "c", "answer": "a"}
-    assert read_pair(record, SETTINGS).messages[1] == said("assistant", "c")
-
-
 @pytest.mark.parametrize("reader", [read_pair, read_alpaca])
 def test_a_missing_answer_is_no_sample(reader):
     assert refusal(reader, {"prompt": "q", "instruction": "q", "completion": None}) == (
@@ -151,17 +140,6 @@ def test_system_and_history_come_before_the_instruction(history):
     )
 
 
-@pytest.mark.parametrize("nothing", [None, ""])
-def test_no_system_and_no_history_leave_no_trace(nothing):
-    record = {"instruction": "do", "output": "a", "system": nothing, "history": nothing}
-    assert read_alpaca(record, SETTINGS) == flat(said("user", "do"), said("assistant", "a"))
-
-
-def test_broken_history_has_its_reason():
-    reason, _ = refusal(read_alpaca, {"instruction": "do", "output": "a", "history": "[["})
-    assert reason == "broken history"
-
-
 def test_a_flat_record_may_have_system_and_tools():
     record = {"question": "q", "answer": "a", "system": "be", "tools": [{"name": "f"}]}
     assert read_pair(record, SETTINGS) == flat(
@@ -191,11 +169,6 @@ def test_a_context_belongs_to_the_prompt_as_an_input_to_its_instruction():
     assert read_pair(record, stanford).messages[0] == user
 
 
-def test_an_input_beside_a_prompt_and_an_instruction_is_the_instruction_s():
-    record = {"prompt": "### Do it: this", "instruction": "Do it", "input": "this", "output": "a"}
-    assert read_pair(record, SETTINGS).messages[0] == said("user", "### Do it: this")
-
-
 @pytest.mark.parametrize("reader", [read_pair, read_alpaca])
 def test_system_prompt_history_and_reasoning_are_read_beside_an_answer(reader):
     record = {
@@ -213,11 +186,6 @@ def test_system_prompt_history_and_reasoning_are_read_beside_an_answer(reader):
         said("user", "q"),
         {**said("assistant", "a"), "reasoning_content": "hm"},
     ]
-
-
-def test_a_name_that_is_empty_gives_way_to_one_that_is_filled():
-    record = {"prompt": "", "question": "q", "response": "", "output": "a"}
-    assert read_pair(record, SETTINGS) == flat(said("user", "q"), said("assistant", "a"))
 
 
 USER, REPLY = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
@@ -264,9 +232,3 @@ def test_a_value_of_another_type_names_the_option_that_leaves_it_out(read, recor
     with pytest.raises(ChatError, match=f": --ignore-keys {key} leaves it out$") as caught:
         read(record)
     assert caught.value.reason == "wrong type"
-
-
-def test_a_text_on_history_is_no_list_of_turns_and_the_option_is_named():
-    with pytest.raises(ChatError, match=r": --ignore-keys history leaves it out$") as caught:
-        history_of({"history": "of Europe"}, SETTINGS)
-    assert caught.value.reason == "broken history"

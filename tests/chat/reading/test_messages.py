@@ -87,13 +87,6 @@ def test_values_of_another_type_are_refused(item, message):
     assert refusal(item) == ("wrong type", message)
 
 
-def test_null_content_is_empty():
-    assert read({"role": "assistant", "content": None}, {"from": "human", "value": None}) == (
-        [{"role": "assistant", "content": ""}, {"role": "user", "content": ""}],
-        [None, None],
-    )
-
-
 def test_content_under_another_name_is_not_lost_in_silence():
     assert refusal({"role": "user", "text": "x"}) == (
         "no such fields",
@@ -232,18 +225,6 @@ def test_switches_of_messages_become_their_weights():
     )
 
 
-def test_a_fractional_weight_names_its_message():
-    reason, message = refusal({"role": "assistant", "content": "a", "weight": 0.5})
-    assert reason == "fractional weight"
-    assert message.startswith("message 1: weight: expected 0 or 1, found 0.5")
-
-
-def test_a_list_of_messages_may_be_json_text():
-    items = [{"role": "user", "content": "猫"}]
-    assert message_list(items, "messages") is items
-    assert message_list(json.dumps(items), "messages") == items
-
-
 @pytest.mark.parametrize(
     ("value", "reason", "message"),
     [
@@ -259,23 +240,6 @@ def test_what_is_no_list_of_messages_is_refused(value, reason, message):
     with pytest.raises(ChatError) as caught:
         message_list(value, "messages")
     assert (caught.value.reason, caught.value.message) == (reason, message)
-
-
-PLAIN = st.lists(
-    st.fixed_dictionaries({"role": st.sampled_from(ROLES), "content": st.text(max_size=5)}),
-    max_size=4,
-)
-
-
-@given(PLAIN)
-def test_plain_messages_come_out_as_they_went_in(items):
-    assert read_messages(items, SETTINGS) == (items, [None] * len(items))
-
-
-@given(PLAIN)
-def test_a_key_that_says_nothing_changes_nothing(items):
-    marked = [{**item, "weight": None} for item in items]
-    assert read_messages(marked, SETTINGS) == read_messages(items, SETTINGS)
 
 
 ANY = st.recursive(
@@ -354,20 +318,3 @@ def test_a_pair_is_a_question_and_its_answer(item):
 def test_a_system_text_stands_before_its_pair():
     found = pair_in({"output": "a", "input": "q", "system": "be"}, SETTINGS)
     assert found == [{"role": "system", "content": "be"}, USER, REPLY]
-
-
-@pytest.mark.parametrize(
-    "item",
-    [{"human": "q"}, {"human": "q", "assistant": 3}, {"human": "q", "assistant": "a", "id": 7},
-     {"human": "q", "user": "r", "gpt": "a"}, {"role": "user", "content": "q"}, [], {}, "q",
-     {"human": "q", "assistant": "a", "note": None}, {"human": "q", "assistant": None}],
-)  # fmt: skip
-def test_anything_else_is_none(item):
-    assert pair_in(item, SETTINGS) == []
-
-
-def test_names_of_roles_that_are_given_count():
-    item = {"kunde": "q", "berater": "a"}
-    settings = SftSettings(role_names=("berater=assistant", "kunde=user"))
-    assert pair_in(item, SETTINGS) == []
-    assert pair_in(item, settings) == [USER, REPLY]

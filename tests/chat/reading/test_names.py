@@ -4,7 +4,6 @@ import pytest
 
 from tokmill.chat.reading.names import (
     check_names,
-    is_filled,
     is_refusal,
     meaningful_keys,
     of_message,
@@ -17,13 +16,6 @@ from tokmill.errors import UsageError
 from tokmill.settings.sft import SftSettings
 
 PAIR = {"question": "q", "answer": "a"}
-
-
-@pytest.mark.parametrize(("value", "filled"), [(None, False), ("", False), ([], False), (0, True)])
-def test_null_empty_text_and_empty_list_say_nothing(value, filled):
-    assert is_filled(value) is filled
-    expected = ("note",) if filled else ()
-    assert unread_keys({**PAIR, "note": value}, "prompt") == expected
 
 
 @pytest.mark.parametrize(
@@ -57,11 +49,6 @@ def test_a_refusal_is_taken_only_where_nothing_else_is_said():
     assert is_refusal({"role": "assistant", "content": "", "refusal": "no"})
     assert not is_refusal({"role": "assistant", "content": "yes", "refusal": "no"})
     assert not is_refusal({"role": "assistant", "content": None, "refusal": None})
-
-
-@pytest.mark.parametrize("said", ["user", "USER", "User", "uSeR", " human ", "Human"])
-def test_a_role_is_known_in_any_case(said):
-    assert role_of(said, SftSettings()) == "user"
 
 
 def test_names_of_roles_that_are_given_win_over_known_ones():
@@ -112,12 +99,6 @@ def test_keys_of_messages_and_of_records_are_named_apart():
     settings = SftSettings(fields=("content=text", "role=who"))
     assert of_record({"text": "t", "who": "w"}, settings) == {"text": "t", "who": "w"}
     assert of_message({"text": "t", "who": "w"}, settings) == {"content": "t", "role": "w"}
-
-
-def test_keys_that_are_ignored_are_not_there():
-    settings = SftSettings(ignore_keys=("label",))
-    assert of_record({"label": 1, "text": "t"}, settings) == {"text": "t"}
-    assert of_message({"label": 1, "role": "user"}, settings) == {"role": "user"}
 
 
 def test_records_are_read_under_the_names_given():

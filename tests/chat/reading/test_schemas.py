@@ -71,11 +71,6 @@ def test_a_conversation_without_messages_is_refused(schema):
     assert refusal({schema: "hello"}, schema)[0] == "broken messages"
 
 
-def test_messages_may_be_json_text():
-    record = {"messages": json.dumps([USER, REPLY])}
-    assert read_conversation(record, "messages", SETTINGS) == DIALOG
-
-
 @pytest.mark.parametrize(
     "messages",
     [[REPLY], [REPLY, USER], [USER], [USER, REPLY, REPLY], [USER, USER], [SYSTEM], [USER] * 330],
@@ -106,13 +101,6 @@ def test_a_system_text_beside_the_messages_gives_way_to_their_own(messages, syst
     assert read_conversation(record, "messages", SETTINGS).messages == messages
 
 
-def test_a_system_that_is_no_text_is_refused():
-    assert refusal({"messages": [USER], "system": ["be"]}) == (
-        "wrong type",
-        "system: expected text, found a list of 1",
-    )
-
-
 TOOL = {"type": "function", "function": {"name": "f"}}
 
 
@@ -129,21 +117,10 @@ def test_tools_come_from_the_record_or_its_first_message(record):
     assert read_conversation(record, "messages", SETTINGS) == Conversation([USER], [None], [TOOL])
 
 
-def test_broken_tools_are_refused():
-    assert refusal({"messages": [USER], "tools": "[{]"})[0] == "broken tools"
-
-
 def test_a_conversational_prompt_is_not_trained():
     record = {"prompt": [USER, REPLY, USER], "completion": [REPLY, {**REPLY, "train": False}]}
     assert read_conversation(record, "prompt", SETTINGS) == Conversation(
         [USER, REPLY, USER, REPLY, REPLY], [0.0, 0.0, 0.0, None, 0.0]
-    )
-
-
-def test_a_conversational_prompt_has_tools_and_system_like_messages():
-    record = {"prompt": [USER], "completion": [REPLY], "system": "be", "tools": [TOOL]}
-    assert read_conversation(record, "prompt", SETTINGS) == Conversation(
-        [SYSTEM, USER, REPLY], [0.0, 0.0, None], [TOOL]
     )
 
 
@@ -192,20 +169,6 @@ def test_a_record_of_weight_0_is_trained_nowhere(schema):
         assert read.weights == [0.0] * len(conversation.messages)
         assert read.messages == conversation.messages
     assert read_conversation({**record, "loss_weight": 1}, schema, SETTINGS) == conversation
-
-
-def test_a_record_of_fractional_weight_needs_the_setting():
-    record = {"messages": [USER, REPLY], "weight": 0.5}
-    assert refusal(record)[0] == "fractional weight"
-    read = read_conversation(record, "mixed", SftSettings(weights="file"))
-    assert read.weights == [None, 0.5]
-
-
-def test_a_line_is_parsed_to_its_object():
-    assert parse_record('{"a": [1, 12345678901234567890], "猫": "\\ud83d\\ude00"}') == {
-        "a": [1, 12345678901234567890],
-        "猫": "😀",
-    }
 
 
 @pytest.mark.parametrize(

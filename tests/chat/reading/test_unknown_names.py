@@ -128,11 +128,6 @@ def test_flat_records_of_unknown_names_are_too(record, options):
     assert f"or name them: {options}" in refusal(record)
 
 
-@pytest.mark.parametrize("record", [{"id": 1}, {"a": "x"}, {}])
-def test_there_is_no_advice_where_nothing_is_near(record):
-    assert refusal(record).endswith("text: text: rename the fields")
-
-
 def test_the_advice_can_be_copied_into_a_file():
     said = refusal({"dialogue": TURNS})
     lines = said.partition("under [sft]: ")[2].removesuffix(")").replace(" and ", "\n")
@@ -145,10 +140,3 @@ def test_the_advice_can_be_copied_into_a_file():
 def test_a_name_that_no_record_has_is_refused():
     with pytest.raises(UsageError, match=r"^--fields=messages=dialouge: not in"):
         resolve_schema(SftSettings(fields=("messages=dialouge",)), [{"dialogue": []}], "data.jsonl")
-
-
-def test_names_that_are_known_need_no_advice():
-    said = refusal({"chat": [USER, REPLY], "dialog": [USER, REPLY]})
-    assert said.endswith(
-        'name them: --fields=messages=chat (under [sft]: fields = {messages = "chat"})'
-    )

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import json
-
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.reading.values import first_present, parse_json, parsed, shown, text_of
+from tokmill.chat.reading.values import parse_json, shown
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
@@ -16,15 +13,6 @@ JSON = st.recursive(
     ),
     max_leaves=8,
 )
-
-
-@given(JSON, st.booleans())
-def test_what_json_wrote_is_read_back(value, is_ascii):
-    assert parse_json(json.dumps(value, ensure_ascii=is_ascii), "bad", "here") == value
-
-
-def test_integers_of_any_size_are_exact():
-    assert parse_json("123456789012345678901234567890", "bad", "here") == int("1234567890" * 3)
 
 
 @pytest.mark.parametrize(
@@ -73,46 +61,6 @@ def test_a_lone_surrogate_anywhere_is_refused(text):
 )
 def test_a_pair_of_surrogates_is_a_character_and_an_escaped_backslash_is_none(text, value):
     assert parse_json(text, "bad", "here") == value
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [("[1]", [1]), ([1], [1]), ("", None), (" \n", None), ("null", None), (None, None), (1, 1)],
-)
-def test_a_value_may_stand_as_json_text_of_itself(value, expected):
-    assert parsed(value, "bad", "here") == expected
-
-
-@pytest.mark.parametrize(
-    ("record", "expected"),
-    [({"a": None, "b": ""}, ""), ({"b": 1, "a": 2}, 2), ({}, None), ({"c": 1}, None)],
-)
-def test_the_first_value_that_is_not_null_is_found(record, expected):
-    assert first_present(record, ("a", "b")) == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "found"),
-    [
-        (1, "1"),
-        (1.5, "1.5"),
-        (True, "true"),
-        (["a", "b"], "a list of 2"),
-        ({}, "an object with no keys"),
-        ({"a": 1, "b\n": 2}, "an object with keys a, 'b\\n'"),
-    ],
-)
-def test_a_text_of_another_type_is_refused(value, found):
-    with pytest.raises(ChatError) as caught:
-        text_of(value, "prompt")
-    assert (caught.value.reason, caught.value.message) == (
-        "wrong type",
-        f"prompt: expected text, found {found}",
-    )
-
-
-def test_null_is_an_empty_text():
-    assert (text_of(None, "a"), text_of("", "a"), text_of(" x", "a")) == ("", "", " x")
 
 
 def test_a_message_shows_a_bounded_piece_of_what_was_found_in_one_line():

@@ -38,12 +38,6 @@ def test_a_bar_is_as_long_as_its_share_of_the_largest():
     assert rects(html, 1) == [(0, 100, 300), (0, 25, 75)]
 
 
-def test_each_series_of_bars_has_the_scale_that_is_asked_for():
-    html = bars(CHART, ROWS, full=(600, 4))
-    assert rects(html, 1) == [(0, 50, 300), (0, 16.667, 100), (0, 0, 0)]
-    assert rects(html, 2) == [(0, 100, 4), (0, 25, 1), (0, 0, 0)]
-
-
 def test_stacked_bars_stand_behind_each_other_on_one_scale():
     html = stacks(CHART, [Row("a", (30, 10), "40"), Row("b", (10, 10), "20")])
     assert rects(html, 1) == [(0, 75, 30), (0, 25, 10)]
@@ -71,13 +65,6 @@ def test_columns_are_as_high_as_their_share_and_marks_stand_between_them():
     assert '<i class="dashed"></i>context sizes' in html
 
 
-@pytest.mark.parametrize(("n", "kinds"), [(10, ["tick"] * 10), (11, ["tick", "tick wide"] * 5)])
-def test_of_many_columns_every_second_has_no_tick_on_a_telephone(n, kinds):
-    html = columns(CHART, [Row(str(i), (1, 1), str(i)) for i in range(n)], full=(1, 1))
-    found = [one.get("class") for one in svg_of(html).iter("text")]
-    assert found[:10] == kinds
-
-
 @pytest.mark.parametrize("draw", [bars, stacks, lambda *args: columns(*args, full=(300, 4))])
 def test_a_chart_has_a_name_a_description_and_its_numbers_as_a_table(draw):
     html = draw(CHART, ROWS)
@@ -96,17 +83,3 @@ def test_no_name_of_a_record_becomes_markup(draw):
     assert "<script" not in html
     assert "<img" not in html
     assert not any(c in html for c in "\u202e\x00")
-
-
-def test_a_long_name_is_shortened_in_the_middle_and_whole_in_its_tip():
-    name = "corpus/" + "long/" * 20 + "part-0001.jsonl"
-    html = bars(Chart("c", "t", "a", ("tokens",)), [Row(name, (1,), "")])
-    texts = [one.text or "" for one in svg_of(html).iter("text")]
-    assert any("…" in text and text.endswith("part-0001.jsonl") for text in texts)
-    assert max(map(len, texts)) <= 60
-    assert name in html
-
-
-def test_a_chart_without_rows_is_drawn():
-    for html in (bars(CHART, []), stacks(CHART, []), columns(CHART, [], full=(0, 0))):
-        assert table_of(html) == []

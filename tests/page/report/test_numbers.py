@@ -13,9 +13,7 @@ import pytest
 from tokmill.dataset.reader import read_manifest
 from tokmill.page.report.lengths import CONTEXTS
 from tokmill.page.report.losses_section import reject_examples
-from tokmill.page.report.run_section import run_section
-from tokmill.page.report.section import Section
-from tokmill.page.report.sources_section import grouped, sources_section
+from tokmill.page.report.sources_section import grouped
 
 Make = Callable[..., Any]
 
@@ -44,21 +42,6 @@ def test_the_head_has_the_totals_of_the_manifest_and_the_bytes_of_the_bill(page)
         assert head[key] == totals[key]
     assert f"{totals['tokens']:,}" in page.read.texts
     assert f"{totals['documents']:,}" in page.read.texts
-
-
-def test_sources_have_the_tokens_and_documents_of_the_manifest(pretrained, page_of: Make):
-    manifest = json.loads(json.dumps(pretrained.manifest))
-    (source,) = manifest["sources"]
-    other = {**source, "path": source["path"] + "2", "tokens": 5, "documents": 1, "text_bytes": 9}
-    manifest["sources"] = [source, other]
-    page = page_of(pretrained.directory, manifest)
-    for given, row in zip((source, other), page.data["sources"]["sources"], strict=True):
-        for key in ("tokens", "documents", "text_bytes"):
-            assert row[key] == given[key]
-    amounts = [[source["tokens"], source["documents"]], [5, 1]]
-    assert list(page.read.tables["sources-amounts"].values()) == amounts
-    assert page.read.bars["sources-amounts"] == [*amounts[0], *amounts[1]]
-    assert page.read.bars["sources-density"] == [source["text_bytes"] / source["tokens"], 9 / 5]
 
 
 def test_one_source_is_named_and_has_no_charts(page):
@@ -108,13 +91,6 @@ def test_splits_stages_and_sums_are_those_of_the_manifest(page):
     stages = page.read.tables["run-stages"]
     assert {stage: n for stage, (n,) in stages.items()} == manifest["run"]["stage_s"]
     assert manifest["sha256"] in page.read.texts
-
-
-def test_only_a_stage_without_time_has_no_share(pretrained):
-    run = pretrained.manifest["run"] | {"stage_s": {"read": 0.001, "encode": 2.0, "write": 0.0}}
-    html = run_section(pretrained.manifest | {"run": run}).html
-    for shown in ("0.00 s, under 1%", "2.00 s, over 99%", "0.00 s, 0%"):
-        assert f">{shown}</text>" in html
 
 
 def test_what_is_trained_and_packed_is_that_of_the_manifest(chats, page_of: Make):
@@ -221,7 +197,3 @@ def test_without_its_indices_the_page_has_the_histogram_of_the_manifest(
     page = page_of(pretrained.directory, manifest)
     assert "The exact lengths are not known" in page.text
     assert page.data["lengths"] == {"length_histogram": manifest["length_histogram"]}
-
-
-def test_a_section_of_no_documents_is_drawn(make_manifest: Make):
-    assert isinstance(sources_section(make_manifest({})), Section)

@@ -37,14 +37,3 @@ def test_one_script_runs_and_the_policy_has_its_hash():
     assert f"script-src 'sha256-{digest}'" in policy
     assert policy.startswith("default-src 'none'; style-src 'unsafe-inline';")
     assert "element.dataset.n = data.n;" in script
-
-
-def test_the_contents_lead_to_every_section():
-    html = page(Section("a", "First <b>", ""), Section("b", "Second", "", menu="2nd"))
-    assert re.findall(r'<a href="#(\w+)">([^<]+)</a></li>', html) == [
-        ("overview", "Overview"),
-        ("a", "First &lt;b&gt;"),
-        ("b", "2nd"),
-    ]
-    assert all(f'id="{anchor}"' in html for anchor in ("overview", "a", "b"))
-    assert "<title>a &lt;dataset&gt;: report</title>" in html

@@ -42,11 +42,6 @@ def test_samples_that_train_nothing_are_dropped_and_first_tokens_are_no_targets(
     assert "2 samples had a target at the first token" in caplog.text
 
 
-def test_samples_need_no_eos(bring, tmp_path) -> None:
-    made = bring(write_datatrove(tmp_path / "a.ds", [[5, 6]], [[0, 1]]), "datatrove")
-    assert ids(made) == [[5, 6]]
-
-
 def test_files_with_and_without_loss_are_refused_together(bring, tmp_path) -> None:
     write_datatrove(tmp_path / "a.ds", DOCUMENTS, MASKS)
     write_datatrove(tmp_path / "b.ds", DOCUMENTS)
@@ -84,11 +79,3 @@ def test_an_export_comes_back_with_the_same_documents(kind: str, request, bring,
         if kind == "unpacked":
             for i in range(len(theirs)):
                 assert ours.mask(i).tolist() == theirs.mask(i).tolist()
-
-
-def test_an_index_that_is_cut_inside_a_number_is_damaged(bring, tmp_path) -> None:
-    path = write_datatrove(tmp_path / "a.ds", DOCUMENTS)
-    index = tmp_path / "a.ds.index"
-    index.write_bytes(index.read_bytes()[:-1])
-    with pytest.raises(VerifyError, match="23 bytes are no whole number of 8-byte ends"):
-        bring(path, "datatrove")

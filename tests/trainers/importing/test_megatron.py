@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.trainers.importing.conftest import EOS, ids, write_megatron
@@ -57,14 +56,6 @@ def test_prefixes_and_splits_stand_in_the_order_they_are_named(bring, tmp_path) 
         made.origin(3)
 
 
-def test_a_directory_is_all_its_pairs(bring, tmp_path) -> None:
-    folder = tmp_path / "pairs"
-    folder.mkdir()
-    write_megatron(folder / "1", DOCUMENTS[:1])
-    write_megatron(folder / "2", DOCUMENTS[1:])
-    assert ids(bring(folder, "megatron")) == DOCUMENTS
-
-
 @pytest.mark.usefixtures("block_tokens")
 def test_documents_without_tokens_are_dropped_and_counted(bring, tmp_path, caplog) -> None:
     sequences = [[], DOCUMENTS[0], [], [], DOCUMENTS[1], []]
@@ -110,12 +101,6 @@ def test_shards_end_with_documents_and_are_at_most_so_long(bring, tmp_path, monk
     assert [shard.name[-4:] for shard in made.shards] == [
         f"{number:04d}" for number in range(len(made.shards))
     ]
-
-
-def test_shards_of_whole_blocks_are_at_most_so_long(bring, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("tokmill.trainers.importing.dataset.SHARD_BYTES", 2 * 5)
-    made = bring(write_megatron(tmp_path / "a", DOCUMENTS * 2), "megatron")
-    assert [shard.tokens for shard in made.shards] == [4, 2, 6, 5, 2, 6, 1]
 
 
 @pytest.mark.parametrize("what", ["floats", "magic", "size", "modes", "bin", "first"])
@@ -183,14 +168,6 @@ def test_the_plan_says_what_was_imported(bring, tmp_path) -> None:
     assert plan["files"][0][0] == str(tmp_path / "a.bin")
     assert made.manifest["tokenizer"]["eos"] == {"id": EOS, "token": "<eos>"}
     assert made.manifest["tokenizer"]["probe"]["ids"]
-
-
-def test_long_documents_cross_blocks_of_the_real_size(bring, tmp_path) -> None:
-    long = np.full(9 << 20, 7)
-    long[-1] = EOS
-    made = bring(write_megatron(tmp_path / "a", [[5, EOS], long, [6, EOS]]), "megatron")
-    assert [len(made[i]) for i in range(3)] == [2, 9 << 20, 2]
-    assert made[1][-2:].tolist() == [7, EOS]
 
 
 @pytest.mark.parametrize("pointer", [2**63 - 8, 2**62, 10**6])

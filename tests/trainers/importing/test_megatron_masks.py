@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import tokmill
@@ -85,16 +84,6 @@ def test_the_files_of_a_dataset_are_its_splits_with_masks(chats: Dataset, bring)
         assert masks(made.split(split)) == masks(chats.split(split))
 
 
-def test_a_mask_alone_is_no_source(bring, tmp_path) -> None:
-    write_twins(tmp_path / "in")
-    with pytest.raises(UsageError, match=r"a_mask\.idx: is a mask: name the tokens, a$"):
-        bring(tmp_path / "in" / "a_mask", "megatron", add_eos=True)
-    (tmp_path / "in" / "a.idx").unlink()
-    for source in ("in", "in/a_mask"):
-        with pytest.raises(UsageError, match=r"a_mask\.idx: a mask, and its tokens a\.idx are mis"):
-            bring(tmp_path / source, "megatron", add_eos=True)
-
-
 def test_tokens_with_and_without_masks_are_refused_together(bring, tmp_path) -> None:
     write_twins(tmp_path / "in")
     write_megatron(tmp_path / "in" / "b", [[5, EOS]])
@@ -140,14 +129,6 @@ def test_a_twin_that_does_not_fit_is_refused(bring, tmp_path, what: str, message
     with pytest.raises((UsageError, VerifyError), match=message):
         bring(prefix, "megatron")
     assert not (tmp_path / "out").exists()
-
-
-def test_tokens_that_stand_between_flags_are_refused(bring, tmp_path) -> None:
-    prefix = write_megatron(tmp_path / "a", DOCUMENTS, header_bytes=1)
-    Path(f"{prefix}.bin").write_bytes(Path(f"{prefix}.bin").read_bytes() + b"\0")
-    (tmp_path / "a.mask").write_bytes(np.ones(13, np.uint8).tobytes())
-    with pytest.raises(VerifyError, match=r"a\.idx: a sequence stands elsewhere than its mask"):
-        bring(prefix, "megatron")
 
 
 def test_packed_rows_of_a_dataset_are_not_read_a_second_time(bring, tmp_path) -> None:

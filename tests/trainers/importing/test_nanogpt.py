@@ -11,7 +11,7 @@ import tokmill
 from tests.fixtures.datasets import TOKENIZER
 from tests.trainers.importing.conftest import EOS, ids
 from tokmill.api.dataset import Dataset
-from tokmill.errors import RecordError, StateError, TokenizerError, UsageError
+from tokmill.errors import StateError, TokenizerError, UsageError
 from tokmill.trainers.importing.nanogpt import IMPORTER
 from tokmill.trainers.importing.part import PartImport, Rules
 
@@ -73,21 +73,6 @@ def test_an_output_inside_a_dataset_is_refused(bring, tmp_path, single: Dataset)
     assert not (single.directory / "new").exists()
 
 
-def test_a_file_of_half_a_token_is_refused(bring, tmp_path) -> None:
-    (tmp_path / "train.bin").write_bytes(b"\5\0\0")
-    with pytest.raises(UsageError, match="3 bytes are no whole number of 2-byte tokens"):
-        bring(tmp_path, "nanogpt")
-
-
-def test_nothing_is_no_dataset(bring, tmp_path) -> None:
-    with pytest.raises(UsageError, match=r"expected a \.bin file"):
-        bring(tmp_path / "none", "nanogpt")
-    (tmp_path / "train.bin").write_bytes(b"")
-    with pytest.raises(RecordError, match="no document to import"):
-        bring(tmp_path, "nanogpt")
-    assert not (tmp_path / "out").exists()
-
-
 def test_what_stands_at_the_output_is_never_replaced(bring, tmp_path) -> None:
     path = write(tmp_path / "train.bin", [5, EOS])
     (tmp_path / "out").mkdir()
@@ -99,17 +84,6 @@ def test_what_stands_at_the_output_is_never_replaced(bring, tmp_path) -> None:
     assert (tmp_path / "out" / "mine").read_text() == "mine"
 
 
-def test_a_file_named_twice_is_refused(bring, tmp_path) -> None:
-    path = write(tmp_path / "train.bin", [5, EOS])
-    with pytest.raises(UsageError, match="named twice"):
-        bring([path, tmp_path / "." / "train.bin"], "nanogpt")
-
-
-def test_an_unknown_trainer_is_refused(bring, tmp_path) -> None:
-    with pytest.raises(UsageError, match="expected one of megatron, datatrove, nanogpt"):
-        bring(tmp_path, "mosaic")
-
-
 def test_an_export_comes_back_and_is_exported_to_the_same_bytes(
     single: Dataset, bring, tmp_path
 ) -> None:
@@ -119,18 +93,6 @@ def test_an_export_comes_back_and_is_exported_to_the_same_bytes(
     made.export("nanogpt", tmp_path / "b", check=True)
     for name in ("train.bin", "val.bin", "meta.pkl"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-
-
-@pytest.mark.usefixtures("block_tokens")
-def test_progress_counts_what_was_read(bring, tmp_path) -> None:
-    write(tmp_path / "train.bin", [5, EOS, 6, 7, EOS, 8, 9])
-    write(tmp_path / "val.bin", [12, EOS])
-    seen = []
-    bring(tmp_path, "nanogpt", progress=seen.append)
-    last = seen[-1]
-    assert (last.total_bytes, last.input_bytes, last.tokens, last.documents) == (18, 18, 9, 3)
-    with pytest.raises(UsageError, match="progress: expected a function"):
-        bring(tmp_path, "nanogpt", progress="yes", output="two")
 
 
 def test_a_progress_function_that_raises_stops_the_import(bring, tmp_path) -> None:

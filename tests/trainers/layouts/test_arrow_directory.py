@@ -31,28 +31,6 @@ def labels_of(split: Dataset, number: int) -> list[int]:
     return np.where(mask, split[number].astype(np.int64), -100).tolist()
 
 
-def test_every_document_is_a_row(pretrained: Dataset, tmp_path) -> None:
-    made = export(pretrained.directory, "datasets", tmp_path / "e", ExportOptions())
-    assert json.loads((tmp_path / "e" / "dataset_dict.json").read_text()) == {
-        "splits": ["train", "val"]
-    }
-    for name in ("train", "val"):
-        split = pretrained.split(name)
-        found = read(tmp_path / "e" / name)
-        assert found == [{"input_ids": split[i].tolist()} for i in range(len(split))]
-        assert len(found) > 1
-    assert made.mask_alignment == ""
-
-
-def test_labels_are_the_ids_where_the_mask_is_1(unpacked: Dataset, tmp_path) -> None:
-    made = export(unpacked.directory, "datasets", tmp_path / "e", ExportOptions())
-    split = unpacked.split("train")
-    assert read(tmp_path / "e" / "train") == [
-        {"input_ids": split[i].tolist(), "labels": labels_of(split, i)} for i in range(len(split))
-    ]
-    assert made.mask_alignment == "target"
-
-
 def test_what_is_trained_decodes_to_the_replies(unpacked: Dataset, tmp_path) -> None:
     export(unpacked.directory, "datasets", tmp_path / "e", ExportOptions())
     split = unpacked.split("train")
@@ -61,17 +39,6 @@ def test_what_is_trained_decodes_to_the_replies(unpacked: Dataset, tmp_path) -> 
     mask = split.mask(0)
     assert trained == split[0][mask == 1].tolist()
     assert row["labels"][0] == -100
-
-
-def test_one_split_is_a_directory_without_folders(wide: Dataset, tmp_path) -> None:
-    export(wide.directory, "datasets", tmp_path / "e", ExportOptions())
-    assert sorted(path.name for path in (tmp_path / "e").iterdir()) == [
-        "data-00000-of-00001.arrow",
-        "dataset_info.json",
-        "state.json",
-        "tokmill-export.json",
-    ]
-    assert [row["input_ids"] for row in read(tmp_path / "e")] == [doc.tolist() for doc in wide]
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 100, 5000])
@@ -129,8 +96,3 @@ def test_ids_that_int32_cannot_hold_are_refused(pretrained: Dataset, tmp_path, m
     monkeypatch.setattr(arrow_directory, "_MOST_ID", 10)
     with pytest.raises(UsageError, match="int32 ids, up to 10"):
         export(pretrained.directory, "datasets", tmp_path / "e", ExportOptions())
-
-
-def test_an_option_without_effect_is_refused(pretrained: Dataset, tmp_path) -> None:
-    with pytest.raises(UsageError, match="--packing has no effect on an export to datasets"):
-        export(pretrained.directory, "datasets", tmp_path / "e", ExportOptions(packing=100))

@@ -83,52 +83,10 @@ def test_train_is_divided_by_source_and_val_is_not(three) -> None:
     assert sorted(names) == sorted(shard.name for shard in three.shards)
 
 
-def test_a_pattern_may_have_an_equals_sign(three, tmp_path, pretrained) -> None:
-    odd = write(tmp_path / "a=b.jsonl", "odd", 5)
-    dataset = tokmill.pretrain(
-        odd, tokenizer=pretrained.manifest["tokenizer"]["name"], output=tmp_path / "out",
-        progress=False,
-    )  # fmt: skip
-    (found,) = groups(ExportSource(dataset.directory), ["a=b.jsonl=7M"])
-    assert (found.label, found.wanted) == ("a=b.jsonl", 7_000_000)
-
-
-def test_datasets_of_one_name_get_folders_of_their_own(three, tmp_path) -> None:
-    others = [shutil.copytree(three.directory, tmp_path / str(i) / "out") for i in range(2)]
-    tokens = [f"{three.directory}=1k", *(f"{other}=1k" for other in others)]
-    found = groups(ExportSource(three.directory), tokens)
-    assert [(one.split, one.folder) for one in found] == [
-        ("train", ""),
-        ("train", "out"),
-        ("train", "out-2"),
-        ("val", ""),
-        ("val", "out"),
-        ("val", "out-2"),
-    ]
-
-
-def test_a_dataset_of_0_tokens_is_left_out_with_its_val(three, tmp_path) -> None:
-    other = shutil.copytree(three.directory, tmp_path / "other")
-    found = groups(ExportSource(three.directory), [f"{three.directory}=1k", f"{other}=0"])
-    assert [(one.split, one.folder) for one in found] == [("train", ""), ("val", "")]
-
-
 def test_the_exported_dataset_is_named_whole_or_by_its_files(three) -> None:
     tokens = [f"{three.directory}=1k", "books.jsonl=1k"]
     with pytest.raises(UsageError, match=r"is the exported dataset, and so is books\.jsonl"):
         groups(ExportSource(three.directory), tokens)
-
-
-def test_a_name_of_nothing_is_named_before_what_it_leaves_out(three) -> None:
-    for tokens in (["nowhere=1k"], [f"{three.directory}=1k", "nowhere=1k"]):
-        with pytest.raises(UsageError, match=r"nowhere: neither the directory .*; .* has .*books"):
-            groups(ExportSource(three.directory), tokens)
-
-
-def test_another_dataset_alone_does_not_silently_leave_out_the_exported(three, tmp_path) -> None:
-    other = shutil.copytree(three.directory, tmp_path / "other")
-    with pytest.raises(UsageError, match=r"nothing is said of .*books\.jsonl"):
-        groups(ExportSource(three.directory), [f"{other}=1k"])
 
 
 def test_chats_are_no_part_of_a_blend_of_text(pretrained, unpacked) -> None:

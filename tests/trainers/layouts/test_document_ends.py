@@ -11,13 +11,6 @@ from tokmill.trainers.layouts import document_ends
 from tokmill.trainers.source import ExportSource
 
 
-def test_ends_are_those_of_the_index(five) -> None:
-    shard = next(ExportSource(five.directory).shards("train"))
-    assert document_ends.ends_of(shard, 0, 5).tolist() == [18, 319, 325, 1326, 1391]
-    assert document_ends.ends_of(shard, 3, 9).tolist() == [1326, 1391]
-    assert document_ends.ends_of(shard, 5, 9).tolist() == []
-
-
 def test_offsets_are_exact_behind_4_gib(five) -> None:
     """Numbers of tokens above 2^31 do not overflow: offsets are int64, lengths int32."""
     shard = next(ExportSource(five.directory).shards("train"))
@@ -59,9 +52,3 @@ def test_eos_inside_is_counted_in_blocks_of_any_size(
 ) -> None:
     monkeypatch.setattr(document_ends, "_BLOCK", block)
     assert document_ends.count_eos(ExportSource(made(texts).directory)) == (n_inside, 0)
-
-
-def test_val_counts_too(made) -> None:
-    dataset = made([f"w{i} <eos> w{i}" for i in range(3, 60)], val_fraction=0.3)
-    assert dataset.splits == ("train", "val")
-    assert document_ends.count_eos(ExportSource(dataset.directory)) == (57, 0)

@@ -25,13 +25,6 @@ def test_chatglm_has_groups_and_a_bias_of_the_fused_matrix() -> None:
     assert (found.attention.kv_heads, found.positions, found.tied) == (2, 32, False)
 
 
-def test_chatglm_without_groups_has_a_key_per_head() -> None:
-    found = model_from_config(CHATGLM | {"add_bias_linear": True})
-    biases = 3 * D + D + 2 * F + D
-
-    assert found.parameters == L * (4 * D * D + 3 * D * F + biases + 2 * D) + D + 2 * V * D
-
-
 def test_the_first_chatglm_is_refused_for_it_is_another_model() -> None:
     with pytest.raises(UsageError, match="the first ChatGLM-6B is not known"):
         model_from_config(CHATGLM | {"inner_hidden_size": 16384})

@@ -25,15 +25,6 @@ def test_minimind_is_tied_norms_heads_and_is_pi_times_as_wide() -> None:
     assert found.buffer_bytes == 2 * 4 * 32768 * h
 
 
-def test_minimind_2_has_no_norms_of_heads_and_another_width() -> None:
-    config = sizes(model_type="minimind", num_key_value_heads=2, n_routed_experts=4)
-    found = model_from_config(config)
-    h, width = D // A, 192  # 64 * 8 / 3 = 170.67
-
-    layer = 2 * D * D + 2 * D * 2 * h + 3 * D * width + 2 * D
-    assert found.parameters == V * D + L * layer + D
-
-
 def test_experts_of_minimind_are_as_wide_as_its_layer_and_shared_ones_come_on_top() -> None:
     mixed = sizes(model_type="minimind", num_key_value_heads=2, use_moe=True, n_shared_experts=1)
     dense = model_from_config(sizes(model_type="minimind", num_key_value_heads=2)).parameters

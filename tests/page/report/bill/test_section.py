@@ -70,18 +70,6 @@ def test_a_hostile_directory_stays_text(made, pretrained, tmp_path):
     assert "&lt;script&gt;" in html
 
 
-def test_the_controls_wait_for_the_script(llama):
-    html = section(llama).html
-    assert html.count('class="choices"') == 3
-    assert html.count('class="choices" role="group"') == html.count('" hidden>')
-
-
-def test_the_data_is_compact_and_plain(llama):
-    data = json.dumps(section(llama).data)
-    assert len(data) < 400_000
-    assert json.loads(data)["start"] == list(llama.axes.start)
-
-
 @pytest.mark.parametrize("at", [None, (3, 4, 3, 0, 3), (0, 0, 2, 2, 0)])
 @pytest.mark.parametrize("which", ["llama", "unnamed", "wide_settings"])
 def test_the_command_prints_the_same_case(request, which, at):

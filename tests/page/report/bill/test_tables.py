@@ -16,7 +16,6 @@ from tokmill.bill.models.load import load_model
 from tokmill.bill.remedies.advice import gpu_verdict
 from tokmill.page.report.bill.axes import axes_of
 from tokmill.page.report.bill.cases import VERDICTS
-from tokmill.page.report.bill.groups import LOADING_GROUPS, SERVING_GROUPS
 from tokmill.page.report.bill.others import (
     NO_CONTEXT,
     loading_bars,
@@ -113,20 +112,6 @@ def test_loading_equals_the_bill_of_host_ram(size):
         assert (limit is None) == (4 * max(bar.high_bytes for bar in bars) < 64 << 30)
 
 
-def test_loading_is_that_of_the_public_function(pretrained):
-    table = loading_of(TrainingSettings(sequence=2048), pretrained_size(pretrained), MACHINE)
-    bars, _ = loading_bars(table, (0, 2))
-    for bar, loading in zip(bars, LOADING, strict=True):
-        bill = tokmill.bill.host(
-            dataset=pretrained, loading=loading, loader_workers=4, host_ram="64GiB"
-        )
-        assert bar.n_bytes == bill.peak.n_bytes
-
-
-def pretrained_size(pretrained):
-    return tokmill.bill.disk(pretrained).size
-
-
 def test_a_machine_that_is_not_known_has_no_verdict():
     training = TrainingSettings(sequence=512, gpu="H100", gpus=8)
     table = loading_of(training, DatasetSize("pretrain", 10**6, 10, 2), Machine())
@@ -134,13 +119,3 @@ def test_a_machine_that_is_not_known_has_no_verdict():
     bars, limit = loading_bars(table, (0, 0))
     assert limit is None
     assert all(bar.text.endswith("iB") for bar in bars)
-
-
-def test_tables_have_a_number_for_each_group_and_both_bounds(llama):
-    table = serving_of(llama.axes, InferenceSettings())
-    lengths = (len(llama.axes.models), len(table.weights), len(table.batches), len(table.contexts))
-    cases = lengths[0] * lengths[1] * lengths[2] * lengths[3]
-    assert len(table.amounts) == cases * (len(SERVING_GROUPS) + 2)
-    assert len(table.verdicts) == cases * len(llama.axes.gpus)
-    loading = loading_of(TrainingSettings(sequence=512), DatasetSize("pretrain", 9, 1, 2), MACHINE)
-    assert len(loading.amounts) == len(loading.verdicts) * (len(LOADING_GROUPS) + 2)

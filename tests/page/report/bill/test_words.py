@@ -12,21 +12,15 @@ from hypothesis import strategies as st
 from tokmill.bill.formula import Bill, Line
 from tokmill.bill.gpus import Gpu
 from tokmill.bill.remedies.advice import gpu_verdict
-from tokmill.bill.text.summary import bounded as summary_bounded
 from tokmill.bill.text.summary import verdict_text
 from tokmill.page.report.bill.cases import VERDICTS, verdict_digit
 from tokmill.page.report.bill.words import (
     AS_SET,
     NONE_ALONE,
-    NONE_NEEDED,
     bars,
-    bounded,
     case_number,
-    steps_of,
-    title,
     verdict_words,
     view_of,
-    with_workspaces,
     words,
 )
 from tokmill.words.units import memory
@@ -36,12 +30,6 @@ BYTES = st.integers(0, 2**44)
 
 def bill(low: int, n_bytes: int, high: int, missing: str = "") -> Bill:
     return Bill("x", (Line("weights", n_bytes, low, high, ""),), (), missing)
-
-
-@given(st.tuples(BYTES, BYTES, BYTES).map(sorted))
-def test_bounds_are_written_as_by_the_command(amounts):
-    low, n_bytes, high = amounts
-    assert bounded(low, n_bytes, high) == summary_bounded(bill(low, n_bytes, high))
 
 
 @given(st.tuples(BYTES, BYTES).map(sorted), st.integers(1 << 28, 1 << 40), st.booleans())
@@ -67,50 +55,10 @@ def test_the_edge_of_a_gpu(need, high, digit):
     assert verdict_digit(bill(need, need, high), need, Gpu("X", 2**30)) == str(digit)
 
 
-def test_workspaces_belong_to_cuda():
-    assert with_workspaces((1, 2, 3, 4, 5, 6, 7, 8), 100) == (1, 2, 3, 4, 5, 6, 107, 8)
-
-
-def test_the_title_has_all_choices(llama):
-    assert title(llama.axes, llama.axes.start) == (
-        "llama-3.2-1b on RTX 4090: 1 GPU, micro batch 2, sequence 1,024"
-    )
-
-
-def test_rows_are_the_settings_and_their_remedies(llama):
-    found, limit = bars(llama.view, llama.axes.start)
-    assert [bar.name for bar in found] == [
-        AS_SET, "full checkpointing", "fused step and loss", "8-bit optimizer",
-        "checkpointing, fused and 8-bit", "optimizer in host RAM", "LoRA", "QLoRA",
-    ]  # fmt: skip
-    assert limit.text == "RTX 4090, 23.52 GiB"
-    assert found[4].n_bytes < min(found[i].n_bytes for i in (1, 2, 3))
-    assert found[7].n_bytes < found[6].n_bytes < found[0].n_bytes
-
-
 def test_checkpointing_takes_longer_and_lora_less(llama):
     found, _ = bars(llama.view, llama.axes.start)
     seconds = {bar.name: float(bar.note.removesuffix(" s")) for bar in found}
     assert seconds["full checkpointing"] > seconds[AS_SET] > seconds["LoRA"]
-
-
-def test_remedies_that_fit_are_named_with_their_memory(llama):
-    model, _, _, batch, sequence = llama.axes.start
-    at = (model, 1, 0, batch, sequence)
-    found, _ = bars(llama.view, at)
-    said = words(llama.view, at)
-    assert said.kind == "no"
-    fitting = [bar for bar in found[1:] if bar.kind in ("yes", "maybe")]
-    assert said.remedies == ", ".join(f"{bar.name} ({memory(bar.n_bytes)})" for bar in fitting)
-
-
-def test_where_it_fits_nothing_is_needed_and_where_nothing_helps_that_is_said(llama):
-    roomy = (0, len(llama.axes.gpus) - 1, 0, 0, 0)
-    assert words(llama.view, roomy).kind == "yes"
-    assert words(llama.view, roomy).remedies == NONE_NEEDED
-    huge = (len(llama.axes.models) - 1, 0, 0, 3, 3)
-    assert words(llama.view, huge).kind == "no"
-    assert words(llama.view, huge).remedies == NONE_ALONE
 
 
 def test_a_case_that_fits_by_the_estimate_names_only_what_fits_surely(llama):
@@ -130,20 +78,6 @@ def test_a_case_that_fits_by_the_estimate_names_only_what_fits_surely(llama):
     assert len(found) == n_rows
     named = [f"{bar.name} ({memory(bar.n_bytes)})" for bar in found[1:] if bar.kind == "yes"]
     assert said.remedies == (", ".join(named) or NONE_ALONE)
-
-
-def test_several_gpus_are_said(llama):
-    at = (0, 1, 3, 0, 0)
-    said = words(llama.view, at)
-    assert said.verdict.startswith("llama-3.2-1b, each of 8 GPUs: ")
-    assert " per GPU; peak: " in said.memory
-    assert "--gpus 8 --sharding zero-3" in said.command
-
-
-def test_steps_count_the_sequences_of_all_gpus(llama):
-    alone, many = steps_of(llama.view, (0, 0, 0, 0, 0)), steps_of(llama.view, (0, 0, 1, 0, 0))
-    assert alone.endswith("steps of 512 tokens")
-    assert many.endswith("steps of 4,096 tokens")
 
 
 def test_without_a_dataset_there_is_no_time(llama):
