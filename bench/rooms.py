@@ -18,7 +18,7 @@ TOP, ALL = "modules at the top", "all"
 ROOMS = {
     # room: (limit, aim)
     "cli, api": (3_570, 3_300),
-    "run, executors": (4_520, 3_200),
+    "run, executors": (4_530, 3_200),
     "mix": (0, 1_700),
     "recipes, render": (2_300, 1_900),
     "sources": (4_140, 3_600),
@@ -29,8 +29,8 @@ ROOMS = {
     "page": (5_020, 2_300),
     "bill": (13_470, 8_300),
     "settings, words": (1_900, 1_100),
-    TOP: (2_070, 1_500),
-    ALL: (63_350, 46_000),
+    TOP: (2_080, 1_500),
+    ALL: (63_370, 46_000),
 }
 
 

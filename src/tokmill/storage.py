@@ -91,6 +91,7 @@ class PendingFile:
         attempt = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._temporary = path.parent / f".{path.name}.{attempt}{TEMPORARY_SUFFIX}"
         self._n_bytes = self._n_synced = 0
+        self._is_gone = False
         with storage_errors(path):
             self.file: BinaryIO = self._temporary.open("x+b", buffering=0)
 
@@ -135,6 +136,7 @@ class PendingFile:
                     return _is_same(self.path, self._temporary)
                 finally:
                     self._temporary.unlink()
+                    self._is_gone = True
             else:
                 is_there = not replace and os.path.lexists(self.path)
                 if is_there and not _is_same(self.path, self._temporary):
@@ -143,6 +145,7 @@ class PendingFile:
                         "same command again"
                     )
                 self._temporary.replace(self.path)
+                self._is_gone = True
             sync_directory(self.path.parent)
             return True
 
@@ -151,7 +154,8 @@ class PendingFile:
 
     def __exit__(self, *_: object) -> None:
         self.file.close()
-        self._temporary.unlink(missing_ok=True)
+        if not self._is_gone:
+            self._temporary.unlink(missing_ok=True)
 
     def discard(self) -> None:
         """Close the file, and remove it if it is not committed."""

@@ -22,8 +22,8 @@ def test_functions_and_modules_of_each_trip_are_counted() -> None:
     for row in rows:
         name, functions, _, modules, _, calls = (cell.strip() for cell in row.split("|")[1:-1])
         found[name] = [int(cell.replace(",", "")) for cell in (functions, modules, calls)]
-    assert list(found) == ["block", "chat", "call"]
+    assert list(found) == ["block", "another", "chat", "call"]
     for functions, modules, calls in found.values():
         assert 10 <= modules < functions < calls
-    assert found["block"][0] < found["chat"][0]
+    assert found["another"][0] < found["block"][0] < found["chat"][0]
     assert found["block"][0] < found["call"][0]

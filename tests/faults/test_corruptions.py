@@ -56,7 +56,7 @@ def test_the_datasets_have_every_kind_of_file(desks):
 
 def test_the_command_line_ends_with_1_and_names_the_file(desks):
     desk = desks[0]
-    touched = corruptions.flip(desk, random.Random(3))
+    touched = corruptions.DAMAGES["flip"](desk, random.Random(3))
     done = subprocess.run(
         [sys.executable, "-m", "tokmill", "verify", desk.work],
         capture_output=True,

@@ -8,7 +8,7 @@ import pytest
 
 from tokmill.errors import StateError, TokenizerError
 from tokmill.place import open_place
-from tokmill.run.plan import Plan, check_same, make_parts, read_plan, resolve
+from tokmill.run.plan import Plan, check_same, cut_into_parts, read_plan, resolve
 from tokmill.settings.schema import Config, OutputSettings
 from tokmill.settings.sft import SftSettings
 from tokmill.sources.files import SourceFile
@@ -24,7 +24,7 @@ def described(parts) -> list[list[tuple[str, int, int, int]]]:
 
 def test_a_large_file_is_cut_and_small_ones_share_a_part_in_order():
     files = [file("a", 40), file("b", 50), file("c", 250), file("d", 10), file("e", 0)]
-    parts = make_parts([files], 100)
+    parts = cut_into_parts([files], 100)
     assert described(parts) == [
         [("a", 0, -1, 40), ("b", 0, -1, 50)],
         [("c", 0, 83, 83)],
@@ -36,7 +36,7 @@ def test_a_large_file_is_cut_and_small_ones_share_a_part_in_order():
 
 def test_a_part_has_at_most_so_many_slices(monkeypatch):
     monkeypatch.setattr("tokmill.run.plan.MAX_SLICES", 2)
-    parts = make_parts([[file(name, 1) for name in "abcde"]], 100)
+    parts = cut_into_parts([[file(name, 1) for name in "abcde"]], 100)
     assert described(parts) == [
         [("a", 0, -1, 1), ("b", 0, -1, 1)],
         [("c", 0, -1, 1), ("d", 0, -1, 1)],
@@ -47,7 +47,7 @@ def test_a_part_has_at_most_so_many_slices(monkeypatch):
 @pytest.mark.parametrize("part_bytes", [1, 9, 10, 11, 1 << 30])
 def test_parts_cover_every_byte_once(part_bytes):
     files = [file("a", 30), file("b", 7), file("c", 10)]
-    slices = [s for part in make_parts([files], part_bytes) for s in part.slices]
+    slices = [s for part in cut_into_parts([files], part_bytes) for s in part.slices]
     assert sum(s.n_bytes for s in slices) == 47
     by_path: dict[str, list[tuple[int, int]]] = {}
     for piece in slices:

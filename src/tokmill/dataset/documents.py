@@ -127,6 +127,11 @@ class Documents:
         """Yield the shards, mapped, in the order of the dataset; see `find`."""
         return map(self.shard, range(len(self.entries)))
 
+    def __iter__(self) -> Iterator[npt.NDArray[np.unsignedinteger]]:
+        """Yield the ids of every document, eos included, in order: read-only views."""
+        for shard in self.shards():
+            yield from (shard.document(place) for place in range(len(shard.lengths)))
+
     def close(self) -> None:
         """Unmap all shards; later reads map them again. Arrays that were returned stay readable."""
         self._mapped.cache_clear()

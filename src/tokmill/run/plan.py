@@ -154,7 +154,7 @@ def resolve(config: Config, tokenizer: Tokenizer, n_bytes: int) -> Config:
     return replace(config, output=output)
 
 
-def make_parts(groups: Iterable[Iterable[SourceFile]], part_bytes: int) -> tuple[Part, ...]:
+def cut_into_parts(groups: Iterable[Iterable[SourceFile]], part_bytes: int) -> tuple[Part, ...]:
     """Return parts of about `part_bytes` and at most `MAX_SLICES`, in the order of the files.
 
     A larger file is cut where its format allows; smaller files of a group share a part: they are

@@ -23,7 +23,7 @@ from tokmill.recipes.memory_bounds import BASE_BYTES, ENGINE_THREAD_BYTES
 from tokmill.recipes.spec import Part, RunSpec
 from tokmill.render.function import find_renderer, is_local
 from tokmill.render.renderer import make_renderer
-from tokmill.run.plan import make_parts, resolve
+from tokmill.run.plan import cut_into_parts, resolve
 from tokmill.run.readings import (
     FoundReading,
     find_readings,
@@ -229,7 +229,10 @@ def prepare(
     config = resolve(config, tokenizer, sum(file.n_bytes for file in found.files))
     # Files that are read in one way stand together: two kinds in turn would be a part each.
     groups = [group.files for group in readings]
-    files, parts = list(chain.from_iterable(groups)), make_parts(groups, config.output.part_bytes)
+    files, parts = (
+        list(chain.from_iterable(groups)),
+        cut_into_parts(groups, config.output.part_bytes),
+    )
     prepared = Prepared(
         config, found._replace(files=files), tokenizer, tuple(readings), parts, template,
         tuple(bad or ()),
