@@ -104,7 +104,7 @@ class Child:
         """
         try:
             return self._connection.recv()
-        except (EOFError, ConnectionError):
+        except (EOFError, OSError):  # an OSError: it died inside a message
             raise self._ended() from None
 
     def wait(self) -> int:
@@ -191,7 +191,7 @@ class Parent:
         """Read the next message."""
         try:
             return self._connection.recv()
-        except (EOFError, ConnectionError):
+        except (EOFError, OSError):  # an OSError: it died inside a message
             raise SystemExit(1) from None
 
 

@@ -37,6 +37,7 @@ from tests.folders.corpora import (
     texts,
     trained,
 )  # fmt: skip
+from tokmill.run import readings
 
 Run = Callable[..., Any]
 
@@ -305,6 +306,18 @@ def test_many_files_of_two_schemas_in_turn(made: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("indent", [None, 2])
+def test_an_odd_file_among_many_folders_is_found(
+    made: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readings, "MOST_OF_FORMAT", 20)  # one file of each folder
+    for folder in range(20):
+        for number in range(4):
+            rows = CODE[:1] if folder % 2 else TEXTS[:1]
+            lines(tmp_path / f"in/{folder:02}/{number}.jsonl", rows)
+    lines(tmp_path / "in/04/2.jsonl", [{"body": TEXTS[1]["text"], "text": "x"}])
+    assert TEXTS[1]["text"] in made("in")[0]
+
+
 def test_an_empty_file_a_readme_and_a_description_beside_data_are_no_documents(
     made: Run, tmp_path: Path, indent: int | None
 ) -> None:

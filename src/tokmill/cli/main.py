@@ -94,6 +94,11 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the verb, and import its command."""
+        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            from tokmill.extensions import nearest
+
+            near = nearest(args[0], list(COMMANDS)) or f": expected one of {', '.join(COMMANDS)}"
+            ctx.fail(f"no such command {args[0]!r}{near}")
         name, command, rest = super().resolve_command(ctx, args)
         return name, None if command is None else load_command(args[0]), rest
 

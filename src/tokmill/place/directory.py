@@ -68,7 +68,7 @@ class Directory:
         """Return inode and time of a file."""
         try:
             status = (self.local / name).lstat()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return ""
         return f"{status.st_ino}-{status.st_mtime_ns}"
 

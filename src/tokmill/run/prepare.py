@@ -350,11 +350,16 @@ def workers_and_threads(config: Config, parts: Sequence[Part]) -> tuple[int, int
         n_parts = 1  # a worker cannot import it
     n_bytes = sum(piece.n_bytes for part in parts for piece in part.slices)
     n_parts = min(n_parts, max(1, n_bytes // LEAST_WORKER_BYTES))
-    enough = math.ceil(n_cores / (_NEARLY * most_threads(config, parts)))
+    busy = most_threads(config, parts)
+    enough = math.ceil(n_cores / (_NEARLY * busy))
     # All workers, with half the engine cache that a thread may have, within the memory.
     caches = n_cores * ENGINE_THREAD_BYTES // 2
     most = (int(usable_memory() * _MEMORY_SHARE) - caches) // BASE_BYTES
-    workers = max(1, min(enough, n_parts, most))
+    workers, more = (max(1, min(n, n_parts, most)) for n in (enough, enough + 1))
+    # Threads that have work; a quotient that is rounded down can leave cores without any.
+    used, used_by_more = (n * min(n_cores // n, busy) for n in (workers, more))
+    if _NEARLY * used < used_by_more:
+        workers = more
     return workers, max(1, n_cores // workers)
 
 

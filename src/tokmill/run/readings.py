@@ -197,12 +197,13 @@ def find_readings(
     found: list[FoundReading] = []
     for source in inputs:
         files, groups = source.found.files, _Groups(source, tokenizer, bad)
-        groups.look_at(_sampled(files))
+        groups.look_at(_spread(_of_each_folder(files), MOST_OF_FORMAT))
         check_encoding(files)
         if len(set(groups.settings.values())) > 1:  # those not looked at may be of either kind
+            groups.look_at(_of_each_folder(files))
             kinds = {(key[:2], settings) for key, settings in groups.settings.items()}
             n_kinds = Counter(folder for folder, _ in kinds)
-            groups.look_at(file for file in files if n_kinds[_folder_of(file)] != 1)
+            groups.look_at(file for file in files if n_kinds[_folder_of(file)] > 1)
         found += groups.readings()
     return found
 
@@ -461,14 +462,13 @@ def _fits(settings: Any, group: _FileGroup, others: Sequence[_FileGroup]) -> boo
     return own <= known and share(merged.weighed(settings.text_field), used) >= ENOUGH
 
 
-def _sampled(files: Sequence[SourceFile]) -> list[SourceFile]:
-    """Return files, evenly spread over each folder and format, and over all."""
+def _of_each_folder(files: Sequence[SourceFile]) -> list[SourceFile]:
+    """Return files of each folder and format, evenly spread."""
     by_folder: dict[tuple[str, str], list[SourceFile]] = {}
     for file in files:
         if file.n_bytes or file.is_stream:
             by_folder.setdefault(_folder_of(file), []).append(file)
-    chosen = [f for of_folder in by_folder.values() for f in _spread(of_folder, MOST_OF_FOLDER)]
-    return _spread(chosen, MOST_OF_FORMAT)
+    return [f for of_folder in by_folder.values() for f in _spread(of_folder, MOST_OF_FOLDER)]
 
 
 def _spread(files: list[SourceFile], most: int) -> list[SourceFile]:

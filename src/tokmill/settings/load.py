@@ -300,13 +300,18 @@ def _source(where: str, value: Any) -> Source:
     table = dict(value.values() if isinstance(value, Source) else value)
     if isinstance(table.get("paths"), str | os.PathLike):
         table["paths"] = [table["paths"]]
+    paths = table.get("paths")
+    label = table.get("name") or (paths[0] if isinstance(paths, list | tuple) and paths else "")
+    where += f" ({label})" if isinstance(label, str) and label else ""
     settings = {
         "name": Setting("source", "name", str, "", {}),
         "paths": schema()["input"]["paths"],
         **{key: schema()[section][key] for section in schema() for key in of_source(section)},
     }
     checked = checked_values(where, settings, table)
-    name, paths = checked.pop("name", ""), checked.pop("paths", ())
+    name, paths = checked.pop("name", None), checked.pop("paths", ())
+    if name == "":
+        raise UsageError("expected a name, found ''", where)
     if not paths:
         raise UsageError("no paths: expected paths = [...], the inputs of the source", where)
     return Source(name or ", ".join(paths), paths, **checked)

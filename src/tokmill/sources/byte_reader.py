@@ -151,8 +151,10 @@ class ByteReader:
             else:
                 return
         else:
-            head = next(inside, b"")
-            self._place = RecordPlace(0, self._stream.n_left_out)
+            try:
+                head = next(inside, b"")
+            finally:  # also where input breaks behind what is left out
+                self._place = RecordPlace(0, self._stream.n_left_out)
             yield head
         yield from inside
         try:

@@ -86,10 +86,42 @@ def _fit_column(batch: pa.RecordBatch, field: pa.Field, where: str, refused: Ref
 
 def _cast(array: pa.Array, want: pa.DataType) -> Any:
     """Return the array as type `want`, or None if it cannot be; text is not checked."""
+    if not _may_be(array.type, want):
+        return None
     try:
         return array.cast(change_leaves(want, bytes_for_text)).view(want)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
         return None
+
+
+_TEXTS = (
+    pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_binary,
+    pa.types.is_large_binary, pa.types.is_binary_view,
+)  # fmt: skip
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+
+
+def _may_be(have: pa.DataType, want: pa.DataType) -> bool:
+    """Return whether a cast keeps the meaning: Arrow's makes maps lists and numbers text."""
+    if pa.types.is_dictionary(have):
+        return _may_be(have.value_type, want)
+    if have.equals(want) or pa.types.is_null(have):
+        return True
+    if pa.types.is_list(want):
+        is_list = any(is_kind(have) for is_kind in _LISTS)
+        return is_list and _may_be(have.value_type, want.value_type)
+    if pa.types.is_struct(want):
+        return pa.types.is_struct(have) and all(
+            _may_be(have.field(index).type, field.type)
+            for field in want
+            if (index := have.get_field_index(field.name)) >= 0
+        )
+    return pa.types.is_string(want) and is_text(have)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Return whether the values of a type are text, or bytes that may be text."""
+    return any(is_kind(kind) for is_kind in _TEXTS)
 
 
 def change_leaves(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:

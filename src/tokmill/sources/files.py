@@ -158,7 +158,7 @@ class _Search:
             self._add_file(Path(path).as_posix(), Way.NAMED, _file_facts)
             return
         reached = _Walk(wanted).below(root) if Path(root).is_dir() else iter(())
-        if path.endswith("/"):  # directories alone
+        if path.endswith("/") and ANY_DEPTH not in wanted:  # directories alone
             reached = (one for one in reached if one.why or len(one.names) > len(wanted))
         self._add_below(root, wanted, reached, _file_facts, nothing)
 
@@ -297,7 +297,7 @@ def _file_facts(path: str, way: Way) -> _Facts | Ignored:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         is_lost = error.errno in (errno.ENOENT, errno.ELOOP)
-        if is_lost and way is not Way.NAMED:
+        if is_lost and way is not Way.NAMED and Path(path).is_symlink():
             return Ignored.NOWHERE
         if error.errno == errno.ENOENT:
             raise UsageError(f"{path}: no such file or directory") from None
@@ -316,7 +316,7 @@ class _Walk:
 
     def __init__(self, wanted: list[str]) -> None:
         self._wanted = wanted
-        self._linked: set[_Key] = set()
+        self._linked: set[tuple[_Key, int]] = set()
 
     def below(self, root: str) -> Iterator[_Reached]:
         """Yield all that is no directory, at any depth, sorted by path."""
@@ -347,20 +347,30 @@ class _Walk:
             found = _Reached(below, Way.LINKED if entry.is_symlink() else way)
             if not _is(entry.is_dir):
                 yield found
-            elif (why := self._why_not(entry, above)) is not None:
+                continue
+            # Down to a match a pattern bounds the depth, and each depth has another part of it.
+            depth = 0 if ANY_DEPTH in self._wanted else min(len(below), len(self._wanted))
+            if depth == len(below):
+                above = ()
+            if (why := self._why_not(entry, above, depth)) is not None:
                 yield found._replace(why=why)
             else:
                 yield from self._below(entry.path, found, (*above, _key(entry.path)))
 
-    def _why_not(self, entry: os.DirEntry[str], above: tuple[_Key, ...]) -> Ignored | None:
-        """Return why not to go into a directory; a link is followed to each directory once."""
+    def _why_not(
+        self, entry: os.DirEntry[str], above: tuple[_Key, ...], depth: int
+    ) -> Ignored | None:
+        """Return why not to go into a directory; a link is followed to each directory once.
+
+        `depth`: of the part of the pattern that the directory fits.
+        """
         if _is_dataset(entry.path):
             return Ignored.DATASET
         if not entry.is_symlink():
             return None
         key = _key(entry.path)
-        is_again = key in above or key in self._linked
-        self._linked.add(key)
+        is_again = key in above or (key, depth) in self._linked
+        self._linked.add((key, depth))
         return Ignored.LOOP if is_again else None
 
 

@@ -31,6 +31,9 @@ _QUOTE, _BACKSLASH, _COMMA, _NEWLINE, _RETURN = (ord(c) for c in '"\\,\n\r')
 _END = ord("]")
 _OPEN, _CLOSE = ord("{"), ord("}")  # with bit 0x20 set, [ and ] look the same
 _SCAN_BYTES = 128 << 10  # the work arrays of one step stay in the cache
+_LEAST_WINDOW = 256
+_CLOSINGS = re.compile(rb"[ \t\r\n]*\][ \t\r\n\]]*")
+_TO_LINES = bytes.maketrans(b"\r\n]", b"  \n")
 
 
 def array_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -50,7 +53,7 @@ def array_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
         BrokenInputError: no array, an array that does not end, or text after it. The whole stream
             was yielded before, without a newline after the last complete element.
     """
-    scanner, lost = _Scanner(), ""
+    scanner, lost, window = _Scanner(), "", _SCAN_BYTES
     for chunk in chunks:
         for start in range(0, len(chunk), _SCAN_BYTES):
             rest = chunk[start : start + _SCAN_BYTES]
@@ -65,14 +68,20 @@ def array_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
                     lost = f"expected [ at the start of a JSON array, found {bracket[0]!r}"
             while rest:
                 if scanner.depth:
-                    lines = scanner.lines(rest)
+                    lines = scanner.lines(rest[:window])
+                    window = min(2 * window, _SCAN_BYTES)
                     yield lines
                     rest = rest[len(lines) :]
                     continue
+                window = _LEAST_WINDOW  # a bracket may close it again at once
+                if scanner.is_closed and not lost and (closing := _CLOSINGS.match(rest)):
+                    yield closing[0].translate(_TO_LINES)
+                    rest = rest[closing.end() :]
+                    continue
                 found = None if lost else _BLACK.search(rest)
                 stop = len(rest)
-                if found is not None and scanner.is_closed and found[0] in b",]":
-                    stop = found.end() - (found[0] == b"]")
+                if found is not None and scanner.is_closed and found[0] == b",":
+                    stop = found.end()
                     scanner.depth = 1
                 elif found is not None:
                     lost = f"text after the closing bracket of the array: found {found[0]!r}"

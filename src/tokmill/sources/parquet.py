@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tokmill.sources.blocks import HEAD_ROWS, columns_to_read
 from tokmill.sources.formats import Format
-from tokmill.sources.row_reader import RowReader, decoded_type, refuse_repeated
+from tokmill.sources.row_reader import RowReader, has_dictionary, refuse_repeated
 from tokmill.sources.streams import broken_file, check_ratio, open_binary, unreadable
 from tokmill.urls import is_store
 
@@ -159,7 +159,7 @@ def _batches(
     """
     batches: Iterator[pa.RecordBatch] | None = None
     kinds = dict(zip(file.schema_arrow.names, file.schema_arrow.types, strict=True))
-    plain = [name for name in wanted if decoded_type(kinds[name]) == kinds[name]]
+    plain = [name for name in wanted if not has_dictionary(kinds[name])]
     rows, most = _FIRST_ROWS, _MOST_ROWS if plain or not wanted else _MOST_DICTIONARY_ROWS
     for i in groups:
         left_rows = file.metadata.row_group(i).num_rows

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tokmill.errors import StorageError
 from tokmill.sources.blocks import (
@@ -20,7 +21,7 @@ from tokmill.sources.blocks import (
     too_large,
     wants_record_json,
 )
-from tokmill.sources.columns import change_leaves, fit_columns
+from tokmill.sources.columns import change_leaves, fit_columns, is_text
 from tokmill.sources.streams import check_ratio
 from tokmill.values import RAW_LIMIT_BYTES, BlockEnd, RecordPlace, Records, Reject
 
@@ -203,17 +204,16 @@ def split_rows(batch: pa.RecordBatch, n_bytes: int) -> Iterator[pa.RecordBatch]:
     """
     kinds = [decoded_type(kind) for kind in batch.schema.types]
     is_plain = kinds == batch.schema.types
-    step = max(1, batch.num_rows) if is_plain else _DECODED_ROWS
-    for start in range(0, batch.num_rows, step):
-        part = batch.slice(start, step)
+    start = 0
+    while start < batch.num_rows:
+        n_rows = batch.num_rows - start
         if not is_plain:
-            columns = [
-                column.dictionary_decode()
-                if pa.types.is_dictionary(column.type)
-                else column.cast(k)
-                for column, k in zip(part.columns, kinds, strict=True)
-            ]
-            part = pa.RecordBatch.from_arrays(columns, batch.schema.names)
+            n_rows = _rows_to_decode(batch.slice(start, _DECODED_ROWS), n_bytes)
+        part = batch.slice(start, n_rows)
+        start += n_rows
+        if not is_plain:
+            columns = map(_decoded, part.columns, kinds)
+            part = pa.RecordBatch.from_arrays(list(columns), batch.schema.names)
         pending = [part]
         while pending:
             part = pending.pop()
@@ -222,6 +222,48 @@ def split_rows(batch: pa.RecordBatch, n_bytes: int) -> Iterator[pa.RecordBatch]:
             else:
                 half = part.num_rows // 2
                 pending += [part.slice(half), part.slice(0, half)]
+
+
+def _rows_to_decode(batch: pa.RecordBatch, n_bytes: int) -> int:
+    """Return how many of the first rows are decoded together: at most `n_bytes`, or one row."""
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        sizes += _dictionary_bytes(column)
+    return max(1, int(np.searchsorted(np.cumsum(sizes), n_bytes, "right")))
+
+
+def _dictionary_bytes(array: pa.Array) -> npt.NDArray[np.int64] | int:
+    """Return the bytes of each row from dictionaries; in a list, the most that they could be."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        values = array.dictionary
+        if not is_text(kind.value_type):
+            return int(values.nbytes)
+        lengths = pc.binary_length(values.cast(decoded_type(kind.value_type)))
+        taken = pc.fill_null(lengths.take(array.indices), 0)
+        return np.asarray(taken.to_numpy(zero_copy_only=False), np.int64)
+    if pa.types.is_struct(kind):
+        return sum((_dictionary_bytes(child) for child in array.flatten()), start=0)
+    if has_dictionary(kind):
+        inner = np.max(_dictionary_bytes(array.flatten()), initial=0)
+        longest = pc.max(pc.list_value_length(array)).as_py() or 0
+        return int(inner) * longest
+    return 0
+
+
+def _decoded(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        return column.dictionary_decode()
+    try:
+        return column.cast(kind)
+    except pa.ArrowNotImplementedError:  # dictionaries of structs in a list
+        return pa.array(column.to_pylist(), kind)
+
+
+def has_dictionary(kind: pa.DataType) -> bool:
+    """Return whether an array of a type has dictionaries, at any depth."""
+    inner = (kind.field(i).type for i in range(kind.num_fields))
+    return pa.types.is_dictionary(kind) or any(map(has_dictionary, inner))
 
 
 def decoded_type(kind: pa.DataType) -> pa.DataType:
