@@ -302,10 +302,6 @@ def test_many_files_of_two_schemas_in_turn(made: Run, tmp_path: Path) -> None:
     ]
 
 
-# 11: what stands beside data
-
-
-@pytest.mark.parametrize("indent", [None, 2])
 def test_an_odd_file_among_many_folders_is_found(
     made: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,6 +314,10 @@ def test_an_odd_file_among_many_folders_is_found(
     assert TEXTS[1]["text"] in made("in")[0]
 
 
+# 11: what stands beside data
+
+
+@pytest.mark.parametrize("indent", [None, 2])
 def test_an_empty_file_a_readme_and_a_description_beside_data_are_no_documents(
     made: Run, tmp_path: Path, indent: int | None
 ) -> None:
