@@ -89,9 +89,9 @@ def test_a_first_run_names_its_input_before_engines_are_compared(
 @pytest.mark.parametrize(
     ("word", "said"),
     [
-        ("pretrian", "No such command 'pretrian'. Did you mean 'pretrain'?"),
-        ("Inspect", "No such command 'Inspect'. Did you mean 'inspect'?"),
-        ("a.jsonl", "No such command 'a.jsonl'."),
+        ("pretrian", "no such command 'pretrian': did you mean pretrain?"),
+        ("Inspect", "no such command 'Inspect': did you mean inspect?"),
+        ("a.jsonl", "no such command 'a.jsonl': expected one of pretrain, sft, "),
     ],
 )
 def test_a_misspelt_command_is_answered_with_the_one_that_was_meant(tokmill, word, said):
