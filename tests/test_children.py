@@ -35,6 +35,12 @@ def test_messages_of_any_size_come_back_as_they_were(child):
         assert ask(child, "echo", value) == value
 
 
+def test_a_child_that_dies_inside_a_message_has_ended(child):
+    child.send(("half", None))
+    with pytest.raises(ChildEndedError):
+        child.receive()
+
+
 def test_a_child_finds_packages_where_its_parent_does_though_no_variable_names_them(child):
     assert ROOT not in os.environ.get("PYTHONPATH", "").split(os.pathsep)
     assert ask(child, "echo", 1) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,15 @@ from tokmill.executors.run import run
 from tokmill.settings.sft import SftSettings
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
+
+
+def import_or_skip(*modules: str) -> None:
+    """Import modules in the worker that runs their tests alone: that takes seconds."""
+    with warnings.catch_warnings():  # of optional packages that are not here
+        warnings.simplefilter("ignore")
+        for module in modules:
+            reason = "the oracle is not installed: make oracles"
+            pytest.importorskip(module, reason=reason, exc_type=ImportError)
 
 
 @dataclass(frozen=True)

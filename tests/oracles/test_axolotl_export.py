@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 
+from tests.oracles.conftest import import_or_skip
 from tokmill.errors import VerifyError
 from tokmill.trainers import axolotl
 from tokmill.trainers.exporting.export import export
 from tokmill.trainers.layouts import arrow_directory
 from tokmill.trainers.options import ExportOptions
 
-REASON = "the oracle is not installed: make oracles"
-
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def reader() -> None:
-    """Import it in the worker that runs these tests alone: that takes seconds."""
-    with warnings.catch_warnings():  # of optional packages that are not here
-        warnings.simplefilter("ignore")
-        pytest.importorskip("datasets", reason=REASON)
-        pytest.importorskip("axolotl.utils.collators.batching", reason=REASON, exc_type=ImportError)
+    import_or_skip("datasets", "axolotl.utils.collators.batching")
 
 
 @pytest.mark.parametrize("name", ["chats", "unpacked", "pretrained", "wide"])

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.oracles.conftest import import_or_skip
 from tokmill.errors import VerifyError
 from tokmill.trainers.exporting.export import export
 from tokmill.trainers.layouts import arrow_directory
 from tokmill.trainers.options import ExportOptions
 
-REASON = "the oracle is not installed: make oracles"
 TOKENIZER = Path(__file__).parents[2] / "data_samples" / "tokenizer"
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -22,11 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 @pytest.fixture(scope="module", autouse=True)
 def reader() -> None:
-    """Import it in the worker that runs these tests alone: that takes seconds."""
-    with warnings.catch_warnings():  # of optional packages that are not here
-        warnings.simplefilter("ignore")
-        pytest.importorskip("torch", reason=REASON)
-        pytest.importorskip("trl.trainer.sft_trainer", reason=REASON, exc_type=ImportError)
+    import_or_skip("torch", "trl.trainer.sft_trainer")
 
 
 @pytest.mark.parametrize(

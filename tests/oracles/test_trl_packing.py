@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from operator import itemgetter
 from pathlib import Path
@@ -13,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.oracles.conftest import import_or_skip
 from tokmill.dataset.packs import open_packs, pack
 from tokmill.settings.sft import SftSettings
 
-REASON = "the oracle is not installed: make oracles"
 SAMPLES = Path(__file__).parents[2] / "data_samples"
 MASKED = -100
 ROW = 512
@@ -24,13 +23,7 @@ ROW = 512
 
 @pytest.fixture(scope="module", autouse=True)
 def reader() -> None:
-    """Import it in the worker that runs these tests alone: that takes seconds."""
-    with warnings.catch_warnings():  # of optional packages that are not here
-        warnings.simplefilter("ignore")
-        pytest.importorskip("torch", reason=REASON)
-        pytest.importorskip("datasets", reason=REASON)
-        pytest.importorskip("trl.data_utils", reason=REASON, exc_type=ImportError)
-        pytest.importorskip("trl.trainer.sft_trainer", reason=REASON, exc_type=ImportError)
+    import_or_skip("torch", "datasets", "trl.data_utils", "trl.trainer.sft_trainer")
 
 
 @pytest.fixture(scope="module")

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
 
 from tests.oracles import trl_trainer as training
-
-REASON = "the oracle is not installed: make oracles"
+from tests.oracles.conftest import import_or_skip
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def reader() -> None:
-    """Import it in the worker that runs these tests alone: that takes seconds."""
-    with warnings.catch_warnings():  # of optional packages that are not here
-        warnings.simplefilter("ignore")
-        pytest.importorskip("torch", reason=REASON)
-        pytest.importorskip("trl.trainer.sft_trainer", reason=REASON, exc_type=ImportError)
+    import_or_skip("torch", "trl.trainer.sft_trainer")
 
 
 @pytest.fixture(scope="module")

@@ -74,6 +74,20 @@ def test_a_column_of_another_kind_is_an_error_that_names_it():
         fit_columns(nested, pa.schema([("sections", pa.list_(SECTION))]), 100, "f.parquet")
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([[("user", "hello")]], pa.map_(pa.string(), pa.string())),
+        pa.array([["hello"]], pa.list_view(pa.string())),
+        pa.array([b"0123456789abcdef"], pa.binary(16)),
+    ],
+)
+@pytest.mark.parametrize("kind", [pa.string(), pa.list_(pa.string()), pa.list_(SECTION)])
+def test_what_a_cast_would_give_another_meaning_is_refused(column, kind):
+    with pytest.raises(UsageError, match=r"expected .*, found "):
+        fit_array(column, kind)
+
+
 def test_rows_that_are_not_utf8_are_left_out():
     texts = pa.array([b"a", b"\xff", None, b"b"]).view(pa.string())
     batch = pa.RecordBatch.from_arrays([texts], ["t"])

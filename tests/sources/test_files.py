@@ -186,6 +186,25 @@ def test_a_saved_dataset_gives_its_files_in_its_order(tmp_path):
     assert short(found(tmp_path / "d").files, tmp_path / "d") == all_names
 
 
+def test_a_saved_dataset_that_lacks_a_file_is_an_error(tmp_path):
+    saved(tmp_path, "data-0.arrow", "data-1.arrow")
+    (tmp_path / "data-0.arrow").unlink()
+    with pytest.raises(UsageError, match=r"data-0\.arrow: no such file"):
+        found(tmp_path)
+
+
+def test_directories_of_any_depth_include_the_first(tmp_path):
+    make(tmp_path, "a.jsonl", "d/b.jsonl")
+    assert short(found(f"{tmp_path}/**/").files, tmp_path) == ["a.jsonl", "d/b.jsonl"]
+
+
+def test_a_link_that_fits_no_part_of_a_pattern_does_not_hide_one_that_does(tmp_path):
+    make(tmp_path, "away/1.jsonl", "t/z/2.txt")
+    (tmp_path / "t/alink").symlink_to(tmp_path / "away")
+    (tmp_path / "t/z/sub1").symlink_to(tmp_path / "away")
+    assert short(found(f"{tmp_path}/t/*/sub*/*.jsonl").files, tmp_path) == ["t/z/sub1/1.jsonl"]
+
+
 def test_a_saved_dict_of_one_split_is_that_split(tmp_path):
     saved(tmp_path / "train", "data.arrow")
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tokmill.sources import json_formats
 from tokmill.sources.json_formats import array_lines
 from tokmill.sources.streams import BrokenInputError
 
@@ -80,6 +81,20 @@ def test_what_is_no_whole_array_breaks_off_and_all_of_it_is_given(array, message
         given_, error = consumed(array, size)
         assert error == ("lost array", message)
         assert sum(map(len, given_)) == len(array)
+
+
+def test_closing_brackets_are_each_looked_at_once(monkeypatch):
+    scanned = []
+    lines = json_formats._Scanner.lines
+    monkeypatch.setattr(
+        json_formats._Scanner,
+        "lines",
+        lambda scanner, chunk: scanned.append(len(chunk)) or lines(scanner, chunk),
+    )
+    array = b"[" + b"]" * 100_000
+    given_, error = consumed(array, len(array))
+    assert (b"".join(given_), error) == (b" " + b"\n" * 100_000, None)
+    assert sum(scanned) < 2 * len(array)
 
 
 @pytest.mark.parametrize(

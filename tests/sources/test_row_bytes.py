@@ -29,3 +29,22 @@ def test_few_bytes_in_memory_that_are_many_decoded_are_sliced_too(kind, nested):
     found = list(split_rows(batch, 100_000))
     assert pa.Table.from_batches(found).to_pylist() == batch.to_pylist()
     assert all(part.nbytes <= 100_000 for part in found)
+
+
+def test_dictionaries_of_long_texts_are_decoded_within_the_limit(allocated):
+    values = pa.array(["x" * 1_000_000, "y"])
+    numbers = pa.array([0, 1] * 256, pa.int32())
+    batch = pa.RecordBatch.from_arrays([pa.DictionaryArray.from_arrays(numbers, values)], ["c"])
+    with allocated() as memory:
+        n_rows = sum(part.num_rows for part in split_rows(batch, 4_000_000))
+    assert n_rows == 512
+    assert memory.peak_bytes < 20_000_000  # of 256 MB
+
+
+def test_dictionaries_of_structs_in_a_list_are_decoded():
+    entries = pa.array([{"a": "x"}, {"a": "y"}])
+    inside = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0], pa.int32()), entries)
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 3], pa.int32()), inside)
+    batch = pa.RecordBatch.from_arrays([lists], ["c"])
+    found = pa.Table.from_batches(list(split_rows(batch, 1 << 20))).to_pylist()
+    assert found == [{"c": [{"a": "x"}]}, {"c": [{"a": "y"}, {"a": "x"}]}]

@@ -30,8 +30,8 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
     if config.run.is_on_ray:
         _check_for_ray(config)
     execute = _on_ray if config.run.is_on_ray else run_parts
-    with begun(config, observer, overwrite=overwrite) as one:
-        return finished_run(one, observer, execute)
+    with begun(config, observer, overwrite=overwrite) as begun_run:
+        return finished_run(begun_run, observer, execute)
 
 
 def run_parts(run: Begun, parts: Sequence[Part], report: Callable[[Increments], None]) -> None:

@@ -200,7 +200,7 @@ def records_of_parts(
                 check()
                 if place.stamp(one):
                     place.remove(one)
-        return part.index, [*wrong, name][0]
+        return part.index, wrong[0] if wrong else name
 
     missing = {part.index: f"{PARTS}/{part_name(part.index)}" for part in plan.parts}
     listed = [part for part in plan.parts if entries is None or missing[part.index] in entries]

@@ -229,10 +229,8 @@ def prepare(
     config = resolve(config, tokenizer, sum(file.n_bytes for file in found.files))
     # Files that are read in one way stand together: two kinds in turn would be a part each.
     groups = [group.files for group in readings]
-    files, parts = (
-        list(chain.from_iterable(groups)),
-        cut_into_parts(groups, config.output.part_bytes),
-    )
+    files = list(chain.from_iterable(groups))
+    parts = cut_into_parts(groups, config.output.part_bytes)
     prepared = Prepared(
         config, found._replace(files=files), tokenizer, tuple(readings), parts, template,
         tuple(bad or ()),
