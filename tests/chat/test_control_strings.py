@@ -4,11 +4,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 
-import numpy as np
-import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tokmill.chat.control_strings import (
     KEPT_CONTROL,
@@ -16,8 +12,6 @@ from tokmill.chat.control_strings import (
     RENDERED_TEXTS,
     ControlStringCounter,
     RenderedTexts,
-    holds,
-    patterns,
 )
 from tokmill.chat.reading.detect import resolve_rendered_text, text_note
 from tokmill.errors import UsageError
@@ -69,30 +63,6 @@ def test_strings_in_the_reasoning_of_a_message_are_counted(vocabulary):
     assert noticed == {KEPT_CONTROL: 2, KEPT_TAGS: 1}
 
 
-@given(st.lists(st.lists(st.sampled_from(pieces)).map("".join), max_size=5), st.integers(0, 2))
-def test_a_column_has_the_counts_of_its_texts(texts, start):
-    control = {"<|im_end|>": 0, "end|>": 1}
-    kept = ControlStringCounter(_of(control))
-    column = pa.array(["<eos>", "x", *texts], pa.string())[start:]
-    found = kept.in_column(column)
-    for name in (KEPT_TAGS, KEPT_CONTROL):
-        expected = [counted(kept, text).get(name, 0) for text in column.to_pylist()]
-        assert found.get(name, np.zeros(len(column), int)).tolist() == expected
-
-
-def _of(control):
-    from tokmill.chat.control_strings import Vocabulary
-
-    return Vocabulary(control, "<eos>", "", {})
-
-
-@pytest.mark.parametrize(
-    ("texts", "found"), [([], False), (["", "a"], False), (["a", "b</think>"], True)]
-)
-def test_a_column_is_looked_through_at_once(texts, found):
-    assert holds(pa.array(texts, pa.string()), patterns(["</think>", "[END]"])) is found
-
-
 CONTROL = ("<eos>", "<think>", "</think>", "÷", "<|im_end|>")
 PLAIN = [{"text": f"a text {i}, <b> of [words] # no chat"} for i in range(9)]
 CHAT = {"text": "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n"}
@@ -122,8 +92,6 @@ def settled(records, schema="text", **settings) -> str:
 def test_a_rendered_conversation_is_known_by_its_frame_or_a_control_token(text, sign):
     known = RenderedTexts(CONTROL)
     assert known.sign(text) == sign
-    column = known.in_column(pa.array(["", text, "a"], pa.string()))
-    assert (None if column is None else column.tolist()) == ([0, 1, 0] if sign else None)
 
 
 def test_a_run_of_rendered_texts_is_refused_with_what_to_do():

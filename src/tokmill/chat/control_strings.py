@@ -5,19 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from tokmill.chat.inline_blocks import CALL_TAGS, REASONING_TAGS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    import numpy.typing as npt
+    from collections.abc import Collection, Iterable, Mapping
 
     from tokmill.chat.conversation import Message
 
@@ -94,26 +87,6 @@ class TokenSplitter:
         return False
 
 
-def patterns(strings: Iterable[str]) -> list[str]:
-    """Return regular expressions for strings: one for each character that they begin with."""
-    groups = groupby(sorted(strings), lambda string: string[0])
-    return [control_pattern(group) for _, group in groups]
-
-
-def holds(texts: pa.StringArray, patterns: Sequence[str]) -> bool:
-    """Return whether one of the `patterns` matches in the texts of a column, or across two texts.
-
-    Takes 0.1 ms per megabyte: Arrow searches all texts as one, and jumps from one first character,
-    mostly "<", to the next.
-    """
-    _, offsets, data = texts.buffers()
-    if data is None:
-        return False
-    edges = np.frombuffer(offsets, np.int32)[[texts.offset, texts.offset + len(texts)]]
-    joined = pa.StringArray.from_buffers(1, pa.py_buffer(edges), data)
-    return any(pc.match_substring_regex(joined, pattern)[0].as_py() for pattern in patterns)
-
-
 KEPT_TAGS = "think and tool_call tags kept as text"
 KEPT_CONTROL = "strings of control tokens kept as text"
 
@@ -128,7 +101,6 @@ class ControlStringCounter:
         strings = set() if vocabulary.parse else {*vocabulary.control, *_TAGS}
         strings -= {"", *vocabulary.parsed}
         self.strings = strings
-        self._patterns = patterns(strings)
         self._find = re.compile(control_pattern(strings)).findall
 
     def count(self, messages: list[Message], counts: Counter[str]) -> None:
@@ -137,21 +109,6 @@ class ControlStringCounter:
             self._count(message["content"], counts)
             if reasoning := message.get("reasoning_content"):
                 self._count(reasoning, counts)
-
-    def in_column(self, texts: pa.StringArray) -> dict[str, npt.NDArray[np.int64]]:
-        """Return the counts for the n texts of a column, (n,) by name; empty if there are none."""
-        if not holds(texts, self._patterns):
-            return {}
-        found: dict[str, npt.NDArray[np.int64]] = {}
-        has_string = np.zeros(len(texts), bool)
-        for pattern in self._patterns:
-            has_string |= pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
-        for row in np.flatnonzero(has_string).tolist():
-            counts = Counter[str]()
-            self._count(texts[row].as_py(), counts)
-            for name, n in counts.items():
-                found.setdefault(name, np.zeros(len(texts), np.int64))[row] = n
-        return found
 
     def _count(self, text: str, counts: Counter[str]) -> None:
         for string in self._find(text):
@@ -186,7 +143,6 @@ class RenderedTexts:
         tags = {*CALL_TAGS, *(tag for tags in REASONING_TAGS for tag in tags)}
         strings = {s for s in control if len(s.strip()) >= _SHORTEST} - tags
         self._search = re.compile(control_pattern(strings)).search
-        self._patterns = patterns({*strings, *(frame[-1] for frame in _FRAMES)})
 
     def sign(self, text: str) -> str:
         """Return the strings that show a text to be a rendered conversation; '' if none do."""
@@ -196,10 +152,3 @@ class RenderedTexts:
                 return " … ".join([first, *map(str.strip, others)])
         found = self._search(text)
         return found[0] if found else ""
-
-    def in_column(self, texts: pa.StringArray) -> npt.NDArray[np.int64] | None:
-        """Return 1 for each text of a column that is rendered, else 0: (n,); None if none is."""
-        if not holds(texts, self._patterns):
-            return None
-        found = np.array([bool(self.sign(text)) for text in texts.to_pylist()], np.int64)
-        return found if found.any() else None

@@ -26,13 +26,7 @@ if TYPE_CHECKING:
 
 
 class ChatTemplate(Protocol):
-    """Writes one conversation as the segments of one sample; threads may share one.
-
-    Optional attributes allow the fast path for whole columns. `verbatim`: contents are written
-    unchanged, but for the characters `strips` at their ends, and the text around them depends on
-    the roles only. `independent`: the roles whose messages are written alike whatever precedes or
-    follows, but for a `default_system` before the first.
-    """
+    """Writes one conversation as the segments of one sample; threads may share one."""
 
     name: str
 

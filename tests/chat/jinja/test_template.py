@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.chat.conversation import ChatError, Conversation
-from tokmill.chat.jinja import template as template_module
 from tokmill.chat.jinja.template import JinjaTemplate
 from tokmill.chat.segments import ROLES, Kind, Segments
 from tokmill.errors import UsageError
@@ -356,20 +355,3 @@ def test_everything_takes_a_template_that_rewrites_earlier_turns():
     assert segments.weights == [0.0]
     with pytest.raises(ChatError, match="does not show what all roles say"):
         segments_of(source, user("a"), bot("b"), turns="everything", weights=[0.0, None])
-
-
-def test_a_template_that_is_made_again_is_not_parsed_again_for_its_strings(monkeypatch):
-    n_parsed = []
-    parsed = template_module.parsed
-    monkeypatch.setattr(
-        template_module, "parsed", lambda source: n_parsed.append(source) or parsed(source)
-    )
-    source = NO_HIDDEN_TAGS + "{# made again #}"
-    looked_for = [
-        JinjaTemplate(
-            source, control=CONTROL, variables=VARIABLES, settings=SftSettings(), where=where
-        ).looked_for
-        for where in ("here", "there")
-    ]
-    assert looked_for == [frozenset(), frozenset()]
-    assert n_parsed == [source]

@@ -44,8 +44,6 @@ class ChatML:
     """ChatML with tools; `default_system` precedes conversations without a system message."""
 
     name = "chatml"
-    verbatim = True
-    independent: tuple[str, ...] = ("system", "developer", "user", "assistant")
 
     def __init__(self, control: Mapping[str, int], default_system: str = "") -> None:
         require(control, (START, END), self.name)
@@ -161,7 +159,6 @@ class Minimind(ChatML):
     """
 
     name = "minimind"
-    verbatim = False
 
     def __init__(
         self, control: Mapping[str, int], default_system: str = "", *, parse: bool = False
@@ -192,7 +189,6 @@ class Torchtune(ChatML):
     """
 
     name = "torchtune"
-    independent = ()
 
     def render(self, conversation: Conversation, segments: Segments) -> None:
         """Write one sample."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tokmill.chat.builtin.literals import as_json, refuse, require
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.segments import ROLES, Kind
+from tokmill.chat.segments import Kind
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ class Llama3:
     """Llama 3 (meta-llama/Meta-Llama-3-8B-Instruct); white space around contents is removed."""
 
     name = "llama3"
-    verbatim = True
-    strips = "".join(c for c in map(chr, range(0x3001)) if c.isspace())
     _START, _STOP, _END = "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"
 
     def __init__(self, control: Mapping[str, int], bos: str, default_system: str = "") -> None:
@@ -72,7 +70,6 @@ class Alpaca:
     """
 
     name = "alpaca"
-    verbatim = True
     _PREAMBLE = (
         "Below is an instruction that describes a task. "
         "Write a response that appropriately completes the request."
@@ -125,8 +122,6 @@ class Plain:
     """Contents one after another, eos behind every reply: no template at all."""
 
     name = "plain"
-    verbatim = True
-    independent = ROLES
 
     def __init__(self, eos: str, default_system: str = "") -> None:
         self._eos = eos
@@ -150,7 +145,6 @@ class BabyLlama2:
     """One `prompt <bos> answer <eos>`, as in github.com/DLLXW/baby-llama2-chinese."""
 
     name = "baby-llama2"
-    verbatim = True
 
     def __init__(self, bos: str, eos: str) -> None:
         if not bos:
@@ -183,7 +177,6 @@ class Nanochat:
     """nanochat; calls of the tool `python` and their output stand inside the reply."""
 
     name = "nanochat"
-    verbatim = True
 
     def __init__(self, control: Mapping[str, int]) -> None:
         names = ("user", "assistant", "python", "output")

@@ -22,9 +22,6 @@ from jinja2.utils import Namespace
 from tokmill.chat.jinja.budget import BUDGET, Budget, EndlessError
 from tokmill.chat.jinja.counting import charged
 from tokmill.chat.jinja.sandbox import LimitedEnvironment
-from tokmill.chat.jinja.trace import add_traces
-from tokmill.chat.jinja.turn_loop import keep_frame, trace_turns
-from tokmill.chat.jinja.turns import TurnTemplates
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,14 +49,13 @@ class CompiledTemplate:
 
     `has_tags`: it has generation tags. `is_direct`: their blocks go directly to the output, so that
     no filter or test of the template sees the marks. `literals`: its text and strings, separated by
-    null characters. `turns`: the template for `spans_of_turns`; None if it has not that form.
+    null characters.
     """
 
     template: jinja2.Template
     has_tags: bool
     is_direct: bool
     literals: str
-    turns: TurnTemplates | None
 
     def render(self, variables: Mapping[str, Any], budget: Budget) -> str:
         """Return a rendering within a budget; raises whatever the template raises."""
@@ -97,13 +93,7 @@ def compile_template(source: str, *, date: str, where: str) -> CompiledTemplate:
         any(_is_generation(call) for call in tree.find_all(nodes.CallBlock)),
         not _has_wrapped_generation(tree),
         _literals(tree),
-        _turn_templates(environment, source),
     )
-
-
-def parsed(source: str) -> nodes.Template:
-    """Return the syntax tree of a valid template."""
-    return _environment(_clock("", "")).parse(source)
 
 
 def emitted_tokens(source: str, added: Iterable[str]) -> set[str]:
@@ -172,17 +162,7 @@ def _environment(clock: Callable[[str], str]) -> LimitedEnvironment:
     del environment.filters["random"]
     del environment.globals["lipsum"]
     environment.limit()
-    add_traces(environment.filters)
     return environment
-
-
-def _turn_templates(environment: LimitedEnvironment, source: str) -> TurnTemplates | None:
-    whole = environment.parse(source)
-    loop = trace_turns(whole)
-    if loop is None:
-        return None
-    frame = keep_frame(environment.parse(source), loop)
-    return TurnTemplates(_compiled(whole, environment), _compiled(frame, environment), loop)
 
 
 def _compiled(tree: nodes.Template, environment: LimitedEnvironment) -> jinja2.Template:

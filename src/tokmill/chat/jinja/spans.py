@@ -9,19 +9,18 @@ between the prompt of a reply and the rest of the conversation:
 
 That holds only if both are prefixes of the full rendering. Templates that rewrite earlier turns,
 such as those that drop old reasoning, are refused with the turn's number, from 1. It takes two more
-renderings for each reply, except where `jinja.turns` knows the span.
+renderings for each reply.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from tokmill.chat.conversation import ChatError, count_differs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from tokmill.chat.conversation import Message
     from tokmill.chat.escaping import Marks
@@ -46,21 +45,14 @@ def spans_by_prefix(
     render: RenderPrefix,
     replies: Sequence[int],
     n_messages: int,
-    known: Mapping[int, tuple[int, int]] = MappingProxyType({}),
 ) -> list[tuple[int, int]]:
     """Return the span of each reply in the rendering of all `n_messages` messages.
 
-    `replies`: indices of messages, increasing. Spans are start, stop in characters; those in
-    `known`, by the index of their reply, need no rendering.
+    `replies`: indices of messages, increasing. Spans are start, stop in characters.
     """
     spans = []
     previous = 0
     for i in replies:
-        start, stop = known.get(i, (-1, -1))
-        if previous <= start <= stop:
-            spans.append((start, stop))
-            previous = stop
-            continue
         prompt = _prompt(render, i)
         if not rendering.startswith(prompt):
             raise _refusal(rendering, prompt, render, i)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,10 +14,9 @@ from tokmill.chat.escaping import (
     HiddenTags,
     texts_of,
 )
-from tokmill.chat.jinja.asked import strings_asked_for
-from tokmill.chat.jinja.budget import BUDGET, Budget, EndlessError, size_of
+from tokmill.chat.jinja.budget import Budget, EndlessError, size_of
 from tokmill.chat.jinja.checks import check_settings, check_text
-from tokmill.chat.jinja.environment import MARKS, compile_template, parsed, variables_read
+from tokmill.chat.jinja.environment import MARKS, compile_template, variables_read
 from tokmill.chat.jinja.span_writer import ENDLESS, SpanWriter, check_written, find_reply_frame
 from tokmill.chat.jinja.spans import (
     ADVICE,
@@ -28,9 +27,7 @@ from tokmill.chat.jinja.spans import (
     spans_by_prefix,
     split_at_marks,
 )
-from tokmill.chat.jinja.trace import TRACE, Trace
 from tokmill.chat.jinja.training_templates import training_template_for
-from tokmill.chat.jinja.turns import check_sample, spans_of_turns
 from tokmill.chat.jinja.variables import check_read, chosen_variables, option_for_prompt
 from tokmill.chat.reading.names import REASONING_KEYS
 from tokmill.chat.segments import Kind
@@ -38,8 +35,6 @@ from tokmill.chat.weights import EVERYTHING, span_weights, whole_text_weight
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    import jinja2
 
     from tokmill.chat.conversation import Conversation, Message
     from tokmill.chat.escaping import Marks
@@ -102,8 +97,6 @@ class JinjaTemplate:
         self._knows_developer = "developer" in source
         reserved = "\0".join([source, self.literals, *variables.values(), *texts_of(chosen)])
         self._escaper = ControlEscaper(control, reserved, parse=parse)
-        self._turns = None if settings.spans == "prefix" else self._compiled.turns
-        self._endings: dict[bool, str] = {}
         self._split = TokenSplitter(control)
         self._last_only = settings.samples == "turn"
         self._trains_all = settings.turns == EVERYTHING
@@ -158,11 +151,6 @@ class JinjaTemplate:
     def check_written(self) -> None:
         """Check that the template writes the text of replies."""
         check_written(self.text_of, self.name)
-
-    @property
-    def looked_for(self) -> frozenset[str] | None:
-        """Return the strings that decide, in contents, what it writes; None if more does."""
-        return _looked_for(self._source)
 
     def _with_advice(self, error: ChatError) -> ChatError:
         """Name the training template of this format in an error, or a variable, if one helps."""
@@ -231,38 +219,10 @@ class JinjaTemplate:
             beginning = _Inputs(messages[:n_messages], tools, variables, tags)
             return self._text(beginning, _NO_MARKS, prompt=prompt)
 
-        found = self._spans_of_turns(inputs, replies)
-        rendering, known = found or (render(len(messages), prompt=False), {})
-        check_sample(rendering, render, known, len(messages))
-        spans = spans_by_prefix(rendering, render, replies, len(messages), known)
+        rendering = render(len(messages), prompt=False)
+        spans = spans_by_prefix(rendering, render, replies, len(messages))
         edges = [0, *chain.from_iterable(spans), len(rendering)]
         return [rendering[start:stop] for start, stop in pairwise(edges)]
-
-    def _spans_of_turns(
-        self, inputs: _Inputs, replies: list[int]
-    ) -> tuple[str, dict[int, tuple[int, int]]] | None:
-        """Return the rendering and the spans that need no prefixes; None if there are none."""
-        _, tools, variables, tags = inputs
-        if self._turns is None or (tags.placeholders and tags.hides_last):
-            return None
-
-        def render(
-            template: jinja2.Template, trace: Trace, messages: Sequence[Message], *, prompt: bool
-        ) -> bool:
-            given = self._given(_Inputs(list(messages), tools, variables, tags), prompt=prompt)
-            given[BUDGET] = Budget(len(messages), lambda: size_of(inputs[:3]))
-            given[TRACE] = trace
-            try:
-                trace.fill(template, given)
-            except MemoryError:
-                raise
-            except Exception:  # a prefix may raise it too, and then says why
-                return False
-            return True
-
-        endings = {} if variables else self._endings
-        found = spans_of_turns(self._turns, render, inputs.messages, replies, endings)
-        return None if found is None or tags.written(found[0]) != found[0] else found
 
     def _given(self, inputs: _Inputs, *, prompt: bool) -> dict[str, Any]:
         """Return the variables of a rendering."""
@@ -287,9 +247,3 @@ class JinjaTemplate:
         except Exception as error:  # a template is a program: it may raise anything
             words = str(error).strip().partition("\n")[0] or type(error).__name__
             raise ChatError("template error", f"the chat template raises: {words}") from None
-
-
-@lru_cache(maxsize=8)
-def _looked_for(source: str) -> frozenset[str] | None:
-    """Return `looked_for`; a run makes its template three times, and parsing takes 5 ms."""
-    return strings_asked_for(parsed(source))
