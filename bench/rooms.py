@@ -20,17 +20,17 @@ ROOMS = {
     "cli, api": (3_580, 3_300),
     "run, executors": (4_530, 3_200),
     "mix": (0, 1_700),
-    "recipes, render": (2_300, 1_900),
+    "recipes, render": (2_160, 1_900),
     "sources": (4_240, 3_600),
-    "chat, masks": (10_240, 5_900),
+    "chat, masks": (6_980, 5_900),
     "engines, tokenizer": (4_550, 4_200),
     "dataset, place": (3_950, 3_600),
     "trainers, loader": (7_670, 5_400),
     "page": (5_020, 2_300),
     "bill": (13_470, 8_300),
     "settings, words": (1_910, 1_100),
-    TOP: (2_080, 1_500),
-    ALL: (63_480, 46_000),
+    TOP: (2_100, 1_500),
+    ALL: (60_100, 46_000),
 }
 
 

@@ -107,6 +107,19 @@ class Child:
         except (EOFError, OSError):  # an OSError: it died inside a message
             raise self._ended() from None
 
+    def poll(self, seconds: float) -> bool:
+        """Wait for at most so long; return whether there is a message, or the child has ended."""
+        return self._connection.poll(seconds)
+
+    def memory_bytes(self) -> int:
+        """Return the resident memory of the child, 0 if it has ended."""
+        import psutil  # takes 10 ms
+
+        try:
+            return int(psutil.Process(self._process.pid).memory_info().rss)
+        except psutil.Error:
+            return 0
+
     def wait(self) -> int:
         """Wait for the end of the child and return its exit status."""
         status = self._process.wait()

@@ -92,6 +92,14 @@ class WorkerError(TokmillError):
     exit_code = 7
 
 
+class TemplateLimitError(WorkerError):
+    """A chat template took more time or memory than it may; `row`: of the record in its block."""
+
+    def __init__(self, message: str = "", row: int | None = None) -> None:
+        super().__init__(message)
+        self.row = row
+
+
 EXIT_INTERRUPTED = 130
 EXIT_CLOSED_PIPE = 141
 EXIT_INTERNAL = 70

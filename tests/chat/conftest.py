@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,8 @@ import pytest
 
 from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.renderer import ChatRenderer
-from tokmill.chat.templates import make_template
 from tokmill.chat.weights import mask_rule
+from tokmill.chat.worker import Writers
 from tokmill.settings.sft import SftSettings
 from tokmill.values import WHOLE_RECORD, Records, SampleBatch
 
@@ -47,8 +48,8 @@ def make_renderer(vocabulary: Vocabulary) -> Callable[..., ChatRenderer]:
 
     def make(template: str, schema: str = "messages", **settings: Any) -> ChatRenderer:
         chosen = SftSettings(template=template, schema=schema, **settings)
-        written = make_template(template, chosen, vocabulary)
-        return ChatRenderer(chosen, written, mask_rule(chosen), vocabulary)
+        write = partial(Writers(template, vocabulary).write, chosen)
+        return ChatRenderer(chosen, template, mask_rule(chosen), write)
 
     return make
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -17,6 +18,7 @@ from tokmill.chat.jinja.template import JinjaTemplate
 from tokmill.chat.renderer import ChatRenderer
 from tokmill.chat.templates import make_template
 from tokmill.chat.weights import mask_rule
+from tokmill.chat.worker import Writers
 from tokmill.settings.sft import SftSettings
 
 THINK = ("<think>", "</think>")
@@ -153,13 +155,8 @@ def rendered(vocabulary, whole_records, shown):
 
     def run(source, *messages, **settings):
         chosen = SftSettings(schema="messages", **settings)
-        if "{" in source:
-            template = JinjaTemplate(
-                source, control=vocabulary.control, variables={}, settings=chosen, where="t"
-            )
-        else:
-            template = make_template(source, chosen, vocabulary)
-        renderer = ChatRenderer(chosen, template, mask_rule(chosen), vocabulary)
+        write = partial(Writers(source, replace(vocabulary, named={})).write, chosen)
+        renderer = ChatRenderer(chosen, "t", mask_rule(chosen), write)
         batch = renderer.render(whole_records([json.dumps({"messages": messages})]))
         control = [
             f"‹{text}›" if id_ >= 0 else text

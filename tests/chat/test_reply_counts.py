@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
@@ -90,8 +91,8 @@ def jinja_noticed(whole_records):
     """Return what is noticed of one chat, written by a Jinja template."""
     from tokmill.chat.control_strings import Vocabulary
     from tokmill.chat.renderer import ChatRenderer
-    from tokmill.chat.templates import make_template
     from tokmill.chat.weights import mask_rule
+    from tokmill.chat.worker import Writers
     from tokmill.settings.sft import SftSettings
 
     control = {"<eos>": 0, "<|user|>": 1, "<|assistant|>": 2, "<|end|>": 3}
@@ -99,8 +100,8 @@ def jinja_noticed(whole_records):
 
     def find(source, messages, **settings):
         chosen = SftSettings(schema="messages", **settings)
-        template = make_template(source, chosen, vocabulary)
-        renderer = ChatRenderer(chosen, template, mask_rule(chosen), vocabulary)
+        write = partial(Writers(source, vocabulary).write, chosen)
+        renderer = ChatRenderer(chosen, "a template", mask_rule(chosen), write)
         batch = renderer.render(whole_records([json.dumps({"messages": messages})]))
         assert not batch.refused
         return {name: counts.tolist() for name, counts in batch.counters.items()}

@@ -1,4 +1,4 @@
-"""Chat templates that cannot do, through `tokmill sft`: broken, endless, or for other contents."""
+"""Chat templates that cannot do, through `tokmill sft`: broken, or for other contents."""
 
 from __future__ import annotations
 
@@ -35,10 +35,6 @@ def template(directory: Path, source: str | bytes) -> Path:
         ("{{ x|foo }}", ":1: not a Jinja template: No filter named 'foo'"),
         ("{{ strftime_now('%Y') }}", ": the template writes today's date"),
         ("", ": writes nothing of a reply that is a text"),
-        (
-            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-            ": the chat template is stopped: its loops do not end within reason",
-        ),
     ],
 )
 def test_a_template_that_can_never_do_is_one_line_before_any_work(
@@ -75,14 +71,12 @@ def test_a_template_that_fails_on_every_record_stops_the_run_with_the_first(
 
 
 def test_a_template_that_fails_on_some_records_rejects_those(totals, tmp_path):
-    says = [{"messages": [{"role": "user", "content": text}, HELLO]} for text in ("a", "no", "on")]
+    says = [{"messages": [{"role": "user", "content": text}, HELLO]} for text in ("a", "no")]
     source = (
-        "{% if messages[0].content == 'no' %}{{ raise_exception('never') }}{% endif %}"
-        "{% if messages[0].content == 'on' %}{% for a in range(99999) %}{% for b in range(99999) %}"
-        "{% endfor %}{% endfor %}{% endif %}" + CHATML
+        "{% if messages[0].content == 'no' %}{{ raise_exception('never') }}{% endif %}" + CHATML
     )
     found = totals(
         write_lines(tmp_path / "in.jsonl", says), "--template", template(tmp_path, source)
     )
     assert found["documents"] == 1
-    assert found["rejects"] == {"template error": 1, "endless template": 1}
+    assert found["rejects"] == {"template error": 1}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tokmill.chat.segments import Placeholder
 
@@ -28,6 +29,10 @@ class ChatError(Exception):
         self.reason = reason
         self.message = message
         self.is_drop = is_drop
+
+    def __reduce__(self) -> tuple[Callable[..., ChatError], tuple[str, str]]:
+        """Return how to make it in another process."""
+        return partial(ChatError, is_drop=self.is_drop), (self.reason, self.message)
 
 
 def count_differs(n_replies: int, n_spans: int) -> ChatError:

@@ -24,7 +24,7 @@ from tokmill.chat.weights import last_reply_weights
 from tokmill.values import UnreadKeys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
     import pyarrow as pa
@@ -76,10 +76,16 @@ class RecordWriter:
         self.rendered = RenderedTexts(vocabulary.control)
         self._split = TokenSplitter(vocabulary.control)
 
-    def write(self, text: pa.LargeStringArray) -> Written:
-        """Return the segments of n records, each the text of a JSON object."""
+    def write(
+        self, text: pa.LargeStringArray, note: Callable[[int], None] = lambda _: None
+    ) -> Written:
+        """Return the segments of n records, each the text of a JSON object.
+
+        `note` gets the number of each record before it is written.
+        """
         found = _Found(self._vocabulary.control)
         for row, record in enumerate(text.to_pylist()):
+            note(row)
             try:
                 conversation = read_conversation(
                     parse_record(record), self._settings.schema, self._settings

@@ -7,31 +7,28 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tokmill.chat.records import RecordWriter
 from tokmill.chat.reply_counts import reply_counts
 from tokmill.chat.weights import segment_weights
+from tokmill.errors import TemplateLimitError
 from tokmill.values import WHOLE_RECORD, SampleBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tokmill.chat.control_strings import Vocabulary
     from tokmill.chat.conversation import Conversation
     from tokmill.chat.records import Written
-    from tokmill.chat.templates import ChatTemplate
     from tokmill.chat.weights import MaskRule
     from tokmill.settings.sft import SftSettings
     from tokmill.values import Records, Reject
 
-    WriteRecords = Callable[[pa.LargeStringArray], Written]
+_SHOWN_BYTES = 80
 
 
 class ChatRenderer:
     """Turns records into samples; threads may share one.
 
-    `settings.schema`: a schema, `auto` resolved. `pooled`: returns the function that writes records
-    one by one, perhaps in other processes, from the writer of this process; by default it is that
-    writer's `write`.
+    `settings.schema`: a schema, `auto` resolved. `template`: its name. `write`: returns the
+    segments of a column of records or of one conversation, see `worker.Writers`.
     """
 
     schema = pa.schema([(WHOLE_RECORD, pa.large_string())])
@@ -39,30 +36,37 @@ class ChatRenderer:
     def __init__(
         self,
         settings: SftSettings,
-        template: ChatTemplate,
+        template: str,
         rule: MaskRule,
-        vocabulary: Vocabulary,
-        pooled: Callable[[RecordWriter], WriteRecords] | None = None,
+        write: Callable[[pa.LargeStringArray | Conversation], Written],
     ) -> None:
         is_rendered = settings.schema == "text" and settings.rendered_text == "parse"
-        self.name = f"{settings.schema} as {'it is' if is_rendered else template.name}"
+        self.name = f"{settings.schema} as {'it is' if is_rendered else template}"
         self._settings = settings
         self._rule = rule
-        self.writer = RecordWriter(settings, template, rule, vocabulary)
-        self.write = self.writer.write if pooled is None else pooled(self.writer)
+        self._write = write
 
     def render(self, records: Records) -> SampleBatch:
-        """Return the samples of a block's records, in order."""
-        text = records.batch.column(0)
-        written = self.write(text)
+        """Return the samples of a block's records, in order.
+
+        Raises:
+            TemplateLimitError: a record took too much of a template's time or memory.
+        """
+        try:
+            written = self._write(records.batch.column(0))
+        except TemplateLimitError as error:
+            if error.row is None:
+                raise
+            beginning = records.raw(error.row)[:_SHOWN_BYTES].decode(errors="replace")
+            raise TemplateLimitError(f"{error}, which begins {beginning!r}") from None
         refused = [
             (row, records.reject(row, reason, message)) for row, reason, message in written.refused
         ]
         return self._samples(written, refused)
 
     def render_conversation(self, conversation: Conversation) -> SampleBatch:
-        """Return the samples of one conversation."""
-        return self._samples(self.writer.write_conversation(conversation), ())
+        """Return the samples of one conversation; raises `ChatError` if it has none."""
+        return self._samples(self._write(conversation), ())
 
     def _samples(self, written: Written, refused: Sequence[tuple[int, Reject]]) -> SampleBatch:
         columns = written.columns

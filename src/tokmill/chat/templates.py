@@ -123,7 +123,7 @@ def make_template(source: str, settings: SftSettings, vocabulary: Vocabulary) ->
         require(vocabulary.control, TRAINING[settings.template], settings.template)
     from tokmill.chat.jinja.template import JinjaTemplate
 
-    where = settings.template if settings.template != "auto" else "the tokenizer's chat template"
+    where = template_name(source, settings)
     template = JinjaTemplate(
         source,
         control=vocabulary.control,
@@ -134,6 +134,13 @@ def make_template(source: str, settings: SftSettings, vocabulary: Vocabulary) ->
     )
     template.check_written()
     return template
+
+
+def template_name(source: str, settings: SftSettings) -> str:
+    """Return the name of a `template_source` in messages and manifests."""
+    if source in BUILT_IN:
+        return source
+    return settings.template if settings.template != "auto" else "the tokenizer's chat template"
 
 
 ALPACA = "alpaca"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.chat.templates import emitted_strings, is_foreign
+from tokmill.chat.templates import emitted_strings
 from tokmill.chat.weights import mask_rule
 from tokmill.dataset.layout import token_dtype
 from tokmill.engines.choice import Continuation
@@ -25,8 +25,7 @@ from tokmill.offsets import byte_offsets, starts_run
 from tokmill.recipes.encoded import EncodedBlock, narrow_ids, process_blocks, validation_documents
 from tokmill.recipes.engines import make_engine, reference_loader
 from tokmill.recipes.memory_bounds import engine_bytes, n_writers
-from tokmill.recipes.render_pool import RenderPool
-from tokmill.recipes.sft_setup import make_chat_renderer, sft_settings, vocabulary_of
+from tokmill.recipes.sft_setup import make_chat_renderer, sft_settings
 from tokmill.tokenizer.byte_lengths import byte_lengths
 from tokmill.tokenizer.continuation import after_control, closed_texts, continuation_tokenizer
 from tokmill.tokenizer.control_tokens import added_tokens, contains_any, control_token_strings
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.chat.records import RecordWriter
     from tokmill.engines.loaded import EngineMemory, RenewableEngine
     from tokmill.masks.encoder import EncodedSamples
     from tokmill.masks.truncation import Truncated
@@ -72,7 +70,7 @@ class SftRecipe:
         """Take the settings with which records are read, and their renderer."""
         self._settings = sft_settings(spec.config)
         self._renderer = make_chat_renderer(
-            spec.config, spec.tokenizer, spec.template, lambda w: _make_pool(spec, w).write
+            spec.config, spec.tokenizer, spec.template, n_writers(spec)
         )
         self.schema = self._renderer.schema
 
@@ -182,13 +180,6 @@ def _counters(
     counters = {name: n[kept.source] * is_first for name, n in counters.items()}
     counters[CUT_SAMPLES] = kept.is_cut.astype(np.int64)
     return {name: n for name, n in counters.items() if n.any()}
-
-
-def _make_pool(spec: RunSpec, writer: RecordWriter) -> RenderPool:
-    """Return the processes that render records; they end when nothing refers to the pool."""
-    config, template = spec.config, spec.template
-    setup = (sft_settings(config), template, vocabulary_of(config, spec.tokenizer, template))
-    return RenderPool(writer, setup, n_writers(spec), children_only=is_foreign(template))
 
 
 def _make_spot_check(spec: RunSpec) -> SpotCheck | None:

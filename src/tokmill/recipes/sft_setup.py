@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tokmill.chat.control_strings import Vocabulary
@@ -10,20 +11,19 @@ from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.reading.detect import resolve_rendered_text, resolve_schema
 from tokmill.chat.reading.instructions import STANFORD
 from tokmill.chat.reading.schemas import MIXED
+from tokmill.chat.render_pool import shared_pool
 from tokmill.chat.renderer import ChatRenderer
-from tokmill.chat.templates import ALPACA, emitted_strings, make_template, template_source
+from tokmill.chat.templates import ALPACA, emitted_strings, template_name, template_source
 from tokmill.chat.weights import mask_rule
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.tokenizer.continuation import continuation_tokenizer
 from tokmill.tokenizer.control_tokens import added_tokens, with_control_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from tokmill.chat.conversation import Message
-    from tokmill.chat.records import RecordWriter
-    from tokmill.chat.renderer import WriteRecords
     from tokmill.settings.schema import Config
     from tokmill.settings.sft import SftSettings
     from tokmill.tokenizer.tokenizer import Tokenizer
@@ -182,17 +182,15 @@ def check_boundary(config: Config, tokenizer: Tokenizer, renderer: ChatRenderer)
 
 
 def make_chat_renderer(
-    config: Config,
-    tokenizer: Tokenizer,
-    source: str,
-    pooled: Callable[[RecordWriter], WriteRecords] | None = None,
+    config: Config, tokenizer: Tokenizer, source: str, n_processes: int = 0
 ) -> ChatRenderer:
-    """Return the renderer of a resolved run; `source` is its template, `pooled`: see the class.
+    """Return the renderer of a resolved run; `source` is its template, `n_processes`: see the pool.
 
     Raises:
         UsageError: the template does not fit the tokenizer.
     """
     settings = sft_settings(config)
-    vocabulary = vocabulary_of(config, tokenizer, source)
-    template = make_template(source, settings, vocabulary)
-    return ChatRenderer(settings, template, mask_rule(settings), vocabulary, pooled)
+    pool = shared_pool(source, vocabulary_of(config, tokenizer, source), n_processes)
+    pool.check(settings)
+    name, rule = template_name(source, settings), mask_rule(settings)
+    return ChatRenderer(settings, name, rule, partial(pool.write, settings))

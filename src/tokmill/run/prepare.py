@@ -83,7 +83,7 @@ class Prepared:
 
     `readings`: how the files are read, at least one, in the order of their first files. `bad`: a
     line for each file that was left out, as it cannot be read. `engines`: those that this process
-    has loaded.
+    has loaded. `chats`: the renderer of a run of SFT; it holds the processes that render.
     """
 
     config: Config
@@ -94,6 +94,7 @@ class Prepared:
     template: str = ""
     bad: tuple[str, ...] = ()
     engines: EngineStore = field(default_factory=EngineStore, compare=False, repr=False)
+    chats: ChatRenderer | None = field(default=None, compare=False, repr=False)
 
     def notes(self, *, with_fields: bool) -> list[str]:
         """Return notes for the user: eos, ignored files, large texts, readings, first documents.
@@ -240,6 +241,7 @@ def prepare(
 
         renderer = make_chat_renderer(config, tokenizer, template)
         check_boundary(config, tokenizer, renderer)
+        prepared = replace(prepared, chats=renderer)
     return prepared
 
 

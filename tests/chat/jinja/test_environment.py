@@ -3,14 +3,13 @@ from __future__ import annotations
 import jinja2
 import pytest
 
-from tokmill.chat.jinja.budget import Budget
 from tokmill.chat.jinja.environment import MARKS, compile_template, emitted_tokens
 from tokmill.errors import UsageError
 
 
 def rendered(source, date="", **variables):
     compiled = compile_template(source, date=date, where="chat.jinja")
-    return compiled.render({MARKS: ("[", "]"), **variables}, Budget(0))
+    return compiled.render({MARKS: ("[", "]"), **variables})
 
 
 @pytest.mark.parametrize(

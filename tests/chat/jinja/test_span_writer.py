@@ -5,7 +5,6 @@ import pytest
 from tokmill.chat.control_strings import TokenSplitter
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.jinja.span_writer import (
-    ENDLESS,
     ReplyFrame,
     SpanWriter,
     check_written,
@@ -103,11 +102,3 @@ def test_a_template_that_changes_the_letters_of_replies_or_refuses_the_probe_is_
 
     check_written(lambda messages, *, prompt: messages[-1]["content"].upper(), "own.jinja")
     check_written(refuse, "own.jinja")
-
-
-def test_a_template_that_does_not_end_is_refused_before_any_record():
-    def render(messages, *, prompt):
-        raise ChatError(ENDLESS, "the chat template is stopped: on and on")
-
-    with pytest.raises(UsageError, match=r"^own\.jinja: the chat template is stopped: on and on$"):
-        check_written(render, "own.jinja")

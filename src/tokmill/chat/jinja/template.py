@@ -14,10 +14,9 @@ from tokmill.chat.escaping import (
     HiddenTags,
     texts_of,
 )
-from tokmill.chat.jinja.budget import Budget, EndlessError, size_of
 from tokmill.chat.jinja.checks import check_settings, check_text
 from tokmill.chat.jinja.environment import MARKS, compile_template, variables_read
-from tokmill.chat.jinja.span_writer import ENDLESS, SpanWriter, check_written, find_reply_frame
+from tokmill.chat.jinja.span_writer import SpanWriter, check_written, find_reply_frame
 from tokmill.chat.jinja.spans import (
     ADVICE,
     PROMPT_DIFFERS,
@@ -237,11 +236,8 @@ class JinjaTemplate:
     def _text(self, inputs: _Inputs, marks: Marks, *, prompt: bool) -> str:
         variables = self._given(inputs, prompt=prompt)
         variables[MARKS] = marks[:2]
-        budget = Budget(len(inputs.messages), lambda: size_of(inputs[:3]))
         try:
-            return inputs.tags.written(self._compiled.render(variables, budget))
-        except EndlessError as error:
-            raise ChatError(ENDLESS, f"the chat template is stopped: {error}") from None
+            return inputs.tags.written(self._compiled.render(variables))
         except MemoryError:
             raise  # depends on the machine, so that the run ends and no record is refused
         except Exception as error:  # a template is a program: it may raise anything

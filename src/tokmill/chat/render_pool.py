@@ -1,0 +1,206 @@
+"""Child processes that render conversations, because threads share one interpreter lock.
+
+A child holds a template but no tokenizer, so it starts in half a second and takes 80 MB. Children
+are started after `START_AFTER_S` of rendering, so a small dataset never waits for them. A template
+from outside tokmill runs in children only, which bounds its time and memory: one child is started
+with the first message, the others after `START_AFTER_S`.
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+import threading
+import time
+import weakref
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from tokmill.chat.templates import is_foreign
+from tokmill.chat.worker import (
+    OUT_OF_MEMORY,
+    OUT_OF_TIME,
+    RowNote,
+    Writers,
+    most_memory,
+    most_seconds,
+)
+from tokmill.children import Child, ChildEndedError
+from tokmill.errors import TemplateLimitError, WorkerError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tokmill.chat.control_strings import Vocabulary
+    from tokmill.chat.conversation import Conversation
+    from tokmill.chat.records import Written
+    from tokmill.settings.sft import SftSettings
+
+START_AFTER_S = 0.5
+"""Seconds of rendering after which children are started; their start takes as long."""
+
+_LOOK_S = 1.0
+IS_LIMITED = Path("/proc/self/statm").exists()
+"""Whether a child limits its own memory; else it is watched from here."""
+
+
+class RenderPool:
+    """Renders with one template, here at first, then in children; threads may share one.
+
+    `source`, `vocabulary`: the template and the control tokens, from which every process makes its
+    own writers. `n_processes`: the most children; with fewer than two there are none, but one for a
+    template from outside.
+    """
+
+    def __init__(self, source: str, vocabulary: Vocabulary, n_processes: int = 0) -> None:
+        self._setup = source, vocabulary
+        self._n_at_first = int(is_foreign(source))
+        self._writers = None if self._n_at_first else Writers(source, vocabulary)
+        self.n_processes = n_processes
+        self._spent_s = 0.0
+        self._lock = threading.Lock()
+        self._children: list[_Renderer] = []
+        self._idle: SimpleQueue[_Renderer] = SimpleQueue()
+        self.close = weakref.finalize(self, _kill_all, self._children)
+        """Ends the children; garbage collection of the pool also does."""
+
+    def check(self, settings: SftSettings) -> None:
+        """Check the template with some settings; raises what `Writers.writer` does."""
+        if self._writers is not None:
+            self._writers.writer(settings)
+        else:
+            self._ask_child(settings, None)
+
+    def write(self, settings: SftSettings, message: pa.LargeStringArray | Conversation) -> Written:
+        """Return what `Writers.write` does.
+
+        Raises:
+            WorkerError: a child died.
+            TemplateLimitError: a child died of the template.
+            UsageError, ChatError: see there.
+        """
+        if self._writers is not None and not self._wanted():
+            start = time.thread_time()
+            try:
+                return self._writers.write(settings, message)
+            finally:
+                self._spent_s += time.thread_time() - start
+        start = time.perf_counter()
+        try:
+            written: Written = self._ask_child(settings, message)
+            return written
+        finally:
+            self._spent_s += time.perf_counter() - start
+
+    def _ask_child(self, settings: SftSettings, message: object) -> Any:
+        self._start_children()
+        child = self._idle.get()
+        try:
+            return child.answer(settings, message)
+        finally:
+            self._idle.put(child)
+
+    def _wanted(self) -> int:
+        """Return the children that are needed by now."""
+        is_long = self._spent_s > START_AFTER_S and self.n_processes >= 2
+        return self.n_processes if is_long else self._n_at_first
+
+    def _start_children(self) -> None:
+        with self._lock:
+            for _ in range(self._wanted() - len(self._children)):
+                child = _Renderer()
+                self._children.append(child)
+                try:
+                    child.begin(*self._setup)
+                finally:
+                    self._idle.put(child)  # even if it died: no thread must wait for it forever
+
+
+_POOLS: weakref.WeakValueDictionary[bytes, RenderPool] = weakref.WeakValueDictionary()
+
+
+def shared_pool(source: str, vocabulary: Vocabulary, n_processes: int = 0) -> RenderPool:
+    """Return the pool of this process for a template, with at least so many processes.
+
+    It ends when nobody holds it any more.
+    """
+    pool = _POOLS.setdefault(pickle.dumps((source, vocabulary)), RenderPool(source, vocabulary))
+    pool.n_processes = max(pool.n_processes, n_processes)
+    return pool
+
+
+class _Renderer:
+    """A child that renders."""
+
+    def __init__(self) -> None:
+        self._child = Child("tokmill.chat.worker")
+        self._child.work = "the rendering of chats"
+        self.kill = self._child.kill
+
+    def begin(self, source: str, vocabulary: Vocabulary) -> None:
+        """Send what each process makes its writers of."""
+        # Closed, and so removed, when the child has opened it.
+        self._file = tempfile.NamedTemporaryFile(prefix="tokmill-")  # noqa: SIM115
+        self._file.write(bytes(RowNote.N_BYTES))
+        self._file.flush()
+        self._note = RowNote(self._file.name)
+        try:
+            self._child.send((source, vocabulary, self._file.name))
+        except ChildEndedError as error:
+            raise _death(error, 0, None) from None
+
+    def answer(self, settings: SftSettings, message: object) -> Any:
+        """Return the child's answer to a message, or raise it."""
+        n_bytes = getattr(message, "nbytes", 0)
+        try:
+            self._child.send((settings, message))
+            if not self._file.closed:
+                self._child.receive()  # it has opened the file
+                self._file.close()
+            while not self._child.poll(_LOOK_S):
+                if not IS_LIMITED and self._child.memory_bytes() > most_memory(n_bytes):
+                    self._child.stop()
+                    raise _too_much(f"{most_memory(n_bytes) >> 30} GiB", self._row(n_bytes))
+            answer = self._child.receive()
+        except ChildEndedError as error:
+            raise _death(error, n_bytes, self._row(n_bytes)) from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _row(self, n_bytes: int) -> int | None:
+        """Return the number of the record in work, None if it is an example of tokmill's own."""
+        return self._note.read() if n_bytes else None
+
+
+def _kill_all(children: list[_Renderer]) -> None:
+    while children:
+        children.pop().kill()
+
+
+def _death(error: ChildEndedError, n_bytes: int, row: int | None) -> WorkerError:
+    if error.stopped:
+        return WorkerError(f"{error.stopped}: run the same command again")
+    if error.status == OUT_OF_TIME:
+        return _too_much(f"{most_seconds(n_bytes):g} s of processor time", row)
+    if error.status == OUT_OF_MEMORY:
+        return _too_much(f"{most_memory(n_bytes) >> 30} GiB", row)
+    return WorkerError(
+        f"a process that renders chats died (exit status {error.status}): run the same command "
+        "again, with --threads=1 if it does so again"
+    )
+
+
+def _too_much(limit: str, row: int | None) -> TemplateLimitError:
+    if row is None:
+        return TemplateLimitError(
+            f"the chat template took more than {limit} for a chat of two messages: use another "
+            "--template"
+        )
+    return TemplateLimitError(
+        f"the chat template took more than {limit} for one block of records: use another "
+        "--template, or a lower --max-record-bytes, which leaves long records out; it stopped at "
+        f"record {row + 1} of the block",
+        row,
+    )

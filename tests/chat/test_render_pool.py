@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pytest
+
+from tokmill.chat import render_pool
+from tokmill.chat.control_strings import Vocabulary
+from tokmill.chat.records import Written
+from tokmill.chat.render_pool import RenderPool, shared_pool
+from tokmill.chat.renderer import ChatRenderer
+from tokmill.chat.weights import mask_rule
+from tokmill.children import Child
+from tokmill.errors import TemplateLimitError, UsageError, WorkerError
+from tokmill.settings.sft import SftSettings
+from tokmill.values import WHOLE_RECORD, Records
+
+SETTINGS = SftSettings(schema="messages", template="plain", samples="turn")
+VOCABULARY = Vocabulary({"<eos>": 2}, "<eos>", "", {"eos_token": "<eos>"})
+TEXT = pa.array(
+    [
+        json.dumps({"messages": [{"role": "user", "content": "U"}, *reply]})
+        for reply in (
+            [{"role": "assistant", "content": "猫"}],
+            [],
+            [{"role": "bot", "content": "?"}],
+            [{"role": "assistant", "content": ""}, {"role": "assistant", "content": "B"}],
+        )
+    ],
+    pa.large_string(),
+)
+
+
+FOREIGN = "{% for m in messages %}{{ m.content }}{% endfor %}{# from outside #}"
+
+
+def make_pool(
+    n_processes: int, vocabulary: Vocabulary = VOCABULARY, source: str = "plain"
+) -> RenderPool:
+    return RenderPool(source, vocabulary, n_processes)
+
+
+def plain(written: Written) -> tuple[object, ...]:
+    columns = written.columns
+    table = [column.tolist() for column in columns.table]
+    return (
+        columns.text.to_pylist(),
+        columns.ids.tolist(),
+        str(table),
+        columns.offsets.tolist(),
+        written.rows.tolist(),
+        written.refused,
+        written.drops,
+    )
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Start processes with the second call."""
+    monkeypatch.setattr(render_pool, "START_AFTER_S", -1.0)
+
+
+def n_processes(pool: RenderPool) -> int:
+    return len(pool._children)
+
+
+def test_children_render_the_same_as_this_process(at_once):
+    here, pool = make_pool(1), make_pool(2)
+    expected = plain(here.write(SETTINGS, TEXT))
+    assert expected[4] == [0, 3, 3]
+    assert [plain(pool.write(SETTINGS, TEXT)) for _ in range(3)] == [expected] * 3
+    assert (n_processes(here), n_processes(pool)) == (0, 2)
+    pool.close()
+
+
+def test_a_little_work_starts_no_child():
+    pool = make_pool(2)
+    pool.write(SETTINGS, TEXT)
+    assert n_processes(pool) == 0
+
+
+@pytest.mark.parametrize("most", [0, 1, 3])
+def test_a_template_from_outside_is_rendered_by_children_alone(most, monkeypatch):
+    settings = replace(SETTINGS, template="own.jinja", turns="everything", samples="conversation")
+    pool = make_pool(most, source=FOREIGN)
+    assert pool.write(settings, TEXT).columns.text.to_pylist() == ["U猫", "U", "UB"]
+    assert n_processes(pool) == 1
+    pool._spent_s = 1.0
+    pool.write(settings, TEXT)
+    assert n_processes(pool) == (most if most >= 2 else 1)
+    pool.close()
+
+
+LIMITS = """
+from tokmill.chat import worker
+worker.TIME_S, worker.EXAMPLE_TIME_S, worker.MEMORY_BYTES = 0.5, 0.5, 1 << 28
+main = worker.main
+"""
+ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+HUGE = "{{ 'x' * 10 ** 10 }}"
+
+
+@pytest.mark.parametrize(
+    ("attack", "limit"), [(ENDLESS, "120 s of processor time"), (HUGE, "4 GiB")]
+)
+def test_a_template_beyond_a_limit_ends_the_run_with_one_line_that_names_the_record(
+    tmp_path, monkeypatch, attack, limit
+):
+    (tmp_path / "low_limits.py").write_text(LIMITS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(render_pool, "Child", lambda _: Child("low_limits"))
+    settings = replace(SETTINGS, template="own.jinja", turns="everything", samples="conversation")
+    source = "{% if messages[0].content == 'bad' %}" + attack + "{% endif %}" + FOREIGN
+    pool = make_pool(1, source=source)
+    renderer = ChatRenderer(
+        settings, "own.jinja", mask_rule(settings), partial(pool.write, settings)
+    )
+    lines = [json.dumps({"messages": [{"role": "user", "content": x}]}) for x in ("a", "bad", "b")]
+    column = pa.array(lines, pa.large_string())
+    batch = pa.RecordBatch.from_arrays([column], names=[WHOLE_RECORD])
+    records = Records(batch, np.zeros((3, 2), np.int64), lambda row: lines[row].encode(), None)
+    with pytest.raises(TemplateLimitError) as error:
+        renderer.render(records)
+    assert str(error.value) == (
+        f"the chat template took more than {limit} for one block of records: use another "
+        "--template, or a lower --max-record-bytes, which leaves long records out; it stopped at "
+        f"record 2 of the block, which begins {lines[1]!r}"
+    )
+    pool.close()
+    pool = make_pool(1, source=attack)
+    with pytest.raises(TemplateLimitError) as error:
+        pool.check(settings)
+    limit = limit.replace("120", "10")
+    assert str(error.value) == (
+        f"the chat template took more than {limit} for a chat of two messages: use another "
+        "--template"
+    )
+    pool.close()
+
+
+def test_where_a_child_cannot_limit_its_memory_it_is_watched(monkeypatch):
+    monkeypatch.setattr(render_pool, "IS_LIMITED", False)
+    monkeypatch.setattr(render_pool, "_LOOK_S", 0.05)
+    monkeypatch.setattr(render_pool, "most_memory", lambda _: 1 << 20)
+    settings = replace(SETTINGS, template="own.jinja", turns="everything", samples="conversation")
+    pool = make_pool(
+        1, source="{% if messages[0].content == 'U' %}" + ENDLESS + "{% endif %}" + FOREIGN
+    )
+    with pytest.raises(TemplateLimitError, match="took more than 0 GiB for one block"):
+        pool.write(settings, TEXT)
+    pool.close()
+
+
+def test_an_error_of_a_child_is_raised_here_in_its_own_words():
+    pool = make_pool(1, source="{% for %}")
+    settings = replace(SETTINGS, template="own.jinja")
+    for _ in range(2):  # the child goes on
+        with pytest.raises(UsageError, match=r"^own\.jinja:1: not a Jinja template: "):
+            pool.check(settings)
+    pool.close()
+
+
+def test_renderers_of_one_template_share_its_processes():
+    pool = shared_pool(FOREIGN, VOCABULARY)
+    assert shared_pool(FOREIGN, VOCABULARY, 2) is pool
+    assert pool.n_processes == 2
+    assert shared_pool(FOREIGN, replace(VOCABULARY, parse=True)) is not pool
+    pool.close()
+
+
+def test_a_child_that_died_is_an_error(at_once):
+    pool = make_pool(2)
+    pool.write(SETTINGS, TEXT)
+    for child in pool._children:
+        child._child.stop()
+        child._child.wait()
+    with pytest.raises(WorkerError, match=r"renders chats died \(exit status -9\)"):
+        pool.write(SETTINGS, TEXT)
+    pool.close()
+
+
+def test_a_child_that_dies_at_its_start_is_an_error_for_every_thread(
+    at_once, tmp_path, monkeypatch
+):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 7\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    too_long_for_a_pipe = {f"token {i}": i for i in range(100_000)}
+    pool = make_pool(2, Vocabulary(too_long_for_a_pipe, "<eos>", "", {"eos_token": "<eos>"}))
+    for _ in range(3):
+        with pytest.raises(WorkerError, match=r"renders chats died \(exit status 7\)"):
+            pool.write(SETTINGS, TEXT)
+    pool.close()
+
+
+def test_children_end_with_the_pool(at_once):
+    before = set(psutil.Process().children())  # helpers of multiprocessing, of earlier tests
+    pool = make_pool(2)
+    pool.write(SETTINGS, TEXT)
+    assert len(set(psutil.Process().children()) - before) == 2
+    pool.close()
+    assert set(psutil.Process().children()) == before
