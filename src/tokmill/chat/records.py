@@ -104,11 +104,12 @@ class RecordWriter:
         return found.written(1)
 
     def _write(self, conversation: Conversation, found: _Found, row: int) -> None:
-        segments, counts = found.segments, None
+        segments = found.segments
+        counts = segments.noted
+        counts.clear()
         first_sample = len(found.rows)
         is_rendered = conversation.is_text and self._settings.rendered_text == "parse"
         if not is_rendered and (conversation.is_text or self._may_hold(conversation.messages)):
-            counts = Counter[str]()
             conversation = self._read(conversation, counts)
         for sample in self._samples(conversation):
             segments.begin_sample()

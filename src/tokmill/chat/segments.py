@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -74,7 +75,7 @@ class Segments:
     `begin_sample` comes before the first turn of a sample. `text` and `control` add to the turn
     opened last. `parts`: the strings of all segments; `first_segments`: the first of each sample.
     `roles`, `weights` (None: the mask rule decides) and `samples` have one entry for each turn.
-    `columns` leaves out empty texts.
+    `noted`: what a user should know of the open record. `columns` leaves out empty texts.
     """
 
     def __init__(self, control: Mapping[str, int]) -> None:
@@ -86,6 +87,7 @@ class Segments:
         self.roles: list[int] = []
         self.weights: list[float | None] = []
         self.samples: list[int] = []
+        self.noted = Counter[str]()
 
     def begin_sample(self) -> None:
         """Open a sample."""

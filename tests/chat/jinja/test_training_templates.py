@@ -4,7 +4,7 @@ import pytest
 
 from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.conversation import ChatError, Conversation
-from tokmill.chat.jinja.template import JinjaTemplate
+from tokmill.chat.jinja.template import BY_TWIN, JinjaTemplate
 from tokmill.chat.jinja.training_templates import TRAINING, training_source
 from tokmill.chat.segments import Segments
 from tokmill.chat.templates import make_template, template_source
@@ -104,21 +104,27 @@ def test_every_training_template_has_tags_and_needs_the_control_tokens_of_its_mo
         make_template(training_source(name), settings, Vocabulary({"<eos>": 0}, "<eos>", "", NAMED))
 
 
-def test_the_refusal_of_a_template_that_hides_turns_names_the_one_that_does_not():
+def rendered(source, *messages, **settings):
+    """The parts of a sample, and what is noted."""
     template = JinjaTemplate(
-        QWEN3, control=CONTROL, variables=NAMED, settings=SftSettings(), where="chat.jinja"
+        source, control=CONTROL, variables=NAMED, settings=SftSettings(**settings), where="t.jinja"
     )
-    with pytest.raises(ChatError) as error:
-        template.render(
-            Conversation([USER, bot("b"), USER, bot("c")], [None] * 4), Segments(CONTROL)
-        )
-    assert error.value.message.endswith(
-        "(is old reasoning dropped?): choose --template qwen3-training, or one sample per turn "
-        "(--samples turn)"
-    )
-    other = JinjaTemplate(
-        QWEN3.replace("<|im_start|>", "<|start|>"), control=CONTROL, variables=NAMED,
-        settings=SftSettings(), where="chat.jinja",
-    )  # fmt: skip
-    with pytest.raises(ChatError, match="use a template with generation tags"):
-        other.render(Conversation([USER, bot("b"), USER, bot("c")], [None] * 4), Segments(CONTROL))
+    segments = Segments(CONTROL)
+    segments.begin_sample()
+    template.render(Conversation(list(messages), [None] * len(messages)), segments)
+    return segments.columns().text.to_pylist(), dict(segments.noted)
+
+
+def test_where_a_tokenizers_template_hides_turns_the_one_of_its_family_writes_them():
+    chat = [USER, bot("b", "hm"), USER, bot("c", "so")]
+    text, noted = rendered(QWEN3, *chat)
+    assert "".join(text) == shown("qwen3-training", *chat).replace("«", "").replace("»", "")
+    assert noted == {f"{BY_TWIN} qwen3-training": 1}
+    assert rendered(QWEN3, *chat[:2])[1] == {}
+    # A sample for each turn shows the prompt of inference, with its hidden reasoning.
+    text, noted = rendered(QWEN3, *chat, samples="turn")
+    assert ("hm" in "".join(text), noted) == (False, {})
+    with pytest.raises(ChatError, match="use a template with generation tags, or one sample per"):
+        rendered(QWEN3.replace("<|im_start|>", "<|start|>"), *chat)
+    with pytest.raises(ChatError, match="use a template with generation tags, or one sample per"):
+        rendered(QWEN3, *chat, spans="prefix")

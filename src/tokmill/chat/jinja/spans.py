@@ -29,6 +29,12 @@ ADVICE = "use a template with generation tags"
 """The advice of every refusal; `JinjaTemplate` replaces it where it knows a better one."""
 
 PROMPT_DIFFERS = "generation prompt differs"
+REWRITES_TURNS = "template rewrites earlier turns"
+DROPS_TURN = "template drops a turn"
+
+MOST_PREFIXES = 1_000_000
+"""Replies times messages of one chat; each reply is two renderings of all messages before it, and a
+message takes about 4 us."""
 
 _ADVICE_OR_TURNS = f"{ADVICE}, or one sample per turn (--samples turn)"
 
@@ -60,13 +66,13 @@ def spans_by_prefix(
         prefix = rendering if i + 1 == n_messages else render(i + 1, prompt=False)
         if not rendering.startswith(prefix):
             raise ChatError(
-                "template rewrites earlier turns",
+                REWRITES_TURNS,
                 f"message {i + 1}: this turn renders differently once later turns follow (is old "
                 f"reasoning dropped?): {_advice(prefix, prompt)}",
             )
         if len(prefix) < len(prompt) or len(prompt) < previous:
             raise ChatError(
-                "template drops a turn",
+                DROPS_TURN,
                 f"message {i + 1}: the template writes nothing for it, or less than its prompt: "
                 f"{ADVICE}",
             )
@@ -104,7 +110,7 @@ def _refusal(rendering: str, prompt: str, render: RenderPrefix, i: int) -> ChatE
             f"before this turn: {advice}",
         )
     return ChatError(
-        "template rewrites earlier turns",
+        REWRITES_TURNS,
         f"message {i + 1}: earlier turns render differently once this turn follows (is old "
         f"reasoning dropped?): {advice}",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cached_property
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,23 +17,28 @@ from tokmill.chat.escaping import (
 )
 from tokmill.chat.jinja.checks import check_settings, check_text
 from tokmill.chat.jinja.environment import MARKS, compile_template, variables_read
+from tokmill.chat.jinja.frames import FrameSpans
 from tokmill.chat.jinja.span_writer import SpanWriter, check_written, find_reply_frame
 from tokmill.chat.jinja.spans import (
     ADVICE,
+    DROPS_TURN,
+    MOST_PREFIXES,
     PROMPT_DIFFERS,
+    REWRITES_TURNS,
     check_unchanged,
     keep_last_span,
     roles_between,
     spans_by_prefix,
     split_at_marks,
 )
-from tokmill.chat.jinja.training_templates import training_template_for
+from tokmill.chat.jinja.training_templates import training_source, twin_of
 from tokmill.chat.jinja.variables import check_read, chosen_variables, option_for_prompt
 from tokmill.chat.reading.names import REASONING_KEYS
 from tokmill.chat.segments import Kind
 from tokmill.chat.weights import EVERYTHING, span_weights, whole_text_weight
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Mapping, Sequence
 
     from tokmill.chat.conversation import Conversation, Message
@@ -41,6 +47,8 @@ if TYPE_CHECKING:
     from tokmill.settings.sft import SftSettings
 
 _NO_MARKS = ("", "", "")
+
+BY_TWIN = "chats whose earlier turns the tokenizer's own template hides, written by"
 _REASONING = frozenset(REASONING_KEYS)
 
 
@@ -97,6 +105,8 @@ class JinjaTemplate:
         reserved = "\0".join([source, self.literals, *variables.values(), *texts_of(chosen)])
         self._escaper = ControlEscaper(control, reserved, parse=parse)
         self._split = TokenSplitter(control)
+        self._is_strict = settings.spans == "prefix"
+        self._frames = FrameSpans()
         self._last_only = settings.samples == "turn"
         self._trains_all = settings.turns == EVERYTHING
         self.generation_prompt, frame = find_reply_frame(
@@ -125,10 +135,7 @@ class JinjaTemplate:
             return
         messages = inputs.messages
         replies = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-        try:
-            parts = self._parts(inputs, marks, replies)
-        except ChatError as error:
-            raise self._with_advice(error) from None
+        parts = self._parts(inputs, marks, replies, segments.noted)
         check_text(parts, separator)
         if self._last_only:
             replies = replies[-1:]
@@ -152,23 +159,22 @@ class JinjaTemplate:
         check_written(self.text_of, self.name)
 
     def _with_advice(self, error: ChatError) -> ChatError:
-        """Name the training template of this format in an error, or a variable, if one helps."""
-        if ADVICE not in error.message:
+        """Name a variable that helps, if there is one, in an error."""
+        if error.reason != PROMPT_DIFFERS or not self._option:
             return error
-        if self._training_template:
-            advice = f"choose --template {self._training_template}"
-        elif error.reason == PROMPT_DIFFERS and self._option:
-            advice = f"try {self._option}, or {ADVICE}"
-        else:
-            return error
+        advice = f"try {self._option}, or {ADVICE}"
         return ChatError(error.reason, error.message.replace(ADVICE, advice))
 
     @cached_property
-    def _training_template(self) -> str:
-        return training_template_for(
-            self.text_of,
-            lambda source: JinjaTemplate(source, where=self.name, **self._arguments).text_of,
-        )
+    def _twin(self) -> JinjaTemplate | None:
+        """The training template that writes as this one does, but for turns that this one hides."""
+        if self._is_strict:
+            return None
+
+        def make(name: str) -> JinjaTemplate:
+            return JinjaTemplate(training_source(name), where=name, **self._arguments)
+
+        return twin_of(self, make, self._arguments["control"])
 
     @cached_property
     def _option(self) -> str:
@@ -199,10 +205,15 @@ class JinjaTemplate:
             prepared.append(message)
         return prepared
 
-    def _parts(self, inputs: _Inputs, marks: Marks, replies: list[int]) -> list[str]:
-        """Return the rendering as text, span, text, …, text; spans have odd indices."""
+    def _parts(
+        self, inputs: _Inputs, marks: Marks, replies: list[int], noted: Counter[str] | None = None
+    ) -> list[str]:
+        """Return the rendering as text, span, text, …, text; spans have odd indices.
+
+        `noted` gets what a user should know.
+        """
         if not self.uses_tags:
-            return self._parts_by_prefix(inputs, replies[-1:] if self._last_only else replies)
+            return self._parts_without_tags(inputs, marks, replies, noted)
         text = self._text(inputs, marks, prompt=False)
         parts = split_at_marks(text, marks, len(replies))
         if not self._compiled.is_direct:
@@ -210,18 +221,58 @@ class JinjaTemplate:
             check_unchanged(parts, self._text(inputs, _NO_MARKS, prompt=False))
         return keep_last_span(parts, len(replies)) if self._last_only else parts
 
-    def _parts_by_prefix(self, inputs: _Inputs, replies: list[int]) -> list[str]:
+    def _parts_without_tags(
+        self, inputs: _Inputs, marks: Marks, replies: list[int], noted: Counter[str] | None
+    ) -> list[str]:
+        """Return the parts as the training template of the family has them, or by prefixes."""
+        rendering = self._text(inputs, _NO_MARKS, prompt=False)
+        parts: list[str] = []
+        if self._twin is not None:
+            with suppress(ChatError):
+                parts = self._twin._parts(inputs, marks, replies)
+            if "".join(parts) == rendering:
+                return parts
+        try:
+            spans = self._spans(rendering, inputs, marks, replies)
+        except ChatError as error:
+            if (
+                self._twin
+                and parts
+                and error.reason in (REWRITES_TURNS, DROPS_TURN, PROMPT_DIFFERS)
+            ):
+                if noted is not None:
+                    noted[f"{BY_TWIN} {self._twin.name}"] += 1
+                return parts
+            raise self._with_advice(error) from None
+        edges = [0, *chain.from_iterable(spans), len(rendering)]
+        return [rendering[start:stop] for start, stop in pairwise(edges)]
+
+    def _spans(
+        self, rendering: str, inputs: _Inputs, marks: Marks, replies: list[int]
+    ) -> list[tuple[int, int]]:
         messages, tools, variables, tags = inputs
+        replies = replies[-1:] if self._last_only else replies
 
         def render(n_messages: int, *, prompt: bool) -> str:
             # Not `_replace`: it costs 3% of the rendering.
             beginning = _Inputs(messages[:n_messages], tools, variables, tags)
             return self._text(beginning, _NO_MARKS, prompt=prompt)
 
-        rendering = render(len(messages), prompt=False)
-        spans = spans_by_prefix(rendering, render, replies, len(messages))
-        edges = [0, *chain.from_iterable(spans), len(rendering)]
-        return [rendering[start:stop] for start, stop in pairwise(edges)]
+        def render_messages(messages: list[Message]) -> str:
+            return self._text(inputs._replace(messages=messages), _NO_MARKS, prompt=False)
+
+        if len(replies) > 1 and not tags.placeholders and not variables and not self._is_strict:
+            spans = self._frames.find(rendering, render, render_messages, messages, replies, marks)
+            if spans is not None:
+                return spans
+        if len(replies) * len(messages) > MOST_PREFIXES:
+            raise ChatError(
+                "too many turns",
+                f"{len(messages)} messages with {len(replies)} replies: this template must be "
+                "rendered twice for each reply, which is done for at most "
+                f"{MOST_PREFIXES:,} replies times messages: {ADVICE}",
+            )
+        return spans_by_prefix(rendering, render, replies, len(messages))
 
     def _given(self, inputs: _Inputs, *, prompt: bool) -> dict[str, Any]:
         """Return the variables of a rendering."""

@@ -9,15 +9,17 @@ model's own template does.
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tokmill.chat.conversation import ChatError
+from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from tokmill.chat.conversation import Message
-    from tokmill.chat.jinja.span_writer import Render
+
+    Template = TypeVar("Template", bound="Renderer")
 
 _PHI = ("<|user|>", "<|assistant|>", "<|end|>")
 
@@ -47,24 +49,38 @@ def training_source(name: str) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def training_template_for(own: Render, make: Callable[[str], Render]) -> str:
-    """Return the name of the training template that writes like another template, or ''.
+class Renderer(Protocol):
+    """Renders messages as a template writes them."""
 
-    `own`: renders with the other template. `make`: returns what renders with a source.
+    def text_of(self, messages: list[Message], *, prompt: bool = False) -> str:
+        """Return the rendering; raises `ChatError`."""
+
+
+def twin_of(
+    own: Renderer, make: Callable[[str], Template], control: Collection[str]
+) -> Template | None:
+    """Return the training template that writes small chats as another template does, if one does.
+
+    `make`: makes a training template by its name. `control`: the control tokens there are.
     """
-    for name in TRAINING:
-        candidate = make(training_source(name))
+    for name, needed in TRAINING.items():
+        if not set(needed) <= set(control):
+            continue
+        try:
+            candidate = make(name)
+        except UsageError:  # it does not read a variable of the settings
+            continue
         if all(_is_alike(own, candidate, *probe) for probe in _PROBES):
-            return name
-    return ""
+            return candidate
+    return None
 
 
-def _is_alike(own: Render, candidate: Render, messages: list[Message], prompt: bool) -> bool:
+def _is_alike(own: Renderer, candidate: Renderer, messages: list[Message], prompt: bool) -> bool:
     try:
-        expected = candidate(messages, prompt=prompt)
+        expected = candidate.text_of(messages, prompt=prompt)
     except ChatError:  # the training template refuses such conversations, with a message
         return True
     try:
-        return own(messages, prompt=prompt) == expected
+        return own.text_of(messages, prompt=prompt) == expected
     except ChatError:
         return False
