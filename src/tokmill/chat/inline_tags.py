@@ -28,6 +28,7 @@ from tokmill.chat.inline_blocks import (
     split_reasoning,
     trailing_blocks,
 )
+from tokmill.chat.lost import LOST_REASONING
 from tokmill.chat.segments import Kind, Segments
 
 if TYPE_CHECKING:
@@ -62,8 +63,8 @@ class InlineForms:
     an empty block. `tokens`: tags of leading blocks that stay in place as control tokens. `hides`:
     whether these are hidden from the template in the last reply. `after_open`: the newlines that
     the generation prompt puts behind such a tag, None if it writes no tag. `calls`: `field` or
-    `token` for calls that end a reply, '' if they are text. `loses_field`, `loses_tokens`: whether
-    the template leaves out the reasoning of its last reply, given as a field or between `tokens`.
+    `token` for calls that end a reply, '' if they are text. `loses_tokens`: whether the template
+    leaves out reasoning between `tokens` of its last reply.
     """
 
     fields: tuple[Tags, ...] = ()
@@ -72,7 +73,6 @@ class InlineForms:
     hides: bool = False
     after_open: str | None = None
     calls: str = ""
-    loses_field: bool = False
     loses_tokens: bool = False
 
     @property
@@ -86,14 +86,13 @@ def inline_forms(
     settings: SftSettings, template: ChatTemplate, vocabulary: Vocabulary
 ) -> InlineForms:
     """Return the tags to recognise with this template."""
-    loses_field = _loses(template, vocabulary, _REASONED)
     if settings.inline_tags == "fields":
         fields = tuple(dict.fromkeys([*_field_tags(template, vocabulary), *REASONING_TAGS]))
         empty = _empty(template, vocabulary, fields[0])
-        return InlineForms(fields, empty, calls="field", loses_field=loses_field)
+        return InlineForms(fields, empty, calls="field")
     # With parse, all such strings are control tokens, and templates see them.
     if settings.inline_tags == "text" or settings.preset in _TEXT_PRESETS or vocabulary.parse:
-        return InlineForms(loses_field=loses_field)
+        return InlineForms()
     fields = () if settings.preset in _SEEN_PRESETS else _field_tags(template, vocabulary)
     known = [tags for tags in REASONING_TAGS if _knows(template, vocabulary, tags)]
     tokens = tuple(tags for tags in known if tags not in fields)
@@ -106,7 +105,6 @@ def inline_forms(
         hides,
         _after_open(template, tokens),
         _calls(settings, template, vocabulary),
-        loses_field,
         not hides
         and any(
             _loses(template, vocabulary, {"content": f"{start}{_THOUGHT}{end}{_REPLY}"})
@@ -190,7 +188,6 @@ def _written(template: ChatTemplate, vocabulary: Vocabulary, reply: Message) -> 
 
 READ_REASONING = "replies whose leading think block was read as reasoning"
 READ_CALLS = "replies whose tool_call blocks were read as calls"
-LOST_REASONING = "replies whose reasoning the template leaves out"
 
 
 class InlineReader:
@@ -207,8 +204,6 @@ class InlineReader:
     def read(self, conversation: Conversation, counts: Counter[str]) -> Conversation:
         """Return a conversation as the template is to get it; add what was read to `counts`."""
         messages = conversation.messages
-        if self._forms.loses_field:
-            counts[LOST_REASONING] += sum(bool(m.get("reasoning_content")) for m in messages)
         if not any(self._may_hold(message) for message in messages):
             return conversation
         placeholders = Placeholders(self._reserved, [messages, conversation.tools])

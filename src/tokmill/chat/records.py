@@ -18,6 +18,7 @@ from tokmill.chat.control_strings import (
 )
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.inline_tags import InlineReader, inline_forms
+from tokmill.chat.lost import LostFields
 from tokmill.chat.reading.schemas import parse_record, read_conversation
 from tokmill.chat.segments import Kind, Segments
 from tokmill.chat.weights import last_reply_weights
@@ -69,6 +70,7 @@ class RecordWriter:
         self._vocabulary = vocabulary
         self.forms = inline_forms(settings, template, vocabulary)
         reserved = [getattr(template, "literals", ""), *vocabulary.control]
+        self._lost = LostFields(self._text_of)
         self._inline = InlineReader(self.forms, "\0".join(reserved))
         self.kept = ControlStringCounter(vocabulary)
         looked_for = self.kept.strings.union(self.forms.closing_tags)
@@ -111,12 +113,15 @@ class RecordWriter:
         is_rendered = conversation.is_text and self._settings.rendered_text == "parse"
         if not is_rendered and (conversation.is_text or self._may_hold(conversation.messages)):
             conversation = self._read(conversation, counts)
+        n_counted = 0
         for sample in self._samples(conversation):
             segments.begin_sample()
             if is_rendered:
                 self._write_rendered(sample, segments)
             else:
                 self._template.render(sample, segments)
+                self._lost.count(sample, counts, n_counted)
+                n_counted = len(sample.messages)
             if sample.placeholders:
                 segments.replace_placeholders(sample.placeholders)
             if self._append_eos:
@@ -126,6 +131,13 @@ class RecordWriter:
             found.rows.append(row)
         if counts:
             found.add_counts(first_sample, counts)
+
+    def _text_of(self, conversation: Conversation) -> str:
+        """Return the text of a conversation as the template writes it."""
+        segments = Segments(self._vocabulary.control)
+        segments.begin_sample()
+        self._template.render(conversation, segments)
+        return "".join(segments.parts)
 
     def _write_rendered(self, sample: Conversation, segments: Segments) -> None:
         segments.begin_turn("assistant", sample.weights[0])

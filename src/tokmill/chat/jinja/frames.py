@@ -100,20 +100,14 @@ class FrameSpans:
 
 
 def _marked(messages: Sequence[Message], replies: Sequence[int], marks: Marks) -> list[Message]:
-    """Return messages with marks around the contents of replies, within white space."""
+    """Return messages with marks around the contents of replies.
+
+    A template that strips contents does not strip white space within the marks: then the rendering
+    is another one, and prefixes find the spans.
+    """
     marked = list(messages)
     for i in replies:
-        content = messages[i]["content"]
-        inner = content.strip()
-        start = content.find(inner)
-        marked[i] = {
-            **messages[i],
-            "content": content[:start]
-            + marks[0]
-            + inner
-            + marks[1]
-            + content[start + len(inner) :],
-        }
+        marked[i] = {**messages[i], "content": marks[0] + messages[i]["content"] + marks[1]}
     return marked
 
 

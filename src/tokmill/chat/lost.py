@@ -1,0 +1,127 @@
+"""What a template leaves out of a conversation, counted by message.
+
+A template may have no place for tool calls, for a system message in the middle, for the reasoning
+of earlier replies. What it writes depends on the shape of a conversation: roles, and which fields
+are filled. So a conversation of the same shape, in which every text is a word of its own, shows
+what is lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tokmill.chat.conversation import ChatError, Conversation
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable
+
+    from tokmill.chat.conversation import Message
+
+LOST_REASONING = "replies whose reasoning the template leaves out"
+LOST_CALLS = "replies whose tool calls the template leaves out"
+LOST_TOOLS = "chats whose tools the template leaves out"
+LOST_MESSAGES = {
+    role: f"{name} that the template leaves out"
+    for role, name in {
+        "system": "system messages", "developer": "developer messages", "user": "user messages",
+        "assistant": "replies", "tool": "tool messages",
+    }.items()
+}  # fmt: skip
+LOST = frozenset((LOST_REASONING, LOST_CALLS, LOST_TOOLS, *LOST_MESSAGES.values()))
+
+_MOST_SHAPES = 4096
+_TEXT_ALONE = 2
+"""A message with so many keys has a role and a content."""
+
+
+class LostFields:
+    """Counts what one template leaves out; threads may share one.
+
+    `written`: returns the text of a conversation as the template writes it.
+    """
+
+    def __init__(self, written: Callable[[Conversation], str]) -> None:
+        self._written = written
+        self._lost: dict[object, list[tuple[int, str]]] = {}
+
+    def count(self, conversation: Conversation, counts: Counter[str], first: int = 0) -> None:
+        """Add what is lost of messages from number `first` on, and of the tools, to `counts`."""
+        variables = conversation.variables
+        shape = (
+            tuple(map(_shape, conversation.messages)),
+            bool(conversation.tools),
+            repr(variables) if variables else "",
+        )
+        lost = self._lost.get(shape)
+        if lost is None:
+            lost = self._find(conversation)
+            if len(self._lost) < _MOST_SHAPES:
+                self._lost[shape] = lost
+        for i, name in lost:
+            if i >= first:
+                counts[name] += 1
+
+    def _find(self, conversation: Conversation) -> list[tuple[int, str]]:
+        """Return what is lost: the number of the message, and the name of the count."""
+        messages, words = [], []
+        for i, message in enumerate(conversation.messages):
+            told, of_message = _told(message, i)
+            messages.append(told)
+            words += [(i, name, word) for name, word in of_message]
+        tools = None
+        if conversation.tools:
+            tools = [_TOOL]
+            words.append((0, LOST_TOOLS, _TOOL_WORD))
+        probe = Conversation(
+            messages, [None] * len(messages), tools, variables=conversation.variables
+        )
+        try:
+            text = self._written(probe).casefold()
+        except ChatError:  # it may ask for more than words, such as ids of calls in its own form
+            return []
+        return [(i, name) for i, name, word in words if word not in text]
+
+
+def _shape(message: Message) -> object:
+    """Return what a template may look at, besides the texts themselves."""
+    if len(message) == _TEXT_ALONE:
+        return message["role"], bool(message["content"])
+    return tuple(
+        (key, value if key == "role" else len(value) if isinstance(value, list) else bool(value))
+        for key, value in message.items()
+    )
+
+
+def _told(message: Message, i: int) -> tuple[Message, list[tuple[str, str]]]:
+    """Return a message with words for its texts, and each word with the count of its loss."""
+    told, words = dict(message), []
+    if message["content"]:
+        told["content"] = f"cq{i}z"
+        words.append((LOST_MESSAGES[message["role"]], told["content"]))
+    if message.get("reasoning_content"):
+        told["reasoning_content"] = f"rq{i}z"
+        words.append((LOST_REASONING, told["reasoning_content"]))
+    if calls := message.get("tool_calls"):
+        told["tool_calls"] = [_call(call, f"fq{i}x{j}z") for j, call in enumerate(calls)]
+        words.append((LOST_CALLS, f"fq{i}x{len(calls) - 1}z"))
+    return told, words
+
+
+def _call(call: dict[str, Any], name: str) -> dict[str, Any]:
+    return {**call, "function": {"name": name, "arguments": {"k": "v"}}}
+
+
+_TOOL_WORD = "tq0z"
+_TOOL = {
+    "type": "function",
+    "function": {
+        "name": _TOOL_WORD,
+        "description": "d",
+        "parameters": {
+            "type": "object",
+            "properties": {"k": {"type": "string", "description": "d"}},
+            "required": ["k"],
+        },
+    },
+}
