@@ -44,7 +44,7 @@ def test_the_manifest_describes_the_mask_completely(described, spelled):
         "preset": "tokmill",
         "boundary": "split",
         "alignment": "target",
-        "trained": ["content", "reasoning", "tool_call", "eot", "eot_outside"],
+        "trained": ["content", "reasoning", "tool_call", "eot", "eot_outside", "header_inside"],
         "turns": "all",
         "template": "messages as chatml",
         "template_sha256": sha256_hex(b"chatml"),
@@ -61,7 +61,7 @@ def test_a_preset_and_its_switches_are_written_resolved(described):
     assert found["preset"] == "trl"
     assert found["boundary"] == "split"
     assert found["turns"] == "last"
-    assert found["trained"] == ["header", "content", "tool_call", "eot", "end"]
+    assert found["trained"] == ["header", "content", "tool_call", "eot", "end", "header_inside"]
     assert found["ends"] == {"rule": "eos", "last_ids": [0]}
 
 

@@ -36,6 +36,8 @@ class Kind(IntEnum):
     EOT_OUTSIDE = 8
     SUFFIX_OUTSIDE = 9
     """The same, but behind the generation tag of a template."""
+    HEADER_INSIDE = 10
+    """A header that a template has inside its generation tag; trained unless a user masks it."""
 
 
 ROLES = ("system", "developer", "user", "assistant", "tool")

@@ -40,7 +40,7 @@ EVERYTHING = "everything"
 NOT_TRAINED = 0.0
 
 _KINDS_BY_SETTING = {
-    "header": (Kind.HEADER,),
+    "header": (Kind.HEADER, Kind.HEADER_INSIDE),
     "reasoning": (Kind.REASONING,),
     "tool_calls": (Kind.TOOL_CALL,),
     "eot": (Kind.EOT, Kind.EOT_OUTSIDE),
@@ -64,7 +64,7 @@ class Preset:
     alone: bool = False
 
 
-_REPLY = frozenset({Kind.CONTENT, Kind.REASONING, Kind.TOOL_CALL, Kind.EOT})
+_REPLY = frozenset({Kind.HEADER_INSIDE, Kind.CONTENT, Kind.REASONING, Kind.TOOL_CALL, Kind.EOT})
 
 _PRESETS = {
     "tokmill": Preset("split", _REPLY | {Kind.EOT_OUTSIDE}),

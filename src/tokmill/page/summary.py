@@ -35,6 +35,7 @@ _PARTS = {
     "suffix": "template text after the end of turn",
     "end": "appended eos",
     "eot_outside": "end of turn outside the generation block",
+    "header_inside": "header inside the generation block",
     "suffix_outside": "template text after it",
 }
 """Words for the names that the manifest has for parts of turns, in its order."""

@@ -102,3 +102,20 @@ def test_a_template_that_changes_the_letters_of_replies_or_refuses_the_probe_is_
 
     check_written(lambda messages, *, prompt: messages[-1]["content"].upper(), "own.jinja")
     check_written(refuse, "own.jinja")
+
+
+def test_a_header_inside_the_generation_tags_is_trained_unless_it_is_masked(
+    make_renderer, shown, whole_records
+):
+    source = (
+        "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}<|im_start|>bot\n"
+        "{{ m.content }}<|im_end|>{% endgeneration %}{% else %}[{{ m.content }}]{% endif %}"
+        "{% endfor %}{% if add_generation_prompt %}<|im_start|>bot\n{% endif %}"
+    )
+    line = '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}'
+    samples = [
+        shown(make_renderer(source, **settings).render(whole_records([line])))
+        for settings in ({}, {"header": "mask"}, {"header": "train"})
+    ]
+    trained = "[a]«<|im_start|>bot\nb<|im_end|>»"
+    assert samples == [[trained], ["[a]<|im_start|>bot\n«b<|im_end|>»"], [trained]]

@@ -65,17 +65,23 @@ def test_qwen3_keeps_the_reasoning_of_every_turn():
     )
 
 
-def test_qwen3_writes_plain_chats_as_the_models_own_template_does():
-    plain = (
-        "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n«b<|im_end|>»\n"
-        "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n"
+def test_qwen3_writes_every_reply_as_it_is_where_it_is_the_last():
+    asked, thought = (
+        "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n",
+        "<think>\n\n</think>\n\n",
     )
     messages = (USER, bot("b"), USER, bot("c"))
-    thought = "<think>\n\n</think>\n\n"
-    assert shown("qwen3-training", *messages) == plain + f"«{thought}c<|im_end|>»\n"
-    quiet = plain + f"{thought}«c<|im_end|>»\n"
+    assert shown("qwen3-training", *messages) == "".join(
+        f"{asked}«{thought}{text}<|im_end|>»\n" for text in "bc"
+    )
+    quiet = "".join(f"{asked}{thought}«{text}<|im_end|>»\n" for text in "bc")
     assert shown("qwen3-training", *messages, template_kwargs='{"enable_thinking": false}') == quiet
     assert shown("qwen3-training", *messages, variables={"enable_thinking": False}) == quiet
+    # As with the form of the model's own template, one sample for each turn.
+    for n in (2, 4):
+        own, _ = rendered(QWEN3, *messages[:n], samples="turn")
+        last = "".join(own).rpartition("<|im_start|>assistant\n")[2]
+        assert last == f"{thought}{'bc'[n // 2 - 1]}<|im_end|>\n"
 
 
 def test_phi_ends_the_text_with_eos_once():

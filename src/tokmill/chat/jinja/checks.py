@@ -53,7 +53,8 @@ def check_settings(settings: SftSettings, where: str, *, has_tags: bool, has_hea
                 "a Jinja template does not mark this part of a reply: use a built-in --template",
                 f"sft.{name}",
             )
-    if settings.header == "train" and not has_header:
+    is_open = settings.header == "train" or (settings.header == "mask" and has_tags)
+    if is_open and not has_header:
         raise UsageError(
             f"{where} does not always write the same header: use a built-in --template",
             "sft.header",

@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 class ReplyFrame:
     """The text that a template writes around a reply.
 
-    `header`: the text right before a span, of the generation prompt, or ''. `openers`: control
-    tokens that begin a turn. `ends_inside`: whether a span holds its end of turn.
+    `header`: the text right before a span, of the generation prompt, or ''. `inside`: the rest of
+    that prompt, with which spans begin. `openers`: control tokens that begin a turn. `ends_inside`:
+    whether a span holds its end of turn.
     """
 
     header: str = ""
+    inside: str = ""
     openers: frozenset[str] = frozenset()
     ends_inside: bool = True
 
@@ -76,7 +78,15 @@ class SpanWriter:
             segments.begin_turn("assistant", weights[i])
             if has_header:
                 segments.pieces(self._header, Kind.HEADER)
-            has_ended = self._write_span(self._pieces(parts[2 * i + 1], separator), segments)
+            span, inside = parts[2 * i + 1], self._frame.inside
+            if (
+                inside
+                and span.startswith(inside)
+                and not self._split.crosses(inside, span[len(inside) :])
+            ):
+                segments.pieces(self._split(inside), Kind.HEADER_INSIDE)
+                span = span[len(inside) :]
+            has_ended = self._write_span(self._pieces(span, separator), segments)
 
     def _check_edges(self, parts: Sequence[str]) -> None:
         for i in range(len(parts) - 1):
@@ -150,9 +160,14 @@ def find_reply_frame(
     except ChatError:
         replied = []
     if len(replied) < 3:
-        return prompt, ReplyFrame(prompt, openers)
+        return prompt, ReplyFrame(prompt, openers=openers)
+    header = _header(replied[-3], prompt)
+    inside = prompt[len(header) :]
     return prompt, ReplyFrame(
-        _header(replied[-3], prompt), openers, _ends_inside(split(replied[-2]))
+        header,
+        inside if replied[-2].startswith(inside) else "",
+        openers,
+        _ends_inside(split(replied[-2])),
     )
 
 

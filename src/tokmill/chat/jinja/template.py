@@ -116,7 +116,7 @@ class JinjaTemplate:
         )
         self._writer = SpanWriter(self._split, frame)
         check_settings(
-            settings, where, has_tags=self._compiled.has_tags, has_header=frame.header != ""
+            settings, where, has_tags=self.uses_tags, has_header=bool(frame.header + frame.inside)
         )
 
     def render(self, conversation: Conversation, segments: Segments) -> None:
