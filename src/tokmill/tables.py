@@ -67,7 +67,7 @@ RENDERERS = Table(
 )
 
 TEMPLATES = Table("template", "tokmill.templates", {})
-"""Jinja sources of other packages; `chat.templates` has the built-in chat templates."""
+"""Jinja sources of other packages; `chat.own_templates` names those of tokmill."""
 
 FAST_ENGINES = {
     "gigatoken": "tokmill.engines.gigatoken:ENGINE",

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tokmill.chat.control_strings import Vocabulary
+from tokmill.chat.own_templates import NAMES, own_source
 from tokmill.chat.renderer import ChatRenderer
 from tokmill.chat.weights import mask_rule
 from tokmill.chat.worker import Writers
@@ -48,7 +49,8 @@ def make_renderer(vocabulary: Vocabulary) -> Callable[..., ChatRenderer]:
 
     def make(template: str, schema: str = "messages", **settings: Any) -> ChatRenderer:
         chosen = SftSettings(template=template, schema=schema, **settings)
-        write = partial(Writers(template, vocabulary).write, chosen)
+        source = own_source(template) if template in NAMES else template
+        write = partial(Writers(source, vocabulary).write, chosen)
         return ChatRenderer(chosen, template, mask_rule(chosen), write)
 
     return make

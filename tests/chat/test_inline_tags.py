@@ -15,8 +15,9 @@ from tokmill.chat.inline_tags import (
     inline_forms,
 )
 from tokmill.chat.jinja.template import JinjaTemplate
+from tokmill.chat.own_templates import own_source
 from tokmill.chat.renderer import ChatRenderer
-from tokmill.chat.templates import make_template
+from tokmill.chat.template_source import make_template
 from tokmill.chat.weights import mask_rule
 from tokmill.chat.worker import Writers
 from tokmill.settings.sft import SftSettings
@@ -63,7 +64,7 @@ def forms(vocabulary):
                 source, control=known.control, variables={}, settings=chosen, where="t"
             )
         else:
-            template = make_template(source, chosen, known)
+            template = make_template(own_source(source), chosen, known)
         return inline_forms(chosen, template, known)
 
     return find
@@ -154,7 +155,8 @@ def rendered(vocabulary, whole_records, shown):
 
     def run(source, *messages, **settings):
         chosen = SftSettings(schema="messages", **settings)
-        write = partial(Writers(source, replace(vocabulary, named={})).write, chosen)
+        text = source if "{" in source else own_source(source)
+        write = partial(Writers(text, replace(vocabulary, named={})).write, chosen)
         renderer = ChatRenderer(chosen, "t", mask_rule(chosen), write)
         batch = renderer.render(whole_records([json.dumps({"messages": messages})]))
         control = [

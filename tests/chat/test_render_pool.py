@@ -12,6 +12,7 @@ import pytest
 
 from tokmill.chat import render_pool
 from tokmill.chat.control_strings import Vocabulary
+from tokmill.chat.own_templates import own_source
 from tokmill.chat.records import Written
 from tokmill.chat.render_pool import RenderPool, shared_pool
 from tokmill.chat.renderer import ChatRenderer
@@ -37,11 +38,12 @@ TEXT = pa.array(
 )
 
 
+PLAIN = own_source("plain")
 FOREIGN = "{% for m in messages %}{{ m.content }}{% endfor %}{# from outside #}"
 
 
 def make_pool(
-    n_processes: int, vocabulary: Vocabulary = VOCABULARY, source: str = "plain"
+    n_processes: int, vocabulary: Vocabulary = VOCABULARY, source: str = PLAIN
 ) -> RenderPool:
     return RenderPool(source, vocabulary, n_processes)
 

@@ -55,7 +55,10 @@ def good(tmp_path: Path) -> Path:
         (("--template", "llama3"), "template llama3 needs the control tokens"),
         (("--template", "none.jinja"), "none.jinja: no such template"),
         (("--packed-rows",), "--packed-rows (sft.packed_rows): needs --packing"),
-        (("--default-system", "x"), "--default-system (sft.default_system): only built-in templ"),
+        (
+            ("--default-system", "x"),
+            "--default-system (sft.default_system): the tokenizer's chat t",
+        ),
     ],
 )
 def test_a_setting_that_cannot_be_is_a_usage_error(sft, good, tmp_path, arguments, said):

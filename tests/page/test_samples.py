@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from tokmill.chat.own_templates import own_source
 from tokmill.dataset.canonical import sha256_hex
 from tokmill.errors import UsageError, VerifyError
 from tokmill.page.samples import SampleReader, ShownRun, control_ids, shown_runs
@@ -72,7 +73,7 @@ def test_control_tokens_are_the_special_ones_and_those_that_the_template_writes(
 ):
     _, manifest = dataset()
     tool = tokenizer.library().token_to_id("<tool>")
-    manifest["mask"]["template_sha256"] = sha256_hex(b"plain")
+    manifest["mask"]["template_sha256"] = sha256_hex(own_source("plain").encode())
     assert control_ids(manifest, tokenizer) == {0, 1, 2}
     source = "<tool>{{ messages[0].content }}"
     (tmp_path / "t.jinja").write_text(source)

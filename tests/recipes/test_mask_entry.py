@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from tokmill.chat.own_templates import own_source
 from tokmill.dataset.canonical import sha256_hex
 from tokmill.engines.engine import REFERENCE, load_engine
 from tokmill.recipes.mask_entry import describe_mask, last_ids
@@ -47,7 +48,7 @@ def test_the_manifest_describes_the_mask_completely(described, spelled):
         "trained": ["content", "reasoning", "tool_call", "eot", "eot_outside", "header_inside"],
         "turns": "all",
         "template": "messages as chatml",
-        "template_sha256": sha256_hex(b"chatml"),
+        "template_sha256": sha256_hex(own_source("chatml").encode()),
         "ends": {"rule": "template", "last_ids": spelled("\n")},
     }
 

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from tokmill.chat.own_templates import own_source
 from tokmill.recipes.memory_bounds import (
     BASE_BYTES,
     LEAST_ENGINE_BYTES,
@@ -71,7 +72,7 @@ def test_threads_and_memory_bound_the_processes_that_render_chats(
 ):
     made = chat_run([{"messages": [{"role": "user", "content": "a"}]}]).spec
     made = dataclasses.replace(
-        made, n_threads=n_threads, memory_bytes=memory_bytes, template="chatml"
+        made, n_threads=n_threads, memory_bytes=memory_bytes, template=own_source("chatml")
     )
     assert n_writers(made) == expected
     foreign = dataclasses.replace(made, template="{{ messages[0].content }}")

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from tokmill.chat.own_templates import own_source
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.recipes.sft_setup import (
     check_boundary,
@@ -56,7 +57,7 @@ def test_the_first_records_decide_the_schema_unless_it_is_set(settled, record, a
 @pytest.mark.parametrize(
     ("sft", "source"),
     [
-        (SftSettings(template="chatml"), "chatml"),
+        (SftSettings(template="chatml"), own_source("chatml")),
         (SftSettings(template="tokenizer"), THINKING),
         (SftSettings(), THINKING),
     ],

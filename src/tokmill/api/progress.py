@@ -300,7 +300,8 @@ def _rendering(plan: Plan) -> str:
     if config.sft is None:
         names = dict.fromkeys(reading.render.renderer for reading in plan.spec.readings)
         return f"renderer: {', '.join(names)}"
-    template = plan.spec.template
-    name = template if len(template.splitlines()) == 1 and "{" not in template else "Jinja"
+    from tokmill.chat.own_templates import own_name
+
+    name = own_name(plan.spec.template) or "Jinja"
     fields = f" ({', '.join(config.sft.fields)})" if config.sft.fields else ""
     return f"schema: {config.sft.schema}{fields}; template: {name}; preset: {config.sft.preset}"

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tokmill.chat.control_strings import Vocabulary
     from tokmill.chat.conversation import Message
     from tokmill.chat.inline_blocks import Tags
-    from tokmill.chat.templates import ChatTemplate
+    from tokmill.chat.template_source import ChatTemplate
     from tokmill.settings.sft import SftSettings
 
 _TEXT_PRESETS = frozenset({"torchtune", "nanochat", "baby-llama2"})

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tokmill.chat.control_strings import Vocabulary
     from tokmill.chat.conversation import Conversation, Message
     from tokmill.chat.segments import Columns
-    from tokmill.chat.templates import ChatTemplate
+    from tokmill.chat.template_source import ChatTemplate
     from tokmill.chat.weights import MaskRule
     from tokmill.settings.sft import SftSettings
 

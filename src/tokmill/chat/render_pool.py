@@ -17,7 +17,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from tokmill.chat.templates import is_foreign
+from tokmill.chat.template_source import is_foreign
 from tokmill.chat.worker import (
     OUT_OF_MEMORY,
     OUT_OF_TIME,

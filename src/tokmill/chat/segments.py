@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokmill.values import TEXT, UNMERGED_TEXT
+from tokmill.values import TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,14 +75,15 @@ class Segments:
     """Collects the segments of many samples in flat lists; templates call it.
 
     `begin_sample` comes before the first turn of a sample. `text` and `control` add to the turn
-    opened last. `parts`: the strings of all segments; `first_segments`: the first of each sample.
+    opened last. `parts`: the strings of all segments; `codes`: a `segment_code` of each;
+    `first_segments`: the first of each sample.
     `roles`, `weights` (None: the mask rule decides) and `samples` have one entry for each turn.
     `noted`: what a user should know of the open record. `columns` leaves out empty texts.
     """
 
     def __init__(self, control: Mapping[str, int]) -> None:
         self._control = control
-        self._codes: list[int] = []
+        self.codes: list[int] = []
         self._first_of_turn: list[int] = []
         self.parts: list[str] = []
         self.first_segments: list[int] = []
@@ -102,15 +103,15 @@ class Segments:
         self.samples.append(len(self.first_segments) - 1)
         self._first_of_turn.append(len(self.parts))
 
-    def text(self, text: str, kind: Kind, *, alone: bool = False) -> None:
-        """Add text to the open turn; with `alone` it is encoded apart from text before it."""
+    def text(self, text: str, kind: Kind) -> None:
+        """Add text to the open turn."""
         self.parts.append(text)
-        self._codes.append(_code(UNMERGED_TEXT, kind) if alone else _TEXT_CODES[kind])
+        self.codes.append(_TEXT_CODES[kind])
 
     def control(self, string: str, kind: Kind) -> None:
         """Add a control token by its string."""
         self.parts.append(string)
-        self._codes.append(_code(self._control[string], kind))
+        self.codes.append(segment_code(self._control[string], kind))
 
     def pieces(self, pieces: Sequence[str], kind: Kind) -> None:
         """Add text, control token, text, …, text: control tokens have odd indices."""
@@ -118,23 +119,14 @@ class Segments:
         codes = [_TEXT_CODES[kind]] * len(pieces)
         if len(codes) > 1:
             codes[1::2] = [(self._control[piece] << _KIND_BITS) + kind for piece in pieces[1::2]]
-        self._codes += codes
-
-    def codes(self, *segments: tuple[str, Kind]) -> list[int]:
-        """Return what `add` wants for segments of these strings; '' stands for any text."""
-        return [_code(self._control.get(string, TEXT), kind) for string, kind in segments]
-
-    def add(self, parts: Sequence[str], codes: Sequence[int]) -> None:
-        """Add several segments to the open turn at once; `codes` as the method returns them."""
-        self.parts += parts
-        self._codes += codes
+        self.codes += codes
 
     def replace_placeholders(self, placeholders: Mapping[str, Placeholder]) -> None:
         """Write tags in place of their placeholders in texts of the open sample."""
         first = self.first_segments[-1]
-        old = self.parts[first:], self._codes[first:]
+        old = self.parts[first:], self.codes[first:]
         starts: list[int] = []
-        del self.parts[first:], self._codes[first:]
+        del self.parts[first:], self.codes[first:]
         for part, code in zip(*old, strict=True):
             starts.append(len(self.parts))
             self._place(part, code, placeholders)
@@ -148,11 +140,11 @@ class Segments:
                 placeholder = placeholders[piece]
                 id_ = self._control.get(placeholder.string, TEXT)
                 self.parts.append(placeholder.string)
-                self._codes.append(_code(id_, placeholder.kind))
+                self.codes.append(segment_code(id_, placeholder.kind))
                 within = kind if placeholder.closes else placeholder.kind
             else:
                 self.parts.append(piece)
-                self._codes.append(_code(code >> _KIND_BITS, within))
+                self.codes.append(segment_code(code >> _KIND_BITS, within))
 
     def is_empty(self) -> bool:
         """Return whether the open sample has no text and no control token."""
@@ -161,7 +153,7 @@ class Segments:
     def columns(self) -> Columns:
         """Return all segments as columns."""
         text = pa.array(self.parts, pa.large_string())
-        codes = np.array(self._codes, np.int64)
+        codes = np.array(self.codes, np.int64)
         n_turns = len(self.roles)
         lengths = np.diff([*self._first_of_turn, len(codes)])
         turns = np.repeat(np.arange(n_turns), lengths)
@@ -183,7 +175,7 @@ class Segments:
         """Remove the open sample: its record could not be rendered."""
         first = self.first_segments.pop()
         del self.parts[first:]
-        del self._codes[first:]
+        del self.codes[first:]
         while self.samples and self.samples[-1] >= len(self.first_segments):
             for turn_column in (self.roles, self.weights, self.samples, self._first_of_turn):
                 turn_column.pop()
@@ -194,12 +186,15 @@ _KIND_MASK = (1 << _KIND_BITS) - 1
 _ROLE_NUMBERS = {role: number for number, role in enumerate(ROLES)}
 
 
-def _code(control: int, kind: int) -> int:
-    """Return kind and control token as one number: filling one list takes half the time of two."""
+def segment_code(control: int, kind: int) -> int:
+    """Return kind and control token as one number: filling one list takes half the time of two.
+
+    `control`: an id, `TEXT`, or `UNMERGED_TEXT` for text to be encoded apart from text before it.
+    """
     return control * (1 << _KIND_BITS) + kind
 
 
-_TEXT_CODES = [_code(TEXT, kind) for kind in Kind]
+_TEXT_CODES = [segment_code(TEXT, kind) for kind in Kind]
 """By kind; looked up, since most segments are text."""
 
 

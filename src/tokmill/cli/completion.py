@@ -75,10 +75,9 @@ def _gpus() -> list[str]:
 
 
 def _templates() -> list[str]:
-    from tokmill.chat.jinja.training_templates import TRAINING
-    from tokmill.chat.templates import BUILT_IN
+    from tokmill.chat.own_templates import NAMES
 
-    return sorted({"tokenizer", *BUILT_IN, *TRAINING})
+    return sorted({"tokenizer", *NAMES})
 
 
 def _patterns() -> list[str]:

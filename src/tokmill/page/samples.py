@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokmill.chat.templates import emitted_strings, template_source
+from tokmill.chat.template_source import emitted_strings, template_source
 from tokmill.chat.weights import mask_rule
 from tokmill.dataset.canonical import sha256_hex
 from tokmill.dataset.documents import Documents

@@ -65,7 +65,7 @@ def n_writers(spec: RunSpec) -> int:
         wanted = min(wanted, spec.memory_bytes // (4 * WRITER_BYTES))
     if spec.config.sft is None:
         return 0
-    from tokmill.chat.templates import is_foreign
+    from tokmill.chat.template_source import is_foreign
 
     return wanted if wanted >= 2 else int(is_foreign(spec.template))
 

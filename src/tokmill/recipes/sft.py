@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.chat.templates import emitted_strings
+from tokmill.chat.template_source import emitted_strings
 from tokmill.chat.weights import mask_rule
 from tokmill.dataset.layout import token_dtype
 from tokmill.engines.choice import Continuation

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.conversation import ChatError, Conversation
+from tokmill.chat.own_templates import own_name, own_source
 from tokmill.chat.reading.detect import resolve_rendered_text, resolve_schema
 from tokmill.chat.reading.instructions import STANFORD
 from tokmill.chat.reading.schemas import MIXED
 from tokmill.chat.render_pool import shared_pool
 from tokmill.chat.renderer import ChatRenderer
-from tokmill.chat.templates import ALPACA, emitted_strings, template_name, template_source
+from tokmill.chat.template_source import emitted_strings, template_name, template_source
 from tokmill.chat.weights import mask_rule
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.tokenizer.continuation import continuation_tokenizer
@@ -69,7 +70,7 @@ def resolve_sft(config: Config, tokenizer: Tokenizer) -> tuple[Config, Tokenizer
 
     Returns:
         the settings without `auto`; the tokenizer, which encodes the strings of control tokens in
-        texts as text; and the template: the name of a built-in one, or its source.
+        texts as text; and the source of the template.
 
     Raises:
         UsageError: no template fits.
@@ -79,11 +80,11 @@ def resolve_sft(config: Config, tokenizer: Tokenizer) -> tuple[Config, Tokenizer
     rule = mask_rule(settings)
     config = _with_lengths(config, settings)
     if settings.schema == "text" and settings.rendered_text == "parse":
-        source = "plain"  # rendered texts need no template
+        source = own_source("plain")  # rendered texts need no template
     else:
         source = template_source(settings, rule.template, tokenizer.chat_template)
     if settings.instruction == "auto":
-        style = STANFORD if source == ALPACA else "newline"
+        style = STANFORD if own_name(source) == "alpaca" else "newline"
         settings = replace(settings, instruction=style)
     emitted = emitted_strings(source, added)
     if config.tokenizer.control_tokens_in_text != "parse":

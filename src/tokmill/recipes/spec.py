@@ -57,7 +57,7 @@ class RunSpec:
     """A run. `config` is resolved: no setting that changes an output byte is `auto`.
 
     `readings`: how each group of files is read; of the run of a part, how its files are.
-    `template`: in SFT, the name of a built-in template or the source of a Jinja template.
+    `template`: in SFT, the Jinja source of the chat template.
     `memory_bytes`: the memory that one worker may take; 0 if not known. `extensions`: everything
     that the run uses and that did not come with tokmill. `engines`: those that this process has
     loaded. `plan_stamp`: what changes when the `plan.json` of this run is replaced.
@@ -115,7 +115,7 @@ class RunSpec:
 
     @property
     def template_sha256(self) -> str:
-        """Return the sha256 of the chat template, or of the name of a built-in one."""
+        """Return the sha256 of the chat template."""
         return sha256_hex(self.template.encode())
 
 

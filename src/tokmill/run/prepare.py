@@ -179,7 +179,7 @@ class Prepared:
             names = dict.fromkeys(group.reading.render.renderer_name for group in self.readings)
             outside += [find_renderer(name).extension for name in names]
         else:
-            from tokmill.chat.templates import template_extension
+            from tokmill.chat.template_source import template_extension
 
             outside.append(template_extension(self.config.sft.template))
         return tuple(filter(None, outside))

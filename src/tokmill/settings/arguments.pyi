@@ -136,7 +136,7 @@ class _Sft(TypedDict, total=False):
     template_kwargs: str | Mapping[str, Any]
     """Variables of the template, as a JSON object: {"enable_thinking": false}."""
     default_system: str
-    """System message for conversations without one; built-in templates only."""
+    """System message for conversations without one, if the template reads default_system."""
     date: str
     """Date (YYYY-MM-DD) for templates that write today's date."""
     append_eos: str

@@ -74,7 +74,7 @@ class SftSettings:
         "", 'Variables of the template, as a JSON object: {"enable_thinking": false}.', is_json=True
     )
     default_system: str = dataset_setting(
-        "", "System message for conversations without one; built-in templates only."
+        "", "System message for conversations without one, if the template reads default_system."
     )
     date: str = dataset_setting("", "Date (YYYY-MM-DD) for templates that write today's date.")
     append_eos: str = dataset_setting(

@@ -5,9 +5,9 @@ import pytest
 from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.jinja.template import BY_TWIN, JinjaTemplate
-from tokmill.chat.jinja.training_templates import TRAINING, training_source
+from tokmill.chat.own_templates import TRAINING, own_source
 from tokmill.chat.segments import Segments
-from tokmill.chat.templates import make_template, template_source
+from tokmill.chat.template_source import make_template, template_source
 from tokmill.chat.weights import mask_rule, segment_weights
 from tokmill.errors import UsageError
 from tokmill.settings.sft import SftSettings
@@ -104,10 +104,10 @@ def test_deepseek_is_asked_with_the_opening_tag():
 
 @pytest.mark.parametrize("name", TRAINING)
 def test_every_training_template_has_tags_and_needs_the_control_tokens_of_its_models(name):
-    assert "generation" in training_source(name)
+    assert "generation" in own_source(name)
     settings = SftSettings(template=name)
     with pytest.raises(UsageError, match=f"template {name} needs the control tokens"):
-        make_template(training_source(name), settings, Vocabulary({"<eos>": 0}, "<eos>", "", NAMED))
+        make_template(own_source(name), settings, Vocabulary({"<eos>": 0}, "<eos>", "", NAMED))
 
 
 def rendered(source, *messages, **settings):

@@ -5,9 +5,10 @@ import pytest
 from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.jinja.template import JinjaTemplate
 from tokmill.chat.jinja.variables import option_for_prompt
+from tokmill.chat.own_templates import own_source
 from tokmill.chat.reading.schemas import read_conversation
 from tokmill.chat.segments import Segments
-from tokmill.chat.templates import make_template
+from tokmill.chat.template_source import make_template
 from tokmill.errors import UsageError
 from tokmill.settings.load import build_config
 from tokmill.settings.sft import SftSettings
@@ -87,7 +88,7 @@ def test_a_variable_that_a_template_does_not_read_is_named_with_those_that_it_re
         "reads enable_thinking, note"
     )
     with pytest.raises(UsageError, match="template chatml does not read x: it reads no variables"):
-        make_template("chatml", SftSettings(template_kwargs='{"x": 1}'), vocabulary)
+        make_template(own_source("chatml"), SftSettings(template_kwargs='{"x": 1}'), vocabulary)
     with pytest.raises(UsageError, match=r"sft\.template_kwargs: tools is set by tokmill"):
         template('{"tools": []}')
 

@@ -31,8 +31,9 @@ from tokmill.chat.jinja.spans import (
     spans_by_prefix,
     split_at_marks,
 )
-from tokmill.chat.jinja.training_templates import training_source, twin_of
+from tokmill.chat.jinja.training_templates import twin_of
 from tokmill.chat.jinja.variables import check_read, chosen_variables, option_for_prompt
+from tokmill.chat.own_templates import own_source
 from tokmill.chat.reading.names import REASONING_KEYS
 from tokmill.chat.segments import Kind
 from tokmill.chat.weights import EVERYTHING, span_weights, whole_text_weight
@@ -100,7 +101,9 @@ class JinjaTemplate:
         chosen = chosen_variables(settings)
         if chosen:
             check_read(chosen, variables_read(source) - variables.keys(), where)
-        self._variables = {**variables, "documents": None, **chosen}
+        default_system = settings.default_system
+        self._default_system = {"default_system": default_system} if default_system else {}
+        self._variables = {**variables, "documents": None, **self._default_system, **chosen}
         self._knows_developer = "developer" in source
         reserved = "\0".join([source, self.literals, *variables.values(), *texts_of(chosen)])
         self._escaper = ControlEscaper(control, reserved, parse=parse)
@@ -122,8 +125,10 @@ class JinjaTemplate:
     def render(self, conversation: Conversation, segments: Segments) -> None:
         """Write one sample."""
         given: list[Any] = [
-            self._prepared(conversation.messages), conversation.tools, conversation.variables
-        ]  # fmt: skip
+            self._prepared(conversation.messages),
+            conversation.tools,
+            {**self._default_system, **(conversation.variables or {})},
+        ]
         marks, separator = self._escaper.marks, ""
         if not self._escaper.is_clean(given):
             given, marks = self._escaper.escaped(given)
@@ -172,7 +177,7 @@ class JinjaTemplate:
             return None
 
         def make(name: str) -> JinjaTemplate:
-            return JinjaTemplate(training_source(name), where=name, **self._arguments)
+            return JinjaTemplate(own_source(name), where=name, **self._arguments)
 
         return twin_of(self, make, self._arguments["control"])
 

@@ -8,10 +8,10 @@ model's own template does.
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tokmill.chat.conversation import ChatError
+from tokmill.chat.own_templates import TRAINING
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,16 +20,6 @@ if TYPE_CHECKING:
     from tokmill.chat.conversation import Message
 
     Template = TypeVar("Template", bound="Renderer")
-
-_PHI = ("<|user|>", "<|assistant|>", "<|end|>")
-
-TRAINING: dict[str, tuple[str, ...]] = {
-    "qwen3-training": ("<|im_start|>", "<|im_end|>"),
-    "phi-3-training": _PHI,
-    "phi-4-mini-training": _PHI,
-    "deepseek-r1-training": ("<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
-}
-"""The control tokens that each template needs, by its name for --template."""
 
 _USER: Message = {"role": "user", "content": "a"}
 _REPLY: Message = {"role": "assistant", "content": "b"}
@@ -41,12 +31,6 @@ _PROBES: tuple[tuple[list[Message], bool], ...] = (
     ([_USER, {"role": "assistant", "content": "", "tool_calls": [_CALL]}], False),
 )
 """Conversations to compare, and whether to render them with a generation prompt."""
-
-
-def training_source(name: str) -> str:
-    """Return the Jinja source of one of `TRAINING`."""
-    path = files("tokmill.chat") / "training" / f"{name.removesuffix('-training')}.jinja"
-    return path.read_text(encoding="utf-8")
 
 
 class Renderer(Protocol):

@@ -5,25 +5,22 @@ import dataclasses
 import pytest
 
 from tokmill.chat.conversation import Conversation
-from tokmill.chat.jinja.training_templates import TRAINING
+from tokmill.chat.own_templates import BUILT_IN, NAMES, own_name, own_source
 from tokmill.chat.segments import Segments
-from tokmill.chat.templates import BUILT_IN, make_template, template_source
+from tokmill.chat.template_source import make_template, template_source
 from tokmill.errors import UsageError
 from tokmill.settings.sft import SftSettings
 
 OWN = "{% for m in messages %}{{ m.content }}{% endfor %}"
-NAMES = (
-    "chatml", "llama3", "alpaca", "plain", "minimind", "torchtune", "nanochat", "baby-llama2"
-)  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("template", "preset_template", "expected"),
     [
         ("auto", "", OWN),
-        ("auto", "nanochat", "nanochat"),
+        ("auto", "nanochat", own_source("nanochat")),
         ("tokenizer", "nanochat", OWN),
-        ("chatml", "nanochat", "chatml"),
+        ("chatml", "nanochat", own_source("chatml")),
     ],
 )
 def test_a_named_template_wins_over_the_preset_s_and_that_over_the_tokenizer_s(
@@ -48,8 +45,7 @@ def test_a_template_that_is_nowhere_is_refused(tmp_path):
     with pytest.raises(UsageError) as caught:
         template_source(SftSettings(template=path), "", OWN)
     assert str(caught.value) == (
-        f"{path}: no such template; built in are {', '.join((*NAMES, *TRAINING))}, or name "
-        "a Jinja file"
+        f"{path}: no such template; built in are {', '.join(NAMES)}, or name a Jinja file"
     )
 
 
@@ -61,16 +57,15 @@ def test_a_template_that_cannot_be_read_is_refused_with_its_reason(tmp_path, con
         template_source(SftSettings(template=str(path)), "", OWN)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_every_built_in_template_has_its_name_and_writes(vocabulary, name):
-    template = make_template(name, SftSettings(), vocabulary)
-    assert template.name == name
+    template = make_template(own_source(name), SftSettings(), vocabulary)
+    assert template.name == name == own_name(own_source(name))
     messages = [{"role": "user", "content": "U"}, {"role": "assistant", "content": "A"}]
     segments = Segments(vocabulary.control)
     segments.begin_sample()
     template.render(Conversation(messages, [None, None]), segments)
     assert [part for part in segments.columns().text.to_pylist() if part in "UA"] == ["U", "A"]
-    assert tuple(BUILT_IN) == NAMES
 
 
 @pytest.mark.parametrize(
@@ -86,15 +81,26 @@ def test_every_built_in_template_has_its_name_and_writes(vocabulary, name):
 def test_a_tokenizer_without_the_control_tokens_is_refused(vocabulary, name, missing):
     bare = dataclasses.replace(vocabulary, control={"<eos>": 0})
     with pytest.raises(UsageError) as caught:
-        make_template(name, SftSettings(), bare)
+        make_template(own_source(name), SftSettings(), bare)
     # minimind and torchtune are kinds of chatml, and say their own name.
     assert str(caught.value).startswith(f"template {name} needs the control tokens {missing}")
 
 
-def test_a_system_message_by_default_is_for_built_in_templates(vocabulary):
-    with pytest.raises(UsageError) as caught:
-        make_template(OWN, SftSettings(default_system="Be kind."), vocabulary)
-    assert str(caught.value) == ("sft.default_system: only built-in templates take it")
+def test_a_system_message_by_default_is_for_templates_that_read_it(vocabulary):
+    kind = SftSettings(default_system="Be <eos> kind.")
+    own = own_source("nanochat")
+    for source, name in ((OWN, "the tokenizer's chat template"), (own, "nanochat")):
+        with pytest.raises(UsageError) as caught:
+            make_template(source, kind, vocabulary)
+        assert str(caught.value) == (
+            f"sft.default_system: {name} does not read it: choose a template that does, such as "
+            "chatml"
+        )
+    reads = make_template("{{ default_system }}" + OWN, kind, vocabulary)
+    segments = Segments(vocabulary.control)
+    segments.begin_sample()
+    reads.render(Conversation([{"role": "user", "content": "U"}], [None]), segments)
+    assert segments.columns().text.to_pylist() == ["Be <eos> kind.U"]
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,0 @@
-"""Built-in chat templates, written without Jinja."""

@@ -1,0 +1,184 @@
+"""Templates that mark each part of a sample: those of tokmill, which read some more variables.
+
+A variable that only tokmill sets prints nothing elsewhere, so that the files are chat templates of
+transformers too:
+
+    message.turn, system_turn   the turn of this message, or of no message, begins here
+    header, content, eot, …     from here on, all is of this `Kind`
+    alone                       each text is encoded apart
+
+    {{ message.turn }}{{ header }}<|im_start|>user
+    {{ content }}{{ message.content }}{{ eot }}<|im_end|>{{ suffix }}
+
+What the template prints is not joined: texts stay strings, a turn is its message, and what the file
+itself holds between two of them is a `_Run` of kinds, control tokens and text. So control tokens
+come from the file alone, and the string of one in a message is text like any other.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from jinja2 import meta, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.nativetypes import NativeEnvironment
+from jinja2.runtime import Undefined
+
+from tokmill.chat.control_strings import control_pattern
+from tokmill.chat.conversation import ChatError
+from tokmill.chat.segments import Kind, segment_code
+from tokmill.values import TEXT, UNMERGED_TEXT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import jinja2
+    from jinja2.parser import Parser
+
+    from tokmill.chat.control_strings import Vocabulary
+    from tokmill.chat.conversation import Conversation, Message
+    from tokmill.chat.segments import Segments
+
+_KINDS = {kind.name.lower(): kind for kind in Kind}
+_ALONE = "alone"
+_SYSTEM_TURN: Message = {}
+"""The value of `system_turn`; that of `message.turn` is the message."""
+
+_Run = tuple[tuple[list[str], list[int], Kind], ...]
+"""By the kind before it: parts of segments, their codes, and the kind behind them."""
+
+_Item = Kind | tuple[str, int]
+"""A kind that begins; or a string with the id of its control token, or the code of text."""
+
+
+class MarkedTemplate:
+    """Writes conversations with one of tokmill's own templates; threads may share one."""
+
+    def __init__(
+        self, name: str, source: str, *, vocabulary: Vocabulary, default_system: str
+    ) -> None:
+        """Compile a template.
+
+        `default_system`: the system message of conversations without one, or ''.
+        """
+        self.name = name
+        environment = _Environment(vocabulary)
+        self._template = environment.compiled(source)
+        self._codes = [segment_code(environment.text, kind) for kind in Kind]
+        self._variables = {
+            **environment.globals,
+            "default_system": default_system,
+            "system_turn": _SYSTEM_TURN,
+            "reads_tags": vocabulary.parse,
+        }
+
+    def render(self, conversation: Conversation, segments: Segments) -> None:
+        """Write one sample."""
+        messages, kind, i = conversation.messages, Kind.OTHER, 0
+        parts, codes = segments.parts, segments.codes
+        variables = {**self._variables, "messages": messages, "tools": conversation.tools}
+        # As `Template.generate` does; that copies the variables twice.
+        context = self._template.new_context(variables, shared=True)
+        pieces: Iterable[Any] = self._template.root_render_func(context)
+        for piece in pieces:
+            if type(piece) is str:
+                parts.append(piece)
+                codes.append(self._codes[kind])
+            elif type(piece) is tuple:
+                run_parts, run_codes, kind = piece[kind]
+                parts += run_parts
+                codes += run_codes
+            elif piece is _SYSTEM_TURN:
+                segments.begin_turn("system")
+            else:
+                while messages[i] is not piece:
+                    i += 1
+                segments.begin_turn(piece["role"], conversation.weights[i])
+
+
+_MISSING = Undefined()
+
+
+class _Environment(NativeEnvironment):
+    """Prints values as they are; no sandbox, since the templates are our own.
+
+    `text`: the code of text in the compiled template.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        super().__init__(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTags, loopcontrols]
+        )
+        self.filters["tojson"] = json.JSONEncoder(ensure_ascii=False).encode
+        self.globals["raise_exception"] = _refuse
+        self.text = TEXT
+        self._control = vocabulary.control
+        self._named = {"eos_token": vocabulary.eos, "bos_token": vocabulary.bos}
+        # An eos of other letters, as one may name it, is printed by its name alone.
+        strings = [s for s in vocabulary.control if s[:1] == "<" and s[-1:] == ">"]
+        self._split = re.compile(f"({control_pattern(strings)})").split
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """Return an item of a dict, faster than Jinja does, or an attribute."""
+        if type(obj) is dict:
+            return obj if attribute == "turn" else obj.get(attribute, _MISSING)
+        return super().getattr(obj, attribute)
+
+    def compiled(self, source: str) -> jinja2.Template:
+        """Return a template that prints runs."""
+        tree = self.parse(source)
+        if _ALONE in meta.find_undeclared_variables(tree):
+            self.text = UNMERGED_TEXT
+        for output in list(tree.find_all(nodes.Output)):
+            output.nodes = list(self._with_runs(output.nodes))
+        return self.from_string(tree)
+
+    def _with_runs(self, printed: Iterable[nodes.Expr]) -> Iterator[nodes.Expr]:
+        for is_known, group in groupby(printed, lambda node: self._items(node) is not None):
+            if is_known:
+                items = [item for node in group for item in self._items(node) or ()]
+                name = f"run_{len(vars(self))}"
+                setattr(self, name, tuple(_run(items, kind) for kind in Kind))
+                yield nodes.EnvironmentAttribute(name)
+            else:
+                yield from group
+
+    def _items(self, node: nodes.Expr) -> list[_Item] | None:
+        """Return what a node stands for; None if that depends on the conversation."""
+        if isinstance(node, nodes.TemplateData):
+            pieces = enumerate(self._split(node.data))
+            return [(s, self._control[s] if i % 2 else self.text) for i, s in pieces if s]
+        name = node.name if isinstance(node, nodes.Name) else ""
+        if token := self._named.get(name):
+            return [(token, self._control[token])]
+        if name in _KINDS:
+            return [_KINDS[name]]
+        return [] if name == _ALONE or name in self._named else None
+
+
+def _run(items: Iterable[_Item], kind: Kind) -> tuple[list[str], list[int], Kind]:
+    parts, codes = [], []
+    for item in items:
+        if isinstance(item, Kind):
+            kind = item
+        else:
+            parts.append(item[0])
+            codes.append(segment_code(item[1], kind))
+    return parts, codes, kind
+
+
+class _GenerationTags(Extension):
+    """Leaves out the tags: the kinds say what is trained."""
+
+    tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ChatError("not in this template", f"{message}: use another --template")

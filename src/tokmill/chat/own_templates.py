@@ -1,0 +1,75 @@
+"""The templates that come with tokmill: Jinja files, their names, and the tokens that they need."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from tokmill.errors import UsageError
+
+if TYPE_CHECKING:
+    from tokmill.chat.control_strings import Vocabulary
+
+_CHATML = ("<|im_start|>", "<|im_end|>")
+_PHI = ("<|user|>", "<|assistant|>", "<|end|>")
+_BOS = "bos_token"
+_NANOCHAT = tuple(
+    f"<|{name}_{edge}|>"
+    for name in ("user", "assistant", "python", "output")
+    for edge in ("start", "end")
+)
+
+BUILT_IN: dict[str, tuple[str, ...]] = {
+    "chatml": _CHATML,
+    "llama3": (_BOS, "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
+    "alpaca": (),
+    "plain": (),
+    "minimind": _CHATML,
+    "torchtune": _CHATML,
+    "nanochat": ("<|bos|>", *_NANOCHAT),
+    "baby-llama2": (_BOS,),
+}
+"""The control tokens that each template needs; these templates mark every part of a sample."""
+
+TRAINING: dict[str, tuple[str, ...]] = {
+    "qwen3-training": _CHATML,
+    "phi-3-training": _PHI,
+    "phi-4-mini-training": _PHI,
+    "deepseek-r1-training": ("<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
+}
+"""The same of templates that mark replies with generation tags, as a model's own template may."""
+
+NAMES = (*BUILT_IN, *TRAINING)
+
+
+@cache
+def own_source(name: str) -> str:
+    """Return the Jinja source of one of `NAMES`."""
+    path = files("tokmill.chat") / "templates" / f"{name}.jinja"
+    return path.read_text(encoding="utf-8")
+
+
+def own_name(source: str) -> str:
+    """Return the name of the template with this source; '' if it did not come with tokmill."""
+    return next((name for name in NAMES if own_source(name) == source), "")
+
+
+def check_tokens(name: str, vocabulary: Vocabulary) -> None:
+    """Check that a tokenizer has the control tokens of one of `NAMES`.
+
+    Raises:
+        UsageError: one is missing.
+    """
+    needed = (BUILT_IN | TRAINING)[name]
+    strings = [vocabulary.bos or "bos" if string == _BOS else string for string in needed]
+    missing = [string for string in strings if string not in vocabulary.control]
+    if missing == ["bos"]:
+        raise UsageError(
+            f"template {name} writes bos, which this tokenizer does not name: give --bos-token"
+        )
+    if missing:
+        raise UsageError(
+            f"template {name} needs the control tokens {', '.join(missing)}, which this "
+            "tokenizer does not have: use its own (--template=tokenizer), plain or alpaca"
+        )
