@@ -179,6 +179,27 @@ def test_a_leading_block_is_what_its_reasoning_field_would_be(rendered, source, 
     assert (text, {}, marked) == rendered(source, QUESTION, bot("A", reasoning_content="R"))
 
 
+@pytest.mark.parametrize("source", [FIELD, "chatml", "minimind", DROPS, BARE, "llama3"])
+@pytest.mark.parametrize("end", ["</think>\n\nA", "</think>A </think> <think>"])
+def test_a_reply_that_lacks_the_opening_tag_is_read_as_one_that_has_it(rendered, source, end):
+    whole = rendered(source, QUESTION, bot(f"<think>\nR\n{end}"))
+    assert rendered(source, QUESTION, bot(f"R\n{end}")) == whole
+    assert whole[1][READ_REASONING] == 1
+    assert "‹<think>›\nR\n‹</think>›" in whole[0]
+
+
+@pytest.mark.parametrize("preset", ["trl", "llamafactory"])
+def test_presets_that_leave_replies_unchanged_add_no_opening_tag(rendered, preset):
+    assert "<think>" not in rendered(BARE, QUESTION, bot("R</think>A"), preset=preset)[0]
+
+
+def test_a_closing_tag_alone_opens_a_block_only_in_replies_and_not_in_brackets(rendered):
+    asked = {"role": "user", "content": "R</think>A"}
+    assert "‹<think>›" not in rendered(FIELD, asked, bot("A"))[0]
+    bracketed = rendered("plain", QUESTION, bot("R[/THINK]A"), inline_tags="fields")
+    assert "R[/THINK]A" in bracketed[0]
+
+
 @pytest.mark.parametrize("source", [FIELD, "chatml", "minimind"])
 def test_an_empty_block_stays_one(rendered, source):
     text, _, _ = rendered(source, QUESTION, bot("<think>\n\n</think>\n\nA"))

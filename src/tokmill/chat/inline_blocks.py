@@ -7,7 +7,8 @@
     It is 4.
 
 A block at the beginning of a reply is its reasoning, blocks at its end are its calls. The same tags
-elsewhere, and blocks without an end, are text.
+elsewhere, and blocks without an end, are text. A reply may lack the opening tag of its reasoning,
+where the prompt that asked for it held the tag.
 """
 
 from __future__ import annotations
@@ -32,6 +33,18 @@ _SOLUTION_TAGS: Tags = ("<|begin_of_solution|>", "<|end_of_solution|>")
 """The tags of the rest of a reply behind `THOUGHT_TAGS`."""
 
 Span = tuple[int, int]
+
+
+def opened(text: str, tags: Tags) -> str:
+    """Return a text with the opening tag of its reasoning, if it has only the closing one.
+
+    As servers of DeepSeek-R1, QwQ and Qwen3-Thinking return replies. Not for [/THINK], which
+    ordinary text may hold by chance.
+    """
+    reasoning, closes, _ = text.partition(tags[1])
+    if not closes or tags[0] in reasoning or closes.startswith("["):
+        return text
+    return tags[0] + "\n" + text.lstrip("\n")
 
 
 def leading_block(text: str, tags: Tags) -> tuple[Span, Span] | None:

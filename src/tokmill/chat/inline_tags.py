@@ -24,6 +24,7 @@ from tokmill.chat.inline_blocks import (
     CALL_TAGS,
     REASONING_TAGS,
     leading_block,
+    opened,
     split_calls,
     split_reasoning,
     trailing_blocks,
@@ -61,7 +62,8 @@ class InlineForms:
 
     `fields`: tags whose leading block becomes the message's reasoning; `empty`: the reasoning of
     an empty block. `tokens`: tags of leading blocks that stay in place as control tokens. `hides`:
-    whether these are hidden from the template in the last reply. `after_open`: the newlines that
+    whether these are hidden from the template in the last reply. `opens`: whether a reply that has
+    only the closing one of these tags gets the opening one. `after_open`: the newlines that
     the generation prompt puts behind such a tag, None if it writes no tag. `calls`: `field` or
     `token` for calls that end a reply, '' if they are text. `loses_tokens`: whether the template
     leaves out reasoning between `tokens` of its last reply.
@@ -71,6 +73,7 @@ class InlineForms:
     empty: str = ""
     tokens: tuple[Tags, ...] = ()
     hides: bool = False
+    opens: bool = False
     after_open: str | None = None
     calls: str = ""
     loses_tokens: bool = False
@@ -96,13 +99,14 @@ def inline_forms(
     fields = () if settings.preset in _SEEN_PRESETS else _field_tags(template, vocabulary)
     known = [tags for tags in REASONING_TAGS if _knows(template, vocabulary, tags)]
     tokens = tuple(tags for tags in known if tags not in fields)
-    hides = bool(tokens) and settings.preset not in _SEEN_PRESETS
-    hides = hides and all(_keeps_hidden(template, vocabulary, tags) for tags in tokens)
+    opens = bool(tokens) and settings.preset not in _SEEN_PRESETS
+    hides = opens and all(_keeps_hidden(template, vocabulary, tags) for tags in tokens)
     return InlineForms(
         fields,
         _empty(template, vocabulary, fields[0]) if fields else "",
         tokens,
         hides,
+        opens,
         _after_open(template, tokens),
         _calls(settings, template, vocabulary),
         not hides
@@ -234,14 +238,15 @@ class InlineReader:
     ) -> Message:
         content = message["content"]
         for tags in self._forms.fields:
-            if found := split_reasoning(content, tags):
+            if found := split_reasoning(opened(content, tags), tags):
                 counts[READ_REASONING] += 1
                 reasoning, rest = found[0] or self._forms.empty, found[1]
                 return {**message, "content": rest, "reasoning_content": reasoning}
         for tags in self._forms.tokens:
-            if leading_block(content, tags) is not None:
+            text = opened(content, tags) if self._forms.opens else content
+            if leading_block(text, tags) is not None:
                 counts[LOST_REASONING if self._forms.loses_tokens else READ_REASONING] += 1
-                return {**message, "content": self._with_placeholders(content, tags, placeholders)}
+                return {**message, "content": self._with_placeholders(text, tags, placeholders)}
         return message
 
     def _with_placeholders(self, content: str, tags: Tags, placeholders: Placeholders) -> str:
