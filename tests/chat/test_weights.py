@@ -117,6 +117,9 @@ MESSAGES = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "
         ({"loss_mask": 1}, 1.0),
         ({"loss_mask": False}, 0.0),
         ({"masked": True}, 0.0),
+        ({"loss": False}, 0.0),
+        ({"loss": 1}, 1.0),
+        ({"loss_scale": 0}, 0.0),
         ({"masked": False}, 1.0),
         ({"train": None, "weight": None, "masked": None}, None),
     ],
@@ -129,16 +132,19 @@ def test_every_switch_is_honoured(item, weight):
     ("item", "weight"),
     [
         ({"masked": False, "train": False}, 0.0),
-        ({"weight": 0, "training": True}, 1.0),
+        ({"weight": 0, "training": True}, 0.0),
+        ({"train": True, "weight": 0.5}, 0.5),
+        ({"loss": True, "loss_scale": 0.5}, 0.5),
+        ({"loss": False, "loss_scale": 2}, 0.0),
         ({"training": True, "train": False}, 0.0),
         ({"train": None, "weight": 1}, 1.0),
         ({"loss_mask": 1, "loss_weight": 1, "weight": 0}, 0.0),
-        ({"loss_mask": 0, "loss_weight": 1}, 1.0),
-        ({"masked": True, "loss_mask": 1}, 1.0),
+        ({"loss_mask": 0, "loss_weight": 1}, 0.0),
+        ({"masked": True, "loss_mask": 1}, 0.0),
     ],
 )
-def test_of_several_switches_the_first_in_the_list_of_names_wins(item, weight):
-    assert message_weight(item, REFUSE, "message 1") == weight
+def test_several_switches_multiply(item, weight):
+    assert message_weight(item, FILE, "message 1") == weight
 
 
 def test_a_fractional_weight_is_refused_by_default():

@@ -69,7 +69,7 @@ def test_a_run_of_chats_ends_in_at_most_ten_lines_and_ten_of_the_bill(sft, tmp_p
     assert outcome.code == 0
     summary, bill = (block.splitlines() for block in outcome.out.split("\n\n"))
     assert [line.split("  ")[0] for line in summary] == [
-        "records", "drops", "rejects", "unused keys", "tokens", "trained", "packing", "engine",
+        "records", "drops", "rejects", "unread keys", "tokens", "trained", "packing", "engine",
         "time", "output",
     ]  # fmt: skip
     assert len(bill) <= 10

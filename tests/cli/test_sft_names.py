@@ -40,7 +40,7 @@ def test_the_advice_of_a_refusal_makes_the_run(sft, made, tmp_path):
     known = made(write_lines(tmp_path / "known.jsonl", [{"messages": list(KNOWN)}] * 9))
     assert found[:2] == known[:2]
     assert "schema: messages (content=utterance, messages=dialogue, role=speaker)" in found[2].err
-    assert "unused keys  id 9\n" in found[2].out
+    assert "unread keys  id 9\n" in found[2].out
 
 
 def test_names_add_up_over_options_and_stand_in_a_file(made, tmp_path, monkeypatch):

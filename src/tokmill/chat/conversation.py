@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,6 +16,23 @@ Message = dict[str, Any]
 them: `reasoning_content` (str), `tool_calls` (list of {"type": "function", "function": {"name":
 str, "arguments": object}}, perhaps with `id`), `name`, `tool_call_id`, `with_input` (true for an
 instruction with an input under a heading)."""
+
+
+PART_WEIGHTS = "weights inside a message"
+"""The reason of a record whose parts have weights that cannot be kept."""
+
+
+class PartWeight(NamedTuple):
+    """The weight of a part of a message: of the characters `start:stop` of its text under `key`.
+
+    `factor`: multiplies the weight of the message, if the record gives it one.
+    """
+
+    message: Message
+    key: str
+    start: int
+    stop: int
+    factor: float
 
 
 class ChatError(Exception):
@@ -53,7 +70,7 @@ class Conversation:
     functions. `unread`: filled keys of the record that nothing reads, sorted. `placeholders`:
     characters in the texts that stand for tags; `hides_tags`: whether a template must not see those
     of the last message. `variables`: for the template. `is_text`: the record is a single text,
-    perhaps a rendered conversation.
+    perhaps a rendered conversation. `parts`: those with a weight of their own, in order.
     """
 
     messages: list[Message]
@@ -63,4 +80,5 @@ class Conversation:
     placeholders: Mapping[str, Placeholder] = field(default_factory=dict)
     hides_tags: bool = False
     variables: dict[str, Any] | None = None
+    parts: list[PartWeight] = field(default_factory=list)
     is_text: bool = False

@@ -147,9 +147,10 @@ class HiddenTags(NamedTuple):
         ]
 
     def written(self, text: str) -> str:
-        """Return a text with tags in place of their placeholders."""
+        """Return a text with tags in place of their placeholders; edges of parts stay."""
         for character, placeholder in self.placeholders.items():
-            text = text.replace(character, placeholder.string)
+            if placeholder.string:
+                text = text.replace(character, placeholder.string)
         return text
 
 
@@ -176,18 +177,22 @@ class Placeholders:
             end = behind
         return "".join([*parts, text[end:]])
 
+    def choose(self, placeholder: Placeholder) -> str:
+        """Return a character that stands for a placeholder."""
+        character = next(self._free, "")
+        if not character:
+            raise ChatError(
+                "private-use characters", "the texts hold all characters of the private use area"
+            )
+        self.chosen[character] = placeholder
+        return character
+
     def _pair(self, tags: Tags, kind: Kind) -> tuple[str, str]:
         pair = self._of_tags.get((tags, kind))
         if pair is None:
-            opens, closes = next(self._free, ""), next(self._free, "")
-            if not closes:
-                raise ChatError(
-                    "private-use characters",
-                    "the texts hold all characters of the private use area",
-                )
+            opens = self.choose(Placeholder(tags[0], kind, closes=False))
+            closes = self.choose(Placeholder(tags[1], kind, closes=True))
             pair = self._of_tags[tags, kind] = opens, closes
-            self.chosen[opens] = Placeholder(tags[0], kind, closes=False)
-            self.chosen[closes] = Placeholder(tags[1], kind, closes=True)
         return pair
 
 

@@ -217,7 +217,7 @@ class InlineReader:
                 self._read(message, placeholders, counts) if self._may_hold(message) else message
                 for message in messages
             ],
-            placeholders=placeholders.chosen,
+            placeholders={**conversation.placeholders, **placeholders.chosen},
             hides_tags=self._forms.hides,
         )
 

@@ -19,6 +19,7 @@ from tokmill.chat.control_strings import (
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.inline_tags import InlineReader, inline_forms
 from tokmill.chat.lost import LostFields
+from tokmill.chat.part_weights import cannot_carry, n_edges, with_edges
 from tokmill.chat.reading.schemas import parse_record, read_conversation
 from tokmill.chat.segments import Kind, Segments
 from tokmill.chat.weights import last_reply_weights
@@ -71,7 +72,8 @@ class RecordWriter:
         self.forms = inline_forms(settings, template, vocabulary)
         reserved = [getattr(template, "literals", ""), *vocabulary.control]
         self._lost = LostFields(self._text_of)
-        self._inline = InlineReader(self.forms, "\0".join(reserved))
+        self._reserved = "\0".join(reserved)
+        self._inline = InlineReader(self.forms, self._reserved)
         self.kept = ControlStringCounter(vocabulary)
         looked_for = self.kept.strings.union(self.forms.closing_tags)
         self._search = re.compile(control_pattern(looked_for)).search
@@ -111,6 +113,9 @@ class RecordWriter:
         counts.clear()
         first_sample = len(found.rows)
         is_rendered = conversation.is_text and self._settings.rendered_text == "parse"
+        plain = conversation
+        if plain.parts:
+            conversation = with_edges(plain, self._reserved)
         if not is_rendered and (conversation.is_text or self._may_hold(conversation.messages)):
             conversation = self._read(conversation, counts)
         n_counted = 0
@@ -122,8 +127,13 @@ class RecordWriter:
                 self._template.render(sample, segments)
                 self._lost.count(sample, counts, n_counted)
                 n_counted = len(sample.messages)
+            n_placed = 0
             if sample.placeholders:
-                segments.replace_placeholders(sample.placeholders)
+                n_placed = segments.replace_placeholders(sample.placeholders)
+            if plain.parts and n_placed != n_edges(sample):
+                raise cannot_carry()
+            if plain.parts:
+                self._check_same(plain, sample, segments)
             if self._append_eos:
                 segments.control(self._vocabulary.eos, Kind.END)
             if segments.is_empty():
@@ -138,6 +148,20 @@ class RecordWriter:
         segments.begin_sample()
         self._template.render(conversation, segments)
         return "".join(segments.parts)
+
+    def _check_same(self, plain: Conversation, sample: Conversation, segments: Segments) -> None:
+        """Check that the open sample is the one that the conversation makes without edges."""
+        conversation = self._read(plain, Counter())
+        messages = conversation.messages[: len(sample.messages)]
+        without = Segments(self._vocabulary.control)
+        without.begin_sample()
+        self._template.render(
+            replace(conversation, messages=messages, weights=sample.weights), without
+        )
+        if conversation.placeholders:
+            without.replace_placeholders(conversation.placeholders)
+        if segments.written() != without.written():
+            raise cannot_carry()
 
     def _write_rendered(self, sample: Conversation, segments: Segments) -> None:
         segments.begin_turn("assistant", sample.weights[0])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from enum import IntEnum
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,7 +16,7 @@ import pyarrow.compute as pc
 from tokmill.values import TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -48,11 +50,13 @@ class SegmentTable(NamedTuple):
 
     `kinds`, `turns`: (n_segments,) int64, a `Kind` and the number of a turn. `roles`, `samples`:
     (n_turns,) int64, index in `ROLES` and number of the sample. `given`: (n_turns,) float32,
-    the weight that the record gives, NaN where it gives none.
+    the weight that the record gives, NaN where it gives none. `factors`: (n_segments,) float32,
+    the weight that a part of a message has within its turn, NaN where it has that of its turn.
     """
 
     kinds: npt.NDArray[np.int64]
     turns: npt.NDArray[np.int64]
+    factors: npt.NDArray[np.float32]
     roles: npt.NDArray[np.int64]
     given: npt.NDArray[np.float32]
     samples: npt.NDArray[np.int64]
@@ -85,6 +89,8 @@ class Segments:
         self._control = control
         self.codes: list[int] = []
         self._first_of_turn: list[int] = []
+        self._factors: list[tuple[int, int, float]] = []
+        """Start and stop of segments that are a part with a weight of its own."""
         self.parts: list[str] = []
         self.first_segments: list[int] = []
         self.roles: list[int] = []
@@ -121,23 +127,34 @@ class Segments:
             codes[1::2] = [(self._control[piece] << _KIND_BITS) + kind for piece in pieces[1::2]]
         self.codes += codes
 
-    def replace_placeholders(self, placeholders: Mapping[str, Placeholder]) -> None:
-        """Write tags in place of their placeholders in texts of the open sample."""
+    def replace_placeholders(self, placeholders: Mapping[str, Placeholder]) -> int:
+        """Write tags in place of their placeholders in the open sample; return how many edges."""
         first = self.first_segments[-1]
         old = self.parts[first:], self.codes[first:]
         starts: list[int] = []
+        edges: list[tuple[int, float]] = []
         del self.parts[first:], self.codes[first:]
         for part, code in zip(*old, strict=True):
             starts.append(len(self.parts))
-            self._place(part, code, placeholders)
+            edges += self._place(part, code, placeholders)
         starts.append(len(self.parts))
         self._first_of_turn = [n if n < first else starts[n - first] for n in self._first_of_turn]
+        for (start, factor), (stop, _) in pairwise([*edges, (len(self.parts), np.nan)]):
+            if not np.isnan(factor):
+                self._factors.append((start, stop, factor))
+        return len(edges)
 
-    def _place(self, part: str, code: int, placeholders: Mapping[str, Placeholder]) -> None:
+    def _place(
+        self, part: str, code: int, placeholders: Mapping[str, Placeholder]
+    ) -> Iterator[tuple[int, float]]:
+        """Add a segment without placeholders; yield where the weight of a part begins or ends."""
         kind = within = Kind(code & _KIND_MASK)
         for i, piece in enumerate(re.split(f"([{''.join(placeholders)}])", part)):
             if i % 2:
                 placeholder = placeholders[piece]
+                if not placeholder.string:
+                    yield len(self.parts), placeholder.factor
+                    continue
                 id_ = self._control.get(placeholder.string, TEXT)
                 self.parts.append(placeholder.string)
                 self.codes.append(segment_code(id_, placeholder.kind))
@@ -150,6 +167,15 @@ class Segments:
         """Return whether the open sample has no text and no control token."""
         return not any(self.parts[self.first_segments[-1] :])
 
+    def written(self) -> list[tuple[str, int]]:
+        """Return the texts of the open sample with their codes, those of one code joined."""
+        first = self.first_segments[-1]
+        coded = zip(self.parts[first:], self.codes[first:], strict=True)
+        return [
+            ("".join(part for part, _ in group), code)
+            for code, group in groupby((pair for pair in coded if pair[0]), itemgetter(1))
+        ]
+
     def columns(self) -> Columns:
         """Return all segments as columns."""
         text = pa.array(self.parts, pa.large_string())
@@ -158,13 +184,18 @@ class Segments:
         lengths = np.diff([*self._first_of_turn, len(codes)])
         turns = np.repeat(np.arange(n_turns), lengths)
         offsets = np.array([*self.first_segments, len(codes)], np.int64)
+        factors = np.full(len(codes), np.nan, np.float32)
+        for start, stop, factor in self._factors:
+            factors[start:stop] = factor
         filled = pc.binary_length(text).to_numpy() > 0
         if not filled.all():
             text, codes, turns = text.filter(pa.array(filled)), codes[filled], turns[filled]
+            factors = factors[filled]
             offsets = np.concatenate([[0], np.cumsum(filled)])[offsets]
         table = SegmentTable(
             codes & _KIND_MASK,
             turns,
+            factors,
             np.array(self.roles, np.int64),
             np.array([np.nan if w is None else w for w in self.weights], np.float32),
             np.array(self.samples, np.int64),
@@ -176,6 +207,7 @@ class Segments:
         first = self.first_segments.pop()
         del self.parts[first:]
         del self.codes[first:]
+        self._factors = [factor for factor in self._factors if factor[0] < first]
         while self.samples and self.samples[-1] >= len(self.first_segments):
             for turn_column in (self.roles, self.weights, self.samples, self._first_of_turn):
                 turn_column.pop()
@@ -199,8 +231,13 @@ _TEXT_CODES = [segment_code(TEXT, kind) for kind in Kind]
 
 
 class Placeholder(NamedTuple):
-    """The tag that a character stands for, the kind of the block, and whether the tag closes it."""
+    """The tag that a character stands for, the kind of the block, and whether the tag closes it.
+
+    Without a string, the edge of a part: what follows has the weight `factor`, or if it is NaN the
+    weight of its turn.
+    """
 
     string: str
-    kind: Kind
-    closes: bool
+    kind: Kind = Kind.OTHER
+    closes: bool = False
+    factor: float = np.nan

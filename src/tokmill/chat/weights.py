@@ -2,7 +2,8 @@
 
 The weight of a turn is decided in this order:
 
-    record   a message's `train`, `weight`, `masked`, …, times the record's own `weight`
+    record   a message's `train`, `weight`, `masked`, …, times the record's own `weight`; within the
+             message, a part of its content may have a weight that multiplies it
     prompt   0 for messages of `prompt` beside `completion`; with --samples turn, 0 for all messages
              but the last reply
     rule     where the record gives none (None): 1 for the roles of --roles in the turns of --turns
@@ -145,7 +146,9 @@ def segment_weights(
     if rule.turns not in ("all", EVERYTHING):
         chosen &= _is_late(table, chosen, rule.turns)
     weight_of_turn = np.where(np.isnan(table.given), chosen, table.given)
-    weights = np.where(rule.trained[table.kinds], weight_of_turn[turns], 0).astype(np.float32)
+    of_part = np.where(np.isnan(table.given), 1, table.given)[turns] * table.factors
+    weights = np.where(np.isnan(table.factors), weight_of_turn[turns], of_part)
+    weights = np.where(rule.trained[table.kinds], weights, 0).astype(np.float32)
     is_last = np.ones(len(turns), bool)
     is_last[:-1] = turns[1:] != turns[:-1]
     return weights, is_last & (weight_of_turn[turns] > 0)
@@ -165,28 +168,31 @@ def _is_late(
     return late
 
 
-_NUMBERS = ("weight", "loss_weight", "loss_mask")
+_NUMBERS = ("weight", "loss_weight", "loss_mask", "loss", "loss_scale")
 _OF_MESSAGE, _OF_RECORD = frozenset(SWITCH_KEYS), frozenset(WEIGHT_KEYS)
 _LARGEST = 3.4028234663852886e38  # of float32, as .weight files have it
 
 
 def message_weight(item: Mapping[str, Any], settings: SftSettings, where: str) -> float | None:
-    """Return the weight that a message of a record gives; None if it gives none.
+    """Return the weight that a message of a record, or a part of it, gives; None if it gives none.
 
-    The first of `SWITCH_KEYS` that is not null wins.
+    Several of `SWITCH_KEYS` multiply.
     """
     if _OF_MESSAGE.isdisjoint(item):
         return None
+    found: float | None = None
     for key in SWITCH_KEYS:
         value = item.get(key)
         if value is None:
             continue
         if key in _NUMBERS:
-            return _number(value, settings, f"{where}: {key}")
-        if not isinstance(value, bool):
+            weight = _number(value, settings, f"{where}: {key}")
+        elif isinstance(value, bool):
+            weight = float(value != (key == "masked"))
+        else:
             raise wrong_type(f"{where}: {key}", "true or false", value)
-        return float(value != (key == "masked"))
-    return None
+        found = weight if found is None else found * weight
+    return found
 
 
 def prompt_weights(weights: Sequence[float | None]) -> list[float | None]:
@@ -255,12 +261,16 @@ def span_weights(
     Refuses a record that trains another role, or weighs replies that cannot be matched with spans.
     """
     given = conversation.weights if any(conversation.weights) else ()  # nearly always none
-    for i, weight in enumerate(given):
-        if weight and (role := conversation.messages[i]["role"]) != "assistant":
+    weighed = [
+        *((f"message {i + 1}", conversation.messages[i], weight) for i, weight in enumerate(given)),
+        *(("a part of a message", part.message, part.factor) for part in conversation.parts),
+    ]
+    for what, message, weight in weighed:
+        if weight and (role := message["role"]) != "assistant":
             raise ChatError(
                 "weight of another role",
-                f"message {i + 1} ({role}) has weight {weight}, and a Jinja template shows what "
-                "the assistant says alone: use a built-in --template",
+                f"{what} ({role}) has weight {weight}, and a Jinja template shows what the "
+                "assistant says alone: use a built-in --template",
             )
     weights = [conversation.weights[i] for i in replies]
     if n_spans == len(replies):

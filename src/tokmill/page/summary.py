@@ -83,7 +83,7 @@ def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
         ("drops", _by_reason(totals["drops"], most=None) or "none"),
         ("rejects", _by_reason(totals["rejects"], f"{directory}/rejects", most=None) or "none"),
         *((label, text) for label, text in [("unread", _unread(manifest))] if text),
-        *((label, text) for label, text in [("unused keys", _unread_keys(totals))] if text),
+        *((label, text) for label, text in [("unread keys", _unread_keys(totals))] if text),
         *((label, text) for label, text in [("fields", fields_line(manifest))] if text),
         ("tokens", _tokens(manifest)),
         *(_mask_rows(manifest) if _is_sft(manifest) else ()),
@@ -115,18 +115,18 @@ def _unread(manifest: Mapping[str, Any]) -> str:
 
 
 def _not_read(manifest: Mapping[str, Any]) -> tuple[str, str]:
-    """Return one row for input that was not read to its end and for unused keys of records.
+    """Return one row for input that was not read to its end and for unread keys of records.
 
     One row for both, since the summary has room for ten rows.
     """
     unread, keys = _unread(manifest), _unread_keys(manifest["totals"], most=_MOST_KEYS)
     if unread:
-        return "unread", unread + (f"; unused keys: {keys}" if keys else "")
-    return "unused keys", keys
+        return "unread", unread + (f"; unread keys: {keys}" if keys else "")
+    return "unread keys", keys
 
 
 def _unread_keys(totals: Mapping[str, Any], *, most: int | None = None) -> str:
-    """Return the keys of records that were not used, with the number of records that have them."""
+    """Return the keys of records that nothing reads, with the number of records that have them."""
     counts = totals.get("unread_keys", {})
     ordered = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
     shown = ordered[:most]

@@ -16,7 +16,7 @@ CALL = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
 
 
 def read(*items, settings=SETTINGS):
-    return read_messages(items, settings)
+    return read_messages(items, settings)[:2]
 
 
 def refusal(*items, settings=SETTINGS):
@@ -262,7 +262,7 @@ def test_whatever_stands_there_is_read_or_refused_with_a_reason(items, role):
         if isinstance(item, dict):
             item.setdefault("role", role)
     try:
-        messages, weights = read_messages(items, SETTINGS)
+        messages, weights, _ = read_messages(items, SETTINGS)
     except ChatError as error:
         reason, message = error.reason, error.message
     else:

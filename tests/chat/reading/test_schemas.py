@@ -278,3 +278,13 @@ def test_images_are_refused_in_a_record_and_in_a_message(where):
     )
     read = read_conversation(record, "messages", SftSettings(ignore_keys=("images",)))
     assert (read.messages, len(read.unread)) == ([USER, REPLY], 1)
+
+
+def test_keys_in_parts_of_messages_that_nothing_reads_are_told():
+    parts = [{"type": "text", "text": "a", "train": True, "id": 7, "note": None}]
+    thoughts = [{"type": "text", "text": "r", "cache": {"n": 1}}]
+    reply = {"role": "assistant", "content": parts, "reasoning_content": thoughts, "x": 1}
+    asked = {"role": "user", "content": [{"type": "text", "text": "q", "at": 3}]}
+    read = read_conversation({"messages": [asked, reply]}, "messages", SETTINGS)
+    keys = ("content[].at", "content[].id", "reasoning_content[].cache", "x")
+    assert read.unread == tuple(f"messages[].{key}" for key in keys)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.reading.names import TOOL_KEYS
+from tokmill.chat.reading.names import PART_KEYS, TOOL_KEYS
 from tokmill.chat.reading.values import (
     first_present,
     parse_json,
@@ -16,6 +16,7 @@ from tokmill.chat.reading.values import (
     shown_keys,
     wrong_type,
 )
+from tokmill.chat.weights import message_weight
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,16 +35,33 @@ _PARTS = {
 }
 """The kind of each type of part; kinds are numbered in the order that all templates use."""
 
-_VALUE_KEYS = ("text", "value", "content")
+_MESSAGE_KEYS = ("reasoning_content", "content", "tool_calls")
+"""By kind: the key of a message under which a part of it comes."""
+
+
+class GivenWeight(NamedTuple):
+    """The weight that a part gives, None if none; its place in the text of a message's key."""
+
+    key: str
+    start: int
+    stop: int
+    weight: float | None
+
+
+NO_WEIGHTS: tuple[GivenWeight, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """The content of a message; `reasoning` is None if it has no such part."""
+    """The content of a message; `reasoning` is None if it has no such part.
+
+    `weights`: of each part.
+    """
 
     text: str = ""
     reasoning: str | None = None
     calls: tuple[dict[str, Any], ...] = ()
+    weights: tuple[GivenWeight, ...] = field(default=NO_WEIGHTS, compare=False)
 
 
 def read_content(value: Any, settings: SftSettings, where: str) -> Content:
@@ -54,19 +72,26 @@ def read_content(value: Any, settings: SftSettings, where: str) -> Content:
         return Content()
     if not isinstance(value, list):
         raise wrong_type(where, "text or a list of typed parts as content", value)
-    texts: list[str] = []
-    thoughts: list[str] = []
+    found: dict[int, list[str]] = {_REASONING: [], _TEXT: [], _CALL: []}
     calls: list[dict[str, Any]] = []
+    weights = []
+    lengths = [0, 0, 0]
     before = _REASONING
     for number, part in enumerate(value, 1):
         here = f"{where}, part {number}"
         kind = _kind(part, before, here)
+        start = lengths[kind]
         if kind == _CALL:
             calls += _part_calls(part, settings, here)
         else:
-            (texts if kind == _TEXT else thoughts).append(_part_text(part, here))
+            found[kind].append(_part_text(part, here))
+            lengths[kind] += len(found[kind][-1])
+        stop = lengths[kind]
+        weight = message_weight(part, settings, here)
+        weights.append(GivenWeight(_MESSAGE_KEYS[kind], start, stop, weight))
         before = kind
-    return Content("".join(texts), "".join(thoughts) if thoughts else None, tuple(calls))
+    reasoning = "".join(found[_REASONING]) if found[_REASONING] else None
+    return Content("".join(found[_TEXT]), reasoning, tuple(calls), tuple(weights))
 
 
 def _kind(part: Any, before: int, where: str) -> int:
@@ -89,16 +114,16 @@ def _kind(part: Any, before: int, where: str) -> int:
 
 
 def _part_text(part: dict[str, Any], where: str) -> str:
-    value = first_present(part, _VALUE_KEYS)
+    value = first_present(part, PART_KEYS)
     if value is None and part["type"] in part:  # {"type": "thinking", "thinking": "…"}
         value = part[part["type"]]
     if not isinstance(value, str):
-        raise wrong_type(where, f"text under {', '.join(_VALUE_KEYS)}", value)
+        raise wrong_type(where, f"text under {', '.join(PART_KEYS)}", value)
     return value
 
 
 def _part_calls(part: dict[str, Any], settings: SftSettings, where: str) -> list[dict[str, Any]]:
-    calls = read_calls(first_present(part, _VALUE_KEYS), settings, where)
+    calls = read_calls(first_present(part, PART_KEYS), settings, where)
     if not calls:
         raise ChatError("broken tool call", f"{where}: expected a call as value, found none")
     return calls

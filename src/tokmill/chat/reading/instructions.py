@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.reading.content import read_tools
-from tokmill.chat.reading.messages import read_messages
+from tokmill.chat.reading.messages import Turns, read_messages
 from tokmill.chat.reading.names import (
     ANSWER_KEYS,
     HISTORY_KEYS,
@@ -80,11 +80,12 @@ def _with_answer(user: Message, record: Mapping[str, Any], settings: SftSettings
         raise no_such_fields(" or ".join(ANSWER_KEYS), record)
     reply = _message("assistant", text_of(answer, "answer")) | reasoning_of(record)
     system = system_of(record)
-    history, weights = history_of(record, settings)
+    history = history_of(record, settings)
     return Conversation(
-        [*system, *history, user, reply],
-        [*([None] * len(system)), *weights, None, None],
+        [*system, *history.messages, user, reply],
+        [*([None] * len(system)), *history.weights, None, None],
         read_tools(record),
+        parts=history.parts,
     )
 
 
@@ -125,19 +126,17 @@ def reasoning_of(record: Mapping[str, Any]) -> Message:
     return {"reasoning_content": reasoning} if reasoning else {}
 
 
-def history_of(
-    record: Mapping[str, Any], settings: SftSettings
-) -> tuple[list[Message], list[float | None]]:
+def history_of(record: Mapping[str, Any], settings: SftSettings) -> Turns:
     """Return earlier turns, pairs or messages, with their weights; they may be JSON text."""
     if _HISTORY.isdisjoint(record):
-        return [], []
+        return Turns([], [], [])
     key = filled_key(record, HISTORY_KEYS)
     try:
         turns: Sequence[Any] | None = parsed(record[key], "broken history", key) if key else None
     except ChatError as error:  # such as an essay under the key history
         raise _with_advice(error, key) from None
     if turns is None:
-        return [], []
+        return Turns([], [], [])
     if not isinstance(turns, list):
         raise _with_advice(wrong_type(key, "a list of pairs or messages", turns), key)
     if turns and all(isinstance(turn, dict) for turn in turns):
@@ -149,7 +148,7 @@ def history_of(
             raise wrong_type(where, "a list of a question and its answer", pair)
         messages += [{"role": "user", "content": text_of(pair[0], where)}]
         messages += [{"role": "assistant", "content": text_of(pair[1], where)}]
-    return messages, [None] * len(messages)
+    return Turns(messages, [None] * len(messages), [])
 
 
 def _optional_text(record: Mapping[str, Any], keys: Sequence[str]) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokmill.chat.conversation import ChatError
-from tokmill.chat.reading.content import Content, read_calls, read_content
+from tokmill.chat.conversation import PART_WEIGHTS, ChatError, PartWeight
+from tokmill.chat.reading.content import NO_WEIGHTS, Content, read_calls, read_content
 from tokmill.chat.reading.names import (
     ANSWER_KEYS,
     CALL_KEYS,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tokmill.chat.conversation import Message
+    from tokmill.chat.reading.content import GivenWeight
     from tokmill.settings.sft import SftSettings
 
 
@@ -43,12 +44,17 @@ def message_list(value: Any, where: str) -> list[Any]:
     return items
 
 
-def read_messages(
-    items: Sequence[Any], settings: SftSettings, where: str = "message"
-) -> tuple[list[Message], list[float | None]]:
-    """Return the messages of a list, and the weight that each gives."""
-    messages: list[Message] = []
-    weights: list[float | None] = []
+class Turns(NamedTuple):
+    """Messages, the weight that each gives, and the parts of them that give their own."""
+
+    messages: list[Message]
+    weights: list[float | None]
+    parts: list[PartWeight]
+
+
+def read_messages(items: Sequence[Any], settings: SftSettings, where: str = "message") -> Turns:
+    """Return the messages of a list, and their weights."""
+    messages, weights, parts = turns = Turns([], [], [])
     roles = known_roles(settings.role_names)
     is_renamed = bool(settings.fields or settings.ignore_keys)
     for number, item in enumerate(items, 1):
@@ -60,10 +66,10 @@ def read_messages(
                 messages += pair
                 weights += [None] * len(pair)
                 continue
-            message, weight = _read_message(item, settings, f"{where} {number}")
+            message, weight = _read_message(item, settings, f"{where} {number}", parts)
         messages.append(message)
         weights.append(weight)
-    return messages, weights
+    return turns
 
 
 def _plain_message(item: Any, roles: Mapping[str, str]) -> Message | None:
@@ -80,7 +86,10 @@ def _plain_message(item: Any, roles: Mapping[str, str]) -> Message | None:
     return None if known is None or known == CALL_ROLE else {"role": known, "content": content}
 
 
-def _read_message(item: Any, settings: SftSettings, where: str) -> tuple[Message, float | None]:
+def _read_message(
+    item: Any, settings: SftSettings, where: str, parts: list[PartWeight]
+) -> tuple[Message, float | None]:
+    """Return a message and its weight; add the parts that have their own to `parts`."""
     if not isinstance(item, dict):
         raise wrong_type(where, "an object with role and content", item)
     check_media(item, where)
@@ -89,14 +98,52 @@ def _read_message(item: Any, settings: SftSettings, where: str) -> tuple[Message
     content = _content_of(item, role, settings, where)
     role = "assistant" if role == CALL_ROLE else role
     message: Message = {"role": role, "content": content.text}
-    reasoning = _read_reasoning(item, content.reasoning, where)
+    reasoning, weights_there = _read_reasoning(item, content.reasoning, settings, where)
     if reasoning is not None:
         message["reasoning_content"] = reasoning
     if calls := _read_all_calls(item, content, settings, where):
         message["tool_calls"] = calls
     _check_whole(item, message, where)
     message.update(_read_names(item, where))
-    return message, message_weight(item, settings, where)
+    weight = message_weight(item, settings, where)
+    if content.weights or weights_there:
+        given = (*weights_there, *content.weights)
+        weight = _weigh_parts(message, weight, given, parts, where)
+    return message, weight
+
+
+def _weigh_parts(
+    message: Message,
+    weight: float | None,
+    given: Sequence[GivenWeight],
+    parts: list[PartWeight],
+    where: str,
+) -> float | None:
+    """Return the weight of a message whose parts may give weights; add those to `parts`.
+
+    If all that the message has comes from parts of one weight, that is the weight of the message.
+    """
+    found = {part.weight for part in given}
+    if found == {None}:
+        return weight
+    n_read = sum(part.stop - part.start for part in given)
+    has_all = n_read == len(message["content"]) + len(message.get("reasoning_content", ""))
+    with_calls = any(part.key == "tool_calls" for part in given)
+    if len(found) == 1 and has_all and with_calls == ("tool_calls" in message):
+        factor = given[0].weight
+        return factor if weight is None or factor is None else weight * factor
+    for key, start, stop, factor in given:
+        if factor is None:
+            continue
+        if key == "tool_calls":
+            raise ChatError(
+                PART_WEIGHTS,
+                f"{where}: expected tool calls with the weight of their message, found {factor} at "
+                "a part: give it to the whole message",
+            )
+        if start < stop:
+            parts.append(PartWeight(message, key, start, stop, factor))
+    return weight
 
 
 def _read_role(name: Any, settings: SftSettings, where: str) -> str:
@@ -127,13 +174,24 @@ def _content_of(item: Mapping[str, Any], role: str, settings: SftSettings, where
     return Content(calls=tuple(calls))
 
 
-def _read_reasoning(item: Mapping[str, Any], in_parts: str | None, where: str) -> str | None:
-    """Return the reasoning of a message, '' if it is empty, None if there is none."""
-    found = in_parts
+def _read_reasoning(
+    item: Mapping[str, Any], in_parts: str | None, settings: SftSettings, where: str
+) -> tuple[str | None, tuple[GivenWeight, ...]]:
+    """Return the reasoning of a message and the weights of its parts.
+
+    It is '' if it is empty, None if there is none.
+    """
+    found, weights = in_parts, NO_WEIGHTS
     for key in REASONING_KEYS:
         value = item.get(key)
         if value is None:
             continue
+        given = NO_WEIGHTS
+        if isinstance(value, list):
+            read = read_content(value, settings, f"{where}: {key}")
+            if read.reasoning is None and not read.calls:
+                value = read.text
+                given = tuple(part._replace(key="reasoning_content") for part in read.weights)
         if not isinstance(value, str):
             raise wrong_type(f"{where}: {key}", "text", value)
         if found and value and found != value:
@@ -141,8 +199,9 @@ def _read_reasoning(item: Mapping[str, Any], in_parts: str | None, where: str) -
                 "contradictory reasoning",
                 f"{where}: {key}: expected the reasoning told before, found {shown(value)}",
             )
-        found = found or value
-    return found
+        if not found:
+            found, weights = value, given
+    return found, weights
 
 
 def _read_all_calls(

@@ -28,8 +28,15 @@ WEIGHT_KEYS = ("weight", "loss_weight")
 VARIABLE_KEYS = ("chat_template_kwargs",)
 """Variables for the template; the name is TRL's."""
 
+PART_KEYS = ("text", "value", "content")
+"""The names of the text of a typed part."""
+
 CALL_KEYS = ("tool_calls", "function_call")
-SWITCH_KEYS = ("train", "training", "weight", "loss_weight", "loss_mask", "masked")
+SWITCH_KEYS = (
+    "train", "training", "weight", "loss_weight", "loss_mask", "masked", "loss", "loss_scale",
+)  # fmt: skip
+"""The names of the weight of a message or of a part of its content; several multiply."""
+
 MEDIA_KEYS = ("images", "image", "videos", "video", "audios", "audio")
 PREFERENCE_KEYS = ("chosen", "rejected", "rejected_response", "rejected_messages", "kto_tag")
 LABEL_KEY = "label"

@@ -125,9 +125,10 @@ def _read_dialog(key: str, record: Mapping[str, Any], settings: SftSettings) -> 
     if record.get(key) is None:
         raise no_such_fields(key, record)
     items = message_list(record[key], key)
-    messages, weights = read_messages(items, settings)
+    messages, weights, parts = read_messages(items, settings)
     tools = read_tools(record, items[0] if items else None)
-    dialog = Conversation(messages, weights, tools, unread_in_messages(items, key, settings))
+    unread = unread_in_messages(items, key, settings)
+    dialog = Conversation(messages, weights, tools, unread, parts=parts)
     return _with_beside(dialog, record, settings)
 
 
@@ -142,16 +143,18 @@ def _read_prompt(record: Mapping[str, Any], settings: SftSettings) -> Conversati
     for where, items in (("prompt", asked), ("completion", answer)):
         if not isinstance(items, list):
             raise wrong_type(where, "a list of messages, as the other is one", items)
-    messages, given = read_messages(asked, settings, "prompt message")
-    not_trained = prompt_weights(given)
-    replies, weights = read_messages(answer, settings, "completion message")
+    messages, given, weighed = read_messages(asked, settings, "prompt message")
+    not_trained = prompt_weights([*given, *(part.factor for part in weighed)])[: len(given)]
+    replies, weights, parts = read_messages(answer, settings, "completion message")
     tools = read_tools(record, (asked or answer or [None])[0])
     unread = [
         *filter(None, (filled_key(record, keys) for keys in (INPUT_KEYS, REASONING_KEYS))),
         *unread_in_messages(asked, "prompt", settings),
         *unread_in_messages(answer, "completion", settings),
     ]
-    dialog = Conversation(messages + replies, not_trained + weights, tools, tuple(unread))
+    dialog = Conversation(
+        messages + replies, not_trained + weights, tools, tuple(unread), parts=parts
+    )
     return _with_beside(dialog, record, settings, NOT_TRAINED)
 
 
@@ -170,11 +173,13 @@ def _with_beside(
         raise ChatError("empty conversation", "record: expected messages, found an empty list")
     if _BESIDE.isdisjoint(record):
         return dialog
-    history, given = history_of(record, settings)
-    if history:
+    history = history_of(record, settings)
+    if history.messages:
         start = int(messages[0]["role"] in _SYSTEM_ROLES)
-        messages[start:start] = history
-        weights[start:start] = given if weight is None else [weight] * len(history)
+        messages[start:start] = history.messages
+        n = len(history.messages)
+        weights[start:start] = history.weights if weight is None else [weight] * n
+        dialog.parts = [*history.parts, *dialog.parts]
     system = system_of(record)
     if system and not any(m["role"] in _SYSTEM_ROLES for m in messages):
         messages.insert(0, system[0])

@@ -10,6 +10,7 @@ from tokmill.chat.reading.messages import pair_in
 from tokmill.chat.reading.names import (
     CALL_KEYS,
     INPUT_KEYS,
+    PART_KEYS,
     READ_BY_SCHEMA,
     REASONING_KEYS,
     SWITCH_KEYS,
@@ -32,6 +33,9 @@ _IN_MESSAGE = frozenset(
     )
 )  # fmt: skip
 
+_NO_PARTS = frozenset(("tools", *CALL_KEYS))
+_IN_PART = frozenset(("type", *PART_KEYS, *SWITCH_KEYS))
+
 
 def unread_in_record(
     given: Mapping[str, Any], record: Mapping[str, Any], schema: str, settings: SftSettings
@@ -53,8 +57,11 @@ def unread_in_record(
 
 
 def unread_in_messages(items: Iterable[Any], where: str, settings: SftSettings) -> tuple[str, ...]:
-    """Return the filled keys of a record's messages that nothing reads, as `messages[].id`."""
-    long_items = [item for item in items if len(item) != 2]
+    """Return the filled keys of a record's messages that nothing reads, as `messages[].id`.
+
+    Those of parts of a content too, as `messages[].content[].id`.
+    """
+    long_items = [item for item in items if len(item) != 2 or list in map(type, item.values())]
     if not long_items:
         return ()
     ignored = settings.ignore_keys
@@ -65,8 +72,21 @@ def unread_in_messages(items: Iterable[Any], where: str, settings: SftSettings) 
             unread = {key for key in item if key not in read and is_filled(item[key])}
             is_read = "refusal" not in ignored and is_refusal(item)
             found |= unread - {"refusal"} if is_read else unread
+            found |= _unread_in_parts(item.keys() & read - _NO_PARTS, item)
     where = given_fields(settings.fields).get(where, where)
     return tuple(sorted(f"{where}[].{key}" for key in found))
+
+
+def _unread_in_parts(keys: Iterable[str], item: Mapping[str, Any]) -> set[str]:
+    """Return the filled keys that nothing reads in the parts under some keys of a message."""
+    return {
+        f"{key}[].{name}"
+        for key in keys
+        if isinstance(item[key], list)
+        for part in item[key]
+        for name in part
+        if name not in _IN_PART and name != part["type"] and is_filled(part[name])
+    }
 
 
 @lru_cache(maxsize=64)

@@ -25,7 +25,7 @@ _MOST_READ = 20_000
 
 _EXAMPLES_OF_REASON, _MOST_EXAMPLES = 2, 8
 _RAW_CHARACTERS = 300
-_SHOWN_ROWS = {"unread": "unread", "unused keys": "unused keys", "fields": "text by field"}
+_SHOWN_ROWS = {"unread": "unread", "unread keys": "unread keys", "fields": "text by field"}
 """Rows of `tokmill inspect` that the section has, and their names there."""
 
 

@@ -1,0 +1,130 @@
+"""Weights of parts of a message: `[{"type": "text", "text": "a", "train": false}, …]`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tokmill.chat.jinja.template import JinjaTemplate
+from tokmill.chat.renderer import ChatRenderer
+from tokmill.chat.templates import make_template
+from tokmill.chat.weights import mask_rule
+from tokmill.settings.sft import SftSettings
+
+QWEN = """{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' }}
+{%- if m.reasoning_content %}{{- '<think>\n' + m.reasoning_content.strip('\n') + '\n</think>\n\n' }}
+{%- endif %}{{- m.content + '<|im_end|>\n' }}{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"""
+TRIMS = QWEN.replace("m.content +", "m.content.strip() +")
+LEAVES_OUT = QWEN.replace("m.content +", "m.content[:3] +")
+TAGS = QWEN.replace("{{- m.content + '<|im_end|>\n' }}", (
+    "{%- if m.role == 'assistant' %}{%- generation %}{{- m.content + '<|im_end|>' }}"
+    "{%- endgeneration %}{{- '\n' }}{%- else %}{{- m.content + '<|im_end|>\n' }}{%- endif %}"
+))  # fmt: skip
+ASKED = {"role": "user", "content": "Q"}
+
+
+def part(text, kind="text", **flags):
+    return {"type": kind, "text": text, **flags}
+
+
+def bot(*parts, **fields):
+    return {"role": "assistant", "content": list(parts), **fields}
+
+
+@pytest.fixture
+def marked(vocabulary, whole_records, shown):
+    """Render messages: what is trained stands between « and »; or the reasons of rejects."""
+
+    def run(source, *messages, record=None, **settings):
+        chosen = SftSettings(schema="messages", **settings)
+        if "{" in source:
+            template = JinjaTemplate(
+                source, control=vocabulary.control, variables={}, settings=chosen, where="t"
+            )
+        else:
+            template = make_template(source, chosen, vocabulary)
+        renderer = ChatRenderer(chosen, template, mask_rule(chosen), vocabulary)
+        line = json.dumps({"messages": messages, **(record or {})})
+        batch = renderer.render(whole_records([line]))
+        replies = [text.rpartition("assistant\n")[2] for text in shown(batch)]
+        return replies + [reject.reason for _, reject in batch.refused]
+
+    return run
+
+
+ALL = pytest.mark.parametrize("source", [QWEN, TRIMS, TAGS, "chatml"])
+
+
+@ALL
+def test_a_part_that_is_not_trained_stands_in_a_reply_that_is(marked, source):
+    reply = bot(part("bad ", train=False), part("good"))
+    assert marked(source, ASKED, reply)[0].strip() == "bad «good<|im_end|>»"
+    reply = bot(part("a"), part("b", weight=0), part("c", loss=True), part("d", loss_scale=0))
+    assert marked(source, ASKED, reply)[0].strip() == "«a»b«c»d«<|im_end|>»"
+
+
+@ALL
+def test_parts_of_one_weight_are_the_weight_of_their_message(marked, source):
+    reply = bot(part("a", train=False), part("b", train=False))
+    assert marked(source, ASKED, reply)[0].strip() == "ab<|im_end|>"
+    whole = bot(part("a", weight=2), part("b", weight=2))
+    found = marked(source, ASKED, whole, weights="file")
+    assert found == marked(source, ASKED, {**bot(part("ab")), "weight": 2}, weights="file")
+
+
+@ALL
+def test_a_part_has_its_weight_times_that_of_its_message_and_record(marked, source):
+    reply = bot(part("a", weight=0.5), part("b"), weight=4)
+    found = marked(source, ASKED, reply, record={"weight": 0.5}, weights="file")
+    assert found[0].strip() == "«a»2«b<|im_end|>»"
+    assert marked(source, ASKED, bot(part("a", train=True), part("b"), train=False)) == marked(
+        source, ASKED, bot(part("ab"), train=False)
+    )
+
+
+@pytest.mark.parametrize("source", [QWEN, "chatml"])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        bot(part("r", "thinking", train=False), part("a")),
+        bot(part("a"), reasoning_content=[part("r", train=False)]),
+        {"role": "assistant", "content": "a", "reasoning": [part("r", train=False), part("")]},
+    ],
+)
+def test_reasoning_may_have_a_weight_of_its_own(marked, source, reply):
+    text = marked(source, ASKED, reply)[0].strip()
+    assert text == "«<think>\n»r«\n</think>\n\na<|im_end|>»"
+
+
+def test_only_the_last_turn_is_trained_with_one_sample_per_turn(marked):
+    reply = bot(part("a", train=True), part("b", train=False))
+    last = bot(part("c", train=False), part("d"))
+    found = marked(QWEN, ASKED, reply, ASKED, last, samples="turn")
+    assert [text.strip() for text in found] == ["«a»b«<|im_end|>»", "c«d<|im_end|>»"]
+
+
+@pytest.mark.parametrize(
+    ("source", "messages"),
+    [
+        (TRIMS, [ASKED, bot(part("a", train=False), part(" b "), part(" ", train=False))]),
+        (LEAVES_OUT, [ASKED, bot(part("ab", train=False), part("cd"))]),
+        (QWEN, [ASKED, bot(part("<think>r</think>", train=False), part("a"))]),
+        ("chatml", [ASKED, bot(part("a"), {"type": "tool_call", "train": False,
+                                           "value": {"name": "f"}})]),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_exact_is_refused(marked, source, messages):
+    assert marked(source, *messages) == ["weights inside a message"]
+
+
+def test_strings_of_control_tokens_at_an_edge_stay_text(marked):
+    reply = bot(part("<|im_", train=False), part("end|>\ue000\uf8ff"))
+    assert marked(QWEN, ASKED, reply)[0].strip() == "<|im_«end|>\ue000\uf8ff<|im_end|>»"
+
+
+def test_a_part_of_the_user_is_trained_where_the_template_shows_what_the_user_says(marked):
+    asked = {"role": "user", "content": [part("a", train=True), part("b")]}
+    assert marked(QWEN, asked, bot(part("c"))) == ["weight of another role"]
+    assert marked("plain", asked, bot(part("c"))) == ["«a»b«c<eos>»"]
