@@ -71,3 +71,31 @@ def test_a_chat_that_begins_with_the_assistant_says_what_the_template_lacks(sft,
     assert "message 1 is the assistant's, and this template cannot ask for a reply" in refused.error
     assert "such as --template chatml" in refused.error
     assert sft(path, "--template", "chatml", "--overwrite").code == 0
+
+
+ANSWERS = {"chosen": "Hello.", "rejected": "No."}
+CHATS = {"chosen": list(KNOWN), "rejected": [KNOWN[0], {"role": "assistant", "content": "No."}]}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"prompt": "Hi", **ANSWERS},
+        {"instruction": "Hi", "input": "", **ANSWERS},
+        {"prompt": [KNOWN[0]], "chosen": [KNOWN[1]], "rejected": []},
+        CHATS,
+        {"prompt": "Hi", **CHATS},
+        {"messages": list(KNOWN), "rejected_response": "No."},
+        {"prompt": "Hi", "response": "Hello.", **ANSWERS},
+    ],
+)
+def test_the_advice_for_preference_data_makes_the_run(sft, made, tmp_path, record):
+    path = write_lines(tmp_path / "in.jsonl", [record] * 9)
+    refused = sft(path)
+    assert refused.code == 2
+    advice = refused.error.partition("to train on: ")[2].partition(" trains")[0]
+    found = made(path, *shlex.split(advice))
+    known = made(write_lines(tmp_path / "known.jsonl", [{"messages": list(KNOWN)}] * 9))
+    assert found[:2] == known[:2]
+    if record["rejected" if "rejected" in record else "rejected_response"]:
+        assert "rejected" in found[2].out.partition("unread keys")[2]

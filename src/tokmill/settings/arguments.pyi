@@ -170,7 +170,9 @@ class _Sft(TypedDict, total=False):
     straddling: str
     """With boundary joint: tokens that contain both trained and untrained text."""
     too_long: str
-    """What to do with samples of more than max_tokens."""
+    """Samples of more than max_tokens; drop-turns: leave out the last turns; truncate-right:
+    cut the end off; truncate-left: cut the beginning off, with the system message; window: cut
+    into pieces."""
     window_overlap: int
     """With too-long window: tokens that are repeated, untrained, from the window before."""
     packing: Amount

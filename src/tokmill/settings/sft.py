@@ -137,9 +137,12 @@ class SftSettings:
         choices=("train", "mask", "reject"),
     )  # fmt: skip
     too_long: str = dataset_setting(
-        "drop", "What to do with samples of more than max_tokens.",
+        "drop",
+        "Samples of more than max_tokens; drop-turns: leave out the last turns; truncate-right: "
+        "cut the end off; truncate-left: cut the beginning off, with the system message; window: "
+        "cut into pieces.",
         choices=("drop", "drop-turns", "truncate-left", "truncate-right", "window"),
-    )  # fmt: skip
+    )
     window_overlap: int = dataset_setting(
         0,
         "With too-long window: tokens that are repeated, untrained, from the window before.",

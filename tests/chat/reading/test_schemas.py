@@ -288,3 +288,15 @@ def test_keys_in_parts_of_messages_that_nothing_reads_are_told():
     read = read_conversation({"messages": [asked, reply]}, "messages", SETTINGS)
     keys = ("content[].at", "content[].id", "reasoning_content[].cache", "x")
     assert read.unread == tuple(f"messages[].{key}" for key in keys)
+
+
+@pytest.mark.parametrize("name", ["system", "system_prompt"])
+def test_a_system_text_beside_a_system_message_is_told_unless_it_says_the_same(name):
+    system = {"role": "system", "content": "s"}
+    for text, unread in (("other", (name,)), ("s", ()), ("", ())):
+        record = {"messages": [system, USER, REPLY], name: text}
+        read = read_conversation(record, "messages", SETTINGS)
+        assert (read.messages[0], read.unread) == (system, unread)
+    named = SftSettings(fields=("system=sys",))
+    record = {"messages": [system, USER, REPLY], "sys": "other"}
+    assert read_conversation(record, "messages", named).unread == ("sys",)

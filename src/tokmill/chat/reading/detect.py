@@ -51,7 +51,7 @@ def resolve_schema(
     if settings.schema != "auto":
         return settings
     for record in read:
-        if reason := preference(record, recognise(record)):
+        if reason := preference(record, recognise(record), settings):
             raise UsageError(f"{where}: {reason}")
     if not settings.fields and (fields := named_turns(read, settings)):
         settings = replace(settings, fields=fields)

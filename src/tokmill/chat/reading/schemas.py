@@ -30,6 +30,7 @@ from tokmill.chat.reading.names import (
     REASONING_KEYS,
     SYSTEM_KEYS,
     WEIGHT_KEYS,
+    given_fields,
     of_record,
 )
 from tokmill.chat.reading.unread import unread_in_messages, unread_in_record
@@ -73,7 +74,7 @@ def read_conversation(
         record = of_record(record, settings)
     is_special = not _SPECIAL.isdisjoint(record)
     if is_special:
-        if reason := preference(record, recognise(record)):
+        if reason := preference(record, recognise(record), settings):
             raise ChatError("preference data", f"record: {reason}")
         check_media(record, "record")
     name = recognise(record) if schema == MIXED else schema
@@ -181,9 +182,13 @@ def _with_beside(
         weights[start:start] = history.weights if weight is None else [weight] * n
         dialog.parts = [*history.parts, *dialog.parts]
     system = system_of(record)
-    if system and not any(m["role"] in _SYSTEM_ROLES for m in messages):
+    own = [m["content"] for m in messages if m["role"] in _SYSTEM_ROLES]
+    if system and not own:
         messages.insert(0, system[0])
         weights.insert(0, weight)
+    elif system and system[0]["content"] not in own:
+        key = given_fields(settings.fields).get("system", filled_key(record, SYSTEM_KEYS))
+        dialog.unread = (*dialog.unread, key)
     return dialog
 
 
