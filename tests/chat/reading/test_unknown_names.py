@@ -16,22 +16,23 @@ USER, REPLY = {"role": "user", "content": "q"}, {"role": "assistant", "content":
 
 
 @pytest.mark.parametrize(
-    ("record", "fields"),
+    "record",
     [
-        ({"dialogue": [{"speaker": "USER", "utterance": "q"}, {"speaker": "Model",
-          "utterance": "a"}]}, ("content=utterance", "messages=dialogue", "role=speaker")),
-        ({"id": 1, "turns": [{"author": "human", "text": "q", "n": 1}, {"author": "gpt",
-          "text": "a", "n": 2}]}, ("content=text", "messages=turns", "role=author")),
-        ({"chat": json.dumps([USER, REPLY])}, ("messages=chat",)),
-        ({"conversation": [{"human": "q", "assistant": "a"}]}, ("messages=conversation",)),
-        ({"messages": [{"role": "user", "text": "q"}, {"role": "assistant", "text": "a"}]},
-         ("content=text",)),
+        {"dialogue": [{"speaker": "USER", "utterance": "q"}, {"speaker": "Model",
+                                                              "utterance": "a"}]},
+        {"id": 1, "turns": [{"author": "human", "text": "q", "n": 1}, {"author": "gpt",
+                                                                       "text": "a", "n": 2}]},
+        {"chat": json.dumps([USER, REPLY])},
+        {"conversation": [{"human": "q", "assistant": "a"}]},
+        {"messages": [{"role": "user", "text": "q"}, {"role": "assistant", "text": "a"}]},
     ],
 )  # fmt: skip
-def test_turns_under_other_names_are_read_where_it_is_plain_who_speaks(record, fields):
+def test_turns_and_their_keys_have_several_names(record):
     settled = resolve_schema(SETTINGS, [record, record])
-    assert (settled.schema, settled.fields) == ("messages", fields)
-    assert read_conversation(record, "messages", settled).messages == [USER, REPLY]
+    assert (settled.schema, settled.fields) == ("messages", ())
+    read = read_conversation(record, "messages", settled)
+    assert read.messages == [USER, REPLY]
+    assert read.unread == (("id", "turns[].n") if "id" in record else ())
 
 
 @pytest.mark.parametrize(
@@ -102,11 +103,17 @@ def refusal(*records):
 
 def test_turns_of_unknown_names_are_named_with_what_to_copy():
     said = refusal({"id": 1, "dialogue": TURNS})
-    assert "found keys id, dialogue[]: speaker, utterance; known:" in said
+    assert said == (
+        "data.jsonl: unknown roles in every record: name them: "
+        "--role-names=client=user,agent=assistant "
+        '(under [sft]: role_names = {client = "user", agent = "assistant"})'
+    )
+    said = refusal({"id": 1, "lines": [{"who": t["speaker"], "said": "x"} for t in TURNS]})
+    assert "found keys id, lines[]: who, said; known:" in said
     assert said.endswith(
         "rename the fields, or name them: --fields="
-        "messages=dialogue,role=speaker,content=utterance --role-names=client=user,agent=assistant "
-        '(under [sft]: fields = {messages = "dialogue", role = "speaker", content = "utterance"} '
+        "messages=lines,role=who,content=said --role-names=client=user,agent=assistant "
+        '(under [sft]: fields = {messages = "lines", role = "who", content = "said"} '
         'and role_names = {client = "user", agent = "assistant"})'
     )
 

@@ -10,10 +10,9 @@ from tokmill.chat.reading.names import LABEL_KEY, check_names, given_fields, of_
 from tokmill.chat.reading.schemas import FIELDS_BY_SCHEMA, MIXED, recognise
 from tokmill.chat.reading.unknown_names import (
     advised_names,
-    check_assistant,
     check_not_single_messages,
+    check_roles,
     keys_inside,
-    named_turns,
 )
 from tokmill.chat.reading.unsuitable import has_other_labels, preference
 from tokmill.chat.reading.values import shown_keys
@@ -35,9 +34,8 @@ def resolve_schema(
 ) -> SftSettings:
     """Return the settings with schema and fields resolved for the whole run.
 
-    `label` is ignored if one record has another label than good or bad. Turns under unknown names
-    are read if their roles are clear. With a chosen schema, records that do not fit are refused
-    when they are read.
+    `label` is ignored if one record has another label than good or bad. With a chosen schema,
+    records that do not fit are refused when they are read.
 
     Raises:
         UsageError: no record has a known shape, one is preference data, or a given name is wrong.
@@ -53,14 +51,11 @@ def resolve_schema(
     for record in read:
         if reason := preference(record, recognise(record), settings):
             raise UsageError(f"{where}: {reason}")
-    if not settings.fields and (fields := named_turns(read, settings)):
-        settings = replace(settings, fields=fields)
-        read = [of_record(record, settings) for record in records]
     schema = _schema_of_fields(settings) or detect_schema(read, where)
     settings = replace(settings, schema=schema)
     if schema == "text":
         check_not_single_messages(read, settings, where)
-    check_assistant(read, settings, where)
+    check_roles(read, settings, where)
     return settings
 
 
@@ -80,7 +75,7 @@ def detect_schema(records: Sequence[Mapping[str, Any]], where: str = "records") 
         raise UnclearNamesError(
             f"{where}: no known schema: found {shown_keys(keys_inside(records))}; known: {known}: "
             f"rename the fields{', or name them: ' if options else ''}",
-            f"{options} (under [sft]: {table.replace('}, ', '} and ')})" if options else "",
+            options,
             table,
         )
     return "messages" if not records else found.pop() if len(found) == 1 else MIXED

@@ -11,8 +11,10 @@ from tokmill.chat.reading.names import (
     ANSWER_KEYS,
     CALL_KEYS,
     CALL_ROLE,
+    CONTENT_KEYS,
     PROMPT_KEYS,
     REASONING_KEYS,
+    ROLE_KEYS,
     ROLE_NAMES,
     is_refusal,
     known_role,
@@ -93,7 +95,7 @@ def _read_message(
     if not isinstance(item, dict):
         raise wrong_type(where, "an object with role and content", item)
     check_media(item, where)
-    name = first_present(item, ("role", "from"))
+    name = first_present(item, ROLE_KEYS)
     role = _read_role(name, settings, where)
     content = _content_of(item, role, settings, where)
     role = "assistant" if role == CALL_ROLE else role
@@ -163,7 +165,7 @@ def _read_role(name: Any, settings: SftSettings, where: str) -> str:
 
 
 def _content_of(item: Mapping[str, Any], role: str, settings: SftSettings, where: str) -> Content:
-    value = first_present(item, ("content", "value"))
+    value = first_present(item, CONTENT_KEYS)
     if is_refusal(item):
         value = item["refusal"]
     if role != CALL_ROLE:
@@ -231,7 +233,8 @@ def _check_whole(item: Mapping[str, Any], message: Message, where: str) -> None:
             f"{where}: expected {'tool calls' if calls else 'reasoning'} of the assistant only, "
             f"found them at role {message['role']}",
         )
-    if not (reasoning or calls or "content" in item or "value" in item or is_refusal(item)):
+    has_content = any(key in item for key in CONTENT_KEYS)
+    if not (reasoning or calls or has_content or is_refusal(item)):
         raise ChatError(
             "no such fields", f"{where}: expected content, found {shown_keys(list(item))}"
         )

@@ -12,6 +12,9 @@ from tokmill.errors import UsageError
 if TYPE_CHECKING:
     from tokmill.settings.sft import SftSettings
 
+TURN_KEYS = ("messages", "dialogue", "dialog", "turns", "chat", "conversation")
+ROLE_KEYS = ("role", "from", "speaker", "author", "sender")
+CONTENT_KEYS = ("content", "value", "utterance", "text")
 PROMPT_KEYS = ("prompt", "question", "query")
 ANSWER_KEYS = ("response", "completion", "answer", "output")
 INPUT_KEYS = ("input", "context")
@@ -44,7 +47,7 @@ LABEL_KEY = "label"
 _BESIDE = (SYSTEM_KEYS, TOOL_KEYS, HISTORY_KEYS, WEIGHT_KEYS, VARIABLE_KEYS)
 _FLAT = (INPUT_KEYS, ANSWER_KEYS, REASONING_KEYS, *_BESIDE)
 READ_BY_SCHEMA: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "messages": (("messages",), *_BESIDE),
+    "messages": (TURN_KEYS, *_BESIDE),
     "conversations": (("conversations",), *_BESIDE),
     "prompt": (PROMPT_KEYS, *_FLAT),
     "alpaca": (("instruction",), *_FLAT),
@@ -68,7 +71,7 @@ def is_refusal(item: Mapping[str, Any]) -> bool:
     """Return whether a message, as OpenAI's may, holds nothing but its refusal."""
     if not is_filled(item.get("refusal")):
         return False
-    return not any(is_filled(item.get(key)) for key in ("content", "value", *CALL_KEYS))
+    return not any(is_filled(item.get(key)) for key in (*CONTENT_KEYS, *CALL_KEYS))
 
 
 CALL_ROLE = "function_call"

@@ -29,6 +29,7 @@ from tokmill.chat.reading.names import (
     PROMPT_KEYS,
     REASONING_KEYS,
     SYSTEM_KEYS,
+    TURN_KEYS,
     WEIGHT_KEYS,
     given_fields,
     of_record,
@@ -115,6 +116,8 @@ def recognise(record: Mapping[str, Any]) -> str | None:
     fits, a null prompt is an empty one.
     """
     name = next((name for name, schema in _TABLE.items() if schema.fits(record)), None)
+    if name is None and _has_turns(record):
+        return "messages"
     if name in (None, "text") and first_present(record, ANSWER_KEYS) is not None:
         for empty in ("prompt", "alpaca"):
             if any(key in record for key in _TABLE[empty].keys[0]):
@@ -122,7 +125,17 @@ def recognise(record: Mapping[str, Any]) -> str | None:
     return name
 
 
+def _has_turns(record: Mapping[str, Any]) -> bool:
+    """Return whether a record has turns under another name, and no half of a sample beside them."""
+    turns = first_present(record, TURN_KEYS)
+    are_turns = bool(turns) and isinstance(turns, list) and all(type(t) is dict for t in turns)
+    are_turns |= isinstance(turns, str) and turns.lstrip().startswith("[{")
+    return are_turns and not filled_key(record, (*PROMPT_KEYS, *ANSWER_KEYS, "instruction"))
+
+
 def _read_dialog(key: str, record: Mapping[str, Any], settings: SftSettings) -> Conversation:
+    if key == "messages":
+        key = filled_key(record, TURN_KEYS) or key
     if record.get(key) is None:
         raise no_such_fields(key, record)
     items = message_list(record[key], key)

@@ -1,8 +1,4 @@
-"""Records with unknown keys: turns that can be read safely, and otherwise options to copy.
-
-Turns are a list of objects, each with a text and a name of a known role:
-`{"dialogue": [{"speaker": "USER", "utterance": "Hi"}]}`.
-"""
+"""Records with unknown names of keys or roles: options to copy, and mistakes that they may hide."""
 
 from __future__ import annotations
 
@@ -11,21 +7,22 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.reading.messages import pair_in
 from tokmill.chat.reading.names import (
     ANSWER_KEYS,
-    CALL_KEYS,
+    CONTENT_KEYS,
     INPUT_KEYS,
     MEDIA_KEYS,
     PREFERENCE_KEYS,
     PROMPT_KEYS,
+    READ_BY_SCHEMA,
+    ROLE_KEYS,
     ROLE_NAMES,
     SYSTEM_KEYS,
     is_filled,
     of_message,
     role_of,
 )
-from tokmill.chat.reading.values import parsed, quoted
+from tokmill.chat.reading.values import first_present, parsed, quoted
 from tokmill.errors import UsageError
 from tokmill.settings.names import in_toml
 from tokmill.settings.source import UnclearNamesError
@@ -38,10 +35,10 @@ if TYPE_CHECKING:
     Records = Sequence[Mapping[str, Any]]
 
 SPEAKER_KEYS = (
-    "role", "from", "speaker", "author", "sender", "participant", "who", "user", "name", "type",
+    *ROLE_KEYS, "participant", "who", "user", "name", "type",
 )  # fmt: skip
 TEXT_KEYS = (
-    "content", "value", "utterance", "text", "message", "body", "msg", "transcript", "sentence",
+    *CONTENT_KEYS, "message", "body", "msg", "transcript", "sentence",
 )  # fmt: skip
 _SINGLE_KEYS, _PROMPTER = ("role", "from", "speaker", "sender"), "prompter"
 """Keys of the role in a record that is a single message; OASST's name of users."""
@@ -49,41 +46,39 @@ _SINGLE_KEYS, _PROMPTER = ("role", "from", "speaker", "sender"), "prompter"
 _N_LOOKED_AT = 20
 
 
-def named_turns(records: Records, settings: SftSettings) -> tuple[str, ...]:
-    """Return the pairs of `sft.fields` for turns under unknown names; () if they are not clear."""
-    lists = lists_in(records)
-    known = [lists[key] for key in ("messages", "conversations") if key in lists]
-    if any(_is_known(items, settings) for items in known):
-        return ()
-    found = [(key, _names(items, settings)) for key, items in lists.items()]
-    clear = [(key, names) for key, names in found if names is not None]
-    if len(clear) != 1 or _has_answer(records):
-        return ()
-    key, names = clear[0]
-    if is_half_sample(records, key):
-        return ()
-    fields = {"messages": key, **names}
-    return tuple(sorted(f"{field}={name}" for field, name in fields.items() if field != name))
-
-
-def check_assistant(records: Records, settings: SftSettings, where: str) -> None:
-    """Refuse records in which the system answers the user and no assistant occurs."""
+def check_roles(records: Records, settings: SftSettings, where: str) -> None:
+    """Refuse turns of which no record has only known roles, or in which the system answers."""
     if settings.schema not in ("messages", "conversations"):
         return
-    speakers: set[str | None] = set()
-    answers = False
-    for record in records[:_N_LOOKED_AT]:
-        items = _objects(record.get(settings.schema))
-        roles = [_role(of_message(item, settings), settings) for item in items]
-        speakers.update(roles)
-        answers |= ("user", "system") in pairwise(roles)
-    if answers and speakers <= {"user", "system"}:
+    keys = READ_BY_SCHEMA[settings.schema][0]
+    chats = [
+        [first_present(of_message(item, settings), ROLE_KEYS) for item in items]
+        for record in records[:_N_LOOKED_AT]
+        if (items := _objects(first_present(record, keys)))
+    ]
+    roles = [[_role(name, settings) for name in chat] for chat in chats]
+    names = [name for chat in chats for name in chat if isinstance(name, str)]
+    unknown = [name for name in names if not _role(name, settings)]
+    if unknown and all(None in found for found in roles):
+        raise UnclearNamesError(
+            f"{where}: unknown roles in every record: name them: ",
+            *_as_advice([_option("role-names", _advised_roles(names))]),
+        )
+    answers = any(pair == ("user", "system") for found in roles for pair in pairwise(found))
+    if answers and {role for found in roles for role in found} <= {"user", "system"}:
         raise UnclearNamesError(
             f"{where}: no message is the assistant's, and system speaks behind user: if that is "
             "who answers, ",
             "--role-names=system=assistant",
             'role_names = {system = "assistant"}',
         )
+
+
+def _as_advice(options: Sequence[str]) -> tuple[str, str]:
+    """Return options to copy with the same in TOML behind them, and the TOML."""
+    table = in_toml(" ".join(options))
+    shown = table.replace("}, ", "} and ")
+    return f"{' '.join(options)} (under [sft]: {shown})", table
 
 
 def check_not_single_messages(records: Records, settings: SftSettings, where: str) -> None:
@@ -101,8 +96,7 @@ def check_not_single_messages(records: Records, settings: SftSettings, where: st
             )
 
 
-def _role(item: Mapping[str, Any], settings: SftSettings) -> str | None:
-    name = item.get("role") or item.get("from")
+def _role(name: Any, settings: SftSettings) -> str | None:
     return role_of(name, settings) if isinstance(name, str) else None
 
 
@@ -134,30 +128,6 @@ def _objects(value: Any) -> list[Mapping[str, Any]]:
     return value
 
 
-def _is_known(items: Sequence[Mapping[str, Any]], settings: SftSettings) -> bool:
-    """Return whether turns have known keys, or are pairs."""
-    first = items[0]
-    known = (("role", "from"), ("content", "value", *CALL_KEYS))
-    return all(any(key in first for key in keys) for keys in known) or bool(
-        pair_in(first, settings)
-    )
-
-
-def _names(items: Sequence[Mapping[str, Any]], settings: SftSettings) -> dict[str, str] | None:
-    """Return the keys of role and content; None if one is unclear."""
-    if all(pair_in(item, settings) for item in items):
-        return {}
-    speakers = [key for key in SPEAKER_KEYS if _all_roles([i.get(key) for i in items], settings)]
-    texts = [key for key in TEXT_KEYS if all(isinstance(item.get(key), str) for item in items)]
-    if not speakers or not texts:
-        return None
-    return {"role": speakers[0], "content": texts[0]}
-
-
-def _all_roles(values: Sequence[Any], settings: SftSettings) -> bool:
-    return all(isinstance(value, str) and role_of(value, settings) for value in values)
-
-
 def is_half_sample(records: Records, key: str) -> bool:
     """Return whether a list of turns is half a sample: an answer or a prompt stands beside it."""
     filled = {other for record in records for other in record if is_filled(record[other])} - {key}
@@ -165,13 +135,6 @@ def is_half_sample(records: Records, key: str) -> bool:
     if key in ANSWER_KEYS:
         other_half.update((*PROMPT_KEYS, "instruction", *INPUT_KEYS))
     return not filled.isdisjoint(other_half)
-
-
-def _has_answer(records: Records) -> bool:
-    """Return whether records have a text, or a prompt and its answer, besides their lists."""
-    keys = {key for record in records for key, value in record.items() if isinstance(value, str)}
-    asked = not keys.isdisjoint((*PROMPT_KEYS, "instruction"))
-    return (asked and not keys.isdisjoint(ANSWER_KEYS)) or "text" in keys
 
 
 _ASSISTANTS = (
@@ -189,7 +152,7 @@ _ANSWERED = (
 
 
 def advised_names(records: Records) -> tuple[str, str]:
-    """Return options to copy, and the same in TOML; ('', '') if no key looks similar."""
+    """Return options to copy, and their TOML; ('', '') if no key looks similar."""
     lists = lists_in(records)
     if lists and is_half_sample(records, next(iter(lists))):
         return "", ""
@@ -211,7 +174,7 @@ def advised_names(records: Records) -> tuple[str, str]:
         return "", ""
     named = {field: key for field, key in fields.items() if field != key}
     options = [_option("fields", named), *([_option("role-names", roles)] if roles else [])]
-    return " ".join(options), in_toml(" ".join(options))
+    return _as_advice(options)
 
 
 def keys_inside(records: Records) -> list[str]:

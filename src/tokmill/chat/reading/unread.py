@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from tokmill.chat.reading.messages import pair_in
 from tokmill.chat.reading.names import (
     CALL_KEYS,
+    CONTENT_KEYS,
     INPUT_KEYS,
     PART_KEYS,
     READ_BY_SCHEMA,
     REASONING_KEYS,
+    ROLE_KEYS,
     SWITCH_KEYS,
     given_fields,
     is_filled,
@@ -20,6 +22,7 @@ from tokmill.chat.reading.names import (
     message_names,
     record_names,
 )
+from tokmill.chat.reading.values import filled_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
 _IN_MESSAGE = frozenset(
     (
-        "role", "from", "content", "value", "name", "tool_call_id", "tools",
+        "name", "tool_call_id", "tools",
         *REASONING_KEYS, *CALL_KEYS, *SWITCH_KEYS,
     )
 )  # fmt: skip
@@ -65,10 +68,12 @@ def unread_in_messages(items: Iterable[Any], where: str, settings: SftSettings) 
     if not long_items:
         return ()
     ignored = settings.ignore_keys
-    read = _read_in_message(ignored, settings.fields)
+    always = _read_in_message(ignored, settings.fields)
     found: set[str] = set()
     for item in long_items:
         if not pair_in(item, settings):
+            own = {filled_key(item, keys) for keys in (ROLE_KEYS, CONTENT_KEYS)}
+            read = always | own - {*ignored}
             unread = {key for key in item if key not in read and is_filled(item[key])}
             is_read = "refusal" not in ignored and is_refusal(item)
             found |= unread - {"refusal"} if is_read else unread
