@@ -64,7 +64,11 @@ def unread_in_messages(items: Iterable[Any], where: str, settings: SftSettings) 
 
     Those of parts of a content too, as `messages[].content[].id`.
     """
-    long_items = [item for item in items if len(item) != 2 or list in map(type, item.values())]
+    long_items = [
+        item
+        for item in items
+        if len(item) != 2 or type(item.get("content", item.get("value"))) is not str
+    ]
     if not long_items:
         return ()
     ignored = settings.ignore_keys
