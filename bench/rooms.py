@@ -25,7 +25,7 @@ ROOMS = {
     "chat, masks": (7_330, 5_900),
     "engines, tokenizer": (4_550, 4_200),
     "dataset, place": (3_950, 3_600),
-    "trainers, loader": (7_670, 5_400),
+    "trainers, loader": (7_740, 5_400),
     "page": (5_020, 2_300),
     "bill": (13_470, 8_300),
     "settings, words": (1_910, 1_100),

@@ -412,6 +412,8 @@ class ExportArguments(TypedDict, total=False):
 
     copy: bool
     """Copy files of the dataset, in place of hard links to them."""
+    drop_weights: bool
+    """Leave weights in the loss out: every trained token counts as 1."""
     merge: bool
     """megatron, torchtitan: write one file for each split, not one for each shard."""
     tokens: Names

@@ -20,10 +20,13 @@ _MOST_INT32 = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """Options of an export; `copy` is for every trainer, the others for those that name them."""
+    """Options of an export: two for every trainer, the others for those that name them."""
 
     copy: bool = runtime_setting(
         False, "Copy files of the dataset, in place of hard links to them."
+    )
+    drop_weights: bool = runtime_setting(
+        False, "Leave weights in the loss out: every trained token counts as 1."
     )
     merge: bool = runtime_setting(
         False, "megatron, torchtitan: write one file for each split, not one for each shard."
@@ -80,7 +83,7 @@ class ExportOptions:
             UsageError: one has none.
         """
         for field in fields(self):
-            is_used = field.name == "copy" or field.name in used
+            is_used = field.name in {"copy", "drop_weights", *used}
             if not is_used and getattr(self, field.name) != field.default:
                 name = field.name.replace("_", "-")
                 raise UsageError(f"--{name} has no effect on an export to {trainer}: leave it out")

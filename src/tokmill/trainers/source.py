@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
     from tokmill.dataset.reader import Shard
 
+_READ = (".bin", ".idx", ".mask", ".weight")
+_WEIGHTS_READ = 1 << 20
+"""Tokens whose weights are compared with their mask at a time."""
+
 
 class ExportSource:
     """A finished dataset, opened for an export; raises what `read_intact_manifest` raises.
@@ -105,19 +109,32 @@ class ExportSource:
         return self._documents[split].n_tokens if split in self._documents else 0
 
     @cached_property
+    def has_weights(self) -> bool:
+        """Return whether a token has a weight other than 0 and 1; reads up to the first such."""
+        for split in self.splits:
+            for shard in self.shards(split):
+                if shard.mask is None or shard.weights is None:
+                    continue
+                for start in range(0, len(shard.mask), _WEIGHTS_READ):
+                    span = slice(start, start + _WEIGHTS_READ)
+                    if (shard.weights[span] != shard.mask[span]).any():
+                        return True
+        return False
+
+    @cached_property
     def sums(self) -> SourceSums:
         """Return the checksums of the files: what is copied is compared with the manifest."""
         return SourceSums(self.directory, self.manifest)
 
     def read_paths(self, names: Collection[str] | None = None) -> Iterator[Path]:
-        """Yield the files that exports read: tokens, indexes, masks and packs.
+        """Yield the files that exports read: tokens, indexes, masks, weights and packs.
 
         `names`: of the shards that are read; None for all.
         """
         if names is None:
             names = {entry["name"] for entry in self.manifest["shards"]}
         for path in self.sums.paths():
-            is_of_shard = path.stem in names and path.suffix in (".bin", ".idx", ".mask")
+            is_of_shard = path.stem in names and path.suffix in _READ
             if is_of_shard or path.name.startswith("packs-"):
                 yield path
 

@@ -52,7 +52,8 @@ class Layout:
     `usage`: what the user writes into the trainer's settings: code or options, one or more lines.
     `mask_alignment`: `target` or `predictor`, '' without masks. `notes`: what the user must know,
     such as tokens that the trainer's reader leaves out; one line each. `shards`: the datasets that
-    are read, with the names of their shards; () is all of the exported dataset.
+    are read, with the names of their shards; () is all of the exported dataset. `has_weights`:
+    whether the weights of tokens in the loss are in the files, if the dataset has any.
     """
 
     files: Sequence[Linked | Written]
@@ -60,6 +61,7 @@ class Layout:
     mask_alignment: str = ""
     notes: Sequence[str] = field(default=())
     shards: Sequence[tuple[ExportSource, Collection[str]]] = field(default=())
+    has_weights: bool = False
 
 
 @dataclass(frozen=True, slots=True)

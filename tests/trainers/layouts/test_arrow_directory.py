@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import tokmill
 from tokmill.api.dataset import Dataset
-from tokmill.errors import UsageError
+from tokmill.errors import UsageError, VerifyError
 from tokmill.trainers.exporting.export import export
 from tokmill.trainers.layouts import arrow_directory, rows
 from tokmill.trainers.options import ExportOptions
@@ -96,3 +97,58 @@ def test_ids_that_int32_cannot_hold_are_refused(pretrained: Dataset, tmp_path, m
     monkeypatch.setattr(arrow_directory, "_MOST_ID", 10)
     with pytest.raises(UsageError, match="int32 ids, up to 10"):
         export(pretrained.directory, "datasets", tmp_path / "e", ExportOptions())
+
+
+def weighted(tokenizer_dir: Path, write_rows, tmp_path: Path, weights: list[float]) -> Dataset:
+    chats = [
+        {
+            "messages": [
+                {"role": "user", "content": "hi"},
+                {"role": "assistant", "content": "yes", "weight": weight},
+            ]
+        }
+        for weight in weights
+    ]
+    return tokmill.sft(
+        write_rows(tmp_path / "in.jsonl", chats), tokenizer=tokenizer_dir, output=tmp_path / "d",
+        template="plain", weights="file", progress=False,
+    )  # fmt: skip
+
+
+def test_weights_are_a_column_for_datasets(tokenizer_dir, write_rows, tmp_path) -> None:
+    dataset = weighted(tokenizer_dir, write_rows, tmp_path, [0.5, 2, 1])
+    export(dataset.directory, "datasets", tmp_path / "e", ExportOptions())
+    rows = read(tmp_path / "e")
+    assert [row["weights"] for row in rows] == [dataset.weight(i).tolist() for i in range(3)]
+    assert {max(row["weights"]) for row in rows} == {0.5, 2, 1}
+    assert [row["labels"] for row in rows] == [labels_of(dataset, i) for i in range(3)]
+
+
+@pytest.mark.parametrize("trainer", ["trl", "axolotl", "megatron", "olmo-core", "torchtitan"])
+def test_weights_without_a_place_are_refused_unless_they_are_dropped(
+    tokenizer_dir, write_rows, tmp_path, trainer
+) -> None:
+    dataset = weighted(tokenizer_dir, write_rows, tmp_path, [0.5, 1])
+    with pytest.raises(UsageError, match=r"weights .* other than 0 and 1.*--drop-weights"):
+        export(dataset.directory, trainer, tmp_path / "e", ExportOptions())
+    assert not (tmp_path / "e").exists()
+    made = export(dataset.directory, trainer, tmp_path / "e", ExportOptions(drop_weights=True))
+    assert "weights other than 0 and 1 are left out: every trained token counts as 1" in made.notes
+
+
+def test_a_weight_file_that_says_what_the_mask_says_is_no_loss(
+    tokenizer_dir, write_rows, tmp_path
+) -> None:
+    dataset = weighted(tokenizer_dir, write_rows, tmp_path, [1, 1])
+    assert export(dataset.directory, "trl", tmp_path / "t", ExportOptions()).notes == ()
+    export(dataset.directory, "datasets", tmp_path / "e", ExportOptions())
+    assert list(read(tmp_path / "e")[0]) == ["input_ids", "labels"]
+
+
+def test_a_damaged_weight_file_is_not_exported(tokenizer_dir, write_rows, tmp_path) -> None:
+    dataset = weighted(tokenizer_dir, write_rows, tmp_path, [0.5, 1])
+    path = dataset.directory / "train-0000000-0000.weight"
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes().replace(np.float32(0.5).tobytes(), np.float32(2).tobytes()))
+    with pytest.raises(VerifyError, match="weight"):
+        export(dataset.directory, "datasets", tmp_path / "e", ExportOptions())

@@ -21,10 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A document as the dataset has it: (n,) int64 ids; (n,) bool, whether a token is trained."""
+    """A document as the dataset has it.
+
+    `ids`: (n,) int64. `is_trained`: (n,) bool. `weights`: (n,) float32; None without them.
+    """
 
     ids: npt.NDArray[np.int64]
     is_trained: npt.NDArray[np.bool_]
+    weights: npt.NDArray[np.float32] | None = None
 
     @property
     def labels(self) -> npt.NDArray[np.int64]:
@@ -49,7 +53,8 @@ def _sample(shard: Any, place: int) -> Sample:
     mask = shard.sample_mask(place)
     ids = shard.document(place).astype(np.int64)
     is_trained = np.ones(len(ids), bool) if mask is None else mask.astype(bool)
-    return Sample(ids, is_trained)
+    weights = None if shard.weights is None else shard.weights[shard.span(place)]
+    return Sample(ids, is_trained, weights)
 
 
 def check_equal(found: Any, expected: npt.NDArray[Any], where: str, name: str) -> None:

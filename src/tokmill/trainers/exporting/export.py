@@ -96,6 +96,7 @@ def export(
     check_replaceable(output, "an export", _exported_files, overwrite=overwrite)
     source.check_files()
     layout = found.layout(source, options, output)
+    notes = [*layout.notes, *_weights_note(source, layout, found.title, options)]
     identity = {} if row.extension is None else {"extension": row.extension.as_json()}
     about = {"trainer": trainer, **identity, "options": asdict(options)}
     copy = options.copy
@@ -110,7 +111,7 @@ def export(
         output,
         files,
         layout.usage,
-        tuple(layout.notes),
+        tuple(notes),
         layout.mask_alignment,
         checked,
     )
@@ -123,6 +124,21 @@ def _other_kind(trainer: Trainer, kind: str) -> str:
             "choose a trainer with masks, see tokmill export --help"
         )
     return f"{trainer.title} is for chats with loss masks, and this dataset is for pretraining"
+
+
+def _weights_note(
+    source: ExportSource, layout: Layout, title: str, options: ExportOptions
+) -> list[str]:
+    """Return a note if weights are left out; raise `UsageError` if nobody asked for that."""
+    if layout.has_weights or not source.has_weights:
+        return []
+    if options.drop_weights:
+        return ["weights other than 0 and 1 are left out: every trained token counts as 1"]
+    raise UsageError(
+        f"{source.directory}: tokens have weights in the loss other than 0 and 1, and the files of "
+        f"{title} have no place for them: --to datasets keeps them in a column, --drop-weights "
+        "leaves them out"
+    )
 
 
 def _check_reader(trainer: Trainer) -> None:

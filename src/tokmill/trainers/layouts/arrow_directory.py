@@ -39,7 +39,7 @@ _MOST_ID = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of lists of integers.
+    """A column of lists of numbers.
 
     `values`: returns the values of some rows, and the offsets of the rows in them.
     `by_sample`: it has a value for each sample, not for each token.
@@ -74,8 +74,16 @@ def seq_lengths(batch: RowBatch) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64
     return batch.sample_lengths, batch.row_samples
 
 
+def weights(batch: RowBatch) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Return the weight of each token in the loss."""
+    if batch.weights is None:
+        raise TypeError("rows of a dataset without weights")
+    return batch.weights, batch.row_offsets
+
+
 INPUT_IDS = Column("input_ids", "int32", ids)
 LABELS = Column("labels", "int32", labels)
+WEIGHTS = Column("weights", "float32", weights)
 SEQ_LENGTHS = Column("seq_lengths", "int32", seq_lengths, by_sample=True)
 
 

@@ -30,7 +30,8 @@ class RowBatch:
     `ids`: (n_tokens,) uint16 or uint32. `mask`: (n_tokens,) uint8, 1 for a target; None for
     pretraining. `row_offsets`: (n_rows + 1,) int64, the tokens where rows begin and end.
     `sample_lengths`: (n_samples,) int64 in tokens. `row_samples`: (n_rows + 1,) int64: row r has
-    the samples `row_samples[r]:row_samples[r + 1]`.
+    the samples `row_samples[r]:row_samples[r + 1]`. `weights`: (n_tokens,) float32, of rows that
+    are documents of a dataset with weights.
     """
 
     ids: npt.NDArray[np.unsignedinteger]
@@ -38,6 +39,7 @@ class RowBatch:
     row_offsets: npt.NDArray[np.int64]
     sample_lengths: npt.NDArray[np.int64]
     row_samples: npt.NDArray[np.int64]
+    weights: npt.NDArray[np.float32] | None = None
 
     @property
     def sample_starts(self) -> npt.NDArray[np.int64]:
@@ -110,9 +112,13 @@ class DocumentRows:
                 last = min(max(last, row + 1), here.stop)
                 span = slice(int(offsets[row]), int(stops[last - 1]))
                 lengths = shard.lengths[row:last].astype(np.int64)
-                mask = None if shard.mask is None else shard.mask[span]
                 yield RowBatch(
-                    shard.tokens[span], mask, _sums(lengths), lengths, np.arange(len(lengths) + 1)
+                    shard.tokens[span],
+                    None if shard.mask is None else shard.mask[span],
+                    _sums(lengths),
+                    lengths,
+                    np.arange(len(lengths) + 1),
+                    None if shard.weights is None else shard.weights[span],
                 )
                 row = last
 
