@@ -61,11 +61,13 @@ def test_what_the_record_says_of_a_turn_wins(show_messages):
 
 
 @pytest.mark.parametrize(
-    ("setting", "sample"),
-    [("no", "U«A<eos>»"), ("mask", "U«A<eos>»<eos>"), ("train", "U«A<eos><eos>»")],
+    ("setting", "end"), [("no", "»\n"), ("mask", "»\n<eos>"), ("train", "»\n«<eos>»")]
 )
-def test_eos_can_be_appended(show_messages, setting, sample):
-    assert show_messages("plain", *DIALOG[:2], append_eos=setting) == [sample]
+def test_eos_can_be_appended_but_not_to_a_sample_that_ends_with_it(show_messages, setting, end):
+    (text,) = show_messages("chatml", *DIALOG, append_eos=setting)
+    assert text.endswith("«B<|im_end|>" + end)
+    assert text.count("<eos>") == end.count("<eos>")
+    assert show_messages("plain", *DIALOG[:2], append_eos=setting) == ["U«A<eos>»"]
 
 
 def test_turns_end_behind_the_last_segment_of_a_trained_turn(make_renderer, whole_records):
@@ -82,8 +84,8 @@ def test_turns_end_behind_the_last_segment_of_a_trained_turn(make_renderer, whol
 def test_everything_trains_all_tokens_but_those_that_a_record_leaves_out(show_messages):
     (text,) = show_messages("chatml", *DIALOG[:2], turns="everything")
     assert text == "«" + USER.format("U") + REPLY + "A<|im_end|>\n»"
-    (text,) = show_messages("plain", *DIALOG[:2], turns="everything", append_eos="mask")
-    assert text == "«UA<eos>»<eos>"
+    (text,) = show_messages("plain", *DIALOG[:3], turns="everything", append_eos="mask")
+    assert text == "«UA<eos>V»<eos>"
 
 
 @pytest.mark.parametrize(

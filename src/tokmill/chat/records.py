@@ -135,7 +135,7 @@ class RecordWriter:
             if plain.parts:
                 self._check_same(plain, sample, segments)
             if self._append_eos:
-                segments.control(self._vocabulary.eos, Kind.END)
+                segments.append_eos(self._vocabulary.eos)
             if segments.is_empty():
                 raise ChatError("empty", "the sample has no text")
             found.rows.append(row)

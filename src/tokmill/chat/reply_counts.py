@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
-from tokmill.chat.segments import ROLES, Kind
+from tokmill.chat.segments import ENDS, ROLES, Kind
 from tokmill.offsets import starts_run
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _SHORT = 8
 
 _SPOKEN, _ENDS = np.zeros((2, len(Kind)), bool)
 _SPOKEN[[Kind.CONTENT, Kind.REASONING, Kind.TOOL_CALL]] = True
-_ENDS[[Kind.EOT, Kind.EOT_OUTSIDE, Kind.END]] = True
+_ENDS[list(ENDS)] = True
 
 
 def reply_counts(

@@ -34,13 +34,18 @@ class Kind(IntEnum):
     SUFFIX = 6
     """Text behind the end of turn, such as a newline."""
     END = 7
-    """The eos that tokmill appends."""
+    """The eos that tokmill appends to a sample, or to a reply without an end of turn."""
     EOT_OUTSIDE = 8
     SUFFIX_OUTSIDE = 9
     """The same, but behind the generation tag of a template."""
     HEADER_INSIDE = 10
     """A header that a template has inside its generation tag; trained unless a user masks it."""
 
+
+ENDS = (Kind.EOT, Kind.EOT_OUTSIDE, Kind.END)
+"""Kinds of which one ends a turn."""
+
+_SUFFIXES = (Kind.SUFFIX, Kind.SUFFIX_OUTSIDE)
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -162,6 +167,28 @@ class Segments:
             else:
                 self.parts.append(piece)
                 self.codes.append(segment_code(code >> _KIND_BITS, within))
+
+    def append_eos(self, eos: str) -> None:
+        """Put eos behind replies of the open sample that have no end, and behind the sample.
+
+        A sample that ends with eos, or with white space behind it, gets no other one.
+        """
+        first_turn = self.samples.index(len(self.first_segments) - 1)
+        for turn in reversed(range(first_turn, len(self.samples))):
+            start, *behind = [*self._first_of_turn[turn:], len(self.parts)]
+            segments = [i for i in range(start, behind[0]) if self.parts[i]]
+            kinds = {self.codes[i] & _KIND_MASK for i in segments}
+            if self.roles[turn] == _ROLE_NUMBERS["assistant"] and kinds.isdisjoint(ENDS):
+                said = [i for i in segments if self.codes[i] & _KIND_MASK not in _SUFFIXES]
+                self._insert_eos(eos, max(said, default=start - 1) + 1, turn)
+        last = next((i for i in reversed(range(len(self.parts))) if self.parts[i].strip()), -1)
+        if last < 0 or self.codes[last] >> _KIND_BITS != self._control[eos]:
+            self.control(eos, Kind.END)
+
+    def _insert_eos(self, eos: str, at: int, turn: int) -> None:
+        self.parts.insert(at, eos)
+        self.codes.insert(at, segment_code(self._control[eos], Kind.END))
+        self._first_of_turn[turn + 1 :] = [n + 1 for n in self._first_of_turn[turn + 1 :]]
 
     def is_empty(self) -> bool:
         """Return whether the open sample has no text and no control token."""

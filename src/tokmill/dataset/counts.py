@@ -24,6 +24,9 @@ CHECKED, CHECKED_BYTES, ROUTED = "checked", "checked_bytes", "routed"
 """Keys of `Counts.checks`: documents compared with the reference, bytes of text compared, and
 documents encoded by the reference: the engine raises, or is not exact on their characters."""
 
+TRAINED_TURNS = "trained turns"
+"""Key of `Counts.counters` that says nothing unusual: the others are compared with it."""
+
 SKIPPED = "skipped: "
 """Prefix of keys of `Counts.checks`: the reason follows why chosen documents were not compared."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from tokmill.dataset.counts import TRAINED_TURNS
 from tokmill.fields import ENOUGH, describe_fields, noted_sources, percent, used_share
 from tokmill.page.engine_text import describe_engine, engine_line
 from tokmill.words.plural import counted, plural
@@ -156,21 +157,28 @@ def _records(manifest: Mapping[str, Any]) -> str:
 def _mask_rows(manifest: Mapping[str, Any]) -> Rows:
     """Return rows about an SFT dataset: trained tokens, mask, counters."""
     mask, totals = manifest["mask"], manifest["totals"]
-    counters = totals.get("counters", {})
     rule = f"preset {mask['preset']}, boundary {mask['boundary']}, {mask['template']}"
     rows = [
         ("trained tokens", _share(totals)),
         ("by source", _shares(manifest["sources"])),
         ("mask", "; ".join([rule, trained_parts(mask)] if mask.get("trained") else [rule])),
-        ("noticed", ", ".join(noticed(n, name) for name, n in counters.items() if n) or "nothing"),
+        (
+            "noticed",
+            ", ".join(noticed(n, name) for name, n in _noticed(totals).items()) or "nothing",
+        ),
     ]
     return rows if len(manifest["sources"]) > 1 else [row for row in rows if row[0] != "by source"]
 
 
 def _trained(totals: Mapping[str, Any]) -> str:
-    found = {name: n for name, n in totals.get("counters", {}).items() if n}
-    text = _by_reason(found, written=noticed)
+    text = _by_reason(_noticed(totals), written=noticed)
     return _share(totals) + (f"; noticed {text}" if text else "")
+
+
+def _noticed(totals: Mapping[str, Any]) -> dict[str, int]:
+    """Return the counters that say something unusual."""
+    counters = totals.get("counters", {})
+    return {name: n for name, n in counters.items() if n and name != TRAINED_TURNS}
 
 
 def _share(totals: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tokmill.chat.template_source import emitted_strings
 from tokmill.chat.weights import mask_rule
+from tokmill.dataset.counts import TRAINED_TURNS
 from tokmill.dataset.layout import token_dtype
 from tokmill.engines.choice import Continuation
 from tokmill.engines.continuation_check import check_continuation
@@ -176,10 +177,16 @@ def _counters(
     """Return the counters of kept samples; the first window of a sample has those of all."""
     n_windows = np.bincount(kept.untrained_windows, minlength=len(encoded.samples))
     counters = {name: n[encoded.samples] for name, n in samples.counters.items()}
+    counters[TRAINED_TURNS] = _trained_turns(samples)[encoded.samples]
     counters |= {**encoded.counters, _UNTRAINED_WINDOWS: n_windows}
     counters = {name: n[kept.source] * is_first for name, n in counters.items()}
     counters[CUT_SAMPLES] = kept.is_cut.astype(np.int64)
     return {name: n for name, n in counters.items() if n.any()}
+
+
+def _trained_turns(samples: SampleBatch) -> npt.NDArray[np.int64]:
+    """Return the number of trained turns of each sample: (n_samples,)."""
+    return np.diff(np.concatenate([[0], np.cumsum(samples.turn_ends)])[samples.offsets])
 
 
 def _make_spot_check(spec: RunSpec) -> SpotCheck | None:

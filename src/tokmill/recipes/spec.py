@@ -144,7 +144,8 @@ class Part:
 class Increments:
     """What a part did since its last report; all counts are increments.
 
-    `drops` and `rejects` are by reason; `first_reject` describes one of the rejects in one line.
+    `drops` and `rejects` are by reason, `counters` as in `Counts`; `first_reject` describes one of
+    the rejects in one line.
     `resumed`: an earlier attempt had committed these. `stage_s`: seconds by stage of the recipe,
     summed over threads.
     """
@@ -156,6 +157,7 @@ class Increments:
     tokens: int = 0
     drops: Mapping[str, int] = field(default_factory=dict)
     rejects: Mapping[str, int] = field(default_factory=dict)
+    counters: Mapping[str, int] = field(default_factory=dict)
     first_reject: str = ""
     resumed: bool = False
     stage_s: Mapping[str, StageSeconds] = field(default_factory=dict)

@@ -252,6 +252,7 @@ def count_block(counts: Counts, block: EncodedBlock) -> Increments:
         len(block.tokens),
         drops,
         rejects,
+        {name: int(n.sum()) for name, n in block.counters.items()},
     )
     counts.records += progress.records
     counts.documents += progress.documents
@@ -262,10 +263,9 @@ def count_block(counts: Counts, block: EncodedBlock) -> Increments:
     # Outcomes after the first of a record.
     counts.extra += progress.documents + sum(drops.values()) + len(block.rejects) - progress.records
     counts.trained_tokens += int(np.count_nonzero(block.sidecars.get("mask", ())))
-    for sums, of_block in ((counts.counters, block.counters), (counts.checks, block.checks)):
-        for name, of_documents in of_block.items():
-            if n := int(of_documents.sum()):
-                sums[name] += n
+    checks = {name: int(n.sum()) for name, n in block.checks.items()}
+    for sums, of_block in ((counts.counters, progress.counters), (counts.checks, checks)):
+        sums.update({name: n for name, n in of_block.items() if n})
     if block.unread_keys is not None:
         _count_unread_keys(counts, block.unread_keys, block.rows)
     for _, fields in block.fields:

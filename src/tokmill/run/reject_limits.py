@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from tokmill.dataset.counts import unread_from_json
+from tokmill.chat.reply_counts import UNENDED_REPLIES
+from tokmill.dataset.counts import TRAINED_TURNS, unread_from_json
 from tokmill.dataset.rejects import describe_entry, read_rejects
 from tokmill.errors import RecordError, UnreadInputError
 from tokmill.masks.truncation import TOO_LONG, UNTRAINED
@@ -51,7 +52,7 @@ _ADVICE = {
 
 
 class RejectLimit:
-    """Sums progress, and stops a run with too large a share of rejects.
+    """Sums progress, and stops a run with too large a share of rejects or of endless replies.
 
     `text_bytes`: rendered by this attempt. `stage_s`: seconds of all its threads, by stage.
     """
@@ -60,6 +61,7 @@ class RejectLimit:
         self._limits, self._forward = limits, forward
         self._n_records = 0
         self._reasons: Counter[str] = Counter()
+        self._counters: Counter[str] = Counter()
         self._first = ""
         self.text_bytes = 0
         self.stage_s: dict[str, StageSeconds] = {}
@@ -68,12 +70,14 @@ class RejectLimit:
         """Add increments; raises `RecordError` from `FRACTION_CHECKED_FROM` records on."""
         self._n_records += progress.records
         self._reasons.update(progress.rejects)
+        self._counters.update(progress.counters)
         self._first = self._first or progress.first_reject
         self.text_bytes += 0 if progress.resumed else progress.text_bytes
         add_seconds(self.stage_s, progress.stage_s)
         self._forward(progress)
         if self._n_records >= FRACTION_CHECKED_FROM:
             _check_share(self._limits, self._reasons, self._n_records, self._first)
+            check_ends(self._limits, self._counters)
 
 
 def _check_share(limits: LimitSettings, reasons: Counter[str], n_records: int, first: str) -> None:
@@ -92,6 +96,23 @@ def too_many(reasons: Counter[str], records: str, allowed: float, first: str) ->
     )
 
 
+def check_ends(limits: LimitSettings, counters: Mapping[str, int]) -> None:
+    """Check that few trained replies are without a trained end, if the mask rule trains ends.
+
+    Raises:
+        RecordError: a larger share than `max_reject_fraction` is: such a model does not stop.
+    """
+    n, n_turns = counters.get(UNENDED_REPLIES, 0), counters.get(TRAINED_TURNS, 0)
+    if n > limits.max_reject_fraction * n_turns:
+        raise RecordError(
+            f"{n:,} of {plural(n_turns, 'trained turn')} have no trained end, "
+            f"more than --max-reject-fraction={limits.max_reject_fraction:g} allows: a model "
+            "trained on them does not stop; --append-eos=train ends replies with eos where the "
+            "template writes no end, --eot=train trains an end outside a generation block, "
+            "--eot=mask trains no ends"
+        )
+
+
 def check_outcome(
     limits: LimitSettings, totals: Counts, sources: Rows, rejects: Sequence[Path]
 ) -> None:
@@ -102,8 +123,8 @@ def check_outcome(
 
     Raises:
         UnreadInputError: input was not read to its end, and `on_unread` is `error`.
-        RecordError: too many records were rejected; there is no document; or every record of one
-            of several files was rejected or has no trained token.
+        RecordError: too many records were rejected, or replies train no end; there is no document;
+            or every record of one of several files was rejected or has no trained token.
     """
     # A file that breaks off explains its rejects: a better message than their share.
     unread = [row for row in sources if "unread" in row]
@@ -111,6 +132,7 @@ def check_outcome(
         raise _unread_error(unread, len(sources))
     if totals.rejects.total() > REJECTS_ALLOWED:
         _check_share(limits, totals.rejects, totals.records, _first(rejects))
+    check_ends(limits, totals.counters)
     if not totals.documents:
         made = "the run made no document"
         if broken := sum_unread(sources):

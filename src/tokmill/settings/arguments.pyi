@@ -140,7 +140,8 @@ class _Sft(TypedDict, total=False):
     date: str
     """Date (YYYY-MM-DD) for templates that write today's date."""
     append_eos: str
-    """Add eos after every sample; mask: add it untrained; train: add it trained."""
+    """Add eos after every sample that does not end with it, and every reply that the template
+    does not end; mask: add it untrained; train: add it trained."""
     preset: str
     """Rules that select the trained tokens: tokmill's own, or those of a framework."""
     roles: Names

@@ -79,7 +79,8 @@ class SftSettings:
     date: str = dataset_setting("", "Date (YYYY-MM-DD) for templates that write today's date.")
     append_eos: str = dataset_setting(
         "preset",
-        "Add eos after every sample; mask: add it untrained; train: add it trained.",
+        "Add eos after every sample that does not end with it, and every reply that the template "
+        "does not end; mask: add it untrained; train: add it trained.",
         choices=("preset", "no", "mask", "train"),
     )
     preset: str = dataset_setting(

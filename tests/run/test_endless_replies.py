@@ -1,0 +1,64 @@
+"""A run whose replies train no end of turn is an error, and --append-eos ends every reply."""
+
+from __future__ import annotations
+
+import pytest
+
+import tokmill
+from tokmill.errors import RecordError
+
+CHATGLM = """{%- for m in messages %}<|im_start|>{{ m.role }}
+ {{ m.content }}{% endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+ {% endif %}"""
+
+
+@pytest.fixture
+def run(tokenizer_dir, write_rows, tmp_path):
+    """Return a function that makes a dataset of chats of two replies."""
+
+    def make(n_chats=20, n_replies=2, template=CHATGLM, **settings):
+        path = tmp_path / "own.jinja"
+        path.write_text(template)
+        turns = [("user", "Ask."), ("assistant", "Say.")] * n_replies
+        chat = {"messages": [{"role": role, "content": text} for role, text in turns]}
+        return tokmill.sft(
+            write_rows(tmp_path / "in.jsonl", [chat] * n_chats), tokenizer=tokenizer_dir,
+            template=str(path), output=tmp_path / "out", progress=False, **settings,
+        )  # fmt: skip
+
+    return make
+
+
+@pytest.mark.parametrize("n_chats", [1, 20, 2000])
+def test_replies_without_a_trained_end_are_an_error_that_names_the_options(run, n_chats):
+    words = r"trained turns? have no trained end.*append_eos=\"train\".*eot=\"mask\""
+    with pytest.raises(RecordError, match=words):
+        run(n_chats, n_replies=1)
+
+
+@pytest.mark.parametrize("settings", [{"eot": "mask"}, {"max_reject_fraction": 1.0}])
+def test_they_are_written_if_that_is_asked_for(run, settings):
+    assert len(run(**settings)) == 20
+
+
+@pytest.mark.parametrize("append_eos", ["mask", "train"])
+def test_eos_is_appended_to_every_reply_that_has_no_end(run, append_eos):
+    dataset = run(append_eos=append_eos, eot="train" if append_eos == "train" else "mask")
+    ids, mask = dataset[0], dataset.mask(0)
+    assert dataset.text(0).count("Say.<eos>") == 2
+    eos = dataset.manifest["tokenizer"]["eos"]["id"]
+    assert mask[ids == eos].tolist() == [int(append_eos == "train")] * 2
+
+
+def test_eos_stands_before_what_the_template_writes_behind_a_reply(run):
+    spaced = CHATGLM.replace("{{ m.content }}", "{{ m.content }}\n\n")
+    dataset = run(template=spaced, append_eos="train")
+    assert dataset.text(0).count("Say.<eos>\n\n") + dataset.text(0).count("Say.\n\n<eos>") == 2
+
+
+def test_a_template_that_ends_its_turns_gets_eos_behind_the_sample_alone(run):
+    ended = CHATGLM.replace("{{ m.content }}", "{{ m.content }}<bos>")
+    text = run(template=ended, append_eos="train").text(0)
+    assert text.count("<eos>") == 1
+    assert text.endswith("Say.<bos><eos>")
