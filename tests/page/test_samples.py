@@ -1,15 +1,16 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 
-from tokmill.chat.own_templates import own_source
 from tokmill.dataset.canonical import sha256_hex
 from tokmill.errors import UsageError, VerifyError
 from tokmill.page.samples import SampleReader, ShownRun, control_ids, shown_runs
 from tokmill.tokenizer.decode import TokenRun
+from tokmill.tokenizer.files import AddedToken
 
 
 @pytest.fixture
@@ -68,36 +69,28 @@ def test_a_row_of_a_sample_that_is_not_there_is_an_error(dataset, tokenizer, sam
         SampleReader(directory, manifest, tokenizer).read_row(1)
 
 
-def test_control_tokens_are_the_special_ones_and_those_that_the_template_writes(
+@pytest.mark.parametrize("kind", ["sft", "pretrain"])
+def test_added_tokens_are_shown_as_control_tokens_but_not_ordinary_text(dataset, tokenizer, kind):
+    _, manifest = dataset()
+    tool = tokenizer.library().token_to_id("<tool>")
+    plain = (AddedToken(300, "   ", False), AddedToken(301, "word", False))
+    tokenizer = dataclasses.replace(tokenizer, added=(*tokenizer.added, *plain))
+    assert control_ids({**manifest, "kind": kind}, tokenizer) == {0, 1, 2, tool}
+
+
+def test_a_word_that_the_template_writes_as_a_token_is_a_control_token(
     dataset, tokenizer, tmp_path
 ):
     _, manifest = dataset()
-    tool = tokenizer.library().token_to_id("<tool>")
-    manifest["mask"]["template_sha256"] = sha256_hex(own_source("plain").encode())
-    assert control_ids(manifest, tokenizer) == {0, 1, 2}
-    source = "<tool>{{ messages[0].content }}"
+    word = AddedToken(301, "word", False)
+    tokenizer = dataclasses.replace(tokenizer, added=(*tokenizer.added, word))
+    source = "word{{ messages[0].content }}"
     (tmp_path / "t.jinja").write_text(source)
     manifest["config"]["sft"]["template"] = str(tmp_path / "t.jinja")
     manifest["mask"]["template_sha256"] = sha256_hex(source.encode())
-    assert control_ids(manifest, tokenizer) == {0, 1, 2, tool}
-
-
-@pytest.mark.parametrize("content", [None, "another template"])
-def test_every_added_token_is_a_control_token_where_the_template_is_gone(
-    dataset, tokenizer, tmp_path, content
-):
-    _, manifest = dataset()
-    if content is not None:
-        (tmp_path / "t.jinja").write_text(content)
-    manifest["config"]["sft"]["template"] = str(tmp_path / "t.jinja")
-    manifest["mask"]["template_sha256"] = "0" * 64
-    tool = tokenizer.library().token_to_id("<tool>")
-    assert control_ids(manifest, tokenizer) == {0, 1, 2, tool}
-
-
-def test_of_a_dataset_for_pretraining_only_special_tokens_are_control_tokens(dataset, tokenizer):
-    _, manifest = dataset()
-    assert control_ids({**manifest, "kind": "pretrain"}, tokenizer) == {0, 1, 2}
+    assert 301 in control_ids(manifest, tokenizer)
+    manifest["mask"]["template_sha256"] = "0" * 64  # the template is gone
+    assert 301 not in control_ids(manifest, tokenizer)
 
 
 def run(text: str, weight: float = 0, *, is_control: bool = False) -> TokenRun:

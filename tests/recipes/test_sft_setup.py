@@ -160,12 +160,15 @@ def test_a_template_may_write_every_token(chat_config, chat_tokenizer):
     assert resolve_sft(config, few)[1].max_emittable_id == loaded.vocab_size - 1 == 262
 
 
-def test_control_tokens_are_the_special_ones_and_those_that_the_template_writes(
+def test_control_tokens_are_added_tokens_and_with_parse_those_that_the_template_writes(
     settled, chat_tokenizer
 ):
+    special = {"<eos>": 0, "<|im_start|>": 1, "<|im_end|>": 2, "<bos>": 3}
+    found = vocabulary_of(*settled(control_tokens_in_text="parse"))
+    assert found.control == special
     config, tokenizer, template = settled()
     found = vocabulary_of(config, tokenizer, template)
-    assert found.control == {"<eos>": 0, "<|im_start|>": 1, "<|im_end|>": 2, "<bos>": 3}
+    assert found.control == {**special, "<think>": 4, "</think>": 5}
     assert (found.eos, found.bos, found.parse) == ("<eos>", "", False)
     assert found.named == {"eos_token": "<eos>"}
 

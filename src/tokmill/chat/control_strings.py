@@ -22,7 +22,7 @@ class Vocabulary:
     `control`: id of every control token by its string. `eos`, `bos`: their strings, '' for none.
     `named`: tokens by their name in the tokenizer's files, such as `pad_token`. `parse`: strings of
     control tokens in messages become those tokens. `parsed`: added tokens that are no control
-    tokens; their strings in messages become tokens in any case.
+    tokens, such as runs of white space; their strings in messages become tokens in any case.
     """
 
     control: Mapping[str, int]

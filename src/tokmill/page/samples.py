@@ -17,7 +17,7 @@ from tokmill.errors import UsageError, VerifyError
 from tokmill.settings.load import build_config
 from tokmill.settings.schema import TokenizerSettings
 from tokmill.settings.sft import SftSettings
-from tokmill.tokenizer.control_tokens import added_tokens
+from tokmill.tokenizer.control_tokens import added_tokens, kept_as_text
 from tokmill.tokenizer.decode import TokenDecoder, TokenRun, escaped
 from tokmill.tokenizer.tokenizer import load_tokenizer
 from tokmill.words.plural import plural
@@ -179,18 +179,14 @@ def text_decoder(
 
 
 def control_ids(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> frozenset[int]:
-    """Return the ids of control tokens: special tokens, eos, bos, and those of the chat template.
-
-    If the template of the run cannot be found, all added tokens except white space count.
-    """
+    """Return the ids of added tokens except ordinary text, eos, bos, and those of the template."""
+    added, strings = added_tokens(tokenizer), set(kept_as_text(tokenizer))
+    if manifest.get("kind") == "sft" and (source := _template(manifest, tokenizer)):
+        strings |= emitted_strings(source, added)
     named = (manifest["tokenizer"].get(name) for name in ("eos", "bos"))
-    ids = {*tokenizer.special_ids, *(token["id"] for token in named if token)}
-    if manifest.get("kind") == "sft":
-        added = added_tokens(tokenizer)
-        source = _template(manifest, tokenizer)
-        emitted = emitted_strings(source, added) if source else filter(str.strip, added)
-        ids.update(added[string].id for string in emitted)
-    return frozenset(ids)
+    return frozenset(
+        [*(added[string].id for string in strings), *(token["id"] for token in named if token)]
+    )
 
 
 def _template(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> str:

@@ -18,7 +18,7 @@ from tokmill.chat.template_source import emitted_strings, template_name, templat
 from tokmill.chat.weights import mask_rule
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.tokenizer.continuation import continuation_tokenizer
-from tokmill.tokenizer.control_tokens import added_tokens, with_control_tokens
+from tokmill.tokenizer.control_tokens import added_tokens, kept_as_text, with_control_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -88,7 +88,7 @@ def resolve_sft(config: Config, tokenizer: Tokenizer) -> tuple[Config, Tokenizer
         settings = replace(settings, instruction=style)
     emitted = emitted_strings(source, added)
     if config.tokenizer.control_tokens_in_text != "parse":
-        tokenizer = with_control_tokens(tokenizer, emitted)
+        tokenizer = with_control_tokens(tokenizer, {*emitted, *kept_as_text(tokenizer)})
     tokenizer = replace(tokenizer, max_emittable_id=tokenizer.vocab_size - 1)
     return replace(config, sft=settings), tokenizer, source
 

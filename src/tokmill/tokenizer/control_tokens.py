@@ -31,6 +31,20 @@ def control_token_strings(tokenizer: Tokenizer) -> list[str]:
     return [token.content for token in tokenizer.added if token.special]
 
 
+def kept_as_text(tokenizer: Tokenizer) -> list[str]:
+    """Return the added tokens whose strings in a message stay text, in the order of their ids.
+
+    All special ones, and the others, such as `<|fim_prefix|>`, except those that encode ordinary
+    text: runs of white space (GPT-NeoX), single characters, and words of letters and digits.
+    """
+    return [t.content for t in tokenizer.added if t.special or not _is_ordinary(t.content)]
+
+
+def _is_ordinary(content: str) -> bool:
+    joined = "".join(content.split())
+    return len(joined) < 2 or joined.isalnum()
+
+
 def contains_any(text: pa.LargeStringArray, strings: Sequence[str]) -> npt.NDArray[np.bool_]:
     """Return whether each of n documents contains one of some strings: (n,) bool."""
     import pyarrow.compute as pc
