@@ -179,7 +179,7 @@ def test_a_leading_block_is_what_its_reasoning_field_would_be(rendered, source, 
     assert (text, {}, marked) == rendered(source, QUESTION, bot("A", reasoning_content="R"))
 
 
-@pytest.mark.parametrize("source", [FIELD, "chatml", "minimind", DROPS, BARE, "llama3"])
+@pytest.mark.parametrize("source", [FIELD, "chatml", "minimind", DROPS])
 @pytest.mark.parametrize("end", ["</think>\n\nA", "</think>A </think> <think>"])
 def test_a_reply_that_lacks_the_opening_tag_is_read_as_one_that_has_it(rendered, source, end):
     whole = rendered(source, QUESTION, bot(f"<think>\nR\n{end}"))
@@ -188,9 +188,10 @@ def test_a_reply_that_lacks_the_opening_tag_is_read_as_one_that_has_it(rendered,
     assert "‹<think>›\nR\n‹</think>›" in whole[0]
 
 
-@pytest.mark.parametrize("preset", ["trl", "llamafactory"])
-def test_presets_that_leave_replies_unchanged_add_no_opening_tag(rendered, preset):
-    assert "<think>" not in rendered(BARE, QUESTION, bot("R</think>A"), preset=preset)[0]
+@pytest.mark.parametrize("preset", ["tokmill", "trl", "llamafactory"])
+@pytest.mark.parametrize("source", [BARE, "plain"])
+def test_a_template_without_reasoning_gets_no_opening_tag(rendered, source, preset):
+    assert "<think>" not in rendered(source, QUESTION, bot("R</think>A"), preset=preset)[0]
 
 
 def test_a_closing_tag_alone_opens_a_block_only_in_replies_and_not_in_brackets(rendered):

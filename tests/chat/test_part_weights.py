@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
-from tokmill.chat.jinja.template import JinjaTemplate
+from tokmill.chat.own_templates import NAMES, own_source
 from tokmill.chat.renderer import ChatRenderer
-from tokmill.chat.templates import make_template
 from tokmill.chat.weights import mask_rule
+from tokmill.chat.worker import Writers
 from tokmill.settings.sft import SftSettings
 
 QWEN = """{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' }}
@@ -39,13 +40,9 @@ def marked(vocabulary, whole_records, shown):
 
     def run(source, *messages, record=None, **settings):
         chosen = SftSettings(schema="messages", **settings)
-        if "{" in source:
-            template = JinjaTemplate(
-                source, control=vocabulary.control, variables={}, settings=chosen, where="t"
-            )
-        else:
-            template = make_template(source, chosen, vocabulary)
-        renderer = ChatRenderer(chosen, template, mask_rule(chosen), vocabulary)
+        text = own_source(source) if source in NAMES else source
+        write = partial(Writers(text, vocabulary).write, chosen)
+        renderer = ChatRenderer(chosen, "t", mask_rule(chosen), write)
         line = json.dumps({"messages": messages, **(record or {})})
         batch = renderer.render(whole_records([line]))
         replies = [text.rpartition("assistant\n")[2] for text in shown(batch)]

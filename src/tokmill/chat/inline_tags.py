@@ -62,9 +62,9 @@ class InlineForms:
 
     `fields`: tags whose leading block becomes the message's reasoning; `empty`: the reasoning of
     an empty block. `tokens`: tags of leading blocks that stay in place as control tokens. `hides`:
-    whether these are hidden from the template in the last reply. `opens`: whether a reply that has
-    only the closing one of these tags gets the opening one. `after_open`: the newlines that
-    the generation prompt puts behind such a tag, None if it writes no tag. `calls`: `field` or
+    whether these are hidden from the template in the last reply. `after_open`: the newlines that
+    the generation prompt puts behind such a tag, None if it writes no tag. If it does, replies that
+    have the closing tag alone get the opening one, too. `calls`: `field` or
     `token` for calls that end a reply, '' if they are text. `loses_tokens`: whether the template
     leaves out reasoning between `tokens` of its last reply.
     """
@@ -73,7 +73,6 @@ class InlineForms:
     empty: str = ""
     tokens: tuple[Tags, ...] = ()
     hides: bool = False
-    opens: bool = False
     after_open: str | None = None
     calls: str = ""
     loses_tokens: bool = False
@@ -99,14 +98,13 @@ def inline_forms(
     fields = () if settings.preset in _SEEN_PRESETS else _field_tags(template, vocabulary)
     known = [tags for tags in REASONING_TAGS if _knows(template, vocabulary, tags)]
     tokens = tuple(tags for tags in known if tags not in fields)
-    opens = bool(tokens) and settings.preset not in _SEEN_PRESETS
-    hides = opens and all(_keeps_hidden(template, vocabulary, tags) for tags in tokens)
+    hides = bool(tokens) and settings.preset not in _SEEN_PRESETS
+    hides = hides and all(_keeps_hidden(template, vocabulary, tags) for tags in tokens)
     return InlineForms(
         fields,
         _empty(template, vocabulary, fields[0]) if fields else "",
         tokens,
         hides,
-        opens,
         _after_open(template, tokens),
         _calls(settings, template, vocabulary),
         not hides
@@ -243,7 +241,7 @@ class InlineReader:
                 reasoning, rest = found[0] or self._forms.empty, found[1]
                 return {**message, "content": rest, "reasoning_content": reasoning}
         for tags in self._forms.tokens:
-            text = opened(content, tags) if self._forms.opens else content
+            text = content if self._forms.after_open is None else opened(content, tags)
             if leading_block(text, tags) is not None:
                 counts[LOST_REASONING if self._forms.loses_tokens else READ_REASONING] += 1
                 return {**message, "content": self._with_placeholders(text, tags, placeholders)}
