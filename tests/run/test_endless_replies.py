@@ -1,10 +1,11 @@
-"""A run whose replies train no end of turn is an error, and --append-eos ends every reply."""
+"""Chats that would teach a model the wrong thing stop a run: without ends, or with calls lost."""
 
 from __future__ import annotations
 
 import pytest
 
 import tokmill
+from tokmill.chat.lost import LOST_CALLS
 from tokmill.errors import RecordError
 
 CHATGLM = """{%- for m in messages %}<|im_start|>{{ m.role }}
@@ -62,3 +63,34 @@ def test_a_template_that_ends_its_turns_gets_eos_behind_the_sample_alone(run):
     text = run(template=ended, append_eos="train").text(0)
     assert text.count("<eos>") == 1
     assert text.endswith("Say.<bos><eos>")
+
+
+CALL = {"type": "function", "function": {"name": "look", "arguments": {"x": 1}}}
+TEXTS = (
+    "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<bos>"
+    "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"
+)
+
+
+def test_a_template_that_leaves_out_tool_calls_stops_the_run_and_names_those_that_write_them(
+    tokenizer_dir, write_rows, tmp_path
+):
+    reply = {"role": "assistant", "content": "Let me look.", "tool_calls": [CALL]}
+    chat = {"messages": [{"role": "user", "content": "Ask."}, reply]}
+    (tmp_path / "own.jinja").write_text(TEXTS)
+
+    def make(**settings):
+        return tokmill.sft(
+            write_rows(tmp_path / "in.jsonl", [chat] * 5), tokenizer=tokenizer_dir,
+            template=str(tmp_path / "own.jinja"), output=tmp_path / "out", progress=False,
+            **settings,
+        )  # fmt: skip
+
+    with pytest.raises(RecordError, match=r"^5 replies whose tool calls the template leaves out: "):
+        make()
+    assert (
+        make(max_reject_fraction=1.0, overwrite=True).manifest["totals"]["counters"][LOST_CALLS]
+        == 5
+    )
+    counters = make(ignore_keys=("tool_calls",), overwrite=True).manifest["totals"]["counters"]
+    assert LOST_CALLS not in counters

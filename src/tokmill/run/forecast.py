@@ -24,7 +24,7 @@ from tokmill.recipes.memory_bounds import BASE_BYTES, worker_bytes
 from tokmill.recipes.table import Recipes
 from tokmill.run.plan import packed_tokenizer
 from tokmill.run.prepare import choose_run_engine, prepare, workers_and_threads
-from tokmill.run.reject_limits import REJECTS_ALLOWED, check_ends, no_document, too_many
+from tokmill.run.reject_limits import REJECTS_ALLOWED, check_chats, no_document, too_many
 from tokmill.run.sample import EncodedSample, Estimate, encode_sample, read_sample
 from tokmill.sources.formats import format_named
 from tokmill.storage import free_bytes
@@ -306,7 +306,7 @@ def check_sample(limits: LimitSettings, sampled: EncodedSample) -> None:
         raise RecordError(
             f"the run would stop: {too_many(counts.rejects, records, allowed, first)}"
         )
-    check_ends(limits, counts.counters)
+    check_chats(limits, counts.counters, counts.documents)
 
 
 def _left_out(prepared: Prepared, sampled: EncodedSample) -> str:

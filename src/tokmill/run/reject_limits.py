@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from tokmill.chat.lost import LOST
 from tokmill.chat.reply_counts import UNENDED_REPLIES
 from tokmill.dataset.counts import TRAINED_TURNS, unread_from_json
 from tokmill.dataset.rejects import describe_entry, read_rejects
@@ -59,7 +60,7 @@ class RejectLimit:
 
     def __init__(self, limits: LimitSettings, forward: Callable[[Increments], None]) -> None:
         self._limits, self._forward = limits, forward
-        self._n_records = 0
+        self._n_records = self._n_documents = 0
         self._reasons: Counter[str] = Counter()
         self._counters: Counter[str] = Counter()
         self._first = ""
@@ -69,6 +70,7 @@ class RejectLimit:
     def progressed(self, progress: Increments) -> None:
         """Add increments; raises `RecordError` from `FRACTION_CHECKED_FROM` records on."""
         self._n_records += progress.records
+        self._n_documents += progress.documents
         self._reasons.update(progress.rejects)
         self._counters.update(progress.counters)
         self._first = self._first or progress.first_reject
@@ -77,7 +79,7 @@ class RejectLimit:
         self._forward(progress)
         if self._n_records >= FRACTION_CHECKED_FROM:
             _check_share(self._limits, self._reasons, self._n_records, self._first)
-            check_ends(self._limits, self._counters)
+            check_chats(self._limits, self._counters, self._n_documents)
 
 
 def _check_share(limits: LimitSettings, reasons: Counter[str], n_records: int, first: str) -> None:
@@ -96,11 +98,13 @@ def too_many(reasons: Counter[str], records: str, allowed: float, first: str) ->
     )
 
 
-def check_ends(limits: LimitSettings, counters: Mapping[str, int]) -> None:
-    """Check that few trained replies are without a trained end, if the mask rule trains ends.
+def check_chats(limits: LimitSettings, counters: Mapping[str, int], n_samples: int) -> None:
+    """Check that few replies lack a trained end, and that a template leaves little out.
 
     Raises:
-        RecordError: a larger share than `max_reject_fraction` is: such a model does not stop.
+        RecordError: a larger share than `max_reject_fraction` of the replies has no trained end,
+            though the mask rule trains ends: such a model does not stop. Or more messages or fields
+            than this share of the samples are not written.
     """
     n, n_turns = counters.get(UNENDED_REPLIES, 0), counters.get(TRAINED_TURNS, 0)
     if n > limits.max_reject_fraction * n_turns:
@@ -110,6 +114,15 @@ def check_ends(limits: LimitSettings, counters: Mapping[str, int]) -> None:
             "trained on them does not stop; --append-eos=train ends replies with eos where the "
             "template writes no end, --eot=train trains an end outside a generation block, "
             "--eot=mask trains no ends"
+        )
+    lost = {name: counters[name] for name in sorted(LOST) if counters.get(name)}
+    if sum(lost.values()) > limits.max_reject_fraction * n_samples:
+        raise RecordError(
+            f"{', '.join(f'{n:,} {name}' for name, n in lost.items())}: more in "
+            f"{plural(n_samples, 'sample')} than --max-reject-fraction="
+            f"{limits.max_reject_fraction:g} allows; choose a --template that writes them (chatml "
+            "and qwen3-training write tools, tool calls, tool messages and reasoning), or leave a "
+            "field out on purpose, as with --ignore-keys=tool_calls"
         )
 
 
@@ -123,8 +136,8 @@ def check_outcome(
 
     Raises:
         UnreadInputError: input was not read to its end, and `on_unread` is `error`.
-        RecordError: too many records were rejected, or replies train no end; there is no document;
-            or every record of one of several files was rejected or has no trained token.
+        RecordError: too many records were rejected; see `check_chats`; there is no document; or
+            every record of one of several files was rejected or has no trained token.
     """
     # A file that breaks off explains its rejects: a better message than their share.
     unread = [row for row in sources if "unread" in row]
@@ -132,7 +145,7 @@ def check_outcome(
         raise _unread_error(unread, len(sources))
     if totals.rejects.total() > REJECTS_ALLOWED:
         _check_share(limits, totals.rejects, totals.records, _first(rejects))
-    check_ends(limits, totals.counters)
+    check_chats(limits, totals.counters, totals.documents)
     if not totals.documents:
         made = "the run made no document"
         if broken := sum_unread(sources):
