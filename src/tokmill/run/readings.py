@@ -252,7 +252,7 @@ class _Groups:
         if not keys:
             return
         if config.sft is not None:
-            from tokmill.chat.reading.unknown_names import speakers_in
+            from tokmill.chat.reading.detect import speakers_in
 
             keys |= {f"speaker {name}" for name in speakers_in(records)}
         key = (*_folder_of(file), keys)

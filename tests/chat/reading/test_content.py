@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.reading.content import Content, read_calls, read_content, read_tools
+from tokmill.chat.reading.messages import Content, read_calls, read_content, read_tools
 from tokmill.settings.sft import SftSettings
 
 SETTINGS = SftSettings()

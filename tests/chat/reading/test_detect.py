@@ -59,8 +59,8 @@ def test_records_of_no_schema_at_all_are_a_mistake_that_names_keys_and_schemas()
         "messages: messages; conversations: conversations; "
         "prompt: prompt | question | query and response | completion | answer | output; "
         "alpaca: instruction and output; text: text: rename the fields, or name them: --fields="
-        "prompt=input,completion=output (under [sft]: fields = "
-        '{prompt = "input", completion = "output"})'
+        "prompt=KEY,completion=KEY (under [sft]: fields = "
+        '{prompt = "KEY", completion = "KEY"})'
     )
 
 

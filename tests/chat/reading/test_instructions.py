@@ -6,18 +6,22 @@ from dataclasses import replace
 import pytest
 
 from tokmill.chat.conversation import ChatError, Conversation
-from tokmill.chat.reading.instructions import (
-    context_of,
-    history_of,
-    read_alpaca,
-    read_pair,
-    read_text,
-    reasoning_of,
-    system_of,
-)
+from tokmill.chat.reading.schemas import read_conversation
 from tokmill.settings.sft import SftSettings
 
 SETTINGS = SftSettings()
+
+
+def read_pair(record, settings):
+    return read_conversation(record, "prompt", settings)
+
+
+def read_alpaca(record, settings):
+    return read_conversation(record, "alpaca", settings)
+
+
+def read_text(record, settings):
+    return read_conversation(record, "text", settings)
 
 
 def said(role, content):
@@ -191,44 +195,43 @@ def test_system_prompt_history_and_reasoning_are_read_beside_an_answer(reader):
 USER, REPLY = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
 
 
-@pytest.mark.parametrize("key", ["system", "system_prompt", "system_message"])
+def beside(answer):
+    """Return the messages of a question and its answer, and of what stands beside them."""
+    return read_pair({"prompt": "q", "answer": "a", **answer}, SETTINGS)
+
+
+@pytest.mark.parametrize("key", ["system_prompt", "system_message"])
 def test_a_system_message_has_several_names(key):
-    assert system_of({key: "be"}) == [{"role": "system", "content": "be"}]
-    assert system_of({"system": "", key: "be"} if key != "system" else {key: ""}) == (
-        [{"role": "system", "content": "be"}] if key != "system" else []
-    )
+    for record in ({key: "be"}, {"system": "", key: "be"}, {"system": "be", key: ""}):
+        assert beside(record).messages == [said("system", "be"), USER, REPLY]
+    assert beside({"system": "", key: ""}).messages == [USER, REPLY]
 
 
 @pytest.mark.parametrize("key", ["reasoning", "reasoning_content", "thinking"])
 def test_reasoning_beside_an_answer_is_that_of_the_reply(key):
-    assert reasoning_of({key: "hm"}) == {"reasoning_content": "hm"}
-    assert reasoning_of({key: ""}) == {}
+    assert beside({key: "hm"}).messages == [USER, {**REPLY, "reasoning_content": "hm"}]
+    assert beside({key: ""}).messages == [USER, REPLY]
 
 
 @pytest.mark.parametrize(
-    ("history", "expected"),
+    ("history", "weights"),
     [
-        ([["q", "a"]], ([USER, REPLY], [None, None])),
-        (json.dumps([["q", "a"]]), ([USER, REPLY], [None, None])),
-        ([USER, {**REPLY, "weight": 0}], ([USER, REPLY], [None, 0.0])),
-        ([], ([], [])),
-        ("", ([], [])),
+        ([["q", "a"]], [None, None]),
+        (json.dumps([["q", "a"]]), [None, None]),
+        ([USER, {**REPLY, "weight": 0}], [None, 0.0]),
+        ([], []),
+        ("", []),
     ],
 )
-def test_a_history_is_pairs_or_messages(history, expected):
-    assert history_of({"history": history}, SETTINGS)[:2] == expected
+def test_a_history_is_pairs_or_messages(history, weights):
+    read = beside({"history": history})
+    assert read.messages == [USER, REPLY] * (1 + bool(weights))
+    assert read.weights == [*weights, None, None]
 
 
-@pytest.mark.parametrize(
-    ("read", "record"),
-    [
-        (context_of, {"context": ["a", "b"]}),
-        (reasoning_of, {"reasoning": True}),
-        (lambda record: history_of(record, SETTINGS), {"history": 3}),
-    ],
-)
-def test_a_value_of_another_type_names_the_option_that_leaves_it_out(read, record):
+@pytest.mark.parametrize("record", [{"context": ["a", "b"]}, {"reasoning": True}, {"history": 3}])
+def test_a_value_of_another_type_names_the_option_that_leaves_it_out(record):
     (key,) = record
     with pytest.raises(ChatError, match=f": --ignore-keys {key} leaves it out$") as caught:
-        read(record)
+        beside(record)
     assert caught.value.reason == "wrong type"

@@ -166,12 +166,15 @@ def test_calls_of_the_assistant_are_canonical(fields):
         '{"name": "f", "arguments": {"x": 1}}',
         '[{"name": "f", "arguments": "{\\"x\\": 1}"}]',
         {"name": "f", "arguments": {"x": 1}},
+        [{"name": "f", "arguments": {"x": 1}}],
+        [json.dumps(CALL)],
     ],
 )
 def test_the_role_function_call_is_an_assistant_turn_of_calls(value):
     expected = [{"role": "assistant", "content": "", "tool_calls": [CALL]}]
     assert read({"from": "function_call", "value": value})[0] == expected
     assert read({"role": "function_call", "content": value})[0] == expected
+    assert read_messages([{"from": "function_call", "value": value}], SETTINGS).unread == set()
 
 
 @pytest.mark.parametrize(
@@ -262,7 +265,7 @@ def test_whatever_stands_there_is_read_or_refused_with_a_reason(items, role):
         if isinstance(item, dict):
             item.setdefault("role", role)
     try:
-        messages, weights, _ = read_messages(items, SETTINGS)
+        messages, weights, *_ = read_messages(items, SETTINGS)
     except ChatError as error:
         reason, message = error.reason, error.message
     else:
@@ -318,3 +321,9 @@ def test_a_pair_is_a_question_and_its_answer(item):
 def test_a_system_text_stands_before_its_pair():
     found = pair_in({"output": "a", "input": "q", "system": "be"}, SETTINGS)
     assert found == [{"role": "system", "content": "be"}, USER, REPLY]
+
+
+def test_a_key_that_is_ignored_in_a_pair_is_unread_and_no_other():
+    settings = SftSettings(ignore_keys=("id",))
+    turns = read_messages([{"human": "q", "assistant": "a", "id": 7}], settings)
+    assert (turns.messages, turns.unread) == ([USER, REPLY], {"id"})

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.reading.names import VARIABLE_KEYS
-from tokmill.chat.reading.values import parsed, quoted, wrong_type
+from tokmill.chat.reading.names import VARIABLE_KEYS, parsed, wrong_type
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def option_for_prompt(names: Collection[str], render: Render) -> str:
         for value in (True, False):
             variables = {name: value}
             if all(_begins_with_prompt(render, variables, reply) for reply in _REPLIES):
-                return f"--template-kwargs {quoted(json.dumps(variables))}"
+                return f"--template-kwargs {shlex.quote(json.dumps(variables))}"
     return ""
 
 

@@ -1,37 +1,64 @@
-"""Decisions from the first records of a run: schema, names of fields, rendered texts."""
+"""Decisions from the first records of a run: schema, names of fields and roles, rendered texts.
+
+Names that nobody knows are not guessed: the run stops, and its message names them and the option.
+"""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tokmill.chat.control_strings import RenderedTexts
-from tokmill.chat.reading.names import LABEL_KEY, check_names, given_fields, of_record
-from tokmill.chat.reading.schemas import FIELDS_BY_SCHEMA, MIXED, recognise
-from tokmill.chat.reading.unknown_names import (
-    advised_names,
-    check_not_single_messages,
-    check_roles,
-    keys_inside,
+from tokmill.chat.conversation import ChatError
+from tokmill.chat.reading.names import (
+    ANSWER_KEYS,
+    CONTENT_KEYS,
+    LABEL_KEY,
+    PREFERENCE_KEYS,
+    PROMPT_KEYS,
+    READ_BY_SCHEMA,
+    ROLE_KEYS,
+    ROLE_NAMES,
+    advised_role,
+    check_names,
+    first_present,
+    given_fields,
+    is_filled,
+    of_message,
+    of_record,
+    parsed,
+    role_of,
+    shown_keys,
 )
-from tokmill.chat.reading.unsuitable import has_other_labels, preference
-from tokmill.chat.reading.values import shown_keys
+from tokmill.chat.reading.schemas import FIELDS_BY_SCHEMA, MIXED, is_kto, preference, recognise
 from tokmill.errors import UsageError
+from tokmill.settings.names import in_toml
 from tokmill.settings.source import UnclearNamesError
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from tokmill.settings.sft import SftSettings
+
+    Records = Sequence[Mapping[str, Any]]
 
 _NEEDED = ("messages", "prompt", "completion", "instruction", "output", "text")
 """Fields whose key must occur in one of the first records."""
 
+_SPEAKER_KEYS = (*ROLE_KEYS, "participant", "who", "user", "name", "type")
+_SINGLE_KEYS, _PROMPTER = ("role", "from", "speaker", "sender"), "prompter"
+"""Keys of the role in a record that is a single message; OASST's name of users."""
 
-def resolve_schema(
-    settings: SftSettings, records: Sequence[Mapping[str, Any]], where: str = "records"
-) -> SftSettings:
+_N_LOOKED_AT = 20
+_LEAST_SHARE = 0.1
+"""With fewer rendered texts, the texts are ordinary and some quote a template."""
+
+
+def resolve_schema(settings: SftSettings, records: Records, where: str = "records") -> SftSettings:
     """Return the settings with schema and fields resolved for the whole run.
 
     `label` is ignored if one record has another label than good or bad. With a chosen schema,
@@ -41,9 +68,16 @@ def resolve_schema(
         UsageError: no record has a known shape, one is preference data, or a given name is wrong.
     """
     check_names(settings)
-    _check_keys(settings, records, where)
+    fields = given_fields(settings.fields)
+    keys = list(dict.fromkeys(key for record in records for key in record))
+    for field, key in fields.items():
+        if records and field in _NEEDED and key not in keys:
+            raise UsageError(
+                f"--fields={field}={key}: not in the {where}, which have {shown_keys(keys)}"
+            )
     read = [of_record(record, settings) for record in records]
-    if has_other_labels(read):
+    labels = [record.get(LABEL_KEY) for record in read]
+    if any(is_filled(label) and not is_kto(label) for label in labels):
         settings = replace(settings, ignore_keys=(*settings.ignore_keys, LABEL_KEY))
         read = [of_record(record, settings) for record in records]
     if settings.schema != "auto":
@@ -51,15 +85,17 @@ def resolve_schema(
     for record in read:
         if reason := preference(record, recognise(record), settings):
             raise UsageError(f"{where}: {reason}")
-    schema = _schema_of_fields(settings) or detect_schema(read, where)
-    settings = replace(settings, schema=schema)
-    if schema == "text":
-        check_not_single_messages(read, settings, where)
-    check_roles(read, settings, where)
+    named = {"messages": "messages", "prompt": "prompt", "instruction": "alpaca"}
+    schema = next((named[field] for field in named if field in fields), "")
+    settings = replace(settings, schema=schema or detect_schema(read, where))
+    if settings.schema == "text":
+        _check_not_single_messages(read, settings, where)
+    if settings.schema in ("messages", "conversations"):
+        _check_roles(read, settings, where)
     return settings
 
 
-def detect_schema(records: Sequence[Mapping[str, Any]], where: str = "records") -> str:
+def detect_schema(records: Records, where: str = "records") -> str:
     """Return the schema of the first records, "mixed" if there are several.
 
     Records of unknown shape do not count if others are known: they are refused when they are read.
@@ -69,47 +105,112 @@ def detect_schema(records: Sequence[Mapping[str, Any]], where: str = "records") 
         UsageError: no record has a known shape.
     """
     found = {kind for kind in map(recognise, records) if kind}
-    if records and not found:
-        known = "; ".join(f"{name}: {fields}" for name, fields in FIELDS_BY_SCHEMA.items())
-        options, table = advised_names(records)
-        raise UnclearNamesError(
-            f"{where}: no known schema: found {shown_keys(keys_inside(records))}; known: {known}: "
-            f"rename the fields{', or name them: ' if options else ''}",
-            options,
-            table,
-        )
-    return "messages" if not records else found.pop() if len(found) == 1 else MIXED
-
-
-def _schema_of_fields(settings: SftSettings) -> str:
-    """Return the schema of the fields in --fields; '' if they leave it open."""
-    fields = given_fields(settings.fields)
-    if "messages" in fields:
+    if found:
+        return found.pop() if len(found) == 1 else MIXED
+    if not records:
         return "messages"
-    if "prompt" in fields:
-        return "prompt"
-    return "alpaca" if "instruction" in fields else ""
+    lists = _lists_in(records)
+    inside = {key: list(dict.fromkeys(k for item in lists[key] for k in item)) for key in lists}
+    keys = [
+        f"{key}[]: {', '.join(inside[key])}" if key in inside else key
+        for key in dict.fromkeys(key for record in records for key in record)
+    ]
+    halves = (*PROMPT_KEYS, *ANSWER_KEYS, "instruction")
+    wanted = "prompt=KEY,completion=KEY"
+    if lists and not any(is_filled(record.get(key)) for record in records for key in halves):
+        turns, own = next(iter(inside.items()))
+        wanted = f"messages={turns}"
+        wanted += "" if any(key in own for key in ROLE_KEYS) else ",role=KEY"
+        wanted += "" if any(key in own for key in CONTENT_KEYS) else ",content=KEY"
+    known = "; ".join(f"{name}: {fields}" for name, fields in FIELDS_BY_SCHEMA.items())
+    raise _unclear(
+        f"{where}: no known schema: found {shown_keys(keys)}; known: {known}: rename the fields, "
+        "or name them: ",
+        f"--fields={shlex.quote(wanted)}",
+    )
 
 
-def _check_keys(settings: SftSettings, records: Sequence[Mapping[str, Any]], where: str) -> None:
-    """Check that the keys in --fields occur in the records."""
-    keys = list(dict.fromkeys(key for record in records for key in record))
-    for field, key in given_fields(settings.fields).items():
-        if records and field in _NEEDED and key not in keys:
+def _unclear(about: str, option: str) -> UnclearNamesError:
+    table = in_toml(option)
+    return UnclearNamesError(about, f"{option} (under [sft]: {table})", table)
+
+
+def _check_roles(records: Records, settings: SftSettings, where: str) -> None:
+    """Refuse turns of which no record has only known roles, or in which the system answers."""
+    keys = READ_BY_SCHEMA[settings.schema][0]
+    chats = [
+        [first_present(of_message(item, settings), ROLE_KEYS) for item in items]
+        for record in records[:_N_LOOKED_AT]
+        if (items := _objects(first_present(record, keys)))
+    ]
+    roles = [[_role(name, settings) for name in chat] for chat in chats]
+    names = list(dict.fromkeys(name for chat in chats for name in chat if isinstance(name, str)))
+    unknown = [name for name in names if not _role(name, settings)]
+    if unknown and all(None in found for found in roles):
+        pairs = [f"{name}={advised_role(is_first=name == names[0])}" for name in unknown[:4]]
+        raise _unclear(
+            f"{where}: unknown roles in every record: name them: ",
+            f"--role-names={shlex.quote(','.join(pairs))}",
+        )
+    answers = any(pair == ("user", "system") for found in roles for pair in pairwise(found))
+    if answers and {role for found in roles for role in found} <= {"user", "system"}:
+        raise UnclearNamesError(
+            f"{where}: no message is the assistant's, and system speaks behind user: if that is "
+            "who answers, ",
+            "--role-names=system=assistant",
+            'role_names = {system = "assistant"}',
+        )
+
+
+def _check_not_single_messages(records: Records, settings: SftSettings, where: str) -> None:
+    """Refuse texts that are single messages: a user's message would be trained as a reply."""
+    for key in _SINGLE_KEYS:
+        values = [record.get(key) for record in records]
+        names = [name for name in values if isinstance(name, str)]
+        known = [n for n in names if n == _PROMPTER or _role(n, settings) not in (None, "system")]
+        if records and len(known) == len(records):
+            shown = ", ".join(dict.fromkeys(known))
             raise UsageError(
-                f"--fields={field}={key}: not in the {where}, which have {shown_keys(keys)}"
+                f"{where}: each record is one message ({key}: {shown}), and would become a reply: "
+                "put all messages of a conversation into one record, as a list under messages; "
+                "--schema=text trains each as a text of its own"
             )
 
 
-_LEAST_SHARE = 0.1
-"""With fewer rendered texts, the texts are ordinary and some quote a template."""
+def _role(name: Any, settings: SftSettings) -> str | None:
+    return role_of(name, settings.role_names) if isinstance(name, str) else None
+
+
+def speakers_in(records: Records) -> set[str]:
+    """Return the known names of roles in the turns of the first records, in lower case."""
+    items = [item for found in _lists_in(records).values() for item in found]
+    names = {item.get(key) for item in items for key in _SPEAKER_KEYS}
+    return {name.lower() for name in names if isinstance(name, str)} & ROLE_NAMES.keys()
+
+
+def _lists_in(records: Records) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the objects in lists of the first records, by key."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records[:_N_LOOKED_AT]:
+        for key, value in record.items():
+            if key not in PREFERENCE_KEYS and (items := _objects(value)):
+                found.setdefault(key, []).extend(items)
+    return found
+
+
+def _objects(value: Any) -> list[Mapping[str, Any]]:
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = parsed(value, "", "")
+        except ChatError:
+            return []
+    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
+        return []
+    return value
 
 
 def resolve_rendered_text(
-    settings: SftSettings,
-    records: Sequence[Mapping[str, Any]],
-    control: Iterable[str],
-    where: str,
+    settings: SftSettings, records: Records, control: Iterable[str], where: str
 ) -> SftSettings:
     """Return the settings with `rendered_text` resolved: `text` if no text looks rendered.
 
@@ -119,8 +220,12 @@ def resolve_rendered_text(
     if settings.rendered_text != "refuse":
         return settings
     known = RenderedTexts(set(control))
-    read = [of_record(record, settings) for record in records]
-    texts = [record["text"] for record in read if _is_text(record, settings)]
+    texts = []
+    for record in records:
+        read = of_record(record, settings)
+        schema = recognise(read) if settings.schema == MIXED else settings.schema
+        if schema == "text" and isinstance(read.get("text"), str):
+            texts.append(read["text"])
     signs = [sign for sign in map(known.sign, texts) if sign]
     if not signs or len(signs) < _LEAST_SHARE * len(texts):
         return replace(settings, rendered_text="text")
@@ -130,12 +235,6 @@ def resolve_rendered_text(
         "--rendered-text=parse takes them as they are and trains all of each, --rendered-text=text "
         "wraps them; without masks: tokmill pretrain --control-tokens-in-text=parse"
     )
-
-
-def _is_text(record: Mapping[str, Any], settings: SftSettings) -> bool:
-    """Return whether a record has schema text."""
-    schema = recognise(record) if settings.schema == MIXED else settings.schema
-    return schema == "text" and isinstance(record.get("text"), str)
 
 
 def text_note(settings: SftSettings) -> str:

@@ -1,37 +1,246 @@
-"""Messages of a record, in OpenAI's form, ShareGPT's or as pairs, to the form of templates."""
+"""Messages of a record, in OpenAI's form, ShareGPT's or as pairs, to the form of templates.
+
+A message has text, typed parts, reasoning and tool calls; a conversation has tools.
+"""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.chat.conversation import PART_WEIGHTS, ChatError, PartWeight
-from tokmill.chat.reading.content import NO_WEIGHTS, Content, read_calls, read_content
 from tokmill.chat.reading.names import (
     ANSWER_KEYS,
     CALL_KEYS,
     CALL_ROLE,
     CONTENT_KEYS,
+    MEDIA_KEYS,
+    PART_KEYS,
     PROMPT_KEYS,
     REASONING_KEYS,
     ROLE_KEYS,
     ROLE_NAMES,
+    SWITCH_KEYS,
+    TOOL_KEYS,
+    advised_role,
+    filled_key,
+    first_present,
+    is_filled,
     is_refusal,
-    known_role,
     known_roles,
+    message_names,
     of_message,
+    parse_json,
+    parsed,
     role_of,
+    shown,
+    shown_keys,
+    text_of,
+    wrong_type,
 )
-from tokmill.chat.reading.unsuitable import check_media
-from tokmill.chat.reading.values import first_present, parsed, quoted, shown, shown_keys, wrong_type
 from tokmill.chat.weights import message_weight
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from tokmill.chat.conversation import Message
-    from tokmill.chat.reading.content import GivenWeight
     from tokmill.settings.sft import SftSettings
+
+_PARTS = {
+    **dict.fromkeys(("text", "input_text", "output_text"), "content"),
+    **dict.fromkeys(("reasoning", "thinking"), "reasoning_content"),
+    **dict.fromkeys(("tool_call", "function_call"), "tool_calls"),
+}
+"""The key of a message under which a part of each type comes."""
+
+_ORDER_OF_PARTS = ("reasoning_content", "content", "tool_calls")
+"""As all templates write them."""
+
+_BROKEN_CALL, _BROKEN_TOOLS = "broken tool call", "broken tools"
+_BESIDE_ARGUMENTS = frozenset({"name", "id", "type", "index"})
+"""Keys of a call without arguments."""
+
+
+class GivenWeight(NamedTuple):
+    """The weight that a part gives, None if none; its place in the text of a message's key."""
+
+    key: str
+    start: int
+    stop: int
+    weight: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The content of a message; `reasoning` is None if it has no such part.
+
+    `weights`: of each part.
+    """
+
+    text: str = ""
+    reasoning: str | None = None
+    calls: tuple[dict[str, Any], ...] = ()
+    weights: tuple[GivenWeight, ...] = field(default=(), compare=False)
+
+
+def read_content(value: Any, settings: SftSettings, where: str) -> Content:
+    """Return a content: a text, null (empty), or a list of typed parts, which are joined."""
+    if isinstance(value, str):
+        return Content(value)
+    if value is None:
+        return Content()
+    if not isinstance(value, list):
+        raise wrong_type(where, "text or a list of typed parts as content", value)
+    found: dict[str, list[str]] = {}
+    lengths = dict.fromkeys(_ORDER_OF_PARTS, 0)
+    calls: list[dict[str, Any]] = []
+    weights: list[GivenWeight] = []
+    before = _ORDER_OF_PARTS[0]
+    for number, part in enumerate(value, 1):
+        here = f"{where}, part {number}"
+        before = key = _key_of_part(part, before, here)
+        start = lengths[key]
+        if key == "tool_calls":
+            own = read_calls(first_present(part, PART_KEYS), settings, here)
+            if not own:
+                raise ChatError(_BROKEN_CALL, f"{here}: expected a call as value, found none")
+            calls += own
+        else:
+            text = _part_text(part, here)
+            found.setdefault(key, []).append(text)
+            lengths[key] += len(text)
+        weight = message_weight(part, settings, here)
+        weights.append(GivenWeight(key, start, lengths[key], weight))
+    texts = {key: "".join(pieces) for key, pieces in found.items()}
+    return Content(
+        texts.get("content", ""), texts.get("reasoning_content"), tuple(calls), tuple(weights)
+    )
+
+
+def _key_of_part(part: Any, before: str, where: str) -> str:
+    if not isinstance(part, dict):
+        raise wrong_type(where, "an object with type and text", part)
+    name = part.get("type")
+    key = _PARTS.get(name) if isinstance(name, str) else None
+    if key is None:
+        raise ChatError(
+            "unknown content part",
+            f"{where}: expected type {', '.join(_PARTS)}, found {shown(name)}",
+        )
+    if _ORDER_OF_PARTS.index(key) < _ORDER_OF_PARTS.index(before):
+        raise ChatError(
+            "order of parts",
+            f"{where}: expected reasoning, then text, then tool calls, found {name} behind "
+            "a later one; make messages of them",
+        )
+    return key
+
+
+def _part_text(part: dict[str, Any], where: str) -> str:
+    value = first_present(part, PART_KEYS)
+    if value is None and part["type"] in part:  # {"type": "thinking", "thinking": "…"}
+        value = part[part["type"]]
+    if not isinstance(value, str):
+        raise wrong_type(where, f"text under {', '.join(PART_KEYS)}", value)
+    return value
+
+
+def read_tools(record: Mapping[str, Any], first: Any = None) -> list[Any] | None:
+    """Return the functions that a record describes, None if it has none.
+
+    They are a list, or JSON text of one, under one of `TOOL_KEYS`, or as in minimind in the first
+    message, `first`. A bare function becomes {"type": "function", "function": {...}}.
+    """
+    value = first_present(record, TOOL_KEYS)
+    if value is None and isinstance(first, dict):
+        value = first.get("tools")
+    return _tools_of_text(value) if isinstance(value, str) else _tools_of(value)
+
+
+@lru_cache(maxsize=64)
+def _tools_of_text(text: str) -> list[Any] | None:
+    """Return the functions of a JSON text, which many records may have; they share the result."""
+    return _tools_of(parsed(text, _BROKEN_TOOLS, "tools"))
+
+
+def _tools_of(listed: Any) -> list[Any] | None:
+    if listed is not None and not isinstance(listed, list):
+        raise ChatError(_BROKEN_TOOLS, f"tools: expected a list, found {shown(listed)}")
+    return [_read_tool(tool, f"tool {i}") for i, tool in enumerate(listed or (), 1)] or None
+
+
+def _read_tool(value: Any, where: str) -> dict[str, Any]:
+    tool = parsed(value, _BROKEN_TOOLS, where)
+    if isinstance(tool, dict) and tool.get("type") in (None, "function"):
+        rest = {key: tool[key] for key in tool if key != "type"}
+        function = tool.get("function")
+        if isinstance(function, dict) and _is_name(function.get("name")):
+            return tool if tool.get("type") else {"type": "function", **rest}
+        if function is None and _is_name(tool.get("name")):
+            return {"type": "function", "function": rest}
+    raise ChatError(_BROKEN_TOOLS, f"{where}: expected a function with a name, found {shown(tool)}")
+
+
+def read_calls(value: Any, settings: SftSettings, where: str) -> list[dict[str, Any]]:
+    """Return tool calls as {"type": "function", "function": {"name", "arguments"}}, `id` if any.
+
+    `value`: a call or a list of calls, or JSON text of either. A call has `function`, or `name` and
+    `arguments`.
+    """
+    calls = parsed(value, _BROKEN_CALL, where)
+    if calls is None:
+        return []
+    listed = [calls] if isinstance(calls, dict) else calls
+    if not isinstance(listed, list):
+        raise ChatError(_BROKEN_CALL, f"{where}: expected a list of calls, found {shown(calls)}")
+    return [_read_call(call, settings, where) for call in listed]
+
+
+def _read_call(value: Any, settings: SftSettings, where: str) -> dict[str, Any]:
+    call = parsed(value, _BROKEN_CALL, where)
+    function = call
+    if isinstance(call, dict) and call.get("function") is not None:
+        function = call["function"]
+    if not isinstance(function, dict) or not _is_name(function.get("name")):
+        raise ChatError(
+            _BROKEN_CALL, f"{where}: expected a call with a name, found {shown(function)}"
+        )
+    if call.get("type") not in (None, "function"):
+        raise ChatError(
+            _BROKEN_CALL, f"{where}: expected type 'function', found {shown(call['type'])}"
+        )
+    arguments = _read_arguments(function, settings, f"{where}: {shown(function['name'])}")
+    names = {} if call.get("id") is None else {"id": call["id"]}
+    canonical = {"name": function["name"], "arguments": arguments}
+    return {**names, "type": "function", "function": canonical}
+
+
+def _read_arguments(function: Mapping[str, Any], settings: SftSettings, where: str) -> Any:
+    """Return the arguments of a call; without any, an empty object."""
+    arguments = function.get("arguments")
+    if arguments is None:
+        others = [k for k in function if k not in _BESIDE_ARGUMENTS and function[k] is not None]
+        if others:
+            raise ChatError(
+                _BROKEN_CALL, f"{where}: expected arguments, found {shown_keys(others)}"
+            )
+        return {}
+    if isinstance(arguments, str):
+        if settings.tool_arguments == "keep":
+            return arguments
+        arguments = parse_json(arguments, _BROKEN_CALL, f"{where}: arguments")
+    if not isinstance(arguments, dict):
+        raise ChatError(
+            _BROKEN_CALL, f"{where}: expected arguments in an object, found {shown(arguments)}"
+        )
+    return arguments
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
 
 
 def message_list(value: Any, where: str) -> list[Any]:
@@ -47,28 +256,35 @@ def message_list(value: Any, where: str) -> list[Any]:
 
 
 class Turns(NamedTuple):
-    """Messages, the weight that each gives, and the parts of them that give their own."""
+    """Messages, the weight that each gives, and the parts of them that give their own.
+
+    `unread`: the filled keys that nothing reads, those of parts as `content[].id`.
+    """
 
     messages: list[Message]
     weights: list[float | None]
     parts: list[PartWeight]
+    unread: set[str]
 
 
 def read_messages(items: Sequence[Any], settings: SftSettings, where: str = "message") -> Turns:
     """Return the messages of a list, and their weights."""
-    messages, weights, parts = turns = Turns([], [], [])
+    messages, weights, parts, unread = turns = Turns([], [], [], set())
     roles = known_roles(settings.role_names)
     is_renamed = bool(settings.fields or settings.ignore_keys)
-    for number, item in enumerate(items, 1):
-        if is_renamed and isinstance(item, dict):
-            item = of_message(item, settings)
+    for number, given in enumerate(items, 1):
+        item = of_message(given, settings) if is_renamed and isinstance(given, dict) else given
         message, weight = _plain_message(item, roles), None
+        if message is None and (pair := pair_in(item, settings)):
+            messages += pair
+            weights += [None] * len(pair)
+            unread.update(key for key in settings.ignore_keys if is_filled(given.get(key)))
+            continue
+        is_plain = message is not None and item is given
         if message is None:
-            if pair := pair_in(item, settings):
-                messages += pair
-                weights += [None] * len(pair)
-                continue
             message, weight = _read_message(item, settings, f"{where} {number}", parts)
+        if not is_plain:
+            unread |= _unread_in_message(given, settings)
         messages.append(message)
         weights.append(weight)
     return turns
@@ -106,7 +322,9 @@ def _read_message(
     if calls := _read_all_calls(item, content, settings, where):
         message["tool_calls"] = calls
     _check_whole(item, message, where)
-    message.update(_read_names(item, where))
+    for key in ("name", "tool_call_id"):
+        if (value := item.get(key)) is not None:
+            message[key] = text_of(value, f"{where}: {key}")
     weight = message_weight(item, settings, where)
     if content.weights or weights_there:
         given = (*weights_there, *content.weights)
@@ -151,13 +369,12 @@ def _weigh_parts(
 def _read_role(name: Any, settings: SftSettings, where: str) -> str:
     if name is not None and not isinstance(name, str):
         raise wrong_type(where, "a role", name)
-    role = None if name is None else role_of(name, settings)
+    role = None if name is None else role_of(name, settings.role_names)
     if role is None:
         known = ", ".join(ROLE_NAMES)
-        # Who speaks first is seldom the one who answers, but in a completion.
         is_first = where.endswith("message 1") and not where.startswith("completion")
-        role_here = "user" if is_first else "assistant"
-        advice = f": say who that is: --role-names {quoted(f'{name}={role_here}')}" if name else ""
+        pair = shlex.quote(f"{name}={advised_role(is_first=is_first)}")
+        advice = f": say who that is: --role-names {pair}" if name else ""
         raise ChatError(
             "unknown role", f"{where}: expected a role of {known}, found {shown(name)}{advice}"
         )
@@ -172,7 +389,7 @@ def _content_of(item: Mapping[str, Any], role: str, settings: SftSettings, where
         return read_content(value, settings, where)
     calls = read_calls(value, settings, where)
     if not calls:
-        raise ChatError("broken tool call", f"{where}: expected a call, found {shown(value)}")
+        raise ChatError(_BROKEN_CALL, f"{where}: expected a call, found {shown(value)}")
     return Content(calls=tuple(calls))
 
 
@@ -183,12 +400,13 @@ def _read_reasoning(
 
     It is '' if it is empty, None if there is none.
     """
-    found, weights = in_parts, NO_WEIGHTS
+    found = in_parts
+    weights: tuple[GivenWeight, ...] = ()
     for key in REASONING_KEYS:
         value = item.get(key)
         if value is None:
             continue
-        given = NO_WEIGHTS
+        given: tuple[GivenWeight, ...] = ()
         if isinstance(value, list):
             read = read_content(value, settings, f"{where}: {key}")
             if read.reasoning is None and not read.calls:
@@ -218,7 +436,7 @@ def _read_all_calls(
     groups = [group for group in groups if group]
     if len(groups) > 1:
         raise ChatError(
-            "broken tool call",
+            _BROKEN_CALL,
             f"{where}: expected calls in one of content, {', '.join(CALL_KEYS)}, found several",
         )
     return groups[0] if groups else []
@@ -238,17 +456,6 @@ def _check_whole(item: Mapping[str, Any], message: Message, where: str) -> None:
         raise ChatError(
             "no such fields", f"{where}: expected content, found {shown_keys(list(item))}"
         )
-
-
-def _read_names(item: Mapping[str, Any], where: str) -> Message:
-    names: Message = {}
-    for key in ("name", "tool_call_id"):
-        value = item.get(key)
-        if value is not None:
-            if not isinstance(value, str):
-                raise wrong_type(f"{where}: {key}", "text", value)
-            names[key] = value
-    return names
 
 
 _OTHER_NAMES = {
@@ -280,5 +487,41 @@ def pair_in(item: Any, settings: SftSettings) -> list[Message]:
 @lru_cache(maxsize=256)
 def _pair_roles(keys: tuple[str, ...], role_names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the role that each key names; () if one names none, as in nearly all messages."""
-    roles = [known_role(key, role_names) or _OTHER_NAMES.get(key.lower(), "") for key in keys]
+    roles = [role_of(key, role_names) or _OTHER_NAMES.get(key.lower(), "") for key in keys]
     return tuple(roles) if all(roles) else ()
+
+
+def check_media(item: Mapping[str, Any], where: str) -> None:
+    """Refuse a record or message with media: a reply to an image makes no sense without it."""
+    if key := filled_key(item, MEDIA_KEYS):
+        raise ChatError(
+            f"{key.removesuffix('s')}s",
+            f"{where}: expected text alone, found {key}, {shown(item[key])}: "
+            f"--ignore-keys {key} trains on the text as it stands",
+        )
+
+
+_READ_HERE = frozenset(("name", "tool_call_id", "tools", *REASONING_KEYS, *CALL_KEYS, *SWITCH_KEYS))
+_NO_PARTS = frozenset(("tools", *CALL_KEYS))
+_READ_IN_PART = frozenset(("type", *PART_KEYS, *SWITCH_KEYS))
+
+
+def _unread_in_message(item: Mapping[str, Any], settings: SftSettings) -> set[str]:
+    """Return the filled keys of a message and its parts, by its names, that nothing reads."""
+    ignored = {*settings.ignore_keys}
+    named = message_names(settings.fields)
+    own = {filled_key(item, ROLE_KEYS), filled_key(item, CONTENT_KEYS)}
+    read = (_READ_HERE | own) - ignored | named.keys()
+    unread = {key for key in item if key not in read and is_filled(item[key])}
+    if "refusal" not in ignored and is_refusal(item):
+        unread.discard("refusal")
+    for key in item.keys() & read - _NO_PARTS:
+        parts = item[key] if isinstance(item[key], list) else ()
+        unread |= {
+            f"{key}[].{name}"
+            for part in parts
+            if isinstance(part, dict) and part.get("type") in _PARTS  # others are calls
+            for name in part
+            if name not in _READ_IN_PART and name != part["type"] and is_filled(part[name])
+        }
+    return unread

@@ -1,15 +1,20 @@
-"""Keys and roles that records may use: the known names, and those that the settings add."""
+"""Keys, roles and values of records: known names, those that settings add, and what is unread."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from tokmill.chat.conversation import ChatError
 from tokmill.chat.segments import ROLES
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from tokmill.settings.sft import SftSettings
 
 TURN_KEYS = ("messages", "dialogue", "dialog", "turns", "chat", "conversation")
@@ -54,12 +59,6 @@ READ_BY_SCHEMA: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "text": (("text",), WEIGHT_KEYS, VARIABLE_KEYS),
 }
 """The keys that each schema reads: the first filled key of every group."""
-
-
-def meaningful_keys(schema: str) -> frozenset[str]:
-    """Return all keys that may change the sample of a record."""
-    groups = (*READ_BY_SCHEMA[schema], MEDIA_KEYS, PREFERENCE_KEYS, (LABEL_KEY, "instruction"))
-    return frozenset(key for group in groups for key in group)
 
 
 def is_filled(value: Any) -> bool:
@@ -142,15 +141,15 @@ def known_roles(pairs: tuple[str, ...]) -> Mapping[str, str]:
     return {**spelled, **lower}
 
 
-def role_of(name: str, settings: SftSettings) -> str | None:
+def role_of(name: str, role_names: tuple[str, ...]) -> str | None:
     """Return the role of a name, `function_call` for a call, None if unknown."""
-    return known_role(name, settings.role_names)
-
-
-def known_role(name: str, role_names: tuple[str, ...]) -> str | None:
-    """Return the role of a name; see `role_of`."""
     known = known_roles(role_names)
     return known.get(name) or known.get(name.strip().lower())
+
+
+def advised_role(*, is_first: bool) -> str:
+    """Return the role to try for an unknown name: who speaks first is seldom who answers."""
+    return "user" if is_first else "assistant"
 
 
 def check_names(settings: SftSettings) -> None:
@@ -200,3 +199,135 @@ def _renamed(
     # A key of --fields wins over the known name unless it is null.
     given = {names[key]: found[key] for key in names if found.get(key) is not None}
     return {**rest, **given}
+
+
+def unread_in_record(
+    given: Mapping[str, Any], record: Mapping[str, Any], schema: str, settings: SftSettings
+) -> tuple[str, ...]:
+    """Return the filled keys of a record that its schema does not read, not sorted.
+
+    `record`: the record `given`, with its keys under the known names.
+    """
+    if not settings.fields:
+        return unread_keys(given, schema, settings.ignore_keys)
+    names = record_names(settings.fields)
+    keys = {name: key for key, name in names.items() if is_filled(given.get(key))}
+    unread = [keys.get(name, name) for name in unread_keys(record, schema)]
+    put_aside = [name for name in keys if name not in names and is_filled(given.get(name))]
+    ignored = [key for key in settings.ignore_keys if is_filled(given.get(key))]
+    return (*unread, *put_aside, *ignored)
+
+
+def unread_keys(
+    record: Mapping[str, Any], schema: str, ignored: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """Return the filled keys of a record that its schema does not read, sorted.
+
+    Takes 0.5 µs for a record of ten filled keys; `ignored` keys are unread too.
+    """
+    filled = tuple([key for key, value in record.items() if value or is_filled(value)])
+    return _not_among(filled, schema, ignored)
+
+
+@lru_cache(maxsize=1024)
+def _not_among(filled: tuple[str, ...], schema: str, ignored: tuple[str, ...]) -> tuple[str, ...]:
+    here = frozenset(filled) - frozenset(ignored)
+    read = {next((key for key in group if key in here), None) for group in READ_BY_SCHEMA[schema]}
+    if "instruction" in here and schema == "prompt":
+        read.difference_update(INPUT_KEYS)  # the instruction's own input
+    return tuple(sorted({*filled} - read))
+
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""An escaped surrogate; this search takes a third of the time of `in`."""
+
+_SHOWN_CHARACTERS = 40
+_SHOWN_KEYS = 20
+
+
+def parse_json(text: str, reason: str, where: str) -> Any:
+    """Return the value of a JSON text; integers are exact, the last of equal keys wins."""
+    try:
+        value = json.loads(text)
+        if not text.isascii():
+            text.encode()
+        if _SURROGATE.search(text):  # perhaps a lone one
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        found = shown(error.object[error.start])
+        raise ChatError(
+            "lone surrogate", f"{where}: expected text that can be UTF-8, found {found} in it"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise ChatError(
+            reason, f"{where}: expected JSON, found {shown(text)}: {str(error).lower()}"
+        ) from None
+    return value
+
+
+def parsed(value: Any, reason: str, where: str) -> Any:
+    """Return a value that may be JSON text of itself; empty text is null."""
+    if not isinstance(value, str):
+        return value
+    return parse_json(value, reason, where) if value.strip() else None
+
+
+def first_present(record: Mapping[str, Any], keys: Iterable[str]) -> Any:
+    """Return the first filled value, else the first that is not null, else None.
+
+    Columnar files fill absent fields with nulls, tables with empty texts.
+    """
+    present = None
+    for key in keys:
+        value = record.get(key)
+        if value or is_filled(value):
+            return value
+        if present is None:
+            present = value
+    return present
+
+
+def filled_key(record: Mapping[str, Any], keys: Iterable[str]) -> str:
+    """Return the first key that is filled; '' if none is."""
+    for key in keys:  # for every record: a generator would take twice as long
+        if is_filled(record.get(key)):
+            return key
+    return ""
+
+
+def text_of(value: Any, where: str) -> str:
+    """Return a text; null is empty."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    raise wrong_type(where, "text", value)
+
+
+def wrong_type(where: str, expected: str, found: object) -> ChatError:
+    """Return the error for a value of another type than expected."""
+    return ChatError("wrong type", f"{where}: expected {expected}, found {shown(found)}")
+
+
+def shown(value: object) -> str:
+    """Return a value for a message: strings shortened, containers by their type."""
+    if isinstance(value, str):
+        cut = len(value) > _SHOWN_CHARACTERS
+        return repr(value[:_SHOWN_CHARACTERS]) + ("…" if cut else "")
+    if isinstance(value, dict):
+        return f"an object with {shown_keys(list(value))}"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    return json.dumps(value)
+
+
+def shown_keys(keys: Sequence[str]) -> str:
+    """Return the first twenty keys of an object for a message."""
+    if not keys:
+        return "no keys"
+    names = [
+        key if key.isprintable() and len(key) <= _SHOWN_CHARACTERS else shown(key)
+        for key in keys[:_SHOWN_KEYS]
+    ]
+    more = len(keys) - len(names)
+    return f"keys {', '.join(names)}" + (f" and {more} more" if more else "")

@@ -11,46 +11,69 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.jinja.variables import VARIABLES_KEY, read_variables
-from tokmill.chat.reading.content import read_tools
-from tokmill.chat.reading.instructions import (
-    history_of,
-    no_such_fields,
-    read_alpaca,
-    read_pair,
-    read_text,
-    system_of,
+from tokmill.chat.reading.messages import (
+    Turns,
+    check_media,
+    message_list,
+    read_messages,
+    read_tools,
 )
-from tokmill.chat.reading.messages import message_list, read_messages
 from tokmill.chat.reading.names import (
     ANSWER_KEYS,
     HISTORY_KEYS,
     INPUT_KEYS,
+    LABEL_KEY,
     MEDIA_KEYS,
+    PREFERENCE_KEYS,
     PROMPT_KEYS,
     REASONING_KEYS,
+    ROLE_NAMES,
     SYSTEM_KEYS,
     TURN_KEYS,
     WEIGHT_KEYS,
+    filled_key,
+    first_present,
     given_fields,
+    is_filled,
     of_record,
+    parse_json,
+    parsed,
+    shown_keys,
+    text_of,
+    unread_in_record,
+    wrong_type,
 )
-from tokmill.chat.reading.unread import unread_in_messages, unread_in_record
-from tokmill.chat.reading.unsuitable import SUSPECT, check_media, preference
-from tokmill.chat.reading.values import filled_key, first_present, parse_json, wrong_type
 from tokmill.chat.weights import NOT_TRAINED, prompt_weights, times_record_weight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from tokmill.chat.conversation import Message
     from tokmill.settings.sft import SftSettings
 
     Reader = Callable[[Mapping[str, Any], SftSettings], Conversation]
 
 MIXED = "mixed"
 
-_BESIDE = frozenset((*SYSTEM_KEYS, *HISTORY_KEYS))
-_SPECIAL = SUSPECT.union(MEDIA_KEYS, WEIGHT_KEYS, (VARIABLES_KEY,))
+STANFORD = "stanford"
+JOINS = {"auto": "\n", "newline": "\n", "blank-line": "\n\n", STANFORD: "\n\n### Input:\n"}
+"""The text between an instruction and its input, if neither is empty. Stanford's heading precedes
+every input, also after an empty instruction; with template alpaca, `auto` means Stanford's."""
+
+_SUSPECT = frozenset((*PREFERENCE_KEYS, LABEL_KEY))
+"""A record with none of these keys is no preference data."""
+
+_SPECIAL = _SUSPECT.union(MEDIA_KEYS, WEIGHT_KEYS, (VARIABLES_KEY,))
 """Nearly all records have none of these keys, and need none of their checks."""
+
+_KTO_LABELS = frozenset(
+    (
+        "true", "false", "0", "1", "0.0", "1.0", "good", "bad", "desirable", "undesirable",
+        "thumbs_up", "thumbs_down", "thumbup", "thumbdown", "thumbsup", "thumbsdown", "up", "down",
+        "upvote", "downvote", "like", "dislike", "liked", "disliked", "accept", "reject",
+        "accepted", "rejected", "chosen", "preferred", "dispreferred", "👍", "👎",
+    )
+)  # fmt: skip
 
 _SYSTEM_ROLES = ("system", "developer")
 
@@ -80,7 +103,7 @@ def read_conversation(
         check_media(record, "record")
     name = recognise(record) if schema == MIXED else schema
     if name is None:
-        raise no_such_fields("the fields of a schema", record)
+        raise _no_such_fields("the fields of a schema", record)
     try:
         conversation = _TABLE[name].read(record, settings)
     except ChatError as error:
@@ -96,6 +119,49 @@ def read_conversation(
         unread = tuple(sorted({*unread, *conversation.unread}))
     conversation.unread = unread
     return conversation
+
+
+def preference(record: Mapping[str, Any], kind: str | None, settings: SftSettings) -> str:
+    """Return why a record of schema `kind` is preference data; '' if it is none.
+
+    With --fields messages=chosen the chosen answers are those to train on.
+    """
+    found = [
+        key
+        for key in PREFERENCE_KEYS
+        if isinstance(value := record.get(key), str | list | dict)
+        or (key == "kto_tag" and value is not None)
+    ]
+    if found and not _SUSPECT.intersection(given_fields(settings.fields).values()):
+        advice = _advice(record, kind, found)
+        return f"preference data, found {found[0]}: expected one answer to train on: {advice}"
+    if kind in (None, "text") or not is_kto(record.get(LABEL_KEY)):
+        return ""
+    return (
+        "preference data, found label of good and bad answers (KTO): expected answers to train on; "
+        "keep the good ones and leave out label, or train all with --ignore-keys label"
+    )
+
+
+def _advice(record: Mapping[str, Any], kind: str | None, found: Sequence[str]) -> str:
+    """Return the option with which a record that has preferences is trained on."""
+    if kind is not None:  # an answer stands beside them
+        return f"--ignore-keys {','.join(found)} trains on the rest of the record"
+    chosen = record.get("chosen")
+    if isinstance(chosen, dict) or "chosen" not in found:
+        return "put it under completion, or at the end of messages"
+    first = chosen[0] if isinstance(chosen, list) and chosen else None
+    # A reply alone is the answer to a prompt; other messages are the whole chat.
+    is_chat = isinstance(first, dict) and ROLE_NAMES.get(str(first.get("role"))) != "assistant"
+    field = "messages" if is_chat else "completion"
+    return f"--fields {field}=chosen trains on the chosen ones, and leaves the others out"
+
+
+def is_kto(label: Any) -> bool:
+    """Return whether a label says that an answer is good or bad."""
+    if not isinstance(label, str | int | float):
+        return False
+    return str(label).strip().lower().replace("-", "_").replace(" ", "_") in _KTO_LABELS
 
 
 def _of_other_schema(record: Mapping[str, Any], name: str, error: ChatError) -> ChatError:
@@ -137,37 +203,47 @@ def _read_dialog(key: str, record: Mapping[str, Any], settings: SftSettings) -> 
     if key == "messages":
         key = filled_key(record, TURN_KEYS) or key
     if record.get(key) is None:
-        raise no_such_fields(key, record)
+        raise _no_such_fields(key, record)
     items = message_list(record[key], key)
-    messages, weights, parts = read_messages(items, settings)
+    turns = read_messages(items, settings)
     tools = read_tools(record, items[0] if items else None)
-    unread = unread_in_messages(items, key, settings)
-    dialog = Conversation(messages, weights, tools, unread, parts=parts)
+    unread = _unread_in(turns, key, settings)
+    dialog = Conversation(turns.messages, turns.weights, tools, tuple(unread), parts=turns.parts)
     return _with_beside(dialog, record, settings)
+
+
+def _unread_in(turns: Turns, where: str, settings: SftSettings) -> Iterable[str]:
+    """Return the unread keys of the messages under the field `where`, as `messages[].id`."""
+    where = given_fields(settings.fields).get(where, where)
+    return (f"{where}[].{key}" for key in sorted(turns.unread))
 
 
 def _read_prompt(record: Mapping[str, Any], settings: SftSettings) -> Conversation:
     """Return a prompt and its completion, texts or lists of messages."""
     prompt, answer = (first_present(record, keys) for keys in (PROMPT_KEYS, ANSWER_KEYS))
     if not isinstance(prompt, list) and not isinstance(answer, list):
-        return read_pair(record, settings)
+        return _read_pair(record, settings)
     if answer is None:
-        raise no_such_fields(" or ".join(ANSWER_KEYS), record)
-    asked = [] if prompt is None else prompt
-    for where, items in (("prompt", asked), ("completion", answer)):
-        if not isinstance(items, list):
-            raise wrong_type(where, "a list of messages, as the other is one", items)
-    messages, given, weighed = read_messages(asked, settings, "prompt message")
-    not_trained = prompt_weights([*given, *(part.factor for part in weighed)])[: len(given)]
-    replies, weights, parts = read_messages(answer, settings, "completion message")
-    tools = read_tools(record, (asked or answer or [None])[0])
+        raise _no_such_fields(" or ".join(ANSWER_KEYS), record)
+    items = [] if prompt is None else prompt
+    for where, value in (("prompt", items), ("completion", answer)):
+        if not isinstance(value, list):
+            raise wrong_type(where, "a list of messages, as the other is one", value)
+    asked = read_messages(items, settings, "prompt message")
+    given = [*asked.weights, *(part.factor for part in asked.parts)]
+    not_trained = prompt_weights(given)[: len(asked.weights)]
+    replies = read_messages(answer, settings, "completion message")
     unread = [
         *filter(None, (filled_key(record, keys) for keys in (INPUT_KEYS, REASONING_KEYS))),
-        *unread_in_messages(asked, "prompt", settings),
-        *unread_in_messages(answer, "completion", settings),
+        *_unread_in(asked, "prompt", settings),
+        *_unread_in(replies, "completion", settings),
     ]
     dialog = Conversation(
-        messages + replies, not_trained + weights, tools, tuple(unread), parts=parts
+        asked.messages + replies.messages,
+        not_trained + replies.weights,
+        read_tools(record, (items or answer or [None])[0]),
+        tuple(unread),
+        parts=replies.parts,
     )
     return _with_beside(dialog, record, settings, NOT_TRAINED)
 
@@ -182,27 +258,138 @@ def _with_beside(
 
     `weight`: of the inserted messages, None for the history's own.
     """
-    messages, weights = dialog.messages, dialog.weights
-    if not messages:
+    if not dialog.messages:
         raise ChatError("empty conversation", "record: expected messages, found an empty list")
-    if _BESIDE.isdisjoint(record):
-        return dialog
-    history = history_of(record, settings)
-    if history.messages:
-        start = int(messages[0]["role"] in _SYSTEM_ROLES)
-        messages[start:start] = history.messages
-        n = len(history.messages)
-        weights[start:start] = history.weights if weight is None else [weight] * n
-        dialog.parts = [*history.parts, *dialog.parts]
-    system = system_of(record)
-    own = [m["content"] for m in messages if m["role"] in _SYSTEM_ROLES]
+    _add_history(dialog, record, settings, weight)
+    system = _system_of(record)
+    own = [m["content"] for m in dialog.messages if m["role"] in _SYSTEM_ROLES]
     if system and not own:
-        messages.insert(0, system[0])
-        weights.insert(0, weight)
+        dialog.messages.insert(0, system[0])
+        dialog.weights.insert(0, weight)
     elif system and system[0]["content"] not in own:
         key = given_fields(settings.fields).get("system", filled_key(record, SYSTEM_KEYS))
         dialog.unread = (*dialog.unread, key)
     return dialog
+
+
+def _read_pair(record: Mapping[str, Any], settings: SftSettings) -> Conversation:
+    """Return the conversation of a prompt, which may be empty, and an answer.
+
+    A context is added to the prompt as an input to an instruction. If the record also has an
+    instruction, the context belongs to that, and neither is read.
+    """
+    prompt = text_of(first_present(record, PROMPT_KEYS), "prompt")
+    has_context = not is_filled(record.get("instruction"))
+    return _with_answer(prompt, record, settings, INPUT_KEYS if has_context else ())
+
+
+def _read_alpaca(record: Mapping[str, Any], settings: SftSettings) -> Conversation:
+    """Return the conversation of an instruction, its input and its output."""
+    instruction = text_of(record.get("instruction"), "instruction")
+    return _with_answer(instruction, record, settings, INPUT_KEYS)
+
+
+def _read_text(record: Mapping[str, Any], _settings: SftSettings) -> Conversation:
+    """Return a text as one message of the assistant, so that all of it is trained."""
+    text = record.get("text")
+    if text is None:
+        raise _no_such_fields("text", record)
+    reply = {"role": "assistant", "content": text_of(text, "text")}
+    return Conversation([reply], [None], is_text=True)
+
+
+def _no_such_fields(expected: str, record: Mapping[str, Any]) -> ChatError:
+    return ChatError(
+        "no such fields", f"record: expected {expected}, found {shown_keys(list(record))}"
+    )
+
+
+def _with_answer(
+    instruction: str, record: Mapping[str, Any], settings: SftSettings, inputs: Sequence[str]
+) -> Conversation:
+    """Return the conversation of a prompt and its answer, after system message and history.
+
+    With `instruction = "stanford"`, the message gets `with_input` if it has an input: template
+    alpaca then writes another preamble.
+    """
+    context = _optional_text(record, inputs)
+    join = JOINS[settings.instruction]
+    with_heading = settings.instruction == STANFORD and context
+    asked = [instruction, context] if with_heading else filter(None, (instruction, context))
+    user: Message = {"role": "user", "content": join.join(asked)}
+    if with_heading:
+        user["with_input"] = True
+    answer = first_present(record, ANSWER_KEYS)
+    if answer is None:
+        raise _no_such_fields(" or ".join(ANSWER_KEYS), record)
+    reply: Message = {"role": "assistant", "content": text_of(answer, "answer")}
+    if reasoning := _optional_text(record, REASONING_KEYS):
+        reply["reasoning_content"] = reasoning
+    messages = [*_system_of(record), user, reply]
+    dialog = Conversation(messages, [None] * len(messages))
+    _add_history(dialog, record, settings)
+    dialog.tools = read_tools(record)
+    return dialog
+
+
+def _system_of(record: Mapping[str, Any]) -> list[Message]:
+    """Return the system message of a record, as a list of one or none."""
+    key = filled_key(record, SYSTEM_KEYS)
+    system = text_of(record[key], key) if key else ""
+    return [{"role": "system", "content": system}] if system else []
+
+
+def _add_history(
+    dialog: Conversation,
+    record: Mapping[str, Any],
+    settings: SftSettings,
+    weight: float | None = None,
+) -> None:
+    """Insert the record's history before its turns, and behind their system message.
+
+    `weight`: of the inserted messages, None for the history's own.
+    """
+    key = filled_key(record, HISTORY_KEYS)
+    if not key:
+        return
+    history = _read_history(record[key], key, settings)
+    start = int(dialog.messages[0]["role"] in _SYSTEM_ROLES)
+    n = len(history.messages)
+    dialog.messages[start:start] = history.messages
+    dialog.weights[start:start] = history.weights if weight is None else [weight] * n
+    dialog.parts = [*history.parts, *dialog.parts]
+
+
+def _read_history(value: Any, key: str, settings: SftSettings) -> Turns:
+    """Return earlier turns, pairs or messages, with their weights; they may be JSON text."""
+    try:
+        turns = parsed(value, "broken history", key)
+        if not isinstance(turns, list | None):
+            raise wrong_type(key, "a list of pairs or messages", turns)
+    except ChatError as error:  # such as an essay under the key history
+        raise _with_advice(error, key) from None
+    if turns and all(isinstance(turn, dict) for turn in turns):
+        return read_messages(turns, settings, "history, message")
+    messages: list[Message] = []
+    for number, pair in enumerate(turns or (), 1):
+        where = f"{key}, pair {number}"
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise wrong_type(where, "a list of a question and its answer", pair)
+        messages += [{"role": "user", "content": text_of(pair[0], where)}]
+        messages += [{"role": "assistant", "content": text_of(pair[1], where)}]
+    return Turns(messages, [None] * len(messages), [], set())
+
+
+def _optional_text(record: Mapping[str, Any], keys: Sequence[str]) -> str:
+    key = filled_key(record, keys)
+    try:
+        return text_of(record[key], key) if key else ""
+    except ChatError as error:
+        raise _with_advice(error, key) from None
+
+
+def _with_advice(error: ChatError, key: str) -> ChatError:
+    return ChatError(error.reason, f"{error.message}: --ignore-keys {key} leaves it out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +414,9 @@ _TABLE = {
         (PROMPT_KEYS, ANSWER_KEYS), _read_prompt,
     ),
     "alpaca": _Schema(
-        "instruction and output", (("instruction",), ANSWER_KEYS), read_alpaca
+        "instruction and output", (("instruction",), ANSWER_KEYS), _read_alpaca
     ),
-    "text": _Schema("text", (("text",),), read_text),
+    "text": _Schema("text", (("text",),), _read_text),
 }  # fmt: skip
 
 FIELDS_BY_SCHEMA = {name: schema.fields for name, schema in _TABLE.items()}
