@@ -49,6 +49,11 @@ _DOT_STYLES: dict[bool, dict[str, Any]] = {False: {"fg": 167}, True: {"fg": 124,
 @click.option("--sample", type=int, help="Show this many documents.  [default: 4 to 8]")
 @choice_options
 @click.option(
+    "--noticed",
+    metavar="NAME",
+    help="Show samples behind this counter of what the run noticed, or a part of its name.",
+)
+@click.option(
     "--row",
     type=int,
     help="Show the samples of this packed row of the train split, counted from 0.",
@@ -63,6 +68,7 @@ def command(
     directory: Path,
     document: int | None,
     sample: int | None,
+    noticed: str | None,
     row: int | None,
     tokenizer: str,
     max_chars: int,
@@ -81,15 +87,18 @@ def command(
       tokmill inspect out --sample 3
       tokmill inspect out --source wiki/a.jsonl --split val --seed 7
       tokmill inspect out --document 1234 --ids
+      tokmill inspect out --noticed "empty replies"
       tokmill inspect out --row 0 --html row.html
     """
     from tokmill.dataset.reader import check_complete, read_manifest
-    from tokmill.page.chosen import chosen_documents
+    from tokmill.page.chosen import chosen_documents, noticed_documents
     from tokmill.page.page_file import check_page, write_page
     from tokmill.page.samples import SampleReader, tokenizer_of
 
     if row is not None and (document is not None or sample is not None):
         raise UsageError("--row shows the samples of one row: leave --document and --sample out")
+    if noticed is not None and (any(choice.values()) or row is not None or document is not None):
+        raise UsageError("--noticed: leave --document, --row, --split, --source and --seed out")
     if any(choice.values()) and (row is not None or document is not None):
         raise UsageError("--row and --document: leave --split, --source and --seed out")
     if as_json and html is not None:
@@ -101,7 +110,9 @@ def command(
     loaded = tokenizer_of(manifest, tokenizer)
     reader = SampleReader(directory, manifest, loaded, by_token=by_token and not as_json)
     chosen = [] if document is None else [document]
-    if document is None and row is None:
+    if noticed is not None:
+        chosen = noticed_documents(directory, manifest, noticed, sample)
+    elif document is None and row is None:
         chosen = chosen_documents(directory, manifest, sample, **choice)
     heading, samples = _chosen(reader, manifest, chosen, row)
     if html is not None:

@@ -10,7 +10,7 @@ from tokmill.fields import add_fields
 from tokmill.values import RecordPlace, UnreadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 OTHER_KEYS = "other keys"
 """The name under which keys beyond the first hundred, and long keys, are counted."""
@@ -26,6 +26,9 @@ documents encoded by the reference: the engine raises, or is not exact on their 
 
 TRAINED_TURNS = "trained turns"
 """Key of `Counts.counters` that says nothing unusual: the others are compared with it."""
+
+NOTICED_RECORDS = 20
+"""Most records behind a counter that are kept to be shown."""
 
 SKIPPED = "skipped: "
 """Prefix of keys of `Counts.checks`: the reason follows why chosen documents were not compared."""
@@ -47,7 +50,7 @@ class _EmptyCounter(Counter[str]):
 
 
 _EMPTY = _EmptyCounter()
-_COUNTERS = ("drops", "rejects", "counters", "checks", "unread_keys", "fields")
+_COUNTERS = ("drops", "rejects", "lost_tokens", "counters", "checks", "unread_keys", "fields")
 _ALWAYS_THERE = ("drops", "rejects")
 
 
@@ -55,13 +58,15 @@ _ALWAYS_THERE = ("drops", "rejects")
 class Counts:
     """Counts of the records of one slice. Records + extra = documents + drops + rejects.
 
+    `lost_tokens`: of what length rules dropped or cut off, by reason, without bos and eos of text.
     `extra`: documents and drops after the first of a record with several samples.
     `trained_tokens`: tokens that are targets. `counters`: other observations, by name. `unread`:
     breaks of the input, with places in their files. `checks`: comparisons with the reference, by
     the names above. `unread_keys`: records with a filled key that nothing reads, by key. `fields`:
     bytes of sampled records by field: all bytes of a used field, the text of another one, 0 if it
     has no text. `length`: lines and bytes (of a table rows and 0) of a slice of a file that was
-    cut, once it was read to its end; never added up. These eight are in the JSON only if they are
+    cut, once it was read to its end; never added up. `noticed`: by counter the numbers in the slice
+    of the first records behind it; not added up either. These ten are in the JSON only if they are
     not 0.
     """
 
@@ -80,6 +85,8 @@ class Counts:
     unread_keys: Counter[str] = field(default_factory=Counter)
     fields: Counter[str] = field(default_factory=Counter)
     length: tuple[int, int] | None = None
+    lost_tokens: Counter[str] = field(default_factory=Counter)
+    noticed: dict[str, list[int]] | None = None
 
     def compacted(self) -> Counts:
         """Return these counts, whose empty counters are one object now, which refuses additions.
@@ -103,7 +110,7 @@ class Counts:
         """Add another slice's counts to these."""
         for name in (*_NUMBERS, "extra", "trained_tokens"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("drops", "rejects", "counters", "checks"):
+        for name in ("drops", "rejects", "lost_tokens", "counters", "checks"):
             if counter := getattr(other, name):
                 getattr(self, name).update(counter)
         self.unread.extend(other.unread)
@@ -122,6 +129,13 @@ class Counts:
             key = OTHER_KEYS
         self.unread_keys[key] += n
 
+    def notice(self, name: str, records: Iterable[int]) -> None:
+        """Keep the first records behind a counter; `records`: numbers that do not decrease."""
+        self.noticed = self.noticed or {}
+        kept = self.noticed.setdefault(name, [])
+        kept += [record for record in dict.fromkeys(records) if record not in kept]
+        del kept[NOTICED_RECORDS:]
+
     def as_json(self) -> dict[str, Any]:
         """Return the counts as plain values, reasons sorted."""
         counters = {name: dict(sorted(getattr(self, name).items())) for name in _COUNTERS}
@@ -130,6 +144,7 @@ class Counts:
             "trained_tokens": self.trained_tokens,
             "unread": [_unread_as_json(unread) for unread in self.unread],
             "length": self.length and dict(zip(_LENGTH, self.length, strict=True)),
+            "noticed": self.noticed,
             **counters,
         }
         return {
@@ -149,6 +164,7 @@ class Counts:
         counts.unread = [unread_from_json(entry) for entry in data.get("unread", ())]
         if length := data.get("length"):
             counts.length = length["records"], length["bytes"]
+        counts.noticed = data.get("noticed")
         return counts
 
 

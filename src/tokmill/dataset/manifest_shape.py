@@ -25,7 +25,7 @@ _COUNTS = {
     **dict.fromkeys(("records", "documents", "tokens", "text_bytes", "input_bytes"), _COUNT),
     **dict.fromkeys(("drops", "rejects"), _BY_NAME),
     **dict.fromkeys(("extra?", "trained_tokens?"), _COUNT),
-    **dict.fromkeys(("counters?", "checks?", "unread_keys?", "fields?"), _BY_NAME),
+    **dict.fromkeys(("counters?", "checks?", "unread_keys?", "fields?", "lost_tokens?"), _BY_NAME),
 }
 _UNREAD = {
     **dict.fromkeys(("line", "text_bytes", "stored_bytes"), _COUNT),
@@ -51,6 +51,7 @@ _SHAPE = {
         "tokenizer": dict.fromkeys(("path", "pattern", "control_tokens_in_text"), _TEXT),
         "sft?": {"weights": _TEXT, "too_long": _TEXT, "packing": _COUNT, "packed_rows": _FLAG},
     },
+    "noticed?": {_ANY: [[_COUNT]]},
     "tokenizer": {
         "name": _TEXT,
         "sha256": _TEXT,

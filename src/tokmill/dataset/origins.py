@@ -29,7 +29,7 @@ from tokmill.urls import refuse_store
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
@@ -116,6 +116,17 @@ class OriginFinder:
             stops, slices + entry["first_slice"], "right"
         )
         return sources
+
+    def made_of(self, entry: Mapping[str, Any], records: Sequence[tuple[int, int]]) -> Numbers:
+        """Return the documents of a shard that were made of some records: (n,) int64.
+
+        `records`: the number of the slice in the dataset, and that of the record in the slice.
+        """
+        path, first = self._path(entry), entry["first_slice"]
+        keys = [(piece - first << _SLICE_BITS) + number for piece, number in records]
+        with read_errors(path):
+            groups = [numbers[:, 0] for numbers in read_groups(np.memmap(path, np.uint8, "r"))]
+            return np.flatnonzero(np.isin(np.concatenate(groups), keys))
 
     def may_hold(self, sources: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Return which shards can have documents of some sources: those whose part reads them."""

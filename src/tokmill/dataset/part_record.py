@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.canonical import canonical_json
 from tokmill.dataset.checksum import FileEntry, digest_of_chunks
-from tokmill.dataset.counts import Counts
+from tokmill.dataset.counts import NOTICED_RECORDS, Counts
 from tokmill.dataset.layout import FORMAT_VERSION, PARTS, part_name
 from tokmill.dataset.writer import ShardEntry
 from tokmill.errors import StateError
@@ -95,6 +95,7 @@ class Sums:
 
     `algorithm`: of the checksums. `sources`: rows in the order of the plan, by path and how often
     the file was begun: one that is named twice has two. `files`: all but the plan and the manifest.
+    `noticed`: by counter, slice and number in it of the first records behind it.
     `n_slices`: of all parts. Slices are numbered in the order of the plan, so a row of `sources`
     has one, or as many as its key `slices` is long.
     """
@@ -105,6 +106,7 @@ class Sums:
     sources: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     shards: list[dict[str, Any]] = field(default_factory=list)
     files: list[dict[str, Any]] = field(default_factory=list)
+    noticed: dict[str, list[list[int]]] = field(default_factory=dict)
     n_slices: int = 0
     _begun: Counter[str] = field(default_factory=Counter)
 
@@ -121,6 +123,10 @@ class Sums:
         for i, counts in record.counts.items():
             self.totals.add(counts)
             self._add_source(keys[i], counts)
+            for name, records in (counts.noticed or {}).items():
+                kept = self.noticed.setdefault(name, [])
+                kept += [[self.n_slices + i, record] for record in records]
+                del kept[NOTICED_RECORDS:]
         self.histogram.update(dict(enumerate(record.length_histogram)))
         self.n_slices += len(slices)
         self.files += (entry.as_json() for entry in record.files())

@@ -11,6 +11,7 @@ import numpy as np
 from tokmill.dataset.origins import OriginFinder
 from tokmill.errors import UsageError
 from tokmill.page.samples import evenly_spread
+from tokmill.page.summary import noticed
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -93,6 +94,31 @@ def chosen_documents(
     at = np.searchsorted(stops, drawn, "right")
     others = drawn - stops[at] + (firsts + counts)[places][at]
     return [*found, *(one for one in others.tolist() if one not in found)][:n]
+
+
+def noticed_documents(
+    directory: Path, manifest: Mapping[str, Any], name: str, wanted: int | None = None
+) -> list[int]:
+    """Return documents of the first records behind the counters whose name contains `name`.
+
+    Raises:
+        UsageError: there is no such counter, or no origins to find records by.
+        VerifyError: a file of origins is damaged.
+    """
+    kept = manifest.get("noticed", {})
+    chosen = [one for one in kept if name in f"{one} {noticed(2, one)}"]
+    if not chosen:
+        expected = f"expected one of {', '.join(kept)}" if kept else "the run noticed nothing"
+        raise UsageError(f"noticed: {expected}; found {name!r}")
+    records = [(piece, number) for one in chosen for piece, number in kept[one]]
+    shards, finder, found, first = manifest["shards"], OriginFinder(directory, manifest), [], 0
+    firsts = np.unique([entry.get("first_slice", 0) for entry in shards])
+    at = np.searchsorted(firsts, [piece for piece, _ in records], "right") - 1
+    for entry in shards:
+        if entry.get("first_slice", 0) in firsts[at]:
+            found += (first + finder.made_of(entry, records)).tolist()
+        first += entry["documents"]
+    return found[: LEAST if wanted is None else wanted]
 
 
 def _members(rows: Sequence[Mapping[str, Any]], source: str) -> npt.NDArray[np.bool_]:

@@ -58,7 +58,7 @@ def summary_rows(manifest: Mapping[str, Any], directory: str, n_bytes: int) -> R
     packs = manifest.get("packs", {})
     rows = [
         ("records", _records(manifest)),
-        ("drops", _by_reason(totals["drops"])),
+        ("drops", _by_reason(totals["drops"], written=_sized(totals))),
         ("rejects", _by_reason(totals["rejects"], f"{directory}/rejects")),
         _not_read(manifest),
         ("fields", fields_line(manifest)),
@@ -81,7 +81,7 @@ def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
     packs = manifest.get("packs", {})
     return [
         ("records", _records(manifest)),
-        ("drops", _by_reason(totals["drops"], most=None) or "none"),
+        ("drops", _by_reason(totals["drops"], most=None, written=_sized(totals)) or "none"),
         ("rejects", _by_reason(totals["rejects"], f"{directory}/rejects", most=None) or "none"),
         *((label, text) for label, text in [("unread", _unread(manifest))] if text),
         *((label, text) for label, text in [("unread keys", _unread_keys(totals))] if text),
@@ -157,6 +157,7 @@ def _records(manifest: Mapping[str, Any]) -> str:
 def _mask_rows(manifest: Mapping[str, Any]) -> Rows:
     """Return rows about an SFT dataset: trained tokens, mask, counters."""
     mask, totals = manifest["mask"], manifest["totals"]
+    sized = _sized(totals, noticed)
     rule = f"preset {mask['preset']}, boundary {mask['boundary']}, {mask['template']}"
     rows = [
         ("trained tokens", _share(totals)),
@@ -164,15 +165,30 @@ def _mask_rows(manifest: Mapping[str, Any]) -> Rows:
         ("mask", "; ".join([rule, trained_parts(mask)] if mask.get("trained") else [rule])),
         (
             "noticed",
-            ", ".join(noticed(n, name) for name, n in _noticed(totals).items()) or "nothing",
+            ", ".join(sized(n, name) for name, n in _noticed(totals).items()) or "nothing",
         ),
     ]
     return rows if len(manifest["sources"]) > 1 else [row for row in rows if row[0] != "by source"]
 
 
 def _trained(totals: Mapping[str, Any]) -> str:
-    text = _by_reason(_noticed(totals), written=noticed)
+    text = _by_reason(_noticed(totals), written=_sized(totals, noticed))
     return _share(totals) + (f"; noticed {text}" if text else "")
+
+
+def _sized(
+    totals: Mapping[str, Any], written: Callable[[int, str], str] = "{:,} {}".format
+) -> Callable[[int, str], str]:
+    """Return `written`, with the tokens that a length rule left out for the reason behind it."""
+    lost = totals.get("lost_tokens", {})
+    every = totals["tokens"] + sum(lost.values())
+
+    def sized(n: int, reason: str) -> str:
+        if not (n_tokens := lost.get(reason, 0)):
+            return written(n, reason)
+        return f"{written(n, reason)} ({plural(n_tokens, 'token')}, {n_tokens / every:.1%} of all)"
+
+    return sized
 
 
 def _noticed(totals: Mapping[str, Any]) -> dict[str, int]:

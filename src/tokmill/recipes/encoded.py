@@ -39,7 +39,8 @@ class EncodedBlock:
     `rows`, `text_bytes`, `is_val`: (n,): row of the record, bytes of the document, whether it is
     validation. `rows` does not decrease; a record with several samples has its row as many times.
     `places`: (n, 2) int64, the line and the byte of the record in its slice. `drops`: rows by
-    reason, not decreasing. `rejects`: in order of place; a rejected record has no documents and no
+    reason, not decreasing. `lost`: by reason (k, 2) int64, row and tokens of what a length rule
+    dropped or cut off. `rejects`: in order of place; a rejected record has no documents and no
     drops. `stage_s`: seconds by stage; of blocks processed at once, the first has those of all.
 
     `sidecars`: by ending, with a value for every token: `mask`, uint8, 1 if it is a target;
@@ -60,6 +61,7 @@ class EncodedBlock:
     text_bytes: npt.NDArray[np.int64]
     is_val: npt.NDArray[np.bool_]
     drops: dict[str, npt.NDArray[np.int64]]
+    lost: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     places: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 2), np.int64))
     rejects: Sequence[Reject] = ()
     input_bytes: int = 0
@@ -132,11 +134,15 @@ def _part_of(joined: EncodedBlock, rows: range) -> EncodedBlock:
     start, stop = np.searchsorted(joined.rows, (rows.start, rows.stop)).tolist()
     offsets = joined.offsets[start : stop + 1]
     tokens = slice(int(offsets[0]), int(offsets[-1]))
-    drops = {}
+    drops, lost = {}, {}
     for reason, dropped in joined.drops.items():
         own = dropped[slice(*np.searchsorted(dropped, (rows.start, rows.stop)))]
         if len(own):
             drops[reason] = own - rows.start
+    for reason, found in joined.lost.items():
+        own = found[(found[:, 0] >= rows.start) & (found[:, 0] < rows.stop)]
+        if len(own):
+            lost[reason] = own - (rows.start, 0)
     unread_keys = joined.unread_keys
     if unread_keys is not None:
         unread_keys = unread_keys._replace(of_row=unread_keys.of_row[rows.start : rows.stop])
@@ -148,6 +154,7 @@ def _part_of(joined: EncodedBlock, rows: range) -> EncodedBlock:
         text_bytes=joined.text_bytes[start:stop],
         is_val=joined.is_val[start:stop],
         drops=drops,
+        lost=lost,
         sidecars={ending: body[tokens] for ending, body in joined.sidecars.items()},
         counters={k: n[start:stop] for k, n in joined.counters.items() if n[start:stop].any()},
         checks={name: n[start:stop] for name, n in joined.checks.items()},

@@ -90,10 +90,11 @@ class PretrainRecipe:
         lengths, limits = batch.lengths, self._limits
         is_short = lengths < limits.min_tokens
         is_long = (lengths > limits.max_tokens) & ~is_short & bool(limits.max_tokens)
-        drops = {}
+        drops, lost = {}, {}
         for reason, is_dropped in ((TOO_SHORT, is_short), (TOO_LONG, is_long)):
             if is_dropped.any():
                 drops[reason] = rows[is_dropped]
+                lost[reason] = np.stack([rows, lengths], axis=1)[is_dropped]
         if drops:
             keep = ~(is_short | is_long)
             batch, rows, text = select_documents(batch, keep), rows[keep], text.filter(keep)
@@ -116,6 +117,7 @@ class PretrainRecipe:
             text_bytes=np.diff(byte_offsets(text)),
             is_val=validation_documents(text, self._val_fraction),
             drops=drops,
+            lost=lost,
             fields=fields,
             checks=checks,
             differences=differing,

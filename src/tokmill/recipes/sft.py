@@ -87,7 +87,7 @@ class SftRecipe:
         encoded = self._encoder.encode(samples, timer)
         refused = self._refused(samples, encoded, records)
         encoded = encoded.selected(~np.isin(samples.rows[encoded.samples], list(refused)))
-        kept, drops = self._truncate(samples, encoded)
+        kept, drops, lost = self._truncate(samples, encoded)
         source = encoded.samples[kept.source]
         is_first = starts_run(source)
         checks: dict[str, npt.NDArray[np.int64]] = {}
@@ -117,6 +117,7 @@ class SftRecipe:
             text_bytes=np.diff(byte_offsets(samples.text)[samples.offsets])[source] * is_first,
             is_val=self._is_val(samples)[source],
             drops=drops,
+            lost=lost,
             sidecars=sidecars,
             counters=_counters(samples, encoded, kept, is_first),
             unread_keys=samples.unread_keys,
@@ -146,21 +147,31 @@ class SftRecipe:
 
     def _truncate(
         self, samples: SampleBatch, encoded: EncodedSamples
-    ) -> tuple[Truncated, dict[str, npt.NDArray[np.int64]]]:
-        """Return the samples within the limits, and the rows of others by reason."""
+    ) -> tuple[Truncated, dict[str, npt.NDArray[np.int64]], dict[str, npt.NDArray[np.int64]]]:
+        """Return the samples within the limits, the rows of others by reason, and what is lost."""
         limits, settings = self._limits, self._settings
         kept = truncate(
             encoded.tokens, limits.max_tokens, settings.too_long, settings.window_overlap
         )
-        dropped = kept.dropped
-        is_short = np.diff(kept.samples.offsets) < limits.min_tokens
+        lengths, of_kept = np.diff(encoded.tokens.offsets), np.diff(kept.samples.offsets)
+        held = np.bincount(kept.source, of_kept, len(lengths)).astype(np.int64)
+        cut = np.flatnonzero((held > 0) & (held < lengths))
+        lost = {reason: (numbers, lengths[numbers]) for reason, numbers in kept.dropped.items()}
+        if len(cut):
+            lost[CUT_SAMPLES] = cut, (lengths - held)[cut]
+        is_short = of_kept < limits.min_tokens
         if is_short.any():
-            dropped = {**dropped, TOO_SHORT: kept.source[is_short]}
+            lost[TOO_SHORT] = kept.source[is_short], of_kept[is_short]
             kept = kept.selected(np.flatnonzero(~is_short))
         rows = {reason: [of_reason] for reason, of_reason in samples.drops.items()}
-        for reason, numbers in dropped.items():
-            rows.setdefault(reason, []).append(samples.rows[encoded.samples[numbers]])
-        return kept, {reason: np.sort(np.concatenate(parts)) for reason, parts in rows.items()}
+        found = {
+            reason: np.stack([samples.rows[encoded.samples[numbers]], n_tokens], axis=1)
+            for reason, (numbers, n_tokens) in lost.items()
+        }
+        for reason in found.keys() - {CUT_SAMPLES}:
+            rows.setdefault(reason, []).append(found[reason][:, 0])
+        drops = {reason: np.sort(np.concatenate(parts)) for reason, parts in rows.items()}
+        return kept, drops, found
 
     def _is_val(self, samples: SampleBatch) -> npt.NDArray[np.bool_]:
         """Return which samples are validation: the text of a record's first sample decides."""

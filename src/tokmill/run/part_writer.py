@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.counts import Counts
+from tokmill.dataset.counts import TRAINED_TURNS, Counts
 from tokmill.dataset.layout import (
     ORIGIN,
     PARTS,
@@ -263,9 +263,17 @@ def count_block(counts: Counts, block: EncodedBlock) -> Increments:
     # Outcomes after the first of a record.
     counts.extra += progress.documents + sum(drops.values()) + len(block.rejects) - progress.records
     counts.trained_tokens += int(np.count_nonzero(block.sidecars.get("mask", ())))
+    lost = {reason: int(found[:, 1].sum()) for reason, found in block.lost.items()}
     checks = {name: int(n.sum()) for name, n in block.checks.items()}
-    for sums, of_block in ((counts.counters, progress.counters), (counts.checks, checks)):
-        sums.update({name: n for name, n in of_block.items() if n})
+    for sums, of_block in (
+        (counts.counters, progress.counters),
+        (counts.checks, checks),
+        (counts.lost_tokens, lost),
+    ):
+        sums.update({name: n for name, n in of_block.items() if n})  # 0 depends on the block
+    for name, n in progress.counters.items():
+        if n and name != TRAINED_TURNS:
+            counts.notice(name, block.places[block.counters[name] > 0, 0].tolist())
     if block.unread_keys is not None:
         _count_unread_keys(counts, block.unread_keys, block.rows)
     for _, fields in block.fields:

@@ -236,6 +236,7 @@ def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
         "dtype": config.output.dtype,
         "totals": {**sums.totals.as_json(), **({"unread": unread} if unread else {})},
         "length_histogram": sums.length_histogram(),
+        **({"noticed": sums.noticed} if sums.noticed else {}),
         "sources": sources,
         "shards": sums.shards,
         "files": [plan_sum.entry(PLAN).as_json(), *sums.files],

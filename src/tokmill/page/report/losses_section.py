@@ -25,7 +25,12 @@ _MOST_READ = 20_000
 
 _EXAMPLES_OF_REASON, _MOST_EXAMPLES = 2, 8
 _RAW_CHARACTERS = 300
-_SHOWN_ROWS = {"unread": "unread", "unread keys": "unread keys", "fields": "text by field"}
+_SHOWN_ROWS = {
+    "drops": "drops",
+    "unread": "unread",
+    "unread keys": "unread keys",
+    "fields": "text by field",
+}
 """Rows of `tokmill inspect` that the section has, and their names there."""
 
 
@@ -44,7 +49,7 @@ def losses_section(directory: Path, manifest: Mapping[str, Any]) -> Section:
     rows = [
         (_SHOWN_ROWS[name], text)
         for name, text in detail_rows(manifest, str(directory))
-        if name in _SHOWN_ROWS
+        if name in _SHOWN_ROWS and (name != "drops" or "lost_tokens" in totals)
     ]
     parts.append(facts(rows) if rows else "")
     data = {key: totals[key] for key in ("records", "documents")}
