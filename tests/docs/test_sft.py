@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokmill.chat.reading.names import (
+from tokmill.chat.names import (
     ANSWER_KEYS,
     HISTORY_KEYS,
     INPUT_KEYS,

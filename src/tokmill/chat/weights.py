@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.chat.conversation import ChatError, count_differs
-from tokmill.chat.reading.names import SWITCH_KEYS, WEIGHT_KEYS, wrong_type
+from tokmill.chat.names import SWITCH_KEYS, WEIGHT_KEYS, wrong_type
 from tokmill.chat.segments import ROLES, Kind
 from tokmill.errors import UsageError
 

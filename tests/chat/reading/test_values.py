@@ -4,7 +4,7 @@ import pytest
 from hypothesis import strategies as st
 
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.reading.names import parse_json, shown
+from tokmill.chat.names import parse_json, shown
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),

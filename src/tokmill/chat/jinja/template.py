@@ -33,8 +33,8 @@ from tokmill.chat.jinja.spans import (
 )
 from tokmill.chat.jinja.training_templates import twin_of
 from tokmill.chat.jinja.variables import check_read, chosen_variables, option_for_prompt
+from tokmill.chat.names import REASONING_KEYS
 from tokmill.chat.own_templates import own_source
-from tokmill.chat.reading.names import REASONING_KEYS
 from tokmill.chat.segments import Kind
 from tokmill.chat.weights import EVERYTHING, span_weights, whole_text_weight
 

@@ -7,7 +7,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.reading.names import VARIABLE_KEYS, parsed, wrong_type
+from tokmill.chat.names import VARIABLE_KEYS, parsed, wrong_type
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.chat.control_strings import RenderedTexts
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.reading.names import (
+from tokmill.chat.names import (
     ANSWER_KEYS,
     CONTENT_KEYS,
     LABEL_KEY,

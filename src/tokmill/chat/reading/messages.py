@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.chat.conversation import PART_WEIGHTS, ChatError, PartWeight
-from tokmill.chat.reading.names import (
+from tokmill.chat.names import (
     ANSWER_KEYS,
     CALL_KEYS,
     CALL_ROLE,

@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.jinja.variables import VARIABLES_KEY, read_variables
-from tokmill.chat.reading.messages import (
-    Turns,
-    check_media,
-    message_list,
-    read_messages,
-    read_tools,
-)
-from tokmill.chat.reading.names import (
+from tokmill.chat.names import (
     ANSWER_KEYS,
     HISTORY_KEYS,
     INPUT_KEYS,
@@ -42,6 +35,13 @@ from tokmill.chat.reading.names import (
     text_of,
     unread_in_record,
     wrong_type,
+)
+from tokmill.chat.reading.messages import (
+    Turns,
+    check_media,
+    message_list,
+    read_messages,
+    read_tools,
 )
 from tokmill.chat.weights import NOT_TRAINED, prompt_weights, times_record_weight
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.chat.reading.names import (
+from tokmill.chat.names import (
     check_names,
     is_refusal,
     of_message,
