@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.chat.inline_blocks import (
-    THOUGHT_TAGS,
+from tokmill.chat.control_strings import THOUGHT_TAGS
+from tokmill.chat.inline_tags import (
     leading_block,
     read_call,
-    split_calls,
     split_reasoning,
     trailing_blocks,
 )
@@ -69,11 +68,9 @@ def test_tags_of_a_solution_behind_a_thought_go_if_they_hold_all_the_rest():
     ],
 )  # fmt: skip
 def test_blocks_of_calls_that_end_a_reply_are_calls(text, rest, n_calls):
-    found = split_calls(text)
-    assert found is not None
-    call = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
-    assert found == (rest, [call] * n_calls)
-    assert len(trailing_blocks(text)) == n_calls
+    blocks = trailing_blocks(text)
+    assert text[: blocks[0][0][0]].rstrip("\n") == rest
+    assert [text[start[1] : stop[0]].strip() for start, stop in blocks] == [CALL] * n_calls
 
 
 @pytest.mark.parametrize(
@@ -89,7 +86,7 @@ def test_blocks_of_calls_that_end_a_reply_are_calls(text, rest, n_calls):
     ],
 )
 def test_blocks_elsewhere_or_beside_a_broken_one_are_text(text):
-    assert split_calls(text) is None
+    assert trailing_blocks(text) == []
 
 
 @pytest.mark.parametrize(
@@ -114,7 +111,7 @@ def test_blocks_elsewhere_or_beside_a_broken_one_are_text(text):
 )
 def test_json_that_a_template_would_lose_some_of_is_no_call(call):
     assert read_call(call) is None
-    assert split_calls(f"<tool_call>{call}</tool_call>") is None
+    assert trailing_blocks(f"<tool_call>{call}</tool_call>") == []
 
 
 values = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists)
@@ -124,3 +121,7 @@ values = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.
 def test_every_other_call_is_read_as_it_stands(arguments):
     call = {"name": "f", "arguments": arguments}
     assert read_call(json.dumps(call)) == call
+
+
+def test_a_call_has_its_name_first_as_templates_write_it():
+    assert list(read_call('{"arguments": {}, "name": "f"}') or ()) == ["name", "arguments"]

@@ -7,12 +7,18 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokmill.chat.inline_blocks import CALL_TAGS, REASONING_TAGS
-
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from tokmill.chat.conversation import Message
+
+Tags = tuple[str, str]
+"""The tags before and behind a block."""
+
+CALL_TAGS: Tags = ("<tool_call>", "</tool_call>")
+THOUGHT_TAGS: Tags = ("<|begin_of_thought|>", "<|end_of_thought|>")
+REASONING_TAGS: tuple[Tags, ...] = (("<think>", "</think>"), ("[THINK]", "[/THINK]"), THOUGHT_TAGS)
+"""The tags that data sets use for reasoning; templates or tokenizers may know them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,11 @@ from tokmill.chat.segments import Placeholder
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from tokmill.chat.control_strings import Tags
     from tokmill.chat.conversation import Message
-    from tokmill.chat.inline_blocks import Span, Tags
     from tokmill.chat.segments import Kind
+
+Span = tuple[int, int]
 
 Marks = tuple[str, str, str]
 """The characters before and behind a trained span, and the separator."""

@@ -8,6 +8,9 @@ The first of these that fits is used:
     hidden    it keeps the text, or drops the block as in earlier turns (DeepSeek-R1): placeholders
               hide the tags of the last reply from it, and become control tokens afterwards
     seen      the template reads the tags itself, as in the framework that a preset follows
+
+A block at the beginning of a reply is its reasoning, blocks at its end are its calls; the rest is
+text. A reply may lack the opening tag of its reasoning, where the prompt held the tag.
 """
 
 from __future__ import annotations
@@ -15,37 +18,36 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from tokmill.chat.control_strings import CALL_TAGS, REASONING_TAGS, THOUGHT_TAGS
 from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.escaping import Placeholders
-from tokmill.chat.inline_blocks import (
-    CALL_TAGS,
-    REASONING_TAGS,
-    leading_block,
-    opened,
-    split_calls,
-    split_reasoning,
-    trailing_blocks,
-)
 from tokmill.chat.lost import LOST_REASONING
 from tokmill.chat.segments import Kind, Segments
 
 if TYPE_CHECKING:
     from collections import Counter
+    from collections.abc import Callable
 
-    from tokmill.chat.control_strings import Vocabulary
+    from tokmill.chat.control_strings import Tags, Vocabulary
     from tokmill.chat.conversation import Message
-    from tokmill.chat.inline_blocks import Tags
+    from tokmill.chat.escaping import Span
     from tokmill.chat.template_source import ChatTemplate
     from tokmill.settings.sft import SftSettings
+
+    Written = Callable[[Message], str]
 
 _TEXT_PRESETS = frozenset({"torchtune", "nanochat", "baby-llama2"})
 """Frameworks that take a whole message as text."""
 
 _SEEN_PRESETS = frozenset({"trl", "llamafactory"})
 """Frameworks that give contents unchanged to the template, and then look for control tokens."""
+
+_SOLUTION_TAGS: Tags = ("<|begin_of_solution|>", "<|end_of_solution|>")
+"""The tags of the rest of a reply behind `THOUGHT_TAGS`."""
 
 _QUESTION, _REPLY, _THOUGHT, _NAME, _VALUE = "Qx1", "Rz3", "Tw5", "Fu7", "Vs9"
 _REASONED = {"content": _REPLY, "reasoning_content": _THOUGHT}
@@ -88,86 +90,74 @@ def inline_forms(
     settings: SftSettings, template: ChatTemplate, vocabulary: Vocabulary
 ) -> InlineForms:
     """Return the tags to recognise with this template."""
+    written = partial(_written, template, vocabulary)
     if settings.inline_tags == "fields":
-        fields = tuple(dict.fromkeys([*_field_tags(template, vocabulary), *REASONING_TAGS]))
-        empty = _empty(template, vocabulary, fields[0])
-        return InlineForms(fields, empty, calls="field")
+        fields = tuple(dict.fromkeys([*_field_tags(written), *REASONING_TAGS]))
+        return InlineForms(fields, _empty(written, fields), calls="field")
     # With parse, all such strings are control tokens, and templates see them.
     if settings.inline_tags == "text" or settings.preset in _TEXT_PRESETS or vocabulary.parse:
         return InlineForms()
-    fields = () if settings.preset in _SEEN_PRESETS else _field_tags(template, vocabulary)
-    known = [tags for tags in REASONING_TAGS if _knows(template, vocabulary, tags)]
-    tokens = tuple(tags for tags in known if tags not in fields)
-    hides = bool(tokens) and settings.preset not in _SEEN_PRESETS
-    hides = hides and all(_keeps_hidden(template, vocabulary, tags) for tags in tokens)
+    literals = getattr(template, "literals", "")
+    known = [
+        tags
+        for tags in (*REASONING_TAGS, CALL_TAGS)
+        if any(tag in vocabulary.control for tag in tags) or tags[1] in literals
+    ]
+    is_seen = settings.preset in _SEEN_PRESETS
+    fields = () if is_seen else _field_tags(written)
+    tokens = tuple(tags for tags in known if tags not in (*fields, CALL_TAGS))
+    hides = not is_seen and bool(tokens) and all(_keeps_hidden(written, tags) for tags in tokens)
+    calls = "token" if CALL_TAGS in known else ""
+    if settings.preset == "tokmill" and _writes_calls(written):
+        calls = "field"
+    prompt: str = getattr(template, "generation_prompt", "")
+    begun = prompt.rstrip("\n")
     return InlineForms(
         fields,
-        _empty(template, vocabulary, fields[0]) if fields else "",
+        _empty(written, fields),
         tokens,
         hides,
-        _after_open(template, tokens),
-        _calls(settings, template, vocabulary),
-        not hides
-        and any(
-            _loses(template, vocabulary, {"content": f"{start}{_THOUGHT}{end}{_REPLY}"})
-            for start, end in tokens
-        ),
+        prompt[len(begun) :] if any(begun.endswith(tags[0]) for tags in tokens) else None,
+        calls,
+        not hides and any(_loses(written, tags) for tags in tokens),
     )
 
 
-def _field_tags(template: ChatTemplate, vocabulary: Vocabulary) -> tuple[Tags, ...]:
+def _field_tags(written: Written) -> tuple[Tags, ...]:
     """Return the tags that a template writes around the reasoning of a reply, if it writes it."""
-    text = _written(template, vocabulary, _REASONED)
-    found = _WRITTEN_THOUGHT.search(text)
+    found = _WRITTEN_THOUGHT.search(written(_REASONED))
     return () if found is None else ((found["tag"], found["end"]),)
 
 
-def _empty(template: ChatTemplate, vocabulary: Vocabulary, tags: Tags) -> str:
+def _empty(written: Written, fields: tuple[Tags, ...]) -> str:
     """Return the reasoning for which a template writes an empty block: '' or a newline."""
     for empty in ("", "\n"):
-        message = {"content": _REPLY, "reasoning_content": empty}
-        if tags[1] in _written(template, vocabulary, message):
+        if fields and fields[0][1] in written({"content": _REPLY, "reasoning_content": empty}):
             return empty
     return ""
 
 
-def _loses(template: ChatTemplate, vocabulary: Vocabulary, reply: Message) -> bool:
-    """Return whether a template writes a reply without its reasoning."""
-    text = _written(template, vocabulary, reply)
+def _loses(written: Written, tags: Tags) -> bool:
+    """Return whether a template writes a reply without the reasoning between tags in it."""
+    text = written({"content": f"{tags[0]}{_THOUGHT}{tags[1]}{_REPLY}"})
     return _REPLY in text and _THOUGHT not in text
 
 
-def _knows(template: ChatTemplate, vocabulary: Vocabulary, tags: Tags) -> bool:
-    """Return whether a tag is a control token, or the template looks for it."""
-    literals = getattr(template, "literals", "")
-    return any(tag in vocabulary.control for tag in tags) or tags[1] in literals
-
-
-def _keeps_hidden(template: ChatTemplate, vocabulary: Vocabulary, tags: Tags) -> bool:
+def _keeps_hidden(written: Written, tags: Tags) -> bool:
     """Return whether a template writes a text without a tag of its own before it."""
-    text = _written(template, vocabulary, {"content": _THOUGHT})
-    before = text.partition(_THOUGHT)[0].rstrip()
-    return _THOUGHT in text and not before.endswith(tags)
+    before, thought, _ = written({"content": _THOUGHT}).partition(_THOUGHT)
+    return bool(thought) and not before.rstrip().endswith(tags)
 
 
-def _after_open(template: ChatTemplate, tokens: tuple[Tags, ...]) -> str | None:
-    prompt: str = getattr(template, "generation_prompt", "")
-    text = prompt.rstrip("\n")
-    return prompt[len(text) :] if any(text.endswith(tags[0]) for tags in tokens) else None
-
-
-def _calls(settings: SftSettings, template: ChatTemplate, vocabulary: Vocabulary) -> str:
-    as_tokens = "token" if _knows(template, vocabulary, CALL_TAGS) else ""
-    if settings.preset != "tokmill":
-        return as_tokens
+def _writes_calls(written: Written) -> bool:
+    """Return whether a template writes a call of a message as it stands in a block."""
     call = {"name": _NAME, "arguments": {"k": _VALUE}}
     message = {"content": "", "tool_calls": [{"type": "function", "function": call}]}
-    found = _WRITTEN_CALL.search(_written(template, vocabulary, message))
+    found = _WRITTEN_CALL.search(written(message))
     try:
-        is_field = found is not None and json.loads(found[1]) == call
+        return found is not None and json.loads(found[1]) == call
     except ValueError:
-        is_field = False
-    return "field" if is_field else as_tokens
+        return False
 
 
 def _written(template: ChatTemplate, vocabulary: Vocabulary, reply: Message) -> str:
@@ -224,12 +214,11 @@ class InlineReader:
         return message["role"] == "assistant" and any(tag in content for tag in self._closing_tags)
 
     def _read(self, message: Message, placeholders: Placeholders, counts: Counter[str]) -> Message:
-        read = message
         if not message.get("reasoning_content"):
-            read = self._with_reasoning(message, placeholders, counts)
+            message = self._with_reasoning(message, placeholders, counts)
         if self._forms.calls and not message.get("tool_calls"):
-            read = self._with_calls(read, placeholders, counts)
-        return read
+            message = self._with_calls(message, placeholders, counts)
+        return message
 
     def _with_reasoning(
         self, message: Message, placeholders: Placeholders, counts: Counter[str]
@@ -261,15 +250,101 @@ class InlineReader:
         self, message: Message, placeholders: Placeholders, counts: Counter[str]
     ) -> Message:
         content = message["content"]
-        if self._forms.calls == "field":
-            found = split_calls(content)
-            if found is None:
-                return message
-            counts[READ_CALLS] += 1
-            return {**message, "content": found[0], "tool_calls": found[1]}
         blocks = trailing_blocks(content)
         if not blocks:
             return message
         counts[READ_CALLS] += 1
-        text = placeholders.put(content, blocks, CALL_TAGS, Kind.TOOL_CALL)
-        return {**message, "content": text}
+        if self._forms.calls != "field":
+            text = placeholders.put(content, blocks, CALL_TAGS, Kind.TOOL_CALL)
+            return {**message, "content": text}
+        calls = [
+            {"type": "function", "function": read_call(content[begin[1] : end[0]])}
+            for begin, end in blocks
+        ]
+        return {**message, "content": content[: blocks[0][0][0]].rstrip("\n"), "tool_calls": calls}
+
+
+def opened(text: str, tags: Tags) -> str:
+    """Return a text with the opening tag of its reasoning, if it has only the closing one.
+
+    As servers of DeepSeek-R1, QwQ and Qwen3-Thinking return replies. Not for [/THINK], which
+    ordinary text may hold by chance.
+    """
+    reasoning, closes, _ = text.partition(tags[1])
+    if not closes or tags[0] in reasoning or closes.startswith("["):
+        return text
+    return tags[0] + "\n" + text.lstrip("\n")
+
+
+def leading_block(text: str, tags: Tags) -> tuple[Span, Span] | None:
+    """Return the positions of both tags of a block that begins a text; white space may precede."""
+    start = 0 if text.startswith(tags[0]) else len(text) - len(text.lstrip())
+    if not text.startswith(tags[0], start):
+        return None
+    inner = start + len(tags[0])
+    stop = text.find(tags[1], inner)
+    return None if stop < 0 else ((start, inner), (stop, stop + len(tags[1])))
+
+
+def split_reasoning(text: str, tags: Tags) -> tuple[str, str] | None:
+    """Return the reasoning of a leading block and the rest of the text, without newlines between.
+
+    The templates of Qwen3 and minimind read such a text in the same way.
+    """
+    block = leading_block(text, tags)
+    if block is None:
+        return None
+    (_, start), (stop, end) = block
+    rest = text[end:].lstrip("\n")
+    solution = leading_block(rest, _SOLUTION_TAGS) if tags == THOUGHT_TAGS else None
+    if solution is not None and not rest[solution[1][1] :].strip():
+        rest = rest[solution[0][1] : solution[1][0]].strip("\n")
+    return text[start:stop].strip("\n"), rest
+
+
+def trailing_blocks(text: str) -> list[tuple[Span, Span]]:
+    """Return the positions of the tags of the tool calls that end a text, in order.
+
+    If a block right before them is no valid call, all of them are text.
+    """
+    opens, closes = CALL_TAGS
+    found: list[tuple[Span, Span]] = []
+    stop = len(text)
+    while True:
+        while stop and text[stop - 1].isspace():
+            stop -= 1
+        if not text.endswith(closes, 0, stop):
+            return found[::-1]
+        inner_stop = stop - len(closes)
+        start = text.rfind(opens, 0, inner_stop)
+        if start < 0 or read_call(text[start + len(opens) : inner_stop]) is None:
+            return []
+        found.append(((start, start + len(opens)), (inner_stop, stop)))
+        stop = start
+
+
+def read_call(text: str) -> dict[str, Any] | None:
+    """Return the name and arguments of a call in JSON; None if a template would lose some of it.
+
+    Such as another key, a repeated key, or a number or string that JSON cannot represent.
+    """
+    try:
+        call = json.loads(text, object_pairs_hook=_unique)
+        # Refuses NaN, numbers too large and half a surrogate pair: JSON has none of them.
+        json.dumps(call, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(call, dict) or call.keys() != {"name", "arguments"}:
+        return None
+    name, arguments = call["name"], call["arguments"]
+    # Templates put the name between quotes themselves, so that it must need no escapes.
+    is_plain = bool(name) and json.dumps(name, ensure_ascii=False) == f'"{name}"'
+    is_call = is_plain and isinstance(arguments, dict)
+    return {"name": name, "arguments": arguments} if is_call else None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a repeated key")
+    return found
