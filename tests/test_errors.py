@@ -16,6 +16,7 @@ EXIT_CODES = {
     "StorageError": 5,
     "StateError": 6,
     "WorkerError": 7,
+    "TemplateLimitError": 7,
     "TokmillError": 70,
 }
 

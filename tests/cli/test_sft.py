@@ -35,7 +35,9 @@ def test_sft_prints_a_summary_on_stdout_and_notes_on_stderr(sft, tmp_path):
     found = rows(outcome.out)
     totals = manifest(tmp_path / "out")["totals"]
     assert found["records"] == f"{N_CHATS} = {N_CHATS - 1} samples + 1 drop + 0 rejects"
-    assert found["drops"] == "1 more than max_tokens (14,073 tokens, 33.8% of all)"
+    (n_lost,) = totals["lost_tokens"].values()
+    share = n_lost / (n_lost + totals["tokens"])
+    assert found["drops"] == f"1 more than max_tokens ({n_lost:,} tokens, {share:.1%} of all)"
     none = "(no validation split)"
     assert found["tokens"].startswith(f"{totals['tokens']:,} {none}; text bytes per token ")
     assert found["trained"].startswith(f"{totals['trained_tokens']:,} (")

@@ -168,8 +168,7 @@ def test_three_formats_of_chats_train_the_replies_alone_in_any_order(
     said = {
         "alpaca": "in/alpaca.jsonl: schema alpaca",
         "sharegpt": "in/sharegpt.jsonl: schema conversations",
-        "dialogue": "in/dialogue.jsonl: schema messages; fields content=utterance, "
-        "messages=turns, role=speaker",
+        "dialogue": "in/dialogue.jsonl: schema messages",
     }
     for order in (paths, paths[::-1]):
         names = [Path(path).stem for path in order]

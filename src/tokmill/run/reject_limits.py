@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from tokmill.chat.lost import LOST
-from tokmill.chat.reply_counts import UNENDED_REPLIES
 from tokmill.dataset.counts import TRAINED_TURNS, unread_from_json
 from tokmill.dataset.rejects import describe_entry, read_rejects
 from tokmill.errors import RecordError, UnreadInputError
@@ -106,6 +104,11 @@ def check_chats(limits: LimitSettings, counters: Mapping[str, int], n_samples: i
             though the mask rule trains ends: such a model does not stop. Or more messages or fields
             than this share of the samples are not written.
     """
+    if not counters:
+        return
+    from tokmill.chat.lost import LOST
+    from tokmill.chat.reply_counts import UNENDED_REPLIES
+
     n, n_turns = counters.get(UNENDED_REPLIES, 0), counters.get(TRAINED_TURNS, 0)
     if n > limits.max_reject_fraction * n_turns:
         raise RecordError(

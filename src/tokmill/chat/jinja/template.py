@@ -37,6 +37,7 @@ from tokmill.chat.names import REASONING_KEYS
 from tokmill.chat.own_templates import own_source
 from tokmill.chat.segments import Kind
 from tokmill.chat.weights import EVERYTHING, span_weights, whole_text_weight
+from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -273,8 +274,8 @@ class JinjaTemplate:
         if len(replies) * len(messages) > MOST_PREFIXES:
             raise ChatError(
                 "too many turns",
-                f"{len(messages)} messages with {len(replies)} replies: this template must be "
-                "rendered twice for each reply, which is done for at most "
+                f"{plural(len(messages), 'message')}, {len(replies):,} of the assistant: this "
+                "template must be rendered twice for each reply, which is done for at most "
                 f"{MOST_PREFIXES:,} replies times messages: {ADVICE}",
             )
         return spans_by_prefix(rendering, render, replies, len(messages))
