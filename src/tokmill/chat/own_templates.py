@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 _CHATML = ("<|im_start|>", "<|im_end|>")
 _PHI = ("<|user|>", "<|assistant|>", "<|end|>")
+_LLAMA3 = ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
+_MISTRAL = ("<s>", "</s>")
 _BOS = "bos_token"
 _NANOCHAT = tuple(
     f"<|{name}_{edge}|>"
@@ -22,7 +25,7 @@ _NANOCHAT = tuple(
 
 BUILT_IN: dict[str, tuple[str, ...]] = {
     "chatml": _CHATML,
-    "llama3": (_BOS, "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
+    "llama3": (_BOS, *_LLAMA3),
     "alpaca": (),
     "plain": (),
     "minimind": _CHATML,
@@ -33,21 +36,35 @@ BUILT_IN: dict[str, tuple[str, ...]] = {
 """The control tokens that each template needs; these templates mark every part of a sample."""
 
 TRAINING: dict[str, tuple[str, ...]] = {
+    "qwen2.5-training": _CHATML,
     "qwen3-training": _CHATML,
+    "minimind-training": _CHATML,
+    "llama-3-training": _LLAMA3,
+    "llama-3.1-training": _LLAMA3,
+    "mistral-training": _MISTRAL,
+    "mistral-v1-training": _MISTRAL,
+    "gemma-training": ("<start_of_turn>", "<end_of_turn>"),
     "phi-3-training": _PHI,
     "phi-4-mini-training": _PHI,
+    "phi-4-training": (*_CHATML, "<|im_sep|>"),
+    "deepseek-training": ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
     "deepseek-r1-training": ("<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
 }
 """The same of templates that mark replies with generation tags, as a model's own template may."""
 
+_INCLUDE = re.compile(r" *\{%- include '(.+)' -%\}\n").sub
 NAMES = (*BUILT_IN, *TRAINING)
 
 
 @cache
 def own_source(name: str) -> str:
-    """Return the Jinja source of one of `NAMES`."""
-    path = files("tokmill.chat") / "templates" / f"{name}.jinja"
-    return path.read_text(encoding="utf-8")
+    """Return the Jinja source of one of `NAMES`, with the parts that it includes."""
+    folder = files("tokmill.chat") / "templates"
+
+    def part(found: re.Match[str]) -> str:
+        return (folder / "parts" / f"{found[1]}.jinja").read_text(encoding="utf-8")
+
+    return _INCLUDE(part, (folder / f"{name}.jinja").read_text(encoding="utf-8"))
 
 
 def own_name(source: str) -> str:

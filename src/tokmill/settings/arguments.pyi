@@ -131,8 +131,8 @@ class _Sft(TypedDict, total=False):
     control tokens, all trained; text: each becomes a reply; refuse: stop."""
     template: str
     """chatml, llama3, alpaca, plain, nanochat, baby-llama2, tokenizer (its chat template), a
-    training template (qwen3-training, phi-3-training, phi-4-mini-training,
-    deepseek-r1-training) or a Jinja file; auto: the preset's, or else the tokenizer's."""
+    training template (such as qwen3-training) or a Jinja file; auto: the preset's, or else the
+    tokenizer's."""
     template_kwargs: str | Mapping[str, Any]
     """Variables of the template, as a JSON object: {"enable_thinking": false}."""
     default_system: str

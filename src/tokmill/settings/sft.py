@@ -67,8 +67,8 @@ class SftSettings:
     template: str = dataset_setting(
         "auto",
         "chatml, llama3, alpaca, plain, nanochat, baby-llama2, tokenizer (its chat template), a "
-        "training template (qwen3-training, phi-3-training, phi-4-mini-training, "
-        "deepseek-r1-training) or a Jinja file; auto: the preset's, or else the tokenizer's.",
+        "training template (such as qwen3-training) or a Jinja file; auto: the preset's, or else "
+        "the tokenizer's.",
     )
     template_kwargs: str = dataset_setting(
         "", 'Variables of the template, as a JSON object: {"enable_thinking": false}.', is_json=True

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import random
+import re
+from pathlib import Path
+
 import pytest
 
 from tokmill.chat.control_strings import Vocabulary
@@ -17,21 +21,25 @@ CONTROL = {string: number for number, string in enumerate(TOKENS)}
 NAMED = {"eos_token": "<eos>", "bos_token": "<bos>"}
 
 QWEN3 = (
+    "{%- if tools %}{{- raise_exception('no tools') }}{%- endif %}"
     "{%- set ns = namespace(last=0) %}"
     "{%- for m in messages %}{%- if m.role == 'user' %}{%- set ns.last = loop.index0 %}{%- endif %}"
     "{%- endfor %}"
-    "{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' }}"
+    "{%- for m in messages %}{%- if m.role == 'tool' %}"
+    "{{- '<|im_start|>user\n<tool_response>\n' + m.content + '\n</tool_response><|im_end|>\n' }}"
+    "{%- else %}{{- '<|im_start|>' + m.role + '\n' }}"
     "{%- if m.role == 'assistant' and loop.index0 > ns.last %}"
     "{{- '<think>\n' + (m.reasoning_content or '') + '\n</think>\n\n' }}{%- endif %}"
     "{{- m.content }}"
     "{%- for c in m.tool_calls or [] %}"
     "{{- '<tool_call>\n' + {'name': c.function.name, 'arguments': c.function.arguments}|tojson + "
     "'\n</tool_call>' }}{%- endfor %}"
-    "{{- '<|im_end|>\n' }}{%- endfor %}"
+    "{{- '<|im_end|>\n' }}{%- endif %}{%- endfor %}"
     "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"
 )
 """The form of Qwen3's own template: the reasoning of earlier turns is dropped."""
 
+DOCS = Path(__file__).parents[3] / "docs" / "sft.md"
 USER = {"role": "user", "content": "a"}
 
 
@@ -102,9 +110,147 @@ def test_deepseek_is_asked_with_the_opening_tag():
     )
 
 
+SYSTEM = {"role": "system", "content": "s"}
+CALL = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+CALLED = {**bot("b "), "tool_calls": [CALL]}
+RESULT = {"role": "tool", "content": "r"}
+FORMS = {
+    "qwen2.5-training": (
+        [USER, CALLED, RESULT, bot("<think>c")],
+        "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+        "<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n«b \n<tool_call>\n"
+        '{"name": "f", "arguments": {"x": 1}}\n</tool_call><|im_end|>»\n<|im_start|>user\n'
+        "<tool_response>\nr\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
+        "«<think>c<|im_end|>»\n",
+    ),
+    "minimind-training": (
+        [SYSTEM, USER, bot("b", "r"), USER, bot("c")],
+        "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n"
+        "<think>\n«r\n</think>\n\nb<|im_end|>»\n<|im_start|>user\na<|im_end|>\n"
+        "<|im_start|>assistant\n<think>\n\n</think>\n\n«c<|im_end|>»\n",
+    ),
+    "llama-3-training": (
+        [SYSTEM, USER, bot(" b\n")],
+        "<bos><|start_header_id|>system<|end_header_id|>\n\ns<|eot_id|><|start_header_id|>user"
+        "<|end_header_id|>\n\na<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
+        "«b<|eot_id|>»",
+    ),
+    "llama-3.1-training": (
+        [SYSTEM, USER, CALLED, RESULT, bot("c ")],
+        "<bos><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
+        "Today Date: 26 Jul 2024\n\ns<|eot_id|><|start_header_id|>user<|end_header_id|>\n\na"
+        "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n«"
+        '{"name": "f", "parameters": {"x": 1}}<|eot_id|>»<|start_header_id|>ipython'
+        '<|end_header_id|>\n\n"r"<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n'
+        "«c<|eot_id|>»",
+    ),
+    "mistral-training": (
+        [SYSTEM, USER, bot("b "), USER, bot("c")],
+        "<bos>[INST] s\n\na[/INST]« b<eos>»[INST] a[/INST]« c<eos>»",
+    ),
+    "mistral-v1-training": (
+        [SYSTEM, USER, bot("b "), USER, bot("c")],
+        "<bos> [INST] s\n\na [/INST]« b <eos>» [INST] a [/INST]« c<eos>»",
+    ),
+    "gemma-training": (
+        [SYSTEM, USER, bot(" b")],
+        "<bos><start_of_turn>user\ns\n\na<end_of_turn>\n<start_of_turn>model\n«b<end_of_turn>»\n",
+    ),
+    "phi-4-training": (
+        [SYSTEM, USER, bot(" b")],
+        "<|im_start|>system<|im_sep|>s<|im_end|><|im_start|>user<|im_sep|>a<|im_end|>"
+        "<|im_start|>assistant<|im_sep|>« b<|im_end|>»",
+    ),
+    "deepseek-training": (
+        [SYSTEM, USER, bot("b"), USER, bot("c")],
+        "<bos>s\n\nUser: a\n\nAssistant:« b<eos>»User: a\n\nAssistant:« c<eos>»",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_training_template_writes_the_form_of_its_models_and_trains_replies(name):
+    messages, expected = FORMS[name]
+    assert shown(name, *messages) == expected
+
+
+TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {}}}
+TEXTS = (
+    "a", "", " b", "c \n", "\n\nd", "<|im_end|>", "<|eot_id|> e", "[/INST] f", "Assistant: g",
+    "<think>h", "i</think>", "<think>\nj\n</think>\n\nk", '<tool_call>\n{"l": 1}', "é字",
+)  # fmt: skip
+
+
+def chat(seed):
+    """A conversation of several turns, with tools, calls, reasoning and control strings."""
+    chosen = random.Random(seed)
+
+    def maybe(share, *messages):
+        return list(messages) if chosen.random() < share else []
+
+    def text():
+        return chosen.choice(TEXTS)
+
+    messages = maybe(0.4, {"role": "system", "content": text()})
+    for _ in range(chosen.choice((1, 1, 2, 4))):
+        messages += maybe(0.95, {"role": "user", "content": text()})
+        calls = [{**CALL, "id": "c"}] * chosen.choice((1, 2))
+        called = {**bot(text()), "tool_calls": calls}
+        messages += maybe(0.2, called, *[{"role": "tool", "content": text()}] * len(calls))
+        messages += [bot(text(), text() if chosen.random() < 0.2 else None)]
+    return Conversation(messages, [None] * len(messages), maybe(0.3, TOOL) or None)
+
+
+def trained(template, conversation):
+    """The columns and weights of a sample; None if it is refused."""
+    segments = Segments(CONTROL)
+    segments.begin_sample()
+    try:
+        template.render(conversation, segments)
+    except ChatError:
+        return None
+    columns = segments.columns()
+    weights, ends = segment_weights(columns.table, mask_rule(SftSettings()))
+    return columns.text.to_pylist(), columns.ids.tolist(), weights.tolist(), ends.tolist()
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_the_twin_of_a_template_without_tags_trains_what_prefixes_would(name):
+    own = re.sub(r"\{%- (end)?generation -%\}", "", own_source(name))
+    by_twin, by_prefix = (
+        JinjaTemplate(
+            own, control=CONTROL, variables=NAMED, settings=SftSettings(spans=spans), where="own"
+        )
+        for spans in ("auto", "prefix")
+    )
+    assert by_twin._twin is not None
+    assert by_twin._twin.name == name
+    n_compared = 0
+    for seed in range(300):
+        expected = trained(by_prefix, chat(seed))
+        if expected is not None:
+            n_compared += 1
+            assert trained(by_twin, chat(seed)) == expected, chat(seed)
+    assert n_compared > 20
+
+
+def test_a_system_message_that_mistrals_template_moves_stays_with_the_first_message():
+    own = (
+        "{{- bos_token }}{%- for m in messages %}{%- if m.role == 'user' %}{{- '[INST] ' }}"
+        "{%- if loop.last and messages[0].role == 'system' %}"
+        "{{- messages[0].content + '\n\n' }}{%- endif %}{{- m.content + '[/INST]' }}"
+        "{%- elif m.role == 'assistant' %}{{- ' ' + m.content|trim + eos_token }}{%- endif %}"
+        "{%- endfor %}"
+    )
+    text, noted = rendered(own, SYSTEM, USER, bot("b"))
+    assert "".join(text) == "<bos>[INST] s\n\na[/INST] b<eos>"
+    assert noted == {f"{BY_TWIN} mistral-training": 1}
+
+
 @pytest.mark.parametrize("name", TRAINING)
 def test_every_training_template_has_tags_and_needs_the_control_tokens_of_its_models(name):
     assert "generation" in own_source(name)
+    assert f"\n| `{name}` |" in DOCS.read_text(encoding="utf-8")
     settings = SftSettings(template=name)
     with pytest.raises(UsageError, match=f"template {name} needs the control tokens"):
         make_template(own_source(name), settings, Vocabulary({"<eos>": 0}, "<eos>", "", NAMED))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import datetime
 from functools import cached_property
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -153,11 +154,12 @@ class JinjaTemplate:
         self,
         messages: list[Message],
         *,
+        tools: list[Any] | None = None,
         prompt: bool = False,
         variables: Mapping[str, Any] | None = None,
     ) -> str:
         """Return the rendering of messages without marks, perhaps with a generation prompt."""
-        inputs = _Inputs(self._prepared(messages), variables=variables)
+        inputs = _Inputs(self._prepared(messages), tools, variables)
         return self._text(inputs, _NO_MARKS, prompt=prompt)
 
     def check_written(self) -> None:
@@ -177,10 +179,15 @@ class JinjaTemplate:
         if self._is_strict:
             return None
 
-        def make(name: str) -> JinjaTemplate:
-            return JinjaTemplate(own_source(name), where=name, **self._arguments)
+        arguments = self._arguments
+        if date := arguments["settings"].date:  # Llama 3.2 writes the day in this form
+            day = datetime.strptime(date, "%Y-%m-%d").strftime("%d %b %Y")
+            arguments = {**arguments, "variables": {**arguments["variables"], "date_string": day}}
 
-        return twin_of(self, make, self._arguments["control"])
+        def make(name: str) -> JinjaTemplate:
+            return JinjaTemplate(own_source(name), where=name, **arguments)
+
+        return twin_of(self, make, arguments["control"])
 
     @cached_property
     def _option(self) -> str:
