@@ -64,7 +64,7 @@ def test_a_syntax_error_is_named_with_its_line():
 
 
 def test_what_jinja_takes_and_python_does_not_is_a_usage_error_as_well():
-    source = "{% for m in ms %}{% generation %}{% break %}{% endgeneration %}{% endfor %}"
+    source = "{% if messages %}{% break %}{% endif %}"
     with pytest.raises(UsageError, match=r"chat\.jinja: not a Jinja template: 'break' outside"):
         compile_template(source, date="", where="chat.jinja")
 
@@ -109,7 +109,7 @@ def test_a_variable_set_in_a_generation_block_is_not_seen_outside():
         ("{% macro f() %}{% generation %}a{% endgeneration %}{% endmacro %}{{ f() }}", True, False),
         ("{% set x %}{% generation %}a{% endgeneration %}{% endset %}{{ x }}", True, False),
         ("{% filter upper %}{% generation %}a{% endgeneration %}{% endfilter %}", True, False),
-        ("{% generation %}{% generation %}a{% endgeneration %}{% endgeneration %}", True, False),
+        ("{% generation %}{% generation %}a{% endgeneration %}{% endgeneration %}", True, True),
         ("{% for m in x recursive %}{% generation %}a{% endgeneration %}{% endfor %}", True, False),
     ],
 )  # fmt: skip

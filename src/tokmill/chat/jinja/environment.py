@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from jinja2.parser import Parser
-    from jinja2.runtime import Context
 
 MARKS = "tokmill_marks"
 """The variable that holds the two marks of a rendering."""
@@ -88,7 +87,7 @@ def compile_template(source: str, *, date: str, where: str) -> CompiledTemplate:
         )
     return CompiledTemplate(
         template,
-        any(_is_generation(call) for call in tree.find_all(nodes.CallBlock)),
+        _has_generation(tree),
         not _has_wrapped_generation(tree),
         _literals(tree),
     )
@@ -135,17 +134,15 @@ class _GenerationTags(Extension):
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
 
-    def parse(self, parser: Parser) -> nodes.Node:
+    def parse(self, parser: Parser) -> list[nodes.Node]:
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        # A call block, as in transformers: variables set in it are unknown outside.
-        call = self.call_method("_marked", [nodes.ContextReference()])
-        return nodes.CallBlock(call, [], [], body).set_lineno(line)
-
-    def _marked(self, context: Context, caller: Callable[[], str]) -> str:
-        start, stop = context.resolve(MARKS)
-        marked: str = start + caller() + stop
-        return marked
+        start, stop = (
+            nodes.Output([nodes.Getitem(nodes.Name(MARKS, "load"), nodes.Const(i), "load")])
+            for i in (0, 1)
+        )
+        # As in transformers, variables set in it are unknown outside.
+        return [node.set_lineno(line) for node in (start, nodes.Scope(body), stop)]
 
 
 class _Environment(ImmutableSandboxedEnvironment):
@@ -254,12 +251,8 @@ def _check_attribute(name: object) -> None:
         )
 
 
-def _is_generation(node: nodes.CallBlock) -> bool:
-    function = node.call.node
-    return (
-        isinstance(function, nodes.ExtensionAttribute)
-        and function.identifier == _GenerationTags.identifier
-    )
+def _has_generation(node: nodes.Node) -> bool:
+    return any(name.name == MARKS for name in node.find_all(nodes.Name))
 
 
 def _has_wrapped_generation(tree: nodes.Template) -> bool:
@@ -269,7 +262,7 @@ def _has_wrapped_generation(tree: nodes.Template) -> bool:
         *(node for kind in wrappers for node in tree.find_all(kind)),
         *(loop for loop in tree.find_all(nodes.For) if loop.recursive),
     ]
-    return any(_is_generation(call) for node in kept for call in node.find_all(nodes.CallBlock))
+    return any(map(_has_generation, kept))
 
 
 def _literals(tree: nodes.Template) -> str:
