@@ -104,3 +104,22 @@ def test_some_conversations_are_held_against_prefixes_all_the_same(monkeypatch):
     _, n_checked = samples(PLAIN, chats)
     monkeypatch.undo()
     assert n_checked > samples(PLAIN, chats)[1]
+
+
+def test_chats_with_tools_take_prefixes_since_tools_may_move_with_each_turn():
+    source = PLAIN.replace(
+        "[{{ m.role }}]",
+        "{% if m == (messages|selectattr('role', 'equalto', 'user')|list)[-1] %}"
+        "{{ tools or '' }}{% endif %}[{{ m.role }}]",
+    )
+    template = JinjaTemplate(
+        source, control=CONTROL, variables={}, settings=SftSettings(), where="t.jinja"
+    )
+    messages = [
+        {"role": role, "content": f"{role} {i}"} for i in (1, 2) for role in ("user", "assistant")
+    ]
+    segments = Segments(CONTROL)
+    segments.begin_sample()
+    template.render(Conversation(messages, [None] * 4), segments)
+    with pytest.raises(ChatError, match="render differently once this turn follows"):
+        template.render(Conversation(messages, [None] * 4, ["tool"]), segments)

@@ -274,7 +274,8 @@ class JinjaTemplate:
         def render_messages(messages: list[Message]) -> str:
             return self._text(inputs._replace(messages=messages), _NO_MARKS, prompt=False)
 
-        if len(replies) > 1 and not tags.placeholders and not variables and not self._is_strict:
+        is_plain = not (tools or tags.placeholders or variables)
+        if len(replies) > 1 and is_plain and not self._is_strict:
             spans = self._frames.find(rendering, render, render_messages, messages, replies, marks)
             if spans is not None:
                 return spans
