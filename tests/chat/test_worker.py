@@ -7,7 +7,7 @@ from tokmill.chat.worker import OUT_OF_MEMORY, OUT_OF_TIME
 
 TIME = """
 from tokmill.chat import worker
-worker.TIME_S = 0.2
+worker.TIME_S = worker.EXAMPLE_TIME_S = 0.2
 with worker.guarded(0):
     pass
 with worker.guarded(1 << 20):
