@@ -126,7 +126,7 @@ from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.errors import TokmillError
 from tokmill.settings.sft import SftSettings
-worker.EXAMPLE_TIME_S, worker.MEMORY_BYTES = 0.3, 1 << 28
+worker.EXAMPLE_TIME_S, worker.MEMORY_BYTES = 0.15, 1 << 28
 attacks, messages = json.load(sys.stdin)
 settings = SftSettings(schema="messages", date="2026-01-01")
 for source in attacks:
