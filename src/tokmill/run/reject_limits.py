@@ -16,7 +16,7 @@ from tokmill.dataset.rejects import describe_entry, read_rejects
 from tokmill.errors import RecordError, UnreadInputError
 from tokmill.masks.truncation import TOO_LONG, UNTRAINED
 from tokmill.timing import add_seconds
-from tokmill.words.plural import plural
+from tokmill.words.plural import counted, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -121,7 +121,7 @@ def check_chats(limits: LimitSettings, counters: Mapping[str, int], n_samples: i
     lost = {name: counters[name] for name in sorted(LOST) if counters.get(name)}
     if sum(lost.values()) > limits.max_reject_fraction * n_samples:
         raise RecordError(
-            f"{', '.join(f'{n:,} {name}' for name, n in lost.items())}: more in "
+            f"{', '.join(counted(n, name) for name, n in lost.items())}: more in "
             f"{plural(n_samples, 'sample')} than --max-reject-fraction="
             f"{limits.max_reject_fraction:g} allows; choose a --template that writes them (chatml "
             "and qwen3-training write tools, tool calls, tool messages and reasoning), or leave a "
