@@ -8,6 +8,7 @@ from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.jinja import frames
 from tokmill.chat.jinja.template import JinjaTemplate
 from tokmill.chat.segments import Segments
+from tokmill.errors import TokmillError
 from tokmill.settings.sft import SftSettings
 
 CONTROL = {"<eos>": 0, "<|end|>": 1}
@@ -97,29 +98,25 @@ def test_a_long_chat_takes_few_renderings_or_is_refused_with_the_limit(monkeypat
     assert samples(PLAIN, [tools]) == (["too many turns"], 1)
 
 
-def test_some_conversations_are_held_against_prefixes_all_the_same(monkeypatch):
+ASKS_OTHERWISE = (
+    "{% for m in messages %}[{{ m.role }}] {{ m.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]"
+    "{% if 'x' not in messages[-1].content %} {% endif %}{% endif %}"
+)
+"""Its prompt depends on the question, which the text around the replies does not show."""
+
+
+def test_a_template_for_which_frames_are_wrong_ends_the_run(monkeypatch):
     monkeypatch.setattr(frames, "CHECKED_SHARE", 1)
-    rng = random.Random(7)
-    chats = [chat(3, rng) for _ in range(20)]
-    _, n_checked = samples(PLAIN, chats)
-    monkeypatch.undo()
-    assert n_checked > samples(PLAIN, chats)[1]
-
-
-def test_chats_with_tools_take_prefixes_since_tools_may_move_with_each_turn():
-    source = PLAIN.replace(
-        "[{{ m.role }}]",
-        "{% if m == (messages|selectattr('role', 'equalto', 'user')|list)[-1] %}"
-        "{{ tools or '' }}{% endif %}[{{ m.role }}]",
-    )
-    template = JinjaTemplate(
-        source, control=CONTROL, variables={}, settings=SftSettings(), where="t.jinja"
-    )
-    messages = [
-        {"role": role, "content": f"{role} {i}"} for i in (1, 2) for role in ("user", "assistant")
+    turns = [
+        [
+            {"role": role, "content": text}
+            for text in ("ab", "cd")
+            for role in ("user", "assistant")
+        ],
+        [{"role": role, "content": text} for text in ("x", "y") for role in ("user", "assistant")],
     ]
-    segments = Segments(CONTROL)
-    segments.begin_sample()
-    template.render(Conversation(messages, [None] * 4), segments)
-    with pytest.raises(ChatError, match="render differently once this turn follows"):
-        template.render(Conversation(messages, [None] * 4, ["tool"]), segments)
+    assert len(samples(PLAIN, turns)[0]) == 2
+    with pytest.raises(TokmillError, match=r"in an unknown way \(message 2 is trained at"):
+        samples(ASKS_OTHERWISE, turns)
+    assert len(samples(ASKS_OTHERWISE, turns, spans="prefix")[0]) == 2

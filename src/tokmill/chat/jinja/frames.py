@@ -10,7 +10,7 @@ roles:
     frames                             (    <|end|>)                        (   <|end|>)
 
 Every later conversation must have the same text there. One in `CHECKED_SHARE`, chosen by its text,
-is held against prefixes all the same.
+is held against prefixes all the same; one that differs ends the run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
+from tokmill.chat.conversation import ChatError
 from tokmill.chat.jinja.spans import spans_by_prefix
+from tokmill.errors import TokmillError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,6 +71,7 @@ class FrameSpans:
 
         Raises:
             ChatError: prefixes show that the template has no span for a reply.
+            TokmillError: prefixes show that an earlier conversation told a wrong frame.
         """
         if any(not _MORE_THAN_TEXT.isdisjoint(message) for message in messages):
             return None
@@ -78,12 +81,14 @@ class FrameSpans:
         order = tuple(message["role"] for message in messages)
         frames = self._frames.get(order)
         spans = None if frames is None else _spans(rendering, contents, frames)
-        chosen = list(range(len(replies)))
-        if len(chosen) > _MOST_PREFIXES or spans is not None:
-            chosen = sorted({0, len(replies) // 2, len(replies) - 1})
         ending = rendering[-CHECKED_SHARE:].encode("utf-8", "surrogatepass")
-        if spans is not None and crc32(ending) % CHECKED_SHARE:
+        if spans is not None:
+            if crc32(ending) % CHECKED_SHARE == 0:
+                _check(spans, rendering, render, messages, replies)
             return spans
+        chosen = list(range(len(replies)))
+        if len(chosen) > _MOST_PREFIXES:
+            chosen = _three(chosen)
         proven = spans_by_prefix(rendering, render, [replies[i] for i in chosen], len(messages))
         found = [
             Frame(rendering[start : contents[i][0]], rendering[contents[i][1] : stop])
@@ -91,12 +96,45 @@ class FrameSpans:
             if start <= contents[i][0] and contents[i][1] <= stop
         ]
         if len(found) < len(chosen) or len(set(found[:-1])) > 1:
-            self._frames.pop(order, None)
             return None
-        frames = found[0], found[-1]
         if len(self._frames) < _MOST_ORDERS:
-            self._frames[order] = frames
-        return _spans(rendering, contents, frames)
+            self._frames[order] = found[0], found[-1]
+        return _spans(rendering, contents, (found[0], found[-1]))
+
+
+def _three(items: Sequence[int]) -> list[int]:
+    """Return the first, the middle and the last of some items."""
+    return sorted({items[0], items[len(items) // 2], items[-1]})
+
+
+def _check(
+    spans: Spans,
+    rendering: str,
+    render: RenderPrefix,
+    messages: Sequence[Message],
+    replies: Sequence[int],
+) -> None:
+    """Check three spans of a conversation against prefixes.
+
+    Raises:
+        TokmillError: one differs, so that the run must not go on.
+    """
+    chosen = _three(replies)
+    try:
+        proven = spans_by_prefix(rendering, render, chosen, len(messages))
+    except ChatError as error:
+        raise _differs(error.message) from None
+    for i, span in zip(chosen, proven, strict=True):
+        known = spans[replies.index(i)]
+        if known != span:
+            raise _differs(f"message {i + 1} is trained at {known}, and its prefix at {span}")
+
+
+def _differs(found: str) -> TokmillError:
+    return TokmillError(
+        f"a chat template's turns depend on each other in an unknown way ({found}): use "
+        "--spans=prefix, and report the template"
+    )
 
 
 def _marked(messages: Sequence[Message], replies: Sequence[int], marks: Marks) -> list[Message]:
