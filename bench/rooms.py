@@ -22,7 +22,7 @@ ROOMS = {
     "mix": (0, 1_700),
     "recipes, render": (2_190, 1_900),
     "sources": (4_240, 3_600),
-    "chat, masks": (7_580, 5_900),
+    "chat, masks": (7_600, 5_900),
     "engines, tokenizer": (4_560, 4_200),
     "dataset, place": (3_990, 3_600),
     "trainers, loader": (7_740, 5_400),
@@ -30,7 +30,7 @@ ROOMS = {
     "bill": (13_470, 8_300),
     "settings, words": (1_910, 1_100),
     TOP: (2_100, 1_500),
-    ALL: (60_960, 46_000),
+    ALL: (60_980, 46_000),
 }
 
 

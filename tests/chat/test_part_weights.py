@@ -125,3 +125,15 @@ def test_a_part_of_the_user_is_trained_where_the_template_shows_what_the_user_sa
     asked = {"role": "user", "content": [part("a", train=True), part("b")]}
     assert marked(QWEN, asked, bot(part("c"))) == ["weight of another role"]
     assert marked("plain", asked, bot(part("c"))) == ["«a»b«c<eos>»"]
+
+
+def test_weights_of_parts_stay_where_they_are_when_eos_is_put_behind_replies(marked):
+    no_ends = QWEN.replace("m.content + '<|im_end|>\n'", "m.content")
+    first = bot(part("a", train=False), part("b"))
+    second = bot(part("c", train=False), part("d"))
+    found = marked(no_ends, ASKED, first, ASKED, second, append_eos="train")
+    whole = marked(no_ends, ASKED, bot(part("ab")), ASKED, bot(part("cd")), append_eos="train")
+    assert found[0].strip() == "c«d<eos>»"
+    assert whole[0].strip() == "«cd<eos>»"
+    first_reply = marked(no_ends, ASKED, first, append_eos="train")
+    assert first_reply[0].strip() == "a«b<eos>»"

@@ -95,7 +95,10 @@ def _shape(message: Message) -> object:
 
 def _told(message: Message, i: int) -> tuple[Message, list[tuple[str, str]]]:
     """Return a message with words for its texts, and each word with the count of its loss."""
-    told, words = dict(message), []
+    # All else is the same for every message of this shape: the first one seen decides for all.
+    told = {k: _ID if v and isinstance(v, str) else v for k, v in message.items()}
+    told |= {"role": message["role"], "content": ""}
+    words: list[tuple[str, str]] = []
     if message["content"]:
         told["content"] = f"cq{i}z"
         words.append((LOST_MESSAGES[message["role"]], told["content"]))
@@ -103,13 +106,18 @@ def _told(message: Message, i: int) -> tuple[Message, list[tuple[str, str]]]:
         told["reasoning_content"] = f"rq{i}z"
         words.append((LOST_REASONING, told["reasoning_content"]))
     if calls := message.get("tool_calls"):
-        told["tool_calls"] = [_call(call, f"fq{i}x{j}z") for j, call in enumerate(calls)]
+        told["tool_calls"] = [_call(f"fq{i}x{j}z") for j in range(len(calls))]
         words.append((LOST_CALLS, f"fq{i}x{len(calls) - 1}z"))
     return told, words
 
 
-def _call(call: dict[str, Any], name: str) -> dict[str, Any]:
-    return {**call, "function": {"name": name, "arguments": {"k": "v"}}}
+def _call(name: str) -> dict[str, Any]:
+    function = {"name": name, "arguments": {"k": "v"}}
+    return {"id": _ID, "type": "function", "function": function}
+
+
+_ID = "a1b2c3d4e"
+"""Nine letters and digits, as Mistral's templates ask for."""
 
 
 _TOOL_WORD = "tq0z"

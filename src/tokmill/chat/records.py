@@ -69,15 +69,15 @@ class RecordWriter:
         self._template = template
         self._append_eos = rule.append_eos != "no"
         self._vocabulary = vocabulary
-        self.forms = inline_forms(settings, template, vocabulary)
+        forms = inline_forms(settings, template, vocabulary)
         reserved = [getattr(template, "literals", ""), *vocabulary.control]
         self._lost = LostFields(self._text_of)
         self._reserved = "\0".join(reserved)
-        self._inline = InlineReader(self.forms, self._reserved)
-        self.kept = ControlStringCounter(vocabulary)
-        looked_for = self.kept.strings.union(self.forms.closing_tags)
+        self._inline = InlineReader(forms, self._reserved)
+        self._kept = ControlStringCounter(vocabulary)
+        looked_for = self._kept.strings.union(forms.closing_tags)
         self._search = re.compile(control_pattern(looked_for)).search
-        self.rendered = RenderedTexts(vocabulary.control)
+        self._rendered = RenderedTexts(vocabulary.control)
         self._split = TokenSplitter(vocabulary.control)
 
     def write(
@@ -181,10 +181,10 @@ class RecordWriter:
     def _read(self, conversation: Conversation, counts: Counter[str]) -> Conversation:
         """Return a conversation as the template is to get it; add to `counts`."""
         conversation = self._inline.read(conversation, counts)
-        self.kept.count(conversation.messages, counts)
+        self._kept.count(conversation.messages, counts)
         if conversation.is_text:
             text = conversation.messages[0]["content"]
-            counts[RENDERED_TEXTS] += bool(self.rendered.sign(text))
+            counts[RENDERED_TEXTS] += bool(self._rendered.sign(text))
         return conversation
 
     def _samples(self, conversation: Conversation) -> Iterator[Conversation]:

@@ -125,7 +125,10 @@ def shared_pool(source: str, vocabulary: Vocabulary, n_processes: int = 0) -> Re
 
     It ends when nobody holds it any more.
     """
-    pool = _POOLS.setdefault(pickle.dumps((source, vocabulary)), RenderPool(source, vocabulary))
+    key = pickle.dumps((source, vocabulary))
+    pool = _POOLS.get(key)
+    if pool is None:
+        pool = _POOLS[key] = RenderPool(source, vocabulary)
     pool.n_processes = max(pool.n_processes, n_processes)
     return pool
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from enum import IntEnum
 from itertools import groupby, pairwise
@@ -143,7 +144,10 @@ class Segments:
             starts.append(len(self.parts))
             edges += self._place(part, code, placeholders)
         starts.append(len(self.parts))
-        self._first_of_turn = [n if n < first else starts[n - first] for n in self._first_of_turn]
+        first_turn = bisect_left(self._first_of_turn, first)
+        self._first_of_turn[first_turn:] = [
+            starts[n - first] for n in self._first_of_turn[first_turn:]
+        ]
         for (start, factor), (stop, _) in pairwise([*edges, (len(self.parts), np.nan)]):
             if not np.isnan(factor):
                 self._factors.append((start, stop, factor))
@@ -173,7 +177,7 @@ class Segments:
 
         A sample that ends with eos, or with white space behind it, gets no other one.
         """
-        first_turn = self.samples.index(len(self.first_segments) - 1)
+        first_turn = bisect_left(self.samples, len(self.first_segments) - 1)
         for turn in reversed(range(first_turn, len(self.samples))):
             start, *behind = [*self._first_of_turn[turn:], len(self.parts)]
             segments = [i for i in range(start, behind[0]) if self.parts[i]]
@@ -181,7 +185,8 @@ class Segments:
             if self.roles[turn] == _ROLE_NUMBERS["assistant"] and kinds.isdisjoint(ENDS):
                 said = [i for i in segments if self.codes[i] & _KIND_MASK not in _SUFFIXES]
                 self._insert_eos(eos, max(said, default=start - 1) + 1, turn)
-        last = next((i for i in reversed(range(len(self.parts))) if self.parts[i].strip()), -1)
+        own = range(self.first_segments[-1], len(self.parts))
+        last = next((i for i in reversed(own) if self.parts[i].strip()), -1)
         if last < 0 or self.codes[last] >> _KIND_BITS != self._control[eos]:
             self.control(eos, Kind.END)
 
@@ -189,6 +194,11 @@ class Segments:
         self.parts.insert(at, eos)
         self.codes.insert(at, segment_code(self._control[eos], Kind.END))
         self._first_of_turn[turn + 1 :] = [n + 1 for n in self._first_of_turn[turn + 1 :]]
+        first = bisect_left(self._factors, (self.first_segments[-1],))
+        self._factors[first:] = [
+            (start + (start >= at), stop + (stop > at), factor)
+            for start, stop, factor in self._factors[first:]
+        ]
 
     def is_empty(self) -> bool:
         """Return whether the open sample has no text and no control token."""

@@ -3,8 +3,9 @@
 Templates are written for `apply_chat_template`: sandbox, filters, globals and white space are as in
 transformers 5.23.0 (`utils/chat_template_utils.py`). Three things differ: generation tags write two
 marks around their block, today's date is an argument, and nothing is random (no filter `random`, no
-global `lipsum`, no address of an object). A rendering may never end, or take all memory: templates
-that did not come with tokmill are compiled and rendered by `chat.worker` alone.
+global `lipsum`; an object that has only an address is not printed). A rendering may never end, or
+take all memory: templates that did not come with tokmill are compiled and rendered by `chat.worker`
+alone.
 """
 
 from __future__ import annotations
