@@ -140,7 +140,7 @@ for source in attacks:
                     "{% for message in messages %}{{ message.content }}{% endfor %}",
                     Vocabulary({"<eos>": 0}, "<eos>", "", {}),
                 ).write(settings, Conversation(messages, [None, None]))
-                os._exit(1)
+                os._exit(10)
             except (ChatError, TokmillError) as error:
                 os._exit(2 if "\\n" not in str(error) else 3)
             except SystemExit as error:
@@ -160,9 +160,23 @@ def outcomes():
     return dict(zip(ATTACKS, map(int, child.stdout.split()), strict=True))
 
 
+RENDERED, REFUSED = 10, 2
+WITHOUT_END = (
+    "recursion of a macro", "recursion that fans out", "nested macros", "products of ranges",
+    "printing in loops", "width of %", "* of a text", "**", "a sum that doubles",
+    "hash of nested tuples",
+)  # fmt: skip
+"""Attacks that no machine is fast enough, or large enough, to render."""
+
+
 @pytest.mark.parametrize("name", ATTACKS)
-def test_a_hostile_template_is_refused_or_ends_at_a_limit(name, outcomes):
-    assert outcomes[name] in (2, OUT_OF_TIME, OUT_OF_MEMORY)
+def test_a_hostile_template_ends_within_the_limits(name, outcomes):
+    assert outcomes[name] in (RENDERED, REFUSED, OUT_OF_TIME, OUT_OF_MEMORY)
+
+
+@pytest.mark.parametrize("name", WITHOUT_END)
+def test_a_template_without_end_is_refused_or_ends_at_a_limit(name, outcomes):
+    assert outcomes[name] in (REFUSED, OUT_OF_TIME, OUT_OF_MEMORY)
 
 
 def rendered(source, **variables):
