@@ -3,6 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# The tests start hundreds of processes: where the environment forbids bytecode files, each of them
+# compiles tokmill, and some compile torch.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help install pretrain-bin sft-bin quick test check bench oracles docs clean
 
 help:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import struct
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -14,19 +13,17 @@ from tokenizers import Tokenizer as Library
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
+from tests.oracles.conftest import import_or_skip
 from tokmill.dataset.documents import Documents
 from tokmill.executors.run import run
 
-REASON = "the oracle is not installed: make oracles"
-
-with warnings.catch_warnings():
-    # Importing it warns of optional packages that are not here, as UserWarning and others.
-    warnings.simplefilter("ignore")
-    torch = pytest.importorskip("torch", reason=REASON)
-    indexed = pytest.importorskip("megatron.core.datasets.indexed_dataset", reason=REASON)
-
 SAMPLES = Path(__file__).parents[2] / "data_samples"
 N_WORDS = 70_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def oracle():
+    import_or_skip("torch", "megatron.core.datasets.indexed_dataset")
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +64,12 @@ def wide(tmp_path_factory, configure, wide_tokenizer, write_rows, silent):
     return out, run(config, silent)
 
 
+def megatron_dataset(path: Path, *, mmap: bool = True):
+    from megatron.core.datasets.indexed_dataset import IndexedDataset
+
+    return IndexedDataset(str(path), mmap=mmap)
+
+
 @pytest.mark.parametrize("mmap", [True, False])
 @pytest.mark.parametrize(
     ("dataset", "dtype", "n_shards"), [("narrow", np.uint16, 5), ("wide", np.int32, 5)]
@@ -76,7 +79,7 @@ def test_megatron_reads_every_document_as_we_do(request, dataset, dtype, n_shard
     shards = list(Documents(directory, manifest).shards())
     assert len(shards) >= n_shards
     for shard in shards:
-        theirs = indexed.IndexedDataset(str(directory / shard.name), mmap=mmap)
+        theirs = megatron_dataset(directory / shard.name, mmap=mmap)
         n = len(shard.lengths)
         assert len(theirs) == n
         assert theirs.index.dtype is dtype
@@ -94,16 +97,19 @@ def test_the_wide_ids_are_above_what_uint16_holds(wide):
     assert manifest["dtype"] == "uint32"
     first = next(Documents(directory, manifest).shards())
     assert first.document(2).tolist() == [N_WORDS - 1, N_WORDS - 4, N_WORDS - 7, N_WORDS]
-    theirs = indexed.IndexedDataset(str(directory / first.name))
+    theirs = megatron_dataset(directory / first.name)
     assert theirs[2].tolist() == [N_WORDS - 1, N_WORDS - 4, N_WORDS - 7, N_WORDS]
 
 
 @pytest.mark.parametrize(("dataset", "dtype"), [("narrow", np.uint16), ("wide", np.int32)])
 def test_megatron_s_builder_writes_the_same_bytes(request, tmp_path, dataset, dtype):
+    import torch
+    from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
+
     directory, manifest = request.getfixturevalue(dataset)
     for shard in Documents(directory, manifest).shards():
         theirs = tmp_path / shard.name
-        builder = indexed.IndexedDatasetBuilder(str(theirs.with_suffix(".bin")), dtype=dtype)
+        builder = IndexedDatasetBuilder(str(theirs.with_suffix(".bin")), dtype=dtype)
         for i in range(len(shard.lengths)):
             builder.add_item(torch.from_numpy(shard.document(i).astype(np.int64)))
             builder.end_document()
@@ -123,8 +129,8 @@ def test_a_mask_beside_its_tokens_is_read_as_their_twin(make_chats, tmp_path):
         numbers = np.arange(n + 1, dtype="<i8")
         index = head + shard.lengths.tobytes() + starts.tobytes() + numbers.tobytes()
         name.with_suffix(".idx").write_bytes(index)
-        tokens = indexed.IndexedDataset(str(chats.directory / shard.name))
-        twin = indexed.IndexedDataset(str(name))
+        tokens = megatron_dataset(chats.directory / shard.name)
+        twin = megatron_dataset(name)
         assert twin.index.dtype is np.uint8
         assert twin.sequence_lengths.tolist() == tokens.sequence_lengths.tolist()
         assert twin.document_indices.tolist() == tokens.document_indices.tolist()
