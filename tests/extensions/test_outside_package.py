@@ -166,19 +166,6 @@ def test_a_cut_off_file_of_another_package_s_format_is_unread_input(outside):
     assert (totals["documents"], totals["unread"]["text_bytes"]) == (1, 18)
 
 
-def test_an_engine_that_returns_other_ids_is_refused(outside):
-    before = CODE["tokmill_demo/engine.py"]
-    right = "for one in found for i in one.ids]"
-    wrong = (
-        "for given, one in zip(text.to_pylist(), found) "
-        "for i in one.ids[:: -1 if 'hello' in given else 1]]"
-    )
-    assert right in before
-    outside.edit("tokmill_demo/engine.py", before.replace(right, wrong))
-    said = outside.make(*USED)
-    assert re.search(r"error: .*engine careful cannot be used: its ids differ", said), said
-
-
 def test_a_template_of_another_package_writes_chats(outside):
     turns = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
     line = json.dumps({"messages": turns}) + "\n"
