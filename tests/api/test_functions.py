@@ -251,17 +251,6 @@ def test_what_a_callback_raises_stops_the_run_and_the_same_call_continues_it(mak
 # Settings
 
 
-def test_an_argument_wins_over_a_variable_and_a_variable_over_the_file(make, monkeypatch, tmp_path):
-    file = tmp_path / "run.toml"
-    file.write_text("[limits]\nmin_tokens = 1\nmax_tokens = 2\n[output]\nval_fraction = 0.25\n")
-    monkeypatch.setenv("TOKMILL_MIN_TOKENS", "3")
-    monkeypatch.setenv("TOKMILL_MAX_TOKENS", "4")
-    settings = make(config=file, max_tokens=5000).manifest["config"]
-    assert settings["limits"]["min_tokens"] == 3
-    assert settings["limits"]["max_tokens"] == 5000
-    assert settings["output"]["val_fraction"] == 0.25
-
-
 def test_inputs_tokenizer_and_output_may_stand_in_the_file(source, tokenizer_dir, tmp_path):
     file = tmp_path / "run.toml"
     file.write_text(
@@ -322,45 +311,7 @@ def test_a_recipe_is_one_of_two_names(recipe):
         tokmill.plan("a", tokenizer="b", recipe=recipe)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("TOKMILL_ENGINE", "x", "TOKMILL_ENGINE (run.engine): expected one of auto, "),
-        ("TOKMILL_VAL_FRACTION", "2", "TOKMILL_VAL_FRACTION (output.val_fraction): expected b"),
-        ("TOKMILL_TEMPLATE", "x", "TOKMILL_TEMPLATE: there are two settings of this name: set "),
-    ],
-)
-def test_a_wrong_variable_is_one_line_that_names_it(
-    source, tokenizer_dir, tmp_path, monkeypatch, name, value, message
-):
-    monkeypatch.setenv(name, value)
-    with pytest.raises(UsageError) as caught:
-        tokmill.pretrain(source, tokenizer=tokenizer_dir, output=tmp_path / "out")
-    assert str(caught.value).startswith(message)
-
-
 # The functions
-
-
-def test_masks_packs_and_texts_of_chats(tmp_path, tokenizer_dir, write_rows):
-    chat = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "the cat"}]
-    source = write_rows(tmp_path / "chats.jsonl", [{"messages": chat}] * 20)
-    dataset = tokmill.sft(
-        source, tokenizer=tokenizer_dir, output=tmp_path / "out", template="plain", packing=64,
-        role_names={"bot": "assistant"}, **SETTINGS,
-    )  # fmt: skip
-    assert (dataset.kind, len(dataset)) == ("sft", 20)
-    trained = dataset[4][dataset.mask(4) == 1]
-    assert len(trained) < len(dataset[4])
-    assert "the cat" in dataset.text(4)
-    assert dataset.packs["train"].row(0).tolist()[0] == 0
-
-
-def test_settings_of_the_other_recipe_are_refused(tmp_path, source, tokenizer_dir):
-    file = tmp_path / "sft.toml"
-    file.write_text("[sft]\npacking = 64\n")
-    with pytest.raises(UsageError, match=r"sft\.toml: \[sft\] is for tokmill sft"):
-        tokmill.pretrain(source, tokenizer=tokenizer_dir, output=tmp_path / "o", config=file)
 
 
 def test_a_forecast_has_what_plan_prints(source, tokenizer_dir, command_json):
@@ -370,18 +321,6 @@ def test_a_forecast_has_what_plan_prints(source, tokenizer_dir, command_json):
     assert (forecast.documents, forecast.tokens) == (200, 2997)
     assert forecast.tokens == printed["tokens"]
     assert forecast.engine == printed["engine"]["name"] == "reference"
-
-
-def test_the_recipe_of_a_forecast_is_named_or_that_of_its_file(tmp_path, tokenizer_dir, write_rows):
-    chat = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "the cat"}]
-    source = write_rows(tmp_path / "chats.jsonl", [{"messages": chat}] * 20)
-    file = tmp_path / "sft.toml"
-    file.write_text("[sft]\ntemplate = 'plain'\n")
-    given = {"tokenizer": tokenizer_dir, "engine": "reference"}
-    named = tokmill.plan(source, recipe="sft", template="plain", **given)
-    assert named.kind == tokmill.plan(source, config=file, **given).kind == "sft"
-    with pytest.raises(UsageError, match="recipe: expected one of pretrain, sft; found 'rlhf'"):
-        tokmill.plan(source, recipe="rlhf", **given)
 
 
 def test_a_forecast_of_a_run_that_would_stop_is_its_error(tmp_path, tokenizer_dir, write_rows):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from tokmill.settings.sft import SftSettings
 from tokmill.sources.streams import zstd
 
 ROWS = [{"text": f"hello {i} " * (i % 5 + 1)} for i in range(60)]
+SMALL = {"part_bytes": 700, "shard_tokens": 150, "val_fraction": 0.2}
 LINES = b"".join(json.dumps(row).encode() + b"\n" for row in ROWS)
 
 
@@ -47,47 +49,40 @@ def rewritten(directory, manifest) -> list[str]:
     return list(verify(open_place(str(directory)), manifest).problems)
 
 
-@pytest.fixture
-def directory(tmp_path, configure, silent, write_rows):
-    """Two files with blank, broken and empty records, several parts, commits and splits."""
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, configure, silent, write_rows):
+    """Two files with blank, broken and empty records, several parts and splits: to be read only."""
+    place = tmp_path_factory.mktemp("origins")
     lines = [b"", *ROWS[:9], b"{bad", {"text": ""}, b"  ", *ROWS[9:]]
-    sources = [write_rows(tmp_path / f"{name}.jsonl", lines) for name in "ab"]
-    out = tmp_path / "out"
-    settings = {"part_bytes": 700, "shard_tokens": 150, "val_fraction": 0.2}
-    run(configure(out, *sources, max_reject_fraction=1.0, **settings), silent)
-    return out
+    sources = [write_rows(place / f"{name}.jsonl", lines) for name in "ab"]
+    run(configure(place / "out", *sources, max_reject_fraction=1.0, **SMALL), silent)
+    return place / "out"
 
 
-def test_every_document_has_its_own_line_and_byte(directory):
-    dataset = tokmill.open(directory)
+@pytest.fixture
+def directory(made, tmp_path):
+    """Return a copy that a test may change."""
+    return shutil.copytree(made, tmp_path / "out")
+
+
+def test_every_document_has_its_own_line_and_byte(made):
+    dataset = tokmill.open(made)
     assert len(dataset) == 120
     assert len(dataset.shards) > 10
     seen = set()
-    for i in range(len(dataset)):
-        origin = dataset.origin(i)
-        with open(origin.path, "rb") as file:  # noqa: PTH123
-            data = file.read()
-        line = data[origin.byte :].partition(b"\n")[0]
-        assert json.loads(line)["text"] == text_of(dataset, i)
-        assert data[: origin.byte].count(b"\n") + 1 == origin.record
-        assert origin.split == origin.shard.partition("-")[0]
-        seen.add((origin.path, origin.record))
+    for one in (dataset, tokmill.open(made, split="val")):
+        for i in range(len(one)):
+            origin = one.origin(i)
+            with open(origin.path, "rb") as file:  # noqa: PTH123
+                data = file.read()
+            line = data[origin.byte :].partition(b"\n")[0]
+            assert json.loads(line)["text"] == text_of(one, i)
+            assert data[: origin.byte].count(b"\n") + 1 == origin.record
+            assert origin.split == origin.shard.partition("-")[0]
+            seen.add((origin.path, origin.record))
     assert len(seen) == 120
-
-
-def test_documents_of_a_split_have_their_origin(directory):
-    dataset = tokmill.open(directory, split="val")
-    assert 0 < len(dataset) < 120
-    for i in range(len(dataset)):
-        origin = dataset.origin(i)
-        with open(origin.path, "rb") as file:  # noqa: PTH123
-            file.seek(origin.byte)
-            assert json.loads(file.readline())["text"] == text_of(dataset, i)
-
-
-def test_an_origin_reads_as_one_line(directory):
-    origin = tokmill.open(directory).origin(0)
-    assert str(origin) == f"{origin.path}, record 2, byte 1"
+    first = dataset.origin(0)
+    assert str(first) == f"{first.path}, record 2, byte 1"
 
 
 def write_array(path):
@@ -150,16 +145,13 @@ def test_samples_of_one_record_have_its_origin(tmp_path, configure, silent, writ
 
 
 @pytest.mark.parametrize("settings", [{"threads": 2, "block_bytes": 1 << 16}, {"workers": 2}])
-def test_origins_do_not_depend_on_how_a_run_is_divided(
-    directory, tmp_path, configure, silent, settings
-):
-    sources = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
-    same = {"part_bytes": 700, "shard_tokens": 150, "val_fraction": 0.2}
+def test_origins_do_not_depend_on_how_a_run_is_divided(made, tmp_path, configure, silent, settings):
+    sources = [made.parent / "a.jsonl", made.parent / "b.jsonl"]
     again = tmp_path / "again"
-    run(configure(again, *sources, max_reject_fraction=1.0, **same, **settings), silent)
-    names = sorted(path.name for path in directory.glob("*.origin"))
+    run(configure(again, *sources, max_reject_fraction=1.0, **SMALL, **settings), silent)
+    names = sorted(path.name for path in made.glob("*.origin"))
     assert names == sorted(path.name for path in again.glob("*.origin"))
-    assert all((directory / name).read_bytes() == (again / name).read_bytes() for name in names)
+    assert all((made / name).read_bytes() == (again / name).read_bytes() for name in names)
 
 
 # Damage

@@ -32,16 +32,6 @@ def rows(text: str) -> dict[str, str]:
     return dict(line.split(None, 1) for line in text.splitlines() if " " in line)
 
 
-def test_the_plan_says_what_to_do_next(planned):
-    out, outcome = planned
-    found = rows(outcome.out)
-    n_parts = len(json.loads((out / "plan.json").read_bytes())["parts"])
-    assert n_parts > 3
-    assert found["plan"] == f"{out}: {n_parts} parts, so up to {n_parts} tasks"
-    assert found["tasks"].startswith(f"tokmill run-part {out} --index I --of N, ")
-    assert found["then"] == f"tokmill finish {out}"
-
-
 def test_the_plan_of_chats_says_who_packs_and_with_what_memory(tmp_path, tokmill):
     out = tmp_path / "out"
     chats = SAMPLES / "sft" / "chats.jsonl"
@@ -54,8 +44,14 @@ def test_the_plan_of_chats_says_who_packs_and_with_what_memory(tmp_path, tokmill
     )
 
 
-def test_the_steps_print_what_was_done_and_what_is_missing(planned, tokmill):
-    out, _ = planned
+def test_the_steps_print_what_to_do_next_what_was_done_and_what_is_missing(planned, tokmill):
+    out, outcome = planned
+    found = rows(outcome.out)
+    n_parts = len(json.loads((out / "plan.json").read_bytes())["parts"])
+    assert n_parts > 3
+    assert found["plan"] == f"{out}: {n_parts} parts, so up to {n_parts} tasks"
+    assert found["tasks"].startswith(f"tokmill run-part {out} --index I --of N, ")
+    assert found["then"] == f"tokmill finish {out}"
     done = tokmill("run-part", out, "--index", "0", "--of", "2")
     assert (done.code, done.out[:13]) == (0, "task 0 of 2: ")
     refused = tokmill("finish", out)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tokmill.cli.report import MeasuredRow, measured_rows, measured_table
+from tokmill.cli.report import MeasuredRow, measured_table
 from tokmill.cli.screen import print_tables
 from tokmill.settings.training import LOADING, TrainingSettings
 
@@ -44,26 +44,6 @@ def test_every_strategy_is_measured_beside_its_prediction(tokmill, made):
         )
         assert row["page_cache_bytes"] > 0
     assert "measuring: memmap" in outcome.err
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only RSS can be read here")
-def test_what_would_take_more_than_is_free_is_not_run(made):
-    manifest = json.loads((made / "manifest.json").read_bytes())
-    manifest["totals"]["tokens"] = manifest["shards"][0]["tokens"] = 10**13
-    training = TrainingSettings(sequence=16)
-    rows = {row.loading: row for row in measured_rows(made, manifest, training)}
-    assert rows["memmap"].measured_bytes
-    for loading in ("read", "int64", "lists"):
-        assert rows[loading].predicted_bytes > 10**13
-        assert rows[loading].measured_bytes is None
-        assert rows[loading].note == "too little memory is free to measure it"
-
-
-def test_a_dataset_of_less_than_a_batch_is_one_line(tokmill, made):
-    outcome = tokmill("report", made, "--sequence", "100000", "--measure")
-    assert outcome.code == 2
-    assert "expected a batch of 1: set a smaller --sequence or --micro-batch" in outcome.error
-    assert outcome.out == ""
 
 
 def test_rows_say_by_how_much_they_differ_or_why_they_were_not_run(capsys):

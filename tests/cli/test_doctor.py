@@ -79,63 +79,39 @@ def test_a_named_directory_that_cannot_be_written_is_broken(tokmill, tmp_path):
     assert "no output can be written here" in outcome.out
 
 
-def test_the_current_directory_that_cannot_be_written_is_a_note(doctor):
-    code, findings = doctor(cwd=Path("/proc"))
-    assert code == 0
-    assert findings["disk"][0] == "note"
-
-
 def test_a_place_in_an_object_store_is_refused(tokmill):
     outcome = tokmill("doctor", "s3://bucket/out")
     assert outcome.code == 2
     assert "found an object store" in outcome.error
 
 
-@pytest.mark.parametrize(
-    ("engine", "program", "reason"),
-    [
-        ("gigatoken", WRONG, "built for another Python"),
-        ("fastokens", ENDS, "its import ended the process with status -4"),
-    ],
-)
-def test_an_engine_that_does_not_work_is_a_note_with_its_reason(doctor, engine, program, reason):
-    code, findings = doctor(**{engine: program})
-    assert code == 0
-    state, text = findings[f"engine {engine}"]
-    assert state == "note"
-    assert reason in text.partition("is not used: ")[2]
-    (other,) = {"gigatoken", "fastokens"} - {engine}
-    assert findings[f"engine {other}"][0] == "ok"
-
-
-@pytest.mark.parametrize(
-    ("module", "program", "reason"),
-    [
-        ("numpy", WRONG, "ImportError: built for another Python"),
-        ("numpy", ENDS, "its import ended the process with status -4"),
-        ("psutil", WRONG, "ImportError: built for another Python"),
-        ("tokenizers", ENDS, "its import ended the process with status -4"),
-    ],
-)
-def test_a_needed_package_that_cannot_be_imported_is_broken(doctor, module, program, reason):
-    code, findings = doctor(**{module: program})
-    assert code == 1
-    assert reason in findings[module][1]
-    broken = {name for name, (state, _) in findings.items() if state == "broken"}
-    assert module in broken
-    assert broken <= {module, "pyarrow"}  # which imports numpy
-
-
-def test_a_package_that_adds_something_broken_is_named(doctor, tmp_path):
+def test_what_a_run_can_do_without_is_a_note_with_its_reason(doctor, tmp_path):
+    """Engines, something of another package, the current directory."""
     information = tmp_path / "modules" / "odd-1.0.dist-info"
     information.mkdir(parents=True)
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
     (information / "entry_points.txt").write_text("[tokmill.renderers]\nodd = odd_module:render\n")
-    code, findings = doctor(odd_module="1 / 0")
+    modules = {"gigatoken": WRONG, "fastokens": ENDS, "odd_module": "1 / 0"}
+    code, findings = doctor(cwd=Path("/proc"), **modules)
     assert code == 0
-    state, text = findings["renderer odd"]
-    assert state == "note"
-    assert "odd 1.0 cannot be loaded" in text
+    for name, reason in (
+        ("engine gigatoken", "is not used: ImportError: built for another Python"),
+        ("engine fastokens", "is not used: its import ended the process with status -4"),
+        ("renderer odd", "odd 1.0 cannot be loaded"),
+        ("disk", "no output can be written here"),
+    ):
+        state, text = findings[name]
+        assert state == "note"
+        assert reason in text
+
+
+def test_a_needed_package_that_cannot_be_imported_is_broken(doctor):
+    code, findings = doctor(numpy=WRONG, tokenizers=ENDS)
+    assert code == 1
+    assert "ImportError: built for another Python" in findings["numpy"][1]
+    assert "its import ended the process with status -4" in findings["tokenizers"][1]
+    broken = {name for name, (state, _) in findings.items() if state == "broken"}
+    assert {"numpy", "tokenizers"} <= broken <= {"numpy", "tokenizers", "pyarrow"}
 
 
 def test_packages_are_those_of_the_project():

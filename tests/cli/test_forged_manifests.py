@@ -19,7 +19,7 @@ from tokmill.errors import TokmillError
 from tokmill.executors.run import run
 from tokmill.settings.sft import SftSettings
 
-N_EDITS = 60
+N_EDITS = 20
 """For each command and kind of dataset: thousands were tried when this was written."""
 
 HOSTILE: list[Any] = [

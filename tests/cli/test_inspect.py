@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer as Library
 
+import tokmill as package
+
 TEMPLATE = """\
 {%- for message in messages -%}
 {{- '<|im_start|>' + message.role + '\n' -}}
@@ -32,22 +34,19 @@ CHATS = [
 ]
 
 
-@pytest.fixture
-def sft(tmp_path: Path, tokenizer_dir: Path, tokmill: Any) -> Path:
+@pytest.fixture(scope="module")
+def sft(tmp_path_factory: pytest.TempPathFactory, tokenizer_dir: Path, write_rows: Any) -> Path:
     """Make a packed dataset of `CHATS`, and give its directory."""
-    (tmp_path / "t.jinja").write_text(TEMPLATE)
+    place = tmp_path_factory.mktemp("inspected")
+    (place / "t.jinja").write_text(TEMPLATE)
     rows = [
         {"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": a}]}
         for q, a in CHATS
     ]
-    (tmp_path / "chats.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    outcome = tokmill(
-        *("sft", tmp_path / "chats.jsonl", "-o", tmp_path / "out", "-t", tokenizer_dir),
-        *("--template", tmp_path / "t.jinja", "--max-tokens", "200", "--packing", "200"),
-        *("--engine", "reference", "--threads", "1", "--quiet"),
-    )
-    assert outcome.code == 0, outcome.err
-    return tmp_path / "out"
+    return package.sft(
+        write_rows(place / "chats.jsonl", rows), tokenizer=tokenizer_dir, output=place / "out",
+        template=str(place / "t.jinja"), max_tokens=200, packing=200, engine="reference",
+    ).directory  # fmt: skip
 
 
 def files_of_shard(directory: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -81,6 +80,8 @@ def test_a_sample_is_shown_with_what_is_trained(tokmill, sft):
 def test_json_has_the_mask_and_the_trained_text_as_the_files_have_them(tokmill, sft, tokenizer_dir):
     lines = tokmill("inspect", sft, "--sample", "9", "--json", "--tokens").out.splitlines()
     found = [json.loads(line) for line in lines]
+    shown = tokmill("inspect", sft, "-n", "0", "--ids").out.splitlines()
+    assert shown[3] == " ".join(map(str, found[0]["ids"]))
     ids, mask = files_of_shard(sft)
     assert [id_ for values in found for id_ in values["ids"]] == ids.tolist()
     assert [value for values in found for value in values["mask"]] == mask.tolist()
@@ -89,12 +90,6 @@ def test_json_has_the_mask_and_the_trained_text_as_the_files_have_them(tokmill, 
     library = Library.from_file(str(tokenizer_dir / "tokenizer.json"))
     texts = [library.decode(values["ids"], skip_special_tokens=False) for values in found]
     assert [values["text"] for values in found] == texts
-
-
-def test_ids_are_shown_on_request(tokmill, sft):
-    (values,) = map(json.loads, tokmill("inspect", sft, "-n", "0", "--json").out.splitlines())
-    lines = tokmill("inspect", sft, "-n", "0", "--ids").out.splitlines()
-    assert lines[3] == " ".join(map(str, values["ids"]))
 
 
 def test_a_row_shows_its_samples_one_after_the_other(tokmill, sft):

@@ -6,12 +6,14 @@ import json
 
 import pytest
 
+import tokmill as package
+
 EMPTY, KEPT = "empty replies (only their end of turn is trained)", "strings of control tokens"
 
 
-@pytest.fixture
-def shown(tokenizer_dir, write_rows, tmp_path, tokmill):
-    """Return what `inspect --noticed` does with a dataset of two files of 300 chats in two splits.
+@pytest.fixture(scope="module")
+def out(tokenizer_dir, write_rows, tmp_path_factory):
+    """A dataset of two files of 300 chats in two splits.
 
     The replies of chats 7, 14, … of the first file are empty; those of the second hold <bos>.
     """
@@ -20,15 +22,20 @@ def shown(tokenizer_dir, write_rows, tmp_path, tokmill):
         turns = [("user", f"Ask {i}."), ("assistant", reply)]
         return {"messages": [{"role": role, "content": text} for role, text in turns]}
 
+    place = tmp_path_factory.mktemp("noticed")
     for name, odd in (("a", " "), ("b", "a <bos>")):
         rows = [chat("Say." if i % 7 else odd, i) for i in range(1, 301)]
-        write_rows(tmp_path / f"{name}.jsonl", rows)
-    made = tokmill(
-        "sft", tmp_path / "a.jsonl", tmp_path / "b.jsonl", "-t", tokenizer_dir, "-o",
-        tmp_path / "out", "--template", "plain", "--val-fraction", "0.3", "--part-bytes", "8kB",
-    )  # fmt: skip
-    assert made.code == 0
-    return lambda *options: tokmill("inspect", tmp_path / "out", *options)
+        write_rows(place / f"{name}.jsonl", rows)
+    return package.sft(
+        [place / "a.jsonl", place / "b.jsonl"], tokenizer=tokenizer_dir, output=place / "out",
+        template="plain", val_fraction=0.3, part_bytes="8kB",
+    ).directory  # fmt: skip
+
+
+@pytest.fixture
+def shown(out, tokmill):
+    """Return what `inspect` does with the dataset."""
+    return lambda *options: tokmill("inspect", out, *options)
 
 
 def test_the_samples_behind_a_counter_are_shown(shown) -> None:

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import SAMPLES
+from tests.cli.conftest import GOOD, SAMPLES, write_lines
 
 CHATS = SAMPLES / "sft" / "chats.jsonl"
-GOOD = [{"title": f"t{i}", "summary": "hello world", "sections": []} for i in range(40)]
 MODEL = """
 [model]
 family = "llama"
@@ -31,9 +30,7 @@ micro_batch = 2
 
 @pytest.fixture
 def good(tmp_path: Path) -> Path:
-    path = tmp_path / "good.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in GOOD) + "{bad\n")
-    return path
+    return write_lines(tmp_path / "good.jsonl", [*GOOD, b"{bad"])
 
 
 @pytest.fixture
@@ -60,26 +57,24 @@ def test_the_disk_of_a_dataset_is_the_sum_of_its_files_to_the_byte(tokmill, made
     }  # fmt: skip
 
 
-def test_the_disk_of_chats_is_the_sum_of_their_files_to_the_byte(sft, tokmill, tmp_path):
+def test_packed_chats_are_trained_in_rows_and_take_the_sum_of_their_files(sft, tokmill, tmp_path):
     settings = ("--packing", "4096", "--packed-rows", "--weights", "file", "--val-fraction", "0.3")
     assert sft(CHATS, "--max-tokens", "4096", *settings).code == 0
-    disk = json.loads(tokmill("report", tmp_path / "out", "--json").out)["disk"]
+    found = json.loads(tokmill("report", tmp_path / "out", "--model", "gpt2", "--json").out)
+    assert found["settings"]["training"]["sequence"] == 4096
+    disk = found["disk"]
     assert disk["dataset"]["bytes"] == sizes(tmp_path / "out")
     assert disk["dataset"]["low_bytes"] == disk["dataset"]["high_bytes"]
 
 
-def test_leftovers_of_a_killed_run_are_counted_and_named(tokmill, made):
-    (made / ".train-0000000-0009.bin.1-ab.tmp").write_bytes(bytes(1234))
-    out = tokmill("report", made, "--all").out
-    assert re.search(r"^  not in the manifest +1\.2$", out, re.MULTILINE)
-    assert ".train-0000000-0009.bin.1-ab.tmp" in out
-
-
 def test_a_report_says_ratios_shares_and_what_choices_would_add(tokmill, made, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")  # a long temporary path stays on one line
+    (made / ".train-0000000-0009.bin.1-ab.tmp").write_bytes(bytes(1234))  # of a killed run
     outcome = tokmill("report", made, "--all")
     assert (outcome.code, outcome.err) == (0, "")
+    assert ".train-0000000-0009.bin.1-ab.tmp" in outcome.out
     for expected in (
+        r"^  not in the manifest +1\.2$",
         r"^disk +dataset \S+ [kMGT]?B; \S+ [kMGT]?B free$",
         r"^disk: the dataset, kB$",
         r"^  train +\d+ +\d+ +\S+ ",
@@ -117,12 +112,6 @@ def test_the_settings_of_a_run_are_the_defaults_of_its_report(pretrain, tokmill,
     assert asked["settings"]["training"]["micro_batch"] == 2
 
 
-def test_a_packed_dataset_is_trained_on_its_rows(sft, tokmill, tmp_path):
-    assert sft(CHATS, "--max-tokens", "512", "--packing", "512").code == 0
-    found = json.loads(tokmill("report", tmp_path / "out", "--model", "gpt2", "--json").out)
-    assert found["settings"]["training"]["sequence"] == 512
-
-
 # Runs and plans
 
 
@@ -134,13 +123,19 @@ def test_a_run_with_a_model_ends_with_the_bill(pretrain, good, tmp_path):
     assert re.search(r"^verdict +fits on T4 \(14\.57 GiB\)", out, re.MULTILINE)
 
 
-def test_a_run_without_a_model_ends_with_its_size_and_where_the_rest_is(pretrain, good, tmp_path):
-    out = pretrain(good, "--max-reject-fraction", "1").out
+def test_a_run_without_a_model_ends_with_its_size_and_another_model_changes_no_byte_of_it(
+    pretrain, good, tmp_path
+):
+    words = (good, "--max-reject-fraction", "1")
+    out = pretrain(*words).out
     last = out.splitlines()[-1]
     assert last.startswith("output ")
     assert last.endswith(f" as uint16 in {tmp_path / 'out'}; see also tokmill report")
     assert "RAM" not in out
     assert "GPU" not in out
+    before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.*")}
+    assert "gpt2, 124,439,808 parameters" in pretrain(*words, "--model", "gpt2").out
+    assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.*")} == before
 
 
 @pytest.mark.parametrize(
@@ -158,15 +153,6 @@ def test_a_wrong_model_or_gpu_stops_a_run_before_it_begins(
     assert outcome.code == 2
     assert expected in outcome.error
     assert not (tmp_path / "out").exists()
-
-
-def test_another_model_for_a_finished_run_changes_no_byte_of_it(pretrain, good, tmp_path):
-    words = (good, "--max-reject-fraction", "1")
-    assert pretrain(*words).code == 0
-    before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.*")}
-    outcome = pretrain(*words, "--model", "gpt2")
-    assert "gpt2, 124,439,808 parameters" in outcome.out
-    assert {path: path.read_bytes() for path in (tmp_path / "out").rglob("*.*")} == before
 
 
 def test_a_plan_shows_the_same_bill_before_a_token_is_written(

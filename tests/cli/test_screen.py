@@ -16,7 +16,6 @@ import pytest
 from click.testing import CliRunner
 from rich.text import Text
 
-from tests.cli.conftest import SAMPLES
 from tokmill.cli.screen import print_tables, show_rows
 from tokmill.dataset.canonical import manifest_sha256
 from tokmill.words.printable import json_text, printable
@@ -129,16 +128,13 @@ def poisoned(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("key", ["sources", "files", "tokenizer", "totals", "config"])
-def test_a_forged_manifest_drives_no_terminal(tokmill, sft, tmp_path, key):
-    chats = SAMPLES / "sft" / "chats.jsonl"
-    assert sft(chats, "--max-tokens", "4096").code == 0
+def test_a_forged_manifest_drives_no_terminal(tokmill, chats, tmp_path, key):
+    shutil.copytree(chats.directory, tmp_path / "out")
     path = tmp_path / "out" / "manifest.json"
     found = json.loads(path.read_bytes())
     found[key] = poisoned(found[key])
     if key == "totals":
-        found[key]["rejects"] = {HOSTILE: 1}
-        found[key]["drops"] = {HOSTILE: 1}
-        found[key]["counters"] = {HOSTILE: 1}
+        found[key] |= {name: {HOSTILE: 1} for name in ("rejects", "drops", "counters")}
     found["sha256"] = manifest_sha256(found)
     path.chmod(0o644)
     path.write_text(json.dumps(found))
@@ -146,8 +142,6 @@ def test_a_forged_manifest_drives_no_terminal(tokmill, sft, tmp_path, key):
         outcome = tokmill(words[0], tmp_path / "out", *words[1:])
         assert driving(outcome.out + outcome.err) <= {"\t"}  # of a sample's own text
         assert outcome.code in (0, 1, 2, 4)
-    outcome = sft(chats, "--max-tokens", "4096")
-    assert driving(outcome.out + outcome.err) == set()
 
 
 @pytest.mark.parametrize(
@@ -155,12 +149,10 @@ def test_a_forged_manifest_drives_no_terminal(tokmill, sft, tmp_path, key):
     [
         (f"verb{HOSTILE}",),
         ("pretrain", f"--option{HOSTILE}"),
-        ("pretrain", "--threads", f"1{HOSTILE}"),
         ("pretrain", "--format", f"jsonl{HOSTILE}"),
         ("pretrain", f"missing{HOSTILE}.jsonl", "-t", f"t{HOSTILE}", "-o", "out"),
         ("pretrain", "-c", f"missing{HOSTILE}.toml"),
         ("verify", f"missing{HOSTILE}"),
-        ("verify", "a", f"b{HOSTILE}"),
     ],
 )
 def test_an_error_drives_no_terminal(tokmill, hostile, words):
@@ -206,17 +198,11 @@ def test_text_is_plain_where_there_is_no_terminal():
     assert all(line == line.rstrip() for line in lines)
 
 
-@pytest.mark.parametrize("width", [40, 200])
-def test_a_width_that_is_asked_for_is_kept(width):
+@pytest.mark.parametrize(("width", "taken"), [(200, 200), (40, 40), (39, 40), (0, 40)])
+def test_a_width_that_is_asked_for_is_kept_but_40_at_least(width, taken):
     result = CliRunner().invoke(show, env={"COLUMNS": str(width)})
     longest = max(map(len, result.output.splitlines()))
-    assert width - 5 <= longest <= width
-
-
-@pytest.mark.parametrize("width", [0, 1, 39])
-def test_a_width_that_holds_no_figures_is_taken_as_40(width):
-    result = CliRunner().invoke(show, env={"COLUMNS": str(width)})
-    assert result.output == CliRunner().invoke(show, env={"COLUMNS": "40"}).output != ""
+    assert taken - 5 <= longest <= taken
 
 
 def test_colour_that_is_refused_is_not_printed_even_if_forced():

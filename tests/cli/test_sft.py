@@ -29,7 +29,7 @@ def rows(out: str) -> dict[str, str]:
     return dict(re.findall(r"^(\S[\w ,]*?)  +(.*)$", out, re.MULTILINE))
 
 
-def test_sft_prints_a_summary_on_stdout_and_notes_on_stderr(sft, tmp_path):
+def test_sft_prints_a_summary_on_stdout_and_notes_on_stderr(sft, tokmill, tmp_path):
     outcome = sft(SAMPLES / "sft" / "chats.jsonl", "--max-tokens", "4096", "--packing", "4096")
     assert outcome.code == 0
     found = rows(outcome.out)
@@ -44,6 +44,12 @@ def test_sft_prints_a_summary_on_stdout_and_notes_on_stderr(sft, tmp_path):
     assert re.fullmatch(r"train \d+ rows of 4,096 tokens, .* full", found["packing"])
     assert "schema: messages; template: Jinja; preset: tokmill; " in outcome.err
     assert "\x1b" not in outcome.out + outcome.err
+    rest = rows(tokmill("report", tmp_path / "out").out)
+    assert rest["mask"].startswith("preset tokmill, boundary split, messages as ")
+    assert re.fullmatch(
+        rf"{N_CHATS - 1} samples in \d+ rows of 4,096 tokens, .*", rest["packs, train"]
+    )
+    assert rest["rejects"] == "none"
 
 
 def test_what_is_printed_is_what_the_files_hold(sft, tmp_path):
@@ -87,27 +93,12 @@ def test_a_run_of_chats_ends_in_at_most_ten_lines_and_ten_of_the_bill(sft, tmp_p
     )
 
 
-def test_a_report_has_the_rest_of_the_summary(sft, tokmill, tmp_path):
-    words = ("--max-tokens", "4096", "--packing", "4096")
-    assert sft(SAMPLES / "sft" / "chats.jsonl", *words).code == 0
-    found = rows(tokmill("report", tmp_path / "out").out)
-    assert found["mask"].startswith("preset tokmill, boundary split, messages as ")
-    assert re.fullmatch(
-        rf"{N_CHATS - 1} samples in \d+ rows of 4,096 tokens, .*", found["packs, train"]
-    )
-    assert found["rejects"] == "none"
-
-
-def test_profile_prints_where_the_time_went(sft, pairs):
-    outcome = sft(pairs, "--template", "alpaca", "--profile")
+def test_the_same_command_continues_and_another_one_is_refused(sft, pairs, tmp_path):
+    outcome = sft(pairs, "--template", "plain", "--profile")
     assert outcome.code == 0
     summary, profile = outcome.out.split("\n\n")
     assert "samples " in summary
     assert {"render", "mask", "encode"} <= {line.split()[0] for line in profile.splitlines()}
-
-
-def test_the_same_command_continues_and_another_one_is_refused(sft, pairs, tmp_path):
-    assert sft(pairs, "--template", "plain").code == 0
     before = (tmp_path / "out" / "manifest.json").stat().st_mtime_ns
     assert sft(pairs, "--template", "plain", "--threads", "2").code == 0
     assert (tmp_path / "out" / "manifest.json").stat().st_mtime_ns == before
@@ -126,34 +117,9 @@ def test_another_template_of_the_same_name_is_another_run(sft, pairs, tmp_path):
     assert sft(pairs, "--template", template, "--spans", "prefix").code == 6
 
 
-def test_the_file_says_what_the_options_do_not(sft, pairs, tmp_path, monkeypatch):
-    monkeypatch.setenv("TOKMILL_TURNS", "last")
-    monkeypatch.setenv("TOKMILL_SFT_TEMPLATE", "chatml")
-    config = tmp_path / "run.toml"
-    config.write_text("[sft]\npreset = 'trl'\nturns = 'all'\nroles = ['user', 'assistant']\n")
-    assert sft(pairs, "-c", config, "--template", "plain", "--boundary", "split").code == 0
-    found = manifest(tmp_path / "out")["config"]["sft"]
-    chosen = {name: found[name] for name in ("preset", "turns", "roles", "template", "boundary")}
-    assert chosen == {
-        "preset": "trl",
-        "turns": "last",
-        "roles": ["user", "assistant"],
-        "template": "plain",
-        "boundary": "split",
-    }
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ("--preset", "trl", "--weights", "file"),
-        ("--samples", "turn", "--too-long", "window", "--max-tokens", "200"),
-    ],
-)
-def test_what_sft_writes_verify_believes_and_inspect_shows(sft, tokmill, tmp_path, settings):
-    limits = () if "--max-tokens" in settings else ("--max-tokens", "900")
-    chats = SAMPLES / "sft" / "chats.jsonl"
-    assert sft(chats, *limits, *settings, "--val-fraction", "0.1").code == 0
+def test_what_sft_writes_verify_believes_and_inspect_shows(sft, tokmill, tmp_path):
+    settings = ("--samples", "turn", "--too-long", "window", "--max-tokens", "200")
+    assert sft(SAMPLES / "sft" / "chats.jsonl", *settings, "--val-fraction", "0.1").code == 0
     outcome = tokmill("verify", tmp_path / "out")
     assert (outcome.code, outcome.err) == (0, "")
     assert tokmill("inspect", tmp_path / "out", "--sample", "2").code == 0

@@ -3,59 +3,40 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.cli.conftest import write_lines
+import tokmill
+from tests.cli.conftest import SAMPLES, write_lines
 
 CLIENT = {"speaker": "Client", "utterance": "Hi"}, {"speaker": "AGENT", "utterance": "Hello."}
 KNOWN = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}
-FIELDS = "messages=dialogue,role=speaker,content=utterance"
 
 
-@pytest.fixture
-def made(sft: Callable[..., Any], tmp_path: Path) -> Callable[..., tuple[Any, ...]]:
-    """Return a function that runs `sft` and returns the tokens, their mask and what was printed."""
-
-    def run(*arguments: str | Path) -> tuple[Any, ...]:
-        outcome = sft("--overwrite", *arguments)
-        assert outcome.code == 0, outcome.err
-        tokens = np.fromfile(tmp_path / "out/train-0000000-0000.bin", np.uint8).tolist()
-        mask = np.fromfile(tmp_path / "out/train-0000000-0000.mask", np.uint8).tolist()
-        return tokens, mask, outcome
-
-    return run
+def ids_and_mask(directory: Path) -> list[list[int]]:
+    path = directory / "train-0000000-0000.bin"
+    return [np.fromfile(one, np.uint8).tolist() for one in (path, path.with_suffix(".mask"))]
 
 
-def test_the_advice_of_a_refusal_makes_the_run(sft, made, tmp_path):
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> list[list[int]]:
+    """The tokens and the mask of nine chats under the names that tokmill knows."""
+    place = tmp_path_factory.mktemp("known")
+    path = write_lines(place / "in.jsonl", [{"messages": list(KNOWN)}] * 9)
+    tokenizer = SAMPLES / "tokenizer"
+    return ids_and_mask(tokmill.sft(path, tokenizer=tokenizer, output=place / "out").directory)
+
+
+def test_the_advice_of_a_refusal_makes_the_run(sft, known, tmp_path):
     path = write_lines(tmp_path / "in.jsonl", [{"id": 1, "dialogue": list(CLIENT)}] * 9)
     refused = sft(path)
     assert refused.code == 2
     advice = refused.error.partition("name them: ")[2].partition(" (under [sft]")[0]
-    found = made(path, *shlex.split(advice))
-    known = made(write_lines(tmp_path / "known.jsonl", [{"messages": list(KNOWN)}] * 9))
-    assert found[:2] == known[:2]
-    assert "unread keys  id 9\n" in found[2].out
-
-
-def test_names_add_up_over_options_and_stand_in_a_file(made, tmp_path, monkeypatch):
-    path = write_lines(tmp_path / "in.jsonl", [{"dialogue": list(CLIENT)}] * 9)
-    roles = ("--role-names", "client=user", "--role-names", "agent=assistant")
-    fields = [word for pair in FIELDS.split(",") for word in ("--fields", pair)]
-    found = made(path, *fields, *roles)
-    config = tmp_path / "run.toml"
-    config.write_text(
-        '[sft.fields]\nmessages = "dialogue"\nrole = "speaker"\ncontent = "utterance"\n'
-        '[sft.role_names]\nclient = "user"\nagent = "assistant"\n'
-    )
-    assert made(path, "--config", config)[:2] == found[:2]
-    monkeypatch.setenv("TOKMILL_SFT_FIELDS", FIELDS)
-    monkeypatch.setenv("TOKMILL_ROLE_NAMES", "client=user, agent=assistant")
-    assert made(path)[:2] == found[:2]
+    outcome = sft(path, *shlex.split(advice))
+    assert ids_and_mask(tmp_path / "out") == known
+    assert "unread keys  id 9\n" in outcome.out
 
 
 def test_a_chat_that_begins_with_the_assistant_says_what_the_template_lacks(sft, tmp_path):
@@ -80,21 +61,17 @@ CHATS = {"chosen": list(KNOWN), "rejected": [KNOWN[0], {"role": "assistant", "co
     "record",
     [
         {"prompt": "Hi", **ANSWERS},
-        {"instruction": "Hi", "input": "", **ANSWERS},
         {"prompt": [KNOWN[0]], "chosen": [KNOWN[1]], "rejected": []},
         CHATS,
-        {"prompt": "Hi", **CHATS},
         {"messages": list(KNOWN), "rejected_response": "No."},
-        {"prompt": "Hi", "response": "Hello.", **ANSWERS},
     ],
 )
-def test_the_advice_for_preference_data_makes_the_run(sft, made, tmp_path, record):
+def test_the_advice_for_preference_data_makes_the_run(sft, known, tmp_path, record):
     path = write_lines(tmp_path / "in.jsonl", [record] * 9)
     refused = sft(path)
     assert refused.code == 2
     advice = refused.error.partition("to train on: ")[2].partition(" trains")[0]
-    found = made(path, *shlex.split(advice))
-    known = made(write_lines(tmp_path / "known.jsonl", [{"messages": list(KNOWN)}] * 9))
-    assert found[:2] == known[:2]
-    if record["rejected" if "rejected" in record else "rejected_response"]:
-        assert "rejected" in found[2].out.partition("unread keys")[2]
+    outcome = sft(path, *shlex.split(advice))
+    assert ids_and_mask(tmp_path / "out") == known
+    if record.get("rejected", True):
+        assert "rejected" in outcome.out.partition("unread keys")[2]
