@@ -30,7 +30,7 @@ from statistics import linear_regression, mean
 import psutil
 
 from bench.tables import table
-from tokmill.settings.quantity import parse_quantity
+from tokmill.settings.declare import parse_quantity
 
 SAMPLES = Path(__file__).parents[1] / "data_samples" / "text"
 EVERY_S = 1.0

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
+from tokmill.api import progress
 from tokmill.api.progress import Progress, RunObserver, clock
 from tokmill.executors.run import run
 from tokmill.recipes.spec import Increments
@@ -48,8 +50,8 @@ def test_what_an_earlier_attempt_did_makes_this_one_no_faster():
 
 
 def test_an_input_of_unknown_size_has_neither_percentage_nor_time_left():
-    progress = Progress().plus(Increments(input_bytes=50, text_bytes=50, tokens=1), 0.0)
-    assert progress.line(40) == "50000.0 MB/s  0 rejects  1 token  50 B"
+    done = Progress().plus(Increments(input_bytes=50, text_bytes=50, tokens=1), 0.0)
+    assert done.line(40) == "50000.0 MB/s  0 rejects  1 token  50 B"
 
 
 def test_all_of_the_input_is_100_percent_and_less_is_not():
@@ -65,46 +67,52 @@ def test_a_duration_is_read_as_on_a_clock(seconds, text):
     assert clock(seconds) == text
 
 
-def progress_lines(
-    seconds: list[float], *, notes: bool = True, call: Callable[[Progress], object] | None = None
-) -> list[str]:
-    """The lines about a run that reports at these times, where no bar can be drawn."""
-    times, lines = iter([0.0, *seconds, 999.0]), []
-    note, more = (
-        lines.append if notes else None,
-        Increments(input_bytes=3_000_000, text_bytes=3_000_000, tokens=1_000_000, documents=5),
-    )
-    with RunObserver(note=note, call=call, clock=lambda: next(times)) as observer:
-        for _ in seconds:
-            observer.progressed(more)
-    return lines
+@pytest.fixture
+def progress_lines(monkeypatch) -> Callable[..., list[str]]:
+    """Return the lines about a run that reports at some times, where no bar can be drawn."""
+
+    def lines_of(
+        seconds: list[float],
+        *,
+        notes: bool = True,
+        call: Callable[[Progress], object] | None = None,
+    ) -> list[str]:
+        times, lines = iter([0.0, *seconds, 999.0]), []
+        monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: next(times)))
+        more = Increments(
+            input_bytes=3_000_000, text_bytes=3_000_000, tokens=1_000_000, documents=5
+        )
+        with RunObserver(note=lines.append if notes else None, call=call) as observer:
+            for _ in seconds:
+                observer.progressed(more)
+        return lines
+
+    return lines_of
 
 
-def test_without_a_terminal_a_line_every_30_seconds_says_how_far_the_run_is():
+def test_without_a_terminal_a_line_every_30_seconds_says_how_far_the_run_is(progress_lines):
     assert progress_lines([0.1, 29.9, 30.0, 45.0, 60.0, 89.9]) == [
         "progress: 0.3 MB/s  0 rejects  3,000,000 tokens  9 MB  0 drops  0.10 Mtok/s",
         "progress: 0.2 MB/s  0 rejects  5,000,000 tokens  15 MB  0 drops  0.08 Mtok/s",
     ]
 
 
-def test_a_quiet_run_prints_no_line_of_progress():
+def test_a_quiet_run_prints_no_line_of_progress(progress_lines):
     assert progress_lines([30.0, 60.0], notes=False) == []
 
 
-def test_a_run_says_its_percentage_and_the_time_left_in_a_log(configure, tmp_path):
+def test_a_run_says_its_percentage_and_the_time_left_in_a_log(configure, tmp_path, monkeypatch):
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
     corpus = tmp_path / "a.jsonl"
     corpus.write_text('{"text": "hello world"}\n' * 40)
     lines: list[str] = []
-    run(
-        configure(tmp_path / "out", corpus),
-        RunObserver(note=lines.append, line_every_s=0.0),
-    )
+    run(configure(tmp_path / "out", corpus), RunObserver(note=lines.append))
     last = [line for line in lines if line.startswith("progress")][-1]
     assert last.startswith("progress: 100%  ")
     assert "MB/s  eta 0:00  0 rejects" in last
 
 
-def test_a_callback_gets_sums_at_most_ten_times_a_second_and_at_the_end():
+def test_a_callback_gets_sums_at_most_ten_times_a_second_and_at_the_end(progress_lines):
     heard: list[Progress] = []
     progress_lines([1.0, 1.05, 1.09, 1.2], call=heard.append)
     assert [(one.tokens, one.documents, one.elapsed_s) for one in heard] == [

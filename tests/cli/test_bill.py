@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from tokmill.cli.report import MeasuredRow, measured_table
+from tokmill.cli.report import measured_table
 from tokmill.cli.screen import print_tables
 from tokmill.settings.training import LOADING, TrainingSettings
 
 MIB = 1 << 20
+KEYS = ("loading", "predicted_bytes", "measured_bytes", "page_cache_bytes", "note")
 
 
 @pytest.fixture(autouse=True)
@@ -50,9 +51,12 @@ def test_rows_say_by_how_much_they_differ_or_why_they_were_not_run(capsys):
     import click
 
     rows = [
-        MeasuredRow("memmap", 100 * MIB, 110 * MIB, 7 * MIB),
-        MeasuredRow("lists", 9000 * MIB, note="more than is free"),
-        MeasuredRow("read", 100 * MIB, 200 * MIB, note="not told apart"),
+        dict(zip(KEYS, values, strict=True))
+        for values in (
+            ("memmap", 100 * MIB, 110 * MIB, 7 * MIB, ""),
+            ("lists", 9000 * MIB, None, None, "more than is free"),
+            ("read", 100 * MIB, 200 * MIB, None, "not told apart"),
+        )
     ]
     with click.Context(click.Command("x")):
         print_tables([measured_table(rows, TrainingSettings(loader_workers=2))])

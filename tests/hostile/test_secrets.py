@@ -12,8 +12,7 @@ from tests.cli.conftest import SAMPLES
 from tests.cli.conftest import tokmill as tokmill  # the fixture
 from tokmill.errors import UsageError
 from tokmill.place import open_place
-from tokmill.settings.secrets import refuse_secrets
-from tokmill.urls import shown
+from tokmill.urls import refuse_secrets, shown
 
 SECRET = "Zq7secretZq7"
 WITH_SECRETS = (

@@ -196,10 +196,8 @@ class RunObserver:
     Args:
         note: gets lines for whoever watches the run; None: no lines.
         warn: gets lines about what may go wrong; None: nowhere.
-        bar: is drawn over; None: a line of progress goes to `note` every `line_every_s` seconds.
+        bar: is drawn over; None: a line of progress goes to `note` every `LINE_EVERY_S` seconds.
         call: gets the progress, see `CALL_EVERY_S`.
-        clock: returns seconds.
-        line_every_s: seconds between lines of progress; `inf`: none.
     """
 
     def __init__(
@@ -209,14 +207,12 @@ class RunObserver:
         warn: Callable[[str], None] | None = None,
         bar: TerminalBar | NotebookBar | None = None,
         call: Callable[[Progress], object] | None = None,
-        clock: Callable[[], float] = time.perf_counter,
-        line_every_s: float = LINE_EVERY_S,
     ) -> None:
         from tokmill.bill.measuring.process_tree import Sampler
 
-        self._memory, self._clock, self._line_every_s = Sampler(), clock, line_every_s
+        self._memory = Sampler()
         self._note, self._warn, self._bar, self._call = note, warn, bar, call
-        self._start = self._last_line = clock()
+        self._start = self._last_line = time.perf_counter()
         self._last_call = -math.inf
         self._progress = Progress()
         self._has_noted = False
@@ -230,7 +226,7 @@ class RunObserver:
             self._bar.stop()
         self._memory.__exit__()
         if self._call is not None and kind is None:
-            self._call(replace(self._progress, elapsed_s=self._clock() - self._start))
+            self._call(replace(self._progress, elapsed_s=time.perf_counter() - self._start))
 
     def warned(self, text: str) -> None:
         """See `Observer`."""
@@ -258,15 +254,15 @@ class RunObserver:
         if self._bar is not None:
             self._bar.start(total_bytes)
         self._progress = replace(self._progress, total_bytes=total_bytes)
-        self._start = self._last_line = self._clock()
+        self._start = self._last_line = time.perf_counter()
 
     def progressed(self, progress: Increments) -> None:
         """See `Observer`."""
-        now = self._clock()
+        now = time.perf_counter()
         self._progress = self._progress.plus(progress, now - self._start)
         if self._bar is not None:
             self._bar.update(self._progress)
-        elif self._note is not None and now - self._last_line >= self._line_every_s:
+        elif self._note is not None and now - self._last_line >= LINE_EVERY_S:
             self._last_line = now
             self._note(f"progress: {self._progress.line().strip()}")
         if self._call is not None and now - self._last_call >= CALL_EVERY_S:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokmill.bill.text import PARTS
-from tokmill.cli.options import GroupedCommand, Option, config_option, setting_options
+from tokmill.cli.options import GroupedCommand, Option, config_option, setting_options, with_options
 from tokmill.cli.screen import print_tables, show, show_json, show_rows, warn
 from tokmill.errors import TokmillError
 from tokmill.settings.load import argument_values
 from tokmill.settings.schema import BILL_SECTIONS, Config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from tokmill.bill.bill_settings import BillSettings
     from tokmill.bill.full_bill import FullBill
@@ -31,34 +31,32 @@ _FILES = {
     "axolotl": "An axolotl configuration (YAML).",
 }
 
-
-def bill_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add `--config`, settings files of other programs, and the settings of the bill."""
-    command = setting_options(*BILL_SECTIONS)(command)
-    for name, text in reversed(_FILES.items()):
-        option = f"--{name.replace('_', '-')}"
-        path = click.Path(path_type=Path)
-        command = click.option(option, name, type=path, metavar="FILE", help=text)(command)
-    return config_option("Settings files")(command)
-
-
-def show_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that choose the output of a bill to a command."""
-    options = (
+bill_options = with_options(
+    config_option("Settings files"),
+    *(
         click.option(
-            "--only", cls=Option, heading="Output", multiple=True, type=click.Choice(PARTS),
-            help="Show the tables of this part only; may be repeated.",
-        ),
-        click.option("--all", "everything", is_flag=True, help="Show the tables of all parts."),
-        click.option(
-            "--explain", is_flag=True,
-            help="Show tables with formula, symbols and source of each amount.",
-        ),
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
-    )  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+            f"--{name.replace('_', '-')}", name, type=click.Path(path_type=Path), metavar="FILE",
+            help=text,
+        )
+        for name, text in _FILES.items()
+    ),
+    setting_options(*BILL_SECTIONS),
+)  # fmt: skip
+"""`--config`, settings files of other programs, and the settings of the bill."""
+
+show_options = with_options(
+    click.option(
+        "--only", cls=Option, heading="Output", multiple=True, type=click.Choice(PARTS),
+        help="Show the tables of this part only; may be repeated.",
+    ),
+    click.option("--all", "everything", is_flag=True, help="Show the tables of all parts."),
+    click.option(
+        "--explain", is_flag=True,
+        help="Show tables with formula, symbols and source of each amount.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+)  # fmt: skip
+"""The options that choose the output of a bill."""
 
 
 def settled(

@@ -14,13 +14,14 @@ import click
 
 from tokmill.cli.completion import completer, directories, files
 from tokmill.errors import UsageError
+from tokmill.settings.declare import UNITS
 from tokmill.settings.names import Setting, by_keyword, from_text
-from tokmill.settings.quantity import UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     Command = Callable[..., None]
+    Decorator = Callable[[Command], Command]
 
 _LONGEST_CHOICES = 76
 """More characters of choices do not fit on a line of help; they stand in its text."""
@@ -76,12 +77,15 @@ class GroupedCommand(click.Command):
                 formatter.write_dl(records)
 
 
-def add_flag(
-    name: str, text: str, heading: str = "", parameter: str = ""
-) -> Callable[[Command], Command]:
-    """Return what adds an option without a value to a command."""
-    names = [f"--{name}", *([parameter] if parameter else [])]
-    return click.option(*names, cls=Option, heading=heading, is_flag=True, help=text)
+def with_options(*added: Decorator) -> Decorator:
+    """Return what adds several options and arguments to a command, in this order."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(added):
+            command = option(command)
+        return command
+
+    return add
 
 
 directory_argument = click.argument(
@@ -90,14 +94,10 @@ directory_argument = click.argument(
 moved_tokenizer = click.option(
     "--tokenizer", "-t", default="", shell_complete=files, help="The tokenizer, if it has moved."
 )
+input_argument = click.argument("paths", nargs=-1, metavar="[INPUT]...", shell_complete=files)
 
 
-def input_argument(command: Command) -> Command:
-    """Add the inputs of a run to a command."""
-    return click.argument("paths", nargs=-1, metavar="[INPUT]...", shell_complete=files)(command)
-
-
-def config_option(heading: str) -> Callable[[Command], Command]:
+def config_option(heading: str) -> Decorator:
     """Return what adds `--config` to a command."""
     return click.option(
         "--config", "-c", "config_file", cls=Option, heading=heading,
@@ -107,28 +107,26 @@ def config_option(heading: str) -> Callable[[Command], Command]:
     )  # fmt: skip
 
 
-def setting_options(*sections: str, hidden: Collection[str] = ()) -> Callable[[Command], Command]:
+def setting_options(*sections: str, hidden: Collection[str] = ()) -> Decorator:
     """Return what adds the options of sections to a command.
 
     A setting of another section, by its key, stands under the heading of the bill. `hidden`:
     sections whose options the help does not list.
     """
+    return with_options(
+        *(
+            setting_option(
+                setting,
+                "Bill" if setting.key in sections else _HEADINGS.get(setting.key, ""),
+                is_hidden=setting.section in hidden,
+            )
+            for setting in by_keyword(sections).values()
+            if not (setting.name == "paths" or setting.metadata.get("is_hidden"))
+        )
+    )
 
-    def add(command: Command) -> Command:
-        for setting in reversed(by_keyword(sections).values()):
-            if setting.name == "paths" or setting.metadata.get("is_hidden"):
-                continue
-            heading = "Bill" if setting.key in sections else _HEADINGS.get(setting.key, "")
-            is_hidden = setting.section in hidden
-            command = setting_option(setting, heading, is_hidden=is_hidden)(command)
-        return command
 
-    return add
-
-
-def setting_option(
-    setting: Setting, heading: str = "", *, is_hidden: bool = False
-) -> Callable[[Command], Command]:
+def setting_option(setting: Setting, heading: str = "", *, is_hidden: bool = False) -> Decorator:
     """Return what adds the option of a setting, which is named after its keyword, to a command."""
     metadata, keyword = setting.metadata, setting.keyword
     table = metadata.get("table")
@@ -195,12 +193,13 @@ def default_text(setting: Setting) -> str:
     return str(value)
 
 
-def choice_options(command: Command) -> Command:
-    """Add the options that choose the documents to be shown."""
-    for name, default, text in (
-        ("--seed", 0, "Draw other documents.  [default: 0]"),
-        ("--source", "", "Show documents of this source, input file or directory of inputs."),
-        ("--split", "", "Show documents of this split, train or val."),
-    ):
-        command = click.option(name, default=default, help=text)(command)
-    return command
+choice_options = with_options(
+    click.option("--split", default="", help="Show documents of this split, train or val."),
+    click.option(
+        "--source",
+        default="",
+        help="Show documents of this source, input file or directory of inputs.",
+    ),
+    click.option("--seed", default=0, help="Draw other documents.  [default: 0]"),
+)
+"""The options that choose the documents to be shown."""

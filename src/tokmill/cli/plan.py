@@ -11,7 +11,6 @@ import click
 from tokmill.cli.options import (
     GroupedCommand,
     Option,
-    add_flag,
     config_option,
     input_argument,
     setting_options,
@@ -44,8 +43,8 @@ _SECTIONS = (*PRETRAIN_SECTIONS, "sft")
     is_flag=True,
     help="Begin the run, for tasks on many machines: write its plan into --output.",
 )
-@add_flag("overwrite", "With --write, remove the dataset in --output.")
-@add_flag("json", "Print the forecast as JSON.", parameter="as_json")
+@click.option("--overwrite", is_flag=True, help="With --write, remove the dataset in --output.")
+@click.option("--json", "as_json", is_flag=True, help="Print the forecast as JSON.")
 @config_option("Settings of the run")
 @setting_options(*_SECTIONS, hidden=("render", "sft"))
 def command(

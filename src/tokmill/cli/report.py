@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,8 +94,7 @@ def command(
         return
     rows = list(measured_rows(directory, manifest, training)) if measure else None
     if as_json:
-        measured = {} if rows is None else {"measured": [asdict(row) for row in rows]}
-        show_json({**bill.as_json(), **measured})
+        show_json(bill.as_json() | ({} if rows is None else {"measured": rows}))
         return
     show_bill(bill, only=only, everything=everything, explain=explain)
     if rows is not None:
@@ -109,24 +108,14 @@ def command(
 NOT_EXACT = "not known: all resident pages were measured, shared pages once per process"
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredRow:
-    """A strategy: predicted and measured committed bytes, page cache; None: see `note`."""
-
-    loading: str
-    predicted_bytes: int
-    measured_bytes: int | None = None
-    page_cache_bytes: int | None = None
-    note: str = ""
-
-
 def measured_rows(
     directory: Path, manifest: Mapping[str, Any], training: TrainingSettings
-) -> Iterator[MeasuredRow]:
-    """Yield the memory of each strategy, which loads the dataset in a child process.
+) -> Iterator[dict[str, Any]]:
+    """Yield predicted and measured committed bytes and page cache of each strategy; None: see note.
 
-    The child is a trainer with the DataLoader workers of the settings (torch's if installed). The
-    memory of a bare interpreter is measured first, and is part of the prediction.
+    A child process loads the dataset: a trainer with the DataLoader workers of the settings
+    (torch's if installed). The memory of a bare interpreter is measured first, and is part of the
+    prediction.
 
     Raises:
         UsageError: the dataset holds less than a batch.
@@ -142,27 +131,29 @@ def measured_rows(
         show(f"measuring: {loading}", err=True)
         how = replace(training, loading=loading, gpus=1, gpus_per_node=0)
         compared = compare_loading(directory, manifest, how, machine, torch=torch, masked=True)
-        predicted, measured = compared.predicted.n_bytes, compared.measured
-        if measured is None:
-            yield MeasuredRow(loading, predicted, note=compared.skipped)
-        else:
-            peak = measured.peak
-            cache, note = (peak.file, "") if peak.exact else (None, NOT_EXACT)
-            yield MeasuredRow(loading, predicted, peak.committed, cache, note)
+        peak = None if compared.measured is None else compared.measured.peak
+        is_exact = peak is not None and peak.exact
+        yield {
+            "loading": loading,
+            "predicted_bytes": compared.predicted.n_bytes,
+            "measured_bytes": None if peak is None else peak.committed,
+            "page_cache_bytes": peak.file if peak is not None and is_exact else None,
+            "note": compared.skipped if peak is None else "" if is_exact else NOT_EXACT,
+        }
 
 
-def measured_table(rows: list[MeasuredRow], training: TrainingSettings) -> RenderableType:
+def measured_table(rows: list[dict[str, Any]], training: TrainingSettings) -> RenderableType:
     """Return the rows as a table."""
 
-    def texts(row: MeasuredRow) -> tuple[str, ...]:
-        if row.measured_bytes is None:
-            return (row.loading, memory(row.predicted_bytes), "not run", "", row.note)
-        change = row.measured_bytes / max(1, row.predicted_bytes) - 1
-        cache = row.note if row.page_cache_bytes is None else memory(row.page_cache_bytes)
-        return (
-            row.loading, memory(row.predicted_bytes), memory(row.measured_bytes), f"{change:+.1%}",
-            cache,
-        )  # fmt: skip
+    def texts(row: dict[str, Any]) -> tuple[str, ...]:
+        predicted, measured, cache = (
+            row[name] for name in ("predicted_bytes", "measured_bytes", "page_cache_bytes")
+        )
+        begin = (row["loading"], memory(predicted))
+        if measured is None:
+            return (*begin, "not run", "", row["note"])
+        change = f"{measured / max(1, predicted) - 1:+.1%}"
+        return (*begin, memory(measured), change, row["note"] if cache is None else memory(cache))
 
     from tokmill.bill.text.tables import rows_table
 

@@ -10,10 +10,11 @@ import click
 
 from tokmill.cli.options import (
     GroupedCommand,
-    add_flag,
+    Option,
     config_option,
     input_argument,
     setting_options,
+    with_options,
 )
 from tokmill.cli.screen import observer, show, show_json, show_rows, warn
 from tokmill.interrupts import STDIN_STOPPED, STOPPED, Interrupt
@@ -29,22 +30,18 @@ _MOST_NAMED = 20
 
 def _options(*sections: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return what adds the inputs and the options of a run to a command."""
-    added = (
+    return with_options(
         input_argument,
         config_option("Settings file"),
         setting_options(*sections),
-        add_flag("overwrite", "Remove the dataset in --output first.", "Run"),
-        add_flag("profile", "Show the time of stages, and the engine."),
-        add_flag("json", "Print the manifest as JSON.", parameter="as_json"),
+        click.option(
+            "--overwrite", cls=Option, heading="Run", is_flag=True,
+            help="Remove the dataset in --output first.",
+        ),
+        click.option("--profile", is_flag=True, help="Show the time of stages, and the engine."),
+        click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON."),
         click.option("--quiet", "-q", is_flag=True, help="Print errors only, and --json's object."),
-    )
-
-    def add(command: Callable[..., None]) -> Callable[..., None]:
-        for option in reversed(added):
-            command = option(command)
-        return command
-
-    return add
+    )  # fmt: skip
 
 
 @click.command("pretrain", cls=GroupedCommand)

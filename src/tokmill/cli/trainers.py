@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokmill.cli.completion import directories, files, named, trainers
-from tokmill.cli.options import directory_argument, setting_option
+from tokmill.cli.options import directory_argument, setting_option, with_options
 from tokmill.cli.screen import observer, show, show_json, show_labelled, warn
 from tokmill.settings.names import settings_of
 from tokmill.tables import TRAINERS
@@ -39,13 +39,6 @@ def _output_option(text: str) -> Callable[[Callable[..., None]], Callable[..., N
     )
 
 
-def _export_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an option for each field of `ExportOptions` to a command."""
-    for setting in reversed(settings_of("export", ExportOptions).values()):
-        command = setting_option(setting)(command)
-    return command
-
-
 @click.command("export")
 @directory_argument
 @click.option(
@@ -57,7 +50,7 @@ def _export_options(command: Callable[..., None]) -> Callable[..., None]:
     help=f"One of {', '.join(TRAINERS.rows)}, or a trainer of another package.",
 )
 @_output_option("Directory of the export.")
-@_export_options
+@with_options(*map(setting_option, settings_of("export", ExportOptions).values()))
 @click.option(
     "--check",
     is_flag=True,

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from tokmill.errors import StorageError, TokmillError, UsageError
-from tokmill.settings.secrets import refuse_secrets
-from tokmill.urls import shown
+from tokmill.urls import refuse_secrets, shown
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.errors import UsageError
+from tokmill.settings.declare import parse_quantity
 from tokmill.settings.names import (
     Setting,
     by_keyword,
@@ -25,10 +26,9 @@ from tokmill.settings.names import (
     schema,
     section_types,
 )
-from tokmill.settings.quantity import parse_quantity
-from tokmill.settings.schema import Config
-from tokmill.settings.secrets import refuse_secrets
+from tokmill.settings.schema import Config, role_of_pair
 from tokmill.settings.source import Source
+from tokmill.urls import refuse_secrets
 
 MOST_BYTES = 4 << 20
 """A configuration is some kB; what is larger is another file."""
@@ -334,18 +334,14 @@ def _pairs(value: Any) -> Any:
     """Return a table of texts, or of lists of texts, as sorted pairs `key=value`, or such pairs."""
     if not isinstance(value, dict):
         is_list = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
-        return sorted(value, key=_first) if is_list else value
+        return sorted(value, key=role_of_pair) if is_list else value
     pairs: list[str] = []
     for key, texts in value.items():
         for text in texts if isinstance(texts, list | tuple) else [texts]:
             if not isinstance(text, str):
                 raise UsageError(f"{key}: expected str, found {_kind(text)} ({text!r})")
             pairs.append(f"{key}={text}")
-    return sorted(pairs, key=_first)
-
-
-def _first(pair: str) -> str:
-    return pair.partition("=")[0]
+    return sorted(pairs, key=role_of_pair)
 
 
 def _kind(value: Any) -> str:

@@ -12,7 +12,7 @@ from tokmill.dataset.layout import MANIFEST, PARTS, PLAN, part_name
 from tokmill.dataset.part_record import PartRecord, parse_record
 from tokmill.dataset.plan_file import load_plan
 from tokmill.errors import StateError, UsageError, VerifyError
-from tokmill.settings.quantity import parse_quantity
+from tokmill.settings.declare import parse_quantity
 from tokmill.trainers.source import ExportSource
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.errors import UsageError
+from tokmill.settings.declare import UNITS, parse_quantity
 from tokmill.settings.load import build_config
-from tokmill.settings.quantity import UNITS, parse_quantity
 from tokmill.settings.training import TrainingSettings
 
 
