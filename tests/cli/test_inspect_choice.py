@@ -140,13 +140,10 @@ def test_a_document_is_shown_with_its_origin_and_whole_or_with_a_visible_cut(tok
     assert LONG in whole
 
 
-@pytest.mark.parametrize("page", ["inspect", "report", "python"])
+@pytest.mark.parametrize("page", ["inspect", "report"])
 def test_pages_show_the_same_with_origins_and_a_visible_cut(tokmill, out, tmp_path, page):
     source, html = out.parent / "long.jsonl", tmp_path / "page.html"
-    if page == "python":
-        package.open(out).report(html, source=str(source), split="")
-    else:
-        tokmill(page, out, "--html", html, "--source", source)
+    tokmill(page, out, "--html", html, "--source", source)
     text = html.read_text()
     assert f"from {source}, record 1, byte 0" in text
     assert "more characters" in text

@@ -72,30 +72,12 @@ def test_a_verdict_says_how_much_is_left(tokmill):
     )
 
 
-def test_what_does_not_fit_comes_with_what_would(tokmill):
-    words = ("memory", "--model", "llama-3-8b", "--gpu", "24GiB")
-    out = tokmill(*words).out
-    assert re.search(r"^verdict +does not fit on 24GiB \(24\.00 GiB\): .* GiB missing", out, re.M)
-    assert re.search(r"^fits with +--", out, re.MULTILINE)
-    assert "options that save memory" in tokmill(*words, "--only", "gpu").out
-
-
 def test_explained_amounts_have_formula_symbols_and_source(tokmill):
     plain, explained = tokmill(*GPT2).out, tokmill(*GPT2, "--explain").out
     assert "source:" not in plain
     assert "source:" in explained
     assert "  KV cache" in tokmill(*GPT2, "--only", "inference", "--explain").out
     assert re.search(r"P_trained = 124,439,808", explained)
-
-
-def test_inference_is_shown_only_when_one_of_its_settings_is_given(tokmill):
-    assert "inference" not in tokmill(*GPT2, "--gpu", "T4").out.replace("time|inference", "")
-    alone = tokmill(*GPT2, "--gpu", "T4", "--batch", "1").out
-    assert "KV cache" in alone
-    assert "host RAM" not in alone
-    both = tokmill(*GPT2, "--gpu", "T4", "--batch", "1", "--micro-batch", "1").out
-    assert "KV cache" in both
-    assert "host RAM" in both
 
 
 def test_json_is_one_object_with_a_schema_whose_lines_add_up(tokmill):
@@ -121,26 +103,6 @@ def test_json_is_one_object_with_a_schema_whose_lines_add_up(tokmill):
     assert found["disk"]["dataset"] is None
     weights = found["disk"]["checkpoints"]["lines"][0]
     assert weights["bytes"] == 3 * 4 * 124_439_808
-
-
-def test_a_model_may_be_given_by_numbers(tokmill):
-    words = (
-        *("--family", "llama", "--layers", "8", "--hidden", "512", "--heads", "8"),
-        *("--kv-heads", "2", "--ffn", "1408", "--vocabulary", "6400", "--tied", "yes"),
-    )
-    found = json.loads(tokmill("memory", *words, "--json").out)
-    layer = 2 * 512 * 512 + 2 * 512 * 128 + 3 * 512 * 1408 + 2 * 512
-    assert found["model"]["parameters"] == 8 * layer + 512 + 6400 * 512
-
-
-def test_settings_come_from_the_files_of_other_trainers(tokmill, tmp_path):
-    path = tmp_path / "ds.json"
-    path.write_text(json.dumps({"zero_optimization": {"stage": 2}, "frobnication": 3}))
-    outcome = tokmill(*GPT2, "--gpus", "4", "--deepspeed", path)
-    assert "4 GPUs, zero-2" in outcome.out
-    assert re.search(
-        r"^not read +keys of settings files: .*frobnication", outcome.out, re.MULTILINE
-    )
 
 
 def test_the_built_in_models_and_gpus_are_listed(tokmill):

@@ -9,10 +9,16 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.cli.conftest import Outcome
+from tests.cli.conftest import tokmill as tokmill  # the fixture
+from tokmill import extensions
+from tokmill.sources import formats
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 FILE = re.compile(r"^`([\w./]+)`\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -35,8 +41,9 @@ def lay_out(folder: Path, name: str = "tokmill-demo", points: str = "") -> None:
 class Outside:
     """A machine with the package installed; commands run in the folder of the corpus."""
 
-    def __init__(self, folder: Path, tokenizer: Path) -> None:
+    def __init__(self, folder: Path, tokenizer: Path, command: Callable[..., Outcome]) -> None:
         self.site, self.folder, self.tokenizer = folder / "site", folder, tokenizer
+        self._command = command
         for path, text in CODE.items():
             if path.startswith("tokmill_demo/"):
                 (self.site / path).parent.mkdir(parents=True, exist_ok=True)
@@ -47,23 +54,23 @@ class Outside:
     def edit(self, path: str, text: str) -> None:
         (self.site / path).write_text(text)
 
-    def run(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        return self.execute("-m", "tokmill", *arguments)
-
-    def execute(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        source = Path(__file__).parents[2] / "src"
-        variables = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{self.site}"}
-        command = [sys.executable, *map(str, arguments)]
-        done = subprocess.run(
-            command, cwd=self.folder, env=variables, capture_output=True, text=True, timeout=120
-        )
-        assert "Traceback" not in done.stderr
+    def run(self, *arguments: object) -> Outcome:
+        """Run a command in this process, which has imported nothing from outside."""
+        for name in [*sys.modules]:
+            if name.partition(".")[0] in ("tokmill_demo", "my_render"):
+                del sys.modules[name]
+        for module in (extensions, formats):
+            for function in vars(module).values():
+                if hasattr(function, "cache_clear"):
+                    function.cache_clear()
+        done = self._command(*map(str, arguments))
+        assert "Traceback" not in done.err
         return done
 
     def make(self, *arguments: object, output: str = "out", recipe: str = "pretrain") -> str:
         """Run a recipe; return what it says on standard error."""
         options = ("--tokenizer", self.tokenizer, "--output", output, "--max-reject-fraction", 1)
-        return self.run(recipe, *arguments, *options).stderr
+        return self.run(recipe, *arguments, *options).err
 
     def manifest(self, output: str = "out") -> dict:
         return json.loads((self.folder / output / "manifest.json").read_bytes())
@@ -79,13 +86,18 @@ def framed(records: list[dict]) -> bytes:
 
 
 @pytest.fixture
-def outside(tmp_path, tokenizer_dir) -> Outside:
+def outside(tmp_path, tokenizer_dir, tokmill, monkeypatch) -> Iterator[Outside]:
     records = [{"text": f"hello world {i}"} for i in range(50)] + [{"text": ""}]
     (tmp_path / "a.msgl").write_bytes(framed(records[:25]))
     (tmp_path / "b.msgl.gz").write_bytes(gzip.compress(framed(records[25:])))
     lines = "".join(json.dumps(record) + "\n" for record in records)
     (tmp_path / "same.jsonl").write_text(lines)
-    return Outside(tmp_path, tokenizer_dir)
+    outside = Outside(tmp_path, tokenizer_dir, tokmill)
+    monkeypatch.syspath_prepend(str(outside.site))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # files are edited within a second
+    yield outside
+    outside.run("--version")  # forgets the package
 
 
 USED = ("a.msgl", "b.msgl.gz", "--renderer", "shout", "--engine", "careful", "--part-bytes", 600)
@@ -133,7 +145,7 @@ def test_texts_on_which_an_engine_raises_go_to_the_reference_and_are_counted(out
     for engine in ("reference", "careful"):
         options = ("-t", outside.tokenizer, "--engine", engine, "--template", "dialog", "--profile")
         options += ("--workers", 2, "--part-bytes", 600, "-o", engine)
-        said = outside.run("sft", "chats.jsonl", *options).stdout
+        said = outside.run("sft", "chats.jsonl", *options).out
     assert "11 documents encoded by the reference" in said
     assert outside.manifest("careful")["totals"]["checks"]["routed"] == 11
     assert outside.bytes("careful") == outside.bytes("reference")
@@ -182,9 +194,9 @@ def test_a_template_of_another_package_writes_chats(outside):
 def test_a_trainer_of_another_package_is_exported_to(outside):
     outside.make("same.jsonl")
     done = outside.run("export", "out", "--to", "lines", "--output", "lines", "--check")
-    assert done.returncode == 0
-    assert "lines 1: all documents equal" in done.stdout
-    assert "trainer --data lines/train.txt" in done.stdout
+    assert done.code == 0
+    assert "lines 1: all documents equal" in done.out
+    assert "trainer --data lines/train.txt" in done.out
     text = (outside.folder / "lines" / "train.txt").read_text()
     ids = [int(id_) for id_ in text.split()]
     assert ids == np.frombuffer(outside.bytes("out")["train-0000000-0000.bin"], "<u2").tolist()
@@ -230,7 +242,12 @@ for workers in (1, 2):
 def test_a_lambda_renders_with_one_worker_and_is_one_line_with_two(outside):
     script = outside.folder / "script.py"
     script.write_text(IN_PYTHON.format(tokenizer=str(outside.tokenizer)))
-    said = outside.execute(script.name).stdout.splitlines()
+    source = Path(__file__).parents[2] / "src"
+    done = subprocess.run(
+        [sys.executable, script], cwd=outside.folder, capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{outside.site}"},
+    )  # fmt: skip
+    said = done.stdout.splitlines()
     assert said[0].startswith("51 hello")
     name, _, message = said[1].partition(": ")
     assert name.startswith("renderer __main__:<lambda>@")
