@@ -17,7 +17,7 @@ TOP, ALL = "modules at the top", "all"
 
 ROOMS = {
     # room: (limit, aim)
-    "cli, api": (3_560, 3_300),
+    "cli, api": (3_570, 3_300),
     "run, executors": (4_580, 3_200),
     "mix": (0, 1_700),
     "recipes, render": (2_190, 1_900),

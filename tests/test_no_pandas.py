@@ -45,7 +45,7 @@ NO_LIST = "import pyarrow as pa, pyarrow.compute as pc; pc.fill_null(pa.nulls(2,
 """pyarrow's own Python code converts the 0."""
 
 
-@pytest.mark.parametrize("importing", ["import pandas", "__import__('pandas')", ASK, NO_LIST])
+@pytest.mark.parametrize("importing", ["import pandas", NO_LIST])
 def test_other_modules_get_pandas(run_with_stand_in, importing):
     lines = ["from tokmill.no_pandas import skip_pandas", "skip_pandas()", "try:"]
     program = "\n".join([*lines, f"    {importing}", "except ImportError:", "    pass"])
@@ -91,12 +91,9 @@ def test_a_renderer_from_outside_gets_pandas(tmp_path, tokenizer_dir):
     assert sum(json.loads(done.stdout)["totals"]["drops"].values()) == 1, done.stderr
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_neither_a_run_nor_its_workers_import_pandas(
-    run_with_stand_in, tmp_path, tokenizer_dir, workers
-):
+def test_neither_a_run_nor_its_workers_import_pandas(run_with_stand_in, tmp_path, tokenizer_dir):
     words = ["-m", "tokmill", "pretrain", SAMPLES / "records.jsonl", "-t", tokenizer_dir]
-    words += ["-o", tmp_path / "out", "--json", "--workers", workers]
+    words += ["-o", tmp_path / "out", "--json", "--workers", 2]
     printed, n_imports = run_with_stand_in(*words)
     assert json.loads(printed)["totals"]["documents"]
     assert n_imports == 0

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,6 @@ from tokmill.cli.screen import print_tables
 from tokmill.settings.training import LOADING, TrainingSettings
 
 MIB = 1 << 20
-KEYS = ("loading", "predicted_bytes", "measured_bytes", "page_cache_bytes", "note")
 
 
 @pytest.fixture(autouse=True)
@@ -47,16 +47,23 @@ def test_every_strategy_is_measured_beside_its_prediction(tokmill, made):
     assert "measuring: memmap" in outcome.err
 
 
-def test_rows_say_by_how_much_they_differ_or_why_they_were_not_run(capsys):
+def test_rows_say_by_how_much_they_differ_or_why_they_were_not_run(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     import click
 
-    rows = [
-        dict(zip(KEYS, values, strict=True))
-        for values in (
-            ("memmap", 100 * MIB, 110 * MIB, 7 * MIB, ""),
-            ("lists", 9000 * MIB, None, None, "more than is free"),
-            ("read", 100 * MIB, 200 * MIB, None, "not told apart"),
+    def row(loading: str, predicted: int, measured: int = 0, cache: int = 0) -> Any:
+        peak = SimpleNamespace(committed=measured, file=cache, exact=cache > 0)
+        return SimpleNamespace(
+            training=TrainingSettings(loading=loading),
+            predicted=SimpleNamespace(n_bytes=predicted),
+            measured=SimpleNamespace(peak=peak) if measured else None,
+            skipped="more than is free",
         )
+
+    rows = [
+        row("memmap", 100 * MIB, 110 * MIB, 7 * MIB),
+        row("lists", 9000 * MIB),
+        row("read", 100 * MIB, 200 * MIB),
     ]
     with click.Context(click.Command("x")):
         print_tables([measured_table(rows, TrainingSettings(loader_workers=2))])
@@ -64,4 +71,4 @@ def test_rows_say_by_how_much_they_differ_or_why_they_were_not_run(capsys):
     assert head.startswith("committed host RAM, one process, 2 workers, fork  predicted")
     assert re.fullmatch(r"  memmap +100\.0 MiB +110\.0 MiB +\+10\.0% +7\.0 MiB", mapped)
     assert re.fullmatch(r"  lists +8\.79 GiB +not run +more than is free", listed)
-    assert re.fullmatch(r"  read +100\.0 MiB +200\.0 MiB +\+100\.0% +not told apart", read)
+    assert re.fullmatch(r"  read +100\.0 MiB +200\.0 MiB +\+100\.0% +not known: all .*", read)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from tokmill.bill.measuring.loading import Comparison
+
 
 @click.command("report", cls=GroupedCommand)
 @directory_argument
@@ -94,7 +96,8 @@ def command(
         return
     rows = list(measured_rows(directory, manifest, training)) if measure else None
     if as_json:
-        show_json(bill.as_json() | ({} if rows is None else {"measured": rows}))
+        measured = {} if rows is None else {"measured": list(map(_as_json, rows))}
+        show_json({**bill.as_json(), **measured})
         return
     show_bill(bill, only=only, everything=everything, explain=explain)
     if rows is not None:
@@ -110,12 +113,11 @@ NOT_EXACT = "not known: all resident pages were measured, shared pages once per 
 
 def measured_rows(
     directory: Path, manifest: Mapping[str, Any], training: TrainingSettings
-) -> Iterator[dict[str, Any]]:
-    """Yield predicted and measured committed bytes and page cache of each strategy; None: see note.
+) -> Iterator[Comparison]:
+    """Yield the memory of each strategy, which loads the dataset in a child process.
 
-    A child process loads the dataset: a trainer with the DataLoader workers of the settings
-    (torch's if installed). The memory of a bare interpreter is measured first, and is part of the
-    prediction.
+    The child is a trainer with the DataLoader workers of the settings (torch's if installed). The
+    memory of a bare interpreter is measured first, and is part of the prediction.
 
     Raises:
         UsageError: the dataset holds less than a batch.
@@ -130,30 +132,33 @@ def measured_rows(
     for loading in LOADING:
         show(f"measuring: {loading}", err=True)
         how = replace(training, loading=loading, gpus=1, gpus_per_node=0)
-        compared = compare_loading(directory, manifest, how, machine, torch=torch, masked=True)
-        peak = None if compared.measured is None else compared.measured.peak
-        is_exact = peak is not None and peak.exact
-        yield {
-            "loading": loading,
-            "predicted_bytes": compared.predicted.n_bytes,
-            "measured_bytes": None if peak is None else peak.committed,
-            "page_cache_bytes": peak.file if peak is not None and is_exact else None,
-            "note": compared.skipped if peak is None else "" if is_exact else NOT_EXACT,
-        }
+        yield compare_loading(directory, manifest, how, machine, torch=torch, masked=True)
 
 
-def measured_table(rows: list[dict[str, Any]], training: TrainingSettings) -> RenderableType:
+def _as_json(row: Comparison) -> dict[str, Any]:
+    """Return predicted and measured committed bytes, and the page cache; None: see `note`."""
+    peak = None if row.measured is None else row.measured.peak
+    return {
+        "loading": row.training.loading,
+        "predicted_bytes": row.predicted.n_bytes,
+        "measured_bytes": peak.committed if peak else None,
+        "page_cache_bytes": peak.file if peak and peak.exact else None,
+        "note": row.skipped if peak is None else "" if peak.exact else NOT_EXACT,
+    }
+
+
+def measured_table(rows: list[Comparison], training: TrainingSettings) -> RenderableType:
     """Return the rows as a table."""
 
-    def texts(row: dict[str, Any]) -> tuple[str, ...]:
-        predicted, measured, cache = (
-            row[name] for name in ("predicted_bytes", "measured_bytes", "page_cache_bytes")
-        )
-        begin = (row["loading"], memory(predicted))
-        if measured is None:
-            return (*begin, "not run", "", row["note"])
-        change = f"{measured / max(1, predicted) - 1:+.1%}"
-        return (*begin, memory(measured), change, row["note"] if cache is None else memory(cache))
+    def texts(row: Comparison) -> tuple[str, ...]:
+        predicted = row.predicted.n_bytes
+        begin = (row.training.loading, memory(predicted))
+        if row.measured is None:
+            return (*begin, "not run", "", row.skipped)
+        peak = row.measured.peak
+        change = f"{peak.committed / max(1, predicted) - 1:+.1%}"
+        cache = memory(peak.file) if peak.exact else NOT_EXACT
+        return (*begin, memory(peak.committed), change, cache)
 
     from tokmill.bill.text.tables import rows_table
 
