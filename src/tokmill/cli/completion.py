@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import BashComplete, CompletionItem, get_completion_class
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ZshComplete
 
 from tokmill.cli.screen import show_styled
-from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -107,8 +106,11 @@ class Bash(BashComplete):
         return [word for word in words if word != "="], incomplete.removeprefix("=")
 
 
+SHELLS = {"bash": Bash, "zsh": ZshComplete, "fish": FishComplete}
+
+
 @click.command("completion")
-@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+@click.argument("shell", type=click.Choice(tuple(SHELLS)))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
     """Print the script that completes commands, options and their values in a shell.
@@ -121,8 +123,5 @@ def command(ctx: click.Context, shell: str) -> None:
       echo 'eval "$(tokmill completion zsh)"' >> ~/.zshrc
       tokmill completion fish > ~/.config/fish/completions/tokmill.fish
     """
-    kind = get_completion_class(shell)
-    if kind is None:
-        raise UsageError(f"this version of click knows no completion for {shell}: update click")
-    script = kind(ctx.find_root().command, {}, "tokmill", VARIABLE).source()
+    script = SHELLS[shell](ctx.find_root().command, {}, "tokmill", VARIABLE).source()
     show_styled(script.strip("\n"))

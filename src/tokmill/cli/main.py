@@ -252,7 +252,7 @@ def _fail(message: str, code: int) -> int:
 
 def _refuse_words(error: click.ClickException) -> int:
     """Print which words of the command line are wrong, or the help if there are none."""
-    if type(error).__name__ == "NoArgsIsHelpError":  # click has it since 8.2
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
         show_styled(error.format_message(), err=True)
         return error.exit_code
     if isinstance(error, click.UsageError) and error.ctx is not None:
