@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tokmill.chat.own_templates import own_source
@@ -8,6 +9,7 @@ from tokmill.engines.engine import REFERENCE, load_engine
 from tokmill.recipes.mask_entry import describe_mask, last_ids
 from tokmill.recipes.sft_setup import make_chat_renderer
 from tokmill.settings.sft import SftSettings
+from tokmill.values import TokenBatch
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 
@@ -51,6 +53,17 @@ def test_the_manifest_describes_the_mask_completely(described, spelled):
         "template_sha256": sha256_hex(own_source("chatml").encode()),
         "ends": {"rule": "template", "last_ids": spelled("\n")},
     }
+
+
+def test_a_tokenizer_that_drops_the_last_text_may_end_with_any_id(chat_run):
+    class Dropping:
+        def encode(self, text):
+            ids = [ord(one) for one in text[0].as_py() if not one.isspace()]
+            return TokenBatch(np.array(ids, np.uint32), np.array([0, len(ids)]))
+
+    spec = chat_run([CHAT], SftSettings(template="chatml")).spec
+    renderer = make_chat_renderer(spec.config, spec.tokenizer, spec.template)
+    assert last_ids(renderer, Dropping()) == []
 
 
 def test_a_preset_and_its_switches_are_written_resolved(described):

@@ -87,7 +87,11 @@ def _message(role: str) -> Message:
 
 
 def _last_id(samples: SampleBatch, reference: Engine) -> int | None:
-    """Return the last id of the last sample; None if it depends on the text of a message."""
+    """Return the last id of the last sample.
+
+    None if it depends on the text of a message, or if the tokenizer drops the last text (BERT drops
+    white space).
+    """
     control = samples.control.tolist()
     if control[-1] >= 0:
         return int(control[-1])
@@ -99,10 +103,10 @@ def _last_id(samples: SampleBatch, reference: Engine) -> int | None:
         if id_ == UNMERGED_TEXT:
             break
     ending = "".join(texts)
-    if _MARK not in ending:
-        return int(_encoded(reference, ending)[-1])
+    befores = _BEFORE if _MARK in ending else ("",)
     ending = ending.rpartition(_MARK)[2]
-    found = {_encoded(reference, before + ending)[-1] for before in _BEFORE} if ending else set()
+    ids = [_encoded(reference, before + ending) for before in befores] if ending else [[]]
+    found = {of_text[-1] if of_text else None for of_text in ids}
     return found.pop() if len(found) == 1 else None
 
 
