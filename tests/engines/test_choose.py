@@ -21,8 +21,6 @@ from tokmill.engines.choose import (
     LITTLE,
     NO_BPE,
     NO_FAST_ENGINE,
-    Corpus,
-    CorpusSample,
     EngineRequest,
     choose_engine,
     comparison_cost,
@@ -32,8 +30,8 @@ from tokmill.engines.engine import (
     REFERENCE,
     engine_version,
     is_installed,
-    load_engine,
 )
+from tokmill.engines.loaded import EngineStore
 from tokmill.engines.routing import CharacterSet
 from tokmill.errors import TokenizerError
 from tokmill.settings.schema import TokenizerSettings
@@ -61,16 +59,16 @@ def chosen(tokenizer):
     """Choose an engine for a corpus of a size, with the sample `SAMPLE`."""
 
     def make(n_bytes=10 * MB, asked="auto", of=tokenizer, sample=SAMPLE, notes=None, **given):
-        def load():
-            return load_engine(
-                REFERENCE, given.get("other", of), control_in_text="text", n_threads=1
-            )
+        class Engines(EngineStore):
+            def load(self, name, tokenizer, **settings):
+                other = given.get("other", tokenizer) if name == REFERENCE else tokenizer
+                return super().load(name, other, **settings)
 
-        request = EngineRequest(of, load, asked, "text", 1)
-        if notes is not None:
-            request = dataclasses.replace(request, note=notes.append)
-        corpus = Corpus(n_bytes, False, lambda _: CorpusSample(sample, n_bytes))
-        return choose_engine(request, corpus, has_continuations=False)
+        notes = [] if notes is None else notes
+        request = EngineRequest(
+            of, asked, "text", 1, n_bytes, lambda _: sample, Engines(), notes.append
+        )
+        return choose_engine(request, has_continuations=False)
 
     return make
 
@@ -267,5 +265,5 @@ def test_the_cost_grows_with_what_is_loaded_and_compared(tokenizer, known):
     known.clear()
     costs.append(cost(40 * MB))
     for less, more in pairwise(costs):
-        assert less.seconds < more.seconds
-        assert less.memory_bytes < more.memory_bytes
+        assert less[0] < more[0]
+        assert less[1] < more[1]

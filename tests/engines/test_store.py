@@ -7,6 +7,7 @@ import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -37,28 +38,27 @@ def loads(monkeypatch) -> list[str]:
     return found
 
 
-def test_an_engine_is_loaded_at_the_first_call_and_once(tokenizer, loads):
+def test_an_engine_is_loaded_once(tokenizer, loads):
     store = EngineStore()
-    first = store.share("a", tokenizer, **SETTINGS)
-    assert loads == []
-    assert first() is first() is store.share("a", tokenizer, **SETTINGS)()
+    first = store.load("a", tokenizer, **SETTINGS)
+    assert first is store.load("a", tokenizer, **SETTINGS)
     assert loads == ["a"]
 
 
 def test_a_renewable_engine_is_taken_once_and_freed_by_its_taker(tokenizer, loads):
-    shared = EngineStore().share("a", tokenizer, **SETTINGS)
-    first = shared()
-    assert shared.take() is first
+    load = partial(EngineStore().load, "a", tokenizer, **SETTINGS)
+    first = load()
+    assert load(is_taken=True) is first
     freed = weakref.ref(first)
     del first
     assert freed() is None
-    assert shared() is shared() is shared.take()
+    assert load() is load() is load(is_taken=True)
     assert loads == ["a"] * 2
 
 
 def test_an_engine_that_is_not_renewable_is_loaded_once_for_all(tokenizer, loads):
-    shared = EngineStore().share("fixed", tokenizer, **SETTINGS)
-    assert shared.take() is shared.take() is shared()
+    load = partial(EngineStore().load, "fixed", tokenizer, **SETTINGS)
+    assert load(is_taken=True) is load(is_taken=True) is load()
     assert loads == ["fixed"]
 
 
@@ -66,16 +66,16 @@ def test_another_tokenizer_name_of_the_same_content_shares_and_another_content_d
     tokenizer, loads
 ):
     store = EngineStore()
-    shared = store.share("a", tokenizer, **SETTINGS)()
+    shared = store.load("a", tokenizer, **SETTINGS)
     renamed = replace(tokenizer, name="the tokenizer")
-    assert store.share("a", renamed, **SETTINGS)() is shared
+    assert store.load("a", renamed, **SETTINGS) is shared
     for other in (
-        store.share("b", tokenizer, **SETTINGS),
-        store.share("a", replace(tokenizer, json=tokenizer.json + " "), **SETTINGS),
-        store.share("a", tokenizer, control_in_text="parse", n_threads=1),
-        store.share("a", tokenizer, control_in_text="text", n_threads=2),
+        store.load("b", tokenizer, **SETTINGS),
+        store.load("a", replace(tokenizer, json=tokenizer.json + " "), **SETTINGS),
+        store.load("a", tokenizer, control_in_text="parse", n_threads=1),
+        store.load("a", tokenizer, control_in_text="text", n_threads=2),
     ):
-        assert other() is not shared
+        assert other is not shared
 
 
 def test_threads_wait_for_one_load(tokenizer, monkeypatch):
@@ -88,7 +88,7 @@ def test_threads_wait_for_one_load(tokenizer, monkeypatch):
         return Loaded()
 
     monkeypatch.setattr(stores, "load_engine", load)
-    shared = EngineStore().share("a", tokenizer, **SETTINGS)
+    shared = partial(EngineStore().load, "a", tokenizer, **SETTINGS)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(shared)
         assert begun.wait(60)
@@ -108,7 +108,7 @@ def test_a_load_that_fails_is_tried_again(tokenizer, monkeypatch):
         return answer
 
     monkeypatch.setattr(stores, "load_engine", load)
-    shared = EngineStore().share("a", tokenizer, **SETTINGS)
+    shared = partial(EngineStore().load, "a", tokenizer, **SETTINGS)
     with pytest.raises(TokenizerError, match="refused"):
         shared()
     assert isinstance(shared(), Loaded)
@@ -116,15 +116,15 @@ def test_a_load_that_fails_is_tried_again(tokenizer, monkeypatch):
 
 def test_engines_of_other_names_are_forgotten(tokenizer, loads):
     store = EngineStore()
-    kept, dropped = (store.share(name, tokenizer, **SETTINGS)() for name in "ab")
+    kept, dropped = (store.load(name, tokenizer, **SETTINGS) for name in "ab")
     store.keep({"a"})
-    assert store.share("a", tokenizer, **SETTINGS)() is kept
-    assert store.share("b", tokenizer, **SETTINGS)() is not dropped
+    assert store.load("a", tokenizer, **SETTINGS) is kept
+    assert store.load("b", tokenizer, **SETTINGS) is not dropped
 
 
 def test_a_pickled_store_is_empty(tokenizer, loads):
     store = EngineStore()
-    store.share("a", tokenizer, **SETTINGS)()
+    store.load("a", tokenizer, **SETTINGS)
     copy = pickle.loads(pickle.dumps(store))
-    copy.share("a", tokenizer, **SETTINGS)()
+    copy.load("a", tokenizer, **SETTINGS)
     assert len(loads) == 2

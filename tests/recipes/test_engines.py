@@ -29,12 +29,10 @@ def engine_of(spec):
 
 
 def test_an_engine_that_was_compared_before_the_run_is_not_loaded_again(spec, loads):
-    shared = spec.engines.share(
-        spec.engine.name, spec.tokenizer, control_in_text="text", n_threads=spec.n_threads
-    )
-    compared = shared()
+    settings = {"control_in_text": "text", "n_threads": spec.n_threads}
+    compared = spec.engines.load(spec.engine.name, spec.tokenizer, **settings)
     assert engine_of(spec).encode(TEXT, StageTimer()).ids.tolist()
-    assert shared() is compared
+    assert spec.engines.load(spec.engine.name, spec.tokenizer, **settings) is compared
     assert loads == ["fastokens"]
 
 

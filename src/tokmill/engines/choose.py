@@ -17,8 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +27,7 @@ from tokmill.engines.comparison import compare_engines, is_encoded_by_bpe, known
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, engine_version, is_installed
 from tokmill.engines.kept import keep, kept
 from tokmill.engines.loaded import EngineStore
-from tokmill.engines.routing import CharacterFinder, CharacterSet, RoutedEngine
+from tokmill.engines.routing import CharacterFinder, CharacterSet, RoutedEngine, ids_of_each
 from tokmill.engines.spot_check import describe_difference
 from tokmill.engines.texts import built_in_texts
 from tokmill.errors import TokenizerError, TokmillError
@@ -77,68 +76,33 @@ NO_BPE = "no fast engine encodes a tokenizer of this kind"
 
 
 @dataclass(frozen=True, slots=True)
-class CorpusSample:
-    """Documents spread over a corpus; `corpus_bytes`: text in all of it."""
-
-    texts: Sequence[str]
-    corpus_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class EngineRequest:
-    """The settings that decide about the engine of a run.
+    """What decides about the engine of a run: its settings, and its input.
 
-    `reference`: loads the reference engine of the tokenizer. `asked`: `auto`, or the name of an
-    engine, which then must be exact or the run fails. `control_in_text`: see `load_engine`.
-    `n_threads`: threads that the engine will have. `engines`: keeps those that this process loads.
-    `note` gets a line on what is compared.
+    `asked`: `auto`, or the name of an engine, which then must be exact or the run fails.
+    `control_in_text`: see `load_engine`. `n_threads`: threads that the engine will have.
+    `n_bytes`: about how much text there is; None for standard input. `sample`: reads about so many
+    bytes of documents, at random places. `engines`: keeps those that this process loads. `note`
+    gets a line on what is compared.
     """
 
     tokenizer: Tokenizer
-    reference: Callable[[], Engine]
     asked: str
     control_in_text: str
     n_threads: int
+    n_bytes: int | None
+    sample: Callable[[int], Sequence[str]]
     engines: EngineStore = field(default_factory=EngineStore)
     note: Callable[[str], None] = lambda _: None
 
-
-@dataclass(frozen=True, slots=True)
-class Corpus:
-    """The input of a run.
-
-    `n_bytes`: as it is stored. `is_stream`: standard input, of unknown size. `sample`: reads about
-    so many bytes of documents, at random places. `is_packed`: the text can be much larger than
-    `n_bytes`, as in compressed files and in Parquet.
-    """
-
-    n_bytes: int
-    is_stream: bool
-    sample: Callable[[int], CorpusSample]
-    is_packed: bool = False
-
-    @property
-    def text_bytes(self) -> int:
-        """Return about how many bytes of text there are; reads a sample of packed input."""
-        if self.is_stream:
-            return _STREAM_BYTES
-        return self.sample(SAMPLE_BYTES).corpus_bytes if self.is_packed else self.n_bytes
+    def load(self, name: str = REFERENCE, n_threads: int = 1) -> Engine:
+        """Return an engine for the tokenizer; see `EngineStore`."""
+        control = self.control_in_text
+        return self.engines.load(name, self.tokenizer, control_in_text=control, n_threads=n_threads)
 
 
-class ComparisonCost(NamedTuple):
-    """What choosing an engine takes: wall seconds, and memory of the process tree at its peak.
-
-    The memory includes the reference, which is loaded in any case, but not the interpreter.
-    """
-
-    seconds: float
-    memory_bytes: int
-
-
-def choose_engine(
-    request: EngineRequest, corpus: Corpus, *, has_continuations: bool
-) -> EngineChoice:
-    """Choose the engine for a corpus.
+def choose_engine(request: EngineRequest, *, has_continuations: bool) -> EngineChoice:
+    """Choose the engine of a run.
 
     `has_continuations`: some texts continue others and may need an engine of their own (SFT).
 
@@ -148,14 +112,14 @@ def choose_engine(
     if request.asked == REFERENCE:
         return _reference_choice(request, "asked for")
     is_auto = request.asked == "auto"
-    n_bytes = corpus.text_bytes
-    if is_auto and n_bytes < LEAST_BYTES:
+    n_bytes = request.n_bytes
+    if is_auto and n_bytes is not None and n_bytes < LEAST_BYTES:
         return _reference_choice(request, LITTLE)
     if is_auto and not is_encoded_by_bpe(request.tokenizer):
         return _reference_choice(request, NO_BPE)
     names = FAST_ENGINES if is_auto else (request.asked,)
-    is_timed = is_auto and not corpus.is_stream and n_bytes >= TIMED_FROM_BYTES
-    choice = _Trial(request, corpus, n_bytes, is_timed=is_timed).choice(names)
+    is_timed = is_auto and n_bytes is not None and n_bytes >= TIMED_FROM_BYTES
+    choice = _Trial(request, is_timed=is_timed).choice(names)
     if not is_auto and choice.name == REFERENCE:
         reason = choice.refused[request.asked]
         raise TokenizerError(
@@ -164,27 +128,26 @@ def choose_engine(
     variant = continuation_tokenizer(request.tokenizer) if has_continuations else None
     if choice.name == REFERENCE or variant is None or variant is request.tokenizer:
         return choice
-    control = request.control_in_text
-    load = request.engines.reference(variant, control_in_text=control)
-    of_variant = replace(request, tokenizer=variant, reference=load, asked=choice.name)
-    continued = _Trial(of_variant, corpus, n_bytes, is_timed=False).choice([choice.name])
+    of_variant = replace(request, tokenizer=variant, asked=choice.name)
+    continued = _Trial(of_variant, is_timed=False).choice([choice.name])
     return replace(choice, continuation=Continuation(continued.name, continued.routed))
 
 
 def comparison_cost(
     tokenizer: Tokenizer, asked: str, text_bytes: int, n_threads: int
-) -> ComparisonCost:
-    """Return about what `choose_engine` takes, an upper value.
+) -> tuple[float, int]:
+    """Return about what `choose_engine` takes: wall seconds, and bytes of memory; upper values.
 
-    `asked`: the setting of the engine. `text_bytes`: of the corpus. Measured with 6,000 to 150,000
-    ids on two busy cores of an AMD EPYC, 2026-11-25.
+    `asked`: the setting of the engine. `text_bytes`: of the corpus. The memory, of the process tree
+    at its peak, includes the reference, which is loaded in any case, but not the interpreter.
+    Measured with 6,000 to 150,000 ids on two busy cores of an AMD EPYC, 2026-11-25.
     """
     thousands = tokenizer.vocab_size / 1000
     reference_mb = 40 + 0.6 * thousands
     is_auto = asked == "auto"
     is_small = text_bytes < LEAST_BYTES or not is_encoded_by_bpe(tokenizer)
     if asked == REFERENCE or (is_auto and is_small):
-        return ComparisonCost(0.0, int(reference_mb * (1 << 20)))
+        return 0.0, int(reference_mb * (1 << 20))
     names = [name for name in (FAST_ENGINES if is_auto else [asked]) if is_installed(name)]
     new = [name for name in names if known_comparison(tokenizer, name) is None]
     # Of 1,000 ids. Without timing one engine is loaded, but which one an earlier run decides.
@@ -196,7 +159,7 @@ def comparison_cost(
     if new:  # texts and a vocabulary of ours here, and a process of 200 MB for each engine
         seconds += 16.0 / min(2, n_threads)
         megabytes = max(megabytes, 250 + 200 * len(new))
-    return ComparisonCost(seconds, int((reference_mb + megabytes) * (1 << 20)))
+    return seconds, int((reference_mb + megabytes) * (1 << 20))
 
 
 def _reference_choice(request: EngineRequest, reason: str) -> EngineChoice:
@@ -205,15 +168,13 @@ def _reference_choice(request: EngineRequest, reason: str) -> EngineChoice:
 
 
 class _Trial:
-    """Engines that are compared with the reference on one corpus of `n_bytes` of text."""
+    """Engines that are compared with the reference on one corpus."""
 
-    def __init__(
-        self, request: EngineRequest, corpus: Corpus, n_bytes: int, *, is_timed: bool
-    ) -> None:
-        self._request, self._corpus, self._is_timed = request, corpus, is_timed
-        self._n_bytes = n_bytes
+    def __init__(self, request: EngineRequest, *, is_timed: bool) -> None:
+        self._request, self._is_timed = request, is_timed
+        self._n_bytes = _STREAM_BYTES if request.n_bytes is None else request.n_bytes
         self._load_s: dict[str, float] = {}
-        self._sample = _spread(corpus.sample(SAMPLE_BYTES).texts, SAMPLE_BYTES)
+        self._sample = _spread(request.sample(SAMPLE_BYTES), SAMPLE_BYTES)
         self._refused: dict[str, str] = {}
         self._reference_mb_per_s = 0.0
 
@@ -303,19 +264,14 @@ class _Trial:
 
     def _load(self, name: str, routed: CharacterSet) -> RoutedEngine | None:
         """Load an engine; None, and the reason in `_refused`, if it refuses the tokenizer."""
-        request = self._request
-        control, n_threads = request.control_in_text, request.n_threads
-        load = request.engines.share(
-            name, request.tokenizer, control_in_text=control, n_threads=n_threads
-        )
-        start_s = time.perf_counter()
+        request, start_s = self._request, time.perf_counter()
         try:
-            engine = load()
+            engine = request.load(name, request.n_threads)
         except TokmillError as error:
             self._refused[name] = str(error)
             return None
         self._load_s[name] = round(time.perf_counter() - start_s, 2)
-        return RoutedEngine(engine, request.reference, routed)
+        return RoutedEngine(engine, request.load, routed)
 
     def _seconds(self, name: str, mb_per_s: float, load_s: float) -> float:
         """Return how long an engine takes to load and to encode the corpus; unknown: for ever."""
@@ -330,10 +286,10 @@ class _Trial:
     @cached_property
     def _expected(self) -> list[Ids]:
         """Return the ids of the reference for the built-in texts, then for the sample."""
-        reference = self._request.reference()
-        ids = _ids(reference, self._built_in)
+        reference = self._request.load()
+        ids = list(ids_of_each(reference, self._built_in))
         start_s = time.perf_counter()
-        ids += _ids(reference, self._sample)
+        ids += ids_of_each(reference, self._sample)
         n_bytes = sum(len(text.encode()) for text in self._sample)
         self._reference_mb_per_s = round(1e-6 * n_bytes / (time.perf_counter() - start_s), 1)
         return ids
@@ -341,7 +297,8 @@ class _Trial:
     def _is_exact(self, name: str, engine: RoutedEngine) -> bool:
         """Return whether an engine has the ids of the reference; else say why in `_refused`."""
         texts = self._built_in + self._sample
-        for i, (ids, wanted) in enumerate(zip(_ids(engine, texts), self._expected, strict=True)):
+        encoded = ids_of_each(engine, texts)
+        for i, (ids, wanted) in enumerate(zip(encoded, self._expected, strict=True)):
             if not np.array_equal(ids, wanted):
                 built_in = f"the built-in text {texts[i][:60]!r}"
                 what = built_in if i < len(self._built_in) else "a sampled document"
@@ -351,7 +308,7 @@ class _Trial:
 
     def _speeds(self, engines: Mapping[str, RoutedEngine]) -> dict[str, float]:
         """Return the MB/s of engines, if there is text to time them on."""
-        texts, n_threads = self._corpus.sample(TIMED_BYTES).texts, self._request.n_threads
+        texts, n_threads = self._request.sample(TIMED_BYTES), self._request.n_threads
         if len(texts) < 2:
             return {}
         return {
@@ -371,11 +328,6 @@ def _speeds_key(request: EngineRequest, names: Sequence[str], texts: Sequence[st
         f"speeds and loading of {versions} with {request.tokenizer.sha256}, "
         f"{request.n_threads} threads, {n_bytes} bytes a character"
     )
-
-
-def _ids(engine: Engine, texts: Sequence[str]) -> list[Ids]:
-    batch = engine.encode(pa.array(texts, pa.large_string()))
-    return [batch.ids[start:stop] for start, stop in pairwise(batch.offsets.tolist())]
 
 
 def _spread(texts: Sequence[str], n_bytes: int) -> list[str]:

@@ -11,17 +11,22 @@ import select
 import tempfile
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import IO, TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 import xxhash
 
 from tokmill.children import Child, ChildEndedError, Parent
 from tokmill.engines.choice import CharacterComparison
 from tokmill.engines.engine import REFERENCE, load_engine, thread_variables
-from tokmill.engines.routing import COMMON, EVERY, RARE, CharacterSet, RoutedEngine
+from tokmill.engines.routing import (
+    COMMON,
+    EVERY,
+    RARE,
+    CharacterSet,
+    RoutedEngine,
+    ids_of_each,
+)
 from tokmill.engines.texts import Context, character_texts, in_lines, sequences
 from tokmill.errors import TokmillError
 from tokmill.words.plural import plural
@@ -44,9 +49,6 @@ ANSWER_TIMEOUT_S = 300.0
 
 TIMED_OUT = "did not finish within"
 """Begins a refusal that may not hold in another run."""
-
-_CALL_TEXTS = 512
-"""About 200 kB, of nearly as many tokens: the reference takes over 100 bytes for each."""
 
 _DIFFER = "its ids differ from the reference's"
 
@@ -165,12 +167,8 @@ def compare(
 
 def fingerprints(engine: Engine, texts: Sequence[str]) -> npt.NDArray[np.uint64]:
     """Return the xxh3-64 of the ids of each of n texts: (n,)."""
-    result: list[int] = []
-    for start in range(0, len(texts), _CALL_TEXTS):
-        batch = engine.encode(pa.array(texts[start : start + _CALL_TEXTS], pa.large_string()))
-        data, bounds = batch.ids.astype(np.uint32).data.cast("B"), (4 * batch.offsets).tolist()
-        result += [xxhash.xxh3_64_intdigest(data[a:b]) for a, b in pairwise(bounds)]
-    return np.array(result, np.uint64)
+    sums = (xxhash.xxh3_64_intdigest(ids.tobytes()) for ids in ids_of_each(engine, texts))
+    return np.fromiter(sums, np.uint64, len(texts))
 
 
 def _narrow(

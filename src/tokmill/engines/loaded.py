@@ -9,13 +9,12 @@ import ctypes
 import os
 import threading
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tokmill.engines.engine import REFERENCE, load_engine
+from tokmill.engines.engine import load_engine
 from tokmill.offsets import byte_offsets
 
 if TYPE_CHECKING:
@@ -36,38 +35,6 @@ _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-class SharedEngine:
-    """An engine that is loaded at the first call; callers on other threads wait for it."""
-
-    def __init__(self, load: Callable[[], Engine]) -> None:
-        self._load = load
-        self._lock = threading.Lock()
-        self._engine: Engine | None = None
-
-    def __call__(self) -> Engine:
-        """Return the engine.
-
-        Raises:
-            TokenizerError: see `load_engine`; the next call tries again.
-        """
-        with self._lock:
-            self._engine = self._engine or self._load()
-            return self._engine
-
-    def take(self) -> Engine:
-        """Return the engine to a caller that decides how long it stays in memory.
-
-        If it is renewable, the next caller gets a new one, with empty caches.
-
-        Raises:
-            TokenizerError: see `load_engine`.
-        """
-        with self._lock:
-            engine = self._engine or self._load()
-            self._engine = None if engine.renewable else engine
-            return engine
-
-
 class EngineStore:
     """Engines by name, tokenizer and settings; safe to call from several threads.
 
@@ -75,34 +42,43 @@ class EngineStore:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._engines: dict[_Key, SharedEngine] = {}
+        self._loading: dict[_Key, threading.Lock] = {}
+        self._engines: dict[_Key, Engine] = {}
 
     def __reduce__(self) -> tuple[type[EngineStore], tuple[()]]:
         """Return how to make an empty store."""
         return EngineStore, ()
 
-    def share(
-        self, name: str, tokenizer: Tokenizer, *, control_in_text: str, n_threads: int
-    ) -> SharedEngine:
-        """Return the engine for these arguments, see `load_engine`: one for all callers."""
-        load = partial(load_engine, control_in_text=control_in_text, n_threads=n_threads)
-        # The sha256 is that of the file: a variant of a tokenizer has another `json`.
-        variant = tokenizer.sha256, tokenizer.json
-        key = name, *variant, control_in_text, n_threads
-        with self._lock:
-            if key not in self._engines:
-                self._engines[key] = SharedEngine(partial(load, name, tokenizer))
-            return self._engines[key]
+    def load(
+        self,
+        name: str,
+        tokenizer: Tokenizer,
+        *,
+        control_in_text: str,
+        n_threads: int = 1,
+        is_taken: bool = False,
+    ) -> Engine:
+        """Return the engine for these arguments, loaded once; other threads wait for it.
 
-    def reference(self, tokenizer: Tokenizer, *, control_in_text: str) -> SharedEngine:
-        """Return the reference engine of a tokenizer."""
-        return self.share(REFERENCE, tokenizer, control_in_text=control_in_text, n_threads=1)
+        `is_taken`: the caller decides how long it stays in memory. If it is renewable, the next
+        caller gets a new one, with empty caches.
+
+        Raises:
+            TokenizerError: see `load_engine`; the next call tries again.
+        """
+        # The sha256 is that of the file: a variant of a tokenizer has another `json`.
+        key = name, tokenizer.sha256, tokenizer.json, control_in_text, n_threads
+        with self._loading.setdefault(key, threading.Lock()):
+            engine = self._engines.pop(key, None) or load_engine(
+                name, tokenizer, control_in_text=control_in_text, n_threads=n_threads
+            )
+            if not (is_taken and engine.renewable):
+                self._engines[key] = engine
+            return engine
 
     def keep(self, names: Collection[str]) -> None:
         """Forget all engines with other names, and so free their memory."""
-        with self._lock:
-            self._engines = {key: one for key, one in self._engines.items() if key[0] in names}
+        self._engines = {key: one for key, one in self._engines.items() if key[0] in names}
 
 
 class EngineMemory:

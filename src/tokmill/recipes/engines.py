@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tokmill.engines.engine import REFERENCE
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def reference_loader(spec: RunSpec, tokenizer: Tokenizer) -> Callable[[], Engine]:
     """Return a function that returns the reference engine, and loads it at the first call."""
     control = spec.config.tokenizer.control_tokens_in_text
-    return spec.engines.reference(tokenizer, control_in_text=control)
+    return partial(spec.engines.load, REFERENCE, tokenizer, control_in_text=control)
 
 
 def make_engine(
@@ -41,9 +42,9 @@ def make_engine(
 
     def load() -> Engine:
         control, n_threads = spec.config.tokenizer.control_tokens_in_text, spec.n_threads
-        engine = spec.engines.share(
-            choice.name, tokenizer, control_in_text=control, n_threads=n_threads
-        ).take()
+        engine = spec.engines.load(
+            choice.name, tokenizer, control_in_text=control, n_threads=n_threads, is_taken=True
+        )
         is_reference = choice.name == REFERENCE
         return engine if is_reference else RoutedEngine(engine, load_reference, choice.routed)
 

@@ -128,9 +128,11 @@ def _forecast(
     size, disk = predict(spec, parts, sampled)
     tokens, documents = sampled.total("tokens"), sampled.total("documents")
     text = sampled.total("text_bytes")
-    cost = comparison_cost(prepared.tokenizer, config.run.engine, text.high, threads)
+    compare_s, compare_bytes = comparison_cost(
+        prepared.tokenizer, config.run.engine, text.high, threads
+    )
     n_slices = sum(len(part.slices) for part in parts)
-    before_s = START_S + max(taken_s, cost.seconds)
+    before_s = START_S + max(taken_s, compare_s)
     time_s, time_high_s = (
         before_s + (n_bytes / sampled.bytes_per_s + n_slices * FILE_S) / workers
         for n_bytes in (text.value, text.high)
@@ -159,7 +161,7 @@ def _forecast(
         "time_s": time_s,
         "time_high_s": LATER_S + SLOWER * time_high_s,
         "memory_bytes": paged
-        + max(workers * worker_bytes(spec, text.high), BASE_BYTES + cost.memory_bytes),
+        + max(workers * worker_bytes(spec, text.high), BASE_BYTES + compare_bytes),
         "reject_fraction": counts.rejects.total() / n_records,
         "drop_fraction": counts.drops.total() / n_records,
         "size": asdict(size),

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from tokmill.bill.measuring.machine import usable_cores, usable_memory
-from tokmill.engines.choose import Corpus, CorpusSample, EngineRequest, choose_engine
+from tokmill.engines.choose import SAMPLE_BYTES, EngineRequest, choose_engine
 from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineStore
 from tokmill.errors import UsageError
@@ -276,27 +276,26 @@ def choose_run_engine(
     is_stream = any(file.path == "-" for file in files)
 
     @cache
-    def read(limit_bytes: int) -> CorpusSample:
+    def read(limit_bytes: int) -> tuple[list[str], int]:
         if is_stream:
-            return CorpusSample([])
+            return [], 0
         return sampled_texts(prepared.parts, prepared.renderers(), limit_bytes)
 
-    corpus = Corpus(
-        sum(file.n_bytes for file in files),
-        is_stream,
-        read,
-        any(file.compression or not format_named(file.format).has_byte_ranges for file in files),
-    )
+    n_bytes = None if is_stream else sum(file.n_bytes for file in files)
+    is_packed = any(f.compression or not format_named(f.format).has_byte_ranges for f in files)
+    if is_packed and not is_stream and config.run.engine == "auto":
+        n_bytes = read(SAMPLE_BYTES)[1]  # the text can be much larger
     request = EngineRequest(
         prepared.tokenizer,
-        prepared.engines.reference(prepared.tokenizer, control_in_text=control),
         config.run.engine,
         control,
         n_threads,
+        n_bytes,
+        lambda limit_bytes: read(limit_bytes)[0],
         prepared.engines,
         note,
     )
-    choice = choose_engine(request, corpus, has_continuations=config.sft is not None)
+    choice = choose_engine(request, has_continuations=config.sft is not None)
     names = {REFERENCE, choice.name}
     prepared.engines.keep(names | ({choice.continuation.name} if choice.continuation else set()))
     return choice

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.counts import Counts
-from tokmill.engines.choose import CorpusSample
 from tokmill.fields import add_fields
 from tokmill.interrupts import DelayedInterrupts
 from tokmill.recipes.left_out import is_weighed_slice
@@ -301,8 +300,10 @@ def _unpacked_bytes(piece: Slice, passed: int, stored: int) -> float:
     return float(stated) if stated and is_sound else expected
 
 
-def sampled_texts(parts: Sequence[Part], renderers: Renderers, limit_bytes: int) -> CorpusSample:
-    """Return the documents of a sample of about `limit_bytes`."""
+def sampled_texts(
+    parts: Sequence[Part], renderers: Renderers, limit_bytes: int
+) -> tuple[list[str], int]:
+    """Return the documents of a sample of about `limit_bytes`, and about the text in the input."""
     texts: list[str] = []
     corpus_bytes = 0.0
     for piece in read_sample(parts, renderers, limit_bytes).pieces:
@@ -315,7 +316,7 @@ def sampled_texts(parts: Sequence[Part], renderers: Renderers, limit_bytes: int)
                 of_block = rendered.text.to_pylist()
             corpus_bytes += piece.scale * sum(len(text.encode()) for text in of_block)
             texts += of_block
-    return CorpusSample(texts, round(corpus_bytes))
+    return texts, round(corpus_bytes)
 
 
 # What a sample says about all of the input
