@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.offsets import (
-    concat_tokens,
+    encode_in_calls,
     indices_of,
     merge_tokens,
     offsets_of,
@@ -33,13 +33,17 @@ def test_slices_hold_complete_documents_up_to_a_size(n_bytes, expected):
     assert [found.to_pylist() for found in split_by_bytes(TEXT, n_bytes)] == expected
 
 
-def test_concatenated_batches_are_the_batch_of_all_documents():
-    first = TokenBatch(np.array([1, 2, 3], np.uint32), np.array([0, 1, 3], np.int64))
-    second = TokenBatch(np.array([4], np.uint32), np.array([0, 0, 1], np.int64))
-    batch = concat_tokens([first, second])
-    assert batch.ids.tolist() == [1, 2, 3, 4]
-    assert batch.offsets.tolist() == [0, 1, 3, 3, 4]
-    assert concat_tokens([first]) is first
+@pytest.mark.parametrize("n_bytes", [1, 3, 100])
+def test_texts_encoded_by_several_calls_are_the_batch_of_all_texts(n_bytes):
+    def call(text):
+        data = text.to_pylist()
+        ids = np.frombuffer("".join(data).encode(), np.uint8).astype(np.uint32)
+        return TokenBatch(ids, offsets_of(np.array([len(one.encode()) for one in data])))
+
+    batch = encode_in_calls(TEXT, n_bytes, call)
+    assert batch.ids.tolist() == list("aab猫dddd".encode())
+    assert batch.lengths.tolist() == [2, 1, 0, 3, 4]
+    assert encode_in_calls(TEXT[:0], n_bytes, call).offsets.tolist() == [0]
 
 
 def test_merged_batches_keep_the_order_and_the_routed_documents():

@@ -12,7 +12,7 @@ import numpy as np
 from tokmill.values import TokenBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
     import pyarrow as pa
@@ -68,8 +68,13 @@ def split_by_bytes(text: pa.LargeStringArray, n_bytes: int) -> Iterator[pa.Large
         start = stop
 
 
-def concat_tokens(batches: Sequence[TokenBatch]) -> TokenBatch:
-    """Return the tokens of several batches, at least one, as one batch."""
+def encode_in_calls(
+    text: pa.LargeStringArray, n_bytes: int, call: Callable[[pa.LargeStringArray], TokenBatch]
+) -> TokenBatch:
+    """Return the tokens of texts, encoded by calls with as many as `n_bytes` hold."""
+    batches = [call(piece) for piece in split_by_bytes(text, n_bytes)]
+    if not batches:
+        return TokenBatch(np.zeros(0, np.uint32), np.zeros(1, np.int64))
     if len(batches) == 1:
         return batches[0]
     lengths = np.concatenate([batch.lengths for batch in batches])

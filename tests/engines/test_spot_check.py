@@ -19,7 +19,7 @@ from tokmill.engines.spot_check import (
     difference,
     spot_share,
 )
-from tokmill.offsets import concat_tokens
+from tokmill.offsets import offsets_of
 from tokmill.values import TokenBatch
 
 LONG = " ".join(f"word{i}" for i in range(40_000))
@@ -40,9 +40,8 @@ class Words:
 
     def encode(self, text: pa.LargeStringArray) -> TokenBatch:
         self.texts += text.to_pylist()
-        return concat_tokens(
-            [TokenBatch(ids, np.array([0, len(ids)])) for ids in map(self.ids, text)]
-        )
+        documents = list(map(self.ids, text))
+        return TokenBatch(np.concatenate(documents), offsets_of(np.array([*map(len, documents)])))
 
     def ids(self, text: pa.LargeStringScalar) -> np.ndarray:
         words = text.as_py().split(" ")

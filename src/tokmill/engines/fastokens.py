@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokmill.engines.engine import EngineRow
-from tokmill.offsets import concat_tokens, split_by_bytes
+from tokmill.offsets import encode_in_calls
 from tokmill.values import TokenBatch
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ class Fastokens:
 
     def encode(self, text: pa.LargeStringArray) -> TokenBatch:
         """Encode documents; see `Engine`."""
-        if not len(text):
-            return TokenBatch(np.zeros(0, np.uint32), np.zeros(1, np.int64))
-        return concat_tokens([self._call(piece) for piece in split_by_bytes(text, _CALL_BYTES)])
+        return encode_in_calls(text, _CALL_BYTES, self._call)
 
     def _call(self, text: pa.LargeStringArray) -> TokenBatch:
         ids, offsets = self._library.encode_batch_flat(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.engines.engine import EngineRow
-from tokmill.offsets import byte_offsets, concat_tokens, split_by_bytes
+from tokmill.offsets import byte_offsets, encode_in_calls
 from tokmill.tokenizer.tokenizer_json import without_special_tokens
 from tokmill.values import TokenBatch
 
@@ -49,11 +49,7 @@ class Gigatoken:
 
     def encode(self, text: pa.LargeStringArray) -> TokenBatch:
         """Encode documents; see `Engine`."""
-        if not len(text):
-            return TokenBatch(np.zeros(0, np.uint32), np.zeros(1, np.int64))
-        if not self._has_workers:
-            return self._call(text)
-        return concat_tokens([self._call(piece) for piece in split_by_bytes(text, _CALL_BYTES)])
+        return encode_in_calls(text, _CALL_BYTES if self._has_workers else 1 << 62, self._call)
 
     def _call(self, text: pa.LargeStringArray) -> TokenBatch:
         offsets = byte_offsets(text)

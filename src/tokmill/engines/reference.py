@@ -11,7 +11,7 @@ import numpy as np
 
 from tokmill.engines.engine import REFERENCE, EngineRow
 from tokmill.errors import TokenizerError, UsageError
-from tokmill.offsets import split_by_bytes
+from tokmill.offsets import encode_in_calls, offsets_of
 from tokmill.values import TokenBatch
 
 if TYPE_CHECKING:
@@ -39,15 +39,12 @@ class Reference:
 
     def encode(self, text: pa.LargeStringArray) -> TokenBatch:
         """Encode documents; see `Engine`."""
-        ids = [np.zeros(0, np.uint32)]
-        lengths: list[int] = []
-        for piece in split_by_bytes(text, _CALL_BYTES):
-            documents = list(map(self._ids, self._encode_texts(piece.to_pylist())))
-            lengths += map(len, documents)
-            ids.append(np.fromiter(itertools.chain.from_iterable(documents), np.uint32))
-        offsets = np.zeros(len(lengths) + 1, np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        return TokenBatch(np.concatenate(ids), offsets)
+        return encode_in_calls(text, _CALL_BYTES, self._call)
+
+    def _call(self, text: pa.LargeStringArray) -> TokenBatch:
+        documents = list(map(self._ids, self._encode_texts(text.to_pylist())))
+        ids = np.fromiter(itertools.chain.from_iterable(documents), np.uint32)
+        return TokenBatch(ids, offsets_of(np.fromiter(map(len, documents), np.int64)))
 
 
 def load_reference(tokenizer: Tokenizer, *, parse: bool, n_threads: int = 1) -> Reference:
