@@ -13,9 +13,9 @@ from tokmill.dataset.checksum import FileEntry, digest_of_chunks
 from tokmill.dataset.layout import LOCK_NAME, MANIFEST, ORIGIN, pack_names
 from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.dataset.origins import origins_problem
-from tokmill.dataset.packs import open_rows, sample_lengths, summary
+from tokmill.dataset.packs import open_rows, pack, sample_lengths, summary
 from tokmill.dataset.reader import is_intact, open_shard, sidecars_of
-from tokmill.errors import VerifyError
+from tokmill.errors import TokmillError, UsageError, VerifyError
 from tokmill.urls import shown_place
 from tokmill.words.plural import plural
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.dataset.packs import Packs, RowReader
+    from tokmill.dataset.packs import RowReader
     from tokmill.dataset.place import Place
     from tokmill.dataset.reader import Shard
 
@@ -73,9 +73,9 @@ def verify(place: Place, manifest: dict[str, Any]) -> Verification:
 
 def _files_of_packs(manifest: Mapping[str, Any]) -> Iterator[str]:
     """Yield the names of all files of packs: the index, and the shards of packed rows."""
-    for split, pack in manifest.get("packs", {}).items():
+    for split, said in manifest.get("packs", {}).items():
         yield from pack_names(split)
-        yield from _files_of(pack.get("shards", ()), manifest)
+        yield from _files_of(said.get("shards", ()), manifest)
 
 
 def _files_of(shards: Iterable[Mapping[str, Any]], manifest: Mapping[str, Any]) -> Iterator[str]:
@@ -287,9 +287,9 @@ class _Checks:
             self._found(f"{MANIFEST}: its length histogram does not count every document")
 
     def _check_packs(self, directory: Path) -> None:
-        """Check the packs of every split, whose shards have no problem.
+        """Check the packs of every split, whose shards have no problem: packs it again.
 
-        Memory: 16 bytes for each sample of the larger split.
+        Memory: `MEMORY_BYTES_PER_SAMPLE` for each sample of the larger split.
         """
         packs, shards = self.manifest["packs"], self.manifest["shards"]
         splits = {entry["split"] for entry in shards}
@@ -300,17 +300,16 @@ class _Checks:
             try:
                 source = open_rows(directory, self.manifest, split)
                 lengths = sample_lengths(directory, shards, split)
-                problem = _index_problem(source.packs, split, len(lengths))
-                problem = problem or _fill_problem(source, split, said, lengths)
+                problem = _pack_problem(source, split, said, lengths)
                 if not problem and "shards" in said:
                     problem = _rows_problem(directory, self.manifest, source, split)
-            except VerifyError as error:
+            except (UsageError, VerifyError) as error:
                 problem = _said_by(error, directory)
             if problem:
                 self._found(problem)
 
 
-def _said_by(error: VerifyError, directory: Path) -> str:
+def _said_by(error: TokmillError, directory: Path) -> str:
     """Return the problem that an error names, as a verification tells it."""
     return str(error).removeprefix(f"{directory}/").removesuffix("; see tokmill verify")
 
@@ -339,40 +338,21 @@ def _weight_problem(mask: npt.NDArray[np.uint8], weights: npt.NDArray[np.float32
     return ""
 
 
-def _index_problem(packs: Packs, split: str, n_samples: int) -> str:
-    """Return a problem of a pack index itself, or ''."""
-    offsets, samples = packs.row_offsets, packs.samples
-    rows_name, samples_name = pack_names(split)
-    if len(samples) != n_samples:
-        return f"{samples_name}: {plural(len(samples), 'sample')}, the split holds {n_samples}"
-    if offsets[0] != 0 or offsets[-1] != n_samples or np.any(offsets[1:] <= offsets[:-1]):
-        return f"{rows_name}: its rows do not divide {plural(n_samples, 'sample')}"
-    outside = np.flatnonzero((samples < 0) | (samples >= n_samples))
-    if len(outside):
-        return f"{samples_name}: no sample {samples[outside[0]]}; the split holds {n_samples}"
-    is_packed = np.zeros(n_samples, bool)
-    is_packed[samples] = True
-    if not is_packed.all():
-        return f"{samples_name}: sample {int(is_packed.argmin())} is in no row, another in two"
-    falls = np.flatnonzero(samples[1:] < samples[:-1]) + 1
-    if not np.isin(falls, offsets[:-1]).all() or np.any(np.diff(samples[offsets[:-1]]) < 0):
-        return f"{samples_name}: rows are not by their first sample, or samples not in order"
-    return ""
-
-
-def _fill_problem(
+def _pack_problem(
     source: RowReader, split: str, said: dict[str, Any], lengths: npt.NDArray[np.int32]
 ) -> str:
-    """Return a row that is too long, or a difference from the manifest, or ''."""
-    packs, capacity = source.packs, source.capacity
-    n_tokens = np.add.reduceat(lengths[packs.samples], packs.row_offsets[:-1], dtype=np.int64)
-    row = int(n_tokens.argmax())
-    if n_tokens[row] > capacity:
-        return (
-            f"{pack_names(split)[0]}: row {row} holds {plural(int(n_tokens[row]), 'token')}, "
-            f"more than {capacity}"
-        )
-    counts = summary(packs.n_rows, len(lengths), int(n_tokens.sum()), capacity)
+    """Return a difference of a pack index from packing again, or from the manifest, or ''."""
+    made = pack(lengths, source.capacity)
+    pairs = ((source.packs.row_offsets, made.row_offsets), (source.packs.samples, made.samples))
+    for name, (found, expected) in zip(pack_names(split), pairs, strict=True):
+        if len(found) != len(expected):
+            return (
+                f"{name}: {plural(len(found), 'number')}, packing the samples gives {len(expected)}"
+            )
+        if len(differs := np.flatnonzero(found != expected)):
+            at = int(differs[0])
+            return f"{name}: entry {at} is {found[at]}, packing the samples gives {expected[at]}"
+    counts = summary(made.n_rows, len(lengths), int(lengths.sum(dtype=np.int64)), source.capacity)
     for key, value in counts.items():
         if said[key] != value:
             return f"{MANIFEST}: says {said[key]} {key} of packs of {split}, found {value}"
