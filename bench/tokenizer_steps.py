@@ -102,4 +102,4 @@ def common_tokenizers(tokenizer: Tokenizer) -> Iterator[tuple[str, Tokenizer]]:
     for label, (normalizer, splits) in steps.items():
         pre_tokenizer = sequence("pre_tokenizer", splits) if splits else None
         changed = {**content, "normalizer": normalizer, "pre_tokenizer": pre_tokenizer}
-        yield label, replace(tokenizer, json=as_text(changed), spare=[])
+        yield label, replace(tokenizer, json=as_text(changed))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tokmill.errors import TokenizerError
-from tokmill.tokenizer.end_of_text import FoundEos, find_eos, find_token
+from tokmill.tokenizer.end_of_text import find_eos, find_token
 from tokmill.tokenizer.files import Companions, Token
 
 IDS = {"7": 0, "a": 1, "<|endoftext|>": 2, "<|im_end|>": 3, "</s>": 4, "<|vision_end|>": 5}
@@ -36,7 +36,7 @@ def test_an_unknown_token_is_refused_with_candidates():
 
 
 def test_eos_is_what_the_files_agree_on():
-    eos = FoundEos(Token(4, "</s>"))
+    eos = (Token(4, "</s>"), "")
     assert find_eos(IDS, companions("</s>"), None, where="t") == eos
     assert find_eos(IDS, companions(), Token(4, "</s>"), where="t") == eos
     assert find_eos(IDS, companions("</s>"), Token(4, "</s>"), where="t") == eos
@@ -79,7 +79,7 @@ def test_an_ambiguous_eos_of_any_name_is_among_the_candidates():
 
 def test_an_eos_that_the_template_does_not_use_is_clear():
     given = companions("<|endoftext|>", default="{{ x }}<|im_end|>{{ my_eos_token_2 }}")
-    assert find_eos(IDS, given, None, where="t") == FoundEos(Token(2, "<|endoftext|>"))
+    assert find_eos(IDS, given, None, where="t") == (Token(2, "<|endoftext|>"), "")
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_an_eos_that_the_template_does_not_use_is_clear():
 )
 def test_the_only_candidate_is_taken_with_a_note_if_no_file_names_eos(content):
     found = find_eos({"a": 1, content: 9}, companions(), None, where="t")
-    assert found.token == Token(9, content)
-    assert found.note == (
+    assert found[0] == Token(9, content)
+    assert found[1] == (
         f"t: no file names an end-of-text token; taken: id 9 {content}, the only candidate "
         "(--eos-token: another)"
     )
@@ -113,7 +113,7 @@ def test_a_token_that_ends_turns_by_its_name_is_never_taken_as_eos(content):
 
 def test_an_ordinary_token_is_no_candidate_if_a_control_token_is():
     found = find_eos(IDS, companions(), None, where="t", special=(2,))
-    assert found.token == Token(2, "<|endoftext|>")
+    assert found[0] == Token(2, "<|endoftext|>")
 
 
 @pytest.mark.parametrize(
@@ -143,14 +143,14 @@ def test_the_eos_of_a_known_family_is_taken_with_a_note_if_the_files_do_not_sett
     taken = f"taken: id {token.id} {eos}, with which {family} ends documents of pretraining "
     taken += "(--eos-token: another)"
     note = f"t: no file names an end-of-text token; {taken}"
-    assert find_eos(ids, companions(), None, where="t") == FoundEos(token, note)
-    assert find_eos(ids, companions(), None, where="t", of_turns=True) == FoundEos(token, note)
+    assert find_eos(ids, companions(), None, where="t") == (token, note)
+    assert find_eos(ids, companions(), None, where="t", of_turns=True) == (token, note)
     turn = "<|im_end|>" if "<|im_end|>" in ids else next(text for text in ids if text != eos)
     given = companions(turn, default=turn)
     role = f"t: the chat template uses '{turn}' itself, as an end of turn"
-    assert find_eos(ids, given, None, where="t") == FoundEos(token, f"{role}; {taken}")
+    assert find_eos(ids, given, None, where="t") == (token, f"{role}; {taken}")
     kept = find_eos(ids, given, None, where="t", of_turns=True)
-    assert kept == FoundEos(Token(ids[turn], turn))
+    assert kept == (Token(ids[turn], turn), "")
 
 
 def test_of_several_candidates_in_no_known_family_one_is_advised_by_its_name():
@@ -175,13 +175,11 @@ def test_a_configured_eos_that_is_no_token_is_an_error_in_a_known_family_too():
 def test_the_only_candidate_may_end_turns_too_with_a_note():
     given = companions("</s>", default="x</s>")
     found = find_eos({"</s>": 2}, given, None, where="t")
-    assert found == FoundEos(
-        Token(2, "</s>"), "t: eos is id 2 </s>; it ends the turns of chats too"
-    )
+    assert found == (Token(2, "</s>"), "t: eos is id 2 </s>; it ends the turns of chats too")
 
 
 def test_for_chats_eos_may_end_turns():
     given = companions("</s>", default="x</s>")
     with pytest.raises(TokenizerError, match="eos is ambiguous"):
         find_eos(IDS, given, None, where="t")
-    assert find_eos(IDS, given, None, where="t", of_turns=True) == FoundEos(Token(4, "</s>"))
+    assert find_eos(IDS, given, None, where="t", of_turns=True) == (Token(4, "</s>"), "")

@@ -120,7 +120,7 @@ def showing(tokenizer: Tokenizer) -> Tokenizer:
     unused = dict.fromkeys(("post_processor", "decoder", "truncation", "padding"))
     changed = {**content, **unused, "added_tokens": [], "model": model}
     text = as_text(changed)
-    return replace(tokenizer, json=text, vocab_size=len(vocab), added=(), spare=[])
+    return replace(tokenizer, json=text, vocab_size=len(vocab), added=())
 
 
 @cache

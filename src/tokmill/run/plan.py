@@ -288,8 +288,8 @@ def packed_tokenizer(tokenizer: Tokenizer) -> str:
     Both repeat themselves over many MB, so the window is as long: of qwen2.5, 8 MB become 4 in
     0.05 s.
     """
-    names = [part.name for part in fields(tokenizer) if part.compare]
-    values = {name: getattr(tokenizer, name) for name in names if name not in ("json", "data")}
+    names = {part.name for part in fields(tokenizer)} - {"json", "data"}
+    values = {name: getattr(tokenizer, name) for name in names}
     for name in ("eos", "bos"):
         token = values[name]
         values[name] = None if token is None else [token.id, token.content]

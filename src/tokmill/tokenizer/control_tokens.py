@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokmill.errors import TokenizerError
-from tokmill.tokenizer.tokenizer_json import with_values
+from tokmill.tokenizer.tokenizer_json import keep_spare, spare_libraries, with_values
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -83,14 +83,13 @@ def with_control_tokens(tokenizer: Tokenizer, strings: Collection[str]) -> Token
     if marked and text:
         text = with_values(text, {"added_tokens": [token._asdict() for token in added]})
     # What is loaded is marked: to load 150,000 tokens again takes 0.5 s.
-    if tokenizer.spare and tokenizer.spare[-1][0] is tokenizer.json:
-        library = tokenizer.spare[-1][1]
+    if marked and (library := spare_libraries.pop(tokenizer.json, None)):
         for string in marked:
             _, content, _, *flags = known[string]
             names = ("lstrip", "rstrip", "single_word", "normalized")
             token = LibraryToken(content, **dict(zip(names, flags, strict=True)), special=True)
             library.add_special_tokens([token])
-        tokenizer.spare[-1] = (text, library)
+        keep_spare(text, library)
     return replace(
         tokenizer,
         json=text,

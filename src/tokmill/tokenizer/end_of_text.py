@@ -30,14 +30,6 @@ _EOS_VARIABLE = re.compile(r"\beos_token\b")
 
 
 @dataclass(frozen=True, slots=True)
-class FoundEos:
-    """The token that ends documents; `note` gives the reason if no file is explicit about it."""
-
-    token: Token
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class _Family:
     """A family of models, recognized by its eos and some ids, and its end of a document."""
 
@@ -102,8 +94,10 @@ def find_eos(
     where: str,
     special: Collection[int] = (),
     of_turns: bool = False,
-) -> FoundEos:
+) -> tuple[Token, str]:
     """Return the end-of-text token: named by the tokenizer's files, the family's, or the only one.
+
+    With it comes a note that gives the reason if no file is explicit about it, or ''.
 
     `ids`: the id of every token by its string. `model_eos`: eos in the tokenizer's own file (only a
     SentencePiece model has one). `where`: name of the tokenizer in messages. `special`: ids of
@@ -116,7 +110,7 @@ def find_eos(
     """
     named = _named(ids, companions, model_eos, where=where, special=special)
     if named is not None and of_turns:
-        return FoundEos(named)
+        return named, ""
     candidates = _candidates(ids, special, *([named] if named else []))
     of_text = _of_text(candidates)
     templates = companions.chat_templates.values()
@@ -127,16 +121,16 @@ def find_eos(
     elif _ENDS_TURN.fullmatch(named.content) and of_text:
         reason = f"by its name, the configured {named.content!r} ends the turns of a chat"
     else:
-        return FoundEos(named)
+        return named, ""
     if named is None and len(candidates) == 1 == len(of_text):  # an end of turn does not count
         taken = f"taken: {_shown(of_text[0])}, the only candidate (--eos-token: another)"
-        return FoundEos(of_text[0], f"{where}: {reason}; {taken}")
+        return of_text[0], f"{where}: {reason}; {taken}"
     if named is not None and candidates == [named] == of_text:
-        return FoundEos(named, f"{where}: eos is {_shown(named)}; it ends the turns of chats too")
+        return named, f"{where}: eos is {_shown(named)}; it ends the turns of chats too"
     if (family := _family(ids)) is not None:
         token = Token(ids[family.eos], family.eos)
         taken = f"taken: {_shown(token)}, with which {family.name} ends documents of pretraining"
-        return FoundEos(token, f"{where}: {reason}; {taken} (--eos-token: another)")
+        return token, f"{where}: {reason}; {taken} (--eos-token: another)"
     problem = reason if named is None else f"eos is ambiguous: {reason}"
     raise TokenizerError(f"{where}: {problem}; {_advice(ids, candidates)}")
 

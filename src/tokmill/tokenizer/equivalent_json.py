@@ -1,16 +1,15 @@
 """Rewrites a tokenizer.json into an equivalent one that more engines can load.
 
-Every rewrite is a pure function from the steps of a tokenizer.json (`normalizer`, `pre_tokenizer`,
-and whether its model falls back to bytes) to equivalent ones; it returns its argument if there is
-nothing to do. The reference always encodes with the original file, so the checks of an engine
-(hostile texts, sample, spot check) also check the rewritten file.
+Every rewrite is a pure function from the steps of a tokenizer.json (`normalizer`, `pre_tokenizer`)
+to equivalent ones; it returns its argument if there is nothing to do. The reference always encodes
+with the original file, so the checks of an engine (hostile texts, sample, spot check) also check
+the rewritten file.
 """
 
 from __future__ import annotations
 
-import re
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokmill.tokenizer.tokenizer_json import (
     Content,
@@ -23,7 +22,7 @@ from tokmill.tokenizer.tokenizer_json import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
 DIGITS_THEN_GPT2 = (
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+"
@@ -39,7 +38,6 @@ def equivalent_text(text: str) -> tuple[str, tuple[str, ...]]:
     Only its steps are rewritten; the rest of the text, 150,000 tokens or more, is not parsed.
     """
     content = step_parts(text)
-    content["falls_back"] = re.search(r'"byte_fallback"\s*:\s*true', text) is not None
     names, rewritten = [], content
     for name, rewrite in REWRITES.items():
         changed = rewrite(rewritten)
@@ -62,21 +60,6 @@ def flatten_sequences(content: Content) -> Content:
         if len(flat) < 2 or flat != part.get(inner):
             content = with_steps(content, key, flat)
     return content
-
-
-def drop_split_without_spaces(content: Content) -> Content:
-    """Drop a `Split` at spaces after a normalizer that removes all spaces (Gemma).
-
-    Exact: a pattern that never matches never splits, with any behavior. Only with `byte_fallback`:
-    otherwise the engines take a missing pre-tokenizer for `ByteLevel`.
-    """
-    splits = steps(content, "pre_tokenizer")
-    kept = [step for step in splits if not _splits_at_spaces(step)]
-    if len(kept) == len(splits) or not content["falls_back"]:
-        return content
-    if not _removes_spaces(steps(content, "normalizer")):
-        return content
-    return with_steps(content, "pre_tokenizer", kept)
 
 
 def digits_to_one_split(content: Content) -> Content:
@@ -116,27 +99,10 @@ def punctuation_to_split(content: Content) -> Content:
 
 REWRITES: Mapping[str, Callable[[Content], Content]] = {
     "sequences flattened": flatten_sequences,
-    "no split where no spaces are": drop_split_without_spaces,
     "digits and ByteLevel as one split": digits_to_one_split,
     "Punctuation as a split": punctuation_to_split,
 }
 """Every rewrite by its name in plan and report, in the order in which they are applied."""
-
-
-def _splits_at_spaces(step: Mapping[str, Any]) -> bool:
-    at_space = step.get("pattern") in ({"String": " "}, {"Regex": " "})
-    return step.get("type") == "Split" and at_space and not step.get("invert")
-
-
-def _removes_spaces(normalizers: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether every space is replaced, and no later step can write one."""
-    clean = False
-    for step in normalizers:
-        written = step.get("prepend" if step.get("type") == "Prepend" else "content")
-        harmless = isinstance(written, str) and " " not in written
-        replaces = step.get("type") == "Replace" and step.get("pattern") == {"String": " "}
-        clean = harmless and (clean or replaces)
-    return clean
 
 
 @cache

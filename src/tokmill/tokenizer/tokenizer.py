@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import TokenizerError
-from tokmill.tokenizer.end_of_text import FoundEos, find_eos, find_token
+from tokmill.tokenizer.end_of_text import find_eos, find_token
 from tokmill.tokenizer.equivalent_json import equivalent_text
 from tokmill.tokenizer.files import (
     AddedToken,
@@ -28,8 +28,10 @@ from tokmill.tokenizer.tokenizer_json import (
     UNUSED_PARTS,
     decoded,
     keep_outline,
+    keep_spare,
     outline,
     refusal,
+    spare_libraries,
     unknown_id,
     vocabulary,
     with_values,
@@ -62,8 +64,7 @@ class Tokenizer:
     + 1. `added`: all added tokens, by id; those of a SentencePiece model are its control pieces and
     the unknown one, all special. `max_emittable_id`: the largest id that a run can write. `named`:
     strings of tokens by key in the files beside it, such as `bos_token`. `eos_note`: a line for the
-    user if no file names eos. `spare`: an unused `tokenizers` object and the `json` that it was
-    made from, see `library`.
+    user if no file names eos.
     """
 
     name: str
@@ -79,28 +80,12 @@ class Tokenizer:
     max_emittable_id: int
     named: tuple[tuple[str, str], ...] = ()
     eos_note: str = ""
-    spare: list[tuple[str, Any]] = field(default_factory=list, compare=False, repr=False)
-
-    def __reduce__(self) -> tuple[type[Tokenizer], tuple[Any, ...]]:
-        """Return how to make it again, without the spare; 3.11.2 ignores `__getstate__`."""
-        values = {part.name: getattr(self, part.name) for part in fields(self)}
-        return Tokenizer, tuple((values | {"spare": []}).values())
 
     def library(self) -> Any:
-        """Return a new `tokenizers` object, which neither truncates nor pads.
-
-        The first call returns the spare: to load a vocabulary of 150,000 again takes 0.5 s.
-        """
+        """Return a new `tokenizers` object, which neither truncates nor pads."""
         from tokenizers import Tokenizer as Library
 
-        try:
-            text, library = self.spare.pop()  # atomic, unlike a check first
-        except IndexError:
-            return Library.from_str(self.json)
-        if text is not self.json:  # a copy with another json shares the list
-            self.spare.append((text, library))
-            return Library.from_str(self.json)
-        return library
+        return spare_libraries.pop(self.json, None) or Library.from_str(self.json)
 
     @property
     def special_ids(self) -> tuple[int, ...]:
@@ -136,23 +121,25 @@ def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> To
     where, companions = settings.path, read_companions(path.parent)
     special = [token.id for token in values["added"] if token.special]
     if settings.eos_token:
-        end = FoundEos(find_token(settings.eos_token, ids, where=where, option="--eos-token"))
+        eos, note = find_token(settings.eos_token, ids, where=where, option="--eos-token"), ""
     else:
-        end = find_eos(ids, companions, model_eos, where=where, special=special, of_turns=for_chat)
+        eos, note = find_eos(
+            ids, companions, model_eos, where=where, special=special, of_turns=for_chat
+        )
     bos = None
     if settings.bos_token:
         bos = find_token(settings.bos_token, ids, where=where, option="--bos-token")
-    emittable = {end.token.id, *([bos.id] if bos else []), values["max_emittable_id"]}
+    emittable = {eos.id, *([bos.id] if bos else []), values["max_emittable_id"]}
     if settings.control_tokens_in_text == "parse":
         emittable.update(special)
     return Tokenizer(
         **values | {"max_emittable_id": max(emittable)},
         name=where,
-        eos=end.token,
+        eos=eos,
         bos=bos,
         chat_template=companions.chat_template,
         named=tuple(sorted(companions.named.items())),
-        eos_note=end.note,
+        eos_note=note,
     )
 
 
@@ -211,6 +198,7 @@ def _read_json(text: str, sha256: str, *, where: str) -> _Read:
     special = {token.id for token in added if token.special}
     text_ids = {*vocab.values(), *ids.values()} - special
     unknown = unknown_id(content["model"], vocab)
+    keep_spare(cleaned, library)
     values = {
         "kind": "json",
         "data": b"",
@@ -219,7 +207,6 @@ def _read_json(text: str, sha256: str, *, where: str) -> _Read:
         "vocab_size": max(ids.values()) + 1,
         "added": added,
         "max_emittable_id": max(text_ids if unknown is None else text_ids | {unknown}, default=0),
-        "spare": [(cleaned, library)],
     }
     return values, ids, None
 

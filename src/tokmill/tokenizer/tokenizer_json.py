@@ -203,12 +203,16 @@ def decoded(data: bytes, *, where: str) -> str:
         raise TokenizerError(f"{where}: not valid JSON: {error}") from None
 
 
-def parsed(text: str, *, where: str) -> Content:
-    """Parse a tokenizer.json.
+def outline(text: str, *, where: str) -> Content:
+    """Parse a tokenizer.json without its merges; the result must not be changed.
+
+    The last one is kept: a run asks several times, and 150,000 ids take 0.2 s.
 
     Raises:
         TokenizerError: it is no tokenizer.json, or it encodes at random (dropout).
     """
+    if text in _last:
+        return _last[text]
     collects = gc.isenabled()
     gc.disable()  # 150,000 merges are 450,000 new objects, none of them garbage: 0.12 s, not 0.20
     try:
@@ -225,17 +229,7 @@ def parsed(text: str, *, where: str) -> Content:
         raise TokenizerError(
             f"{where}: model.dropout is {model['dropout']}, which makes ids random; set it to null"
         )
-    checked: Content = content
-    return checked
-
-
-def outline(text: str, *, where: str) -> Content:
-    """Parse a tokenizer.json without its merges; the result must not be changed.
-
-    The last one is kept: a run asks several times, and 150,000 ids take 0.2 s.
-    """
-    content = _last.get(text)
-    return content or keep_outline(text, parsed(text, where=where))
+    return keep_outline(text, content)
 
 
 def keep_outline(text: str, content: Content) -> Content:
@@ -250,19 +244,26 @@ def keep_outline(text: str, content: Content) -> Content:
 
 _last: dict[str, Content] = {}
 
+spare_libraries: dict[str, Any] = {}
+"""By the text that it was made from, the `tokenizers` object that checked a file and that nobody
+uses yet: to load a vocabulary of 150,000 again takes 0.5 s. Whoever uses it takes it out."""
 
-def is_panic(error: BaseException) -> bool:
-    """Return whether an error is a panic of native code: a BaseException without a public type."""
-    return type(error).__name__ == "PanicException"
+
+def keep_spare(text: str, library: Any) -> None:
+    """Keep an object for whoever asks first; the last one is forgotten."""
+    spare_libraries.clear()
+    spare_libraries[text] = library
 
 
 def refusal(error: BaseException) -> str:
     """Return the reason that a library refuses a tokenizer for, on one line.
 
+    A panic of native code is a BaseException without a public type.
+
     Raises:
         BaseException: the error itself, if it is neither an Exception nor a panic.
     """
-    if not isinstance(error, Exception) and not is_panic(error):
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
         raise error
     reason = " ".join(str(error).split()) or type(error).__name__
     return reason.removeprefix("Cannot instantiate Tokenizer from buffer: ")
