@@ -61,14 +61,13 @@ def problems(place) -> list[str]:
     return list(verify(place, manifest_in(place)).problems)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
 def test_the_objects_are_the_files_of_a_directory_among_faults(
-    url, place, faults, objects, in_directory, make_config, listener, tmp_path, monkeypatch, workers
+    url, place, faults, objects, in_directory, make_config, listener, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     expected, local = in_directory
     before, faults.share = faults.counts.total(), 0.02
-    manifest = run(make_config(dir=url, workers=workers), listener)
+    manifest = run(make_config(dir=url, workers=2), listener)
     faults.share = 0.0
     assert faults.counts.total() > before
     assert objects() == expected
@@ -130,10 +129,8 @@ def test_what_is_missing_is_made_again(url, place, objects, make_config, listene
     run(make_config(dir=url), listener)
     whole = objects()
     for lost in (
-        ("manifest.json",),
         ("manifest.json", "parts/0000000.json", "train-0000002-0000.bin"),
-        ("train-0000001-0000.idx",),
-        ("parts/0000001.json",),
+        ("train-0000001-0000.idx", "parts/0000002.json"),
     ):
         for name in lost:
             place.remove(name)
@@ -142,7 +139,7 @@ def test_what_is_missing_is_made_again(url, place, objects, make_config, listene
         assert not problems(place)
 
 
-@pytest.mark.parametrize("name", ["plan.json", "parts/0000002.json", "manifest.json"])
+@pytest.mark.parametrize("name", ["parts/0000002.json", "manifest.json"])
 def test_a_run_that_stopped_at_any_object_continues(
     name, url, place, objects, in_directory, make_config, listener
 ):
