@@ -212,9 +212,6 @@ def test_a_difference_in_a_text_that_is_routed_does_not_refuse(chosen, known, wh
     everything = CharacterComparison(CharacterSet(((0, 0x10FFFF),)))
     known["gigatoken"] = everything
     assert chosen(10 * MB, "gigatoken", of=whole_words).name == "gigatoken"
-    choice = chosen(10 * MB, of=whole_words)
-    assert choice.name == "fastokens"
-    assert "100% of a sample of this corpus would have to go" in choice.refused["gigatoken"]
 
 
 @needs_fast_engines

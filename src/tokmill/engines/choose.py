@@ -27,7 +27,7 @@ from tokmill.engines.comparison import compare_engines, is_encoded_by_bpe, known
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, engine_version, is_installed
 from tokmill.engines.kept import keep, kept
 from tokmill.engines.loaded import EngineStore
-from tokmill.engines.routing import CharacterFinder, CharacterSet, RoutedEngine, ids_of_each
+from tokmill.engines.routing import CharacterSet, RoutedEngine, ids_of_each
 from tokmill.engines.spot_check import describe_difference
 from tokmill.engines.texts import built_in_texts
 from tokmill.errors import TokenizerError, TokmillError
@@ -59,9 +59,6 @@ more than its timing says, compared with fastokens (gpt2, 1 GB of English, two c
 
 SAMPLE_BYTES = 512 << 10
 """Corpus text that an engine must encode like the reference."""
-
-MOST_ROUTED = 0.5
-"""An engine that sends more of the text to the reference is hardly faster than the reference."""
 
 _STREAM_BYTES = 1 << 30
 """Assumed for standard input."""
@@ -188,7 +185,8 @@ class _Trial:
             compare_engines(tokenizer, missing, request.n_threads, request.note) if missing else {}
         )
         compared = {name: known[name] or new[name] for name in known}
-        usable = [name for name in compared if self._is_usable(name, compared[name])]
+        self._refused |= {name: one.refused for name, one in compared.items() if one.refused}
+        usable = [name for name, one in compared.items() if not one.refused]
         key = _speeds_key(request, usable, self._sample)
         kept_times = kept(key) or {}
         usable.sort(key=lambda name: self._seconds(name, *kept_times.get(name, (0.0, 0.0))))
@@ -228,20 +226,6 @@ class _Trial:
             scan=compared[name],
             scan_kept=name not in new,
         )
-
-    def _is_usable(self, name: str, comparison: CharacterComparison) -> bool:
-        """Return whether routing some characters makes an engine exact, and is worth it."""
-        if comparison.refused:
-            self._refused[name] = comparison.refused
-            return False
-        share = _share_with(comparison.routed, self._sample)
-        if self._request.asked == "auto" and share > MOST_ROUTED:
-            self._refused[name] = (
-                f"its ids differ from the reference's on {len(comparison.differs)} characters, and "
-                f"{share:.0%} of a sample of this corpus would have to go to the reference"
-            )
-            return False
-        return True
 
     def _exact(
         self, names: Sequence[str], compared: Mapping[str, CharacterComparison]
@@ -334,14 +318,6 @@ def _spread(texts: Sequence[str], n_bytes: int) -> list[str]:
     """Return about `n_bytes` of texts, evenly spread."""
     total = sum(map(len, texts))
     return list(texts[:: max(1, -(-total // n_bytes))])
-
-
-def _share_with(characters: CharacterSet, texts: Sequence[str]) -> float:
-    """Return the share of texts, by characters, that contains a character of a set."""
-    if not characters or not texts:
-        return 0.0
-    holding = CharacterFinder(characters).documents(pa.array(texts, pa.large_string()))
-    return sum(len(texts[i]) for i in holding.tolist()) / max(1, sum(map(len, texts)))
 
 
 def _mb_per_s(engine: RoutedEngine, texts: Sequence[str], n_threads: int) -> float:
