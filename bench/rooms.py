@@ -23,14 +23,14 @@ ROOMS = {
     "recipes, render": (2_190, 1_900),
     "sources": (4_240, 3_600),
     "chat, masks": (7_600, 5_900),
-    "engines, tokenizer": (4_560, 4_200),
-    "dataset, place": (3_990, 3_600),
+    "engines, tokenizer": (4_410, 4_200),
+    "dataset, place": (3_970, 3_600),
     "trainers, loader": (7_740, 5_400),
     "page": (5_070, 2_300),
     "bill": (13_470, 8_300),
     "settings, words": (1_780, 1_100),
     TOP: (2_210, 1_500),
-    ALL: (60_940, 46_000),
+    ALL: (60_780, 46_000),
 }
 
 
