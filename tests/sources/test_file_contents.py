@@ -10,8 +10,8 @@ import pytest
 
 from tokmill.errors import UsageError
 from tokmill.settings.schema import InputSettings
-from tokmill.sources.file_contents import check_encoding, check_kind
 from tokmill.sources.files import discover
+from tokmill.sources.first_records import check_encoding, check_kind
 
 LINES = b'{"text": "one two"}\n' * 3
 

@@ -39,9 +39,8 @@ from tokmill.render.renderer import make_renderer
 from tokmill.settings.names import of_source
 from tokmill.settings.schema import RenderSettings
 from tokmill.settings.source import UnclearNamesError
-from tokmill.sources.file_contents import check_encoding, check_kind, other_encoding
 from tokmill.sources.files import Discovery, discover
-from tokmill.sources.first_records import first_block, first_of_file
+from tokmill.sources.first_records import check_encoding, check_kind, first_block, first_of_file
 from tokmill.values import WHOLE_RECORD
 from tokmill.words.plural import plural
 
@@ -241,9 +240,8 @@ class _Groups:
 
     def _add(self, file: SourceFile, n_records: int, n_bytes: int) -> None:
         config = self._source.config
-        check_kind(file, config.input)
-        if other_encoding(file):
-            return
+        if check_kind(file, config.input):
+            return  # text of another encoding: see `check_encoding`
         nested = () if config.sft is not None else nested_keys(config.render)
         records = first_of_file(
             file, config.input, n_records, n_bytes, whole=config.sft is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +15,7 @@ from tokmill.sources.blocks import columns_to_read, not_utf8, one_batch, span_re
 from tokmill.sources.byte_reader import ByteReader, Cuts
 from tokmill.sources.columns import fit_columns
 from tokmill.sources.formats import Format
-from tokmill.sources.streams import CHUNK_BYTES, BrokenInputError, ByteStream, peek_stdin
+from tokmill.sources.streams import CHUNK_BYTES, first_bytes
 from tokmill.sources.utf8 import find_bad
 
 if TYPE_CHECKING:
@@ -41,41 +40,33 @@ class Header(NamedTuple):
     """The columns of a CSV file, and the bytes before its first record (no byte order mark)."""
 
     names: tuple[str, ...]
+    delimiter: str
     n_bytes: int
 
 
-def read_header(file: SourceFile, delimiter: str, max_record_bytes: int) -> Header:
+def read_header(file: SourceFile, settings: InputSettings) -> Header:
     """Read the header of a CSV file; no columns if it has no first line.
+
+    The delimiter is a tab in a file that ends in .tsv.
 
     Raises:
         UsageError: the delimiter is not one ASCII character, or the header is not a line of UTF-8.
     """
+    delimiter = "\t" if file.format == "tsv" else settings.csv_delimiter
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
         raise UsageError(
             f"expected one ASCII character, found {delimiter!r}", "input.csv_delimiter"
         )
+    head, is_all = first_bytes(file.path, file.compression)
     splitter = CsvSplitter(delimiter)
-    head, stop = bytearray(), 0
-    # Standard input is only peeked at; the reader of the records gets these bytes again.
-    opened = io.BytesIO(peek_stdin(CHUNK_BYTES)) if file.path == "-" else None
-    with closing(ByteStream(file.path, file.compression, opened=opened)) as stream:
-        try:
-            for chunk in stream.inside():
-                ends = splitter.ends(chunk) + len(head)
-                head += chunk
-                # the first record that is more than line ends
-                stop = next((end for end in ends.tolist() if head[:end].strip(b"\r\n")), 0)
-                if stop or len(head) > max_record_bytes:
-                    break
-            else:  # a file of one line without a newline, or an empty one
-                if splitter.unfinished:
-                    return Header((), 0)
-                stop = len(head)
-        except BrokenInputError:
-            return Header((), 0)  # the reader of the records reports it
-    if not stop and head:
-        raise UsageError(f"{file.path}: the CSV header is longer than --max-record-bytes")
-    return Header(_header_names(bytes(head[:stop]), delimiter, file.path), stop)
+    n_blank = len(head) - len(head.lstrip(b"\r\n"))
+    stop = next((end for end in splitter.ends(head).tolist() if end > n_blank), 0)
+    if not stop and len(head) > min(settings.max_record_bytes, CHUNK_BYTES - 1):
+        raise UsageError(f"{file.path}: the CSV header is longer than --max-record-bytes or 1 MiB")
+    if not stop and (splitter.unfinished or not is_all):
+        return Header((), delimiter, 0)  # the reader of the records reports it
+    stop = stop or len(head)  # a file of one line without a newline, or an empty one
+    return Header(_header_names(head[:stop], delimiter, file.path), delimiter, stop)
 
 
 def _header_names(line: bytes, delimiter: str, path: str) -> tuple[str, ...]:
@@ -275,16 +266,9 @@ class CsvSplitter:
         return np.array(ends, dtype=np.int64)
 
 
-def delimiter_of(file: SourceFile, settings: InputSettings) -> str:
-    """Return the character between the columns of a file: a tab in one that ends in .tsv."""
-    return "\t" if file.format == "tsv" else settings.csv_delimiter
-
-
 def _open_csv(slice_: Slice, reading: Reading) -> ByteReader:
-    delimiter, where = delimiter_of(slice_.file, reading.settings), slice_.file.path
-    limit = reading.settings.max_record_bytes
-    names, n_bytes = read_header(slice_.file, delimiter, limit)
-    parser = CsvParser(names, delimiter, where)
+    names, delimiter, n_bytes = read_header(slice_.file, reading.settings)
+    parser = CsvParser(names, delimiter, slice_.file.path)
     return ByteReader(slice_, reading, CsvSplitter(delimiter), parser, skip=n_bytes)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from array import array
-from contextlib import closing, suppress
 from enum import Enum, IntEnum
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ import numpy as np
 from tokmill.errors import UsageError
 from tokmill.sources.formats import built_in_suffixes, format_named, outside_suffixes
 from tokmill.sources.slices import SourceFile
-from tokmill.sources.streams import BrokenInputError, ByteStream
+from tokmill.sources.streams import first_bytes
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -221,9 +220,4 @@ def _json_format(head: bytes) -> str:
 
 def sniff_json(path: str, compression: str) -> str:
     """Return the format of a file of JSON by its first bytes; raises `StorageError`."""
-    # Broken input is reported when it is read.
-    with closing(ByteStream(path, compression)) as stream, suppress(BrokenInputError):
-        for chunk in stream.inside():
-            if head := chunk.lstrip():
-                return _json_format(head)
-    return "jsonl"
+    return _json_format(first_bytes(path, compression)[0].lstrip())

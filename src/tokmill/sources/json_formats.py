@@ -21,13 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import BinaryIO
 
-    import numpy.typing as npt
-
     Read = Callable[[BinaryIO], Iterator[Mapping[str, Any]]]
 
 _BLACK = re.compile(rb"[^ \t\r\n]")
 _FIRST_BLACK = re.compile(rb"[^ \t\r\n\xef\xbb\xbf]")  # behind a byte order mark
-_QUOTE, _BACKSLASH, _COMMA, _NEWLINE, _RETURN = (ord(c) for c in '"\\,\n\r')
+_QUOTE, _COMMA, _NEWLINE, _RETURN = (ord(c) for c in '",\n\r')
 _END = ord("]")
 _OPEN, _CLOSE = ord("{"), ord("}")  # with bit 0x20 set, [ and ] look the same
 _SCAN_BYTES = 128 << 10  # the work arrays of one step stay in the cache
@@ -103,7 +101,10 @@ class _Scanner:
     def lines(self, chunk: bytes) -> bytes:
         """Return the chunk as lines, up to the bracket that closes the array if it is there."""
         view = np.frombuffer(chunk, dtype=np.uint8)
-        at = self._tokens(chunk, view)
+        bare = np.frombuffer(self._without_escapes(chunk), dtype=np.uint8)
+        folded = bare | 0x20
+        is_token = (folded == _OPEN) | (folded == _CLOSE) | (bare == _QUOTE) | (bare == _COMMA)
+        at = np.flatnonzero(is_token | (bare == _NEWLINE) | (bare == _RETURN))
         if not len(at):
             return chunk
         kinds = view[at]
@@ -128,30 +129,13 @@ class _Scanner:
             out = out[: ends[0] + 1]
         return out.tobytes()
 
-    def _tokens(self, chunk: bytes, view: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-        """Return the positions of unescaped quotes, brackets, commas and line breaks."""
-        folded = view | 0x20
-        is_token = (folded == _OPEN) | (folded == _CLOSE) | (view == _QUOTE) | (view == _COMMA)
-        is_token |= (view == _NEWLINE) | (view == _RETURN)
-        if self.escaping or b"\\" in chunk:
-            escaped = self._escaped(view)
-            is_token[escaped[view[escaped] == _QUOTE]] = False
-        return np.flatnonzero(is_token)
-
-    def _escaped(self, view: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-        """Return the positions after an odd run of backslashes; a run may span chunks."""
-        slashes = np.flatnonzero(view == _BACKSLASH)
-        breaks = np.flatnonzero(np.diff(slashes) != 1)
-        firsts = slashes[np.concatenate([[0], breaks + 1])] if len(slashes) else slashes
-        lasts = slashes[np.concatenate([breaks, [-1]])] if len(slashes) else slashes
-        odd = (lasts - firsts) % 2 == 0
-        if self.escaping and len(firsts) and firsts[0] == 0:
-            odd[0] = not odd[0]
-        elif self.escaping:
-            lasts, odd = np.append(-1, lasts), np.append(True, odd)
-        behind: npt.NDArray[np.int64] = lasts[odd] + 1
-        self.escaping = bool(len(behind)) and int(behind[-1]) == len(view)
-        return behind[behind < len(view)]
+    def _without_escapes(self, chunk: bytes) -> bytes:
+        r"""Return the chunk with blanks for `\\` and `\"`; a pair may span chunks."""
+        if self.escaping and chunk[0] in b'"\\':
+            chunk = b" " + chunk[1:]
+        chunk = chunk.replace(b"\\\\", b"  ").replace(b'\\"', b"  ")
+        self.escaping = chunk.endswith(b"\\")
+        return chunk
 
 
 def _object_as_line(chunks: Iterator[bytes]) -> Iterator[bytes]:

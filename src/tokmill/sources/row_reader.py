@@ -204,13 +204,14 @@ def split_rows(batch: pa.RecordBatch, n_bytes: int) -> Iterator[pa.RecordBatch]:
     """
     kinds = [decoded_type(kind) for kind in batch.schema.types]
     is_plain = kinds == batch.schema.types
+    most_rows = batch.num_rows
+    if not is_plain:
+        longest = sum(map(_longest_bytes, batch.columns))
+        most_rows = min(_DECODED_ROWS, max(1, n_bytes // max(1, longest)))
     start = 0
     while start < batch.num_rows:
-        n_rows = batch.num_rows - start
-        if not is_plain:
-            n_rows = _rows_to_decode(batch.slice(start, _DECODED_ROWS), n_bytes)
-        part = batch.slice(start, n_rows)
-        start += n_rows
+        part = batch.slice(start, most_rows)
+        start += most_rows
         if not is_plain:
             columns = map(_decoded, part.columns, kinds)
             part = pa.RecordBatch.from_arrays(list(columns), batch.schema.names)
@@ -224,30 +225,19 @@ def split_rows(batch: pa.RecordBatch, n_bytes: int) -> Iterator[pa.RecordBatch]:
                 pending += [part.slice(half), part.slice(0, half)]
 
 
-def _rows_to_decode(batch: pa.RecordBatch, n_bytes: int) -> int:
-    """Return how many of the first rows are decoded together: at most `n_bytes`, or one row."""
-    sizes = np.zeros(batch.num_rows, np.int64)
-    for column in batch.columns:
-        sizes += _dictionary_bytes(column)
-    return max(1, int(np.searchsorted(np.cumsum(sizes), n_bytes, "right")))
-
-
-def _dictionary_bytes(array: pa.Array) -> npt.NDArray[np.int64] | int:
-    """Return the bytes of each row from dictionaries; in a list, the most that they could be."""
+def _longest_bytes(array: pa.Array) -> int:
+    """Return the most bytes that a row can take from dictionaries."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         values = array.dictionary
         if not is_text(kind.value_type):
             return int(values.nbytes)
-        lengths = pc.binary_length(values.cast(decoded_type(kind.value_type)))
-        taken = pc.fill_null(lengths.take(array.indices), 0)
-        return np.asarray(taken.to_numpy(zero_copy_only=False), np.int64)
+        return pc.max(pc.binary_length(values.cast(decoded_type(kind.value_type)))).as_py() or 0
     if pa.types.is_struct(kind):
-        return sum((_dictionary_bytes(child) for child in array.flatten()), start=0)
+        return sum(map(_longest_bytes, array.flatten()))
     if has_dictionary(kind):
-        inner = np.max(_dictionary_bytes(array.flatten()), initial=0)
         longest = pc.max(pc.list_value_length(array)).as_py() or 0
-        return int(inner) * longest
+        return int(longest * _longest_bytes(array.flatten()))
     return 0
 
 

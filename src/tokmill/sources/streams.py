@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 import sys
 import weakref
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -249,14 +250,38 @@ def broken_file(path: str, kind: str, error: Exception) -> StorageError:
     return StorageError(f"{path}: expected a complete {kind} file: {first_line}")
 
 
-def peek_stdin(n_bytes: int) -> bytes:
-    """Return about the first `n_bytes` of standard input; the next reader gets them again."""
+def peeked_stdin() -> BinaryIO:
+    """Return the first chunk of standard input as a file; the next reader gets it again."""
     file = open_binary("-")
     head = _peeked.get(file, b"")
-    if len(head) < n_bytes:
-        head += file.read(n_bytes - len(head))
+    if len(head) < CHUNK_BYTES:
+        head += file.read(CHUNK_BYTES - len(head))
         _peeked[file] = head
-    return head
+    return io.BytesIO(head)
+
+
+def first_bytes(path: str, compression: str, n_bytes: int = CHUNK_BYTES) -> tuple[bytes, bool]:
+    """Return the first bytes of a file, decompressed, and whether they are all of it.
+
+    As far as they can be read: what breaks off is reported by the reader of the records. Standard
+    input is only peeked at.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    head, is_all = bytearray(), False
+    opened = peeked_stdin() if path == "-" else None
+    with (
+        closing(ByteStream(path, compression, opened=opened)) as stream,
+        suppress(BrokenInputError),
+    ):
+        for chunk in stream.inside():
+            head += chunk
+            if len(head) >= n_bytes:
+                break
+        else:
+            is_all = True
+    return bytes(head[:n_bytes]), is_all
 
 
 _CODECS: dict[str, tuple[str, Callable[[], Any]]] = {
