@@ -71,7 +71,7 @@ def records(data: bytes, suffix: str) -> None:
     from tokmill.sources.files import cut, discover
     from tokmill.sources.first_records import check_encoding, check_kind, first_of_file
     from tokmill.sources.formats import open_slice
-    from tokmill.sources.json_lines import parse_blocks
+    from tokmill.sources.json_formats import parse_blocks
 
     path = desk() / f"in{suffix}"
     _replace(path, data)

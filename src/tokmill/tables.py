@@ -41,7 +41,7 @@ FORMATS = Table(
     "format",
     "tokmill.formats",
     {
-        "jsonl": "tokmill.sources.json_lines:JSONL",
+        "jsonl": "tokmill.sources.json_formats:JSONL",
         "array": "tokmill.sources.json_formats:ARRAY",
         "object": "tokmill.sources.json_formats:OBJECT",
         "csv": "tokmill.sources.csv:CSV",
@@ -58,10 +58,10 @@ RENDERERS = Table(
     "renderer",
     "tokmill.renderers",
     {
-        "encyclopedia": "tokmill.render.sections:Encyclopedia",
-        "article": "tokmill.render.sections:Article",
-        "text": "tokmill.render.template:text_renderer",
-        "template": "tokmill.render.template:template_renderer",
+        "encyclopedia": "tokmill.render.built_in:Encyclopedia",
+        "article": "tokmill.render.built_in:Article",
+        "text": "tokmill.render.built_in:text_renderer",
+        "template": "tokmill.render.built_in:template_renderer",
     },
     takes_paths=True,
 )

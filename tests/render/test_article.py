@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 
 from tests.render.test_encyclopedia import ROWS
-from tokmill.render.sections import Article
+from tokmill.render.built_in import Article
 from tokmill.settings.schema import RenderSettings
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.render.sections import Encyclopedia
+from tokmill.render.built_in import Encyclopedia
 from tokmill.settings.schema import RenderSettings
 from tokmill.values import RecordPlace
 

@@ -6,9 +6,8 @@ import pytest
 
 from tokmill.errors import UsageError
 from tokmill.fields import FieldSample
+from tokmill.render.built_in import Encyclopedia, Template
 from tokmill.render.renderer import documents, joined, literal, make_renderer
-from tokmill.render.sections import Encyclopedia
-from tokmill.render.template import Template
 from tokmill.settings.schema import RenderSettings
 from tokmill.values import RAW_LIMIT_BYTES, RecordPlace, Reject
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.errors import UsageError
-from tokmill.render.template import Template, parse_template, text_renderer
+from tokmill.render.built_in import Template, parse_template, text_renderer
 from tokmill.settings.schema import RenderSettings
 
 TEXTS = st.none() | st.text(max_size=4)

@@ -8,7 +8,7 @@ import pytest
 
 from tokmill.settings.schema import InputSettings
 from tokmill.sources.blocks import BytesBlock, Reading, json_record
-from tokmill.sources.json_lines import _parse_block, parse_blocks
+from tokmill.sources.json_formats import _parse_block, parse_blocks
 from tokmill.values import RecordPlace
 
 GOOD = b'{"title": "good"}'

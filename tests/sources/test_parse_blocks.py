@@ -4,7 +4,7 @@ import pyarrow as pa
 
 from tokmill.settings.schema import InputSettings
 from tokmill.sources.blocks import BytesBlock, Reading
-from tokmill.sources.json_lines import _parse_block, parse_blocks
+from tokmill.sources.json_formats import _parse_block, parse_blocks
 from tokmill.sources.text import parse_text
 from tokmill.values import RecordPlace, Reject
 

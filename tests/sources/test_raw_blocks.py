@@ -9,7 +9,7 @@ import pytest
 from tokmill.settings.schema import InputSettings
 from tokmill.sources.blocks import Reading
 from tokmill.sources.formats import open_slice
-from tokmill.sources.json_lines import open_lines
+from tokmill.sources.json_formats import open_lines
 from tokmill.sources.slices import Slice, SourceFile
 from tokmill.sources.streams import BrokenInputError
 from tokmill.values import RecordPlace, UnreadInput

@@ -16,7 +16,7 @@ import xxhash
 from tokmill.errors import TokenizerError
 from tokmill.offsets import byte_offsets
 from tokmill.recipes.memory_bounds import BLOCK_COPIES
-from tokmill.sources.json_lines import parse_blocks
+from tokmill.sources.json_formats import parse_blocks
 from tokmill.timing import StageTimer
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tokmill.engines.loaded import EngineMemory
-    from tokmill.sources.blocks import Block
+    from tokmill.sources.formats import Block
     from tokmill.timing import StageSeconds
     from tokmill.values import Records, Reject, TokenBatch, UnreadInput, UnreadKeys
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.recipes.spec import RunSpec
-    from tokmill.sources.blocks import Block
+    from tokmill.sources.formats import Block
     from tokmill.timing import StageTimer
     from tokmill.values import Records, Reject
 

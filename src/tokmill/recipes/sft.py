@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tokmill.masks.encoder import EncodedSamples
     from tokmill.masks.truncation import Truncated
     from tokmill.recipes.spec import RunSpec
-    from tokmill.sources.blocks import Block
+    from tokmill.sources.formats import Block
     from tokmill.timing import StageTimer
     from tokmill.tokenizer.tokenizer import Tokenizer
     from tokmill.values import Records, Reject, SampleBatch

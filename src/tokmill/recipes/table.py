@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tokmill.extensions import check_extensions
 from tokmill.recipes.pretrain import PretrainRecipe
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-    import pyarrow as pa
-
-    from tokmill.recipes.encoded import EncodedBlock
+    from tokmill.recipes.sft import SftRecipe
     from tokmill.recipes.spec import Part, RunSpec
-    from tokmill.sources.blocks import Block
 
-
-class Recipe(Protocol):
-    """Turns blocks of input into tokens; loaded once per process and shared by its threads.
-
-    `schema`: the columns that it reads from a source. `dtype`: of the tokens.
-    """
-
-    schema: pa.Schema
-    dtype: np.dtype[np.unsignedinteger]
-
-    def read_by(self, spec: RunSpec) -> None:
-        """Take the settings with which files are read from a spec of the same run."""
-
-    def process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
-        """Return the documents of each block, at least one; blocks do not influence each other."""
+    Recipe = PretrainRecipe | SftRecipe
 
 
 def make_recipe(spec: RunSpec) -> Recipe:

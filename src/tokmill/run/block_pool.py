@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tokmill.recipes.encoded import EncodedBlock
     from tokmill.recipes.spec import RunSpec
     from tokmill.recipes.table import Recipe
-    from tokmill.sources.blocks import Block
+    from tokmill.sources.formats import Block
 
 Key = TypeVar("Key")
 """Says where a block belongs."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tokmill.recipes.encoded import EncodedBlock
     from tokmill.recipes.spec import Part, RunSpec
     from tokmill.recipes.table import Recipe
-    from tokmill.sources.blocks import Block, SliceReader
+    from tokmill.sources.formats import Block, SliceReader
 
     _Work = tuple[tuple[int, SliceReader], Block | None]
 

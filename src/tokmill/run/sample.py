@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tokmill.recipes.table import Recipe
     from tokmill.render.renderer import Renderer
     from tokmill.settings.schema import InputSettings
-    from tokmill.sources.blocks import Block, SliceReader
+    from tokmill.sources.formats import Block, SliceReader
     from tokmill.sources.slices import SourceFile
 
     Floats = npt.NDArray[np.float64]
@@ -192,7 +192,7 @@ def _read_windows(
             for part in _window(files, ends, place, window_bytes):
                 is_weighed = window % _WEIGHED == 0
                 with _opened(part, renderers, is_weighed=is_weighed) as reader:
-                    blocks = list(reader.blocks())
+                    blocks: list[Block] = list(reader.blocks())
                 read = sum(block.n_bytes for block in blocks)
                 pieces.append(SampledPiece(part.file, blocks, place, read, part.n_bytes))
                 n_bytes += read

@@ -18,7 +18,7 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,7 @@ from tokmill.sources.utf8 import Bytes, find_bad, is_utf8, utf8_message
 from tokmill.values import RAW_LIMIT_BYTES, WHOLE_RECORD, BlockEnd, RecordPlace, Records, Reject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from typing import BinaryIO
 
     import numpy.typing as npt
@@ -71,24 +71,9 @@ class Reading:
     opened: BinaryIO | None = None
 
 
-class Block(Protocol):
-    """A range of a slice that ends where a record ends, not parsed yet."""
-
-    @property
-    def n_bytes(self) -> int:
-        """Return the memory that the block takes."""
-
-    @property
-    def input_bytes(self) -> int:
-        """Return the bytes of the file that were read for it, as stored (compressed or not)."""
-
-    def parse(self) -> Records:
-        """Return the records, with places counted from the start of the slice; thread safe."""
-
-
 @dataclass(frozen=True, slots=True)
 class BytesBlock:
-    """Records as bytes. `origin` shifts places counted in `data` to the slice.
+    """Records as bytes, not parsed yet. `origin` shifts places counted in `data` to the slice.
 
     `input_bytes`: stored bytes that were read for it. `after`: rejects right after `data`, with
     places in the slice. `unread`: input breaks off after them; only the last block has it.
@@ -108,31 +93,8 @@ class BytesBlock:
         return len(self.data)
 
     def parse(self) -> Records:
-        """Return the records of the block."""
+        """Return the records, with places counted from the start of the slice; thread safe."""
         return self.parser(self)
-
-
-class SliceReader(Protocol):
-    """Reads one slice, once."""
-
-    def blocks(self) -> Iterator[Block]:
-        """Yield the blocks in order; to be called once, from one thread.
-
-        Raises:
-            StorageError: the file cannot be read, or is not what its ending says.
-        """
-
-    def origin(self) -> RecordPlace:
-        """Return the place where the slice begins, to turn its places into places of the file.
-
-        It may read the file from its start (in bounded memory): call it only to report a place.
-        """
-
-    def length(self) -> tuple[int, int]:
-        """Return the lines and bytes (or rows and 0) of a slice of a cut file, once it was read."""
-
-    def close(self) -> None:
-        """Close the file."""
 
 
 def next_block_bytes(last_bytes: int, batch_bytes: int, left_bytes: int | None = None) -> int:

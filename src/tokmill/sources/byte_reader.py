@@ -110,10 +110,9 @@ class ByteReader:
         self._place = RecordPlace(0, 0)  # before the bytes that are held
         self._block_bytes = next_block_bytes(0, reading.batch_bytes)
         # What is held: `_n_whole` records of `_whole_bytes`, and the start of another one.
-        self._whole: list[bytes] = []
-        self._open: list[bytes] = []
-        self._whole_bytes = self._open_bytes = self._n_whole = 0
-        self._is_skipping = False  # a record that is too large, of which only the head is held
+        self._held: list[bytes] = []
+        self._held_bytes = self._whole_bytes = self._n_whole = 0
+        self._skipped_bytes = 0  # of a record that is too large, of which only the head is held
 
     def blocks(self) -> Iterator[BytesBlock]:
         """Yield the blocks in order; where input breaks off, the last one has only `unread`.
@@ -129,10 +128,10 @@ class ByteReader:
                 broken = BrokenInputError("open quote", why)
         except BrokenInputError as error:
             broken = error
-        if broken is None and self._is_skipping:
+        if broken is None and self._skipped_bytes:
             yield self._too_large(0)
         elif broken is None:
-            self._end_record(b"", 0)
+            self._whole_bytes = self._held_bytes
         if self._whole_bytes:
             yield self._whole_records()
         if broken is not None:
@@ -170,41 +169,37 @@ class ByteReader:
     def _add(self, chunk: bytes) -> Iterator[BytesBlock]:
         """Add a chunk; yield what became whole, and what became too large."""
         cuts = self._splitter.feed(chunk)
-        if self._is_skipping:
-            self._open.append(chunk[: min(cuts.first or len(chunk), RAW_LIMIT_BYTES)])
-            self._open = [self._head()]
-            self._open_bytes += cuts.first or len(chunk)
+        if self._skipped_bytes:
+            stop = cuts.first or len(chunk)
+            self._skipped_bytes += stop
+            self._held.append(chunk[: min(stop, RAW_LIMIT_BYTES)])
+            self._held = [self._head()]
             if not cuts.first:
                 return
             yield self._too_large(self._splitter.mark_bytes)
-            chunk = chunk[cuts.first :]
-            cuts = Cuts(1, cuts.last - cuts.first, cuts.n_records - 1)
+            chunk = chunk[stop:]
+            cuts = Cuts(0, cuts.last - stop, cuts.n_records - 1)
         if cuts.last:
-            self._end_record(chunk[: cuts.last], cuts.n_records)
-            chunk = chunk[cuts.last :]
-        self._open.append(chunk)
-        self._open_bytes += len(chunk)
+            self._whole_bytes = self._held_bytes + cuts.last
+            self._n_whole += cuts.n_records
+        self._held.append(chunk)
+        self._held_bytes += len(chunk)
         # The last bytes may be the start of an end mark, and no part of the record.
-        n_bytes = self._open_bytes - (self._splitter.mark_bytes - 1)
-        self._is_skipping = n_bytes > self._reading.settings.max_record_bytes
-        n_held = self._whole_bytes + self._open_bytes
-        if self._whole and (self._is_skipping or n_held >= self._block_bytes):
+        n_bytes = self._held_bytes - self._whole_bytes - (self._splitter.mark_bytes - 1)
+        is_too_large = n_bytes > self._reading.settings.max_record_bytes
+        if self._whole_bytes and (is_too_large or self._held_bytes >= self._block_bytes):
             yield self._whole_records()
-        if self._is_skipping:
-            self._open = [self._head()]
-
-    def _end_record(self, end: bytes, n_records: int) -> None:
-        """Make the open record a whole one; its end may be followed by others."""
-        self._whole += [*self._open, end]
-        self._whole_bytes += self._open_bytes + len(end)
-        self._n_whole += n_records
-        self._open, self._open_bytes = [], 0
+        if is_too_large:
+            self._held, self._skipped_bytes, self._held_bytes = [self._head()], self._held_bytes, 0
 
     def _whole_records(self) -> BytesBlock:
         """Return the whole records as a block."""
-        data, origin = b"".join(self._whole), self._place
-        self._place = RecordPlace(self._n_whole, len(data)).shifted(origin)
-        self._whole, self._whole_bytes, self._n_whole = [], 0, 0
+        data, origin = b"".join(self._held), self._place
+        self._place = RecordPlace(self._n_whole, self._whole_bytes).shifted(origin)
+        self._held = [data[self._whole_bytes :]]
+        data = data[: self._whole_bytes]
+        self._held_bytes -= self._whole_bytes
+        self._whole_bytes = self._n_whole = 0
         left_bytes = None
         if self._slice.n_bytes and not self._slice.file.compression:
             left_bytes = max(0, self._slice.n_bytes - self._stream.consumed)
@@ -215,21 +210,21 @@ class ByteReader:
 
     def _too_large(self, mark_bytes: int) -> BytesBlock:
         """Return the record that was skipped, with its end mark, as a reject after no records."""
-        origin, n_bytes = self._place, self._open_bytes - mark_bytes
+        origin, n_bytes = self._place, self._skipped_bytes - mark_bytes
         limits = self._reading.settings.max_record_bytes, self._splitter.advice
         (why,) = too_large(np.array([n_bytes]), *limits).values()
         reject = Reject(RecordPlace(1, 0).shifted(origin), *why, self._head()[:n_bytes])
-        self._place = RecordPlace(1, self._open_bytes).shifted(origin)
-        self._open, self._open_bytes, self._is_skipping = [], 0, False
+        self._place = RecordPlace(1, self._skipped_bytes).shifted(origin)
+        self._held, self._skipped_bytes = [], 0
         return self._made(b"", origin, after=(reject,))
 
     def _head(self) -> bytes:
-        """Return the first `RAW_LIMIT_BYTES` bytes of the open record."""
-        return b"".join(chunk[:RAW_LIMIT_BYTES] for chunk in self._open)[:RAW_LIMIT_BYTES]
+        """Return the first `RAW_LIMIT_BYTES` bytes of what is held."""
+        return b"".join(chunk[:RAW_LIMIT_BYTES] for chunk in self._held)[:RAW_LIMIT_BYTES]
 
     def _unread(self, error: BrokenInputError) -> UnreadInput | None:
         """Return where input breaks off; None if the next slice owns the break and reports it."""
-        n_bytes = self._open_bytes
+        n_bytes = self._skipped_bytes or self._held_bytes
         if self._broke_beyond and not n_bytes:
             return None
         stored_bytes = 0

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tokmill.settings.schema import InputSettings
-    from tokmill.sources.blocks import Block
+    from tokmill.sources.formats import Block
     from tokmill.sources.slices import SourceFile
     from tokmill.values import Records
 

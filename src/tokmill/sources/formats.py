@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 
     from tokmill.extensions import TableEntry
     from tokmill.settings.schema import InputSettings
-    from tokmill.sources.blocks import SliceReader
+    from tokmill.sources.blocks import BytesBlock
+    from tokmill.sources.byte_reader import ByteReader
+    from tokmill.sources.row_reader import RowBlock, RowReader
+
+    Block = BytesBlock | RowBlock
+    SliceReader = ByteReader | RowReader
 
 
 @dataclass(frozen=True, slots=True)

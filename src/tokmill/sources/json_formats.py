@@ -1,4 +1,4 @@
-"""The formats that become JSON Lines: one array, one object, and files that a function reads."""
+"""JSON Lines, and what becomes that: one array, one object, files that a function reads."""
 
 from __future__ import annotations
 
@@ -7,19 +7,28 @@ import json
 import re
 from collections.abc import Mapping
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokmill.errors import UsageError
 from tokmill.extensions import one_line
+from tokmill.sources.blocks import BytesBlock, join_records, json_record, span_records
+from tokmill.sources.byte_reader import ByteReader, LineSplitter
 from tokmill.sources.formats import Format
-from tokmill.sources.json_lines import open_lines
+from tokmill.sources.json_lines import parse_lines
 from tokmill.sources.streams import CHUNK_BYTES, BrokenInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from typing import BinaryIO
+
+    from tokmill.sources.blocks import Reading
+    from tokmill.sources.byte_reader import ChangeChunks
+    from tokmill.sources.formats import Block
+    from tokmill.sources.slices import Slice
+    from tokmill.values import Records
 
     Read = Callable[[BinaryIO], Iterator[Mapping[str, Any]]]
 
@@ -32,6 +41,37 @@ _SCAN_BYTES = 128 << 10  # the work arrays of one step stay in the cache
 _LEAST_WINDOW = 256
 _CLOSINGS = re.compile(rb"[ \t\r\n]*\][ \t\r\n\]]*")
 _TO_LINES = bytes.maketrans(b"\r\n]", b"  \n")
+
+
+def parse_blocks(blocks: Sequence[Block]) -> Records:
+    """Return the records of blocks of one schema; thread safe.
+
+    Blocks of JSON Lines are parsed in one call. A call of Arrow takes 0.5 ms to start, the time of
+    300 KB of lines, and small files give small blocks.
+    """
+    lines = [b for b in blocks if isinstance(b, BytesBlock) and b.parser is _parse_block]
+    if len(lines) < len(blocks):
+        return join_records([block.parse() for block in blocks])
+    pieces = [b.data if b is lines[-1] else b.data.removesuffix(b"\n") + b"\n" for b in lines]
+    data, reading = b"".join(pieces), lines[0].reading
+    parsed = parse_lines(data, reading.schema, reading.settings.max_record_bytes)
+    before = [0, *accumulate(map(len, pieces[:-1]))]
+    spans = parsed.line_starts, parsed.line_stops
+    return span_records(
+        lines, before, data, spans, parsed.batch, parsed.rows, parsed.refused, json_record
+    )
+
+
+def _parse_block(block: BytesBlock) -> Records:
+    return parse_blocks([block])
+
+
+def open_lines(slice_: Slice, reading: Reading, convert: ChangeChunks | None = None) -> ByteReader:
+    """Open a slice whose bytes are JSON Lines, or become that by `convert`; see `ByteReader`."""
+    return ByteReader(slice_, reading, LineSplitter(), _parse_block, convert=convert)
+
+
+JSONL = Format(open_lines, (".jsonl", ".ndjson"), has_byte_ranges=True)
 
 
 def array_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Read lines of JSON objects as Arrow columns; all input that is JSON is parsed here.
+"""Parse lines of JSON objects into Arrow columns; all input that is JSON is parsed here.
 
 The parser of Arrow gets many lines in one call. Its result is used only if the lines would give the
 same result one by one. Otherwise the lines are split (at the bad line, if it names one) and parsed
@@ -11,7 +11,6 @@ The texts, rejects and places of a run depend on the parser, so a plan names it.
 from __future__ import annotations
 
 import re
-from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,31 +18,21 @@ import pyarrow as pa
 import pyarrow.json
 
 from tokmill.sources.blocks import (
-    BytesBlock,
-    join_records,
-    json_record,
     not_utf8,
     one_batch,
-    span_records,
     span_texts,
     too_large,
     wants_record_json,
     whole_batch,
 )
-from tokmill.sources.byte_reader import ByteReader, LineSplitter
-from tokmill.sources.formats import Format
 from tokmill.sources.utf8 import find_bad
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     import numpy.typing as npt
 
-    from tokmill.sources.blocks import Block, Reading
-    from tokmill.sources.byte_reader import ChangeChunks
-    from tokmill.sources.slices import Slice
     from tokmill.sources.utf8 import Bytes
-    from tokmill.values import Records
 
 _NO_LIMIT = 1 << 62
 _OPEN, _CLOSE, _NEWLINE, _RETURN = (ord(c) for c in "{}\n\r")
@@ -57,37 +46,6 @@ _KINDS = {"string": "text", "array": "a list", "object": "an object", "number": 
 def parser_entry() -> Mapping[str, str]:
     """Return the name and the version of the parser, as a plan has them."""
     return {"name": "pyarrow", "version": pa.__version__}
-
-
-def parse_blocks(blocks: Sequence[Block]) -> Records:
-    """Return the records of blocks of one schema; thread safe.
-
-    Blocks of JSON Lines are parsed in one call. A call of Arrow takes 0.5 ms to start, the time of
-    300 KB of lines, and small files give small blocks.
-    """
-    lines = [b for b in blocks if isinstance(b, BytesBlock) and b.parser is _parse_block]
-    if len(lines) < len(blocks):
-        return join_records([block.parse() for block in blocks])
-    pieces = [b.data if b is lines[-1] else b.data.removesuffix(b"\n") + b"\n" for b in lines]
-    data, reading = b"".join(pieces), lines[0].reading
-    parsed = parse_lines(data, reading.schema, reading.settings.max_record_bytes)
-    before = [0, *accumulate(map(len, pieces[:-1]))]
-    spans = parsed.line_starts, parsed.line_stops
-    return span_records(
-        lines, before, data, spans, parsed.batch, parsed.rows, parsed.refused, json_record
-    )
-
-
-def _parse_block(block: BytesBlock) -> Records:
-    return parse_blocks([block])
-
-
-def open_lines(slice_: Slice, reading: Reading, convert: ChangeChunks | None = None) -> ByteReader:
-    """Open a slice whose bytes are JSON Lines, or become that by `convert`; see `ByteReader`."""
-    return ByteReader(slice_, reading, LineSplitter(), _parse_block, convert=convert)
-
-
-JSONL = Format(open_lines, (".jsonl", ".ndjson"), has_byte_ranges=True)
 
 
 class Parsed(NamedTuple):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.sources.blocks import Block, Reading, Samples
+    from tokmill.sources.blocks import Reading, Samples
 
 
 _MOST_LOOKED_AT = 1 << 20
@@ -46,7 +46,7 @@ _DECODED_ROWS = 512
 class RowBlock:
     """Rows of a table in several batches; `first` is the 0-based number of row 0 in the slice.
 
-    `n_bytes`: memory of the rows once decoded.
+    `input_bytes`: its share of the stored bytes. `n_bytes`: memory of the rows once decoded.
     """
 
     batches: Sequence[pa.RecordBatch]
@@ -56,7 +56,7 @@ class RowBlock:
     n_bytes: int
 
     def parse(self) -> Records:
-        """Return the records of the block.
+        """Return the records, with places counted from the start of the slice; thread safe.
 
         Raises:
             UsageError: a column has a type that does not fit.
@@ -150,7 +150,7 @@ class RowReader:
     _first: int = field(default=0, init=False)
     """The rows that blocks were made of."""
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[RowBlock]:
         """Yield the blocks in order; to be called once.
 
         Raises:
