@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tokmill.errors import StorageError, UsageError
-from tokmill.sources.blocks import HEAD_ROWS, columns_to_read
+from tokmill.sources.blocks import HEAD_ROWS
 from tokmill.sources.columns import bytes_for_text, change_leaves
 from tokmill.sources.formats import Format
-from tokmill.sources.row_reader import RowReader, refuse_repeated
+from tokmill.sources.row_reader import RowReader, wanted_columns
 from tokmill.sources.streams import broken_file, unreadable
 from tokmill.urls import is_store
 from tokmill.words.plural import plural
@@ -39,8 +39,7 @@ def open_arrow(slice_: Slice, reading: Reading) -> RowReader:
     names, rows = layout(path)
     stop = slice_.stop if slice_.stop >= 0 else len(rows)
     mapped = _map(path)
-    columns = columns_to_read(reading.schema, names)
-    refuse_repeated(path, names, columns)
+    columns = wanted_columns(path, names, reading.schema)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in _batches(path, mapped, slice_.start, stop):
@@ -59,7 +58,7 @@ def open_arrow(slice_: Slice, reading: Reading) -> RowReader:
         head,
         n_rows=sum(rows[slice_.start : stop]),
         n_bytes=slice_.n_bytes,
-        rows_before=lambda: sum(rows[: slice_.start]),
+        rows_before=sum(rows[: slice_.start]),
         close=mapped.close,
     )
 

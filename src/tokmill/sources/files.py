@@ -12,7 +12,6 @@ import errno
 import glob
 import json
 import os
-from functools import partial
 from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, NamedTuple
@@ -122,19 +121,6 @@ class _Reached(NamedTuple):
     why: Ignored | None = None
 
 
-class _Facts(NamedTuple):
-    """What is known of a file; `identity` is a key that only the same file has.
-
-    On some mounts several files have one inode: size and time still distinguish most of them, and
-    reading a file twice is better than losing one. Inode 0 means "none".
-    """
-
-    n_bytes: int
-    mtime_ns: int
-    stamp: str
-    identity: tuple[object, ...]
-
-
 class _Search:
     """Adds the files that paths stand for to a list; `forced`: the format of all, or "auto"."""
 
@@ -155,12 +141,12 @@ class _Search:
             root = Path(fixed or ("/" if path.startswith("/") else ".")).as_posix()
             nothing = f"{path}: no file matches"
         else:
-            self._add_file(Path(path).as_posix(), Way.NAMED, _file_facts)
+            self._add_file(Path(path).as_posix(), Way.NAMED)
             return
         reached = _Walk(wanted).below(root) if Path(root).is_dir() else iter(())
         if path.endswith("/") and ANY_DEPTH not in wanted:  # directories alone
             reached = (one for one in reached if one.why or len(one.names) > len(wanted))
-        self._add_below(root, wanted, reached, _file_facts, nothing)
+        self._add_below(root, wanted, reached, nothing)
 
     def add_objects(self, url: str) -> None:
         """Add an object, or those below a folder or of a pattern, by the names in a listing.
@@ -178,30 +164,31 @@ class _Search:
         if inside and not url.endswith("/"):
             store, name = located(url)
             if entry := store.entry(name):
-                self._add_file(url, Way.NAMED, partial(_object_facts, entries={url: entry}))
+                self._add_file(url, Way.NAMED, entry)
                 return
         fixed, wanted = _split_pattern(rest) if glob.has_magic(rest) else (rest.rstrip("/"), [])
         root = f"{scheme}://{fixed}"
         store = open_store(root)
         entries = store.entries()
-        facts = partial(_object_facts, entries={f"{root}/{k}": entries[k] for k in entries})
         nothing = (
             f"{url}: no object of that name, and none below it that ends in {endings()} (.gz, .zst)"
         )
-        self._add_below(root, wanted, _objects_below(store, entries, wanted), facts, nothing)
+        reached = _objects_below(store, entries, wanted)
+        by_url = {f"{root}/{name}": entry for name, entry in entries.items()}
+        self._add_below(root, wanted, reached, nothing, by_url)
 
     def _add_below(
         self,
         root: str,
         wanted: list[str],
         reached: Iterable[_Reached],
-        facts: Callable[[str, Way], _Facts | Ignored],
         nothing: str,
+        entries: Mapping[str, Entry] | None = None,
     ) -> None:
         """Add what matches a pattern below `root`, in the order of the matches, or lies in a match.
 
         The parts of the pattern are `wanted`; none: all of it. With `**`, directories do not match.
-        `nothing` is the message if no file is found.
+        `nothing` is the message if no file is found, `entries` what a store says of its objects.
         """
         n_before, start = len(self.list.files), "" if root == "." else f"{root.rstrip('/')}/"
         matches: dict[str, list[tuple[str, bool, Way]]] = {}
@@ -218,23 +205,34 @@ class _Search:
                 if is_inside and self._forced == "auto" and not is_listed(path):
                     self.list.ignore(path, Ignored.UNKNOWN)
                 else:
-                    self._add_file(path, way, facts)
+                    self._add_file(path, way, (entries or {}).get(path))
         if len(self.list.files) == n_before:
             raise UsageError(nothing + "".join(f"; {line}" for line in self.list.notes()))
 
-    def _add_file(self, path: str, way: Way, facts: Callable[[str, Way], _Facts | Ignored]) -> None:
-        """Add a file; its ending must be known, unless the format is named."""
+    def _add_file(self, path: str, way: Way, entry: Entry | None = None) -> None:
+        """Add a file, or the object of an entry; its ending must be known, or the format named."""
         data_format, compression = classify(path)
         data_format = data_format if self._forced == "auto" else self._forced
-        found = facts(path, way)
-        if isinstance(found, Ignored):
-            self.list.ignore(path, found)
-            return
+        identity: tuple[object, ...] = (path,)
+        if entry is not None:
+            from tokmill.place.objects import remember
+
+            remember(path, entry)
+            n_bytes, mtime_ns, stamp = entry.n_bytes, 0, entry.stamp
+        else:
+            stat = _stat(path, way)
+            if isinstance(stat, Ignored):
+                self.list.ignore(path, stat)
+                return
+            n_bytes, mtime_ns, stamp = stat.st_size, stat.st_mtime_ns, ""
+            # On some mounts several files have one inode: size and time still distinguish most, and
+            # reading a file twice is better than losing one. Inode 0 means "none".
+            name = "" if stat.st_ino else os.path.realpath(path)
+            identity = name, stat.st_dev, stat.st_ino, n_bytes, mtime_ns
         if not data_format:
             raise unknown_ending(path)
         if data_format == JSON:
             data_format = sniff_json(path, compression)
-        n_bytes, mtime_ns, stamp, identity = found
         file = SourceFile(path, data_format, compression, n_bytes, mtime_ns, stamp)
         self.list.add(file, way, identity)
 
@@ -244,13 +242,6 @@ def _split_pattern(pattern: str) -> tuple[str, list[str]]:
     parts = pattern.split("/")
     n_fixed = next(i for i, part in enumerate(parts) if glob.has_magic(part))
     return "/".join(parts[:n_fixed]), [part for part in parts[n_fixed:] if part]
-
-
-def _object_facts(url: str, way: Way, entries: Mapping[str, Entry]) -> _Facts:
-    from tokmill.place.objects import remember
-
-    remember(url, entries[url])
-    return _Facts(entries[url].n_bytes, 0, entries[url].stamp, (url,))
 
 
 def _objects_below(
@@ -279,8 +270,8 @@ def _objects_below(
                 yield _Reached(of_dataset, why=Ignored.DATASET)
 
 
-def _file_facts(path: str, way: Way) -> _Facts | Ignored:
-    """Return what is known of a file that can be read, or why one that is not named is ignored.
+def _stat(path: str, way: Way) -> os.stat_result | Ignored:
+    """Return the status of a file that can be read, or why one that is not named is ignored.
 
     Raises:
         UsageError: a file that is named is not there, or no regular file.
@@ -295,6 +286,7 @@ def _file_facts(path: str, way: Way) -> _Facts | Ignored:
         # Only asks the system: opening a million files on a network takes minutes.
         if not os.access(path, os.R_OK, effective_ids=_EFFECTIVE):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return stat
     except OSError as error:
         is_lost = error.errno in (errno.ENOENT, errno.ELOOP)
         if is_lost and way is not Way.NAMED and Path(path).is_symlink():
@@ -302,9 +294,6 @@ def _file_facts(path: str, way: Way) -> _Facts | Ignored:
         if error.errno == errno.ENOENT:
             raise UsageError(f"{path}: no such file or directory") from None
         raise unreadable(path, error) from None
-    name = "" if stat.st_ino else os.path.realpath(path)
-    identity = name, stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
-    return _Facts(stat.st_size, stat.st_mtime_ns, "", identity)
 
 
 class _Walk:

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from tokmill.errors import StorageError, UsageError
 from tokmill.no_pandas import allow_pandas
-from tokmill.sources.blocks import HEAD_ROWS
 from tokmill.sources.formats import Format
 from tokmill.sources.row_reader import RowReader
 
@@ -64,20 +63,16 @@ def open_hub(slice_: Slice, reading: Reading) -> RowReader:
     """
     where = slice_.file.path
     dataset = _load(slice_.file)
-    heads: list[pa.RecordBatch] = []
 
     def batches() -> Iterator[pa.RecordBatch]:
         try:
             for table in dataset.with_format("arrow").iter(batch_size=_ROWS):
-                for batch in pa.table(table).combine_chunks().to_batches():
-                    if not heads:
-                        heads.append(batch.slice(0, HEAD_ROWS))
-                    yield batch
+                yield from pa.table(table).combine_chunks().to_batches()
         except Exception as error:  # whatever the network and the dataset's readers raise
             raise _unreachable(where, error) from error
 
     names = list(dataset.column_names or reading.schema.names)
-    return RowReader(reading, where, names, batches, head=lambda: next(iter(heads), None))
+    return RowReader(reading, where, names, batches)  # of all columns
 
 
 HUB = Format(open_hub, holds="rows", is_utf8=False)

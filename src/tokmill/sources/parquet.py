@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tokmill.sources.blocks import HEAD_ROWS, columns_to_read
+from tokmill.sources.blocks import HEAD_ROWS
 from tokmill.sources.formats import Format
-from tokmill.sources.row_reader import RowReader, has_dictionary, refuse_repeated
+from tokmill.sources.row_reader import RowReader, has_dictionary, wanted_columns
 from tokmill.sources.streams import broken_file, check_ratio, open_binary, unreadable
 from tokmill.urls import is_store
 
@@ -50,8 +50,7 @@ def open_parquet(slice_: Slice, reading: Reading) -> RowReader:
     rows = [file.metadata.row_group(i).num_rows for i in range(stop)]
     groups = range(slice_.start, stop)
     names = file.schema_arrow.names
-    columns = columns_to_read(reading.schema, names)
-    refuse_repeated(path, names, columns)
+    columns = wanted_columns(path, names, reading.schema)
     footer = ParquetColumns(file)
     for column in chain.from_iterable(map(footer.sizes, groups)):  # before 2 GB are unpacked
         sizes = column.stored, column.plain
@@ -69,7 +68,7 @@ def open_parquet(slice_: Slice, reading: Reading) -> RowReader:
         head=lambda: _head(path, groups, [name for name in names if name not in columns]),
         n_rows=sum(rows[slice_.start :]),
         n_bytes=slice_.n_bytes,
-        rows_before=lambda: sum(rows[: slice_.start]),
+        rows_before=sum(rows[: slice_.start]),
         close=file.close,
     )
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from tokmill.errors import StorageError
 from tokmill.sources.blocks import (
     HEAD_ROWS,
+    columns_to_read,
     next_block_bytes,
     row_samples,
     too_large,
@@ -135,17 +136,17 @@ class RowReader:
 
     `batches()` returns the batches of the slice, of any size. `n_rows`: rows of the slice, 0 if
     unknown. `n_bytes`: its stored bytes. `rows_before` counts the rows of the file before the
-    slice. `head` reads the first rows of its other columns; None if it has none.
+    slice. `head` reads the first rows of the columns that the batches lack; None if they lack none.
     """
 
     reading: Reading
     where: str
     names: Sequence[str]
     batches: Callable[[], Iterable[pa.RecordBatch]]
-    head: Callable[[], pa.RecordBatch | None]
+    head: Callable[[], pa.RecordBatch | None] = lambda: None
     n_rows: int = 0
     n_bytes: int = 0
-    rows_before: Callable[[], int] = lambda: 0
+    rows_before: int = 0
     close: Callable[[], None] = lambda: None
     _first: int = field(default=0, init=False)
     """The rows that blocks were made of."""
@@ -190,7 +191,7 @@ class RowReader:
 
     def origin(self) -> RecordPlace:
         """Return the rows before the slice; rows have no byte offset."""
-        return RecordPlace(self.rows_before(), -1)
+        return RecordPlace(self.rows_before, -1)
 
     def length(self) -> tuple[int, int]:
         """Return the rows of the slice, once all blocks were yielded, and 0."""
@@ -265,15 +266,17 @@ def decoded_type(kind: pa.DataType) -> pa.DataType:
     )
 
 
-def refuse_repeated(path: str, names: Sequence[str], wanted: Sequence[str]) -> None:
-    """Refuse a file with several columns of a name that is read: Arrow would give none of them.
+def wanted_columns(path: str, names: Sequence[str], schema: pa.Schema) -> list[str]:
+    """Return the columns of a file, out of `names`, that must be read for a schema.
 
     Raises:
-        StorageError: it has some.
+        StorageError: it has several of a name that is read: Arrow would give none of them.
     """
+    wanted = columns_to_read(schema, names)
     repeated = next((name for name in wanted if names.count(name) > 1), None)
     if repeated is not None:
         raise StorageError(
             f"{path}: has {names.count(repeated)} columns named {repeated!r}, expected one: rename "
             "or remove the others"
         )
+    return wanted
