@@ -138,18 +138,3 @@ def test_tool_calls_and_empty_replies_may_end_differently(ends, tmp_path, condit
 def test_an_appended_eos_is_the_only_ending(ends):
     for append_eos in ("mask", "train"):
         assert ends(SftSettings(template="plain", append_eos=append_eos)) == [0]
-
-
-def test_an_ending_that_merges_with_the_text_of_a_message_is_unknown(ends, tmp_path):
-    path = tmp_path / "own.jinja"
-    path.write_text("{% for m in messages %}<|im_start|>{{ m.content }}b{% endfor %}")
-    assert ends(SftSettings(template=str(path), spans="prefix")) == []
-
-
-def test_a_tool_call_may_end_differently(ends, tmp_path):
-    path = tmp_path / "own.jinja"
-    path.write_text(
-        "{% for m in messages %}{{ m.content }}{% if m.tool_calls %}{{ m.tool_calls|tojson }}"
-        "</think>{% else %}<|im_end|>{% endif %}{% endfor %}"
-    )
-    assert ends(SftSettings(template=str(path), spans="prefix")) == [2, 5]

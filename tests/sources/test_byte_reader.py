@@ -83,8 +83,8 @@ AFTER_BOM = 3
 """No slice ends inside a byte order mark."""
 
 
-@pytest.mark.parametrize("data", [DIRTY, DIRTY + b"\n", b"\n\n" + DIRTY[3:] + b"\n\n\n"])
-@pytest.mark.parametrize("batch_bytes", [1, 10, 1 << 20])
+@pytest.mark.parametrize("data", [DIRTY, b"\n\n" + DIRTY[3:] + b"\n\n\n"])
+@pytest.mark.parametrize("batch_bytes", [1, 1 << 20])
 def test_slices_cut_at_every_byte_give_each_record_once(data, batch_bytes, tmp_path, read_piece):
     file = jsonl(tmp_path / "a.jsonl", data)
     whole = read_piece(Slice(file, 0, -1, len(data)))
@@ -216,9 +216,8 @@ def test_a_corrupt_frame_costs_its_slice_alone_and_every_byte_is_counted(
         1,
         *([0] * (len(found) - 2)),
     ]
-    for batch_bytes in (1, 1000):
-        again = [read_piece(piece, batch_bytes=batch_bytes) for piece in reversed(pieces)]
-        assert again[::-1] == found
+    again = [read_piece(piece, batch_bytes=1000) for piece in reversed(pieces)]
+    assert again[::-1] == found
 
 
 def test_zero_padding_behind_gzip_data_is_no_error(tmp_path, read):

@@ -40,13 +40,6 @@ def test_an_open_quote_is_said_at_the_end():
     assert split(b'a\n"b\nc\n')[1] == "a quoted field is not closed before the end of the file"
 
 
-def test_cuts_count_the_records_that_are_not_empty():
-    splitter = CsvSplitter(",")
-    assert splitter.feed(b"a\r\n\nb") == (2, 4, 1)
-    assert splitter.feed(b"c") == (0, 0, 0)
-    assert splitter.feed(b"\r\nd\n") == (1, 4, 2)
-
-
 def cells(data):
     table = pa.csv.read_csv(
         pa.BufferReader(data),

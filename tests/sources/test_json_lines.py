@@ -106,7 +106,7 @@ def test_blocks_of_any_size_give_what_the_lines_give_alone(schema, tmp_path, rea
     data = b"\n".join(lines)
     (tmp_path / "a.jsonl").write_bytes(data)
     expected = [outcome(line, schema) for line in lines]
-    for batch_bytes in [*range(1, 60), 500, 2000, 1 << 20]:
+    for batch_bytes in [1, 2, 7, 20, 59, 500, 2000, 1 << 20]:
         records = read(tmp_path / "a.jsonl", batch_bytes=batch_bytes)
         assert records.rows == [row for found, _ in expected for row in found]
         refused = [reject for _, rejects in expected for reject in rejects]
@@ -140,19 +140,6 @@ def test_a_line_over_the_limit_is_refused_and_its_neighbours_stay(schema):
     assert reject.place == RecordPlace(2, 15)
     assert reject.message == "2013 bytes, over max_record_bytes = 14"
     assert reject.raw == data[15 : 15 + 1024]
-
-
-def test_a_number_that_does_not_fit_its_column_is_a_wrong_type():
-    schema = pa.schema([("n", pa.int64())])
-    batch, _, rejects = parse_lines(b'{"n": 1}\n{"n": 1.5}\n{"n": 2}', schema)
-    assert batch.to_pylist() == [{"n": 1}, {"n": 2}]
-    assert [reject.reason for reject in rejects] == ["wrong type"]
-
-
-def test_messages_name_no_row():
-    schema = pa.schema([("title", pa.string())])
-    _, _, (reject,) = parse_lines(b'{"title": "a"}\n{"title": 1}', schema)
-    assert reject.message == "title: expected text, found a number"
 
 
 def test_a_record_is_read_or_none():

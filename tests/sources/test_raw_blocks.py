@@ -31,16 +31,6 @@ def split(tmp_path):
     return blocks_of
 
 
-def test_blocks_are_whole_lines_of_about_the_size(split):
-    blocks = split([b"a\nb", b"b\nccccc", b"cc\nd"])
-    assert [bytes(block.data) for block in blocks] == [b"a\nbb\n", b"ccccccc\n", b"d"]
-    assert [block.origin for block in blocks] == [
-        RecordPlace(0, 0),
-        RecordPlace(2, 5),
-        RecordPlace(3, 13),
-    ]
-
-
 @pytest.fixture
 def rows_of_blocks(tmp_path):
     """Writes 6,000 records of 2 kB, and returns how many of them each block of 4 MiB has."""
@@ -74,25 +64,9 @@ def broken(*chunks):
     raise BrokenInputError("cut off", "why", 7)
 
 
-def test_input_that_breaks_off_gives_its_whole_lines_and_says_what_is_left(split):
-    blocks = split(broken(b"a\nbc"), 100, 100)
-    assert [bytes(block.data) for block in blocks] == [b"a\n", b""]
-    assert [block.after for block in blocks] == [(), ()]
-    assert blocks[1].unread == UnreadInput(RecordPlace(2, 2), "cut off", "why", 2, 7, 3)
-
-
 @pytest.mark.parametrize("batch_bytes", [1, 8, 100])
 def test_a_record_over_the_limit_that_breaks_off_is_unread_and_no_reject(batch_bytes, split):
     blocks = split(broken(b"a\n", b"x" * 15, b"y" * 90), batch_bytes)
     assert b"".join(block.data for block in blocks) == b"a\n"
     assert all(not block.after for block in blocks)
     assert blocks[-1].unread == UnreadInput(RecordPlace(2, 2), "cut off", "why", 105, 7, 3)
-
-
-def test_the_weight_of_a_block_is_its_bytes(tmp_path):
-    (tmp_path / "a.jsonl").write_bytes(b"{}\n" * 10)
-    file = SourceFile((tmp_path / "a.jsonl").as_posix(), "jsonl", "", 30, 0, "")
-    with open_slice(Slice(file, 0, -1, 30), InputSettings(), pa.schema([]), 9) as reader:
-        blocks = list(reader.blocks())
-    assert [block.n_bytes for block in blocks] == [9, 9, 9, 3]
-    assert sum(block.input_bytes for block in blocks) == 30

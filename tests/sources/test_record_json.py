@@ -42,12 +42,6 @@ def test_lines_of_json_are_given_as_they_stand(tmp_path):
     assert reasons == ["not an object", "invalid UTF-8"]
 
 
-def test_an_array_gives_its_items(tmp_path):
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps(RECORDS, indent=1))
-    assert [json.loads(text) for text in read(path)[0]] == RECORDS
-
-
 def test_rows_are_written_as_json(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.Table.from_pylist(RECORDS), path)

@@ -110,6 +110,8 @@ def next_block_bytes(last_bytes: int, batch_bytes: int, left_bytes: int | None =
 
 def too_large(sizes: Numbers, max_record_bytes: int, advice: str = "") -> Refused:
     """Return the reason and message of each record whose size is over the limit."""
+    if sizes.max(initial=0) <= max_record_bytes:
+        return {}
     return {
         row: (
             "record too large",
@@ -124,6 +126,8 @@ def not_utf8(data: Bytes, starts: Numbers, stops: Numbers) -> Refused:
 
     The bytes between the spans do not change the result.
     """
+    if is_utf8(data, 0, len(data)):
+        return {}
 
     def check(first: int, last: int) -> int | None:
         return None if is_utf8(data, int(starts[first]), int(stops[last - 1])) else -1
