@@ -36,20 +36,21 @@ from tokmill.sources.files import Slice, discover
 from tokmill.sources.first_records import first_of_file
 from tokmill.sources.formats import open_slice
 
-settings = InputSettings(paths=(sys.argv[1],))
 schema = pa.schema([("title", pa.string())])
-try:
-    (file,) = discover(settings).files
-    names = list(first_of_file(file, settings, 100, 1 << 20, whole=False)[0])
-    found = []
-    with open_slice(Slice(file, 0, -1, 0), settings, schema, 20) as reader:
-        for block in reader.blocks():
-            records = block.parse()
-            for row, record in enumerate(records.batch.to_pylist()):
-                found.append([int(records.places[row, 0]), record["title"]])
-    print(json.dumps([names, found]))
-except TokmillError as error:
-    print(json.dumps([type(error).__name__, str(error)]))
+for name in sys.argv[1:]:
+    settings = InputSettings(paths=(name,))
+    try:
+        (file,) = discover(settings).files
+        names = list(first_of_file(file, settings, 100, 1 << 20, whole=False)[0])
+        found = []
+        with open_slice(Slice(file, 0, -1, 0), settings, schema, 20) as reader:
+            for block in reader.blocks():
+                records = block.parse()
+                for row, record in enumerate(records.batch.to_pylist()):
+                    found.append([int(records.places[row, 0]), record["title"]])
+        print(json.dumps([names, found]))
+    except TokmillError as error:
+        print(json.dumps([type(error).__name__, str(error)]))
 """
 
 
@@ -115,16 +116,16 @@ def read_hub(tmp_path):
         "NO_PROXY": "127.0.0.1",
     }
 
-    def read(name):
+    def read(*names):
         done = subprocess.run(
-            [sys.executable, "-c", READ, name],
+            [sys.executable, "-c", READ, *names],
             env={**os.environ, **settings},
             cwd=tmp_path,
             capture_output=True,
             text=True,
             check=True,
         )
-        return json.loads(done.stdout.splitlines()[-1])
+        return [json.loads(line) for line in done.stdout.splitlines()[-len(names) :]]
 
     yield read
     server.shutdown()
@@ -132,21 +133,13 @@ def read_hub(tmp_path):
     server.server_close()
 
 
-needs_datasets = pytest.mark.skipif(
+@pytest.mark.skipif(
     importlib.util.find_spec("datasets") is None, reason="the datasets package is not installed"
 )
-
-
-@needs_datasets
-def test_a_hub_dataset_is_streamed(read_hub):
-    names, found = read_hub("hf:org/name")
+def test_a_hub_dataset_is_streamed_and_one_that_cannot_be_reached_is_one_line(read_hub):
+    (names, found), (kind, message) = read_hub("hf:org/name", "hf:org/none")
     assert names == ["title", "n"]
     assert found == [[i + 1, f"t{i}"] for i in range(5)]
-
-
-@needs_datasets
-def test_a_dataset_that_cannot_be_reached_is_one_line(read_hub):
-    kind, message = read_hub("hf:org/none")
     assert kind == "StorageError"
     assert message.startswith("hf:org/none: cannot be read from the Hub: ")
     assert "\n" not in message

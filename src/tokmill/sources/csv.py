@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,11 +30,10 @@ if TYPE_CHECKING:
 
 _LONGEST_CELL = 1 << 30
 
-_QUOTE, _NEWLINE, _RETURN = ord('"'), ord("\n"), ord("\r")
-
-# State of the parser after a byte. A quote opens a quoted field only at the start of the field;
-# a quote right after a closing quote is an escaped quote.
+_NEWLINE, _RETURN = ord("\n"), ord("\r")
 _START, _FIELD, _QUOTED, _CLOSED = range(4)
+"""Where a chunk ends: before or in a field without quotes, in a quoted field, or right behind one,
+where a quote more would be an escaped one."""
 
 
 class Header(NamedTuple):
@@ -192,15 +192,20 @@ class CsvParser:
 
 
 class CsvSplitter:
-    r"""A record ends at \n or \r outside quotes, as in Arrow's parser; empty ones do not count."""
+    r"""A record ends at \n or \r outside quotes, as in Arrow's parser; empty ones do not count.
+
+    A quote opens a quoted field only at the start of the field; two inside it are an escaped one.
+    """
 
     mark_bytes = 1
     advice = ""
 
     def __init__(self, delimiter: str) -> None:
-        self._delimiter = ord(delimiter)
+        self._before = f"{delimiter}\r\n".encode()
+        rest = rb'(?:[^"]++|"")*+("|\Z)'
+        self._rest = re.compile(rest)
+        self._quoted = re.compile(rb'"(?<![^' + re.escape(self._before) + rb']")' + rest)
         self._state = _START
-        self._after = {self._delimiter: _START, _NEWLINE: _START, _RETURN: _START, _QUOTE: _CLOSED}
         self._open_bytes = 0  # of the record that the chunk before left open
 
     def feed(self, chunk: bytes) -> Cuts:
@@ -222,48 +227,25 @@ class CsvSplitter:
             else ""
         )
 
-    def ends(self, chunk: bytes | bytearray) -> npt.NDArray[np.int64]:
+    def ends(self, chunk: bytes) -> npt.NDArray[np.int64]:
         """Return the positions after the end marks of records in the next chunk: (n,) int64."""
         if not chunk:
             return np.zeros(0, dtype=np.int64)
+        found: list[re.Match[bytes]] = []
+        is_quote = chunk.startswith(b'"')
+        if self._state == _QUOTED or (self._state == _CLOSED and is_quote):
+            found += filter(None, [self._rest.match(chunk, int(self._state == _CLOSED))])
+        start = found[0].end() if found else int(self._state == _FIELD and is_quote)
+        found += self._quoted.finditer(chunk, start)
+        if found and found[-1].end() == len(chunk):
+            self._state = _CLOSED if found[-1][1] else _QUOTED
+        else:
+            self._state = _START if chunk[-1] in self._before else _FIELD
         view = np.frombuffer(chunk, dtype=np.uint8)
-        quotes = np.flatnonzero(view == _QUOTE)
-        was_quoted = self._state == _QUOTED
-        # If every second quote opens a field or escapes a quote, an odd count means "inside".
-        opening = quotes[(np.arange(len(quotes)) + was_quoted) % 2 == 0]
-        is_plain = np.isin(view[opening - 1], list(self._after))
-        if len(opening) and opening[0] == 0:
-            is_plain[0] = self._state != _FIELD
-        if not is_plain.all():
-            return self._walk(view)
         breaks = np.flatnonzero((view == _NEWLINE) | (view == _RETURN))
-        before = np.searchsorted(quotes, breaks)
-        ends: npt.NDArray[np.int64] = breaks[(before + was_quoted) % 2 == 0] + 1
-        is_quoted = (len(quotes) + was_quoted) % 2
-        self._state = _QUOTED if is_quoted else self._after.get(int(view[-1]), _FIELD)
+        quoted = np.array([match.span() for match in found], dtype=np.int64).ravel()
+        ends: npt.NDArray[np.int64] = breaks[np.searchsorted(quoted, breaks, "right") % 2 == 0] + 1
         return ends
-
-    def _walk(self, view: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-        """Return the ends by a walk over quotes, delimiters and line ends: for misplaced quotes."""
-        tokens = (view == _QUOTE) | (view == self._delimiter)
-        at = np.flatnonzero(tokens | (view == _NEWLINE) | (view == _RETURN))
-        state, behind = self._state, 0
-        ends = []
-        for position, kind in zip(at.tolist(), view[at].tolist(), strict=True):
-            if state in (_START, _CLOSED) and position != behind:
-                state = _FIELD
-            if kind == _QUOTE:
-                opened = _FIELD if state == _FIELD else _QUOTED
-                state = _CLOSED if state == _QUOTED else opened
-            elif state != _QUOTED:
-                state = _START
-                if kind != self._delimiter:
-                    ends.append(position + 1)
-            behind = position + 1
-        if state in (_START, _CLOSED) and behind != len(view):
-            state = _FIELD
-        self._state = state
-        return np.array(ends, dtype=np.int64)
 
 
 def _open_csv(slice_: Slice, reading: Reading) -> ByteReader:
