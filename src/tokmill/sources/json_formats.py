@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -32,14 +32,13 @@ if TYPE_CHECKING:
 
     Read = Callable[[BinaryIO], Iterator[Mapping[str, Any]]]
 
-_BLACK = re.compile(rb"[^ \t\r\n]")
 _FIRST_BLACK = re.compile(rb"[^ \t\r\n\xef\xbb\xbf]")  # behind a byte order mark
 _QUOTE, _COMMA, _NEWLINE, _RETURN = (ord(c) for c in '",\n\r')
 _END = ord("]")
 _OPEN, _CLOSE = ord("{"), ord("}")  # with bit 0x20 set, [ and ] look the same
 _SCAN_BYTES = 128 << 10  # the work arrays of one step stay in the cache
 _LEAST_WINDOW = 256
-_CLOSINGS = re.compile(rb"[ \t\r\n]*\][ \t\r\n\]]*")
+_BETWEEN = re.compile(rb"[ \t\r\n\]]*,?")  # behind a closing bracket: others, or one too many
 _TO_LINES = bytes.maketrans(b"\r\n]", b"  \n")
 
 
@@ -112,19 +111,15 @@ def array_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
                     rest = rest[len(lines) :]
                     continue
                 window = _LEAST_WINDOW  # a bracket may close it again at once
-                if scanner.is_closed and not lost and (closing := _CLOSINGS.match(rest)):
-                    yield closing[0].translate(_TO_LINES)
-                    rest = rest[closing.end() :]
-                    continue
-                found = None if lost else _BLACK.search(rest)
-                stop = len(rest)
-                if found is not None and scanner.is_closed and found[0] == b",":
-                    stop = found.end()
-                    scanner.depth = 1
-                elif found is not None:
-                    lost = f"text after the closing bracket of the array: found {found[0]!r}"
-                yield rest[:stop].replace(b"\n", b" ")
-                rest = rest[stop:]
+                if lost:
+                    yield rest.replace(b"\n", b" ")
+                    break
+                between = cast("re.Match[bytes]", _BETWEEN.match(rest))
+                yield between[0].translate(_TO_LINES)
+                rest = rest[between.end() :]
+                scanner.depth = int(between[0].endswith(b","))
+                if rest and not scanner.depth:
+                    lost = f"text after the closing bracket of the array: found {rest[:1]!r}"
     if lost or scanner.depth:
         raise BrokenInputError("lost array", lost or "the JSON array has no closing bracket")
 
