@@ -37,7 +37,10 @@ where a quote more would be an escaped one."""
 
 
 class Header(NamedTuple):
-    """The columns of a CSV file, and the bytes before its first record (no byte order mark)."""
+    """The columns of a CSV file, what separates them, and the bytes before its first record.
+
+    A byte order mark does not count.
+    """
 
     names: tuple[str, ...]
     delimiter: str

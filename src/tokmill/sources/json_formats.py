@@ -38,15 +38,15 @@ _END = ord("]")
 _OPEN, _CLOSE = ord("{"), ord("}")  # with bit 0x20 set, [ and ] look the same
 _SCAN_BYTES = 128 << 10  # the work arrays of one step stay in the cache
 _LEAST_WINDOW = 256
-_BETWEEN = re.compile(rb"[ \t\r\n\]]*,?")  # behind a closing bracket: others, or one too many
+_BETWEEN = re.compile(rb"[ \t\r\n\]]*,?")  # behind a closing bracket; a comma: it was too many
 _TO_LINES = bytes.maketrans(b"\r\n]", b"  \n")
 
 
 def parse_blocks(blocks: Sequence[Block]) -> Records:
     """Return the records of blocks of one schema; thread safe.
 
-    Blocks of JSON Lines are parsed in one call. A call of Arrow takes 0.5 ms to start, the time of
-    300 KB of lines, and small files give small blocks.
+    Blocks of JSON Lines are parsed in one call. Alone, a block of three lines takes 0.34 ms, among
+    600 such blocks 0.02 ms (2026-11), and small files give small blocks.
     """
     lines = [b for b in blocks if isinstance(b, BytesBlock) and b.parser is _parse_block]
     if len(lines) < len(blocks):
