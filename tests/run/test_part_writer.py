@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from tokmill.errors import StateError
 from tokmill.place import open_place
 from tokmill.recipes.encoded import EncodedBlock
-from tokmill.run.part_writer import PartWriter
+from tokmill.run.part import PartWriter
+from tokmill.settings.schema import Config, OutputSettings
 from tokmill.values import RecordPlace, Reject
 
 FINGERPRINT = "f" * 64
@@ -49,14 +50,12 @@ def samples(n_samples, lengths, *, weight=0.0, counted=None, **others):
     return dataclasses.replace(made, sidecars=sidecars, counters=counters)
 
 
-def writer(directory: Path, shard_tokens: int, *, fail: bool = False) -> PartWriter:
+def writer(directory: Path, shard_tokens: int) -> PartWriter:
     for name in ("parts", "rejects"):
         (directory / name).mkdir(parents=True, exist_ok=True)
     place = open_place(str(directory))
-    dtype = np.dtype("<u2")
-    return PartWriter(
-        place, 3, FINGERPRINT, dtype, "blake3", shard_tokens, fail, check=lambda: None
-    )
+    config = Config(output=OutputSettings(shard_tokens=shard_tokens))
+    return PartWriter(place, 3, FINGERPRINT, np.dtype("<u2"), config, lambda: None)
 
 
 def finish(part: PartWriter):

@@ -11,8 +11,7 @@ The modules in the order of a run:
 5. `output`: what stands in the place: foreign files, leftovers, parts that are done.
 6. `whole_run`: the parts that are missing, sums, packs, and the manifest, last. `tasks`: the same
    run as an array of tasks.
-7. `part`: read, encode and write one part. It uses `block_pool` (threads that encode blocks ahead)
-   and `part_writer` (shards, rejects and the record of the part).
+7. `part`: read, encode and write one part. It uses `block_pool`, threads that encode blocks ahead.
 8. `reject_limits`: stop a run of which too many records are rejected, or whose input breaks off,
    such as a truncated .gz.
 """

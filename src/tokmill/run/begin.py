@@ -280,10 +280,11 @@ def check_space(
     n_bytes = sum(file.n_bytes for file in prepared.found.files)
     if not n_bytes or room >= AMPLE * n_bytes:
         return
-    from tokmill.run.forecast import predict, sample_and_encode
+    from tokmill.run.forecast import predict
+    from tokmill.run.sample import encoded_sample
 
     spec = prepared.spec(EngineChoice(REFERENCE, "", "for a prediction"), 1)
-    sampled = sample_and_encode(prepared, spec, SAMPLE_BYTES)
+    sampled = encoded_sample(spec, prepared.parts, prepared.renderers(), SAMPLE_BYTES)
     if not sampled.totals().documents:
         return
     _, disk = predict(spec, prepared.parts, sampled)

@@ -21,11 +21,10 @@ from tokmill.errors import RecordError, TokmillError, UnreadInputError, UsageErr
 from tokmill.fields import noted_sources
 from tokmill.recipes.left_out import check_read_fields, fields_read
 from tokmill.recipes.memory_bounds import BASE_BYTES, worker_bytes
-from tokmill.recipes.table import Recipes
 from tokmill.run.plan import packed_tokenizer
 from tokmill.run.prepare import choose_run_engine, prepare, workers_and_threads
 from tokmill.run.reject_limits import REJECTS_ALLOWED, check_chats, no_document, too_many
-from tokmill.run.sample import EncodedSample, Estimate, encode_sample, read_sample
+from tokmill.run.sample import Estimate, Sample, encoded_sample
 from tokmill.sources.formats import format_named
 from tokmill.storage import free_bytes
 from tokmill.words.plural import plural
@@ -114,7 +113,8 @@ def _forecast(
     engine = choose_run_engine(prepared, threads, note)
     taken_s = perf_counter() - start_s
     spec = prepared.spec(engine, threads, usable // workers)
-    sampled = sample_and_encode(prepared, spec, _sample_bytes(_input_bytes(parts)))
+    renderers = prepared.renderers()
+    sampled = encoded_sample(spec, parts, renderers, _sample_bytes(_input_bytes(parts)))
     counts = sampled.totals()
     if not counts.documents:
         if not counts.records:
@@ -122,7 +122,7 @@ def _forecast(
             raise RecordError(
                 f"the sample of the input holds no record{what}: nothing to predict from"
             )
-        record = "record" if sampled.sample.is_complete else "sampled record"
+        record = "record" if sampled.is_complete else "sampled record"
         made = "the run would make no document"
         raise RecordError(no_document(made, counts, record, sampled.first_reject))
     size, disk = predict(spec, parts, sampled)
@@ -137,21 +137,20 @@ def _forecast(
         before_s + (n_bytes / sampled.bytes_per_s + n_slices * FILE_S) / workers
         for n_bytes in (text.value, text.high)
     )
-    longest = max(block.n_bytes for piece in sampled.sample.pieces for block in piece.blocks)
-    if not sampled.sample.is_complete:
+    longest = max(block.n_bytes for piece in sampled.pieces for block in piece.blocks)
+    if not sampled.is_complete:
         longest *= LONGER
     held = LONG_RECORD_COPIES * longest if longest > config.run.block_bytes else 0
     paged = workers * (_page_bytes(parts) + held) + n_slices * FILE_BYTES
     n_records = max(1, counts.records)
-    renderers = [renderer for _, renderer in prepared.renderers().values()]
     values = {
         "schema": 1,
         "kind": spec.kind,
         "files": len(prepared.found.files),
         "input_bytes": _input_bytes(parts),
-        "sampled_bytes": sampled.sample.read_bytes,
-        "heads_only": sampled.sample.heads_only,
-        "is_counted": sampled.sample.is_complete,
+        "sampled_bytes": sampled.read_bytes,
+        "heads_only": sampled.heads_only,
+        "is_counted": sampled.is_complete,
         "parts": len(parts),
         "part_bytes": max(sum(piece.n_bytes for piece in part.slices) for part in parts),
         **{f"documents{end}": n for end, n in _ends(documents)},
@@ -169,7 +168,7 @@ def _forecast(
         "usable_memory_bytes": usable,
         "workers": workers,
         "threads": threads,
-        "renderer": ", ".join(dict.fromkeys(one.name for one in renderers)),
+        "renderer": ", ".join(dict.fromkeys(one.name for _, one in renderers.values())),
         "fields": prepared.fields_note(),
         "left_out": _left_out(prepared, sampled),
         "tokenizer": prepared.tokenizer.name,
@@ -182,17 +181,7 @@ def _forecast(
     return RunValues(values, on_disk, _problem(prepared, spec, sampled))
 
 
-def sample_and_encode(prepared: Prepared, spec: RunSpec, limit_bytes: int) -> EncodedSample:
-    """Read about `limit_bytes` of the input, and encode them as the run would."""
-    found = read_sample(prepared.parts, prepared.renderers(), limit_bytes)
-    recipes = Recipes(spec)
-    part_of = {piece.file: part for part in prepared.parts for piece in part.slices}
-    return encode_sample(lambda file: recipes.of(part_of[file]), found, spec)
-
-
-def predict(
-    spec: RunSpec, parts: Sequence[Part], sampled: EncodedSample
-) -> tuple[DatasetSize, Bill]:
+def predict(spec: RunSpec, parts: Sequence[Part], sampled: Sample) -> tuple[DatasetSize, Bill]:
     """Return the dataset that is expected from a sample with a document, and its disk."""
     config, sft, val = spec.config, spec.config.sft, spec.config.output.val_fraction
     tokens, documents = sampled.total("tokens"), sampled.total("documents")
@@ -243,13 +232,13 @@ def _ends(found: Estimate) -> list[tuple[str, int]]:
     return [("", found.value), ("_low", found.low), ("_high", found.high)]
 
 
-def _histogram(sampled: EncodedSample, documents: int) -> tuple[int, ...]:
+def _histogram(sampled: Sample, documents: int) -> tuple[int, ...]:
     """Return the expected number of documents of 2^i to 2^(i+1)-1 tokens."""
     counts = np.bincount(np.frexp(np.maximum(sampled.lengths, 1))[1] - 1)
     return tuple(round(n * documents / len(sampled.lengths)) for n in counts.tolist())
 
 
-def _rows(sampled: EncodedSample, size: DatasetSize) -> int:
+def _rows(sampled: Sample, size: DatasetSize) -> int:
     """Return the expected number of packed rows, from packing samples of the same lengths."""
     if not size.capacity:
         return 0
@@ -275,7 +264,7 @@ def _page_bytes(parts: Sequence[Part]) -> int:
     return max((bytes_of(file) for bytes_of, file in held if bytes_of), default=0)
 
 
-def _problem(prepared: Prepared, spec: RunSpec, sampled: EncodedSample) -> TokmillError | None:
+def _problem(prepared: Prepared, spec: RunSpec, sampled: Sample) -> TokmillError | None:
     """Return the error with which the run would stop, if the sample has one."""
     if prepared.bad:
         return UsageError(f"the run would stop: {prepared.bad[0]}")
@@ -287,7 +276,7 @@ def _problem(prepared: Prepared, spec: RunSpec, sampled: EncodedSample) -> Tokmi
     return None
 
 
-def check_sample(limits: LimitSettings, sampled: EncodedSample) -> None:
+def check_sample(limits: LimitSettings, sampled: Sample) -> None:
     """Check by a sample that the run would not stop; a few rejects may be chance.
 
     Raises:
@@ -311,7 +300,7 @@ def check_sample(limits: LimitSettings, sampled: EncodedSample) -> None:
     check_chats(limits, counts.counters, counts.documents)
 
 
-def _left_out(prepared: Prepared, sampled: EncodedSample) -> str:
+def _left_out(prepared: Prepared, sampled: Sample) -> str:
     """Return the sources that use less than 90% of their text; '' if none."""
     noted = []
     for group in prepared.readings:

@@ -1,39 +1,66 @@
-"""Write one part: read its slices, encode blocks on threads, write them in order, commit.
+"""Write one part: read its slices, encode blocks on threads, write shards, rejects, and the record.
 
 The calling thread reads and writes; a pool parses, renders and encodes a few blocks ahead. A part
 that is stopped leaves nothing, and begins again.
+
+A shard ends before the record that would make it longer than `shard_tokens`; a longer record gets
+a shard for itself. The ends depend on the documents alone, not on blocks or workers, and a record
+with several samples is never divided.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tokmill.errors import ParityError, RecordError
+import numpy as np
+
+from tokmill.dataset.counts import TRAINED_TURNS, Counts
+from tokmill.dataset.layout import (
+    ORIGIN,
+    PARTS,
+    SPLITS,
+    part_name,
+    rejects_name,
+    shard_stem,
+)
+from tokmill.dataset.origins import origin_numbers
+from tokmill.dataset.part_record import PartRecord
+from tokmill.dataset.rejects import RejectsFile, describe_reject
+from tokmill.dataset.writer import ShardWriter
+from tokmill.errors import ParityError, RecordError, StateError
+from tokmill.fields import add_fields
 from tokmill.interrupts import DelayedInterrupts
 from tokmill.recipes.left_out import is_weighed_slice
 from tokmill.recipes.spec import Increments
 from tokmill.run.block_pool import encode_ahead
-from tokmill.run.part_writer import PartWriter
 from tokmill.run.plan import check_plan
 from tokmill.sources.formats import open_slice
 from tokmill.sources.slices import check_unchanged
-from tokmill.timing import LIBRARIES, StageSeconds, StageTimer, library_cpu_s
+from tokmill.timing import LIBRARIES, StageSeconds, StageTimer, add_seconds, library_cpu_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-    from tokmill.dataset.part_record import PartRecord
+    import numpy.typing as npt
+
+    from tokmill.dataset.checksum import FileEntry
     from tokmill.dataset.place import Place
+    from tokmill.dataset.writer import ShardEntry
     from tokmill.recipes.encoded import EncodedBlock
     from tokmill.recipes.spec import Part, RunSpec
     from tokmill.recipes.table import Recipe
+    from tokmill.settings.schema import Config
     from tokmill.sources.formats import Block, SliceReader
+    from tokmill.values import RecordPlace, UnreadKeys
 
     _Work = tuple[tuple[int, SliceReader], Block | None]
+
+_N_LENGTH_BINS = 32
 
 
 def run_part(
@@ -52,17 +79,8 @@ def run_part(
         TokmillError: nothing of the part is kept.
     """
     fingerprint, spec = part.fingerprint(spec), spec.for_part(part)
-    output = spec.config.output
-    writer = PartWriter(
-        place,
-        part.index,
-        fingerprint,
-        recipe.dtype,
-        output.checksum,
-        output.shard_tokens,
-        fail_on_reject=spec.config.limits.on_error == "fail",
-        check=partial(check_plan, place, spec.plan_stamp),
-    )
+    check = partial(check_plan, place, spec.plan_stamp)
+    writer = PartWriter(place, part.index, fingerprint, recipe.dtype, spec.config, check)
     try:
         timer, library_s = StageTimer(), library_cpu_s()
         with DelayedInterrupts() as interrupts:
@@ -147,3 +165,249 @@ def _check_first_block(spec: RunSpec, path: str, encoded: EncodedBlock) -> None:
             "files of this folder whose first records were read before the run: give it its own "
             "[[source]], or leave it out"
         )
+
+
+class PartWriter:
+    """Writes the files of one part; at most one shard of each split is open.
+
+    `check` is called before a file or the record appears in the place, and may raise. `stage_s`:
+    seconds of the ended shards, by stage.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        part: int,
+        fingerprint: str,
+        dtype: np.dtype[np.unsignedinteger],
+        config: Config,
+        check: Callable[[], None],
+    ) -> None:
+        self._place, self._part, self._fingerprint = place, part, fingerprint
+        self._dtype, self._config, self._check = dtype, config, check
+        self.stage_s: dict[str, StageSeconds] = {}
+        self._open: dict[str, ShardWriter] = {}
+        self._shards: defaultdict[str, list[ShardEntry]] = defaultdict(list)
+        self._ended: list[FileEntry] = []
+        self._rejects: RejectsFile | None = None
+        self._rejects_entry: FileEntry | None = None
+        self._counts: dict[int, Counts] = {}
+        self._histogram = np.zeros(_N_LENGTH_BINS, np.int64)
+
+    def add(
+        self,
+        slice_index: int,
+        source: str,
+        block: EncodedBlock,
+        origin: Callable[[], RecordPlace],
+    ) -> Increments:
+        """Write one block, and end each shard that it fills.
+
+        `source` is the path of its file; `origin` returns the place where its slice begins there.
+
+        Raises:
+            RecordError: the block has a reject and `on_error` is `fail`.
+        """
+        counts = self._counts.setdefault(slice_index, Counts()).mutable()
+        first_reject = ""
+        for reject in block.rejects:
+            place = reject.place.shifted(origin())
+            first_reject = first_reject or describe_reject(source, place, reject)
+            if self._config.limits.on_error == "fail":
+                raise RecordError(f"{first_reject}; --on-error=skip counts it and goes on")
+            if self._rejects is None:
+                name, algorithm = rejects_name(self._part), self._config.output.checksum
+                self._rejects = RejectsFile(self._place.local, name, algorithm)
+            self._rejects.append(source, place, reject)
+        if block.n_documents:
+            self._write(slice_index, block)
+        progress = count_block(counts, block)
+        if block.unread is not None:
+            place = block.unread.place.shifted(origin())
+            counts.unread.append(replace(block.unread, place=place))
+        return replace(progress, first_reject=first_reject)
+
+    def end_slice(
+        self, slice_index: int, input_bytes: int, length: tuple[int, int] | None = None
+    ) -> None:
+        """Count a slice of `input_bytes` that was read to its end; `length`: see `Counts`."""
+        counts = self._counts.setdefault(slice_index, Counts())
+        counts.input_bytes += input_bytes
+        counts.length = length
+        counts.compacted()
+
+    def keep_ended(self) -> None:
+        """Make the files that are ended stand in the place; raises what `check` raises."""
+        while self._ended:
+            self._place.keep(self._ended[-1], self._check)
+            self._ended.pop()
+
+    def end(self) -> None:
+        """End the open files."""
+        for split in SPLITS:
+            self._end_shard(split)
+        if self._rejects is not None:
+            self._rejects_entry = self._rejects.commit_entry()
+            self._ended.append(self._rejects_entry)
+
+    def finish(self) -> PartRecord:
+        """Write the part's record after all files were ended; an earlier record stays valid.
+
+        Raises:
+            StateError: another record of this part is there, or `check` raises.
+        """
+        self.keep_ended()
+        used = len(np.trim_zeros(self._histogram, "b"))
+        record = PartRecord(
+            self._part,
+            self._fingerprint,
+            tuple(shard for split in SPLITS for shard in self._shards[split]),
+            self._rejects_entry,
+            dict(sorted(self._counts.items())),
+            tuple(self._histogram[:used].tolist()),
+        )
+        self._check()
+        name = f"{PARTS}/{part_name(self._part)}"
+        if not self._place.create(name, [record.as_bytes()]):
+            raise StateError(
+                f"{self._place.where}/{name}: holds another record of this part than the one just "
+                "made: another run writes there too: choose another --output"
+            )
+        return record
+
+    def close(self) -> None:
+        """Close the open files and remove them."""
+        for shard in self._open.values():
+            shard.discard()
+        if self._rejects is not None:
+            self._rejects.discard()
+
+    def _write(self, slice_index: int, block: EncodedBlock) -> None:
+        """Append the documents of a block to the shards of their splits."""
+        lengths = np.diff(block.offsets)
+        exponents = np.frexp(lengths.astype(np.float64))[1] - 1
+        self._histogram += np.bincount(exponents, minlength=_N_LENGTH_BINS)
+        origins = origin_numbers(slice_index, block.places)
+        bodies = {"bin": block.tokens, **block.sidecars, ORIGIN: origins}
+        if not block.is_val.any():
+            self._append("train", lengths, block.rows, bodies)
+            return
+        for split, member in (("train", ~block.is_val), ("val", block.is_val)):
+            of_tokens = np.repeat(member, lengths)
+            chosen = {
+                ending: body[member if ending == ORIGIN else of_tokens]
+                for ending, body in bodies.items()
+            }
+            self._append(split, lengths[member], block.rows[member], chosen)
+
+    def _append(
+        self,
+        split: str,
+        lengths: npt.NDArray[np.int64],
+        rows: npt.NDArray[np.int64],
+        bodies: Mapping[str, npt.NDArray[Any]],
+    ) -> None:
+        """Append n documents of these lengths and rows, (n,), to the shards of a split.
+
+        `bodies`: by ending, tokens and sidecars with a value for every token; `ORIGIN` has one for
+        every document.
+        """
+        ends = np.cumsum(lengths)
+        start = start_token = 0
+        while start < len(lengths):
+            shard = self._open.get(split)
+            room = self._config.output.shard_tokens - (0 if shard is None else shard.n_tokens)
+            stop = len(lengths)
+            if ends[-1] - start_token > room:
+                # Documents that end a record, and of these the last one that fits.
+                last = np.flatnonzero(np.append(rows[start + 1 :] != rows[start:-1], True)) + start
+                n_fit = int(np.searchsorted(ends[last], start_token + room, "right"))
+                n_fit = max(n_fit, int(shard is None))
+                stop = int(last[n_fit - 1]) + 1 if n_fit else start
+            if stop > start:
+                if shard is None:
+                    stem = shard_stem(split, self._part, len(self._shards[split]))
+                    endings = tuple(ending for ending in bodies if ending != "bin")
+                    shard = self._open[split] = ShardWriter(
+                        self._place.local,
+                        split,
+                        stem,
+                        self._dtype,
+                        endings,
+                        algorithm=self._config.output.checksum,
+                    )
+                stop_token = int(ends[stop - 1])
+                of_tokens, of_documents = slice(start_token, stop_token), slice(start, stop)
+                own = {
+                    ending: body[of_documents if ending == ORIGIN else of_tokens]
+                    for ending, body in bodies.items()
+                }
+                shard.append(own.pop("bin"), lengths[of_documents], own)
+                start, start_token = stop, stop_token
+            if start < len(lengths):
+                self._end_shard(split)
+
+    def _end_shard(self, split: str) -> None:
+        shard = self._open.get(split)
+        if shard is not None:
+            self._check()  # in a directory, its files appear now
+            entry = shard.commit()
+            self._shards[split].append(entry)
+            self._ended += entry.files
+            del self._open[split]
+            add_seconds(self.stage_s, shard.stage_s)
+
+
+def count_block(counts: Counts, block: EncodedBlock) -> Increments:
+    """Add a block, but not its break, to the counts of its slice; return it as increments."""
+    drops = {reason: len(rows) for reason, rows in block.drops.items() if len(rows)}
+    rejects = Counter(reject.reason for reject in block.rejects)
+    progress = Increments(
+        block.input_bytes,
+        int(block.text_bytes.sum()),
+        block.n_records,
+        block.n_documents,
+        len(block.tokens),
+        drops,
+        rejects,
+        {name: int(n.sum()) for name, n in block.counters.items()},
+    )
+    counts.records += progress.records
+    counts.documents += progress.documents
+    counts.tokens += progress.tokens
+    counts.text_bytes += progress.text_bytes
+    counts.drops.update(drops)
+    counts.rejects.update(rejects)
+    # Outcomes after the first of a record.
+    counts.extra += progress.documents + sum(drops.values()) + len(block.rejects) - progress.records
+    counts.trained_tokens += int(np.count_nonzero(block.sidecars.get("mask", ())))
+    lost = {reason: int(found[:, 1].sum()) for reason, found in block.lost.items()}
+    checks = {name: int(n.sum()) for name, n in block.checks.items()}
+    for sums, of_block in (
+        (counts.counters, progress.counters),
+        (counts.checks, checks),
+        (counts.lost_tokens, lost),
+    ):
+        sums.update({name: n for name, n in of_block.items() if n})  # 0 depends on the block
+    for name, n in progress.counters.items():
+        if n and name != TRAINED_TURNS:
+            counts.notice(name, block.places[block.counters[name] > 0, 0].tolist())
+    if block.unread_keys is not None:
+        _count_unread_keys(counts, block.unread_keys, block.rows)
+    for _, fields in block.fields:
+        add_fields(counts.fields, fields)
+    return progress
+
+
+def _count_unread_keys(counts: Counts, keys: UnreadKeys, rows: npt.NDArray[np.int64]) -> None:
+    """Count the unread keys of records with documents, in the order of their first record.
+
+    That order decides which keys get a name, and does not depend on the size of blocks.
+    """
+    of_record = keys.of_row[np.unique(rows)]
+    kinds, first, n_records = np.unique(
+        of_record[of_record >= 0], return_index=True, return_counts=True
+    )
+    for i in np.argsort(first):
+        for key in keys.sets[int(kinds[i])]:
+            counts.add_unread_key(key, int(n_records[i]))

@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +25,9 @@ from tokmill.dataset.counts import Counts
 from tokmill.fields import add_fields
 from tokmill.interrupts import DelayedInterrupts
 from tokmill.recipes.left_out import is_weighed_slice
+from tokmill.recipes.table import Recipes
 from tokmill.run.block_pool import encode_ahead
-from tokmill.run.part_writer import count_block
+from tokmill.run.part import count_block
 from tokmill.run.reject_limits import describe_unread
 from tokmill.sources.formats import cut, format_named, open_slice
 from tokmill.sources.slices import Slice
@@ -34,15 +35,13 @@ from tokmill.sources.streams import decompressed_bytes
 from tokmill.values import SampleBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import numpy.typing as npt
 
     from tokmill.chat.renderer import ChatRenderer
-    from tokmill.recipes.encoded import EncodedBlock
     from tokmill.recipes.spec import Part, RunSpec
-    from tokmill.recipes.table import Recipe
     from tokmill.render.renderer import Renderer
     from tokmill.settings.schema import InputSettings
     from tokmill.sources.formats import Block, SliceReader
@@ -103,7 +102,7 @@ class SampledPiece:
     `n_bytes`: of the records, unpacked. `span`: the range of bytes in which they begin. `scale`,
     `record_scale`: the bytes and the records of the input for each byte and each record here.
     `unread`: the share of its slice that was not looked at. Pieces of one `unit` are not
-    independent of each other.
+    independent of each other. `counts`: of the records, once they are encoded.
     """
 
     file: SourceFile
@@ -114,31 +113,105 @@ class SampledPiece:
     scale: float = 1.0
     record_scale: float = 1.0
     unread: float = 0.0
+    counts: Counts = field(default_factory=Counts)
+
+
+class Estimate(NamedTuple):
+    """A number and its band; an exact number equals both ends."""
+
+    value: int
+    low: int
+    high: int
 
 
 @dataclass(slots=True)
-class InputSample:
+class Sample:
     """Pieces of the input, in its order; all of it if `is_complete`.
 
-    `read_bytes`: stored bytes that were read.
+    `read_bytes`: stored bytes that were read. Known once it is encoded: `lengths`, `is_val`: the
+    tokens of each document, and whether it is validation; `bytes_per_s`: of text, on all threads.
     """
 
     pieces: list[SampledPiece] = field(default_factory=list)
     read_bytes: int = 0
     is_complete: bool = False
+    lengths: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    is_val: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    first_reject: str = ""
+    bytes_per_s: float = 1.0
 
     @property
     def heads_only(self) -> bool:
         """Return whether only the beginning of some files was read."""
         return any(piece.unread for piece in self.pieces)
 
+    def totals(self) -> Counts:
+        """Return the counts of all pieces together."""
+        totals = Counts()
+        for piece in self.pieces:
+            totals.add(piece.counts)
+        return totals
 
-def read_sample(parts: Sequence[Part], renderers: Renderers, limit_bytes: int) -> InputSample:
+    @property
+    def unread(self) -> list[str]:
+        """Return a line for each break of the input."""
+        return [
+            describe_unread(p.file.path, found) for p in self.pieces for found in p.counts.unread
+        ]
+
+    @property
+    def sources(self) -> list[dict[str, Any]]:
+        """Return the sampled files whose fields were weighed, as rows of a manifest."""
+        fields: dict[str, Counter[str]] = {}
+        for piece in self.pieces:
+            if piece.counts.fields:
+                add_fields(fields.setdefault(piece.file.path, Counter()), piece.counts.fields)
+        return [{"path": path, "fields": counts} for path, counts in sorted(fields.items())]
+
+    def total(self, name: str) -> Estimate:
+        """Return the sum over the input of a number of `Counts`."""
+        pieces, of_records = self.pieces, name == "documents"
+        amounts = np.array([getattr(piece.counts, name) for piece in pieces], np.float64)
+        if self.is_complete:
+            return Estimate(*[round(float(amounts.sum()))] * 3)
+        scales = [piece.record_scale if of_records else piece.scale for piece in pieces]
+        ranges = [piece.span if of_records else piece.n_bytes for piece in pieces]
+        stands_for = np.array(scales) * np.array(ranges)
+        expected = np.array(scales) * amounts
+        value = float(expected.sum())
+        if not value:
+            return Estimate(0, 0, 0)
+        unread = float(expected @ np.array([piece.unread for piece in pieces]))
+        error = (_spread(expected, stands_for, pieces) + UNREAD_ERROR * unread) / value
+        error = max(error, _LEAST_ERROR)
+        return Estimate(round(value), round(value / (1 + error)), round(value * (1 + error)))
+
+
+def _spread(expected: Floats, stands_for: Floats, pieces: list[SampledPiece]) -> float:
+    """Return half the width of the band of the sum of `expected` (n,) amounts.
+
+    `stands_for`: (n,) the bytes of input that each amount is for.
+    """
+    _, units = np.unique([piece.unit for piece in pieces], return_index=True)
+    starts = np.sort(units)
+    of_unit, bytes_of_unit = (np.add.reduceat(one, starts) for one in (expected, stands_for))
+    n = len(starts)
+    if n < _FEWEST_UNITS:
+        return float(expected.sum())
+    residuals = of_unit - of_unit.sum() / bytes_of_unit.sum() * bytes_of_unit
+    variance = float((np.diff(residuals) ** 2).sum()) / 2 * n / (n - 1)
+    return _DEVIATIONS * (1 + _WIDER / n) * math.sqrt(variance)
+
+
+# Reading a sample
+
+
+def read_sample(parts: Sequence[Part], renderers: Renderers, limit_bytes: int) -> Sample:
     """Return a sample of about `limit_bytes` of the input; of a smaller input, all records.
 
     `renderers`: the settings of reading and the renderer of each file. The same in every call.
     """
-    sample, slices = InputSample(), [piece for part in parts for piece in part.slices]
+    sample, slices = Sample(), [piece for part in parts for piece in part.slices]
     total = sum(piece.n_bytes for piece in slices)
     if total <= limit_bytes and len(slices) <= _MOST_WINDOWS:
         sample.is_complete = True
@@ -175,7 +248,7 @@ def _units(slices: list[Slice]) -> list[Slice]:
 
 
 def _read_windows(
-    files: list[SourceFile], renderers: Renderers, limit_bytes: int, sample: InputSample
+    files: list[SourceFile], renderers: Renderers, limit_bytes: int, sample: Sample
 ) -> None:
     """Add windows at even distances; if few records begin in them, of more windows."""
     ends = list(accumulate(file.n_bytes for file in files))
@@ -233,7 +306,7 @@ def _window(
 
 
 def _read_heads(
-    slices: Sequence[Slice], renderers: Renderers, limit_bytes: int, sample: InputSample
+    slices: Sequence[Slice], renderers: Renderers, limit_bytes: int, sample: Sample
 ) -> None:
     """Add blocks of slices that are read from their beginning, of some slices if there are many."""
     chosen = list(slices)
@@ -253,7 +326,7 @@ def _read_heads(
 
 
 def _head(
-    piece: Slice, reader: SliceReader, limit_bytes: int, fewest: int, sample: InputSample
+    piece: Slice, reader: SliceReader, limit_bytes: int, fewest: int, sample: Sample
 ) -> list[SampledPiece]:
     """Return blocks of a slice, read from its beginning: about `limit_bytes`, at least `fewest`.
 
@@ -319,108 +392,17 @@ def sampled_texts(
     return texts, round(corpus_bytes)
 
 
-# What a sample says about all of the input
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A number and its band; an exact number equals both ends."""
-
-    value: int
-    low: int
-    high: int
-
-    @property
-    def error(self) -> float:
-        """Return e: the band is the value divided and multiplied by 1 + e."""
-        return max(self.high / self.value, self.value / max(1, self.low)) - 1 if self.value else 0.0
-
-
-@dataclass(slots=True)
-class EncodedSample:
-    """The pieces of a sample, encoded.
-
-    `counts`: of each piece. `lengths`, `is_val`: the tokens of each document, and whether it is
-    validation. `bytes_per_s`: of text, on all threads.
-    """
-
-    sample: InputSample
-    counts: list[Counts]
-    lengths: npt.NDArray[np.int64]
-    is_val: npt.NDArray[np.bool_]
-    first_reject: str = ""
-    bytes_per_s: float = 1.0
-
-    def totals(self) -> Counts:
-        """Return the counts of all pieces together."""
-        totals = Counts()
-        for counts in self.counts:
-            totals.add(counts)
-        return totals
-
-    @property
-    def unread(self) -> list[str]:
-        """Return a line for each break of the input."""
-        pieces = zip(self.sample.pieces, self.counts, strict=True)
-        return [
-            describe_unread(p.file.path, found) for p, counts in pieces for found in counts.unread
-        ]
-
-    @property
-    def sources(self) -> list[dict[str, Any]]:
-        """Return the sampled files whose fields were weighed, as rows of a manifest."""
-        fields: dict[str, Counter[str]] = {}
-        for piece, counts in zip(self.sample.pieces, self.counts, strict=True):
-            if counts.fields:
-                add_fields(fields.setdefault(piece.file.path, Counter()), counts.fields)
-        return [{"path": path, "fields": counts} for path, counts in sorted(fields.items())]
-
-    def total(self, name: str) -> Estimate:
-        """Return the sum over the input of a number of `Counts`."""
-        pieces, of_records = self.sample.pieces, name == "documents"
-        amounts = np.array([getattr(counts, name) for counts in self.counts], np.float64)
-        if self.sample.is_complete:
-            return Estimate(*[round(float(amounts.sum()))] * 3)
-        scales = [piece.record_scale if of_records else piece.scale for piece in pieces]
-        ranges = [piece.span if of_records else piece.n_bytes for piece in pieces]
-        stands_for = np.array(scales) * np.array(ranges)
-        expected = np.array(scales) * amounts
-        value = float(expected.sum())
-        if not value:
-            return Estimate(0, 0, 0)
-        unread = float(expected @ np.array([piece.unread for piece in pieces]))
-        error = (_spread(expected, stands_for, pieces) + UNREAD_ERROR * unread) / value
-        error = max(error, _LEAST_ERROR)
-        return Estimate(round(value), round(value / (1 + error)), round(value * (1 + error)))
-
-
-def _spread(expected: Floats, stands_for: Floats, pieces: list[SampledPiece]) -> float:
-    """Return half the width of the band of the sum of `expected` (n,) amounts.
-
-    `stands_for`: (n,) the bytes of input that each amount is for.
-    """
-    _, units = np.unique([piece.unit for piece in pieces], return_index=True)
-    starts = np.sort(units)
-    of_unit, bytes_of_unit = (np.add.reduceat(one, starts) for one in (expected, stands_for))
-    n = len(starts)
-    if n < _FEWEST_UNITS:
-        return float(expected.sum())
-    residuals = of_unit - of_unit.sum() / bytes_of_unit.sum() * bytes_of_unit
-    variance = float((np.diff(residuals) ** 2).sum()) / 2 * n / (n - 1)
-    return _DEVIATIONS * (1 + _WIDER / n) * math.sqrt(variance)
-
-
-def encode_sample(
-    recipe_of: Callable[[SourceFile], Recipe], sample: InputSample, spec: RunSpec
-) -> EncodedSample:
-    """Encode the blocks of a sample on threads, each by the recipe of its file."""
-    result = EncodedSample(
-        sample, [Counts() for _ in sample.pieces], np.zeros(0, np.int64), np.zeros(0, bool)
-    )
-    lengths, is_val = [result.lengths], [result.is_val]
-    blocks = [(number, block) for number, p in enumerate(sample.pieces) for block in p.blocks]
-    of_recipe = groupby(blocks, lambda numbered: recipe_of(sample.pieces[numbered[0]].file))
-    rates: list[tuple[float, float]] = []
+def encoded_sample(
+    spec: RunSpec, parts: Sequence[Part], renderers: Renderers, limit_bytes: int
+) -> Sample:
+    """Read about `limit_bytes` of the input, and encode them as the run would, on threads."""
+    sample = read_sample(parts, renderers, limit_bytes)
+    recipes, pieces = Recipes(spec), sample.pieces
+    part_of = {piece.file: part for part in parts for piece in part.slices}
+    blocks = [(number, block) for number, p in enumerate(pieces) for block in p.blocks]
+    of_recipe = groupby(blocks, lambda numbered: recipes.of(part_of[pieces[numbered[0]].file]))
+    lengths, is_val = [sample.lengths], [sample.is_val]
+    rates: list[tuple[int, float]] = []
     with DelayedInterrupts() as interrupts:
         for recipe, numbered in of_recipe:
             own = list(numbered)
@@ -429,26 +411,22 @@ def encode_sample(
             for number, block in encode_ahead(spec, recipe, own, interrupts):
                 if block is None:
                     continue
-                _add(result, number, block)
+                piece = pieces[number]
+                count_block(piece.counts, block)
+                if block.unread is not None:
+                    piece.counts.unread.append(block.unread)
+                if block.rejects and not sample.first_reject:
+                    first = block.rejects[0]
+                    sample.first_reject = f"{piece.file.path}: {first.reason}: {first.message}"
                 lengths.append(np.diff(block.offsets).astype(np.int64))
                 is_val.append(block.is_val)
                 if block.stage_s:  # the first of those that were encoded together
-                    rates.append((0.0, sum(stage.wall_s for stage in block.stage_s.values())))
+                    rates.append((0, sum(stage.wall_s for stage in block.stage_s.values())))
                 n_bytes, taken_s = rates[-1]
                 rates[-1] = (n_bytes + int(block.text_bytes.sum()), taken_s)
     # The median: few bundles weigh fields, which takes far longer for short records.
     if rates:
         speeds = [(n_bytes or 1) / (taken_s or 1e-9) for n_bytes, taken_s in rates]
-        result.bytes_per_s = spec.n_threads * float(np.median(speeds))
-    result.lengths, result.is_val = np.concatenate(lengths), np.concatenate(is_val)
-    return result
-
-
-def _add(result: EncodedSample, number: int, block: EncodedBlock) -> None:
-    """Add an encoded block to its piece."""
-    count_block(result.counts[number], block)
-    if block.unread is not None:
-        result.counts[number].unread.append(block.unread)
-    if block.rejects and not result.first_reject:
-        first, path = block.rejects[0], result.sample.pieces[number].file.path
-        result.first_reject = f"{path}: {first.reason}: {first.message}"
+        sample.bytes_per_s = spec.n_threads * float(np.median(speeds))
+    sample.lengths, sample.is_val = np.concatenate(lengths), np.concatenate(is_val)
+    return sample
