@@ -117,7 +117,7 @@ def plan(data: bytes) -> None:
     from tokmill.dataset.part_record import parse_record
     from tokmill.dataset.plan_file import OwnedNames, load_plan
     from tokmill.place import open_place
-    from tokmill.run.tasks import read_planned
+    from tokmill.run.begin import read_planned
 
     path = desk() / "plan.json"
     _replace(path, data)

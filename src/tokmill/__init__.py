@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tokmill.dataset.origins import Origin
     from tokmill.dataset.verify import Verification
     from tokmill.errors import TokmillError
-    from tokmill.run.tasks import ArrayStatus
+    from tokmill.executors.tasks import ArrayStatus
     from tokmill.settings.source import Source
     from tokmill.trainers.exporting.export import Export
 
@@ -68,7 +68,7 @@ _MODULES = {
     ),
     **dict.fromkeys(("Dataset", "ShardInfo", "open"), "api.dataset"),
     "write_plan": "api.functions",
-    "ArrayStatus": "run.tasks",
+    "ArrayStatus": "executors.tasks",
     "Export": "trainers.exporting.export",
     "Origin": "dataset.origins",
     "Progress": "api.progress",

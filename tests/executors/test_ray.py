@@ -20,8 +20,8 @@ from tokmill.dataset.verify import verify
 from tokmill.errors import RecordError, StateError, StorageError, UsageError, WorkerError
 from tokmill.executors import run as executors
 from tokmill.executors.run import run
+from tokmill.executors.tasks import plan_array
 from tokmill.place import open_place
-from tokmill.run.tasks import plan_array
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="ray is not installed"

@@ -13,14 +13,15 @@ from tokmill.dataset.reader import manifest_in
 from tokmill.dataset.verify import verify
 from tokmill.errors import StateError, UsageError, VerifyError
 from tokmill.executors.run import run, run_parts
+from tokmill.executors.tasks import array_status, finish_array, plan_array, run_share
 from tokmill.place import open_place
 from tokmill.place.bucket import Bucket
-from tokmill.run.begin import begun
-from tokmill.run.tasks import array_status, finish_array, plan_array, run_share
-from tokmill.run.whole_run import finished_run
 from tokmill.settings.sft import SftSettings
 
 SFT = Path(__file__).parents[2] / "data_samples" / "sft"
+
+RUN_PARTS = "tokmill.executors.run.run_parts"
+"""What makes the parts; a test puts something in its place that changes files meanwhile."""
 
 
 @pytest.fixture
@@ -114,7 +115,7 @@ def test_an_array_in_a_store_among_faults_makes_the_same_objects(
     plan_array(make_config(dir=url), listener)
     faults.share = 0.02
     for index in (1, 0):
-        run_share(url, index, 2, listener, run_parts)
+        run_share(url, index, 2, listener)
         assert not array_status(url).tasks
     with pytest.raises(StateError, match="holds a run of other inputs or settings"):
         run(make_config(dir=url, min_tokens=2), listener)
@@ -183,19 +184,20 @@ def test_another_run_or_other_objects_are_refused(url, place, objects, make_conf
 
 
 def test_two_runs_of_one_plan_do_the_work_twice_and_write_the_same(
-    url, place, objects, in_directory, make_config, listener, silent
+    url, place, objects, in_directory, make_config, listener, silent, monkeypatch
 ):
     expected, _ = in_directory
 
     def execute(*of_run):
         run_parts(*of_run)
+        monkeypatch.setattr(RUN_PARTS, run_parts)
         run(make_config(dir=url), silent)  # another process that came later, and was quicker
 
+    monkeypatch.setattr(RUN_PARTS, execute)
     with (
         pytest.raises(StateError, match=r"manifest.json: another run has just written it"),
-        begun(make_config(dir=url), listener, overwrite=False) as one,
     ):
-        finished_run(one, listener, execute)
+        run(make_config(dir=url), listener)
     run(make_config(dir=url), listener)
     assert objects() == expected
     assert not problems(place)
@@ -237,8 +239,8 @@ def test_an_old_writer_that_wakes_up_leaves_the_new_dataset_whole_and_right(
                 resumed.set()
                 old.join(60)
 
-    with begun(make_config(**new), listener, overwrite=True) as one:
-        finished_run(one, listener, execute)
+    monkeypatch.setattr(RUN_PARTS, execute)
+    run(make_config(**new), listener, overwrite=True)
     resumed.set()
     old.join(60)
     (error,) = errors
@@ -248,7 +250,7 @@ def test_an_old_writer_that_wakes_up_leaves_the_new_dataset_whole_and_right(
 
 
 def test_an_object_that_a_late_writer_replaced_is_made_again(
-    url, place, objects, in_directory, make_config, listener
+    url, place, objects, in_directory, make_config, listener, monkeypatch
 ):
     expected, _ = in_directory
     name = "train-0000000-0000.bin"
@@ -258,8 +260,8 @@ def test_an_object_that_a_late_writer_replaced_is_made_again(
         if not listener.warnings:
             place.write(name, bytes(reversed(expected[name])))  # of the same size
 
-    with begun(make_config(dir=url), listener, overwrite=False) as one:
-        finished_run(one, listener, execute)
+    monkeypatch.setattr(RUN_PARTS, execute)
+    run(make_config(dir=url), listener)
     assert f"{url}/{name}: changed or removed while the run went on" in listener.warnings[0]
     assert objects() == expected
 

@@ -12,9 +12,8 @@ from tokenizers import Tokenizer as Library
 
 from tokmill.dataset.packs import sample_lengths
 from tokmill.dataset.verify import verify
-from tokmill.executors.run import run
+from tokmill.executors.run import run, start_seconds
 from tokmill.place import open_place
-from tokmill.run.whole_run import start_seconds
 from tokmill.settings.sft import SftSettings
 from tokmill.timing import StageSeconds
 from tokmill.tokenizer.tokenizer import PROBE_TEXT

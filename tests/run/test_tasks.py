@@ -17,13 +17,17 @@ from tokmill.dataset.plan_file import plan_fingerprint
 from tokmill.dataset.verify import verify
 from tokmill.errors import RecordError, StateError, StorageError, UsageError
 from tokmill.executors.run import run, run_parts
+from tokmill.executors.tasks import array_status, finish_array, plan_array, run_share
 from tokmill.extensions import source_sha256
 from tokmill.place import open_place
-from tokmill.run.tasks import array_status, finish_array, plan_array, read_planned, run_share
+from tokmill.run.begin import read_planned
 from tokmill.settings.schema import RunSettings
 from tokmill.settings.sft import SftSettings
 
 SFT = Path(__file__).parents[2] / "data_samples" / "sft"
+
+RUN_PARTS = "tokmill.executors.run.run_parts"
+"""What makes the parts; a test puts something in its place that changes files meanwhile."""
 
 
 @pytest.fixture
@@ -31,7 +35,7 @@ def array(out, make_config, listener):
     """An array of the test's records, with its steps as functions."""
     return SimpleNamespace(
         start=lambda *paths, **change: plan_array(make_config(*paths, **change), listener),
-        work=lambda index, of: run_share(str(out), index, of, listener, run_parts),
+        work=lambda index, of: run_share(str(out), index, of, listener),
         status=lambda: array_status(str(out)),
         finish=lambda: finish_array(str(out), listener),
     )
@@ -163,7 +167,7 @@ def test_rejects_are_judged_at_the_end_as_in_a_whole_run(tmp_path, write_rows, l
     source = write_rows(tmp_path / "in.jsonl", [*[{"text": "a"}] * 900, *[b"{bad"] * 20])
     config = configure(tmp_path / "out", source, part_bytes=1000, max_reject_fraction=0.02)
     plan_array(config, listener)
-    run_share(str(tmp_path / "out"), 0, 1, listener, run_parts)
+    run_share(str(tmp_path / "out"), 0, 1, listener)
     with pytest.raises(RecordError, match="more than --max-reject-fraction"):
         finish_array(str(tmp_path / "out"), listener)
     lax = configure(tmp_path / "out", source, part_bytes=1000, max_reject_fraction=0.1)
@@ -213,11 +217,12 @@ def test_tasks_share_a_directory_and_keep_whole_runs_out(array, out, make_config
 
 
 def test_a_task_that_works_is_seen_and_a_second_one_of_its_parts_writes_the_same(
-    array, out, listener
+    array, out, listener, monkeypatch
 ):
     n_parts = len(array.start().parts)
 
     def meanwhile(*arguments):
+        monkeypatch.setattr(RUN_PARTS, run_parts)
         status = array.status()
         assert status.running == tuple(range(0, n_parts, 2))
         (line,) = status.tasks
@@ -226,7 +231,8 @@ def test_a_task_that_works_is_seen_and_a_second_one_of_its_parts_writes_the_same
         assert array.work(0, 2)
         run_parts(*arguments)
 
-    assert run_share(str(out), 0, 2, listener, meanwhile)
+    monkeypatch.setattr(RUN_PARTS, meanwhile)
+    assert array.work(0, 2)
     assert array.status().running == ()
     array.work(1, 2)
     assert not verify(open_place(str(out)), array.finish()).problems
@@ -330,26 +336,28 @@ def test_an_engine_of_another_version_is_refused_with_the_name_of_the_machine(
         array.work(0, 1)
 
 
-def test_a_run_that_takes_the_place_over_stops_a_task(array, out, make_config, listener):
+def test_a_run_that_takes_the_place_over_stops_a_task(array, out, monkeypatch):
     array.start()
 
     def taken_over(*of_run):
         (out / "plan.json").unlink()
         run_parts(*of_run)
 
+    monkeypatch.setattr(RUN_PARTS, taken_over)
     with pytest.raises(StateError, match="another run took this place over"):
-        run_share(str(out), 0, 2, listener, taken_over)
+        array.work(0, 2)
     assert not list(out.glob("*.bin"))
     assert not list(out.glob("parts/0*.json"))
 
 
 @pytest.mark.parametrize("name", ["parts/0000000.json", "train-0000000-0000.bin"])
-def test_a_task_whose_work_is_removed_ends_with_an_error(array, out, listener, name):
+def test_a_task_whose_work_is_removed_ends_with_an_error(array, out, monkeypatch, name):
     array.start()
 
     def execute(*of_run):
         run_parts(*of_run)
         (out / name).unlink()
 
+    monkeypatch.setattr(RUN_PARTS, execute)
     with pytest.raises(StorageError, match=rf"{name}: changed or removed .*, twice"):
-        run_share(str(out), 0, 2, listener, execute)
+        array.work(0, 2)

@@ -25,7 +25,7 @@ from tokmill.settings.names import keyword_errors
 if TYPE_CHECKING:
     from tokmill.api.forecast import RunForecast
     from tokmill.dataset.verify import Verification
-    from tokmill.run.tasks import ArrayStatus
+    from tokmill.executors.tasks import ArrayStatus
     from tokmill.settings.arguments import PlanArguments, PretrainArguments, SftArguments
 
 Paths = str | Path | Sequence[str | Path]
@@ -220,7 +220,7 @@ def write_plan(
     Example:
         >>> tokmill.write_plan("corpus/*.jsonl", tokenizer="gpt2/", output="out").parts
     """
-    from tokmill.run.tasks import array_status, plan_array
+    from tokmill.executors.tasks import array_status, plan_array
 
     given = {"tokenizer": tokenizer, "output": output, **settings}
     chosen = run_config(recipe, inputs, config, given)
@@ -255,14 +255,13 @@ def run_part(
     Example:
         >>> tokmill.run_part("out", int(os.environ["SLURM_ARRAY_TASK_ID"]), 8)
     """
-    from tokmill.executors.run import run_parts
-    from tokmill.run.tasks import run_share
+    from tokmill.executors.tasks import run_share
 
     for name, value in (("index", index), ("of", of)):
         if not isinstance(value, int) or isinstance(value, bool):
             raise UsageError(f"{name}: expected a whole number, found {value!r}")
     with _observer(progress) as observer:
-        records = run_share(place_of(output), index, of, observer, run_parts)
+        records = run_share(place_of(output), index, of, observer)
     return tuple(record.part for record in records)
 
 
@@ -276,7 +275,7 @@ def status(output: str | Path) -> ArrayStatus:
     Example:
         >>> tokmill.status("out").missing
     """
-    from tokmill.run.tasks import array_status
+    from tokmill.executors.tasks import array_status
 
     return array_status(place_of(output))
 
@@ -295,7 +294,7 @@ def finish(output: str | Path) -> Dataset:
     Example:
         >>> len(tokmill.finish("out"))
     """
-    from tokmill.run.tasks import finish_array
+    from tokmill.executors.tasks import finish_array
 
     place = place_of(output)
     with _observer(progress=False) as observer:

@@ -150,12 +150,11 @@ def run_part(output: str, index: int, n_tasks: int, quiet: bool) -> None:
       tokmill run-part out --index $SLURM_ARRAY_TASK_ID --of 8
       tokmill run-part out --index $JOB_COMPLETION_INDEX --of 8
     """
-    from tokmill.executors.run import run_parts
-    from tokmill.run.tasks import run_share
+    from tokmill.executors.tasks import run_share
 
     Interrupt.line = f"{STOPPED}; from what is kept, the same command continues"
     with observer(quiet=quiet) as events:
-        records = run_share(output, index, n_tasks, events, run_parts)
+        records = run_share(output, index, n_tasks, events)
     if not quiet:
         n_tokens = sum(record.total().tokens for record in records)
         done = f"{plural(len(records), 'part')} done, {plural(n_tokens, 'token')}"
@@ -176,7 +175,7 @@ def status(output: str, as_json: bool) -> None:
       tokmill status out
     """
     from tokmill.api.jobs import place_of
-    from tokmill.run.tasks import array_status
+    from tokmill.executors.tasks import array_status
 
     state = array_status(place_of(output))
     if as_json:
@@ -213,7 +212,7 @@ def finish(output: str, as_json: bool, quiet: bool) -> None:
     Examples:
       tokmill finish out
     """
-    from tokmill.run.tasks import finish_array
+    from tokmill.executors.tasks import finish_array
 
     Interrupt.line = f"{STOPPED}; the same command begins again"
     with observer(quiet=quiet, as_json=as_json) as events:

@@ -1,1 +1,1 @@
-"""Runs the parts of a plan, and a whole run."""
+"""Whole runs and arrays of tasks; their parts on processes, or on Ray."""

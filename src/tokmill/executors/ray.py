@@ -32,9 +32,9 @@ from tokmill.executors.processes import portable
 from tokmill.place import open_place
 from tokmill.recipes.memory_bounds import worker_bytes
 from tokmill.recipes.table import Recipes
+from tokmill.run.begin import read_planned
 from tokmill.run.part import run_part
 from tokmill.run.prepare import most_threads
-from tokmill.run.tasks import read_planned
 from tokmill.timing import StageSeconds
 from tokmill.words.plural import plural
 from tokmill.words.units import size

@@ -1,23 +1,71 @@
-"""Runs with an executor: one part after the other in this process, worker processes, or Ray."""
+"""A whole run: make the parts, sum them up, pack, finish.
+
+Parts are made one after the other in this process, on worker processes, or on Ray. The manifest is
+written last: where it stands, all of its files do.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from tokmill.errors import UsageError
+import pyarrow as pa
+
+from tokmill.dataset.canonical import json_chunks, manifest_sha256
+from tokmill.dataset.checksum import Digest
+from tokmill.dataset.layout import (
+    FORMAT_VERSION,
+    MANIFEST,
+    PARTS,
+    PLAN,
+    REJECTS,
+    SIDECARS,
+    part_name,
+)
+from tokmill.dataset.part_record import Sums
+from tokmill.dataset.plan_file import OwnedNames
+from tokmill.errors import StateError, StorageError, UsageError
+from tokmill.interrupts import STDIN_STOPPED
+from tokmill.masks.truncation import CUT_SAMPLES
+from tokmill.recipes.engines import reference_loader
+from tokmill.recipes.left_out import check_read_fields
+from tokmill.recipes.spec import Increments
 from tokmill.recipes.table import Recipes
 from tokmill.render.function import is_local
-from tokmill.run.begin import begun
+from tokmill.run.begin import begun, used_seconds
+from tokmill.run.output import (
+    complete_manifest,
+    records_of_parts,
+    refuse_foreign,
+    remove_leftovers,
+    remove_notes,
+)
 from tokmill.run.part import run_part
-from tokmill.run.whole_run import finished_run
+from tokmill.run.reject_limits import RejectLimit, check_outcome, sum_unread
+from tokmill.settings.names import plain
+from tokmill.timing import LIBRARIES, StageSeconds
+from tokmill.tokenizer.tokenizer import PROBE_TEXT, tokenizer_entry
+from tokmill.urls import shown
+from tokmill.version import __version__
+from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from tokmill.recipes.spec import Increments, Part
+    from tokmill.dataset.part_record import PartRecord
+    from tokmill.dataset.place import Place
+    from tokmill.recipes.spec import Part
     from tokmill.run.begin import Begun, Observer
+    from tokmill.run.plan import Plan
     from tokmill.settings.schema import Config
+    from tokmill.settings.sft import SftSettings
+
+_TIMES = 2
+"""How often parts are made: again, if a file of one was removed while the run went on."""
+
+_MOST_REJECTS = 20
+"""Files of rejects that are read for examples in a message."""
 
 
 def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[str, Any]:
@@ -29,27 +77,8 @@ def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[
     """
     if config.run.is_on_ray:
         _check_for_ray(config)
-    execute = _on_ray if config.run.is_on_ray else run_parts
     with begun(config, observer, overwrite=overwrite) as begun_run:
-        return finished_run(begun_run, observer, execute)
-
-
-def run_parts(run: Begun, parts: Sequence[Part], report: Callable[[Increments], None]) -> None:
-    """Make parts on this machine; `run.whole_run.Executor` describes the arguments."""
-    if run.n_workers > 1:
-        from tokmill.executors import processes
-
-        processes.run_parts(run.plan.spec, parts, report, run.n_workers)
-        return
-    recipes = Recipes(run.plan.spec)
-    for part in parts:
-        run_part(run.plan.spec, part, run.place, recipes.of(part), report)
-
-
-def _on_ray(run: Begun, parts: Sequence[Part], report: Callable[[Increments], None]) -> None:
-    from tokmill.executors import ray  # takes a second
-
-    ray.run_parts(run.plan.spec, parts, report)
+        return finished_run(begun_run, observer)
 
 
 def _check_for_ray(config: Config) -> None:
@@ -63,3 +92,246 @@ def _check_for_ray(config: Config) -> None:
             f"executor ray: other processes cannot import renderer {config.render.renderer}: put "
             "it into a module that is installed on every node"
         )
+
+
+def finished_run(run: Begun, observer: Observer) -> dict[str, Any]:
+    """Make the parts of a plan that are not done, and write the manifest; return it.
+
+    Raises:
+        TokmillError: see `errors`; parts that are done stay.
+        KeyboardInterrupt: with a message about the parts that are kept.
+    """
+    place, plan, start = run.place, run.plan, run.start
+    owned = OwnedNames(len(plan.parts), plan.spec.config.sft is not None)
+    complete = complete_manifest(place, place.entries(), owned, observer.warned, run.check)
+    place.make_folders()
+    remove_leftovers(place)
+    entries = place.entries()
+    records, _ = records_of_parts(plan, place, entries, run.check)
+    observer.started(plan, len(records))
+    if complete is not None and len(records) == len(plan.parts):
+        remove_notes(place)
+        return complete
+    refuse_foreign(place, entries, owned)  # a manifest may stand beside missing records
+    run.check()
+    place.remove(MANIFEST)  # the dataset is incomplete from here on
+    stage_s = {"prepare": used_seconds(start)}
+    n_resumed = len(records)
+    limit = RejectLimit(plan.spec.config.limits, observer.progressed)
+    try:
+        records = make_parts(run, observer, limit.progressed, records)
+    except BaseException:
+        remove_leftovers(place)  # of workers that were killed
+        raise
+    sums = Sums(plan.spec.config.output.checksum)
+    for part in plan.parts:
+        slices = [(piece.file.path, piece.start == 0) for piece in part.slices]
+        sums.add(records[part.index], slices)
+    stage_s |= limit.stage_s
+    used = used_seconds(start)
+    manifest = _finish(
+        run,
+        sums,
+        {
+            "wall_s": round(used.wall_s, 3),
+            "cpu_s": round(used.cpu_s, 3),
+            "start_s": round(start_seconds(stage_s), 3),
+            "stage_s": {k: round(s.wall_s, 3) for k, s in stage_s.items() if k != LIBRARIES},
+            "stage_cpu_s": {stage: round(seconds.cpu_s, 3) for stage, seconds in stage_s.items()},
+            "text_bytes_per_s": round(limit.text_bytes / max(used.wall_s, 1e-9)),
+            "peak_memory_bytes": observer.peak_memory_bytes(),
+            "resumed_parts": n_resumed,
+            "workers": run.n_workers,
+            "threads": plan.spec.n_threads,
+        },
+    )
+    remove_notes(place)
+    return manifest
+
+
+def start_seconds(stage_s: Mapping[str, StageSeconds]) -> float:
+    """Return the seconds before the first text was encoded: until then, no engine was loaded.
+
+    Of a run without texts, those before the first block.
+    """
+    first, encode = stage_s["prepare"], stage_s.get("encode")
+    return first.wall_s if encode is None else encode.since_s - first.since_s
+
+
+def make_parts(
+    run: Begun,
+    observer: Observer,
+    report: Callable[[Increments], None],
+    records: dict[int, PartRecord],
+) -> dict[int, PartRecord]:
+    """Make the parts that have no record yet; return the records of all, as the place holds them.
+
+    `records` is emptied: they are read again, and may be large. Parts whose files were removed or
+    changed meanwhile, as by the late writer of an earlier plan, are made again. `report` gets what
+    earlier attempts have done, too.
+
+    Raises:
+        StorageError: they were again.
+        KeyboardInterrupt: with a message about the parts that are kept.
+    """
+    place, plan = run.place, run.plan
+    for record in records.values():
+        done = record.total()
+        numbers = done.input_bytes, done.text_bytes, done.records, done.documents, done.tokens
+        report(Increments(*numbers, done.drops, done.rejects, resumed=True))
+    for n_left in reversed(range(_TIMES)):
+        left = [part for part in plan.parts if part.index not in records]
+        records.clear()
+        try:
+            if left:
+                run_parts(run, left, report)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(_kept(plan, place)) from None
+        run.check()
+        records, missing = records_of_parts(plan, place, None, run.check)
+        if not missing:
+            break
+        name = next(iter(missing.values()))
+        told = f"{place.where}/{name}: changed or removed while the run went on"
+        if not n_left:
+            raise StorageError(f"{told}, twice: run the same command again to make it again")
+        observer.warned(f"{told}: {plural(len(missing), 'part')} {_are(len(missing))} made again")
+    return records
+
+
+def run_parts(run: Begun, parts: Sequence[Part], report: Callable[[Increments], None]) -> None:
+    """Make parts, in any order; what `report` raises stops them. It receives increments."""
+    spec = run.plan.spec
+    if spec.config.run.is_on_ray:
+        from tokmill.executors import ray  # takes a second
+
+        ray.run_parts(spec, parts, report)
+    elif run.n_workers > 1:
+        from tokmill.executors import processes
+
+        processes.run_parts(spec, parts, report, run.n_workers)
+    else:
+        recipes = Recipes(spec)
+        for part in parts:
+            run_part(spec, part, run.place, recipes.of(part), report)
+
+
+def _kept(plan: Plan, place: Place) -> str:
+    """Return the message of an interrupt, about the parts that are kept.
+
+    They are counted in the place: a worker may have written a record that it could not report.
+    """
+    if any(piece.file.path == "-" for part in plan.parts[:1] for piece in part.slices):
+        return STDIN_STOPPED
+    names = {f"{PARTS}/{part_name(part.index)}" for part in plan.parts}
+    n_done = len(names & place.entries().keys())
+    if not n_done:
+        return "interrupted; no part was done, so nothing is kept: the same command begins again"
+    return (
+        f"interrupted; {n_done:,} of {plural(len(plan.parts), 'part')} {_are(n_done)} kept: the "
+        "same command continues"
+    )
+
+
+def _are(n: int) -> str:
+    return "is" if n == 1 else "are"
+
+
+def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
+    """Write packs and manifest, and return the manifest as plain values.
+
+    Raises:
+        RecordError: see `check_outcome`; no manifest is written.
+        StorageError: a file cannot be read or written.
+    """
+    place, plan = run.place, run.plan
+    spec, config = plan.spec, plan.spec.config
+    sources = list(sums.sources.values())
+    names = [file["name"] for file in sums.files]
+    rejects = [name for name in names if name.startswith(f"{REJECTS}/")][:_MOST_REJECTS]
+    place.fetch(rejects)
+    check_outcome(config.limits, sums.totals, sources, list(map(place.local.joinpath, rejects)))
+    used = check_read_fields(spec, plan.parts, sources)
+    readings = _readings(plan, used, sources)
+    reference = reference_loader(spec, spec.tokenizer)()
+    probe = reference.encode(pa.array([PROBE_TEXT], pa.large_string()))
+    mask = {}
+    if config.sft is not None:
+        from tokmill.recipes.mask_entry import describe_mask
+
+        cut = sums.totals.counters[CUT_SAMPLES]
+        mask = {"mask": {**describe_mask(spec, reference), "cut": cut}}
+    output = replace(config.output, dir=shown(config.output.dir))  # a URL may hold a password
+    unread = sum_unread(sources)  # the places of breaks are in the rows of their files
+    plan_sum = Digest(config.output.checksum)
+    for chunk in place.chunks(PLAN):
+        plan_sum.update(chunk)
+    manifest: dict[str, Any] = {
+        "format_version": FORMAT_VERSION,
+        "tokmill_version": __version__,
+        "kind": spec.kind,
+        "config": plain(replace(config, output=output)),
+        "tokenizer": tokenizer_entry(spec.tokenizer, probe.ids.tolist()),
+        **mask,
+        **({"fields_read": sorted(used[0])} if used[0] and not readings else {}),
+        **({"readings": readings} if readings else {}),
+        "engine": spec.engine.as_json(),
+        **spec.outside(),
+        "dtype": config.output.dtype,
+        "totals": {**sums.totals.as_json(), **({"unread": unread} if unread else {})},
+        "length_histogram": sums.length_histogram(),
+        **({"noticed": sums.noticed} if sums.noticed else {}),
+        "sources": sources,
+        "shards": sums.shards,
+        "files": [plan_sum.entry(PLAN).as_json(), *sums.files],
+        "run": dict(usage),
+    }
+    if config.sft is not None and config.sft.packing:
+        _pack(run, manifest, config.sft)
+    manifest["sha256"] = manifest_sha256(manifest)
+    run.check()  # packing may have taken long
+    if not place.create(MANIFEST, json_chunks(manifest)):
+        raise StateError(
+            f"{place.where}/{MANIFEST}: another run has just written it: run the same command again"
+        )
+    return manifest
+
+
+def _readings(
+    plan: Plan, used: Sequence[frozenset[str]], sources: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return how each group of files was read, and put its number into the rows of its files.
+
+    Nothing if all files are read by the settings of the run.
+    """
+    readings = plan.spec.own_readings
+    if readings:
+        of_path = {s.file.path: part.reading for part in plan.parts for s in part.slices}
+        for row in sources:
+            row["reading"] = of_path[row["path"]]
+            if name := readings[row["reading"]].source:
+                row["name"] = name
+    return [
+        {**one.as_json(), **({"fields_read": sorted(paths)} if paths else {})}
+        for one, paths in zip(readings, used, strict=False)
+    ]
+
+
+def _pack(run: Begun, manifest: dict[str, Any], settings: SftSettings) -> None:
+    """Write the packs, which need all parts, and add them to the manifest."""
+    from tokmill.dataset.packs import write_packed_rows, write_packs
+
+    place, algorithm = run.place, run.plan.spec.config.output.checksum
+    endings = ("idx", *(("bin", *SIDECARS) if settings.packed_rows else ()))
+    place.fetch(one["name"] for one in manifest["files"] if one["name"].endswith(endings))
+    files, manifest["packs"] = write_packs(
+        place.local, manifest["shards"], settings.packing, algorithm
+    )
+    if settings.packed_rows:
+        rows, listed = write_packed_rows(place.local, manifest, algorithm)
+        files += rows
+        for split, shards in listed.items():
+            manifest["packs"][split]["shards"] = shards
+    for entry in files:
+        place.keep(entry, run.check)
+    manifest["files"] += [entry.as_json() for entry in files]

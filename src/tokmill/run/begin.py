@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import secrets
 import time
 from contextlib import closing, contextmanager
@@ -22,13 +23,15 @@ from tokmill.errors import StateError, StorageError, UsageError
 from tokmill.place import open_place
 from tokmill.recipes.engines import reference_loader
 from tokmill.run.output import holds_only_plan, owned_names, refuse_foreign, remove_dataset
-from tokmill.run.plan import Plan, check_plan, check_same, read_plan
+from tokmill.run.plan import Plan, check_plan, check_same, plan_of_json, read_plan
 from tokmill.run.prepare import choose_run_engine, prepare, workers_and_threads
+from tokmill.settings.schema import RunSettings
 from tokmill.sources.hub import is_hub
 from tokmill.sources.json_lines import parser_entry
 from tokmill.storage import UNSUPPORTED, free_bytes, remove_file, write_file
 from tokmill.timing import StageSeconds
 from tokmill.urls import check_output
+from tokmill.version import __version__
 from tokmill.words.plural import plural
 from tokmill.words.units import size
 
@@ -207,6 +210,44 @@ def _planned_engine(written: Mapping[str, Any], prepared: Prepared, place: Place
         )
     check_installed(written, engine, prepared.tokenizer)
     return engine
+
+
+def read_planned(place: Place, run: RunSettings | None = None) -> Plan:
+    """Return the plan that stands in a place, as this machine will work on it.
+
+    `run`: how it works; None: by its cores. Code from outside tokmill is compared where a recipe is
+    made of it.
+
+    Raises:
+        UsageError: there is no plan.
+        StateError: the plan is damaged, or of another version of tokmill, of the engine, of the
+            reference or of the parser than is installed here.
+    """
+    written, stamp = written_plan(place)
+    machine = platform.node()
+    if written["tokmill_version"] != __version__:
+        raise StateError(
+            f"{place.where}/{PLAN}: written by tokmill {written['tokmill_version']}, installed on "
+            f"{machine} is {__version__}: install that version on every machine"
+        )
+    plan = plan_of_json(written, stamp, place, run or RunSettings())
+    try:
+        check_installed(written, plan.spec.engine, plan.spec.tokenizer)
+    except (StateError, LookupError, TypeError, AttributeError) as error:
+        raise StateError(f"{machine}: {error}") from None
+    return plan
+
+
+def written_plan(place: Place) -> tuple[dict[str, Any], str]:
+    """Return what `read_plan` does; raises `UsageError` without a plan."""
+    found = read_plan(place)
+    if found is None:
+        raise UsageError(
+            f"{place.where}/{PLAN}: no such plan: write it first, on one machine (tokmill plan … "
+            f"--output {place.where} --write); if that was done, this machine sees another place "
+            "under this name: mount the same directory, or give the same endpoint and credentials"
+        )
+    return found
 
 
 def check_installed(written: Mapping[str, Any], engine: EngineChoice, tokenizer: Tokenizer) -> None:

@@ -20,23 +20,27 @@ from tokmill.dataset.layout import MANIFEST, PARTS, PLAN
 from tokmill.dataset.plan_file import OwnedNames
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import StateError, TokmillError, UsageError
-from tokmill.run.begin import Begun, begun, check_installed, output_place, used_seconds
+from tokmill.executors.run import finished_run, make_parts
+from tokmill.run.begin import (
+    Begun,
+    begun,
+    output_place,
+    read_planned,
+    used_seconds,
+    written_plan,
+)
 from tokmill.run.output import NOTE, records_of_parts, refuse_foreign
-from tokmill.run.plan import Plan, check_plan, plan_of_json, read_plan
+from tokmill.run.plan import Plan, check_plan, plan_of_json
 from tokmill.run.prepare import workers_and_threads
-from tokmill.run.whole_run import finished_run, make_parts
 from tokmill.settings.schema import RunSettings
-from tokmill.version import __version__
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from tokmill.dataset.part_record import PartRecord
     from tokmill.dataset.place import Place
-    from tokmill.recipes.spec import Increments, Part
     from tokmill.run.begin import Observer
-    from tokmill.run.whole_run import Executor
     from tokmill.settings.schema import Config
 
 _NOTE_KEYS = {"index": int, "of": int, "host": str, "since": str, "error": str}
@@ -93,47 +97,7 @@ def plan_array(config: Config, observer: Observer, *, overwrite: bool = False) -
         return run.plan
 
 
-def read_planned(place: Place, run: RunSettings | None = None) -> Plan:
-    """Return the plan that stands in a place, as this machine will work on it.
-
-    `run`: how it works; None: by its cores. Code from outside tokmill is compared where a recipe is
-    made of it.
-
-    Raises:
-        UsageError: there is no plan.
-        StateError: the plan is damaged, or of another version of tokmill, of the engine, of the
-            reference or of the parser than is installed here.
-    """
-    written, stamp = _read(place)
-    machine = platform.node()
-    if written["tokmill_version"] != __version__:
-        raise StateError(
-            f"{place.where}/{PLAN}: written by tokmill {written['tokmill_version']}, installed on "
-            f"{machine} is {__version__}: install that version on every machine"
-        )
-    plan = plan_of_json(written, stamp, place, run or RunSettings())
-    try:
-        check_installed(written, plan.spec.engine, plan.spec.tokenizer)
-    except (StateError, LookupError, TypeError, AttributeError) as error:
-        raise StateError(f"{machine}: {error}") from None
-    return plan
-
-
-def _read(place: Place) -> tuple[dict[str, Any], str]:
-    """Return what `read_plan` does; raises `UsageError` without a plan."""
-    found = read_plan(place)
-    if found is None:
-        raise UsageError(
-            f"{place.where}/{PLAN}: no such plan: write it first, on one machine (tokmill plan … "
-            f"--output {place.where} --write); if that was done, this machine sees another place "
-            "under this name: mount the same directory, or give the same endpoint and credentials"
-        )
-    return found
-
-
-def run_share(
-    output: str, index: int, n_tasks: int, observer: Observer, execute: Executor
-) -> tuple[PartRecord, ...]:
+def run_share(output: str, index: int, n_tasks: int, observer: Observer) -> tuple[PartRecord, ...]:
     """Work on the share of task `index` of `n_tasks`; return the records of its parts.
 
     Raises:
@@ -153,7 +117,7 @@ def run_share(
         observer.started(share, len(records))
         is_done = len(records) == len(share.parts)
         with contextlib.nullcontext() if is_done else _noted(run, index, n_tasks):
-            records = make_parts(run, observer, execute, observer.progressed, records)
+            records = make_parts(run, observer, observer.progressed, records)
         return tuple(records[part.index] for part in share.parts)
 
 
@@ -164,7 +128,7 @@ def array_status(output: str) -> ArrayStatus:
         TokmillError: there is no plan that can be read here.
     """
     place = output_place(output)
-    plan = plan_of_json(*_read(place), place, RunSettings())
+    plan = plan_of_json(*written_plan(place), place, RunSettings())
     entries = place.entries()
     done, undone = records_of_parts(plan, place, entries)
     notes = _notes(place, entries)
@@ -196,18 +160,17 @@ def finish_array(output: str, observer: Observer) -> dict[str, Any]:
         TokmillError: see `finished_run`.
     """
     with _planned(output) as run:
-        return finished_run(run, observer, _none_left)
-
-
-def _none_left(run: Begun, parts: Sequence[Part], _: Callable[[Increments], None]) -> None:
-    """Make no part; an `Executor` for a run whose parts are done."""
-    named = ", ".join(str(part.index) for part in parts[:_MOST_NAMED])
-    more = ", …" if len(parts) > _MOST_NAMED else ""
-    raise StateError(
-        f"{run.place.where}: {plural(len(parts), 'part')} {'is' if len(parts) == 1 else 'are'} not "
-        f"done: {named}{more}: start their tasks again (tokmill status {run.place.where} says "
-        "more), then finish"
-    )
+        where, entries = run.place.where, run.place.entries()
+        _, missing = records_of_parts(run.plan, run.place, entries)
+        if missing:
+            named = ", ".join(map(str, list(missing)[:_MOST_NAMED]))
+            more = ", …" if len(missing) > _MOST_NAMED else ""
+            raise StateError(
+                f"{where}: {plural(len(missing), 'part')} {'is' if len(missing) == 1 else 'are'} "
+                f"not done: {named}{more}: start their tasks again (tokmill status {where} says "
+                "more), then finish"
+            )
+        return finished_run(run, observer)
 
 
 @contextlib.contextmanager
