@@ -285,7 +285,7 @@ def plan_of() -> Callable[[Config], Plan]:
         engine = EngineChoice(name, engine_version(name, prepared.tokenizer), "asked for")
         for name in ("parts", "rejects"):
             (Path(config.output.dir) / name).mkdir(parents=True, exist_ok=True)
-        return Plan(prepared.spec(engine, config.run.threads), prepared.parts)
+        return Plan(prepared.spec(engine), prepared.parts)
 
     return make
 

@@ -68,7 +68,7 @@ def test_an_input_is_weighed_by_its_text_where_it_is_stored_smaller(
         path = tmp_path / f"{n_texts}-{name}"
         write(path, [f"{i} " + "the cat sat " * 500 for i in range(n_texts)])
         prepared = prepare(configure(tmp_path / "out", path, engine="auto"))
-        names.append(choose_run_engine(prepared, 1).name)
+        names.append(choose_run_engine(prepared).name)
     assert names[0] == REFERENCE
     assert names[1] in FAST_ENGINES
 
@@ -94,7 +94,7 @@ def test_an_engine_of_a_run_is_loaded_once_and_the_others_are_dropped(
 ):
     source = write_rows(tmp_path / "in.jsonl", ROWS)
     prepared = prepare(configure(tmp_path / "first", source, engine="auto"))
-    choice = choose_run_engine(prepared, 1)
+    choice = choose_run_engine(prepared)
     assert {key[0] for key in prepared.engines._engines} == {REFERENCE, choice.name}
     del loads[:]
     manifest = run(configure(tmp_path / "out", source, engine="fastokens"), silent)

@@ -34,7 +34,7 @@ def make(name, kill_at):
         "run": {"block_bytes": 400, "threads": 1},
     }, where="test"))
     engine = EngineChoice("reference", engine_version("reference", prepared.tokenizer), "asked")
-    spec = prepared.spec(engine, 1)
+    spec = prepared.spec(engine)
     calls = 0
 
     def watched(call):

@@ -15,7 +15,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tokmill.bill.measuring.machine import usable_memory
 from tokmill.dataset.layout import LOCK_NAME, MANIFEST, PLAN
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import REFERENCE, engine_row, engine_threads, engine_version
@@ -24,7 +23,7 @@ from tokmill.place import open_place
 from tokmill.recipes.engines import reference_loader
 from tokmill.run.output import holds_only_plan, owned_names, refuse_foreign, remove_dataset
 from tokmill.run.plan import Plan, check_plan, check_same, plan_of_json, read_plan
-from tokmill.run.prepare import choose_run_engine, prepare, workers_and_threads
+from tokmill.run.prepare import choose_run_engine, prepare
 from tokmill.settings.schema import RunSettings
 from tokmill.sources.hub import is_hub
 from tokmill.sources.json_lines import parser_entry
@@ -129,11 +128,9 @@ def begun(config: Config, observer: Observer, *, overwrite: bool) -> Iterator[Be
         entries = place.entries()
         if LOCK_NAME not in entries and owned_names(place, entries) is None:
             refuse_foreign(place, entries, None)  # before a lock is put there
-        workers, threads = workers_and_threads(prepared.config, prepared.parts)
-        with place.held(), engine_threads(threads):
-            memory_bytes = usable_memory() // workers
-            plan = _plan(place, prepared, observer, threads, memory_bytes, overwrite=overwrite)
-            yield Begun(place, plan, workers, start)
+        with place.held(), engine_threads(prepared.threads):
+            plan = _plan(place, prepared, observer, overwrite=overwrite)
+            yield Begun(place, plan, prepared.workers, start)
 
 
 def input_line(parts: Sequence[Part]) -> str:
@@ -146,15 +143,7 @@ def input_line(parts: Sequence[Part]) -> str:
     return f"input: {files}, {amount}, in {plural(len(parts), 'part')}"
 
 
-def _plan(
-    place: Place,
-    prepared: Prepared,
-    observer: Observer,
-    n_threads: int,
-    memory_bytes: int,
-    *,
-    overwrite: bool,
-) -> Plan:
+def _plan(place: Place, prepared: Prepared, observer: Observer, *, overwrite: bool) -> Plan:
     """Return the plan of the run that a held place holds, or write that of a new one."""
     entries = place.entries()
     if place.mapped is not None and (overwrite or MANIFEST not in entries):
@@ -163,10 +152,10 @@ def _plan(
     found = None if overwrite or holds_only_plan(entries) else read_plan(place)
     if found is None:
         refuse_foreign(place, entries, owned_names(place, entries))
-        engine = choose_run_engine(prepared, n_threads, observer.noted)
+        engine = choose_run_engine(prepared, observer.noted)
     else:
         engine = _planned_engine(found[0], prepared, place)
-    plan = Plan(prepared.spec(engine, n_threads, memory_bytes), prepared.parts)
+    plan = Plan(prepared.spec(engine), prepared.parts)
     if found is None:
         reference_loader(plan.spec, prepared.tokenizer)()  # it may still refuse the tokenizer
         remove_dataset(place, entries)  # as late as possible: an error keeps an old dataset
@@ -324,7 +313,7 @@ def check_space(
     from tokmill.run.forecast import predict
     from tokmill.run.sample import encoded_sample
 
-    spec = prepared.spec(EngineChoice(REFERENCE, "", "for a prediction"), 1)
+    spec = prepared.spec(EngineChoice(REFERENCE, "", "for a prediction"))
     sampled = encoded_sample(spec, prepared.parts, prepared.renderers(), SAMPLE_BYTES)
     if not sampled.totals().documents:
         return

@@ -22,7 +22,7 @@ from tokmill.fields import noted_sources
 from tokmill.recipes.left_out import check_read_fields, fields_read
 from tokmill.recipes.memory_bounds import BASE_BYTES, worker_bytes
 from tokmill.run.plan import packed_tokenizer
-from tokmill.run.prepare import choose_run_engine, prepare, workers_and_threads
+from tokmill.run.prepare import choose_run_engine, prepare
 from tokmill.run.reject_limits import REJECTS_ALLOWED, check_chats, no_document, too_many
 from tokmill.run.sample import Estimate, Sample, encoded_sample
 from tokmill.sources.formats import format_named
@@ -101,18 +101,15 @@ def forecast_run(
         warn(f"{line} (left out of this forecast)")
     for line in prepared.notes(with_fields=False):
         note(line)
-    workers, threads = workers_and_threads(prepared.config, prepared.parts)
-    with engine_threads(threads):
-        return _forecast(prepared, workers, threads, note, start_s)
+    with engine_threads(prepared.threads):
+        return _forecast(prepared, note, start_s)
 
 
-def _forecast(
-    prepared: Prepared, workers: int, threads: int, note: Callable[[str], None], start_s: float
-) -> RunValues:
-    config, parts, usable = prepared.config, prepared.parts, usable_memory()
-    engine = choose_run_engine(prepared, threads, note)
+def _forecast(prepared: Prepared, note: Callable[[str], None], start_s: float) -> RunValues:
+    config, parts, workers = prepared.config, prepared.parts, prepared.workers
+    engine = choose_run_engine(prepared, note)
     taken_s = perf_counter() - start_s
-    spec = prepared.spec(engine, threads, usable // workers)
+    spec = prepared.spec(engine)
     renderers = prepared.renderers()
     sampled = encoded_sample(spec, parts, renderers, _sample_bytes(_input_bytes(parts)))
     counts = sampled.totals()
@@ -129,7 +126,7 @@ def _forecast(
     tokens, documents = sampled.total("tokens"), sampled.total("documents")
     text = sampled.total("text_bytes")
     compare_s, compare_bytes = comparison_cost(
-        prepared.tokenizer, config.run.engine, text.high, threads
+        prepared.tokenizer, config.run.engine, text.high, prepared.threads
     )
     n_slices = sum(len(part.slices) for part in parts)
     before_s = START_S + max(taken_s, compare_s)
@@ -165,9 +162,9 @@ def _forecast(
         "drop_fraction": counts.drops.total() / n_records,
         "size": asdict(size),
         "disk": disk.as_json(),
-        "usable_memory_bytes": usable,
+        "usable_memory_bytes": usable_memory(),
         "workers": workers,
-        "threads": threads,
+        "threads": prepared.threads,
         "renderer": ", ".join(dict.fromkeys(one.name for _, one in renderers.values())),
         "fields": prepared.fields_note(),
         "left_out": _left_out(prepared, sampled),

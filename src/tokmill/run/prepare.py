@@ -82,8 +82,9 @@ class Prepared:
     """Inputs, tokenizer and parts of a run, before an engine is chosen.
 
     `readings`: how the files are read, at least one, in the order of their first files. `bad`: a
-    line for each file that was left out, as it cannot be read. `engines`: those that this process
-    has loaded. `chats`: the renderer of a run of SFT; it holds the processes that render.
+    line for each file that was left out, as it cannot be read. `workers`, `threads`: processes,
+    and the threads of each. `engines`: those that this process has loaded. `chats`: the renderer of
+    a run of SFT; it holds the processes that render.
     """
 
     config: Config
@@ -91,6 +92,8 @@ class Prepared:
     tokenizer: Tokenizer
     readings: tuple[FoundReading, ...]
     parts: tuple[Part, ...]
+    workers: int
+    threads: int
     template: str = ""
     bad: tuple[str, ...] = ()
     engines: EngineStore = field(default_factory=EngineStore, compare=False, repr=False)
@@ -156,15 +159,15 @@ class Prepared:
             of_file |= dict.fromkeys(group.files, (reading.input, renderer))
         return of_file
 
-    def spec(self, engine: EngineChoice, n_threads: int, memory_bytes: int = 0) -> RunSpec:
+    def spec(self, engine: EngineChoice) -> RunSpec:
         """Return the run, once its engine is chosen; see `RunSpec`."""
         return RunSpec(
             self.config,
             self.tokenizer,
             engine,
-            n_threads,
+            self.threads,
             self.template,
-            memory_bytes,
+            usable_memory() // self.workers,
             self._extensions(engine.name),
             self.engines,
             readings=tuple(group.reading for group in self.readings),
@@ -232,9 +235,10 @@ def prepare(
     groups = [group.files for group in readings]
     files = list(chain.from_iterable(groups))
     parts = cut_into_parts(groups, config.output.part_bytes)
+    workers, threads = workers_and_threads(config, parts)
     prepared = Prepared(
-        config, found._replace(files=files), tokenizer, tuple(readings), parts, template,
-        tuple(bad or ()),
+        config, found._replace(files=files), tokenizer, tuple(readings), parts, workers, threads,
+        template, tuple(bad or ()),
     )  # fmt: skip
     if is_chat:
         from tokmill.recipes.sft_setup import check_boundary, make_chat_renderer
@@ -261,7 +265,7 @@ def _resolve_chats(
 
 
 def choose_run_engine(
-    prepared: Prepared, n_threads: int, note: Callable[[str], None] = lambda _: None
+    prepared: Prepared, note: Callable[[str], None] = lambda _: None
 ) -> EngineChoice:
     """Return the engine of a run, exact and fastest on a sample of its input.
 
@@ -289,7 +293,7 @@ def choose_run_engine(
         prepared.tokenizer,
         config.run.engine,
         control,
-        n_threads,
+        prepared.threads,
         n_bytes,
         lambda limit_bytes: read(limit_bytes)[0],
         prepared.engines,
