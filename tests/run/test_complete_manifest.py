@@ -46,16 +46,15 @@ def one_of_each_kind(directory: Path) -> list[str]:
     return list({kind_of(name): name for name in names if name != "plan.json"}.values())
 
 
-@pytest.mark.parametrize("damage", ["gone", "cut"])
-def test_every_file_that_is_missing_or_truncated_is_made_again(chats, listener, files_of, damage):
+def test_every_file_that_is_missing_or_truncated_is_made_again(chats, listener, files_of):
     out = Path(chats.output.dir)
     before = files_of(out)
     names = one_of_each_kind(out)
     assert len(names) >= 12
-    for name in names:
+    for i, name in enumerate(names):
         data = (out / name).read_bytes()
         (out / name).unlink()
-        if damage == "cut" and not name.startswith("parts/"):
+        if i % 2 and not name.startswith("parts/"):
             (out / name).write_bytes(data[:-1])
         manifest = run(chats, listener)
         assert (out / name).read_bytes() == data

@@ -52,8 +52,7 @@ def predict(config: Config) -> dict[str, Any]:
     return forecast_run(config, lambda _: None, lambda _: None).values
 
 
-@pytest.mark.parametrize("part_bytes", [1 << 30, 200_000])
-@pytest.mark.parametrize("order", ["shuffled", "sorted"])
+@pytest.mark.parametrize(("order", "part_bytes"), [("shuffled", 1 << 30), ("sorted", 200_000)])
 def test_a_sample_predicts_tokens_documents_and_disk_within_its_band(
     tmp_path, configure, listener, corpus, part_bytes, order, monkeypatch
 ):

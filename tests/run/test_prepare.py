@@ -7,10 +7,7 @@ import pytest
 from tokmill.recipes.memory_bounds import BASE_BYTES, ENGINE_THREAD_BYTES
 from tokmill.recipes.spec import Part
 from tokmill.run import prepare
-from tokmill.run.prepare import (
-    large_text_notes,
-    workers_and_threads,
-)
+from tokmill.run.prepare import large_text_notes, workers_and_threads
 from tokmill.settings.schema import InputSettings
 from tokmill.settings.sft import SftSettings
 from tokmill.sources.files import SourceFile

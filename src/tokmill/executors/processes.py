@@ -39,10 +39,10 @@ def run_parts(
     """
     threads = thread_variables(spec.n_threads)
     with ExitStack() as stack:
-        workers: list[Child] = []
-        stack.callback(_kill, workers)
-        for _ in range(min(n_workers, len(parts))):
-            workers.append(Child(_MODULE, defaults=threads))  # noqa: PERF401  killed if one fails
+        workers = [
+            stack.enter_context(Child(_MODULE, defaults=threads))  # is killed at the end
+            for _ in range(min(n_workers, len(parts)))
+        ]
         try:
             _work_on(parts, workers, spec, report)
         except ChildEndedError as error:
@@ -52,13 +52,6 @@ def run_parts(
                 f"a worker {how}: parts that are done are kept; run the same command again to "
                 f"continue{fewer}"
             ) from None
-
-
-def _kill(workers: Sequence[Child]) -> None:
-    for worker in workers:
-        worker.stop()
-    for worker in workers:
-        worker.kill()
 
 
 def _work_on(

@@ -24,6 +24,7 @@ from tokmill.recipes.engines import reference_loader
 from tokmill.run.output import holds_only_plan, owned_names, refuse_foreign, remove_dataset
 from tokmill.run.plan import Plan, check_plan, check_same, plan_of_json, read_plan
 from tokmill.run.prepare import choose_run_engine, prepare
+from tokmill.run.sample import encoded_sample
 from tokmill.settings.schema import RunSettings
 from tokmill.sources.hub import is_hub
 from tokmill.sources.json_lines import parser_entry
@@ -293,11 +294,7 @@ def check_file_system(directory: Path) -> None:
         remove_file(path)
 
 
-def check_space(
-    prepared: Prepared,
-    directory: Path,
-    warn: Callable[[str], None],
-) -> None:
+def check_space(prepared: Prepared, directory: Path, warn: Callable[[str], None]) -> None:
     """Compare the predicted bytes of a run with the free space, its earlier files included.
 
     Nothing is predicted for standard input.
@@ -311,7 +308,6 @@ def check_space(
     if not n_bytes or room >= AMPLE * n_bytes:
         return
     from tokmill.run.forecast import predict
-    from tokmill.run.sample import encoded_sample
 
     spec = prepared.spec(EngineChoice(REFERENCE, "", "for a prediction"))
     sampled = encoded_sample(spec, prepared.parts, prepared.renderers(), SAMPLE_BYTES)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Entries = Mapping[str, int | None]
 
 NOTE = ".task-"
-"""How the name of a task's note in `parts/` begins; see `run.tasks`."""
+"""How the name of a task's note in `parts/` begins; see `executors.tasks`."""
 
 _READERS = 16
 """Files of a place that are looked at at once: a request to a store takes 50 ms."""

@@ -20,14 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.counts import TRAINED_TURNS, Counts
-from tokmill.dataset.layout import (
-    ORIGIN,
-    PARTS,
-    SPLITS,
-    part_name,
-    rejects_name,
-    shard_stem,
-)
+from tokmill.dataset.layout import ORIGIN, PARTS, SPLITS, part_name, rejects_name, shard_stem
 from tokmill.dataset.origins import origin_numbers
 from tokmill.dataset.part_record import PartRecord
 from tokmill.dataset.rejects import RejectsFile, describe_reject

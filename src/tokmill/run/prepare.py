@@ -24,12 +24,7 @@ from tokmill.recipes.spec import Part, RunSpec
 from tokmill.render.function import find_renderer, is_local
 from tokmill.render.renderer import make_renderer
 from tokmill.run.plan import cut_into_parts, resolve
-from tokmill.run.readings import (
-    FoundReading,
-    find_readings,
-    first_document,
-    inputs_of,
-)
+from tokmill.run.readings import FoundReading, find_readings, first_document, inputs_of
 from tokmill.run.sample import sampled_texts
 from tokmill.sources.files import Discovery, SourceFile
 from tokmill.sources.formats import format_named

@@ -18,14 +18,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.errors import StorageError, UsageError
-from tokmill.fields import (
-    ENOUGH,
-    FieldSample,
-    counted,
-    describe_fields,
-    used_paths,
-    used_share,
-)
+from tokmill.fields import ENOUGH, FieldSample, counted, describe_fields, used_paths, used_share
 from tokmill.recipes.spec import ReadingSettings
 from tokmill.render.detect import (
     detect,
@@ -52,7 +45,7 @@ if TYPE_CHECKING:
     from tokmill.sources.slices import SourceFile
     from tokmill.tokenizer.tokenizer import Tokenizer
 
-    _Key = tuple[str, str, frozenset[str]]
+    _Folder = tuple[str, str]
 
 MOST_OF_FOLDER, MOST_OF_FORMAT = 64, 1024
 """Files that are looked at, of a folder and format, and of all folders of a source together."""
@@ -74,16 +67,24 @@ class Input(NamedTuple):
 
 @dataclass(slots=True)
 class _FileGroup:
-    """Files that are looked at together; `files` are those, in order.
+    """Files of one folder and format that are looked at together, as their records have equal keys.
 
-    `fields`: of the first records of these files. `records`: some of these records, for chats.
-    `by_script`: the files by the renderer of sections that their own text asks for.
+    `files`: those that were looked at, in order. `fields`: of their first records. `records`: some
+    of these records, for chats. `by_script`: the files by the renderer of sections that their own
+    text asks for. `settings`: how the records are read; None until that is resolved.
     """
 
+    keys: frozenset[str]
     fields: FieldSample
     files: list[SourceFile] = field(default_factory=list)
     records: list[dict[str, Any]] = field(default_factory=list)
     by_script: dict[str, list[SourceFile]] = field(default_factory=dict)
+    settings: Any = None
+
+    @property
+    def folder(self) -> _Folder:
+        """Return the folder and the format of the files."""
+        return _folder_of(self.files[0])
 
     @property
     def n_records(self) -> int:
@@ -198,9 +199,9 @@ def find_readings(
         files, groups = source.found.files, _Groups(source, tokenizer, bad)
         groups.look_at(_spread(_of_each_folder(files), MOST_OF_FORMAT))
         check_encoding(files)
-        if len(set(groups.settings.values())) > 1:  # those not looked at may be of either kind
-            groups.look_at(_of_each_folder(files))
-            kinds = {(key[:2], settings) for key, settings in groups.settings.items()}
+        if len({group.settings for group in groups.resolved}) > 1:
+            groups.look_at(_of_each_folder(files))  # those not looked at may be of either kind
+            kinds = {(group.folder, group.settings) for group in groups.resolved}
             n_kinds = Counter(folder for folder, _ in kinds)
             groups.look_at(file for file in files if n_kinds[_folder_of(file)] > 1)
         found += groups.readings()
@@ -208,14 +209,14 @@ def find_readings(
 
 
 class _Groups:
-    """The groups of a source's files by folder, format and keys; `settings`: those of each."""
+    """The groups of a source's files; `resolved`: those of which it is known how they are read."""
 
     def __init__(self, source: Input, tokenizer: Tokenizer, bad: list[str] | None) -> None:
         self._source, self._tokenizer, self._bad = source, tokenizer, bad
-        self._groups: dict[_Key, _FileGroup] = {}
+        self._groups: dict[tuple[_Folder, frozenset[str]], _FileGroup] = {}
         self._seen: set[SourceFile] = set()
         self._left_out: set[SourceFile] = set()
-        self.settings: dict[_Key, Any] = {}
+        self.resolved: list[_FileGroup] = []
 
     def look_at(self, files: Iterable[SourceFile]) -> None:
         """Read the first records of files, and resolve the settings of all groups."""
@@ -253,8 +254,8 @@ class _Groups:
             from tokmill.chat.reading.detect import speakers_in
 
             keys |= {f"speaker {name}" for name in speakers_in(records)}
-        key = (*_folder_of(file), keys)
-        group = self._groups.setdefault(key, _FileGroup(FieldSample(nested)))
+        key = _folder_of(file), keys
+        group = self._groups.setdefault(key, _FileGroup(keys, FieldSample(nested)))
         group.files.append(file)
         group.fields.where = group.fields.where or file.path
         if config.sft is None:
@@ -275,12 +276,12 @@ class _Groups:
         paths = self._source.config.input.paths
         named = {*paths, *(PurePath(path).as_posix() for path in paths)}
         for key, group in list(self._groups.items()):
-            others = {k: g for k, g in self._groups.items() if k != key and g.n_records > 1}
+            others = [g for g in self._groups.values() if g is not group and g.n_records > 1]
             file = group.files[0]
             is_json = file.path.endswith(".json")
             if file.path in named or not is_json or group.n_records > 1 or not others:
                 continue
-            if key[-1].isdisjoint(chain.from_iterable(k[-1] for k in others)):
+            if group.keys.isdisjoint(chain.from_iterable(other.keys for other in others)):
                 del self._groups[key]
                 self._left_out.add(file)
                 keys = ", ".join(islice(group.fields.keys or group.records[0], _MOST_NAMED))
@@ -316,19 +317,21 @@ class _Groups:
 
     def _resolve_all(self) -> None:
         """Resolve the settings of each group; one without own settings takes others that fit."""
-        self.settings, failed = {}, {}
+        self.resolved, failed = [], {}
         for key, group in self._groups.items():
             try:
-                self.settings[key] = self._resolve(group)
+                group.settings = self._resolve(group)
+                self.resolved.append(group)
             except UsageError as error:
                 failed[key] = error
         is_given = is_named(self._source.config.render)  # for every file of its source
         for key, problem in failed.items():
             group = self._groups[key]
-            for settings in dict.fromkeys(self.settings.values()):
-                others = [self._groups[k] for k, own in self.settings.items() if own == settings]
+            for settings in dict.fromkeys(one.settings for one in self.resolved):
+                others = [one for one in self.resolved if one.settings == settings]
                 if is_given or _fits(settings, group, others):
-                    self.settings[key] = settings
+                    group.settings = settings
+                    self.resolved.append(group)
                     break
             else:
                 del self._groups[key]
@@ -353,18 +356,14 @@ class _Groups:
         config = self._source.config
         if config.sft is not None or config.render.renderer != "auto":
             return
-        both = [k for k, s in self.settings.items() if s.renderer in ("encyclopedia", "article")]
-        samples = [self._groups[key].fields for key in both]
-        chosen = {
-            settings: replace(settings, renderer=sections_renderer(settings, samples))
-            for settings in {self.settings[key] for key in both}
-        }
-        for key in both:
-            self.settings[key] = settings = chosen[self.settings[key]]
-            for own, files in self._groups[key].by_script.items():
-                if own != settings.renderer:
+        both = [g for g in self.resolved if g.settings.renderer in ("encyclopedia", "article")]
+        name = sections_renderer(config.render, [group.fields for group in both])
+        for group in both:
+            group.settings = replace(group.settings, renderer=name)
+            for own, files in group.by_script.items():
+                if own != name:
                     self._source.found.warnings.append(
-                        f"{files_in_words(files)}: {settings.renderer} is taken by the script of "
+                        f"{files_in_words(files)}: {name} is taken by the script of "
                         f"all files with these keys, {own} by that of these alone: to take {own}, "
                         + _own_source(files, f'renderer = "{own}"')
                     )
@@ -373,14 +372,14 @@ class _Groups:
         """Return the readings, each with its files, in the order of their first files."""
         self._decide_sections()
         of_file: dict[SourceFile, Any] = {}
-        of_folder: dict[tuple[str, str], Any] = {}
-        for key, settings in self.settings.items():
-            of_file |= dict.fromkeys(self._groups[key].files, settings)
-            of_folder.setdefault(key[:2], settings)
+        of_folder: dict[_Folder, Any] = {}
+        for group in self.resolved:
+            of_file |= dict.fromkeys(group.files, group.settings)
+            of_folder.setdefault(group.folder, group.settings)
         if of_file:
             common = Counter(of_file.values()).most_common(1)[0][0]
         else:  # no file has a record
-            common = self._resolve(_FileGroup(FieldSample()))
+            common = self._resolve(_FileGroup(frozenset(), FieldSample()))
         files: dict[Any, list[SourceFile]] = {}
         for file in self._source.found.files:
             if file not in self._left_out:
@@ -390,9 +389,9 @@ class _Groups:
 
     def _reading(self, settings: Any, files: list[SourceFile]) -> FoundReading:
         config, fields = self._source.config, FieldSample()
-        for key, own in self.settings.items():
-            if own == settings:
-                fields.merge(self._groups[key].fields)
+        for group in self.resolved:
+            if group.settings == settings:
+                fields.merge(group.fields)
         is_render = isinstance(settings, RenderSettings)
         label = files_in_words(files)
         reading = ReadingSettings(
@@ -447,7 +446,7 @@ def _fits(settings: Any, group: _FileGroup, others: Sequence[_FileGroup]) -> boo
     Its first records may be few, with labels that look like text: they count with those of its
     folder, unless it has text in fields that the others do not have.
     """
-    near = [one for one in others if _folder_of(one.files[0]) == _folder_of(group.files[0])]
+    near = [one for one in others if one.folder == group.folder]
     if not isinstance(settings, RenderSettings) or not near:
         return False
     merged = FieldSample()
@@ -462,7 +461,7 @@ def _fits(settings: Any, group: _FileGroup, others: Sequence[_FileGroup]) -> boo
 
 def _of_each_folder(files: Sequence[SourceFile]) -> list[SourceFile]:
     """Return files of each folder and format, evenly spread."""
-    by_folder: dict[tuple[str, str], list[SourceFile]] = {}
+    by_folder: dict[_Folder, list[SourceFile]] = {}
     for file in files:
         if file.n_bytes or file.is_stream:
             by_folder.setdefault(_folder_of(file), []).append(file)
@@ -475,7 +474,7 @@ def _spread(files: list[SourceFile], most: int) -> list[SourceFile]:
     return [files[i * len(files) // most] for i in range(most)]
 
 
-def _folder_of(file: SourceFile) -> tuple[str, str]:
+def _folder_of(file: SourceFile) -> _Folder:
     """Return the folder and the format of a file."""
     return file.path.rpartition("/")[0], file.format
 
