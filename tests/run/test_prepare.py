@@ -124,10 +124,10 @@ def test_the_forecast_names_what_the_run_uses(configure, tmp_path, write_rows, m
     machine(3)
     source = write_rows(tmp_path / "in.jsonl", [{"text": "hello world"}] * 50)
     config = configure(tmp_path, source, threads=0)
-    values = forecast_run(config, lambda _: None, lambda _: None).values
+    values = forecast_run(config, lambda _: None, lambda _: None)[0]
     assert (values["workers"], values["threads"]) == (1, 3)
     asked = dataclasses.replace(config, run=dataclasses.replace(config.run, workers=2, threads=5))
-    values = forecast_run(asked, lambda _: None, lambda _: None).values
+    values = forecast_run(asked, lambda _: None, lambda _: None)[0]
     assert (values["workers"], values["threads"]) == (1, 5)
 
 

@@ -101,17 +101,17 @@ def forecast(
     from tokmill.bill.full_bill import full_bill
     from tokmill.run.forecast import forecast_run
 
-    found = forecast_run(config, warn, note)
-    bill = full_bill(BillSettings.of(config), found.disk)
-    values = {**found.values, "bill": bill.as_json()}
+    found, disk, problem = forecast_run(config, warn, note)
+    bill = full_bill(BillSettings.of(config), disk)
+    values = {**found, "bill": bill.as_json()}
     every = {
         **values,
         "disk_low_bytes": values["disk"]["low_bytes"],
         "disk_high_bytes": values["disk"]["high_bytes"],
-        "free_bytes": found.disk.free_bytes,
+        "free_bytes": disk.free_bytes,
         "engine": values["engine"]["name"],
         "values": values,
         "bill": bill,
-        "problem": found.problem,
+        "problem": problem,
     }
     return RunForecast(**{one.name: every[one.name] for one in fields(RunForecast)})

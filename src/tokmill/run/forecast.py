@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from heapq import nlargest
 from pathlib import Path
 from time import perf_counter
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from tokmill.recipes.spec import Part, RunSpec
     from tokmill.run.prepare import Prepared
     from tokmill.settings.schema import Config, LimitSettings
+
+    Forecast = tuple[dict[str, Any], OnDisk, TokmillError | None]
 
 SAMPLE_FRACTION = 0.049
 """Share of a large input that is sampled."""
@@ -71,22 +73,12 @@ SLOWER, LATER_S = 2.0, 2.0
 """The upper value of the time is so many times the expected time, and so many seconds more."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunValues:
-    """The forecast of a run as plain values, and its dataset.
-
-    `problem`: the error with which the run would stop.
-    """
-
-    values: dict[str, Any]
-    disk: OnDisk
-    problem: TokmillError | None
-
-
 def forecast_run(
     config: Config, warn: Callable[[str], None], note: Callable[[str], None]
-) -> RunValues:
+) -> Forecast:
     """Return the forecast of a run; `warn` and `note` get lines for the user.
+
+    It is plain values, the dataset, and the error with which the run would stop, if any.
 
     Raises:
         TokmillError: the run could not start, or nothing can be predicted from the sample.
@@ -105,7 +97,7 @@ def forecast_run(
         return _forecast(prepared, note, start_s)
 
 
-def _forecast(prepared: Prepared, note: Callable[[str], None], start_s: float) -> RunValues:
+def _forecast(prepared: Prepared, note: Callable[[str], None], start_s: float) -> Forecast:
     config, parts, workers = prepared.config, prepared.parts, prepared.workers
     engine = choose_run_engine(prepared, note)
     taken_s = perf_counter() - start_s
@@ -175,7 +167,7 @@ def _forecast(prepared: Prepared, note: Callable[[str], None], start_s: float) -
     }
     directory = config.output.dir or "."
     on_disk = OnDisk(directory, size, disk, free_bytes(Path(directory)))
-    return RunValues(values, on_disk, _problem(prepared, spec, sampled))
+    return values, on_disk, _problem(prepared, spec, sampled)
 
 
 def predict(spec: RunSpec, parts: Sequence[Part], sampled: Sample) -> tuple[DatasetSize, Bill]:
