@@ -108,6 +108,16 @@ def test_a_run_that_is_stopped_with_its_workers_goes_on(tmp_path, write_rows, to
     assert (out / "manifest.json").exists()
 
 
+def test_all_workers_killed_is_the_same_error(plan, workers):
+    def kill_all(progress) -> None:
+        for process in workers():
+            process.kill()
+
+    with pytest.raises(WorkerError):
+        processes.run_parts(plan.spec, plan.parts, kill_all, 2)
+    assert workers() == []
+
+
 def test_what_a_report_raises_stops_the_workers(plan, workers):
     class EnoughError(Exception):
         pass

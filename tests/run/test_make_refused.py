@@ -68,6 +68,15 @@ def test_the_same_tokenizer_elsewhere_is_the_same(
     assert again["totals"] == begun["totals"]
 
 
+def test_a_file_that_grew_is_named_with_both_sizes(sources, make_config, listener, begun):
+    before = sources[0].stat().st_size
+    with sources[0].open("ab") as file:
+        file.write(b'{"text": "one more"}\n')
+    expected = rf"a\.jsonl has changed \({before:,} bytes before, {before + 21:,} now\)"
+    with pytest.raises(StateError, match=expected):
+        run(make_config(), listener)
+
+
 def test_a_file_of_the_same_size_that_was_modified_is_named(sources, make_config, listener, begun):
     os.utime(sources[1], ns=(0, 0))
     with pytest.raises(StateError, match=r"b\.jsonl has changed \(it was modified\)"):
