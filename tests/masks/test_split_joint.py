@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from tokmill.engines.reference import load_reference
-from tokmill.masks.split_joint import SplitJointCheck
+from tokmill.masks.encoder import SplitJointCheck
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 

@@ -8,20 +8,21 @@ control token to control token, and a token may straddle a boundary: it has byte
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from tokmill.errors import TokenizerError
-from tokmill.masks.assemble import assemble
-from tokmill.masks.boundaries import ReferenceOffsets, find_boundaries
+from tokmill.masks.boundaries import ReferenceOffsets, assemble, find_boundaries
 from tokmill.masks.layout import SampleRules, lay_out
-from tokmill.masks.split_joint import SplitJointCheck
 from tokmill.masks.truncation import select_samples
-from tokmill.offsets import merge_tokens
+from tokmill.offsets import byte_offsets, merge_tokens
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     import numpy.typing as npt
 
     from tokmill.engines.loaded import RenewableEngine
@@ -227,3 +228,91 @@ def _refuse(
 ) -> None:
     for sample in np.unique(samples).tolist():
         refused.setdefault(sample, why)
+
+
+_WINDOW_BYTES = 8
+"""The bytes compared on each side of a boundary: at most these, and at most one word."""
+
+_SPACE = 0x20
+"""This byte and those below count as white space."""
+
+_MOST_KNOWN = 1 << 15
+"""The results that are remembered, about 200 bytes each."""
+
+_Pair = tuple[bytes, bytes]
+"""The text on both sides of a boundary."""
+
+
+class SplitJointCheck:
+    """Finds the boundaries where text split there has other tokens than the joined text.
+
+    Compares one word on each side, with the white space before it, and remembers the result. Safe
+    to share between threads.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[_Pair, bool] = {}
+
+    def find(
+        self,
+        texts: pa.LargeStringArray,
+        split_at: npt.NDArray[np.int64],
+        encode: Callable[[pa.LargeStringArray], TokenBatch],
+    ) -> npt.NDArray[np.bool_]:
+        """Return for n split texts whether the joint tokens differ at the split: (n,) bool.
+
+        `split_at`: (n,) indices of texts, none 0, that continue the text before them. `encode`: an
+        engine that puts no prefix before a text; the same one in every call.
+        """
+        if not len(split_at):
+            return np.zeros(0, bool)
+        offsets = byte_offsets(texts)
+        data = np.frombuffer(texts.buffers()[2], np.uint8)
+        middle = offsets[split_at]
+        starts = _word_ends(data, middle, middle - offsets[split_at - 1], -1)
+        stops = _word_ends(data, middle, offsets[split_at + 1] - middle, 1)
+        held = data.tobytes()
+        edges = zip(starts.tolist(), middle.tolist(), stops.tolist(), strict=True)
+        pairs = [(held[start:at], held[at:stop]) for start, at, stop in edges]
+        known = self._known
+        new = [pair for pair in dict.fromkeys(pairs) if pair not in known]
+        if new:
+            known.update(zip(new, _differ(new, encode), strict=True))
+        if len(known) > _MOST_KNOWN:
+            self._known = {}
+        return np.array([known[pair] for pair in pairs])
+
+
+def _word_ends(
+    data: npt.NDArray[np.uint8],
+    middle: npt.NDArray[np.int64],
+    n_bytes: npt.NDArray[np.int64],
+    step: int,
+) -> npt.NDArray[np.int64]:
+    """Return where the white space and word before (-1) or after (1) n positions end.
+
+    At most `n_bytes` away, and no character is cut.
+    """
+    steps = np.arange(_WINDOW_BYTES)
+    window = data.take((middle + min(step, 0))[:, None] + step * steps, mode="clip")
+    is_space = window <= _SPACE
+    is_space &= steps > np.argmin(is_space, axis=1)[:, None]
+    n_word = np.argmax(is_space, axis=1)
+    n_word[n_word == 0] = _WINDOW_BYTES  # no space after the word: it fills the window
+    ends: npt.NDArray[np.int64] = middle + step * np.minimum(n_word, n_bytes)
+    for _ in range(3):  # a character has at most three more bytes
+        is_inside = (data.take(ends, mode="clip") & 0xC0 == 0x80) & (ends < len(data))
+        ends = ends - step * is_inside
+    return ends
+
+
+def _differ(
+    pairs: Sequence[_Pair], encode: Callable[[pa.LargeStringArray], TokenBatch]
+) -> list[bool]:
+    """Return for each pair whether joining both texts changes the tokens."""
+    n = len(pairs)
+    texts = [left for left, _ in pairs] + [right for _, right in pairs]
+    texts += [left + right for left, right in pairs]
+    tokens = encode(pa.array(texts, pa.large_string()))
+    ids = [tokens.ids[i:j].tolist() for i, j in pairwise(tokens.offsets.tolist())]
+    return [ids[i] + ids[n + i] != ids[2 * n + i] for i in range(n)]
