@@ -143,7 +143,7 @@ def template(data: bytes) -> None:
     """Render a chat by a Jinja template."""
     from tokmill.chat.conversation import ChatError, Conversation
     from tokmill.chat.jinja.template import JinjaTemplate
-    from tokmill.chat.segments import Segments
+    from tokmill.chat.segments import Sample
     from tokmill.settings.sft import SftSettings
 
     control = {"<bos>": 0, "<eos>": 1, "<|im_start|>": 2, "<|im_end|>": 3}
@@ -158,7 +158,7 @@ def template(data: bytes) -> None:
     made.check_written()
     turns = [{"role": role, "content": "hello"} for role in ("system", "user", "assistant")]
     try:
-        made.render(Conversation(turns, [None] * 3), Segments(control))
+        made.render(Conversation(turns, [None] * 3), Sample(control))
     except ChatError:  # the record becomes a reject
         return
 

@@ -12,7 +12,7 @@ from jinja2.ext import Extension
 from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.conversation import Conversation
 from tokmill.chat.own_templates import BUILT_IN, own_source
-from tokmill.chat.segments import Segments
+from tokmill.chat.segments import Sample
 from tokmill.chat.template_source import make_template
 from tokmill.errors import UsageError
 from tokmill.settings.sft import SftSettings
@@ -120,10 +120,9 @@ def test_minimind_takes_think_tags_in_a_reply_for_its_reasoning_if_tags_are_pars
     for parse in (True, False):
         known = replace(vocabulary, parse=parse)
         template = make_template(own_source("minimind"), SftSettings(), known)
-        segments = Segments(vocabulary.control)
-        segments.begin_sample()
-        template.render(Conversation([reply], [None]), segments)
-        written.append("".join(segments.parts))
+        sample = Sample(vocabulary.control)
+        template.render(Conversation([reply], [None]), sample)
+        written.append(sample.whole_text())
     head = "<|im_start|>assistant\n<think>\n"
     assert written[0] == head + "why\n</think>\n\nA<|im_end|>\n"
     assert written[1] == head + "\n</think>\n\n<think>\nwhy\n</think>\n\nA<|im_end|>\n"
@@ -240,15 +239,14 @@ class Generation(Extension):
 def test_elsewhere_the_file_writes_the_same_text_and_asks_for_a_reply(vocabulary, name):
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation])
     messages = [{"role": "user", "content": "U"}, {"role": "assistant", "content": "A"}]
-    segments = Segments(vocabulary.control)
-    segments.begin_sample()
+    sample = Sample(vocabulary.control)
     make_template(own_source(name), SftSettings(), vocabulary).render(
-        Conversation(messages, [None, None]), segments
+        Conversation(messages, [None, None]), sample
     )
     elsewhere = environment.from_string(own_source(name))
     named = {"messages": messages, **vocabulary.named}
     text = elsewhere.render(**named)
-    assert text == "".join(segments.parts)
+    assert text == sample.whole_text()
     prompt = elsewhere.render(**named | {"messages": messages[:1]}, add_generation_prompt=True)
     assert text.startswith(prompt)
 

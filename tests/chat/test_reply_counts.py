@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from tokmill.chat.reply_counts import ASSISTANT_FIRST, EMPTY_REPLIES, UNENDED_REPLIES
+from tokmill.chat.renderer import ASSISTANT_FIRST, EMPTY_REPLIES, UNENDED_REPLIES
 
 
 def said(role, content, **more):

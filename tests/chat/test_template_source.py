@@ -6,7 +6,7 @@ import pytest
 
 from tokmill.chat.conversation import Conversation
 from tokmill.chat.own_templates import BUILT_IN, NAMES, own_name, own_source
-from tokmill.chat.segments import Segments
+from tokmill.chat.segments import Sample, columns_of
 from tokmill.chat.template_source import make_template, template_source
 from tokmill.errors import UsageError
 from tokmill.settings.sft import SftSettings
@@ -62,10 +62,9 @@ def test_every_built_in_template_has_its_name_and_writes(vocabulary, name):
     template = make_template(own_source(name), SftSettings(), vocabulary)
     assert template.name == name == own_name(own_source(name))
     messages = [{"role": "user", "content": "U"}, {"role": "assistant", "content": "A"}]
-    segments = Segments(vocabulary.control)
-    segments.begin_sample()
-    template.render(Conversation(messages, [None, None]), segments)
-    assert [part for part in segments.columns().text.to_pylist() if part in "UA"] == ["U", "A"]
+    sample = Sample(vocabulary.control)
+    template.render(Conversation(messages, [None, None]), sample)
+    assert [part for part in columns_of([sample]).text.to_pylist() if part in "UA"] == ["U", "A"]
 
 
 @pytest.mark.parametrize(
@@ -97,10 +96,9 @@ def test_a_system_message_by_default_is_for_templates_that_read_it(vocabulary):
             "chatml"
         )
     reads = make_template("{{ default_system }}" + OWN, kind, vocabulary)
-    segments = Segments(vocabulary.control)
-    segments.begin_sample()
-    reads.render(Conversation([{"role": "user", "content": "U"}], [None]), segments)
-    assert segments.columns().text.to_pylist() == ["Be <eos> kind.U"]
+    sample = Sample(vocabulary.control)
+    reads.render(Conversation([{"role": "user", "content": "U"}], [None]), sample)
+    assert columns_of([sample]).text.to_pylist() == ["Be <eos> kind.U"]
 
 
 @pytest.mark.parametrize(

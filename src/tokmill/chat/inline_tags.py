@@ -23,17 +23,17 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tokmill.chat.control_strings import CALL_TAGS, REASONING_TAGS, THOUGHT_TAGS
-from tokmill.chat.conversation import ChatError, Conversation
+from tokmill.chat.conversation import ChatError
 from tokmill.chat.escaping import Placeholders
 from tokmill.chat.lost import LOST_REASONING
-from tokmill.chat.segments import Kind, Segments
+from tokmill.chat.segments import Kind
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable
 
     from tokmill.chat.control_strings import Tags, Vocabulary
-    from tokmill.chat.conversation import Message
+    from tokmill.chat.conversation import Conversation, Message
     from tokmill.chat.escaping import Span
     from tokmill.chat.template_source import ChatTemplate
     from tokmill.settings.sft import SftSettings
@@ -90,18 +90,17 @@ def inline_forms(
     settings: SftSettings, template: ChatTemplate, vocabulary: Vocabulary
 ) -> InlineForms:
     """Return the tags to recognise with this template."""
-    written = partial(_written, template, vocabulary)
+    written = partial(_written, template)
     if settings.inline_tags == "fields":
         fields = tuple(dict.fromkeys([*_field_tags(written), *REASONING_TAGS]))
         return InlineForms(fields, _empty(written, fields), calls="field")
     # With parse, all such strings are control tokens, and templates see them.
     if settings.inline_tags == "text" or settings.preset in _TEXT_PRESETS or vocabulary.parse:
         return InlineForms()
-    literals = getattr(template, "literals", "")
     known = [
         tags
         for tags in (*REASONING_TAGS, CALL_TAGS)
-        if any(tag in vocabulary.control for tag in tags) or tags[1] in literals
+        if any(tag in vocabulary.control for tag in tags) or tags[1] in template.literals
     ]
     is_seen = settings.preset in _SEEN_PRESETS
     fields = () if is_seen else _field_tags(written)
@@ -110,7 +109,7 @@ def inline_forms(
     calls = "token" if CALL_TAGS in known else ""
     if settings.preset == "tokmill" and _writes_calls(written):
         calls = "field"
-    prompt: str = getattr(template, "generation_prompt", "")
+    prompt = template.generation_prompt
     begun = prompt.rstrip("\n")
     return InlineForms(
         fields,
@@ -160,20 +159,11 @@ def _writes_calls(written: Written) -> bool:
         return False
 
 
-def _written(template: ChatTemplate, vocabulary: Vocabulary, reply: Message) -> str:
+def _written(template: ChatTemplate, reply: Message) -> str:
     """Return the rendering of a question and a reply; '' if the template refuses them."""
-    messages: list[dict[str, Any]] = [
-        {"role": "user", "content": _QUESTION},
-        {"role": "assistant", **reply},
-    ]
-    text_of = getattr(template, "text_of", None)
+    asked = {"role": "user", "content": _QUESTION}
     try:
-        if text_of is not None:
-            return str(text_of(messages))
-        segments = Segments(vocabulary.control)
-        segments.begin_sample()
-        template.render(Conversation(messages, [None, None]), segments)
-        return "".join(segments.parts)
+        return template.text_of([asked, {"role": "assistant", **reply}])
     except ChatError:
         return ""
 

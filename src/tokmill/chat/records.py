@@ -17,16 +17,16 @@ from tokmill.chat.control_strings import (
     control_pattern,
 )
 from tokmill.chat.conversation import ChatError
+from tokmill.chat.escaping import cannot_carry, n_edges, with_edges
 from tokmill.chat.inline_tags import InlineReader, inline_forms
 from tokmill.chat.lost import LostFields
-from tokmill.chat.part_weights import cannot_carry, n_edges, with_edges
 from tokmill.chat.reading.schemas import parse_record, read_conversation
-from tokmill.chat.segments import Kind, Segments
+from tokmill.chat.segments import Kind, Sample, columns_of
 from tokmill.chat.weights import last_reply_weights
 from tokmill.values import UnreadKeys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
     import pyarrow as pa
@@ -70,7 +70,7 @@ class RecordWriter:
         self._append_eos = rule.append_eos != "no"
         self._vocabulary = vocabulary
         forms = inline_forms(settings, template, vocabulary)
-        reserved = [getattr(template, "literals", ""), *vocabulary.control]
+        reserved = [template.literals, *vocabulary.control]
         self._lost = LostFields(self._text_of)
         self._reserved = "\0".join(reserved)
         self._inline = InlineReader(forms, self._reserved)
@@ -87,7 +87,7 @@ class RecordWriter:
 
         `note` gets the number of each record before it is written.
         """
-        found = _Found(self._vocabulary.control)
+        found = _Found()
         for row, record in enumerate(text.to_pylist()):
             note(row)
             try:
@@ -103,14 +103,12 @@ class RecordWriter:
 
     def write_conversation(self, conversation: Conversation) -> Written:
         """Return the segments of one conversation."""
-        found = _Found(self._vocabulary.control)
+        found = _Found()
         self._write(conversation, found, 0)
         return found.written(1)
 
     def _write(self, conversation: Conversation, found: _Found, row: int) -> None:
-        segments = found.segments
-        counts = segments.noted
-        counts.clear()
+        counts = Counter[str]()
         first_sample = len(found.rows)
         is_rendered = conversation.is_text and self._settings.rendered_text == "parse"
         plain = conversation
@@ -119,57 +117,53 @@ class RecordWriter:
         if not is_rendered and (conversation.is_text or self._may_hold(conversation.messages)):
             conversation = self._read(conversation, counts)
         n_counted = 0
-        for sample in self._samples(conversation):
-            segments.begin_sample()
+        for chat in self._chats(conversation):
+            sample = Sample(self._vocabulary.control, counts)
             if is_rendered:
-                self._write_rendered(sample, segments)
+                self._write_rendered(chat, sample)
             else:
-                self._template.render(sample, segments)
-                self._lost.count(sample, counts, n_counted)
-                n_counted = len(sample.messages)
-            n_placed = 0
-            if sample.placeholders:
-                n_placed = segments.replace_placeholders(sample.placeholders)
-            if plain.parts and n_placed != n_edges(sample):
+                self._template.render(chat, sample)
+                self._lost.count(chat, counts, n_counted)
+                n_counted = len(chat.messages)
+            n_placed = sample.replace_placeholders(chat.placeholders) if chat.placeholders else 0
+            if plain.parts and (
+                n_placed != n_edges(chat)
+                or sample.written() != self._without_edges(plain, chat).written()
+            ):
                 raise cannot_carry()
-            if plain.parts:
-                self._check_same(plain, sample, segments)
             if self._append_eos:
-                segments.append_eos(self._vocabulary.eos)
-            if segments.is_empty():
+                sample.append_eos(self._vocabulary.eos)
+            if not sample.whole_text():
                 raise ChatError("empty", "the sample has no text")
-            found.rows.append(row)
+            found.add(sample, row)
         if counts:
             found.add_counts(first_sample, counts)
 
     def _text_of(self, conversation: Conversation) -> str:
         """Return the text of a conversation as the template writes it."""
-        segments = Segments(self._vocabulary.control)
-        segments.begin_sample()
-        self._template.render(conversation, segments)
-        return "".join(segments.parts)
+        sample = Sample(self._vocabulary.control)
+        self._template.render(conversation, sample)
+        return sample.whole_text()
 
-    def _check_same(self, plain: Conversation, sample: Conversation, segments: Segments) -> None:
-        """Check that the open sample is the one that the conversation makes without edges."""
+    def _without_edges(self, plain: Conversation, chat: Conversation) -> Sample:
+        """Return the sample that a conversation makes without the edges of its parts."""
         conversation = self._read(plain, Counter())
-        messages = conversation.messages[: len(sample.messages)]
-        without = Segments(self._vocabulary.control)
-        without.begin_sample()
+        messages = conversation.messages[: len(chat.messages)]
+        sample = Sample(self._vocabulary.control)
         self._template.render(
-            replace(conversation, messages=messages, weights=sample.weights), without
+            replace(conversation, messages=messages, weights=chat.weights), sample
         )
         if conversation.placeholders:
-            without.replace_placeholders(conversation.placeholders)
-        if segments.written() != without.written():
-            raise cannot_carry()
+            sample.replace_placeholders(conversation.placeholders)
+        return sample
 
-    def _write_rendered(self, sample: Conversation, segments: Segments) -> None:
-        segments.begin_turn("assistant", sample.weights[0])
-        for i, piece in enumerate(self._split(sample.messages[0]["content"])):
+    def _write_rendered(self, chat: Conversation, sample: Sample) -> None:
+        sample.begin_turn("assistant", chat.weights[0])
+        for i, piece in enumerate(self._split(chat.messages[0]["content"])):
             if i % 2:
-                segments.control(piece, Kind.EOT)
+                sample.control(piece, Kind.EOT)
             else:
-                segments.text(piece, Kind.CONTENT)
+                sample.text(piece, Kind.CONTENT)
 
     def _may_hold(self, messages: Sequence[Message]) -> bool:
         """Return whether messages hold something to read or count; searches each text once."""
@@ -187,32 +181,37 @@ class RecordWriter:
             counts[RENDERED_TEXTS] += bool(self._rendered.sign(text))
         return conversation
 
-    def _samples(self, conversation: Conversation) -> Iterator[Conversation]:
-        """Yield the conversation, or with --samples turn one for each trained reply."""
+    def _chats(self, conversation: Conversation) -> Iterator[Conversation]:
+        """Yield the chat of each sample: all of it, or with --samples turn up to each reply."""
         if self._settings.samples == "conversation":
             yield conversation
             return
-        samples = [
+        chats = [
             replace(conversation, messages=conversation.messages[: i + 1], weights=weights)
             for i in range(len(conversation.messages))
             if (weights := last_reply_weights(conversation, i)) is not None
         ]
-        if not samples:
+        if not chats:
             raise ChatError("no trained token", "it has no assistant turn", is_drop=True)
-        yield from samples
+        yield from chats
 
 
 class _Found:
     """Collects the samples of several records."""
 
-    def __init__(self, control: Mapping[str, int]) -> None:
-        self.segments = Segments(control)
+    def __init__(self) -> None:
+        self._samples: list[Sample] = []
         self.rows: list[int] = []
         self._refused: list[tuple[int, str, str]] = []
         self._drops: dict[str, list[int]] = {}
         self._sets: dict[tuple[str, ...], int] = {}
         self._set_of_row: dict[int, int] = {}
         self._noticed: dict[str, list[tuple[int, int]]] = {}
+
+    def add(self, sample: Sample, row: int) -> None:
+        """Keep a sample of a record."""
+        self._samples.append(sample)
+        self.rows.append(row)
 
     def keep_unread(self, row: int, keys: tuple[str, ...]) -> None:
         """Keep the keys of a record that nothing reads."""
@@ -226,10 +225,8 @@ class _Found:
 
     def refuse(self, row: int, error: ChatError) -> None:
         """Remove the samples of a record, and keep the reason."""
-        while len(self.segments.first_segments) > len(self.rows):
-            self.segments.discard_sample()
         while self.rows and self.rows[-1] == row:
-            self.segments.discard_sample()
+            self._samples.pop()
             self.rows.pop()
         if error.is_drop:
             self._drops.setdefault(error.reason, []).append(row)
@@ -244,7 +241,7 @@ class _Found:
             for sample, n in counts:
                 noticed[name][sample] = n
         return Written(
-            self.segments.columns(),
+            columns_of(self._samples),
             rows,
             self._refused,
             self._drops,

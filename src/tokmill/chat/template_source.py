@@ -15,19 +15,28 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from tokmill.chat.control_strings import Vocabulary
-    from tokmill.chat.conversation import Conversation
-    from tokmill.chat.segments import Segments
+    from tokmill.chat.conversation import Conversation, Message
+    from tokmill.chat.segments import Sample
     from tokmill.extensions import Extension, TableEntry
     from tokmill.settings.sft import SftSettings
 
 
 class ChatTemplate(Protocol):
-    """Writes one conversation as the segments of one sample; threads may share one."""
+    """Writes one conversation as the turns of one sample; threads may share one.
+
+    `literals`: the text that it writes itself, '' if that cannot be taken for text of messages.
+    `generation_prompt`: the text that asks for a reply, '' if there is none or it varies.
+    """
 
     name: str
+    literals: str
+    generation_prompt: str
 
-    def render(self, conversation: Conversation, segments: Segments) -> None:
-        """Write it; the sample is open. Raises `ChatError` where it cannot."""
+    def render(self, conversation: Conversation, sample: Sample) -> None:
+        """Write it into an empty sample. Raises `ChatError` where it cannot."""
+
+    def text_of(self, messages: list[Message]) -> str:
+        """Return the text of messages; raises `ChatError`."""
 
 
 def template_source(settings: SftSettings, preset_template: str, own: str | None) -> str:

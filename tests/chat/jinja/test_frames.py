@@ -5,9 +5,9 @@ import random
 import pytest
 
 from tokmill.chat.conversation import ChatError, Conversation
-from tokmill.chat.jinja import frames
+from tokmill.chat.jinja import spans as frames
 from tokmill.chat.jinja.template import JinjaTemplate
-from tokmill.chat.segments import Segments
+from tokmill.chat.segments import Sample, columns_of
 from tokmill.errors import TokmillError
 from tokmill.settings.sft import SftSettings
 
@@ -49,14 +49,13 @@ def samples(source, chats, **settings):
     object.__setattr__(template, "_compiled", _Counted(compiled, n_rendered))
     written = []
     for messages in chats:
-        segments = Segments(CONTROL)
-        segments.begin_sample()
+        sample = Sample(CONTROL)
         try:
-            template.render(Conversation(messages, [None] * len(messages)), segments)
+            template.render(Conversation(messages, [None] * len(messages)), sample)
         except ChatError as error:
             written.append(error.reason)
             continue
-        columns = segments.columns()
+        columns = columns_of([sample])
         kinds, roles = columns.table.kinds.tolist(), columns.table.roles.tolist()
         written.append((columns.text.to_pylist(), kinds, roles, columns.table.turns.tolist()))
     return written, len(n_rendered)

@@ -10,21 +10,20 @@ from tokmill.chat.jinja.span_writer import (
     check_written,
     find_reply_frame,
 )
-from tokmill.chat.segments import ROLES, Kind, Segments
+from tokmill.chat.segments import Kind, Sample, columns_of
 from tokmill.errors import UsageError
 
 CONTROL = {"<s>": 0, "<e>": 1, "<ee>": 2, "<e>!": 3}
 
 
 def written(parts, roles, weights=None, *, frame=None, separator=""):
-    segments = Segments(CONTROL)
-    segments.begin_sample()
+    sample = Sample(CONTROL)
     frame = ReplyFrame() if frame is None else frame
     writer = SpanWriter(TokenSplitter(CONTROL), frame)
     weights = weights or [None] * (len(roles) - 1)
-    writer.write(parts, roles, weights, segments, separator=separator)
-    turns = [[ROLES[role]] for role in segments.roles]
-    columns = segments.columns()
+    writer.write(parts, roles, weights, sample, separator=separator)
+    turns = [[turn.role] for turn in sample.turns]
+    columns = columns_of([sample])
     text, ids, table = columns.text.to_pylist(), columns.ids, columns.table
     for part, id_, kind, turn in zip(text, ids, table.kinds, table.turns, strict=True):
         shown = repr(part) if id_ < 0 else f"{part}={id_}"

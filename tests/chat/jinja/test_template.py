@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.jinja.template import JinjaTemplate
-from tokmill.chat.segments import ROLES, Kind, Segments
+from tokmill.chat.segments import Kind, Sample, columns_of
 from tokmill.errors import UsageError
 from tokmill.settings.sft import SftSettings
 
@@ -55,20 +55,19 @@ def template(source, *, parse=False, **settings):
     )  # fmt: skip
 
 
-def segments_of(source, *messages, weights=None, tools=None, **options):
-    segments = Segments(CONTROL)
-    segments.begin_sample()
+def sample_of(source, *messages, weights=None, tools=None, **options):
+    sample = Sample(CONTROL)
     weights = [None] * len(messages) if weights is None else weights
     conversation = Conversation(list(messages), weights, tools)
-    template(source, **options).render(conversation, segments)
-    return segments
+    template(source, **options).render(conversation, sample)
+    return sample
 
 
 def written(source, *messages, **options):
     """Give each turn: role, then kind and text of each segment, control tokens without quotes."""
-    segments = segments_of(source, *messages, **options)
-    turns = [[ROLES[role]] for role in segments.roles]
-    columns = segments.columns()
+    sample = sample_of(source, *messages, **options)
+    turns = [[turn.role] for turn in sample.turns]
+    columns = columns_of([sample])
     text, ids, table = columns.text.to_pylist(), columns.ids, columns.table
     for part, id_, kind, turn in zip(text, ids, table.kinds, table.turns, strict=True):
         turns[turn].append(f"{Kind(kind).name} {part if id_ >= 0 else repr(part)}")
@@ -86,7 +85,7 @@ def spans(source, *messages, **options):
 
 def refusal(source, *messages, **options):
     with pytest.raises(ChatError) as error:
-        segments_of(source, *messages, **options)
+        sample_of(source, *messages, **options)
     return error.value.reason
 
 
@@ -161,8 +160,8 @@ def test_control_strings_are_text_in_tools_and_arguments_too_keys_included():
     source = "{{ tools|tojson }}{% for m in messages %}{{ m.tool_calls|tojson }}{% endfor %}"
     tools = [{"<eos>": ["<eos>", 1, None]}]
     calls = [{"function": {"name": "f", "arguments": {"<bos>": "<eos>"}}}]
-    segments = segments_of(source, user("") | {"tool_calls": calls}, tools=tools)
-    assert segments.parts == [json.dumps(tools) + json.dumps(calls)]
+    sample = sample_of(source, user("") | {"tool_calls": calls}, tools=tools)
+    assert sample.turns[0].parts == [json.dumps(tools) + json.dumps(calls)]
     assert tools == [{"<eos>": ["<eos>", 1, None]}]  # other records may share them
 
 
@@ -171,8 +170,8 @@ def test_control_strings_are_text_in_tools_and_arguments_too_keys_included():
 def test_a_template_that_escapes_control_strings_is_refused_and_other_text_is_not(written_as):
     source = "{% for m in messages %}{{ " + written_as + " }}{% endfor %}"
     assert refusal(source, user("<eos>")) == "control token in text"
-    assert segments_of(source, user("<é\ue000")).parts != []
-    assert segments_of(source, user("<eos>"), parse=True).parts != []
+    assert sample_of(source, user("<é\ue000")).turns[0].parts != []
+    assert sample_of(source, user("<eos>"), parse=True).turns[0].parts != []
 
 
 @pytest.mark.parametrize(
@@ -247,9 +246,9 @@ def test_a_template_that_rewrites_earlier_turns_does_with_one_sample_a_turn():
 
 def test_developer_is_system_where_the_template_does_not_know_it():
     message = {"role": "developer", "content": "x"}
-    assert "".join(segments_of(CHATML, message).parts) == "<|im_start|>system\nx<|im_end|>\n"
+    assert sample_of(CHATML, message).whole_text() == "<|im_start|>system\nx<|im_end|>\n"
     knows = CHATML + "{# developer #}"
-    assert "".join(segments_of(knows, message).parts) == "<|im_start|>developer\nx<|im_end|>\n"
+    assert sample_of(knows, message).whole_text() == "<|im_start|>developer\nx<|im_end|>\n"
 
 
 def test_reasoning_is_given_under_the_names_that_templates_read():
@@ -260,7 +259,7 @@ def test_reasoning_is_given_under_the_names_that_templates_read():
         bot("", reasoning="c"),
         bot(""),
     )
-    assert "".join(segments_of(source, *messages).parts) == "a a;b b;c c; ;"
+    assert sample_of(source, *messages).whole_text() == "a a;b b;c c; ;"
 
 
 @pytest.mark.parametrize(
@@ -275,7 +274,7 @@ def test_reasoning_is_given_under_the_names_that_templates_read():
 )  # fmt: skip
 def test_what_a_template_raises_is_said_in_its_own_words(source, words):
     with pytest.raises(ChatError) as error:
-        segments_of(source, user("a"), bot("b"), user("c"))
+        sample_of(source, user("a"), bot("b"), user("c"))
     assert error.value.reason == "template error"
     assert error.value.message.startswith(f"the chat template raises: {words}")
     assert "\n" not in error.value.message
@@ -284,7 +283,7 @@ def test_what_a_template_raises_is_said_in_its_own_words(source, words):
 def test_a_template_that_refuses_a_prefix_says_so_without_tags():
     source = "{{ raise_exception('no user') if messages[0].role != 'user' }}" + NO_HIDDEN_TAGS
     with pytest.raises(ChatError, match="the chat template raises: no user"):
-        segments_of(source, bot("a"), user("b"))
+        sample_of(source, bot("a"), user("b"))
 
 
 @pytest.mark.parametrize(
@@ -332,10 +331,10 @@ CONVERSATIONS = st.lists(
 @given(CONVERSATIONS, st.sampled_from([CHATML, NO_HIDDEN_TAGS]))
 def test_any_text_is_written_whole_and_makes_no_control_token(turns, source):
     messages = [{"role": role, "content": content} for role, content in turns]
-    segments = segments_of(source, *messages)
+    sample = sample_of(source, *messages)
     expected = "".join(f"<|im_start|>{role}\n{content}<|im_end|>\n" for role, content in turns)
-    assert "".join(segments.parts) == expected
-    text, ids, table, _ = segments.columns()
+    assert sample.whole_text() == expected
+    text, ids, table, _ = columns_of([sample])
     assert [id_ for id_ in ids if id_ >= 0] == [2, 3] * len(turns)
     replies = [
         (part, turn)
@@ -347,11 +346,11 @@ def test_any_text_is_written_whole_and_makes_no_control_token(turns, source):
 
 def test_everything_takes_a_template_that_rewrites_earlier_turns():
     source = "{% for m in messages %}{{ m.content if loop.last else '…' }}<eos>{% endfor %}"
-    segments = segments_of(source, user("a <eos>"), bot("b"), turns="everything")
-    assert segments.parts == ["…", "<eos>", "b", "<eos>", ""]
-    assert segments.weights == [None]
-    segments = segments_of(source, user("a"), bot("<eos>"), turns="everything", weights=[0.0, 0.0])
-    assert segments.parts == ["…", "<eos>", "<eos>", "<eos>", ""]
-    assert segments.weights == [0.0]
+    sample = sample_of(source, user("a <eos>"), bot("b"), turns="everything")
+    assert sample.turns[0].parts == ["…", "<eos>", "b", "<eos>", ""]
+    assert [turn.weight for turn in sample.turns] == [None]
+    sample = sample_of(source, user("a"), bot("<eos>"), turns="everything", weights=[0.0, 0.0])
+    assert sample.turns[0].parts == ["…", "<eos>", "<eos>", "<eos>", ""]
+    assert [turn.weight for turn in sample.turns] == [0.0]
     with pytest.raises(ChatError, match="does not show what all roles say"):
-        segments_of(source, user("a"), bot("b"), turns="everything", weights=[0.0, None])
+        sample_of(source, user("a"), bot("b"), turns="everything", weights=[0.0, None])

@@ -10,7 +10,7 @@ from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.jinja.template import BY_TWIN, JinjaTemplate
 from tokmill.chat.own_templates import TRAINING, own_source
-from tokmill.chat.segments import Segments
+from tokmill.chat.segments import Sample, columns_of
 from tokmill.chat.template_source import make_template, template_source
 from tokmill.chat.weights import mask_rule, segment_weights
 from tokmill.errors import UsageError
@@ -53,12 +53,11 @@ def shown(name, *messages, variables=None, **settings):
     settings = SftSettings(template=name, **settings)
     vocabulary = Vocabulary(CONTROL, "<eos>", "", NAMED)
     template = make_template(template_source(settings, "", None), settings, vocabulary)
-    segments = Segments(CONTROL)
-    segments.begin_sample()
+    sample = Sample(CONTROL)
     template.render(
-        Conversation(list(messages), [None] * len(messages), variables=variables), segments
+        Conversation(list(messages), [None] * len(messages), variables=variables), sample
     )
-    columns = segments.columns()
+    columns = columns_of([sample])
     weights, _ = segment_weights(columns.table, mask_rule(settings))
     parts = [f"«{t}»" if w else t for t, w in zip(columns.text.to_pylist(), weights, strict=True)]
     return "".join(parts).replace("»«", "")
@@ -203,13 +202,12 @@ def chat(seed):
 
 def trained(template, conversation):
     """The columns and weights of a sample; None if it is refused."""
-    segments = Segments(CONTROL)
-    segments.begin_sample()
+    sample = Sample(CONTROL)
     try:
-        template.render(conversation, segments)
+        template.render(conversation, sample)
     except ChatError:
         return None
-    columns = segments.columns()
+    columns = columns_of([sample])
     weights, ends = segment_weights(columns.table, mask_rule(SftSettings()))
     return columns.text.to_pylist(), columns.ids.tolist(), weights.tolist(), ends.tolist()
 
@@ -261,10 +259,9 @@ def rendered(source, *messages, **settings):
     template = JinjaTemplate(
         source, control=CONTROL, variables=NAMED, settings=SftSettings(**settings), where="t.jinja"
     )
-    segments = Segments(CONTROL)
-    segments.begin_sample()
-    template.render(Conversation(list(messages), [None] * len(messages)), segments)
-    return segments.columns().text.to_pylist(), dict(segments.noted)
+    sample = Sample(CONTROL)
+    template.render(Conversation(list(messages), [None] * len(messages)), sample)
+    return columns_of([sample]).text.to_pylist(), dict(sample.noted)
 
 
 def test_where_a_tokenizers_template_hides_turns_the_one_of_its_family_writes_them():

@@ -7,7 +7,7 @@ from tokmill.chat.jinja.template import JinjaTemplate
 from tokmill.chat.jinja.variables import option_for_prompt
 from tokmill.chat.own_templates import own_source
 from tokmill.chat.reading.schemas import read_conversation
-from tokmill.chat.segments import Segments
+from tokmill.chat.segments import Sample
 from tokmill.chat.template_source import make_template
 from tokmill.errors import UsageError
 from tokmill.settings.load import build_config
@@ -32,24 +32,23 @@ def template(kwargs="", control=(), **settings):
 
 
 def written(template, variables=None, control=()):
-    segments = Segments({string: n for n, string in enumerate(control)})
-    segments.begin_sample()
-    template.render(Conversation(MESSAGES, [None, None], variables=variables), segments)
-    return segments
+    sample = Sample({string: n for n, string in enumerate(control)})
+    template.render(Conversation(MESSAGES, [None, None], variables=variables), sample)
+    return sample
 
 
 def test_the_settings_give_variables_and_a_record_goes_over_them():
     said = template('{"enable_thinking": false, "note": "!"}')
-    assert "".join(written(said).parts) == "user:a!;assistant:<quiet>b!;"
+    assert written(said).whole_text() == "user:a!;assistant:<quiet>b!;"
     own = {"enable_thinking": True, "note": "?"}
-    assert "".join(written(said, own).parts) == "user:a?;assistant:b?;"
-    assert "".join(written(template()).parts) == "user:a;assistant:b;"
+    assert written(said, own).whole_text() == "user:a?;assistant:b?;"
+    assert written(template()).whole_text() == "user:a;assistant:b;"
 
 
 def test_a_control_tokens_string_in_a_records_variable_is_text():
-    segments = written(template(control=["<|end|>"]), {"note": "<|end|>"}, control=["<|end|>"])
-    assert "".join(segments.parts) == "user:a<|end|>;assistant:b<|end|>;"
-    assert "<|end|>" not in segments.parts
+    sample = written(template(control=["<|end|>"]), {"note": "<|end|>"}, control=["<|end|>"])
+    assert sample.whole_text() == "user:a<|end|>;assistant:b<|end|>;"
+    assert "<|end|>" not in sample.turns[0].parts
 
 
 def test_a_record_names_its_variables_as_trl_does():
@@ -112,7 +111,7 @@ def test_a_prompt_without_reasoning_is_refused_with_the_variable_that_opens_it()
         made = JinjaTemplate(
             source, control={}, variables={}, where="chat.jinja", settings=settings
         )
-        made.render(said, Segments({}))
+        made.render(said, Sample({}))
 
     with pytest.raises(ChatError) as caught:
         render(SftSettings())

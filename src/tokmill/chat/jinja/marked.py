@@ -28,8 +28,8 @@ from jinja2.nativetypes import NativeEnvironment
 from jinja2.runtime import Context, Undefined
 
 from tokmill.chat.control_strings import control_pattern
-from tokmill.chat.conversation import ChatError
-from tokmill.chat.segments import Kind, segment_code
+from tokmill.chat.conversation import ChatError, Conversation
+from tokmill.chat.segments import Kind, Sample, segment_code
 from tokmill.values import TEXT, UNMERGED_TEXT
 
 if TYPE_CHECKING:
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from jinja2.parser import Parser
 
     from tokmill.chat.control_strings import Vocabulary
-    from tokmill.chat.conversation import Conversation, Message
-    from tokmill.chat.segments import Segments
+    from tokmill.chat.conversation import Message
 
 _KINDS = {kind.name.lower(): kind for kind in Kind}
 _ALONE = "alone"
@@ -56,6 +55,9 @@ _Item = Kind | tuple[str, int]
 
 class MarkedTemplate:
     """Writes conversations with one of tokmill's own templates; threads may share one."""
+
+    literals = generation_prompt = ""
+    """What it writes itself is no text, so that no string in a message can be taken for it."""
 
     def __init__(
         self, name: str, source: str, *, vocabulary: Vocabulary, default_system: str
@@ -75,10 +77,11 @@ class MarkedTemplate:
             "reads_tags": vocabulary.parse,
         }
 
-    def render(self, conversation: Conversation, segments: Segments) -> None:
+    def render(self, conversation: Conversation, sample: Sample) -> None:
         """Write one sample."""
         messages, kind, i = conversation.messages, Kind.OTHER, 0
-        parts, codes = segments.parts, segments.codes
+        parts: list[str] = []
+        codes: list[int] = []  # nothing is printed before the first turn
         variables = {**self._variables, "messages": messages, "tools": conversation.tools}
         pieces: Iterable[Any] = self._print(_Context(self._environment, variables))
         for piece in pieces:
@@ -89,12 +92,20 @@ class MarkedTemplate:
                 run_parts, run_codes, kind = piece[kind]
                 parts += run_parts
                 codes += run_codes
-            elif piece is _SYSTEM_TURN:
-                segments.begin_turn("system")
             else:
-                while messages[i] is not piece:
-                    i += 1
-                segments.begin_turn(piece["role"], conversation.weights[i])
+                if piece is _SYSTEM_TURN:
+                    turn = sample.begin_turn("system")
+                else:
+                    while messages[i] is not piece:
+                        i += 1
+                    turn = sample.begin_turn(piece["role"], conversation.weights[i])
+                parts, codes = turn.parts, turn.codes
+
+    def text_of(self, messages: list[Message]) -> str:
+        """Return the text of messages as this template writes it."""
+        sample = Sample(self._environment.control)
+        self.render(Conversation(messages, [None] * len(messages)), sample)
+        return sample.whole_text()
 
 
 class _Context(Context):
@@ -124,7 +135,7 @@ class _Environment(NativeEnvironment):
         self.globals["raise_exception"] = _refuse
         self.eval_ctx = nodes.EvalContext(self)
         self.text = TEXT
-        self._control = vocabulary.control
+        self.control = vocabulary.control
         self._named = {"eos_token": vocabulary.eos, "bos_token": vocabulary.bos}
         # An eos of other letters, as one may name it, is printed by its name alone.
         strings = [s for s in vocabulary.control if s[:1] == "<" and s[-1:] == ">"]
@@ -159,10 +170,10 @@ class _Environment(NativeEnvironment):
         """Return what a node stands for; None if that depends on the conversation."""
         if isinstance(node, nodes.TemplateData):
             pieces = enumerate(self._split(node.data))
-            return [(s, self._control[s] if i % 2 else self.text) for i, s in pieces if s]
+            return [(s, self.control[s] if i % 2 else self.text) for i, s in pieces if s]
         name = node.name if isinstance(node, nodes.Name) else ""
         if token := self._named.get(name):
-            return [(token, self._control[token])]
+            return [(token, self.control[token])]
         if name in _KINDS:
             return [_KINDS[name]]
         return [] if name == _ALONE or name in self._named else None

@@ -1,4 +1,4 @@
-"""A rendering with known spans, written as turns and segments.
+"""A rendering with known spans, written as turns and sample.
 
 The parts of a rendering are text, span, text, …, text; the spans have odd indices. A span is an
 assistant turn, with the header, end of turn and suffix around it. The rest of the text between two
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tokmill.chat.control_strings import TokenSplitter
     from tokmill.chat.conversation import Message
-    from tokmill.chat.segments import Segments
+    from tokmill.chat.segments import Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class ReplyFrame:
 
 
 class SpanWriter:
-    """Writes the parts of a rendering into segments."""
+    """Writes the parts of a rendering into sample."""
 
     def __init__(self, split: TokenSplitter, frame: ReplyFrame) -> None:
         self._split = split
@@ -50,7 +50,7 @@ class SpanWriter:
         parts: Sequence[str],
         roles: Sequence[str],
         weights: Sequence[float | None],
-        segments: Segments,
+        sample: Sample,
         *,
         separator: str = "",
     ) -> None:
@@ -67,26 +67,26 @@ class SpanWriter:
             has_header = not is_last and header != "" and before.endswith(header)
             pieces = self._pieces(before[: -len(header)] if has_header else before, separator)
             if not has_ended:
-                pieces = self._write_end(pieces, segments)
+                pieces = self._write_end(pieces, sample)
             elif i:
-                pieces = _write_suffix(pieces, segments)
+                pieces = _write_suffix(pieces, sample)
             if len(pieces) > 1 or pieces[0]:
-                segments.begin_turn(role)
-                segments.pieces(pieces, Kind.OTHER)
+                sample.begin_turn(role)
+                sample.pieces(pieces, Kind.OTHER)
             if is_last:
                 return
-            segments.begin_turn("assistant", weights[i])
+            sample.begin_turn("assistant", weights[i])
             if has_header:
-                segments.pieces(self._header, Kind.HEADER)
+                sample.pieces(self._header, Kind.HEADER)
             span, inside = parts[2 * i + 1], self._frame.inside
             if (
                 inside
                 and span.startswith(inside)
                 and not self._split.crosses(inside, span[len(inside) :])
             ):
-                segments.pieces(self._split(inside), Kind.HEADER_INSIDE)
+                sample.pieces(self._split(inside), Kind.HEADER_INSIDE)
                 span = span[len(inside) :]
-            has_ended = self._write_span(self._pieces(span, separator), segments)
+            has_ended = self._write_span(self._pieces(span, separator), sample)
 
     def _check_edges(self, parts: Sequence[str]) -> None:
         for i in range(len(parts) - 1):
@@ -101,29 +101,29 @@ class SpanWriter:
         pieces = self._split(text)
         return [piece.replace(separator, "") for piece in pieces] if separator else pieces
 
-    def _write_span(self, pieces: list[str], segments: Segments) -> bool:
+    def _write_span(self, pieces: list[str], sample: Sample) -> bool:
         """Write a span; return whether its end of turn was in it."""
         suffix = pieces[-1]
         if not self._frame.ends_inside or len(pieces) == 1 or suffix.strip():
-            segments.pieces(pieces, Kind.CONTENT)
+            sample.pieces(pieces, Kind.CONTENT)
             return False
-        segments.pieces(pieces[:-2], Kind.CONTENT)
-        segments.control(pieces[-2], Kind.EOT)
-        segments.text(suffix, Kind.SUFFIX)
+        sample.pieces(pieces[:-2], Kind.CONTENT)
+        sample.control(pieces[-2], Kind.EOT)
+        sample.text(suffix, Kind.SUFFIX)
         return True
 
-    def _write_end(self, pieces: list[str], segments: Segments) -> list[str]:
+    def _write_end(self, pieces: list[str], sample: Sample) -> list[str]:
         """Write the end of turn right behind a span; return the pieces left."""
         if len(pieces) == 1 or pieces[0] or pieces[1] in self._frame.openers:
             return pieces
-        segments.control(pieces[1], Kind.EOT_OUTSIDE)
-        return _write_suffix(pieces[2:], segments)
+        sample.control(pieces[1], Kind.EOT_OUTSIDE)
+        return _write_suffix(pieces[2:], sample)
 
 
-def _write_suffix(pieces: list[str], segments: Segments) -> list[str]:
+def _write_suffix(pieces: list[str], sample: Sample) -> list[str]:
     """Write the white space behind a reply, if any; return the pieces left."""
     rest = pieces[0].lstrip()
-    segments.text(pieces[0][: len(pieces[0]) - len(rest)], Kind.SUFFIX_OUTSIDE)
+    sample.text(pieces[0][: len(pieces[0]) - len(rest)], Kind.SUFFIX_OUTSIDE)
     return [rest, *pieces[1:]]
 
 

@@ -14,11 +14,10 @@ from tokmill.chat.escaping import (
     NO_HIDDEN_TAGS,
     ControlEscaper,
     HiddenTags,
+    escaped_forms,
     texts_of,
 )
-from tokmill.chat.jinja.checks import check_settings, check_text
 from tokmill.chat.jinja.environment import MARKS, compile_template, variables_read
-from tokmill.chat.jinja.frames import FrameSpans
 from tokmill.chat.jinja.span_writer import SpanWriter, check_written, find_reply_frame
 from tokmill.chat.jinja.spans import (
     ADVICE,
@@ -26,18 +25,19 @@ from tokmill.chat.jinja.spans import (
     MOST_PREFIXES,
     PROMPT_DIFFERS,
     REWRITES_TURNS,
+    FrameSpans,
     check_unchanged,
     keep_last_span,
     roles_between,
     spans_by_prefix,
     split_at_marks,
 )
-from tokmill.chat.jinja.training_templates import twin_of
 from tokmill.chat.jinja.variables import check_read, chosen_variables, option_for_prompt
 from tokmill.chat.names import REASONING_KEYS
-from tokmill.chat.own_templates import own_source
+from tokmill.chat.own_templates import own_source, twin_of
 from tokmill.chat.segments import Kind
 from tokmill.chat.weights import EVERYTHING, span_weights, whole_text_weight
+from tokmill.errors import UsageError
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from tokmill.chat.conversation import Conversation, Message
     from tokmill.chat.escaping import Marks
-    from tokmill.chat.segments import Segments
+    from tokmill.chat.segments import Sample
     from tokmill.settings.sft import SftSettings
 
 _NO_MARKS = ("", "", "")
@@ -120,11 +120,11 @@ class JinjaTemplate:
             self._split,
         )
         self._writer = SpanWriter(self._split, frame)
-        check_settings(
+        _check_settings(
             settings, where, has_tags=self.uses_tags, has_header=bool(frame.header + frame.inside)
         )
 
-    def render(self, conversation: Conversation, segments: Segments) -> None:
+    def render(self, conversation: Conversation, sample: Sample) -> None:
         """Write one sample."""
         given: list[Any] = [
             self._prepared(conversation.messages),
@@ -138,17 +138,17 @@ class JinjaTemplate:
         tags = HiddenTags(conversation.placeholders, conversation.hides_tags)
         inputs = _Inputs(given[0], given[1], given[2], tags)
         if self._trains_all:
-            self._write_all(inputs, whole_text_weight(conversation), separator, segments)
+            self._write_all(inputs, whole_text_weight(conversation), separator, sample)
             return
         messages = inputs.messages
         replies = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-        parts = self._parts(inputs, marks, replies, segments.noted)
-        check_text(parts, separator)
+        parts = self._parts(inputs, marks, replies, sample.noted)
+        _check_text(parts, separator)
         if self._last_only:
             replies = replies[-1:]
         weights = span_weights(conversation, replies, len(parts) // 2)
         roles = roles_between(messages, replies, len(parts) // 2)
-        self._writer.write(parts, roles, weights, segments, separator=separator)
+        self._writer.write(parts, roles, weights, sample, separator=separator)
 
     def text_of(
         self,
@@ -194,15 +194,15 @@ class JinjaTemplate:
         return option_for_prompt(variables_read(self._source), self.text_of)
 
     def _write_all(
-        self, inputs: _Inputs, weight: float | None, separator: str, segments: Segments
+        self, inputs: _Inputs, weight: float | None, separator: str, sample: Sample
     ) -> None:
         """Write a sample as one turn, because all of it is trained."""
         text = self._text(inputs, _NO_MARKS, prompt=False)
-        check_text([text], separator)
+        _check_text([text], separator)
         # A turn of the user, because replies are counted, and those in here are unknown.
-        segments.begin_turn("user", weight)
+        sample.begin_turn("user", weight)
         pieces = [s.replace(separator, "") if separator else s for s in self._split(text)]
-        segments.pieces(pieces, Kind.CONTENT)
+        sample.pieces(pieces, Kind.CONTENT)
 
     def _prepared(self, messages: Sequence[Message]) -> list[Message]:
         """Return messages as transformers gives them to templates."""
@@ -308,3 +308,50 @@ class JinjaTemplate:
         except Exception as error:  # a template is a program: it may raise anything
             words = str(error).strip().partition("\n")[0] or type(error).__name__
             raise ChatError("template error", f"the chat template raises: {words}") from None
+
+
+def _check_text(parts: list[str], separator: str) -> None:
+    """Check that a template has written something, and separators as they are.
+
+    Raises:
+        ChatError: it has not.
+    """
+    if not any(parts):
+        raise ChatError("empty rendering", "the chat template writes nothing")
+    if separator and any(form in part for form in escaped_forms(separator) for part in parts):
+        raise ChatError(
+            "control token in text",
+            "a control token's string stands in a text that the template escapes, so that it "
+            "cannot be kept apart: parse control tokens in text, or leave the record out",
+        )
+
+
+def _check_settings(settings: SftSettings, where: str, *, has_tags: bool, has_header: bool) -> None:
+    """Check that a Jinja template marks what the settings ask for.
+
+    Raises:
+        UsageError: it does not; `where` names it.
+    """
+    if settings.spans == "tags" and not has_tags:
+        raise UsageError(
+            f"{where}: has no generation tags, and --spans=tags asks for them: "
+            "use --spans=prefix, or a template with tags"
+        )
+    if set(settings.roles) != {"assistant"}:
+        raise UsageError(
+            "a Jinja template marks the text of role assistant only, found "
+            f"{', '.join(settings.roles) or 'no role'}: use a built-in --template",
+            "sft.roles",
+        )
+    for name in ("reasoning", "tool_calls"):
+        if getattr(settings, name) == "mask":
+            raise UsageError(
+                "a Jinja template does not mark this part of a reply: use a built-in --template",
+                f"sft.{name}",
+            )
+    is_open = settings.header == "train" or (settings.header == "mask" and has_tags)
+    if is_open and not has_header:
+        raise UsageError(
+            f"{where} does not always write the same header: use a built-in --template",
+            "sft.header",
+        )
