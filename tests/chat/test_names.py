@@ -5,16 +5,15 @@ import pytest
 from tokmill.chat.names import (
     check_names,
     is_refusal,
-    of_message,
-    of_record,
+    renamed,
     role_of,
-    unread_keys,
 )
 from tokmill.chat.reading.schemas import read_conversation
 from tokmill.errors import UsageError
 from tokmill.settings.sft import SftSettings
 
 PAIR = {"question": "q", "answer": "a"}
+USER, REPLY = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
 
 
 @pytest.mark.parametrize(
@@ -28,19 +27,21 @@ PAIR = {"question": "q", "answer": "a"}
         ({"prompt": "p", "instruction": "i", "input": "x", "output": "o"}, "prompt",
          ("input", "instruction")),
         ({"instruction": "i", "input": "x", "output": "o", "label": "class"}, "alpaca", ("label",)),
-        ({"messages": [], "system": "s", "history": [["a", "b"]], "weight": 0}, "messages", ()),
-        ({"messages": [1], "prompt": "p"}, "messages", ("prompt",)),
+        ({"messages": [USER], "system": "s", "history": [["a", "b"]], "weight": 0}, "messages", ()),
+        ({"messages": [USER], "prompt": "p"}, "messages", ("prompt",)),
         ({"text": "t", "system": "s"}, "text", ("system",)),
         ({"text": "t", "": "unnamed"}, "text", ("",)),
     ],
 )  # fmt: skip
 def test_what_a_schema_does_not_read_is_told(record, schema, unread):
-    assert unread_keys(record, schema) == unread
+    assert read_conversation(record, schema, SftSettings()).unread == unread
 
 
 def test_a_key_that_is_ignored_is_not_read_and_another_takes_its_place():
     record = {"question": "q", "answer": "a", "input": "i", "context": "c"}
-    assert unread_keys(record, "prompt", ("input",)) == ("input",)
+    read = read_conversation(record, "prompt", SftSettings(ignore_keys=("input",)))
+    assert read.unread == ("input",)
+    assert read.messages[0]["content"] == "q\nc"
 
 
 def test_a_refusal_is_taken_only_where_nothing_else_is_said():
@@ -83,20 +84,20 @@ def test_names_that_are_no_pairs_are_refused(settings, said):
     assert str(caught.value).startswith(said)
 
 
-USER, REPLY = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
-
-
 def test_a_key_that_is_named_wins_over_the_known_one_where_it_says_something():
     settings = SftSettings(fields=("completion=solution",))
-    assert of_record({"solution": "s", "response": "r"}, settings) == {"response": "s"}
-    assert of_record({"solution": None, "response": "r"}, settings) == {"response": "r"}
-    assert of_record({"response": "r"}, settings) == {"response": "r"}
+    assert renamed({"solution": "s", "response": "r"}, settings) == {"response": "s"}
+    assert renamed({"solution": None, "response": "r"}, settings) == {"response": "r"}
+    assert renamed({"response": "r"}, settings) == {"response": "r"}
 
 
 def test_keys_of_messages_and_of_records_are_named_apart():
     settings = SftSettings(fields=("content=text", "role=who"))
-    assert of_record({"text": "t", "who": "w"}, settings) == {"text": "t", "who": "w"}
-    assert of_message({"text": "t", "who": "w"}, settings) == {"content": "t", "role": "w"}
+    assert renamed({"text": "t", "who": "w"}, settings) == {"text": "t", "who": "w"}
+    assert renamed({"text": "t", "who": "w"}, settings, in_message=True) == {
+        "content": "t",
+        "role": "w",
+    }
 
 
 def test_records_are_read_under_the_names_given():

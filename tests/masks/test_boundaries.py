@@ -9,7 +9,6 @@ import pytest
 
 from tokmill.engines.reference import load_reference
 from tokmill.errors import ParityError
-from tokmill.masks import boundaries as module
 from tokmill.masks.boundaries import ReferenceOffsets, find_boundaries
 from tokmill.masks.layout import SampleRules, lay_out
 from tokmill.tokenizer.byte_lengths import byte_lengths
@@ -82,17 +81,6 @@ def test_continuations_have_no_prefix(make_tokenizer, marks_model, sample_batch,
     batch = sample_batch([[("a", 0), ("b", 1), (7, 0), ("c", 1), ("ab", 0)]])
     marks = found(tokenizer, batch, by=by, continuation=continuation_tokenizer(tokenizer))
     assert marks == ([0, 2], [1, 2], [True, True])
-
-
-@pytest.mark.parametrize("step", [1, 2, 5])
-def test_the_size_of_a_chunk_changes_nothing(
-    make_tokenizer, bytes_model, sample_batch, monkeypatch, step
-):
-    tokenizer = make_tokenizer(bytes_model(("a", "b")), pre_tokenizer=BYTES)
-    batch = sample_batch(SAMPLES * 3)
-    expected = found(tokenizer, batch, by="lengths")
-    monkeypatch.setattr(module, "_CHUNK_TOKENS", step)
-    assert found(tokenizer, batch, by="lengths") == expected
 
 
 def test_offsets_are_used_where_lengths_do_not_add_up(make_tokenizer, marks_model, sample_batch):

@@ -103,19 +103,25 @@ def escaped_forms(mark: str) -> tuple[str, str]:
     return f"\\u{ord(mark):04x}", quote(mark)
 
 
-def _free_marks(texts: list[str]) -> Marks:
-    """Return three private-use characters that no text holds, not even escaped."""
-    found: list[str] = []
-    for code in _PRIVATE_USE:
-        mark = chr(code)
+def _free_characters(texts: Sequence[str], codes: Iterable[int]) -> Iterator[str]:
+    """Yield the characters of codes that no text holds, not even escaped.
+
+    Raises:
+        ChatError: there is no other one.
+    """
+    for mark in map(chr, codes):
         forms = (mark, *escaped_forms(mark))
         if not any(form in text for form in forms for text in texts):
-            found.append(mark)
-        if len(found) == 3:
-            return found[0], found[1], found[2]
+            yield mark
     raise ChatError(
         "private-use characters", "the texts hold all characters of the private use area"
     )
+
+
+def _free_marks(texts: Sequence[str]) -> Marks:
+    """Return three private-use characters that no text holds."""
+    free = _free_characters(texts, _PRIVATE_USE)
+    return next(free), next(free), next(free)
 
 
 def texts_of(value: Any, skipped_keys: frozenset[str] = _USUAL) -> list[str]:
@@ -173,7 +179,7 @@ class Placeholders:
     """
 
     def __init__(self, reserved: str, value: Any) -> None:
-        self._free = _free_characters(reserved, value)
+        self._free = _free_characters([reserved, *texts_of(value)], _PLACEHOLDERS)
         self._of_tags: dict[tuple[Tags, Kind], tuple[str, str]] = {}
         self.chosen: dict[str, Placeholder] = {}
 
@@ -188,11 +194,7 @@ class Placeholders:
 
     def choose(self, placeholder: Placeholder) -> str:
         """Return a character that stands for a placeholder."""
-        character = next(self._free, "")
-        if not character:
-            raise ChatError(
-                "private-use characters", "the texts hold all characters of the private use area"
-            )
+        character = next(self._free)
         self.chosen[character] = placeholder
         return character
 
@@ -203,13 +205,6 @@ class Placeholders:
             closes = self.choose(Placeholder(tags[1], kind, closes=True))
             pair = self._of_tags[tags, kind] = opens, closes
         return pair
-
-
-def _free_characters(reserved: str, value: Any) -> Iterator[str]:
-    texts = [reserved, *texts_of(value)]
-    for character in map(chr, _PLACEHOLDERS):
-        if not any(character in text for text in texts):
-            yield character
 
 
 def with_edges(conversation: Conversation, reserved: str) -> Conversation:

@@ -49,17 +49,6 @@ MEDIA_KEYS = ("images", "image", "videos", "video", "audios", "audio")
 PREFERENCE_KEYS = ("chosen", "rejected", "rejected_response", "rejected_messages", "kto_tag")
 LABEL_KEY = "label"
 
-_BESIDE = (SYSTEM_KEYS, TOOL_KEYS, HISTORY_KEYS, WEIGHT_KEYS, VARIABLE_KEYS)
-_FLAT = (INPUT_KEYS, ANSWER_KEYS, REASONING_KEYS, *_BESIDE)
-READ_BY_SCHEMA: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "messages": (TURN_KEYS, *_BESIDE),
-    "conversations": (("conversations",), *_BESIDE),
-    "prompt": (PROMPT_KEYS, *_FLAT),
-    "alpaca": (("instruction",), *_FLAT),
-    "text": (("text",), WEIGHT_KEYS, VARIABLE_KEYS),
-}
-"""The keys that each schema reads: the first filled key of every group."""
-
 
 def is_filled(value: Any) -> bool:
     """Return whether a value is something else than null, an empty text or an empty list."""
@@ -118,17 +107,10 @@ def given_fields(pairs: tuple[str, ...]) -> Mapping[str, str]:
 
 
 @lru_cache(maxsize=64)
-def record_names(pairs: tuple[str, ...]) -> Mapping[str, str]:
-    """Return the known name of each key of a record in `sft.fields`."""
-    fields = given_fields(pairs)
-    return {key: _OF_RECORD[field] for field, key in fields.items() if field in _OF_RECORD}
-
-
-@lru_cache(maxsize=64)
-def message_names(pairs: tuple[str, ...]) -> Mapping[str, str]:
-    """Return the known name of each key of a message in `sft.fields`."""
-    fields = given_fields(pairs)
-    return {key: _OF_MESSAGE[field] for field, key in fields.items() if field in _OF_MESSAGE}
+def known_names(pairs: tuple[str, ...], *, in_message: bool = False) -> Mapping[str, str]:
+    """Return the known name of each key of a record, or of a message, in `sft.fields`."""
+    names = _OF_MESSAGE if in_message else _OF_RECORD
+    return {key: names[field] for field, key in given_fields(pairs).items() if field in names}
 
 
 @lru_cache(maxsize=64)
@@ -178,64 +160,19 @@ def _pair(text: str, setting: str, example: str) -> tuple[str, str]:
     return first.strip(), second.strip()
 
 
-def of_record(record: Mapping[str, Any], settings: SftSettings) -> Mapping[str, Any]:
-    """Return a record with its keys under known names, without those of --ignore-keys."""
-    return _renamed(record, record_names(settings.fields), settings.ignore_keys)
-
-
-def of_message(item: Mapping[str, Any], settings: SftSettings) -> Mapping[str, Any]:
-    """Return a message with its keys under known names, without those of --ignore-keys."""
-    return _renamed(item, message_names(settings.fields), settings.ignore_keys)
-
-
-def _renamed(
-    found: Mapping[str, Any], names: Mapping[str, str], ignored: tuple[str, ...]
+def renamed(
+    found: Mapping[str, Any], settings: SftSettings, *, in_message: bool = False
 ) -> Mapping[str, Any]:
-    if ignored:
+    """Return a record or a message with its keys under known names, without --ignore-keys."""
+    if ignored := settings.ignore_keys:
         found = {key: value for key, value in found.items() if key not in ignored}
+    names = known_names(settings.fields, in_message=in_message)
     if names.keys().isdisjoint(found):
         return found
     rest = {key: value for key, value in found.items() if key not in names}
     # A key of --fields wins over the known name unless it is null.
     given = {names[key]: found[key] for key in names if found.get(key) is not None}
     return {**rest, **given}
-
-
-def unread_in_record(
-    given: Mapping[str, Any], record: Mapping[str, Any], schema: str, settings: SftSettings
-) -> tuple[str, ...]:
-    """Return the filled keys of a record that its schema does not read, not sorted.
-
-    `record`: the record `given`, with its keys under the known names.
-    """
-    if not settings.fields:
-        return unread_keys(given, schema, settings.ignore_keys)
-    names = record_names(settings.fields)
-    keys = {name: key for key, name in names.items() if is_filled(given.get(key))}
-    unread = [keys.get(name, name) for name in unread_keys(record, schema)]
-    put_aside = [name for name in keys if name not in names and is_filled(given.get(name))]
-    ignored = [key for key in settings.ignore_keys if is_filled(given.get(key))]
-    return (*unread, *put_aside, *ignored)
-
-
-def unread_keys(
-    record: Mapping[str, Any], schema: str, ignored: tuple[str, ...] = ()
-) -> tuple[str, ...]:
-    """Return the filled keys of a record that its schema does not read, sorted.
-
-    Takes 0.5 µs for a record of ten filled keys; `ignored` keys are unread too.
-    """
-    filled = tuple([key for key, value in record.items() if value or is_filled(value)])
-    return _not_among(filled, schema, ignored)
-
-
-@lru_cache(maxsize=1024)
-def _not_among(filled: tuple[str, ...], schema: str, ignored: tuple[str, ...]) -> tuple[str, ...]:
-    here = frozenset(filled) - frozenset(ignored)
-    read = {next((key for key in group if key in here), None) for group in READ_BY_SCHEMA[schema]}
-    if "instruction" in here and schema == "prompt":
-        read.difference_update(INPUT_KEYS)  # the instruction's own input
-    return tuple(sorted({*filled} - read))
 
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from tokmill.tokenizer.tokenizer import Tokenizer
     from tokmill.values import TokenBatch
 
-_CHUNK_TOKENS = 1 << 17
-"""Tokens whose lengths are summed at a time, so that the sums stay in the processor's cache."""
-
 
 @dataclass(frozen=True, slots=True)
 class BoundaryTokens:
@@ -122,29 +119,21 @@ def _set_by_lengths(
     is_continuation: npt.NDArray[np.bool_],
     lengths: ByteLengths,
 ) -> None:
-    """Set the boundaries of the texts whose token lengths add up, a chunk of texts at a time."""
+    """Set the boundaries of the texts whose token lengths add up."""
     first_boundary = np.flatnonzero(starts_run(layout.boundary_text))
     texts = layout.boundary_text[first_boundary]
-    edges = np.append(first_boundary, len(layout.boundary_text))
-    begin, end = tokens.offsets[texts], tokens.offsets[texts + 1]
+    n_boundaries = np.diff(np.append(first_boundary, len(layout.boundary_text)))
     prefix, n_bytes = _expected_bytes(layout, texts, is_continuation[texts], lengths)
-    start = 0
-    while start < len(texts):
-        base = begin[start]
-        stop = max(start + 1, int(np.searchsorted(end, base + _CHUNK_TOKENS, "right")))
-        chunk, boundaries = slice(start, stop), slice(int(edges[start]), int(edges[stop]))
-        # `clip` skips the check of every id: none is beyond the vocabulary.
-        sums = offsets_of(lengths.lengths.take(tokens.ids[base : end[stop - 1]], mode="clip"))
-        before = sums[begin[chunk] - base]
-        n_boundaries = np.diff(edges[start : stop + 1])
-        wanted = np.repeat(before + prefix[chunk], n_boundaries) + layout.boundary_bytes[boundaries]
-        first = np.searchsorted(sums[1:], wanted, "right")
-        after = first + (sums.take(first, mode="clip") < wanted)
-        adds_up = np.repeat(sums[end[chunk] - base] - before == n_bytes[chunk], n_boundaries)
-        found.is_known[boundaries] = adds_up
-        np.copyto(found.start[boundaries], first + base, where=adds_up)
-        np.copyto(found.stop[boundaries], after + base, where=adds_up)
-        start = stop
+    # `clip` skips the check of every id: none is beyond the vocabulary.
+    sums = offsets_of(lengths.lengths.take(tokens.ids, mode="clip"))
+    before, end = sums[tokens.offsets[texts]], sums[tokens.offsets[texts + 1]]
+    wanted = np.repeat(before + prefix, n_boundaries) + layout.boundary_bytes
+    first = np.searchsorted(sums[1:], wanted, "right")
+    after = first + (sums.take(first, mode="clip") < wanted)
+    adds_up = np.repeat(end - before == n_bytes, n_boundaries)
+    found.is_known[:] = adds_up
+    np.copyto(found.start, first, where=adds_up)
+    np.copyto(found.stop, after, where=adds_up)
 
 
 def _expected_bytes(

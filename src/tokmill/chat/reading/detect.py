@@ -19,17 +19,16 @@ from tokmill.chat.names import (
     LABEL_KEY,
     PREFERENCE_KEYS,
     PROMPT_KEYS,
-    READ_BY_SCHEMA,
     ROLE_KEYS,
     ROLE_NAMES,
+    TURN_KEYS,
     advised_role,
     check_names,
     first_present,
     given_fields,
     is_filled,
-    of_message,
-    of_record,
     parsed,
+    renamed,
     role_of,
     shown_keys,
 )
@@ -75,11 +74,11 @@ def resolve_schema(settings: SftSettings, records: Records, where: str = "record
             raise UsageError(
                 f"--fields={field}={key}: not in the {where}, which have {shown_keys(keys)}"
             )
-    read = [of_record(record, settings) for record in records]
+    read = [renamed(record, settings) for record in records]
     labels = [record.get(LABEL_KEY) for record in read]
     if any(is_filled(label) and not is_kto(label) for label in labels):
         settings = replace(settings, ignore_keys=(*settings.ignore_keys, LABEL_KEY))
-        read = [of_record(record, settings) for record in records]
+        read = [renamed(record, settings) for record in records]
     if settings.schema != "auto":
         return settings
     for record in read:
@@ -137,9 +136,9 @@ def _unclear(about: str, option: str) -> UnclearNamesError:
 
 def _check_roles(records: Records, settings: SftSettings, where: str) -> None:
     """Refuse turns of which no record has only known roles, or in which the system answers."""
-    keys = READ_BY_SCHEMA[settings.schema][0]
+    keys = TURN_KEYS if settings.schema == "messages" else ("conversations",)
     chats = [
-        [first_present(of_message(item, settings), ROLE_KEYS) for item in items]
+        [first_present(renamed(item, settings, in_message=True), ROLE_KEYS) for item in items]
         for record in records[:_N_LOOKED_AT]
         if (items := _objects(first_present(record, keys)))
     ]
@@ -222,7 +221,7 @@ def resolve_rendered_text(
     known = RenderedTexts(set(control))
     texts = []
     for record in records:
-        read = of_record(record, settings)
+        read = renamed(record, settings)
         schema = recognise(read) if settings.schema == MIXED else settings.schema
         if schema == "text" and isinstance(read.get("text"), str):
             texts.append(read["text"])

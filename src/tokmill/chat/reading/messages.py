@@ -30,11 +30,11 @@ from tokmill.chat.names import (
     first_present,
     is_filled,
     is_refusal,
+    known_names,
     known_roles,
-    message_names,
-    of_message,
     parse_json,
     parsed,
+    renamed,
     role_of,
     shown,
     shown_keys,
@@ -273,7 +273,9 @@ def read_messages(items: Sequence[Any], settings: SftSettings, where: str = "mes
     roles = known_roles(settings.role_names)
     is_renamed = bool(settings.fields or settings.ignore_keys)
     for number, given in enumerate(items, 1):
-        item = of_message(given, settings) if is_renamed and isinstance(given, dict) else given
+        item = given
+        if is_renamed and isinstance(given, dict):
+            item = renamed(given, settings, in_message=True)
         message, weight = _plain_message(item, roles), None
         if message is None and (pair := pair_in(item, settings)):
             messages += pair
@@ -509,7 +511,7 @@ _READ_IN_PART = frozenset(("type", *PART_KEYS, *SWITCH_KEYS))
 def _unread_in_message(item: Mapping[str, Any], settings: SftSettings) -> set[str]:
     """Return the filled keys of a message and its parts, by its names, that nothing reads."""
     ignored = {*settings.ignore_keys}
-    named = message_names(settings.fields)
+    named = known_names(settings.fields, in_message=True)
     own = {filled_key(item, ROLE_KEYS), filled_key(item, CONTENT_KEYS)}
     read = (_READ_HERE | own) - ignored | named.keys()
     unread = {key for key in item if key not in read and is_filled(item[key])}

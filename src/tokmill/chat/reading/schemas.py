@@ -6,7 +6,7 @@ A schema is one row of the table: its fields, its keys, its reader.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from tokmill.chat.conversation import ChatError, Conversation
@@ -22,18 +22,20 @@ from tokmill.chat.names import (
     REASONING_KEYS,
     ROLE_NAMES,
     SYSTEM_KEYS,
+    TOOL_KEYS,
     TURN_KEYS,
+    VARIABLE_KEYS,
     WEIGHT_KEYS,
     filled_key,
     first_present,
     given_fields,
     is_filled,
-    of_record,
+    known_names,
     parse_json,
     parsed,
+    renamed,
     shown_keys,
     text_of,
-    unread_in_record,
     wrong_type,
 )
 from tokmill.chat.reading.messages import (
@@ -95,7 +97,7 @@ def read_conversation(
     """
     given = record
     if settings.ignore_keys or settings.fields:
-        record = of_record(record, settings)
+        record = renamed(record, settings)
     is_special = not _SPECIAL.isdisjoint(record)
     if is_special:
         if reason := preference(record, recognise(record), settings):
@@ -114,11 +116,38 @@ def read_conversation(
         conversation.weights = times_record_weight(
             record, conversation.messages, conversation.weights, settings
         )
-    unread = unread_in_record(given, record, name, settings)
-    if conversation.unread or settings.fields:
-        unread = tuple(sorted({*unread, *conversation.unread}))
-    conversation.unread = unread
+    unread = _unread_keys(given, record, name, settings)
+    if unread or conversation.unread:
+        conversation.unread = tuple(sorted(unread.union(conversation.unread)))
     return conversation
+
+
+def _unread_keys(
+    given: Mapping[str, Any], record: Mapping[str, Any], name: str, settings: SftSettings
+) -> frozenset[str]:
+    """Return the filled keys of a record that the schema `name` does not read.
+
+    `record`: the record `given`, with its keys under the known names.
+    """
+    filled = tuple([key for key, value in record.items() if value or is_filled(value)])
+    read = _read_keys(filled, name)
+    if record is given:
+        return frozenset(filled) - read
+    names = known_names(settings.fields).items()
+    keys = {known: key for key, known in names if is_filled(given.get(key))}
+    of_given = (key for key, value in given.items() if is_filled(value))
+    return frozenset(of_given) - {keys.get(known, known) for known in read}
+
+
+@lru_cache(maxsize=1024)
+def _read_keys(filled: tuple[str, ...], name: str) -> frozenset[str]:
+    """Return the keys that a schema reads: of each group the first that is filled."""
+    schema = _TABLE[name]
+    groups = (*schema.keys, *schema.beside)
+    found = (next((key for key in group if key in filled), None) for group in groups)
+    read = frozenset(key for key in found if key is not None)
+    # Beside an instruction, an input is the instruction's own.
+    return read.difference(INPUT_KEYS) if name == "prompt" and "instruction" in filled else read
 
 
 def preference(record: Mapping[str, Any], kind: str | None, settings: SftSettings) -> str:
@@ -392,31 +421,41 @@ def _with_advice(error: ChatError, key: str) -> ChatError:
     return ChatError(error.reason, f"{error.message}: --ignore-keys {key} leaves it out")
 
 
+_BESIDE = (SYSTEM_KEYS, TOOL_KEYS, HISTORY_KEYS, WEIGHT_KEYS, VARIABLE_KEYS)
+_BESIDE_TEXTS = (INPUT_KEYS, REASONING_KEYS, *_BESIDE)
+
+
 @dataclass(frozen=True, slots=True)
 class _Schema:
-    """A schema: its fields in words, groups of keys of which it needs one each, its reader."""
+    """A schema: its fields in words, groups of keys of which it needs one each, its reader.
+
+    `beside`: more groups of which it reads the first filled key.
+    """
 
     fields: str
     keys: tuple[tuple[str, ...], ...]
     read: Reader
+    beside: tuple[tuple[str, ...], ...]
 
     def fits(self, record: Mapping[str, Any]) -> bool:
         return all(first_present(record, keys) is not None for keys in self.keys)
 
 
 _TABLE = {
-    "messages": _Schema("messages", (("messages",),), partial(_read_dialog, "messages")),
+    "messages": _Schema(
+        "messages", (("messages",),), partial(_read_dialog, "messages"), (TURN_KEYS, *_BESIDE)
+    ),
     "conversations": _Schema(
-        "conversations", (("conversations",),), partial(_read_dialog, "conversations")
+        "conversations", (("conversations",),), partial(_read_dialog, "conversations"), _BESIDE
     ),
     "prompt": _Schema(
         f"{' | '.join(PROMPT_KEYS)} and {' | '.join(ANSWER_KEYS)}",
-        (PROMPT_KEYS, ANSWER_KEYS), _read_prompt,
+        (PROMPT_KEYS, ANSWER_KEYS), _read_prompt, _BESIDE_TEXTS,
     ),
     "alpaca": _Schema(
-        "instruction and output", (("instruction",), ANSWER_KEYS), _read_alpaca
+        "instruction and output", (("instruction",), ANSWER_KEYS), _read_alpaca, _BESIDE_TEXTS
     ),
-    "text": _Schema("text", (("text",),), _read_text),
+    "text": _Schema("text", (("text",),), _read_text, (WEIGHT_KEYS, VARIABLE_KEYS)),
 }  # fmt: skip
 
 FIELDS_BY_SCHEMA = {name: schema.fields for name, schema in _TABLE.items()}
