@@ -11,7 +11,6 @@ import pytest
 from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.own_templates import NAMES, own_source
 from tokmill.chat.renderer import ChatRenderer
-from tokmill.chat.weights import mask_rule
 from tokmill.chat.worker import Writers
 from tokmill.settings.sft import SftSettings
 from tokmill.values import WHOLE_RECORD, Records, SampleBatch
@@ -51,7 +50,7 @@ def make_renderer(vocabulary: Vocabulary) -> Callable[..., ChatRenderer]:
         chosen = SftSettings(template=template, schema=schema, **settings)
         source = own_source(template) if template in NAMES else template
         write = partial(Writers(source, vocabulary).write, chosen)
-        return ChatRenderer(chosen, template, mask_rule(chosen), write)
+        return ChatRenderer(chosen, template, write)
 
     return make
 

@@ -18,7 +18,6 @@ from tokmill.chat.jinja.template import JinjaTemplate
 from tokmill.chat.own_templates import own_source
 from tokmill.chat.renderer import ChatRenderer
 from tokmill.chat.template_source import make_template
-from tokmill.chat.weights import mask_rule
 from tokmill.chat.worker import Writers
 from tokmill.settings.sft import SftSettings
 
@@ -157,7 +156,7 @@ def rendered(vocabulary, whole_records, shown):
         chosen = SftSettings(schema="messages", **settings)
         text = source if "{" in source else own_source(source)
         write = partial(Writers(text, replace(vocabulary, named={})).write, chosen)
-        renderer = ChatRenderer(chosen, "t", mask_rule(chosen), write)
+        renderer = ChatRenderer(chosen, "t", write)
         batch = renderer.render(whole_records([json.dumps({"messages": messages})]))
         control = [
             f"‹{text}›" if id_ >= 0 else text

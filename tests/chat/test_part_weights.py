@@ -9,7 +9,6 @@ import pytest
 
 from tokmill.chat.own_templates import NAMES, own_source
 from tokmill.chat.renderer import ChatRenderer
-from tokmill.chat.weights import mask_rule
 from tokmill.chat.worker import Writers
 from tokmill.settings.sft import SftSettings
 
@@ -42,7 +41,7 @@ def marked(vocabulary, whole_records, shown):
         chosen = SftSettings(schema="messages", **settings)
         text = own_source(source) if source in NAMES else source
         write = partial(Writers(text, vocabulary).write, chosen)
-        renderer = ChatRenderer(chosen, "t", mask_rule(chosen), write)
+        renderer = ChatRenderer(chosen, "t", write)
         line = json.dumps({"messages": messages, **(record or {})})
         batch = renderer.render(whole_records([line]))
         replies = [text.rpartition("assistant\n")[2] for text in shown(batch)]

@@ -16,7 +16,6 @@ from tokmill.chat.own_templates import own_source
 from tokmill.chat.records import Written
 from tokmill.chat.render_pool import RenderPool, shared_pool
 from tokmill.chat.renderer import ChatRenderer
-from tokmill.chat.weights import mask_rule
 from tokmill.children import Child
 from tokmill.errors import TemplateLimitError, UsageError, WorkerError
 from tokmill.settings.sft import SftSettings
@@ -49,16 +48,16 @@ def make_pool(
 
 
 def plain(written: Written) -> tuple[object, ...]:
-    columns = written.columns
-    table = [column.tolist() for column in columns.table]
+    samples = written.samples
     return (
-        columns.text.to_pylist(),
-        columns.ids.tolist(),
-        str(table),
-        columns.offsets.tolist(),
-        written.rows.tolist(),
+        samples.text.to_pylist(),
+        samples.control.tolist(),
+        samples.weights.tolist(),
+        samples.turn_ends.tolist(),
+        samples.offsets.tolist(),
+        samples.rows.tolist(),
         written.refused,
-        written.drops,
+        {reason: rows.tolist() for reason, rows in samples.drops.items()},
     )
 
 
@@ -75,7 +74,7 @@ def n_processes(pool: RenderPool) -> int:
 def test_children_render_the_same_as_this_process(at_once):
     here, pool = make_pool(1), make_pool(2)
     expected = plain(here.write(SETTINGS, TEXT))
-    assert expected[4] == [0, 3, 3]
+    assert expected[5] == [0, 3, 3]
     assert [plain(pool.write(SETTINGS, TEXT)) for _ in range(3)] == [expected] * 3
     assert (n_processes(here), n_processes(pool)) == (0, 2)
     pool.close()
@@ -91,7 +90,7 @@ def test_a_little_work_starts_no_child():
 def test_a_template_from_outside_is_rendered_by_children_alone(most, monkeypatch):
     settings = replace(SETTINGS, template="own.jinja", turns="everything", samples="conversation")
     pool = make_pool(most, source=FOREIGN)
-    assert pool.write(settings, TEXT).columns.text.to_pylist() == ["U猫", "U", "UB"]
+    assert pool.write(settings, TEXT).samples.text.to_pylist() == ["U猫", "U", "UB"]
     assert n_processes(pool) == 1
     pool._spent_s = 1.0
     pool.write(settings, TEXT)
@@ -120,9 +119,7 @@ def test_a_template_beyond_a_limit_ends_the_run_with_one_line_that_names_the_rec
     settings = replace(SETTINGS, template="own.jinja", turns="everything", samples="conversation")
     source = "{% if messages[0].content == 'bad' %}" + attack + "{% endif %}" + FOREIGN
     pool = make_pool(1, source=source)
-    renderer = ChatRenderer(
-        settings, "own.jinja", mask_rule(settings), partial(pool.write, settings)
-    )
+    renderer = ChatRenderer(settings, "own.jinja", partial(pool.write, settings))
     lines = [json.dumps({"messages": [{"role": "user", "content": x}]}) for x in ("a", "bad", "b")]
     column = pa.array(lines, pa.large_string())
     batch = pa.RecordBatch.from_arrays([column], names=[WHOLE_RECORD])

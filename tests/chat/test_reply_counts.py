@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from tokmill.chat.renderer import ASSISTANT_FIRST, EMPTY_REPLIES, UNENDED_REPLIES
+from tokmill.chat.noticed import ASSISTANT_FIRST, EMPTY_REPLIES, UNENDED_REPLIES
 
 
 def said(role, content, **more):
@@ -91,7 +91,6 @@ def jinja_noticed(whole_records):
     """Return what is noticed of one chat, written by a Jinja template."""
     from tokmill.chat.control_strings import Vocabulary
     from tokmill.chat.renderer import ChatRenderer
-    from tokmill.chat.weights import mask_rule
     from tokmill.chat.worker import Writers
     from tokmill.settings.sft import SftSettings
 
@@ -101,7 +100,7 @@ def jinja_noticed(whole_records):
     def find(source, messages, **settings):
         chosen = SftSettings(schema="messages", **settings)
         write = partial(Writers(source, vocabulary).write, chosen)
-        renderer = ChatRenderer(chosen, "a template", mask_rule(chosen), write)
+        renderer = ChatRenderer(chosen, "a template", write)
         batch = renderer.render(whole_records([json.dumps({"messages": messages})]))
         assert not batch.refused
         return {name: counts.tolist() for name, counts in batch.counters.items()}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xxhash
 
-from tokmill.chat.renderer import EMPTY_REPLIES
+from tokmill.chat.noticed import EMPTY_REPLIES
 from tokmill.engines import spot_check
 from tokmill.engines.spot_check import SpotCheck
 from tokmill.errors import UsageError

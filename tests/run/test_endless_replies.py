@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tokmill
-from tokmill.chat.lost import LOST_CALLS
+from tokmill.chat.noticed import LOST_CALLS
 from tokmill.errors import RecordError
 
 CHATGLM = """{%- for m in messages %}<|im_start|>{{ m.role }}

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.chat.control_strings import CALL_TAGS, REASONING_TAGS, THOUGHT_TAGS
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.escaping import Placeholders
-from tokmill.chat.lost import LOST_REASONING
+from tokmill.chat.noticed import LOST_REASONING
 from tokmill.chat.segments import Kind
 
 if TYPE_CHECKING:

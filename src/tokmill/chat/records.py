@@ -19,11 +19,11 @@ from tokmill.chat.control_strings import (
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.escaping import cannot_carry, n_edges, with_edges
 from tokmill.chat.inline_tags import InlineReader, inline_forms
-from tokmill.chat.lost import LostFields
+from tokmill.chat.noticed import LostFields, reply_counts
 from tokmill.chat.reading.schemas import parse_record, read_conversation
 from tokmill.chat.segments import Kind, Sample, columns_of
-from tokmill.chat.weights import last_reply_weights
-from tokmill.values import UnreadKeys
+from tokmill.chat.weights import last_reply_weights, segment_weights
+from tokmill.values import SampleBatch, UnreadKeys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,26 +33,19 @@ if TYPE_CHECKING:
 
     from tokmill.chat.control_strings import Vocabulary
     from tokmill.chat.conversation import Conversation, Message
-    from tokmill.chat.segments import Columns
     from tokmill.chat.template_source import ChatTemplate
     from tokmill.chat.weights import MaskRule
     from tokmill.settings.sft import SftSettings
 
 
 class Written(NamedTuple):
-    """The samples of n records; plain values, which another process can send.
+    """The samples of records, and row, reason and message of each refused record.
 
-    `rows`: (n_samples,) int64, the record of each. `refused`: row, reason and message of each
-    refused record. `drops`: rows by reason. `unread`: keys that nothing reads. `noticed`:
-    (n_samples,) int64 by name, counts of each record at its first sample.
+    Plain values, which another process can send.
     """
 
-    columns: Columns
-    rows: npt.NDArray[np.int64]
+    samples: SampleBatch
     refused: list[tuple[int, str, str]]
-    drops: dict[str, list[int]]
-    unread: UnreadKeys | None
-    noticed: dict[str, npt.NDArray[np.int64]]
 
 
 class RecordWriter:
@@ -67,6 +60,7 @@ class RecordWriter:
     ) -> None:
         self._settings = settings
         self._template = template
+        self._rule = rule
         self._append_eos = rule.append_eos != "no"
         self._vocabulary = vocabulary
         forms = inline_forms(settings, template, vocabulary)
@@ -99,13 +93,32 @@ class RecordWriter:
                     found.keep_unread(row, conversation.unread)
             except ChatError as error:
                 found.refuse(row, error)
-        return found.written(len(text))
+        return self._written(found, len(text))
 
     def write_conversation(self, conversation: Conversation) -> Written:
         """Return the segments of one conversation."""
         found = _Found()
         self._write(conversation, found, 0)
-        return found.written(1)
+        return self._written(found, 1)
+
+    def _written(self, found: _Found, n_records: int) -> Written:
+        columns = columns_of(found.samples)
+        weights, turn_ends = segment_weights(columns.table, self._rule)
+        names_roles = bool(self._settings.role_names)
+        odd = reply_counts(columns, weights, self._rule, names_roles=names_roles)
+        samples = SampleBatch(
+            columns.text,
+            columns.offsets,
+            columns.ids,
+            weights,
+            turn_ends,
+            np.array(found.rows, np.int64),
+            [],
+            {reason: np.array(rows, np.int64) for reason, rows in found.drops.items()},
+            found.unread(n_records),
+            {**found.noticed(), **odd},
+        )
+        return Written(samples, found.refused)
 
     def _write(self, conversation: Conversation, found: _Found, row: int) -> None:
         counts = Counter[str]()
@@ -200,17 +213,17 @@ class _Found:
     """Collects the samples of several records."""
 
     def __init__(self) -> None:
-        self._samples: list[Sample] = []
+        self.samples: list[Sample] = []
         self.rows: list[int] = []
-        self._refused: list[tuple[int, str, str]] = []
-        self._drops: dict[str, list[int]] = {}
+        self.refused: list[tuple[int, str, str]] = []
+        self.drops: dict[str, list[int]] = {}
         self._sets: dict[tuple[str, ...], int] = {}
         self._set_of_row: dict[int, int] = {}
         self._noticed: dict[str, list[tuple[int, int]]] = {}
 
     def add(self, sample: Sample, row: int) -> None:
         """Keep a sample of a record."""
-        self._samples.append(sample)
+        self.samples.append(sample)
         self.rows.append(row)
 
     def keep_unread(self, row: int, keys: tuple[str, ...]) -> None:
@@ -226,30 +239,23 @@ class _Found:
     def refuse(self, row: int, error: ChatError) -> None:
         """Remove the samples of a record, and keep the reason."""
         while self.rows and self.rows[-1] == row:
-            self._samples.pop()
+            self.samples.pop()
             self.rows.pop()
         if error.is_drop:
-            self._drops.setdefault(error.reason, []).append(row)
+            self.drops.setdefault(error.reason, []).append(row)
         else:
-            self._refused.append((row, error.reason, error.message))
+            self.refused.append((row, error.reason, error.message))
 
-    def written(self, n_records: int) -> Written:
-        """Return all that was collected."""
-        rows = np.array(self.rows, np.int64)
-        noticed = {name: np.zeros(len(rows), np.int64) for name in self._noticed}
+    def noticed(self) -> dict[str, npt.NDArray[np.int64]]:
+        """Return the counts of each sample by name."""
+        noticed = {name: np.zeros(len(self.rows), np.int64) for name in self._noticed}
         for name, counts in self._noticed.items():
             for sample, n in counts:
                 noticed[name][sample] = n
-        return Written(
-            columns_of(self._samples),
-            rows,
-            self._refused,
-            self._drops,
-            self._unread(n_records),
-            noticed,
-        )
+        return noticed
 
-    def _unread(self, n_records: int) -> UnreadKeys | None:
+    def unread(self, n_records: int) -> UnreadKeys | None:
+        """Return the keys of n records that nothing reads."""
         if not self._sets:
             return None
         of_row = np.full(n_records, -1, np.int32)

@@ -192,5 +192,4 @@ def make_chat_renderer(
     settings = sft_settings(config)
     pool = shared_pool(source, vocabulary_of(config, tokenizer, source), n_processes)
     pool.check(settings)
-    name, rule = template_name(source, settings), mask_rule(settings)
-    return ChatRenderer(settings, name, rule, partial(pool.write, settings))
+    return ChatRenderer(settings, template_name(source, settings), partial(pool.write, settings))

@@ -106,8 +106,7 @@ def check_chats(limits: LimitSettings, counters: Mapping[str, int], n_samples: i
     """
     if not counters:
         return
-    from tokmill.chat.lost import LOST
-    from tokmill.chat.renderer import UNENDED_REPLIES
+    from tokmill.chat.noticed import LOST, UNENDED_REPLIES
 
     n, n_turns = counters.get(UNENDED_REPLIES, 0), counters.get(TRAINED_TURNS, 0)
     if n > limits.max_reject_fraction * n_turns:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.chat.lost import LOST, LOST_CALLS, LOST_MESSAGES, LOST_REASONING, LOST_TOOLS
+from tokmill.chat.noticed import LOST, LOST_CALLS, LOST_MESSAGES, LOST_REASONING, LOST_TOOLS
 
 CALL = {"type": "function", "function": {"name": "look", "arguments": {"x": 1}}}
 CALLS = {"role": "assistant", "content": "Let me look.", "tool_calls": [CALL]}
