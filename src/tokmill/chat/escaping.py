@@ -25,7 +25,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from tokmill.chat.control_strings import control_pattern
@@ -33,10 +33,10 @@ from tokmill.chat.conversation import PART_WEIGHTS, ChatError
 from tokmill.chat.segments import Placeholder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tokmill.chat.control_strings import Tags
-    from tokmill.chat.conversation import Conversation, Message
+    from tokmill.chat.conversation import Conversation
     from tokmill.chat.segments import Kind
 
 Span = tuple[int, int]
@@ -138,38 +138,6 @@ def texts_of(value: Any, skipped_keys: frozenset[str] = _USUAL) -> list[str]:
         elif kind is list or kind is tuple:
             values += item
     return texts
-
-
-class HiddenTags(NamedTuple):
-    """The placeholders of a conversation.
-
-    `hides_last`: whether the placeholders stay in the last message, so that a Jinja template does
-    not see its tags. The last message is the reply to be trained, and many templates would remove
-    the tags there, with the text between them. In all other messages a template sees the tags.
-    """
-
-    placeholders: Mapping[str, Placeholder]
-    hides_last: bool
-
-    def seen(self, messages: Sequence[Message], *, prompt: bool) -> Sequence[Message]:
-        """Return messages as the template is to see them; with `prompt`, none is the reply."""
-        if not self.placeholders:
-            return messages
-        n_with_tags = len(messages) - (self.hides_last and not prompt)
-        return [
-            {**message, "content": self.written(message["content"])} if i < n_with_tags else message
-            for i, message in enumerate(messages)
-        ]
-
-    def written(self, text: str) -> str:
-        """Return a text with tags in place of their placeholders; edges of parts stay."""
-        for character, placeholder in self.placeholders.items():
-            if placeholder.string:
-                text = text.replace(character, placeholder.string)
-        return text
-
-
-NO_HIDDEN_TAGS = HiddenTags({}, hides_last=False)
 
 
 class Placeholders:

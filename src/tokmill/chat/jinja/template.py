@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.chat.control_strings import TokenSplitter
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.escaping import (
-    NO_HIDDEN_TAGS,
-    ControlEscaper,
-    HiddenTags,
-    escaped_forms,
-    texts_of,
-)
+from tokmill.chat.escaping import ControlEscaper, escaped_forms, texts_of
 from tokmill.chat.jinja.environment import MARKS, compile_template, variables_read
 from tokmill.chat.jinja.span_writer import SpanWriter, check_written, find_reply_frame
 from tokmill.chat.jinja.spans import (
@@ -34,7 +28,7 @@ from tokmill.chat.jinja.spans import (
 )
 from tokmill.chat.jinja.variables import check_read, chosen_variables, option_for_prompt
 from tokmill.chat.names import REASONING_KEYS
-from tokmill.chat.own_templates import own_source, twin_of
+from tokmill.chat.own_templates import TRAINING, own_source
 from tokmill.chat.segments import Kind
 from tokmill.chat.weights import EVERYTHING, span_weights, whole_text_weight
 from tokmill.errors import UsageError
@@ -46,7 +40,7 @@ if TYPE_CHECKING:
 
     from tokmill.chat.conversation import Conversation, Message
     from tokmill.chat.escaping import Marks
-    from tokmill.chat.segments import Sample
+    from tokmill.chat.segments import Placeholder, Sample
     from tokmill.settings.sft import SftSettings
 
 _NO_MARKS = ("", "", "")
@@ -54,14 +48,58 @@ _NO_MARKS = ("", "", "")
 BY_TWIN = "chats whose earlier turns the tokenizer's own template hides, written by"
 _REASONING = frozenset(REASONING_KEYS)
 
+_USER: Message = {"role": "user", "content": "a"}
+_REPLY: Message = {"role": "assistant", "content": "b"}
+_FUNCTION = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
+_TOOL = {"type": "function", "function": _FUNCTION}
+_CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+_CALLED: Message = {"role": "assistant", "content": "", "tool_calls": [_CALL]}
+_RESULT: Message = {"role": "tool", "content": "r", "name": "f", "tool_call_id": "c"}
+_PROBES: tuple[tuple[list[Message], list[Any] | None, bool], ...] = (
+    ([_USER, _REPLY], None, False),
+    ([_USER], None, True),
+    ([{"role": "system", "content": "s"}, _USER], None, True),
+    ([_USER, _CALLED], None, False),
+    ([_USER, _RESULT, _REPLY], None, False),
+    ([_USER], [_TOOL], True),
+)
+"""Conversations to compare, their tools, and whether to ask for a reply.
+
+Each shows the last turns alone, where no template hides anything. Contents without white space at
+their ends: versions of one model's template differ in what they strip, and each chat is compared.
+"""
+
 
 class _Inputs(NamedTuple):
-    """The inputs of one rendering."""
+    """The inputs of one rendering.
+
+    `placeholders`: characters in the messages that stand for tags. The template sees the tags; but
+    with `hides_last` not those of the last message, the reply to be trained, from which many
+    templates would remove them with the text between them.
+    """
 
     messages: list[Message]
     tools: list[Any] | None = None
     variables: Mapping[str, Any] | None = None
-    tags: HiddenTags = NO_HIDDEN_TAGS
+    placeholders: Mapping[str, Placeholder] | None = None
+    hides_last: bool = False
+
+    def seen(self, *, prompt: bool) -> list[Message]:
+        """Return the messages as the template is to see them; with `prompt`, none is the reply."""
+        if not self.placeholders:
+            return self.messages
+        n_with_tags = len(self.messages) - (self.hides_last and not prompt)
+        return [
+            {**message, "content": self.written(message["content"])} if i < n_with_tags else message
+            for i, message in enumerate(self.messages)
+        ]
+
+    def written(self, text: str) -> str:
+        """Return a text with tags in place of their placeholders; edges of parts stay."""
+        for character, placeholder in (self.placeholders or {}).items():
+            if placeholder.string:
+                text = text.replace(character, placeholder.string)
+        return text
 
 
 class JinjaTemplate:
@@ -135,8 +173,9 @@ class JinjaTemplate:
         if not self._escaper.is_clean(given):
             given, marks = self._escaper.escaped(given)
             separator = marks[2]
-        tags = HiddenTags(conversation.placeholders, conversation.hides_tags)
-        inputs = _Inputs(given[0], given[1], given[2], tags)
+        inputs = _Inputs(
+            given[0], given[1], given[2], conversation.placeholders, conversation.hides_tags
+        )
         if self._trains_all:
             self._write_all(inputs, whole_text_weight(conversation), separator, sample)
             return
@@ -175,19 +214,37 @@ class JinjaTemplate:
 
     @cached_property
     def _twin(self) -> JinjaTemplate | None:
-        """The training template that writes as this one does, but for turns that this one hides."""
+        """The training template that writes as this one does, but for turns that this one hides.
+
+        Both must write the first small chat; a later one that one of them refuses is not compared.
+        """
         if self._is_strict:
             return None
-
         arguments = self._arguments
         if date := arguments["settings"].date:  # Llama 3.2 writes the day in this form
             day = datetime.strptime(date, "%Y-%m-%d").strftime("%d %b %Y")
             arguments = {**arguments, "variables": {**arguments["variables"], "date_string": day}}
+        expected = self._probed()
+        if not expected[0]:
+            return None
+        for name, needed in TRAINING.items():
+            if set(needed) <= arguments["control"].keys():
+                with suppress(UsageError):  # it does not read a variable of the settings
+                    twin = JinjaTemplate(own_source(name), where=name, **arguments)
+                    pairs = list(zip(twin._probed(), expected, strict=True))
+                    if pairs[0][0] and all(None in pair or pair[0] == pair[1] for pair in pairs):
+                        return twin
+        return None
 
-        def make(name: str) -> JinjaTemplate:
-            return JinjaTemplate(own_source(name), where=name, **arguments)
-
-        return twin_of(self, make, arguments["control"])
+    def _probed(self) -> list[str | None]:
+        """Return the rendering of each of `_PROBES`, None where the template refuses it."""
+        written: list[str | None] = []
+        for messages, tools, prompt in _PROBES:
+            try:
+                written.append(self.text_of(messages, tools=tools, prompt=prompt))
+            except ChatError:
+                written.append(None)
+        return written
 
     @cached_property
     def _option(self) -> str:
@@ -263,18 +320,18 @@ class JinjaTemplate:
     def _spans(
         self, rendering: str, inputs: _Inputs, marks: Marks, replies: list[int]
     ) -> list[tuple[int, int]]:
-        messages, tools, variables, tags = inputs
+        messages = inputs.messages
         replies = replies[-1:] if self._last_only else replies
 
         def render(n_messages: int, *, prompt: bool) -> str:
             # Not `_replace`: it costs 3% of the rendering.
-            beginning = _Inputs(messages[:n_messages], tools, variables, tags)
+            beginning = _Inputs(messages[:n_messages], *inputs[1:])
             return self._text(beginning, _NO_MARKS, prompt=prompt)
 
         def render_messages(messages: list[Message]) -> str:
             return self._text(inputs._replace(messages=messages), _NO_MARKS, prompt=False)
 
-        is_plain = not (tools or tags.placeholders or variables)
+        is_plain = not (inputs.tools or inputs.placeholders or inputs.variables)
         if len(replies) > 1 and is_plain and not self._is_strict:
             spans = self._frames.find(rendering, render, render_messages, messages, replies, marks)
             if spans is not None:
@@ -293,7 +350,7 @@ class JinjaTemplate:
         return {
             **self._variables,
             **(inputs.variables or {}),
-            "messages": inputs.tags.seen(inputs.messages, prompt=prompt),
+            "messages": inputs.seen(prompt=prompt),
             "tools": inputs.tools,
             "add_generation_prompt": prompt,
         }
@@ -302,7 +359,7 @@ class JinjaTemplate:
         variables = self._given(inputs, prompt=prompt)
         variables[MARKS] = marks[:2]
         try:
-            return inputs.tags.written(self._compiled.render(variables))
+            return inputs.written(self._compiled.render(variables))
         except MemoryError:
             raise  # depends on the machine, so that the run ends and no record is refused
         except Exception as error:  # a template is a program: it may raise anything
