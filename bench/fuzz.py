@@ -142,6 +142,7 @@ def settings(data: bytes) -> None:
 def template(data: bytes) -> None:
     """Render a chat by a Jinja template."""
     from tokmill.chat.conversation import ChatError, Conversation
+    from tokmill.chat.jinja.span_writer import check_written
     from tokmill.chat.jinja.template import JinjaTemplate
     from tokmill.chat.segments import Sample
     from tokmill.settings.sft import SftSettings
@@ -155,7 +156,7 @@ def template(data: bytes) -> None:
         where="fuzz.jinja",
         parse=False,
     )
-    made.check_written()
+    check_written(made.text_of, "fuzz.jinja")
     turns = [{"role": role, "content": "hello"} for role in ("system", "user", "assistant")]
     try:
         made.render(Conversation(turns, [None] * 3), Sample(control))

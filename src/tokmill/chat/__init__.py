@@ -1,6 +1,6 @@
 """Chats: records of conversations to samples of text, control tokens and weights.
 
-A record takes this way: `reading` makes a `Conversation` of it; a template of `jinja` writes
-that as `Segments`; `weights` decides which of them are trained; `renderer` runs all this for a
-block.
+A record takes this way: `reading` makes a `Conversation` of it; a template of `jinja` writes that
+as a `Sample`; `weights` decides which of its segments are trained. `records` runs all this for the
+records of a block, in children (`render_pool`, `worker`) or here, and `renderer` asks for it.
 """

@@ -1,4 +1,4 @@
-"""Records to segments one by one: the slow path, for records of any shape."""
+"""Records to samples, one by one."""
 
 from __future__ import annotations
 

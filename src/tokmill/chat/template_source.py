@@ -116,8 +116,9 @@ def make_template(source: str, settings: SftSettings, vocabulary: Vocabulary) ->
     Raises:
         UsageError: the tokenizer lacks its control tokens, or the Jinja template is wrong.
     """
-    from tokmill.chat.jinja.environment import variables_read
+    from tokmill.chat.jinja.environment import source_facts
     from tokmill.chat.jinja.marked import MarkedTemplate
+    from tokmill.chat.jinja.span_writer import check_written
     from tokmill.chat.jinja.template import JinjaTemplate
     from tokmill.chat.jinja.variables import check_read, chosen_variables
 
@@ -139,8 +140,8 @@ def make_template(source: str, settings: SftSettings, vocabulary: Vocabulary) ->
             where=where,
             parse=vocabulary.parse,
         )
-        template.check_written()
-    if settings.default_system and "default_system" not in variables_read(source):
+        check_written(template.text_of, where)
+    if settings.default_system and "default_system" not in source_facts(source).variables:
         raise UsageError(
             f"{where} does not read it: choose a template that does, such as chatml",
             "sft.default_system",

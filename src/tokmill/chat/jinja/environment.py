@@ -11,10 +11,9 @@ alone.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import jinja2
 from jinja2 import meta, nodes
@@ -26,7 +25,7 @@ from jinja2.utils import Namespace
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from jinja2.parser import Parser
 
@@ -42,27 +41,49 @@ _MOST_KEPT = 8
 _LONGEST_SOURCE = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledTemplate:
-    """A template, and facts from its source.
+class SourceFacts(NamedTuple):
+    """Facts from the source of a template.
 
     `has_tags`: it has generation tags. `is_direct`: their blocks go directly to the output, so that
     no filter or test of the template sees the marks. `literals`: its text and strings, separated by
-    null characters.
+    null characters. `variables`: those that it reads, without the globals; one that it also sets
+    only if it tests whether it is defined, because for Jinja a variable set in a loop or condition
+    is undeclared outside. `asks_for_today`: it writes today's date.
     """
 
-    template: jinja2.Template
     has_tags: bool
     is_direct: bool
     literals: str
-
-    def render(self, variables: Mapping[str, Any]) -> str:
-        """Return a rendering; raises whatever the template raises."""
-        return self.template.render(variables)
+    variables: frozenset[str]
+    asks_for_today: bool
 
 
 @lru_cache(_MOST_KEPT)
-def compile_template(source: str, *, date: str, where: str) -> CompiledTemplate:
+def source_facts(source: str) -> SourceFacts:
+    """Return the facts of a source; raises what Jinja raises for one that is not valid."""
+    environment = _environment(_clock("", ""))
+    tree = environment.parse(source)
+    names = list(tree.find_all(nodes.Name))
+    stored = {name.name for name in names if name.ctx == "store"}
+    asked = {
+        test.node.name
+        for test in tree.find_all(nodes.Test)
+        if test.name in ("defined", "undefined") and isinstance(test.node, nodes.Name)
+    }
+    read = meta.find_undeclared_variables(tree) - environment.globals.keys() - {MARKS}
+    literals = [node.data for node in tree.find_all(nodes.TemplateData)]
+    literals += [node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)]
+    return SourceFacts(
+        _has_generation(tree),
+        not _has_wrapped_generation(tree),
+        "\0".join(literals),
+        frozenset(read - (stored - asked)),
+        any(name.name == "strftime_now" for name in names),
+    )
+
+
+@lru_cache(_MOST_KEPT)
+def compile_template(source: str, *, date: str, where: str) -> jinja2.Template:
     """Return a compiled template; `date`: today's date for it, `where`: its name in messages.
 
     Raises:
@@ -72,26 +93,20 @@ def compile_template(source: str, *, date: str, where: str) -> CompiledTemplate:
         raise UsageError(f"{where}: longer than {_LONGEST_SOURCE} characters: no chat template")
     environment = _environment(_clock(date, where))
     try:
-        tree = environment.parse(source)
-        template = environment.from_string(tree)
+        facts = source_facts(source)
+        template = environment.from_string(source)
         # Jinja's own view of two dicts takes 20 us to copy, which every rendering does.
         template.globals = dict(template.globals)
     except jinja2.TemplateSyntaxError as error:
         raise UsageError(f"{where}:{error.lineno}: not a Jinja template: {error.message}") from None
     except _BROKEN as error:
         raise UsageError(f"{where}: not a Jinja template: {error}") from None
-    asks_for_today = any(name.name == "strftime_now" for name in tree.find_all(nodes.Name))
-    if asks_for_today and not date:
+    if facts.asks_for_today and not date:
         raise UsageError(
             f"{where}: the template writes today's date, which would make every run another "
             "dataset: give the date to write, --date=YYYY-MM-DD"
         )
-    return CompiledTemplate(
-        template,
-        _has_generation(tree),
-        not _has_wrapped_generation(tree),
-        _literals(tree),
-    )
+    return template
 
 
 def emitted_tokens(source: str, added: Iterable[str]) -> set[str]:
@@ -101,33 +116,10 @@ def emitted_tokens(source: str, added: Iterable[str]) -> set[str]:
     if the source is not valid Jinja: `compile_template` reports that.
     """
     try:
-        literals = _literals_of(source)
+        literals = source_facts(source).literals
     except _BROKEN:
         return set()
     return {token for token in added if token.strip() and token in literals}
-
-
-@lru_cache(_MOST_KEPT)
-def _literals_of(source: str) -> str:
-    return _literals(_environment(_clock("", "")).parse(source))
-
-
-def variables_read(source: str) -> set[str]:
-    """Return the variables that a valid template reads, without the globals.
-
-    A variable that it also sets counts only if it tests whether the variable is defined: for Jinja,
-    a variable set in a loop or condition is undeclared outside.
-    """
-    environment = _environment(_clock("", ""))
-    tree = environment.parse(source)
-    found = meta.find_undeclared_variables(tree) - environment.globals.keys()
-    stored = {name.name for name in tree.find_all(nodes.Name) if name.ctx == "store"}
-    asked = {
-        test.node.name
-        for test in tree.find_all(nodes.Test)
-        if test.name in ("defined", "undefined") and isinstance(test.node, nodes.Name)
-    }
-    return found - (stored - asked)
 
 
 class _GenerationTags(Extension):
@@ -264,9 +256,3 @@ def _has_wrapped_generation(tree: nodes.Template) -> bool:
         *(loop for loop in tree.find_all(nodes.For) if loop.recursive),
     ]
     return any(map(_has_generation, kept))
-
-
-def _literals(tree: nodes.Template) -> str:
-    found = [node.data for node in tree.find_all(nodes.TemplateData)]
-    found += [node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)]
-    return "\0".join(found)

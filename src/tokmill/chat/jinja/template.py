@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokmill.chat.control_strings import TokenSplitter
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.escaping import ControlEscaper, escaped_forms, texts_of
-from tokmill.chat.jinja.environment import MARKS, compile_template, variables_read
-from tokmill.chat.jinja.span_writer import SpanWriter, check_written, find_reply_frame
+from tokmill.chat.jinja.environment import MARKS, compile_template, source_facts
+from tokmill.chat.jinja.span_writer import SpanWriter, find_reply_frame
 from tokmill.chat.jinja.spans import (
     ADVICE,
     DROPS_TURN,
@@ -136,11 +136,13 @@ class JinjaTemplate:
         self._source = source
         self._compiled = compile_template(source, date=settings.date, where=where)
         self.name = where
-        self.literals = self._compiled.literals
-        self.uses_tags = self._compiled.has_tags and settings.spans != "prefix"
+        facts = source_facts(source)
+        self.literals = facts.literals
+        self.uses_tags = facts.has_tags and settings.spans != "prefix"
+        self._is_direct = facts.is_direct
         chosen = chosen_variables(settings)
         if chosen:
-            check_read(chosen, variables_read(source) - variables.keys(), where)
+            check_read(chosen, facts.variables - variables.keys(), where)
         default_system = settings.default_system
         self._default_system = {"default_system": default_system} if default_system else {}
         self._variables = {**variables, "documents": None, **self._default_system, **chosen}
@@ -201,10 +203,6 @@ class JinjaTemplate:
         inputs = _Inputs(self._prepared(messages), tools, variables)
         return self._text(inputs, _NO_MARKS, prompt=prompt)
 
-    def check_written(self) -> None:
-        """Check that the template writes the text of replies."""
-        check_written(self.text_of, self.name)
-
     def _with_advice(self, error: ChatError) -> ChatError:
         """Name a variable that helps, if there is one, in an error."""
         if error.reason != PROMPT_DIFFERS or not self._option:
@@ -248,7 +246,7 @@ class JinjaTemplate:
 
     @cached_property
     def _option(self) -> str:
-        return option_for_prompt(variables_read(self._source), self.text_of)
+        return option_for_prompt(source_facts(self._source).variables, self.text_of)
 
     def _write_all(
         self, inputs: _Inputs, weight: float | None, separator: str, sample: Sample
@@ -286,7 +284,7 @@ class JinjaTemplate:
             return self._parts_without_tags(inputs, marks, replies, noted)
         text = self._text(inputs, marks, prompt=False)
         parts = split_at_marks(text, marks, len(replies))
-        if not self._compiled.is_direct:
+        if not self._is_direct:
             # A macro or a set block: filters of the template may have seen the marks.
             check_unchanged(parts, self._text(inputs, _NO_MARKS, prompt=False))
         return keep_last_span(parts, len(replies)) if self._last_only else parts
