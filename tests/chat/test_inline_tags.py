@@ -16,7 +16,7 @@ from tokmill.chat.inline_tags import (
 )
 from tokmill.chat.jinja.template import JinjaTemplate
 from tokmill.chat.own_templates import own_source
-from tokmill.chat.renderer import ChatRenderer
+from tokmill.chat.render_pool import ChatRenderer
 from tokmill.chat.template_source import make_template
 from tokmill.chat.worker import Writers
 from tokmill.settings.sft import SftSettings

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from tokmill.chat.own_templates import NAMES, own_source
-from tokmill.chat.renderer import ChatRenderer
+from tokmill.chat.render_pool import ChatRenderer
 from tokmill.chat.worker import Writers
 from tokmill.settings.sft import SftSettings
 

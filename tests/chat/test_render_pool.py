@@ -14,8 +14,7 @@ from tokmill.chat import render_pool
 from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.own_templates import own_source
 from tokmill.chat.records import Written
-from tokmill.chat.render_pool import RenderPool, shared_pool
-from tokmill.chat.renderer import ChatRenderer
+from tokmill.chat.render_pool import ChatRenderer, RenderPool, shared_pool
 from tokmill.children import Child
 from tokmill.errors import TemplateLimitError, UsageError, WorkerError
 from tokmill.settings.sft import SftSettings

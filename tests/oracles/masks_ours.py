@@ -47,7 +47,7 @@ from tokmill.values import WHOLE_RECORD, Records
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokmill.chat.renderer import ChatRenderer
+    from tokmill.chat.render_pool import ChatRenderer
     from tokmill.masks.encoder import SampleEncoder
     from tokmill.tokenizer.tokenizer import Tokenizer
     from tokmill.values import SampleBatch

@@ -1,4 +1,4 @@
-"""Child processes that render conversations, because threads share one interpreter lock.
+"""The chat renderer, and its child processes, because threads share one interpreter lock.
 
 A child holds a template but no tokenizer, so it starts in half a second and takes 80 MB. Children
 are started after `START_AFTER_S` of rendering, so a small dataset never waits for them. A template
@@ -13,9 +13,12 @@ import tempfile
 import threading
 import time
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from tokmill.chat.template_source import is_foreign
 from tokmill.chat.worker import (
@@ -28,14 +31,16 @@ from tokmill.chat.worker import (
 )
 from tokmill.children import Child, ChildEndedError
 from tokmill.errors import TemplateLimitError, WorkerError
+from tokmill.values import WHOLE_RECORD
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from collections.abc import Callable
 
     from tokmill.chat.control_strings import Vocabulary
     from tokmill.chat.conversation import Conversation
     from tokmill.chat.records import Written
     from tokmill.settings.sft import SftSettings
+    from tokmill.values import Records, SampleBatch
 
 START_AFTER_S = 0.5
 """Seconds of rendering after which children are started; their start takes as long."""
@@ -43,6 +48,51 @@ START_AFTER_S = 0.5
 _LOOK_S = 1.0
 IS_LIMITED = Path("/proc/self/statm").exists()
 """Whether a child limits its own memory; else it is watched from here."""
+
+
+_SHOWN_BYTES = 80
+
+
+class ChatRenderer:
+    """Turns records into samples; threads may share one.
+
+    `settings.schema`: a schema, `auto` resolved. `template`: its name. `write`: returns the samples
+    of a column of records or of one conversation, see `worker.Writers`.
+    """
+
+    schema = pa.schema([(WHOLE_RECORD, pa.large_string())])
+
+    def __init__(
+        self,
+        settings: SftSettings,
+        template: str,
+        write: Callable[[pa.LargeStringArray | Conversation], Written],
+    ) -> None:
+        is_rendered = settings.schema == "text" and settings.rendered_text == "parse"
+        self.name = f"{settings.schema} as {'it is' if is_rendered else template}"
+        self._write = write
+
+    def render(self, records: Records) -> SampleBatch:
+        """Return the samples of a block's records, in order.
+
+        Raises:
+            TemplateLimitError: a record took too much of a template's time or memory.
+        """
+        try:
+            written = self._write(records.batch.column(0))
+        except TemplateLimitError as error:
+            if error.row is None:
+                raise
+            beginning = records.raw(error.row)[:_SHOWN_BYTES].decode(errors="replace")
+            raise TemplateLimitError(f"{error}, which begins {beginning!r}") from None
+        refused = [
+            (row, records.reject(row, reason, message)) for row, reason, message in written.refused
+        ]
+        return replace(written.samples, refused=refused)
+
+    def render_conversation(self, conversation: Conversation) -> SampleBatch:
+        """Return the samples of one conversation; raises `ChatError` if it has none."""
+        return self._write(conversation).samples
 
 
 class RenderPool:

@@ -182,18 +182,44 @@ def _flat_segments(
     batch: SampleBatch, strips_left: Collection[int], strips_right: Collection[int]
 ) -> _Segments:
     """Return the segments of a batch that are not empty; `strips_*`: see `SampleRules`."""
-    control, text = batch.control, batch.text
-    is_text = control < 0
+    control = batch.control
     sample = np.repeat(np.arange(len(batch.offsets) - 1), np.diff(batch.offsets))
-    stripped = np.zeros(0, np.int64)
-    for strips, step in ((strips_right, 1), (strips_left, -1)):
-        at = np.flatnonzero(np.isin(control, list(strips))) if strips else ()
-        if len(at):
-            shorter = _strip(text, is_text, sample, np.asarray(at), step)
-            changed = _stripped_trained(batch, text, shorter, after=step == 1)
-            stripped, text = np.union1d(stripped, sample[changed]), shorter
-    text = text.filter(pa.array(is_text))
-    return _drop_empty(_Segments(text, control, batch.weights, batch.turn_ends, sample, stripped))
+    beside = [
+        (at, step)
+        for strips, step in ((strips_right, 1), (strips_left, -1))
+        for at in (np.flatnonzero(np.isin(control, list(strips))).tolist() if strips else ())
+    ]
+    text, stripped = _strip(batch, sample.tolist(), beside) if beside else (batch.text, [])
+    text = text.filter(pa.array(control < 0))
+    return _drop_empty(
+        _Segments(
+            text, control, batch.weights, batch.turn_ends, sample, np.array(stripped, np.int64)
+        )
+    )
+
+
+def _strip(
+    batch: SampleBatch, sample: list[int], beside: list[tuple[int, int]]
+) -> tuple[pa.LargeStringArray, list[int]]:
+    """Return the texts without the white space after (1) or before (-1) some control tokens.
+
+    Where a segment is white space only, the next one is stripped too. Also returns the samples
+    whose trained white space was stripped, increasing. White space after a trained control token
+    belongs to the suffix of the turn and is not counted.
+    """
+    texts, control, weights = batch.text.to_pylist(), batch.control.tolist(), batch.weights.tolist()
+    found = set()
+    for at, step in beside:
+        i = at + step
+        while 0 <= i < len(texts) and control[i] < 0 and sample[i] == sample[at]:
+            old = texts[i]
+            texts[i] = old.lstrip(WHITE_SPACE) if step == 1 else old.rstrip(WHITE_SPACE)
+            if texts[i] != old and weights[i] > 0 and (step == -1 or weights[at] == 0):
+                found.add(sample[i])
+            if texts[i]:
+                break
+            i += step
+    return pa.array(texts, pa.large_string()), sorted(found)
 
 
 def _cut_segments(segments: _Segments, positions: npt.NDArray[np.int64]) -> _Segments:
@@ -217,48 +243,6 @@ def _cut_segments(segments: _Segments, positions: npt.NDArray[np.int64]) -> _Seg
         turn_ends=segments.turn_ends[index] & np.append(starts_run(index)[1:], True),
         sample=segments.sample[index],
     )
-
-
-def _strip(
-    text: pa.LargeStringArray,
-    is_text: npt.NDArray[np.bool_],
-    sample: npt.NDArray[np.int64],
-    at: npt.NDArray[np.int64],
-    step: int,
-) -> pa.LargeStringArray:
-    """Return the texts without the white space after (step 1) or before (-1) the segments `at`.
-
-    Where a segment is white space only, the next one is stripped too.
-    """
-    trim = pc.utf8_ltrim if step == 1 else pc.utf8_rtrim
-    while len(at):
-        beside = at + step
-        inside = (beside >= 0) & (beside < len(sample))
-        at, beside = at[inside], beside[inside]
-        at = beside[is_text[beside] & (sample[beside] == sample[at])]
-        mask = np.zeros(len(sample), bool)
-        mask[at] = True
-        trimmed = trim(text.filter(pa.array(mask)), characters=WHITE_SPACE)
-        text = pc.replace_with_mask(text, pa.array(mask), trimmed)
-        at = at[np.diff(byte_offsets(text))[at] == 0]
-    return text
-
-
-def _stripped_trained(
-    batch: SampleBatch, before: pa.LargeStringArray, stripped: pa.LargeStringArray, *, after: bool
-) -> npt.NDArray[np.int64]:
-    """Return the trained segments that became shorter.
-
-    `after`: the white space after control tokens was stripped. White space
-    after a trained control token belongs to the suffix of the turn and is not counted.
-    """
-    is_shorter = np.diff(byte_offsets(stripped)) < np.diff(byte_offsets(before))
-    found = np.flatnonzero(is_shorter & (batch.weights > 0))
-    if after:
-        control = np.flatnonzero(batch.control >= 0)
-        last_control = control[np.searchsorted(control, found) - 1]
-        found = found[batch.weights[last_control] == 0]
-    return found
 
 
 def _drop_empty(segments: _Segments) -> _Segments:

@@ -14,7 +14,7 @@ from tokmill.values import UNMERGED_TEXT
 
 if TYPE_CHECKING:
     from tokmill.chat.conversation import Message
-    from tokmill.chat.renderer import ChatRenderer
+    from tokmill.chat.render_pool import ChatRenderer
     from tokmill.engines.engine import Engine
     from tokmill.recipes.spec import RunSpec
     from tokmill.values import SampleBatch

@@ -11,8 +11,7 @@ from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.own_templates import own_name, own_source
 from tokmill.chat.reading.detect import resolve_rendered_text, resolve_schema
 from tokmill.chat.reading.schemas import MIXED, STANFORD
-from tokmill.chat.render_pool import shared_pool
-from tokmill.chat.renderer import ChatRenderer
+from tokmill.chat.render_pool import ChatRenderer, shared_pool
 from tokmill.chat.template_source import emitted_strings, template_name, template_source
 from tokmill.chat.weights import mask_rule
 from tokmill.errors import TokenizerError, UsageError

@@ -36,7 +36,7 @@ from tokmill.words.units import size
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tokmill.chat.renderer import ChatRenderer
+    from tokmill.chat.render_pool import ChatRenderer
     from tokmill.engines.choice import EngineChoice
     from tokmill.extensions import Extension
     from tokmill.render.renderer import Renderer

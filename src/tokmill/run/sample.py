@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.chat.renderer import ChatRenderer
+    from tokmill.chat.render_pool import ChatRenderer
     from tokmill.recipes.spec import Part, RunSpec
     from tokmill.render.renderer import Renderer
     from tokmill.settings.schema import InputSettings
