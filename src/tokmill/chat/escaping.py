@@ -124,7 +124,7 @@ def _free_marks(texts: Sequence[str]) -> Marks:
     return next(free), next(free), next(free)
 
 
-def texts_of(value: Any, skipped_keys: frozenset[str] = _USUAL) -> list[str]:
+def texts_of(value: Any) -> list[str]:
     """Return all strings and keys of a value of JSON; the usual keys of messages are skipped."""
     texts = []
     values = [value]
@@ -134,7 +134,7 @@ def texts_of(value: Any, skipped_keys: frozenset[str] = _USUAL) -> list[str]:
             texts.append(item)
         elif kind is dict:
             values += item.values()
-            texts += [key for key in item if key not in skipped_keys]
+            texts += [key for key in item if key not in _USUAL]
         elif kind is list or kind is tuple:
             values += item
     return texts

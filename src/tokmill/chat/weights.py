@@ -54,14 +54,12 @@ class Preset:
     """The defaults of a framework; settings override them.
 
     `trained`: the kinds that count in the loss. `template`: the built-in template that goes with
-    it; '' for the tokenizer's own. `alone`: the text of a segment is encoded by itself.
+    it; '' for the tokenizer's own.
     """
 
     boundary: str
     trained: frozenset[Kind]
     template: str = ""
-    append_eos: str = "no"
-    alone: bool = False
 
 
 _REPLY = frozenset({Kind.HEADER_INSIDE, Kind.CONTENT, Kind.REASONING, Kind.TOOL_CALL, Kind.EOT})
@@ -70,7 +68,7 @@ _PRESETS = {
     "tokmill": Preset("split", _REPLY | {Kind.EOT_OUTSIDE}),
     "trl": Preset("joint", _REPLY | {Kind.SUFFIX}),
     "llamafactory": Preset("split", _REPLY | {Kind.EOT_OUTSIDE, Kind.SUFFIX, Kind.SUFFIX_OUTSIDE}),
-    "torchtune": Preset("split", _REPLY | {Kind.HEADER, Kind.SUFFIX}, "torchtune", alone=True),
+    "torchtune": Preset("split", _REPLY | {Kind.HEADER, Kind.SUFFIX}, "torchtune"),
     "nanochat": Preset("split", _REPLY, "nanochat"),
     "minimind": Preset("joint", _REPLY | {Kind.SUFFIX}, "minimind"),
     "baby-llama2": Preset("split", _REPLY, "baby-llama2"),
@@ -87,7 +85,6 @@ class MaskRule:
     turns: str
     append_eos: str
     template: str
-    alone: bool
 
 
 def mask_rule(settings: SftSettings) -> MaskRule:
@@ -101,7 +98,7 @@ def mask_rule(settings: SftSettings) -> MaskRule:
     for name, kinds in _KINDS_BY_SETTING.items():
         if (choice := getattr(settings, name)) != "preset":
             trained[list(kinds)] = choice == "train"
-    append_eos = preset.append_eos if settings.append_eos == "preset" else settings.append_eos
+    append_eos = "no" if settings.append_eos == "preset" else settings.append_eos
     trained[Kind.END] = append_eos == "train"
     unknown = [role for role in settings.roles if role not in ROLES]
     if unknown:
@@ -114,7 +111,6 @@ def mask_rule(settings: SftSettings) -> MaskRule:
         "all" if settings.turns == "preset" else settings.turns,
         append_eos,
         preset.template,
-        preset.alone,
     )
 
 

@@ -257,14 +257,23 @@ class FrameSpans:
         frames = self._frames.get(order)
         spans = None if frames is None else _spans(rendering, contents, frames)
         ending = rendering[-CHECKED_SHARE:].encode("utf-8", "surrogatepass")
-        if spans is not None:
-            if crc32(ending) % CHECKED_SHARE == 0:
-                _check(spans, rendering, render, messages, replies)
+        if spans is not None and crc32(ending) % CHECKED_SHARE:
             return spans
         chosen = list(range(len(replies)))
         if len(chosen) > _MOST_PREFIXES:
-            chosen = _three(chosen)
-        proven = spans_by_prefix(rendering, render, [replies[i] for i in chosen], len(messages))
+            chosen = [0, len(replies) // 2, len(replies) - 1]
+        try:
+            proven = spans_by_prefix(rendering, render, [replies[i] for i in chosen], len(messages))
+        except ChatError as error:
+            raise error if spans is None else _differs(error.message) from None
+        if spans is not None:
+            for i, span in zip(chosen, proven, strict=True):
+                if spans[i] != span:
+                    raise _differs(
+                        f"message {replies[i] + 1} is trained at {spans[i]}, and its prefix at "
+                        f"{span}"
+                    )
+            return spans
         found = [
             Frame(rendering[start : contents[i][0]], rendering[contents[i][1] : stop])
             for i, (start, stop) in zip(chosen, proven, strict=True)
@@ -275,34 +284,6 @@ class FrameSpans:
         if len(self._frames) < _MOST_ORDERS:
             self._frames[order] = found[0], found[-1]
         return _spans(rendering, contents, (found[0], found[-1]))
-
-
-def _three(items: Sequence[int]) -> list[int]:
-    """Return the first, the middle and the last of some items."""
-    return sorted({items[0], items[len(items) // 2], items[-1]})
-
-
-def _check(
-    spans: Spans,
-    rendering: str,
-    render: RenderPrefix,
-    messages: Sequence[Message],
-    replies: Sequence[int],
-) -> None:
-    """Check three spans of a conversation against prefixes.
-
-    Raises:
-        TokmillError: one differs, so that the run must not go on.
-    """
-    chosen = _three(replies)
-    try:
-        proven = spans_by_prefix(rendering, render, chosen, len(messages))
-    except ChatError as error:
-        raise _differs(error.message) from None
-    for i, span in zip(chosen, proven, strict=True):
-        known = spans[replies.index(i)]
-        if known != span:
-            raise _differs(f"message {i + 1} is trained at {known}, and its prefix at {span}")
 
 
 def _differs(found: str) -> TokmillError:
