@@ -206,13 +206,6 @@ def test_turns_end_inside_texts_where_the_token_is_known(merging, sample_batch):
     assert encoded(merging, batch, "split", by="").tokens.weights.tolist() == [0, 1, 1, 1, 1]
 
 
-def test_control_tokens_may_strip_white_space(tokenizer, sample_batch):
-    batch = sample_batch([[("a ", 0), (1, 0), (" \n", 1), ("b", 1), (2, 0)]])
-    rules = {"strips_left": frozenset({1}), "strips_right": frozenset({1})}
-    encoding = encoded(tokenizer, batch, "split", **rules)
-    assert strings(tokenizer, encoding) == [[("a", 0), ("<bos>", 0), ("b", 1), ("<|im_start|>", 0)]]
-
-
 def test_white_space_is_stripped_as_the_library_does(make_tokenizer, bytes_model, sample_batch):
     ends = [(True, False), (False, True), (True, True)]
     added = [
@@ -244,12 +237,6 @@ def _products(texts):
         for m, y in enumerate(texts)
         for i, j in [((n + m) % 3, (n // 3 + m) % 3)]
     ]
-
-
-def test_time_outside_the_engine_counts_as_mask(tokenizer, sample_batch):
-    timer = StageTimer()
-    encoder(tokenizer, "split").encode(sample_batch([[("a", 0), ("b", 1)]]), timer)
-    assert set(timer.seconds) == {"mask", "wait", "load engine", "encode"}
 
 
 @pytest.mark.parametrize("boundary", ["split", "joint"])

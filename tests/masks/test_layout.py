@@ -9,31 +9,6 @@ def laid_out(batch, *, split, **rules):
     return lay_out(batch, SampleRules("split" if split else "joint", **rules))
 
 
-def texts(layout):
-    return layout.texts.to_pylist()
-
-
-@pytest.mark.parametrize(
-    ("parts", "left", "right", "expected"),
-    [
-        (["a \n", 5, " \t\u3000b "], (), (5,), ["a \n", "b "]),
-        (["a \n", 5, " \t\u3000b "], (5,), (), ["a", " \t\u3000b "]),
-        (["a ", 5, " ", "\n", " b"], (), (5,), ["a ", "b"]),
-        (["a ", " ", " ", 5, "b"], (5,), (), ["a", "b"]),
-        ([" ", 5, "", " "], (5,), (5,), []),
-        ([5, " ", 6, " a"], (6,), (5,), [" a"]),
-        ([5, "\x1ca"], (), (5,), ["\x1ca"]),
-        (["a ", 4, " b"], (5,), (5,), ["a ", " b"]),
-    ],
-)
-def test_control_tokens_strip_white_space_of_their_own_sample(
-    sample_batch, parts, left, right, expected
-):
-    batch = sample_batch([[(part, 0) for part in parts], [(" z ", 0)]])
-    layout = laid_out(batch, split=True, strips_left=frozenset(left), strips_right=frozenset(right))
-    assert texts(layout) == [*expected, " z "]
-
-
 HEADER, END = 7, 8
 
 

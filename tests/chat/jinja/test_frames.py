@@ -78,7 +78,7 @@ class _Counted:
 @pytest.mark.parametrize("source", [PLAIN, LAST_DIFFERS, LOOKS_INTO, UPPER])
 def test_spans_by_frames_are_those_of_prefixes(source):
     rng = random.Random(7)
-    chats = [chat(rng.randint(1, 5), rng) for _ in range(300)]
+    chats = [chat(rng.randint(1, 5), rng) for _ in range(150)]
     by_frames, n_rendered = samples(source, chats)
     by_prefix, n_by_prefix = samples(source, chats, spans="prefix")
     assert by_frames == by_prefix

@@ -224,12 +224,12 @@ def test_the_twin_of_a_template_without_tags_trains_what_prefixes_would(name):
     assert by_twin._twin is not None
     assert by_twin._twin.name == name
     n_compared = 0
-    for seed in range(300):
+    for seed in range(120):
         expected = trained(by_prefix, chat(seed))
         if expected is not None:
             n_compared += 1
             assert trained(by_twin, chat(seed)) == expected, chat(seed)
-    assert n_compared > 20
+    assert n_compared > 10
 
 
 def test_a_system_message_that_mistrals_template_moves_stays_with_the_first_message():
