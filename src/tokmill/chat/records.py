@@ -26,7 +26,7 @@ from tokmill.chat.weights import last_reply_weights, segment_weights
 from tokmill.values import SampleBatch, UnreadKeys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
     import pyarrow as pa
@@ -82,31 +82,19 @@ class RecordWriter:
         `note` gets the number of each record before it is written.
         """
         found = _Found()
-        for row, record in enumerate(text.to_pylist()):
-            note(row)
-            try:
-                conversation = read_conversation(
-                    parse_record(record), self._settings.schema, self._settings
-                )
-                self._write(conversation, found, row)
-                if conversation.unread:
-                    found.keep_unread(row, conversation.unread)
-            except ChatError as error:
-                found.refuse(row, error)
-        return self._written(found, len(text))
+        return self._written(self._samples(text, note, found), found, len(text))
 
     def write_conversation(self, conversation: Conversation) -> Written:
-        """Return the segments of one conversation."""
+        """Return the samples of one conversation."""
         found = _Found()
-        self._write(conversation, found, 0)
-        return self._written(found, 1)
+        return self._written(self._write(conversation, 0, found), found, 1)
 
-    def _written(self, found: _Found, n_records: int) -> Written:
-        columns = columns_of(found.samples)
+    def _written(self, samples: Iterable[Sample], found: _Found, n_records: int) -> Written:
+        columns = columns_of(samples)
         weights, turn_ends = segment_weights(columns.table, self._rule)
         names_roles = bool(self._settings.role_names)
         odd = reply_counts(columns, weights, self._rule, names_roles=names_roles)
-        samples = SampleBatch(
+        batch = SampleBatch(
             columns.text,
             columns.offsets,
             columns.ids,
@@ -118,17 +106,36 @@ class RecordWriter:
             found.unread(n_records),
             {**found.noticed(), **odd},
         )
-        return Written(samples, found.refused)
+        return Written(batch, found.refused)
 
-    def _write(self, conversation: Conversation, found: _Found, row: int) -> None:
+    def _samples(
+        self, text: pa.LargeStringArray, note: Callable[[int], None], found: _Found
+    ) -> Iterator[Sample]:
+        """Yield the samples of records; add all else to `found`."""
+        for row, record in enumerate(text.to_pylist()):
+            note(row)
+            try:
+                conversation = read_conversation(
+                    parse_record(record), self._settings.schema, self._settings
+                )
+                samples = self._write(conversation, row, found)
+            except ChatError as error:
+                found.refuse(row, error)
+                continue
+            if conversation.unread:
+                found.keep_unread(row, conversation.unread)
+            yield from samples
+
+    def _write(self, conversation: Conversation, row: int, found: _Found) -> list[Sample]:
+        """Return the samples of a conversation; add their rows and counts to `found`."""
         counts = Counter[str]()
-        first_sample = len(found.rows)
         is_rendered = conversation.is_text and self._settings.rendered_text == "parse"
         plain = conversation
         if plain.parts:
             conversation = with_edges(plain, self._reserved)
         if not is_rendered and (conversation.is_text or self._may_hold(conversation.messages)):
             conversation = self._read(conversation, counts)
+        samples = []
         n_counted = 0
         for chat in self._chats(conversation):
             sample = Sample(self._vocabulary.control, counts)
@@ -146,11 +153,11 @@ class RecordWriter:
                 raise cannot_carry()
             if self._append_eos:
                 sample.append_eos(self._vocabulary.eos)
-            if not sample.whole_text():
+            if sample.is_empty():
                 raise ChatError("empty", "the sample has no text")
-            found.add(sample, row)
-        if counts:
-            found.add_counts(first_sample, counts)
+            samples.append(sample)
+        found.add(row, len(samples), counts)
+        return samples
 
     def _text_of(self, conversation: Conversation) -> str:
         """Return the text of a conversation as the template writes it."""
@@ -213,7 +220,6 @@ class _Found:
     """Collects the samples of several records."""
 
     def __init__(self) -> None:
-        self.samples: list[Sample] = []
         self.rows: list[int] = []
         self.refused: list[tuple[int, str, str]] = []
         self.drops: dict[str, list[int]] = {}
@@ -221,26 +227,19 @@ class _Found:
         self._set_of_row: dict[int, int] = {}
         self._noticed: dict[str, list[tuple[int, int]]] = {}
 
-    def add(self, sample: Sample, row: int) -> None:
-        """Keep a sample of a record."""
-        self.samples.append(sample)
-        self.rows.append(row)
+    def add(self, row: int, n_samples: int, counts: Counter[str]) -> None:
+        """Keep the row of a record for each of its samples, and its counts at the first."""
+        for name, n in counts.items():
+            if n:
+                self._noticed.setdefault(name, []).append((len(self.rows), n))
+        self.rows += [row] * n_samples
 
     def keep_unread(self, row: int, keys: tuple[str, ...]) -> None:
         """Keep the keys of a record that nothing reads."""
         self._set_of_row[row] = self._sets.setdefault(keys, len(self._sets))
 
-    def add_counts(self, sample: int, counts: Counter[str]) -> None:
-        """Keep the counts of a record at its first sample."""
-        for name, n in counts.items():
-            if n:
-                self._noticed.setdefault(name, []).append((sample, n))
-
     def refuse(self, row: int, error: ChatError) -> None:
-        """Remove the samples of a record, and keep the reason."""
-        while self.rows and self.rows[-1] == row:
-            self.samples.pop()
-            self.rows.pop()
+        """Keep the reason of a record that has no samples."""
         if error.is_drop:
             self.drops.setdefault(error.reason, []).append(row)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import groupby
 from operator import itemgetter
@@ -14,11 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokmill.offsets import offsets_of
 from tokmill.values import TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -84,6 +83,7 @@ class Columns(NamedTuple):
 
 _KIND_BITS = 8
 _KIND_MASK = (1 << _KIND_BITS) - 1
+_ROLE_NUMBERS = {role: number for number, role in enumerate(ROLES)}
 
 
 def segment_code(control: int, kind: int) -> int:
@@ -121,10 +121,10 @@ class Turn:
     """
 
     role: str
-    weight: float | None = None
-    parts: list[str] = field(default_factory=list)
-    codes: list[int] = field(default_factory=list)
-    factors: list[float] = field(default_factory=list)
+    weight: float | None
+    parts: list[str]
+    codes: list[int]
+    factors: list[float]
 
 
 class Sample:
@@ -140,8 +140,9 @@ class Sample:
 
     def begin_turn(self, role: str, weight: float | None = None) -> Turn:
         """Open a turn; `weight`: as the record gives it."""
-        self.turns.append(Turn(role, weight))
-        return self.turns[-1]
+        turn = Turn(role, weight, [], [], [])
+        self.turns.append(turn)
+        return turn
 
     def text(self, text: str, kind: Kind) -> None:
         """Add text to the open turn."""
@@ -209,6 +210,10 @@ class Sample:
         """Return the strings of all segments, with their codes."""
         return [pair for turn in self.turns for pair in zip(turn.parts, turn.codes, strict=True)]
 
+    def is_empty(self) -> bool:
+        """Return whether there is no text and no control token."""
+        return not any(part for turn in self.turns for part in turn.parts)
+
     def whole_text(self) -> str:
         """Return the text of the sample, with the strings of control tokens."""
         return "".join(part for turn in self.turns for part in turn.parts)
@@ -222,29 +227,42 @@ class Sample:
         ]
 
 
-def columns_of(samples: Sequence[Sample]) -> Columns:
-    """Return the segments of samples as columns, without empty texts."""
-    turns = [turn for sample in samples for turn in sample.turns]
-    text = pa.array([part for turn in turns for part in turn.parts], pa.large_string())
-    codes = np.array([code for turn in turns for code in turn.codes], np.int64)
-    lengths = np.array([len(turn.codes) for turn in turns], np.int64)
-    of_turn = np.repeat(np.arange(len(turns)), lengths)
+def columns_of(samples: Iterable[Sample]) -> Columns:
+    """Return the segments of samples as columns, without empty texts.
+
+    Takes each as it comes: objects for all turns of a block would occupy the garbage collector.
+    """
+    parts: list[str] = []
+    codes: list[int] = []
+    roles, weights, lengths, n_turns = [], [], [], []
+    weighed: list[tuple[int, list[float]]] = []
+    for sample in samples:
+        n_turns.append(len(sample.turns))
+        for turn in sample.turns:
+            if turn.factors:
+                weighed.append((len(codes), turn.factors))
+            parts += turn.parts
+            codes += turn.codes
+            roles.append(_ROLE_NUMBERS[turn.role])
+            weights.append(np.nan if turn.weight is None else turn.weight)
+            lengths.append(len(turn.codes))
+    text, coded = pa.array(parts, pa.large_string()), np.array(codes, np.int64)
+    of_turn = np.repeat(np.arange(len(roles)), np.array(lengths, np.int64))
+    of_sample = np.repeat(np.arange(len(n_turns)), np.array(n_turns, np.int64))
     factors = np.full(len(codes), np.nan, np.float32)
-    for turn, start in zip(turns, offsets_of(lengths).tolist(), strict=False):
-        if turn.factors:
-            factors[start : start + len(turn.factors)] = turn.factors
+    for start, given in weighed:
+        factors[start : start + len(given)] = given
     filled = pc.binary_length(text).to_numpy() > 0
     if not filled.all():
-        text, codes = text.filter(pa.array(filled)), codes[filled]
+        text, coded = text.filter(pa.array(filled)), coded[filled]
         of_turn, factors = of_turn[filled], factors[filled]
-    of_sample = np.repeat(np.arange(len(samples)), [len(sample.turns) for sample in samples])
     table = SegmentTable(
-        codes & _KIND_MASK,
+        coded & _KIND_MASK,
         of_turn,
         factors,
-        np.array([ROLES.index(turn.role) for turn in turns], np.int64),
-        np.array([np.nan if turn.weight is None else turn.weight for turn in turns], np.float32),
+        np.array(roles, np.int64),
+        np.array(weights, np.float32),
         of_sample,
     )
-    offsets = np.searchsorted(of_sample[of_turn], np.arange(len(samples) + 1))
-    return Columns(text, (codes >> _KIND_BITS).astype(np.int32), table, offsets)
+    offsets = np.searchsorted(of_sample[of_turn], np.arange(len(n_turns) + 1))
+    return Columns(text, (coded >> _KIND_BITS).astype(np.int32), table, offsets)
