@@ -77,7 +77,7 @@ class RecordWriter:
     def write(
         self, text: pa.LargeStringArray, note: Callable[[int], None] = lambda _: None
     ) -> Written:
-        """Return the segments of n records, each the text of a JSON object.
+        """Return the samples of n records, each the text of a JSON object.
 
         `note` gets the number of each record before it is written.
         """

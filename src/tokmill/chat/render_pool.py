@@ -49,7 +49,6 @@ _LOOK_S = 1.0
 IS_LIMITED = Path("/proc/self/statm").exists()
 """Whether a child limits its own memory; else it is watched from here."""
 
-
 _SHOWN_BYTES = 80
 
 

@@ -59,7 +59,7 @@ class Writers:
         message: pa.LargeStringArray | Conversation,
         note: Callable[[int], None] = lambda _: None,
     ) -> Written:
-        """Return the segments of records, each the text of a JSON object, or of a conversation.
+        """Return the samples of records, each the text of a JSON object, or of a conversation.
 
         `note` gets the number of each record before its turn.
 
