@@ -23,12 +23,16 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import tokmill as tokmill  # the fixture
-from tests.cli.test_bad_input import data_files, nothing_half_written
+from tests.cli.test_bad_input import nothing_half_written
 from tokmill import pretrain
 from tokmill.cli.main import is_out_of_memory
 
 ROWS = [{"text": f"hello world, this is document {i} " * 4} for i in range(1000)]
 MANY = ("--shard-tokens", "8000", "--part-bytes", "30kB", "--engine", "reference", "--quiet")
+
+
+def data_files(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(directory.glob("*-*.*"))}
 
 
 @pytest.fixture
