@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from bench import memory_grid
+from bench import gpu_measured, memory_grid
 from bench.arguments_stub import stub
 from bench.tables import table
 from tokmill.bill.states.precision import SCHEMES
@@ -56,14 +56,13 @@ def main() -> int:
 
 def generated() -> dict[str, str]:
     """Return the files that the code decides, by name, as they should be."""
-    memory = _page("docs/memory.md")
+    memory = with_block(_page("docs/memory.md"), "schemes", scheme_table())
+    memory = with_block(memory, "measured", gpu_measured.scored(gpu_measured.scores()))
     return {
         "docs/api.md": api_page(),
         "docs/formulas.md": formulas_page(),
         "docs/settings.md": with_block(_page("docs/settings.md"), "settings", settings_tables()),
-        "docs/memory.md": with_block(
-            with_block(memory, "schemes", scheme_table()), "grid", grid_summary()
-        ),
+        "docs/memory.md": with_block(memory, "grid", grid_summary()),
         "src/tokmill/settings/arguments.pyi": stub(),
     }
 
