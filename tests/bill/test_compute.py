@@ -11,7 +11,6 @@ from tokmill.bill.gpus import Gpu, find_gpu
 from tokmill.bill.host_ram.machine import Machine
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Attention, Model, Tensor
-from tokmill.bill.throughput import step_time
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
@@ -181,17 +180,6 @@ def test_fp32_is_as_slow_as_its_own_peak():
     assert fp32.seconds is not None
     assert amp.seconds is not None
     assert fp32.seconds / amp.seconds == pytest.approx(65 / 8.1)
-
-
-def test_time_by_roofline_is_that_of_its_steps():
-    model = load_model(ModelSettings(name="gpt2"))
-    training = TrainingSettings(throughput="roofline", sequence=1024, micro_batch=4, gpus=8)
-    found = compute(model, training, a_dataset(10 * 4 * 8 * 1024), find_gpu("A100"))
-    flop = found.operations / 10
-    assert found.seconds == pytest.approx(
-        10 * step_time(model, training, find_gpu("A100"), flop).seconds
-    )
-    assert found.notes == ()
 
 
 T4 = find_gpu("T4")

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from tokmill.settings.schema import Config
 
 
-_OF_GPUS = {"gpu", "link_bandwidth"}
-"""Settings of training that inference also uses."""
-
-
 @dataclass(frozen=True, slots=True)
 class BillSettings:
     """Settings of the bill.
@@ -85,7 +81,7 @@ def bill_settings(
         BillSettings.of(build_config(own)),
         notes=tuple(note for found in read for note in found.notes),
         not_read=tuple(key for found in read for key in found.not_read),
-        trains="inference" not in own or bool(set(own.get("training", ())) - _OF_GPUS),
+        trains="inference" not in own or bool(set(own.get("training", ())) - {"gpu"}),
     )
 
 

@@ -15,12 +15,13 @@ from tokmill.bill.gpus import Gpu
 from tokmill.bill.models.model import Attention, Model
 from tokmill.bill.states.parallel import data_parallel
 from tokmill.bill.states.precision import scheme_of
-from tokmill.bill.throughput import step_time
 from tokmill.settings.training import TrainingSettings
 from tokmill.words.plural import plural
 
 CHINCHILLA_TOKENS = 20
 """Tokens per parameter of a compute-optimal run (Hoffmann et al. 2022, table A3: 18 to 22)."""
+
+NO_PEAK = "no time estimate: the peak FLOP/s of the GPU is not known; give --gpu a name"
 
 TRAINING_OPERATIONS = Formula(
     "FLOP of a trained token",
@@ -98,7 +99,7 @@ def compute(
     """Return steps, operations, time and cost of training the model on the dataset.
 
     `training` comes from `settled`. The time is that of the executed operations at `training.mfu`
-    of the peak, or by `throughput.step_time` if `training.throughput` is roofline.
+    of the peak.
     """
     return compute_on_each(model, training, dataset, (gpu,))[0]
 
@@ -118,9 +119,9 @@ def compute_on_each(
     too_small = () if per_epoch else (f"the dataset is smaller than a step of {step}",)
     found = []
     for gpu in gpus:
-        seconds, notes = _seconds(
-            executed, trained, step_sequences * sequence, model, training, gpu
-        )
+        peak = 0.0 if gpu is None else gpu.peak(scheme_of(training).computed)
+        seconds = executed / (training.mfu * peak * training.gpus) if peak else None
+        notes = () if peak else (NO_PEAK,)
         hours = None if seconds is None else seconds * training.gpus / 3600
         found.append(
             Compute(
@@ -195,23 +196,3 @@ def _sequences(dataset: DatasetSize, sequence: int) -> int:
     if dataset.kind == "sft" and not dataset.capacity:
         return dataset.documents - dataset.val_documents
     return dataset.train_tokens // sequence
-
-
-def _seconds(
-    operations: int,
-    tokens: int,
-    step_tokens: int,
-    model: Model,
-    training: TrainingSettings,
-    gpu: Gpu | None,
-) -> tuple[float | None, tuple[str, ...]]:
-    """Return the seconds that all GPUs need for the operations of `tokens` tokens, and notes."""
-    peak = 0.0 if gpu is None else gpu.peak(scheme_of(training).computed)
-    if gpu is None or not peak:
-        return None, (
-            "no time estimate: the peak FLOP/s of the GPU is not known; give --gpu a name",
-        )
-    if training.throughput == "roofline":
-        step = step_time(model, training, gpu, operations / max(1, tokens) * step_tokens)
-        return tokens / step_tokens * step.seconds, step.notes
-    return operations / (training.mfu * peak * training.gpus), ()

@@ -19,10 +19,9 @@ from tokmill.bill.models.model import Model
 from tokmill.bill.notes import model_notes, stored_notes, training_notes
 from tokmill.bill.on_disk import OnDisk, assumed_disk
 from tokmill.bill.remedies.advice import Advice, advise
-from tokmill.bill.serving.inference import inference_bill
+from tokmill.bill.serving.inference import decoding_speed, inference_bill
 from tokmill.bill.settled import settled
 from tokmill.bill.states.checkpoints import checkpoint_bill
-from tokmill.bill.throughput import decoding_speed
 from tokmill.bill.training_bill import TrainingBill, training_bill
 
 SCHEMA = 1

@@ -313,11 +313,6 @@ class _Training(TypedDict, total=False):
     """Fragmentation of GPU memory at the upper bound, as a fraction of allocated memory."""
     mfu: float
     """Fraction of the GPU's peak FLOP/s that training reaches."""
-    link_bandwidth: Amount
-    """Bandwidth from one GPU to the others (400GB/s); 0: NVLink or PCIe of the GPU within a
-    node, 25 GB/s between nodes."""
-    throughput: str
-    """Time from mfu, or from FLOP/s, memory and link bandwidth of the GPU (roofline)."""
     epochs: float
     """Passes over the dataset."""
     tokens: Amount

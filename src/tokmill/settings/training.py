@@ -177,17 +177,6 @@ class TrainingSettings:
     mfu: float = runtime_setting(
         0.4, "Fraction of the GPU's peak FLOP/s that training reaches.", minimum=0.001, maximum=1.0
     )
-    link_bandwidth: int = runtime_setting(
-        0,
-        "Bandwidth from one GPU to the others (400GB/s); 0: NVLink or PCIe of the GPU within a "
-        "node, 25 GB/s between nodes.",
-        minimum=0, maximum=1 << 50, unit="bytes/s",
-    )  # fmt: skip
-    throughput: str = runtime_setting(
-        "mfu",
-        "Time from mfu, or from FLOP/s, memory and link bandwidth of the GPU (roofline).",
-        choices=("mfu", "roofline"),
-    )
     epochs: float = runtime_setting(1.0, "Passes over the dataset.", minimum=0.0, maximum=1e6)
     tokens: int = runtime_setting(
         0, "Tokens to train on, all epochs together; 0: epochs times the dataset.",

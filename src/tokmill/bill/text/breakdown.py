@@ -17,7 +17,6 @@ from tokmill.bill.full_bill import FullBill, ModelBill
 from tokmill.bill.host_ram.host import HostBill
 from tokmill.bill.models.model import Model
 from tokmill.bill.remedies.search import Offer
-from tokmill.bill.text.summary import speed_text
 from tokmill.bill.text.tables import (
     amounts_table,
     bill_view,
@@ -203,7 +202,7 @@ def _time_rows(
     epochs = "epoch" if how.epochs == 1 else "epochs"
     yield ("FLOP", f"{found.operations_with_recompute:.3g} in {how.epochs:g} {epochs}")
     if found.seconds is not None:
-        yield ("time", f"about {seconds(found.seconds)} {speed_text(how)}")
+        yield ("time", f"about {seconds(found.seconds)} at {how.mfu:.0%} MFU")
     if found.gpu_hours is not None:
         yield ("GPU hours", f"{found.gpu_hours:,.0f}")
     if found.tokens_per_second is not None:

@@ -232,17 +232,12 @@ def _time(found: Compute, how: TrainingSettings) -> str:
     steps = f"{plural(found.steps, 'step')} of {count(found.step_tokens)} tokens"
     if found.seconds is None or found.gpu_hours is None:
         return "; ".join((f"{tokens}: {steps}", *found.notes))
-    text = f"{seconds(found.seconds)} for {tokens} {speed_text(how)}"
+    text = f"{seconds(found.seconds)} for {tokens} at {how.mfu:.0%} MFU"
     if how.gpus > 1:
         text += f", {found.gpu_hours:,.0f} GPU hours"
     if found.cost is not None:
         text += f", cost {found.cost:,.2f}" if found.cost < 1000 else f", cost {found.cost:,.0f}"
     return "; ".join((text, steps, *found.notes))
-
-
-def speed_text(how: TrainingSettings) -> str:
-    """Return the basis of a time."""
-    return "by roofline" if how.throughput == "roofline" else f"at {how.mfu:.0%} MFU"
 
 
 def _model(model: Model) -> str:

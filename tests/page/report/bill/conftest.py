@@ -70,8 +70,7 @@ def made() -> Callable[..., Made]:
         axes = only_own(axes) if small else axes
         recorded = manifest["config"].get("training") or {}
         named = (str(directory), recorded)
-        own = bill.of_model.compute if bill.of_model else None
-        view = view_of(axes, cases_of(axes, size), size, bill.settings, named, own)
+        view = view_of(axes, cases_of(axes, size), size, bill.settings, named)
         return Made(directory, manifest, bill, view)
 
     return make

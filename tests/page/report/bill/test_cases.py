@@ -15,7 +15,6 @@ from tokmill.bill.text.tables import moment
 from tokmill.errors import UsageError
 from tokmill.page.report.bill.cases import (
     VERDICTS,
-    duration,
     remedied,
     settings_of,
 )
@@ -97,22 +96,6 @@ def test_times_and_steps_are_those_of_the_bill(llama):
         assert f"cost {compute.cost:,.2f}" in text
         assert ("GPU hours" in text) == (llama.axes.spreads[at[2]].gpus > 1)
         assert f"{compute.steps:,} step" in words(llama.view, at).time
-
-
-def test_a_roofline_depends_on_the_batch_and_has_no_times(made, pretrained):
-    training = {"throughput": "roofline", "gpu": "H100"}
-    found = made(
-        pretrained.directory, small=True, model={"name": "llama-3.2-1b"}, training=training
-    )
-    assert found.cases.times == ()
-    start = found.axes.start
-    own = duration(found.bill.of_model.compute, found.bill.settings.training)
-    assert words(found.view, start).time.startswith(f"{own} for ")
-    assert " by roofline; " in words(found.view, start).time
-    assert [bar.note for bar in bars(found.view, start)[0]][:2] == [own, ""]
-    other = (start[0], start[1] + 1, *start[2:])
-    assert words(found.view, other).time.endswith("tokens; the command below estimates the time")
-    assert {bar.note for bar in bars(found.view, other)[0]} == {""}
 
 
 def test_an_impossible_case_says_why(made, pretrained):

@@ -146,20 +146,6 @@ def test_a_case_that_is_chosen_is_shown(shown, visit):
     assert page.evaluate("location.hash").startswith("#bill:model=")
 
 
-def test_a_time_by_roofline_is_that_of_the_settings_alone(made, pretrained, visit, tmp_path):
-    training = {"gpu": "H100", "throughput": "roofline"}
-    found = made(pretrained.directory, model={"name": "gpt2"}, training=training)
-    path = tmp_path / "page.html"
-    section = bill_section(found.directory, found.manifest, found.bill, machine=MACHINE)
-    path.write_text(assembled("x", [Section("overview", "Overview", "<h1>x</h1>"), section]))
-    page = visit(path)
-    check_training(page, found, found.axes.start)
-    assert " by roofline; " in text_of(page, "time")
-    page.locator('input[data-key="batch"][value="3"]').click()
-    check_training(page, found, (*found.axes.start[:3], 3, found.axes.start[4]))
-    assert text_of(page, "time").endswith("; the command below estimates the time")
-
-
 def test_cases_from_the_address_are_those_of_the_formulas(shown, visit):
     made, _, path = shown
     axes = made.axes

@@ -34,8 +34,6 @@ def plain_data(view: View, serving: Serving, loading: Loading | None) -> dict[st
         "command": view.command,
         "trained": view.trained,
         "speed": view.speed,
-        "duration": view.duration,
-        "untimed": view.untimed,
         **_choices(view),
         "words": {
             "fits": FITS_WORDS, "kinds": FITS_KINDS, "impossible": NO_AMOUNT,

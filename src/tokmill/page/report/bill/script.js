@@ -57,7 +57,7 @@ const trainingOf = number => {
 };
 const isStart = () => KEYS.every((key, i) => state[key] === data.start[i]);
 const durationOf = row => {
-  if (!cases.times.length) return row === 0 && isStart() ? data.duration : "";
+  if (!cases.times.length) return "";
   return cases.durations[cases.times[place(
     chosen("model"), chosen("spread"), chosen("sequence"), [row, N_ROWS], chosen("gpu"))]];
 };
@@ -180,7 +180,7 @@ const showTraining = () => {
   const steps = cases.steps[place(chosen("spread"), chosen("batch"), chosen("sequence"))];
   const time = durationOf(0);
   put("time", data.trained && (time ? `${time} for ${data.trained} ${data.speed}; ${steps}`
-    : `${data.trained}; ${steps}${data.untimed}`));
+    : `${data.trained}; ${steps}`));
   for (const text of [...model.warnings, ...model.notes[state.sequence],
     ...spread.notes[state.gpu], ...model.stored[state.spread]]) {
     const item = document.createElement("li");

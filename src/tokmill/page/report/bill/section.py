@@ -81,9 +81,8 @@ def bill_section(
     size = bill.disk.size if bill.disk else None
     axes = axes_of(bill.settings, model, size.vocabulary if size else 0)
     recorded = manifest.get("config", {}).get("training") or {}
-    own = bill.of_model.compute if bill.of_model else None
     command = (str(directory), recorded)
-    view = view_of(axes, cases_of(axes, size), size, bill.settings, command, own)
+    view = view_of(axes, cases_of(axes, size), size, bill.settings, command)
     serving = serving_of(axes, bill.settings.inference)
     loading = None
     if size is not None:

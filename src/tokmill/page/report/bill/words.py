@@ -8,16 +8,14 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from tokmill.bill.bill_settings import BillSettings
-from tokmill.bill.compute import Compute
 from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.gpus import Gpu
 from tokmill.bill.notes import model_notes, stored_notes, training_notes
 from tokmill.bill.remedies.case import options
-from tokmill.bill.text.summary import speed_text
 from tokmill.bill.training_bill import MISSING
 from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS
 from tokmill.page.report.bill.axes import Axes, place, spread_training
-from tokmill.page.report.bill.cases import Cases, duration
+from tokmill.page.report.bill.cases import Cases
 from tokmill.page.report.bill.chart import FITS_KINDS, NO_AMOUNT, Bar, Limit, shown
 from tokmill.page.report.bill.groups import TRAINING_GROUPS
 from tokmill.settings.training import TrainingSettings
@@ -29,7 +27,6 @@ NONE_ALONE = (
     "smaller model need less"
 )
 NONE_NEEDED = "no change needed"
-UNTIMED = "; the command below estimates the time"
 _CHOSEN = ("gpu", "gpus", "sharding", "micro_batch", "sequence")
 
 At = tuple[int, int, int, int, int]
@@ -41,8 +38,7 @@ class View:
     """What the words of all cases need besides the table.
 
     `command` is the beginning of the command that prints a case. `trained` says how many tokens
-    are trained, "" without a dataset, and `speed` at which speed. `duration` is the time of the
-    first case where the table has no times, `untimed` what is said of the others.
+    are trained, "" without a dataset, and `speed` at which speed.
     """
 
     axes: Axes
@@ -51,8 +47,6 @@ class View:
     trained: str
     speed: str
     vocabulary: int
-    duration: str = ""
-    untimed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +68,6 @@ def view_of(
     size: DatasetSize | None,
     settings: BillSettings,
     command: tuple[str, Mapping[str, Any]],
-    own: Compute | None = None,
 ) -> View:
     """Return the view of a table.
 
@@ -84,16 +77,12 @@ def view_of(
         size: of the dataset, if there is one.
         settings: of the bill.
         command: a directory, and the training settings of its run.
-        own: the time of the settings' own model.
     """
     how = settings.training
     trained = "" if size is None else f"{count(round(size.train_tokens * how.epochs))} tokens"
-    is_timed = bool(cases.times)
     return View(
-        axes, cases, _command(axes, settings, *command), trained, speed_text(how),
+        axes, cases, _command(axes, settings, *command), trained, f"at {how.mfu:.0%} MFU",
         0 if size is None else size.vocabulary,
-        "" if is_timed or own is None else duration(own, how),
-        "" if is_timed else UNTIMED,
     )  # fmt: skip
 
 
@@ -209,7 +198,7 @@ def duration_of(view: View, at: At, row: int) -> str:
     """Return time, GPU hours and cost of a row of a case; "" if unknown."""
     axes, cases = view.axes, view.cases
     if not cases.times:
-        return view.duration if row == 0 and at == axes.start else ""
+        return ""
     model, gpu, spread, _, sequence = at
     choices = (axes.models, axes.spreads, axes.sequences)
     lengths = (*map(len, choices), 1 + len(axes.remedies), len(axes.gpus))
@@ -255,7 +244,7 @@ def _time(view: View, at: At) -> str:
         return ""
     found, steps = duration_of(view, at, 0), steps_of(view, at)
     if not found:
-        return f"{view.trained}; {steps}{view.untimed}"
+        return f"{view.trained}; {steps}"
     return f"{found} for {view.trained} {view.speed}; {steps}"
 
 
