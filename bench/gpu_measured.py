@@ -30,7 +30,7 @@ from tokmill.settings.training import TrainingSettings
 ROWS = Path(__file__).with_suffix(".csv")
 GIB = 1 << 30
 
-FMS = {"checkpointing": "full", "sequence": 4096, "gpu": "A100 80GB"}
+FMS = {"checkpointing": "full", "sequence": 4096, "gpu": "A100 80GB", "transformers": "4"}
 ADAPTED = {"adapter_rank": 16, "adapter_targets": "q_proj,k_proj,v_proj,o_proj"}
 LITGPT = {"precision": "pure-16", "sequence": 512, "accumulation": 2}
 RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -57,7 +57,7 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "torchtitan": (
         "",
-        {"gpus": 8, "sharding": "fsdp", "sequence": 8192, "checkpointing": "selective",
+        {"gpus": 8, "sharding": "fsdp2", "sequence": 8192, "checkpointing": "selective",
          "gpu": "H100"},
     ),
     "axolotl": (

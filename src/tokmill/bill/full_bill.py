@@ -16,7 +16,7 @@ from tokmill.bill.host_ram.machine import Machine
 from tokmill.bill.measuring.machine import this_machine
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
-from tokmill.bill.notes import model_notes, stored_notes, training_notes
+from tokmill.bill.notes import model_notes, stored_notes, training_notes, version_notes
 from tokmill.bill.on_disk import OnDisk, assumed_disk
 from tokmill.bill.remedies.advice import Advice, advise
 from tokmill.bill.serving.inference import decoding_speed, inference_bill
@@ -132,8 +132,10 @@ def set_up(
     if model is not None:
         context = settings.inference.context
         found = model_notes(model, sequence=training.sequence, context=context, ids=vocabulary)
-        trains = (*training_notes(training, gpu), *stored_notes(model, training))
-        notes = (*settings.notes, *model.warnings, *found, *(trains if settings.trains else ()))
+        notes = (*settings.notes, *model.warnings, *found)
+        if settings.trains:
+            notes = (*notes, *training_notes(training, gpu), *stored_notes(model, training))
+            notes = (*notes, *version_notes(model, training))
         settings = replace(settings, notes=notes)
     machine = (machine or this_machine()).for_training(training)
     return Setup(settings, model, disk, gpu, machine)

@@ -15,6 +15,7 @@ from tokmill.bill.activations.adapters import GRADIENT_ADAPTER, forward_rows
 from tokmill.bill.activations.amounts import kept_lines, rows_line, work_lines
 from tokmill.bill.activations.checkpoints import (
     CHECKPOINTS,
+    HELD_BY_HOOKS,
     LAYER_INPUT,
     PRODUCTS,
     held_mask,
@@ -236,8 +237,24 @@ def _layer(stage: Stage, *, first: bool) -> tuple[Line, ...]:
     return (
         *max([*moments, _adapters(stage)], key=_total),
         *kept,
+        *(_held_by_hooks(stage) if first else ()),
         *waiting_gradient(*_embedding(stage)),
     )
+
+
+def _held_by_hooks(stage: Stage) -> tuple[Line, ...]:
+    """Return what FSDP1 keeps of the layers that backward has passed, where their base is frozen.
+
+    Of the first layer the input is a checkpoint, of the second the gradient is one of this layer.
+    """
+    training = stage.training
+    fsdp1 = training.sharding in ("fsdp", "fsdp-grad-op") and training.framework == "hf"
+    frozen = training.adapter != "none" and training.checkpointing == "full"
+    if not fsdp1 or not frozen or training.transformers == "5" or stage.layers < 2:
+        return ()
+    symbols = {**stage.symbols, "layers": stage.layers}
+    low = 0 if training.transformers == "auto" else None
+    return (HELD_BY_HOOKS.line(symbols, low_bytes=low),)
 
 
 def _selected(stage: Stage) -> tuple[Line, ...]:

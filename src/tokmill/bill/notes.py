@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tokmill.bill.gpus import Gpu
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.weight_types import PLAIN_BYTES
 from tokmill.bill.states.parallel import state_ranks
 from tokmill.bill.states.precision import SCHEMES, precision_of
+from tokmill.bill.training_bill import training_bill
 from tokmill.settings.training import TrainingSettings
 from tokmill.words.plural import plural
+from tokmill.words.units import memory
 
 INTEGERS = ("int8", "int4", "nf4", "nf4-double")
 
@@ -37,6 +40,21 @@ def stored_notes(model: Model, training: TrainingSettings) -> Iterator[str]:
         yield (
             f"weights: {model.stored.note} cannot be trained; all weights are billed as "
             f"{precision_of(training)}; --adapter=lora keeps them as stored"
+        )
+
+
+def version_notes(model: Model, training: TrainingSettings) -> Iterator[str]:
+    """Yield the needs of both versions of transformers, if none is given and they differ."""
+    if training.transformers != "auto" or training.adapter == "none" or not model.has_shape:
+        return
+    old, new = (
+        training_bill(model, replace(training, transformers=version)).peak.n_bytes
+        for version in ("4", "5")
+    )
+    if old != new:
+        yield (
+            f"transformers: version 4 needs {memory(old)}, version 5 {memory(new)}; counted as the "
+            "larger, set --transformers"
         )
 
 

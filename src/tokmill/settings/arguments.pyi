@@ -258,9 +258,13 @@ class _Training(TypedDict, total=False):
     """full: logits of all tokens in fp32; fused: one chunk of logits at a time."""
     framework: str
     """Modules of the model: Hugging Face's or Megatron's."""
+    transformers: str
+    """Major version of transformers. 4 checkpoints reentrantly, so FSDP1 keeps more with
+    adapters; auto: the version that needs more."""
     sharding: str
-    """Data parallelism: ddp, ZeRO stages, FSDP (fsdp-grad-op: weights stay gathered after the
-    forward pass), or Megatron's distributed optimizer."""
+    """Data parallelism: ddp, ZeRO stages, FSDP1 (fsdp, the default of accelerate; fsdp-grad-op:
+    weights stay gathered after the forward pass), FSDP2 (fsdp2), or Megatron's distributed
+    optimizer."""
     offload: str
     """Offload to host RAM: optimizer states, or weights too (all)."""
     flat_buffer: bool

@@ -87,12 +87,20 @@ class TrainingSettings:
         "hf", "Modules of the model: Hugging Face's or Megatron's.",
         choices=("hf", "megatron"),
     )  # fmt: skip
+    transformers: str = runtime_setting(
+        "auto",
+        "Major version of transformers. 4 checkpoints reentrantly, so FSDP1 keeps more with "
+        "adapters; auto: the version that needs more.",
+        choices=("auto", "4", "5"),
+    )
     sharding: str = runtime_setting(
         "ddp",
-        "Data parallelism: ddp, ZeRO stages, FSDP (fsdp-grad-op: weights stay gathered after the "
-        "forward pass), or Megatron's distributed optimizer.",
+        "Data parallelism: ddp, ZeRO stages, FSDP1 (fsdp, the default of accelerate; fsdp-grad-op: "
+        "weights stay gathered after the forward pass), FSDP2 (fsdp2), or Megatron's distributed "
+        "optimizer.",
         choices=(
-            "ddp", "zero-1", "zero-2", "zero-3", "fsdp", "fsdp-grad-op", "distributed-optimizer",
+            "ddp", "zero-1", "zero-2", "zero-3", "fsdp", "fsdp-grad-op", "fsdp2",
+            "distributed-optimizer",
         ),
     )  # fmt: skip
     offload: str = runtime_setting(

@@ -214,8 +214,8 @@ def test_parallel_sizes_and_fsdp_by_its_table_alone(tmp_path):
     )
     assert found.training["gpus"] == 16
     assert (found.training["tensor_parallel"], found.training["context_parallel"]) == (2, 2)
-    assert (found.training["sharding"], found.training["offload"]) == ("fsdp", "all")
-    assert found.not_read == ("fsdp_version", "fsdp_config.transformer_layer_cls_to_wrap")
+    assert (found.training["sharding"], found.training["offload"]) == ("fsdp2", "all")
+    assert found.not_read == ("fsdp_config.transformer_layer_cls_to_wrap",)
 
 
 def test_what_nothing_models_is_listed(tmp_path):

@@ -10,7 +10,7 @@ def found_in(tmp_path, values, *, config_is_enough=False):
     return file.result()
 
 
-@pytest.mark.parametrize(("enough", "training"), [(True, {"sharding": "fsdp"}), (False, {})])
+@pytest.mark.parametrize(("enough", "training"), [(True, {"sharding": "fsdp2"}), (False, {})])
 def test_a_table_alone_turns_it_on_in_axolotl_only(tmp_path, enough, training):
     values = {"fsdp_config": {"fsdp_version": 2}}
     assert found_in(tmp_path, values, config_is_enough=enough).training == training
@@ -31,8 +31,8 @@ def test_a_strategy_by_another_name_is_listed(tmp_path):
 def test_keys_of_the_table_may_have_a_prefix_and_are_listed_with_it(tmp_path):
     config = {"fsdp_offload_params": True, "activation_checkpointing": True, "fsdp_version": 2}
     found = found_in(tmp_path, {"fsdp": True, "fsdp_config": config})
-    assert found.training == {"sharding": "fsdp", "offload": "all", "checkpointing": "full"}
-    assert found.not_read == ("fsdp_config.fsdp_version",)
+    assert found.training == {"sharding": "fsdp2", "offload": "all", "checkpointing": "full"}
+    assert found.not_read == ()
 
 
 def test_a_table_beside_a_trainer_without_it_is_no_unread_key(tmp_path):

@@ -14,6 +14,15 @@ CHECKPOINTS = Formula(
     "torch.utils.checkpoint, not reentrant; seen on fake tensors",
     "exact; split by sequence parallelism: not measured",
 )  # fmt: skip
+HELD_BY_HOOKS = Formula(
+    "inputs of recomputed layers and their gradients, held by FSDP1",
+    "n * (2 * layers - 3) * x * d",
+    "FSDP1 hooks the input of a layer whose weights are frozen (register_multi_grad_hook). If "
+    "checkpointing is reentrant, that is a leaf, which its hook keeps alive, with its gradient, "
+    "until backward ends; FSDP2 has no such hook",
+    "exact: seen on storages of torch 2.13 (tests/oracles/test_fsdp.py); none with transformers 5, "
+    "whose checkpointing is not reentrant",
+)
 MASK_HELD = kept("eager attention, checkpointed: one mask for all layers", "x * s")
 MASK_HELD_BOOL = kept("sdpa with a mask, checkpointed: one mask for all layers", "s")
 

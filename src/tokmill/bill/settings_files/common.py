@@ -136,3 +136,6 @@ def fsdp_settings(file: SettingsFile, *, config_is_enough: bool) -> None:
         elif word != "auto_wrap":
             file.not_read.append(f"fsdp: {word}")
     file.read(_FSDP)
+    version = file.count("fsdp_config.version") or file.count("fsdp_config.fsdp_version")
+    if 2 in (version, file.count("fsdp_version")) and file.training["sharding"] == "fsdp":
+        file.training["sharding"] = "fsdp2"

@@ -129,7 +129,7 @@ def gathered_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -
     computed = SCHEMES[precision_of(training)].computed
     if training.sharding == "fsdp-grad-op":
         return GATHERED_ALL.line({"q_computed": computed, "P_gathered": count_among(tensors, 1)})
-    if training.sharding == "fsdp":
+    if sharding_of(training).program == "fsdp":
         layer, root = _largest_layer(tensors), _outside_layers(tensors)
         symbols = {"q_computed": computed, "units": UNITS_AT_ONCE, "P_unit": layer, "P_root": root}
         return GATHERED_FSDP.line(symbols, low_bytes=computed * UNITS_AT_ONCE * layer)

@@ -27,6 +27,7 @@ SHARDINGS = {
     "zero-3": Sharding("deepspeed", weights=True, gradients=True, optimizer=True),
     "fsdp": Sharding("fsdp", weights=True, gradients=True, optimizer=True),
     "fsdp-grad-op": Sharding("fsdp", weights=True, gradients=True, optimizer=True),
+    "fsdp2": Sharding("fsdp", weights=True, gradients=True, optimizer=True),
     "distributed-optimizer": Sharding("megatron", weights=False, gradients=False, optimizer=True),
 }
 """fsdp-grad-op (shard_grad_op) differs from fsdp: weights stay gathered after forward."""

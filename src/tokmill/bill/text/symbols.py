@@ -62,6 +62,7 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "kept": ("checkpoints that stay on disk", ""),
     "large": ("share of ids above 256: Python makes an object for each", ""),
     "largest": ("elements of the largest matrix", "elements"),
+    "layers": ("layers of a pipeline stage", ""),
     "layers_kept": ("layers whose activations are alive, summed over micro batches in flight", ""),
     "m": ("width of an expert", "elements"),
     "made": ("gradients that exist at this moment", "B"),
