@@ -1,4 +1,7 @@
-from tokmill.bill.overhead import MIB, overhead_lines, workspace_line
+import pytest
+
+from tokmill.bill.overhead import MIB, Fragmentation, fragmentation, overhead_lines, workspace_line
+from tokmill.settings.training import TrainingSettings
 
 
 def test_the_reserve_is_a_share_of_the_tensors_and_the_context_stands_beside_it():
@@ -7,6 +10,27 @@ def test_the_reserve_is_a_share_of_the_tensors_and_the_context_stands_beside_it(
     assert (context.low_bytes, context.n_bytes, context.high_bytes) == (
         300 * MIB, 500 * MIB, 1000 * MIB
     )  # fmt: skip
+
+
+def test_freed_blocks_of_logits_are_reserved_beside_the_share() -> None:
+    reserve, _ = overhead_lines(1000, 2000, Fragmentation(0.1, 0.3, 50))
+    assert (reserve.low_bytes, reserve.n_bytes, reserve.high_bytes) == (0, 150, 700)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, (0.07, 0.3, 0)),
+        ({"checkpointing": "full"}, (0.07, 0.3, 500)),
+        ({"checkpointing": "full", "loss": "fused"}, (0.07, 0.3, 0)),
+        ({"sharding": "fsdp"}, (0.4, 0.6, 0)),
+        ({"sharding": "fsdp", "adapter": "lora"}, (0.18, 0.6, 0)),
+        ({"sharding": "fsdp2"}, (0.04, 0.3, 0)),
+        ({"fragmentation": 0.0}, (0, 0, 0)),
+    ],
+)
+def test_fragmentation_is_that_of_runs_of_its_kind(settings, expected) -> None:
+    assert fragmentation(TrainingSettings(**settings), 100) == Fragmentation(*expected)
 
 
 def test_a_workspace_of_cublas_stands_in_the_allocator_for_two_threads():

@@ -19,10 +19,10 @@ from tokmill.settings.training import TrainingSettings
 
 GIB = 1 << 30
 SELECTIVE = {
-    "sharding": "fsdp", "checkpointing": "selective", "micro_batch": 2, "sequence": 8192
+    "sharding": "fsdp2", "checkpointing": "selective", "micro_batch": 2, "sequence": 8192
 }  # fmt: skip
 FULL = {
-    "sharding": "fsdp", "checkpointing": "full", "micro_batch": 16, "sequence": 8192, "gpus": 256,
+    "sharding": "fsdp2", "checkpointing": "full", "micro_batch": 16, "sequence": 8192, "gpus": 256,
     "tensor_parallel": 8, "sequence_parallel": True,
 }  # fmt: skip
 

@@ -100,7 +100,7 @@ def test_torchtitans_published_memory_is_met_within_15_percent(
     name: str, settings: dict[str, Any], gib: float
 ) -> None:
     training = TrainingSettings(
-        precision="amp", sharding="fsdp", sequence=8192, optimizer_step="fused", **settings
+        precision="amp", sharding="fsdp2", sequence=8192, optimizer_step="fused", **settings
     )
     assert training_bill(named(name), training).peak.n_bytes / GIB == pytest.approx(gib, rel=0.15)
 

@@ -21,6 +21,8 @@ from tokmill.bill.overhead import (
     CUDA_CONTEXT,
     FRAGMENTATION,
     WORKSPACES,
+    Fragmentation,
+    fragmentation,
     overhead_lines,
     workspace_line,
 )
@@ -116,7 +118,9 @@ def _stage_bill(stage: Stage) -> StageBill:
     out = (*stage.model.leaves_out, *stage.states.leaves_out, *left_out(stage.at, stage.training))
     symbols = stage.symbols
     workspace = _workspace(stage.training, FP32_BYTES * symbols["n"] * symbols["a"] * symbols["h"])
-    bill = partial(_bill, stage.states, stage.training, workspace, out)
+    logits = symbols["n"] * symbols["V"] / symbols["t"] if stage.has_loss else 0
+    reserve = fragmentation(stage.training, logits)
+    bill = partial(_bill, stage.states, stage.training, workspace, reserve, out)
     return _with_peak(stage.number, (bill(*moment) for moment in moments_of(stage)))
 
 
@@ -135,7 +139,8 @@ def _states_bill(model: Model, training: TrainingSettings) -> StageBill:
     """Return the states of a model without a shape."""
     states = rank_states(model, training)
     out = (*model.leaves_out, *states.leaves_out, NO_SHAPE)
-    bill = partial(_bill, states, training, _workspace(training, 0), out)
+    reserve = fragmentation(training, 0)
+    bill = partial(_bill, states, training, _workspace(training, 0), reserve, out)
     bills = (bill(*moment) for moment in moments_of_states(states))
     return _with_peak(0, (replace(each, missing=MISSING) for each in bills))
 
@@ -149,6 +154,7 @@ def _bill(
     states: States,
     training: TrainingSettings,
     workspace: Line,
+    reserve: Fragmentation,
     leaves_out: Iterable[str],
     title: str,
     lines: tuple[Line, ...],
@@ -166,7 +172,7 @@ def _bill(
             *there,
             *((kept,) if kept else ()),
             workspace,
-            *overhead_lines(allocated, high, training.fragmentation),
+            *overhead_lines(allocated, high, reserve),
         ),
         tuple(dict.fromkeys(leaves_out)),
     )

@@ -255,7 +255,8 @@ class _Training(TypedDict, total=False):
     """Activations recomputed in the backward pass: none; selective (Megatron: attention scores;
     else all but the attention output and every second matrix product); full (all layers)."""
     loss: str
-    """full: logits of all tokens in fp32; fused: one chunk of logits at a time."""
+    """full: logits of all tokens in fp32; kernel: a kernel writes gradients over them (Unsloth,
+    Liger's cross entropy); fused: one chunk of logits at a time."""
     framework: str
     """Modules of the model: Hugging Face's or Megatron's."""
     transformers: str
@@ -314,7 +315,8 @@ class _Training(TypedDict, total=False):
     pin_memory: bool
     """Copy batches to pinned memory."""
     fragmentation: float
-    """Fragmentation of GPU memory at the upper bound, as a fraction of allocated memory."""
+    """Fragmentation of GPU memory at the upper bound, as a fraction of allocated memory; under
+    FSDP1 twice that."""
     mfu: float
     """Fraction of the GPU's peak FLOP/s that training reaches."""
     epochs: float

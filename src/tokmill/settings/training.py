@@ -80,8 +80,10 @@ class TrainingSettings:
         choices=("none", "selective", "full"),
     )  # fmt: skip
     loss: str = runtime_setting(
-        "full", "full: logits of all tokens in fp32; fused: one chunk of logits at a time.",
-        choices=("full", "fused"),
+        "full",
+        "full: logits of all tokens in fp32; kernel: a kernel writes gradients over them (Unsloth, "
+        "Liger's cross entropy); fused: one chunk of logits at a time.",
+        choices=("full", "kernel", "fused"),
     )  # fmt: skip
     framework: str = runtime_setting(
         "hf", "Modules of the model: Hugging Face's or Megatron's.",
@@ -179,7 +181,9 @@ class TrainingSettings:
     )
     pin_memory: bool = runtime_setting(False, "Copy batches to pinned memory.")
     fragmentation: float = runtime_setting(
-        0.3, "Fragmentation of GPU memory at the upper bound, as a fraction of allocated memory.",
+        0.3,
+        "Fragmentation of GPU memory at the upper bound, as a fraction of allocated memory; under "
+        "FSDP1 twice that.",
         minimum=0.0, maximum=1.0,
     )  # fmt: skip
     mfu: float = runtime_setting(

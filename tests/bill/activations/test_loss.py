@@ -30,6 +30,10 @@ def test_a_fused_loss_of_a_frozen_head_has_no_gradient_of_it() -> None:
     assert amounts(SYMBOLS, loss="fused", adapter="lora") == [0, frozen, frozen]
 
 
+def test_a_loss_in_a_kernel_writes_gradients_over_the_fp32_logits() -> None:
+    assert amounts(SYMBOLS, loss="kernel") == [0, 8 * N_V, 8 * N_V]
+
+
 @pytest.mark.parametrize(
     ("tokens", "hidden", "vocabulary", "chunk"),
     [(8192, 4096, 128256, 256), (8192, 768, 50257, 128), (10, 4096, 128, 10), (6, 10, 20, 4)],

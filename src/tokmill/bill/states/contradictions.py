@@ -155,8 +155,8 @@ def _of_adapters(training: TrainingSettings) -> Iterator[str]:
 def _of_loss(training: TrainingSettings) -> Iterator[str]:
     split = "sequence_parallel" if training.sequence_parallel else ""
     split = "framework megatron" if training.framework == "megatron" else split
-    if training.loss == "fused" and split:
-        yield f"loss: fused needs logits of all ids, which {split} splits; choose full"
+    if training.loss != "full" and split:
+        yield f"loss: {training.loss} needs logits of all ids, which {split} splits; choose full"
 
 
 def _of_megatron(model: Model, training: TrainingSettings) -> Iterator[str]:
