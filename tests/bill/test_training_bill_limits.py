@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tokmill.bill.activations.situation import situation
+from tokmill.bill.gpus import Gpu
 from tokmill.bill.models.load import load_model
-from tokmill.bill.training_bill import left_out
+from tokmill.bill.remedies.advice import gpu_verdict
+from tokmill.bill.training_bill import left_out, training_bill
+from tokmill.bill.verdict import BARELY
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
 
@@ -45,3 +48,15 @@ def test_a_measured_family_on_one_gpu_leaves_nothing_out() -> None:
 )
 def test_what_is_not_modelled_is_said(name: str, settings: dict[str, object], word: str) -> None:
     assert any(word in sentence for sentence in said(name, **settings))
+
+
+def test_the_bounds_of_the_peak_are_the_largest_of_all_moments() -> None:
+    """They decide the verdict: a moment that is expected to need less may have a higher bound."""
+    model = load_model(ModelSettings(name="llama-3-8b"))
+    found = training_bill(model, TrainingSettings(gpus=8, sharding="fsdp"))
+    assert found.peak.n_bytes == max(moment.n_bytes for moment in found.moments)
+    assert found.peak.high_bytes == max(moment.high_bytes for moment in found.moments)
+    assert found.peak.low_bytes == max(moment.low_bytes for moment in found.moments)
+    assert found.peak.high_bytes > sum(line.high_bytes for line in found.peak.lines)
+    gpu = Gpu("between", (found.peak.high_bytes + found.peak.n_bytes) // 2)
+    assert gpu_verdict(found.peak, gpu) == BARELY

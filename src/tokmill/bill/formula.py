@@ -139,13 +139,15 @@ class Bill:
     """The memory of one place at one moment, in bytes; the total is the sum of the lines.
 
     `title` names place and moment ("GPU memory, training: start of backward"). `leaves_out` names
-    what has no line. `missing` names what is not known: the total is then only a part.
+    what has no line. `missing` names what is not known: the total is then only a part. At a peak,
+    `bounds` are the largest lower and upper bound of all moments.
     """
 
     title: str
     lines: tuple[Line, ...]
     leaves_out: tuple[str, ...] = ()
     missing: str = ""
+    bounds: tuple[int, int] = (0, 0)
 
     @property
     def n_bytes(self) -> int:
@@ -155,12 +157,12 @@ class Bill:
     @property
     def low_bytes(self) -> int:
         """The total if every line is at its lower bound."""
-        return sum(line.low_bytes for line in self.lines)
+        return max(sum(line.low_bytes for line in self.lines), self.bounds[0])
 
     @property
     def high_bytes(self) -> int:
         """The total if every line is at its upper bound."""
-        return sum(line.high_bytes for line in self.lines)
+        return max(sum(line.high_bytes for line in self.lines), self.bounds[1])
 
     def as_json(self) -> dict[str, Any]:
         """Return the bill as plain values."""

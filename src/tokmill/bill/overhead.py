@@ -17,7 +17,7 @@ FRAGMENTATION = Formula(
     "fragmentation",
     "share * allocated + split_logits",
     "torch's caching allocator: reserved less allocated. Fitted to nvidia-smi of 110 runs on A100 "
-    "(fms-acceleration): one GPU 7%; FSDP1 18%, where all weights are trained 40%; with "
+    "(fms-acceleration): one GPU 7%; FSDP1 21%, where all weights are trained 42%; with "
     "recomputed layers 5 bytes a logit, whose freed blocks they split. With expandable segments "
     "4% (torchtitan: 2 to 10%)",
     "upper bound: --fragmentation, by default 0.3 of allocated, twice that under FSDP1, and twice "
@@ -73,7 +73,7 @@ def fragmentation(training: TrainingSettings, logits: float) -> Fragmentation:
     if program == "megatron" or training.sharding == "fsdp2":
         return Fragmentation(min(0.04, at_most), at_most)
     if program == "fsdp":
-        share = 0.4 if training.adapter == "none" else 0.18
+        share = 0.42 if training.adapter == "none" else 0.21
         return Fragmentation(min(share, 2 * at_most), 2 * at_most, blocks)
     return Fragmentation(min(0.07, at_most), at_most, blocks)
 

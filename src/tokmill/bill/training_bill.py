@@ -69,8 +69,9 @@ class TrainingBill:
 
     @property
     def peak(self) -> Bill:
-        """The peak of the fullest stage: the memory that a GPU needs."""
-        return self.fullest.peak
+        """The peak of the fullest stage: the memory that a GPU needs, within its bounds."""
+        most = max(stage.peak.high_bytes for stage in self.stages)
+        return replace(self.fullest.peak, bounds=(self.fullest.peak.low_bytes, most))
 
     @property
     def moments(self) -> tuple[Bill, ...]:
@@ -147,7 +148,9 @@ def _states_bill(model: Model, training: TrainingSettings) -> StageBill:
 
 def _with_peak(number: int, bills: Iterable[Bill]) -> StageBill:
     moments = tuple(bills)
-    return StageBill(number, max(moments, key=lambda bill: bill.n_bytes), moments)
+    peak = max(moments, key=lambda bill: bill.n_bytes)
+    bounds = (max(bill.low_bytes for bill in moments), max(bill.high_bytes for bill in moments))
+    return StageBill(number, replace(peak, bounds=bounds), moments)
 
 
 def _bill(

@@ -177,11 +177,11 @@ def bucket_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -> 
 def streams_line(
     tensors: tuple[RankTensor, ...], training: TrainingSettings, gradients: Line, made: int
 ) -> Line | None:
-    """Return memory that the allocator reserves for FSDP's streams.
+    """Return memory that the allocator reserves for FSDP2's streams; FSDP1's is in its share.
 
     `made`: bytes of the gradients that exist at this moment.
     """
-    if sharding_of(training).program != "fsdp" or state_ranks(training) == 1:
+    if training.sharding != "fsdp2" or state_ranks(training) == 1:
         return None
     symbols = {
         **gradients.symbols,

@@ -50,7 +50,8 @@ def bill_table(bill: Bill, *, binary: bool) -> Table:
 
     for line in bill.lines:
         row(line.name, line)
-    row("total", bill, "bold")
+    at_most = sum(line.high_bytes for line in bill.lines)
+    row("total" if bill.high_bytes == at_most else "total, of all moments", bill, "bold")
     return table
 
 
