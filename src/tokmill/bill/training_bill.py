@@ -15,7 +15,7 @@ from tokmill.bill.activations.megatron import megatron_parts
 from tokmill.bill.activations.part import Part
 from tokmill.bill.activations.situation import Situation, activation_symbols, situation
 from tokmill.bill.formula import Bill, Line
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import OTHER_PARTS, Model
 from tokmill.bill.moments import Stage, moments_of, moments_of_states, offloaded_activations
 from tokmill.bill.overhead import (
     CUDA_CONTEXT,
@@ -31,11 +31,14 @@ from tokmill.bill.states.buffers import STREAMS_FSDP, streams_line
 from tokmill.bill.states.contradictions import check_parallelism
 from tokmill.bill.states.optimizers import FP32_BYTES
 from tokmill.bill.states.parallel import fullest_stage, stage_layers
-from tokmill.bill.states.states import States, rank_states
+from tokmill.bill.states.states import EXPERTS_PRODUCT, States, rank_states
 from tokmill.bill.states.weights import GRADIENTS
 from tokmill.settings.training import TrainingSettings
 
 MISSING = "activations and logits"
+DORA = "DoRA's magnitudes and their products (30% more was measured)"
+MATTERS = (OTHER_PARTS, DORA, EXPERTS_PRODUCT)
+"""Of what is left out, the parts without which no verdict can be "fits"."""
 NO_SHAPE = "activations, logits, autocast's casts: the model's layers and widths are not known"
 
 
@@ -122,7 +125,9 @@ def _stage_bill(stage: Stage) -> StageBill:
     logits = symbols["n"] * symbols["V"] / symbols["t"] if stage.has_loss else 0
     reserve = fragmentation(stage.training, logits)
     bill = partial(_bill, stage.states, stage.training, workspace, reserve, out)
-    return _with_peak(stage.number, (bill(*moment) for moment in moments_of(stage)))
+    missing = "; ".join(each for each in out if each in MATTERS)
+    moments = (replace(bill(*moment), missing=missing) for moment in moments_of(stage))
+    return _with_peak(stage.number, moments)
 
 
 def offloaded_lines(model: Model, training: TrainingSettings) -> tuple[Line, ...]:
@@ -247,7 +252,7 @@ def left_out(at: Situation, training: TrainingSettings) -> Iterator[str]:
         yield "compressed attention (MLA) with a kernel: a layer is 4% below what a CPU keeps"
     yield from _attention_limits(at, training)
     if training.adapter == "dora":
-        yield "DoRA's computation of magnitudes: not modelled"
+        yield DORA
     if training.weights in ("fp8", "int8"):
         yield f"temporary memory of {training.weights} kernels: not modelled"
     yield from _parallel_limits(training)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 FITS = "fits"
 BARELY = "fits by the estimate, not by the upper bound"
 DOES_NOT_FIT = "does not fit"
+AT_LEAST = "at least"
+"""A part of the need is not known, and the rest fits."""
 
 
 @dataclass(frozen=True, slots=True)

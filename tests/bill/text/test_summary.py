@@ -43,6 +43,25 @@ def test_the_verdict_stands_first(gpu: str, expected: str):
     assert re.fullmatch(expected, text)
 
 
+@pytest.mark.parametrize(
+    ("model", "settings", "missing"),
+    [
+        ("gpt2", {"adapter": "dora"}, "DoRA's magnitudes"),
+        ("gemma-3-4b", {"adapter": "lora"}, "parts besides the text model"),
+        ("mixtral-8x7b", {"adapter": "lora", "adapter_targets": "gate"}, ""),
+        ("mixtral-8x7b", {"adapter": "lora", "adapter_targets": "w1,w2,w3"}, "the product of"),
+    ],
+)
+def test_without_a_part_that_matters_the_verdict_is_a_lower_bound(
+    model: str, settings: dict[str, Any], missing: str
+) -> None:
+    shown = rows(model=ModelSettings(name=model), gpu="1TB", **settings)
+    assert shown["verdict"].startswith("at least " if missing else "fits on 1TB ")
+    assert f"not included: {missing}" in shown["verdict"] or not missing
+    without = summary_rows(bill(model=ModelSettings(name=model), **settings), TRAINING)
+    assert any(row.text.startswith("not included: ") for row in without) == bool(missing)
+
+
 def test_the_verdict_names_what_else_does_not_fit():
     small = Machine(memory_bytes=1 << 27, gpus=("Tesla T4",))
     assert rows(gpu="T4", machine=small)["verdict"].endswith(" left; host RAM does not fit")

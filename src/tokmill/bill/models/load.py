@@ -8,7 +8,7 @@ from typing import Any
 
 from tokmill.bill.models.family import Family, Fields
 from tokmill.bill.models.known import named_config, tensors_of
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import OTHER_PARTS, Model
 from tokmill.bill.models.quantization import as_stored
 from tokmill.bill.models.registry import family, family_name
 from tokmill.bill.models.shapeless import counted_model, stored_model
@@ -94,7 +94,7 @@ def _fields(config: Mapping[str, Any], name: str, where: str) -> tuple[Fields, t
         return fields, ()
     if "tie_word_embeddings" in config and "tie_word_embeddings" not in text:
         values["tie_word_embeddings"] = config["tie_word_embeddings"]
-    return fields, ("parts besides the text model (vision, audio)",)
+    return fields, (OTHER_PARTS,)
 
 
 def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -154,6 +154,8 @@ class Style:
 
 
 LLAMA = Style(measured=True)
+OTHER_PARTS = "parts besides the text model (vision, audio)"
+"""What `Model.leaves_out` says of a model of text and more."""
 
 STACKED_EXPERTS = {
     "gate": "gate.weight",

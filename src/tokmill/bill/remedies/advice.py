@@ -18,7 +18,7 @@ from tokmill.bill.remedies.search import Offer, Search, largest
 from tokmill.bill.remedies.table import on_gpu
 from tokmill.bill.serving.inference import inference_bill
 from tokmill.bill.training_bill import training_bill
-from tokmill.bill.verdict import DOES_NOT_FIT, FITS, Need, Room, verdict
+from tokmill.bill.verdict import AT_LEAST, DOES_NOT_FIT, FITS, Need, Room, verdict
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.training import TrainingSettings
 
@@ -72,11 +72,9 @@ def training_peak(model: Model, training: TrainingSettings) -> Bill:
 
 
 def gpu_verdict(bill: Bill, gpu: Gpu) -> str:
-    """Return whether a bill fits on a GPU; "unknown: …" if a part of the bill is not known."""
+    """Return whether a bill fits on a GPU; AT_LEAST if it would, but a part is not known."""
     found = verdict(Need(bill.n_bytes, bill.high_bytes), Room(gpu.memory_bytes))
-    if bill.missing and found != DOES_NOT_FIT:
-        return f"unknown: without {bill.missing} it {found}"
-    return found
+    return AT_LEAST if bill.missing and found != DOES_NOT_FIT else found
 
 
 def built_in_smaller(model: Model) -> tuple[Model, ...]:
@@ -119,7 +117,7 @@ def advise(
     sequence = _longest(lambda n: search.fits(case.having({"sequence": n})), unit, most)
     advice = Advice(
         gpu=gpu,
-        verdict=search.verdict(case),
+        verdict=gpu_verdict(bill, gpu),
         free_bytes=gpu.memory_bytes - bill.n_bytes,
         largest_micro_batch=largest(
             lambda n: search.fits(case.having({"micro_batch": n})), LARGEST_BATCH
@@ -127,7 +125,7 @@ def advise(
         largest_sequence=sequence,
         is_bounded=sequence == most,
     )
-    if advice.verdict == FITS:
+    if search.verdict(case) == FITS:
         return advice
     remedies = on_gpu(smaller_models)
     return replace(advice, steps=search.offers(case, remedies), plan=search.plan(case, remedies))

@@ -21,6 +21,8 @@ from tokmill.bill.states.sharding import sharding_of, shards
 from tokmill.bill.states.weights import REFERENCE, gradients_line, reference_symbols, weights_line
 from tokmill.settings.training import TrainingSettings
 
+EXPERTS_PRODUCT = "the product of adapters on stacked experts, as large as the experts of a layer"
+
 
 @dataclass(frozen=True, slots=True)
 class States:
@@ -104,7 +106,7 @@ def _left_out(model: Model, training: TrainingSettings) -> Iterator[str]:
         return
     quantized = any(frozen_bytes(t, model, training) < PLAIN_BYTES["bf16"] for t in model.tensors)
     if any(t.kind == "experts" for t in adapted(model, training.adapter_targets)):
-        yield "the product of adapters on stacked experts, as large as the experts of a layer"
+        yield EXPERTS_PRODUCT
     if model.experts and quantized and frozen_type(training) in UNSTACKED:
         yield "quantized experts: stacked ones are counted in 16 bit"
     if training.sharding == "zero-3" and quantized:

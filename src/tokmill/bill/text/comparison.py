@@ -11,13 +11,14 @@ from rich.text import Text
 from tokmill.bill.remedies.comparison import Alternative, Comparison
 from tokmill.bill.remedies.table import cost
 from tokmill.bill.text.tables import indented, one_line
-from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS
+from tokmill.bill.verdict import AT_LEAST, BARELY, DOES_NOT_FIT, FITS
 from tokmill.words.units import memory
 
 _VERDICTS = {
     FITS: Text("yes", "green"),
     BARELY: Text("probably", "yellow"),
     DOES_NOT_FIT: Text("no", "red"),
+    AT_LEAST: Text("unknown", "yellow"),
 }
 
 

@@ -18,7 +18,7 @@ from tokmill.bill.states.parallel import ranks_per_node
 from tokmill.bill.states.precision import precision_of, stored_note
 from tokmill.bill.text import PARTS
 from tokmill.bill.text.tables import moment
-from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS
+from tokmill.bill.verdict import AT_LEAST, BARELY, DOES_NOT_FIT, FITS
 from tokmill.settings.training import TrainingSettings
 from tokmill.words.plural import plural
 from tokmill.words.units import count, memory, scale, seconds, size
@@ -93,7 +93,7 @@ def _training_rows(found: FullBill, of_model: ModelBill) -> Iterator[Row]:
     yield _verdict(bill.peak, of_model.gpu, "; ".join(other_problems(found)))
     each = " per GPU" if how.gpus > 1 else ""
     yield Row("GPU memory", f"{bounded(bill.peak)}{each}; peak: {moment(bill.peak)}")
-    if not of_model.model.has_shape:
+    if bill.peak.missing:
         yield Row("", f"not included: {'; '.join(bill.peak.leaves_out)}", "yellow")
     if len(bill.stages) > 1:
         peaks = (f"stage {one.number + 1} {memory(one.peak.n_bytes)}" for one in bill.stages)
@@ -123,6 +123,8 @@ def _inference_rows(of_model: ModelBill, settings: BillSettings, *, alone: bool)
     main = (line for line in bill.lines if line.name == "weights" or "KV cache" in line.name)
     amounts = ", ".join(f"{line.name} {memory(line.n_bytes)}" for line in main)
     yield Row("GPU memory" if alone else "", f"{bounded(bill)}: {amounts}")
+    if bill.missing:
+        yield Row("", f"not included: {bill.missing}", "yellow")
     if gpu is not None and of_model.model.has_shape:
         context = how.context or settings.training.sequence
         most = most_served(of_model.model, how, gpu, context)
@@ -152,6 +154,8 @@ def verdict_text(bill: Bill, gpu: Gpu) -> str:
     """Return whether a bill fits on a GPU, and by how much."""
     found = gpu_verdict(bill, gpu)
     name = f"{gpu.name} ({memory(gpu.memory_bytes)})"
+    if found == AT_LEAST:
+        return f"at least {memory(bill.n_bytes)} on {name}; not included: {bill.missing}"
     if found == BARELY:
         return f"fits on {name} by the estimate, not by the upper bound"
     room = gpu.memory_bytes - bill.n_bytes

@@ -68,7 +68,7 @@ def serving_words(axes: Axes, table: Serving, at: ServedAt) -> tuple[str, str]:
             tokens = plural(table.contexts[context], "token")
             word = {1: " by the estimate, not by the upper bound"}.get(digit % 3, "")
             said = f"{named} serves {many} of up to {tokens} {where}{word}"
-            return (said if digit < 3 else f"{said}, if the KV cache fits"), FITS_KINDS[digit]
+            return (said if digit < 3 else f"{said}, if the rest fits"), FITS_KINDS[digit]
     return f"{named} serves none of these contexts {where}, {many} at once", "no"
 
 

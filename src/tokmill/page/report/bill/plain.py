@@ -6,7 +6,6 @@ import shlex
 from typing import Any
 
 from tokmill.bill.notes import model_notes, stored_notes, training_notes
-from tokmill.bill.training_bill import MISSING
 from tokmill.page.report.bill.axes import spread_training
 from tokmill.page.report.bill.chart import FITS_KINDS, FITS_WORDS, NO_AMOUNT
 from tokmill.page.report.bill.groups import LOADING_GROUPS, SERVING_GROUPS, TRAINING_GROUPS
@@ -21,6 +20,7 @@ from tokmill.page.report.bill.words import (
     AS_SET,
     NONE_ALONE,
     NONE_NEEDED,
+    NOT_ALL,
     View,
     spread_options,
 )
@@ -38,7 +38,7 @@ def plain_data(view: View, serving: Serving, loading: Loading | None) -> dict[st
         "words": {
             "fits": FITS_WORDS, "kinds": FITS_KINDS, "impossible": NO_AMOUNT,
             "none_alone": NONE_ALONE, "none_needed": NONE_NEEDED,
-            "missing": MISSING, "no_context": NO_CONTEXT, "host": HOST_WORDS,
+            "missing": NOT_ALL, "no_context": NO_CONTEXT, "host": HOST_WORDS,
             "host_kinds": HOST_KINDS,
         },
         "cases": view.cases.data(),

@@ -64,9 +64,8 @@ const durationOf = row => {
 const verdictOf = (digit, n) => {
   const gpu = data.gpus[state.gpu], room = gpu.bytes - n;
   if (digit === 1) return `fits on ${on(gpu)} by the estimate, not by the upper bound`;
-  const verdict = ["fits", "fits by the estimate, not by the upper bound", "does not fit"];
-  const said = digit > 2 ? `unknown: without ${words.missing} it ${verdict[digit - 3]}`
-    : verdict[digit];
+  if (digit > 2) return `at least ${memory(n)} on ${on(gpu)}; ${words.missing}`;
+  const said = digit === 0 ? "fits" : "does not fit";
   return `${said} on ${on(gpu)}: ${memory(Math.abs(room))} ${room < 0 ? "missing" : "left"}`;
 };
 const remediesOf = (number, digit) => {
@@ -206,7 +205,7 @@ const showServing = () => {
     if (digit !== 2) {
       const barely = digit % 3 === 1 ? " by the estimate, not by the upper bound" : "";
       said = `${model.name} serves ${many} of up to ${plural(tokens, "token")} on ${on(gpu)}${barely}`;
-      if (digit > 2) said += ", if the KV cache fits";
+      if (digit > 2) said += ", if the rest fits";
       kind = words.kinds[digit];
     }
     return { ...found, note: "", kind: words.kinds[digit],

@@ -12,7 +12,6 @@ from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.gpus import Gpu
 from tokmill.bill.notes import model_notes, stored_notes, training_notes
 from tokmill.bill.remedies.case import options
-from tokmill.bill.training_bill import MISSING
 from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS
 from tokmill.page.report.bill.axes import Axes, place, spread_training
 from tokmill.page.report.bill.cases import Cases
@@ -27,6 +26,7 @@ NONE_ALONE = (
     "smaller model need less"
 )
 NONE_NEEDED = "no change needed"
+NOT_ALL = "parts are not included, which the command below names"
 _CHOSEN = ("gpu", "gpus", "sharding", "micro_batch", "sequence")
 
 At = tuple[int, int, int, int, int]
@@ -170,9 +170,9 @@ def verdict_words(digit: int, n_bytes: int, gpu: Gpu) -> str:
     where = f"{gpu.name} ({memory(gpu.memory_bytes)})"
     if digit == 1:
         return f"fits on {where} by the estimate, not by the upper bound"
-    said = (FITS, BARELY, DOES_NOT_FIT)[digit % 3]
     if digit > 2:
-        said = f"unknown: without {MISSING} it {said}"
+        return f"at least {memory(n_bytes)} on {where}; {NOT_ALL}"
+    said = (FITS, BARELY, DOES_NOT_FIT)[digit]
     room = gpu.memory_bytes - n_bytes
     return f"{said} on {where}: {memory(abs(room))} {'left' if room >= 0 else 'missing'}"
 
