@@ -32,17 +32,18 @@ GIB = 1 << 30
 
 FMS = {"checkpointing": "full", "sequence": 4096, "gpu": "A100 80GB", "transformers": "4"}
 ADAPTED = {"adapter_rank": 16, "adapter_targets": "q_proj,k_proj,v_proj,o_proj"}
+FOUR_BIT = {"adapter": "qlora", "weights": "nf4-double", "prepare_kbit": False}
 LITGPT = {"precision": "pure-16", "sequence": 512, "accumulation": 2}
 RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     # foundation-model-stack/fms-acceleration 876e2ed, scripts/benchmarks/refs: a100_80gb.csv (1a)
     # and a100_80gb_liger.csv (1c); transformers 4.48 and 4.45, FSDP1, rows packed to 4,096 tokens.
     "fms-1a-full": ("full", {**FMS, "precision": "pure-16"}),
     "fms-1a-lora": ("LoRA", {**FMS, **ADAPTED, "precision": "pure-16", "adapter": "lora"}),
-    "fms-1a-qlora": ("QLoRA", {**FMS, **ADAPTED, "adapter": "qlora", "weights": "nf4-double"}),
+    "fms-1a-qlora": ("QLoRA", {**FMS, **ADAPTED, **FOUR_BIT}),
     "fms-1a-gptq": ("QLoRA", {**FMS, **ADAPTED, "adapter": "qlora", "weights": "int4"}),
     "fms-1c-full": ("full", FMS),
     "fms-1c-lora": ("LoRA", {**FMS, **ADAPTED, "adapter": "lora"}),
-    "fms-1c-qlora": ("QLoRA", {**FMS, **ADAPTED, "adapter": "qlora", "weights": "nf4-double"}),
+    "fms-1c-qlora": ("QLoRA", {**FMS, **ADAPTED, **FOUR_BIT}),
     # Lightning-AI/litgpt 26857050, config_hub/finetune: Alpaca, longest rows of 512 tokens. Its
     # loss in chunks keeps the logits of all chunks, and evaluation computes them at once.
     "litgpt-full": ("full", LITGPT),
@@ -62,7 +63,7 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "axolotl": (
         "",
-        {"adapter": "qlora", "weights": "nf4-double", "adapter_rank": 32, "micro_batch": 2,
+        {**FOUR_BIT, "adapter_rank": 32, "micro_batch": 2,
          "sequence": 2048, "checkpointing": "full", "loss": "fused", "optimizer": "adamw-8bit"},
     ),
     "swift-hf": ("", {"precision": "pure-16", "sequence": 2048, "checkpointing": "full"}),

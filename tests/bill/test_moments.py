@@ -63,8 +63,8 @@ def test_fsdp1_holds_the_inputs_of_frozen_layers_unless_checkpointing_is_not_ree
     assert abs(old.allocated_bytes / (53.44 * 2**30) - 1) < 0.02
     per_token = (old.allocated_bytes - new.allocated_bytes) / (16 * 4096)
     assert abs(per_token / ((32 - 2) * 2 * 4096) - 1) < 0.01
-    assert fsdp2.allocated_bytes == new.allocated_bytes
+    assert not any("held by FSDP1" in line.name for line in fsdp2.peak.lines)
     assert either.allocated_bytes == old.allocated_bytes
     assert either.peak.low_bytes < old.peak.low_bytes
-    trained = (bill(sharding=name, adapter="none") for name in ("fsdp", "fsdp2"))
-    assert len({each.allocated_bytes for each in trained}) == 1
+    trained = bill(sharding="fsdp", adapter="none", transformers="4")
+    assert not any("held by FSDP1" in line.name for each in trained.moments for line in each.lines)

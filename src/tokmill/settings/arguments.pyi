@@ -260,12 +260,11 @@ class _Training(TypedDict, total=False):
     framework: str
     """Modules of the model: Hugging Face's or Megatron's."""
     transformers: str
-    """Major version of transformers. 4 checkpoints reentrantly, so FSDP1 keeps more with
-    adapters; auto: the version that needs more."""
+    """Major version of transformers: with adapters, 4 keeps more under FSDP1, 5 does not
+    quantize experts; auto: the one that needs more."""
     sharding: str
-    """Data parallelism: ddp, ZeRO stages, FSDP1 (fsdp, the default of accelerate; fsdp-grad-op:
-    weights stay gathered after the forward pass), FSDP2 (fsdp2), or Megatron's distributed
-    optimizer."""
+    """Data parallelism: ddp, ZeRO stages, FSDP1 (fsdp; fsdp-grad-op: weights stay gathered
+    after the forward pass), FSDP2 (fsdp2), or Megatron's distributed optimizer."""
     offload: str
     """Offload to host RAM: optimizer states, or weights too (all)."""
     flat_buffer: bool
@@ -295,6 +294,9 @@ class _Training(TypedDict, total=False):
     """Rank of the adapters."""
     adapter_targets: str
     """Matrices with adapters: all-linear, or ends of names (q_proj,v_proj)."""
+    prepare_kbit: bool
+    """With qlora on unsharded weights, norms, embedding and head are in fp32, as peft's
+    prepare_model_for_kbit_training makes them."""
     metric_batches: int
     """Evaluation batches whose logits are kept in memory (compute_metrics)."""
     eval_accumulation: int

@@ -91,15 +91,14 @@ class TrainingSettings:
     )  # fmt: skip
     transformers: str = runtime_setting(
         "auto",
-        "Major version of transformers. 4 checkpoints reentrantly, so FSDP1 keeps more with "
-        "adapters; auto: the version that needs more.",
+        "Major version of transformers: with adapters, 4 keeps more under FSDP1, 5 does not "
+        "quantize experts; auto: the one that needs more.",
         choices=("auto", "4", "5"),
     )
     sharding: str = runtime_setting(
         "ddp",
-        "Data parallelism: ddp, ZeRO stages, FSDP1 (fsdp, the default of accelerate; fsdp-grad-op: "
-        "weights stay gathered after the forward pass), FSDP2 (fsdp2), or Megatron's distributed "
-        "optimizer.",
+        "Data parallelism: ddp, ZeRO stages, FSDP1 (fsdp; fsdp-grad-op: weights stay gathered "
+        "after the forward pass), FSDP2 (fsdp2), or Megatron's distributed optimizer.",
         choices=(
             "ddp", "zero-1", "zero-2", "zero-3", "fsdp", "fsdp-grad-op", "fsdp2",
             "distributed-optimizer",
@@ -148,6 +147,11 @@ class TrainingSettings:
     adapter_rank: int = runtime_setting(16, "Rank of the adapters.", minimum=1, maximum=1 << 16)
     adapter_targets: str = runtime_setting(
         "all-linear", "Matrices with adapters: all-linear, or ends of names (q_proj,v_proj)."
+    )
+    prepare_kbit: bool = runtime_setting(
+        True,
+        "With qlora on unsharded weights, norms, embedding and head are in fp32, as peft's "
+        "prepare_model_for_kbit_training makes them.",
     )
     metric_batches: int = runtime_setting(
         0, "Evaluation batches whose logits are kept in memory (compute_metrics).",

@@ -115,7 +115,7 @@ def test_states_of_tensors_are_exact_under_every_sharding() -> None:
     sharded = rank_states(model, TrainingSettings(precision="mixed-16", sharding="fsdp", gpus=8))
     assert sharded.n_bytes == 2 * 2008
     assert sharded.gathered is not None
-    assert sharded.gathered.symbols["P_unit"] == 136
+    assert sharded.gathered.symbols["unit"] == 2 * 136
 
 
 def write(path: Path, name: str, shape: list[int]) -> None:

@@ -38,6 +38,23 @@ def test_fsdp_gathers_two_layers_and_what_is_outside() -> None:
     assert bytes_of(gathered_line(*held))[0] == 8 * LAYER
 
 
+def test_fsdp2_gathers_two_layers_or_one_and_the_head() -> None:
+    held = of_llama(gpus=8, sharding="fsdp2")
+    most = bytes_of(gathered_line(*of_llama(gpus=8, sharding="fsdp")))[2]
+    assert bytes_of(gathered_line(*held)) == (4 * LAYER, 4 * LAYER, most)
+    llama_3, training = named("llama-3-8b"), TrainingSettings(gpus=8, sharding="fsdp2")
+    line = gathered_line(rank_tensors(llama_3, training), training)
+    layer = sum(t.size for t in llama_3.tensors if t.layers)
+    assert bytes_of(line)[1] == 2 * (layer + 128_256 * 4096)
+
+
+def test_quantized_weights_are_gathered_as_stored_and_one_matrix_is_dequantized() -> None:
+    low, _, _ = bytes_of(gathered_line(*of_llama(gpus=8, sharding="fsdp", adapter="qlora")))
+    packed, norms, matrix = 0.5625 * (LAYER - 2 * 4096), 4 * 4096, 2 * 4096 * 11_008
+    adapters = 16 * (7 * 4096 + 4096 + 3 * 11_008 + 3 * 4096)
+    assert low == pytest.approx(2 * (packed + norms + 2 * adapters) + matrix, rel=0.01)
+
+
 def test_zero_3_keeps_a_billion_parameters_gathered_or_the_largest_module_alone() -> None:
     low, n_bytes, high = bytes_of(gathered_line(*of_llama(gpus=8, sharding="zero-3")))
     assert (low, n_bytes) == (4 * 32_000 * 4096, 2 * 10**9)

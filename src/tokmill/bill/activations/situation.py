@@ -8,7 +8,13 @@ from tokmill.bill.models.adapters import adapted
 from tokmill.bill.models.model import Model, Style, Tensor
 from tokmill.bill.states.optimizers import FP32_BYTES
 from tokmill.bill.states.parallel import expert_tensor_parallel
-from tokmill.bill.states.precision import SCHEMES, frozen_type, precision_of, scheme_of
+from tokmill.bill.states.precision import (
+    SCHEMES,
+    frozen_type,
+    is_prepared,
+    precision_of,
+    scheme_of,
+)
 from tokmill.bill.states.sharding import sharding_of
 from tokmill.settings.training import TrainingSettings
 
@@ -94,7 +100,8 @@ def _residual_bytes(training: TrainingSettings, *, trained: bool) -> int:
     if trained:
         held = scheme_of(training).weight
     else:
-        held = FP32_BYTES if frozen_type(training) == "fp32" else HALF_BYTES
+        wide = frozen_type(training) == "fp32" or is_prepared(training)
+        held = FP32_BYTES if wide else HALF_BYTES
     if sharding_of(training).weights:
         return min(held, SCHEMES[precision_of(training)].computed)
     return held

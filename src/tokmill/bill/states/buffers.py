@@ -30,10 +30,17 @@ CASTS = Formula(
 )
 GATHERED_FSDP = Formula(
     "gathered layers (FSDP)",
-    "q_computed * (units * P_unit + P_root)",
-    "FSDP2: a layer and the next one; weights outside the layers stay gathered until the end",
-    "a quantized layer is counted as dequantized; lower bound: modules outside the layers are "
-    "wrapped separately",
+    "units * unit + root + matrix",
+    "FSDP: a layer and the next one; weights outside the layers stay gathered until the end; "
+    "quantized weights are gathered as stored, and one matrix of them is dequantized",
+    "lower bound: modules outside the layers are wrapped separately",
+)
+GATHERED_FSDP2 = Formula(
+    "gathered layers (FSDP2)",
+    "unit + max(unit, module) + matrix",
+    "torchtune and torchtitan wrap embedding and head alone: two layers, or one and the head; "
+    "quantized weights as under FSDP1",
+    "upper bound: weights outside the layers stay gathered until the end (accelerate)",
 )
 GATHERED_ALL = Formula(
     "gathered weights (FSDP, until backward)",
@@ -83,7 +90,7 @@ FLAT = Formula(
 )
 STREAMS_FSDP = Formula(
     "reserved for FSDP's streams",
-    "q_gradient * P_trained / shards - made + q_computed * P_gathered",
+    "q_gradient * P_trained / shards - made + max(unit, module)",
     "torch's allocator keeps freed memory for the stream that took it; FSDP makes sharded "
     "gradients and gathers on streams of their own (torch/distributed/fsdp/_fully_shard)",
     "explains why torchtitan's runs on 8 and 128 GPUs differ by 15.4 GiB; lower bound: freed when "
@@ -130,13 +137,28 @@ def gathered_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -
     if training.sharding == "fsdp-grad-op":
         return GATHERED_ALL.line({"q_computed": computed, "P_gathered": count_among(tensors, 1)})
     if sharding_of(training).program == "fsdp":
-        layer, root = _largest_layer(tensors), _outside_layers(tensors)
-        symbols = {"q_computed": computed, "units": UNITS_AT_ONCE, "P_unit": layer, "P_root": root}
-        return GATHERED_FSDP.line(symbols, low_bytes=computed * UNITS_AT_ONCE * layer)
+        return _layers_line(tensors, training, computed)
     if training.sharding == "zero-3":
         return _live_line(tensors, computed)
-    small = [held.size for held in tensors if held.weight_bytes < PLAIN_BYTES["bf16"]]
-    return DEQUANTIZED.line({"q_computed": computed, "P_unit": max(small)}) if small else None
+    small = _largest_quantized(tensors)
+    return DEQUANTIZED.line({"q_computed": computed, "P_unit": small}) if small else None
+
+
+def _layers_line(
+    tensors: tuple[RankTensor, ...], training: TrainingSettings, computed: int
+) -> Line:
+    """Return the layers that FSDP has gathered, and what it gathers outside of them."""
+    symbols = {
+        "units": UNITS_AT_ONCE,
+        "unit": _largest_layer(tensors, computed),
+        "root": computed * _outside_layers(tensors),
+        "module": computed * _largest_outside(tensors),
+        "matrix": computed * _largest_quantized(tensors),
+    }
+    high = GATHERED_FSDP.evaluate(symbols)
+    if training.sharding == "fsdp2":
+        return GATHERED_FSDP2.line(symbols, high_bytes=high)
+    return GATHERED_FSDP.line(symbols, low_bytes=high - symbols["root"])
 
 
 def _live_line(tensors: tuple[RankTensor, ...], computed: int) -> Line:
@@ -183,22 +205,43 @@ def streams_line(
     """
     if training.sharding != "fsdp2" or state_ranks(training) == 1:
         return None
+    computed = SCHEMES[precision_of(training)].computed
     symbols = {
         **gradients.symbols,
         "made": made,
-        "q_computed": SCHEMES[precision_of(training)].computed,
-        "P_gathered": max(_largest_layer(tensors), _outside_layers(tensors)),
+        "unit": _largest_layer(tensors, computed),
+        "module": computed * _largest_outside(tensors),
     }
     return STREAMS_FSDP.line(symbols, low_bytes=0)
 
 
-def _largest_layer(tensors: tuple[RankTensor, ...]) -> int:
-    """Return the number of elements of the largest layer, 0 without layers."""
+def _largest_layer(tensors: tuple[RankTensor, ...], computed: int = 1) -> int:
+    """Return the bytes of the largest layer, 0 without layers; of a quantized matrix as stored.
+
+    Others have `computed` bytes an element, by default 1: the number of elements.
+    """
     layers: Counter[int] = Counter()
     for held in tensors:
+        is_packed = computed > 1 and held.weight_bytes < PLAIN_BYTES["bf16"]
         for layer in held.layers or ():
-            layers[layer] += held.size
+            layers[layer] += round(held.size * (held.weight_bytes if is_packed else computed))
     return max(layers.values(), default=0)
+
+
+def _largest_quantized(tensors: tuple[RankTensor, ...]) -> int:
+    """Return the elements of the largest quantized matrix; of stacked experts it is one of them."""
+    return max(
+        (
+            held.size // (held.shape[0] if held.tensor.kind == "experts" else 1)
+            for held in tensors
+            if held.weight_bytes < PLAIN_BYTES["bf16"]
+        ),
+        default=0,
+    )
+
+
+def _largest_outside(tensors: tuple[RankTensor, ...]) -> int:
+    return max((held.size for held in tensors if held.layers is None), default=0)
 
 
 def _outside_layers(tensors: tuple[RankTensor, ...]) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tokmill.bill.models.model import Model, Tensor
-from tokmill.bill.models.weight_types import PLAIN_BYTES, weight_bytes
+from tokmill.bill.models.weight_types import PLAIN_BYTES, is_matrix, weight_bytes
 from tokmill.settings.training import TrainingSettings
 
 
@@ -42,7 +42,8 @@ SCHEMES = {
 }
 
 UNSTACKED = ("fp8", "int8", "int4", "nf4", "nf4-double")
-"""Types into which trainers convert linear modules; experts stacked in one tensor stay 16 bit."""
+"""Types into which trainers convert linear modules. Experts that transformers 5 stacks in one
+tensor stay 16 bit; before, each was a module."""
 
 
 def precision_of(training: TrainingSettings) -> str:
@@ -75,6 +76,17 @@ def frozen_type(training: TrainingSettings) -> str:
     return "bf16" if SCHEMES[precision_of(training)].computed == PLAIN_BYTES["bf16"] else "fp32"
 
 
+def is_prepared(training: TrainingSettings) -> bool:
+    """Return whether peft's prepare_model_for_kbit_training has made a 4- or 8-bit base ready.
+
+    Norms, embedding and head are then fp32, and so is the residual. Sharded weights need one type.
+    """
+    bitsandbytes = frozen_type(training) in ("int8", "nf4", "nf4-double")
+    asked = training.adapter == "qlora" and training.prepare_kbit
+    sharded = training.sharding.startswith(("fsdp", "zero-3"))
+    return asked and bitsandbytes and precision_of(training) == "amp" and not sharded
+
+
 def stored_note(model: Model, training: TrainingSettings) -> str:
     """Return a note on frozen weights whose type the model's files decide; '' for none."""
     if model.stored is None or training.weights != "auto" or training.adapter == "none":
@@ -96,6 +108,9 @@ def frozen_bytes(tensor: Tensor, model: Model, training: TrainingSettings) -> fl
     )
     if training.weights == "auto" and tensor.stored_bytes and is_stored:
         return tensor.stored_bytes
-    if tensor.kind == "experts" and kind in UNSTACKED:
+    if is_prepared(training) and tensor.kind != "experts":
+        return max(weight_bytes(kind, tensor, model), 4.0 * (not is_matrix(tensor)))
+    stacked = tensor.kind == "experts" and training.transformers != "4"
+    if stacked and kind in UNSTACKED:
         return PLAIN_BYTES["bf16"]
     return weight_bytes(kind, tensor, model)

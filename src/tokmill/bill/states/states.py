@@ -107,7 +107,8 @@ def _left_out(model: Model, training: TrainingSettings) -> Iterator[str]:
     quantized = any(frozen_bytes(t, model, training) < PLAIN_BYTES["bf16"] for t in model.tensors)
     if any(t.kind == "experts" for t in adapted(model, training.adapter_targets)):
         yield EXPERTS_PRODUCT
-    if model.experts and quantized and frozen_type(training) in UNSTACKED:
+    stacked = model.experts and training.transformers != "4"
+    if stacked and quantized and frozen_type(training) in UNSTACKED:
         yield "quantized experts: stacked ones are counted in 16 bit"
     if training.sharding == "zero-3" and quantized:
         yield "matrices that are dequantized after ZeRO-3 gathered them"
