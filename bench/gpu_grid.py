@@ -122,7 +122,12 @@ def grid() -> tuple[Case, ...]:
         for model, settings in cases
     ]
     served = [
-        Case(model, {"batch": batch, "context": context}, serves=True, held_out=held_out)
+        Case(
+            model,
+            {"batch": batch, "context": context, "prefill_chunk": 0},
+            serves=True,
+            held_out=held_out,
+        )
         for model, batch, context, held_out in SERVED
     ]
     return (*trained, *served)

@@ -348,6 +348,8 @@ class _Inference(TypedDict, total=False):
     """Serving: type of the KV cache."""
     kv_block: int
     """Serving: tokens per block of a paged KV cache; 0: not paged."""
+    prefill_chunk: int
+    """Serving: prompt tokens at once (servers: 2,048 to 16,384); 0: all, as in generate."""
     mla_cache: str
     """Serving: KV cache of MLA: the compressed vector, or keys and values."""
     serving_gpus: int

@@ -27,16 +27,19 @@ class InferenceSettings:
         choices=WEIGHTS,
     )
     kv_type: str = runtime_setting(
-        "bf16",
-        "Serving: type of the KV cache.",
+        "bf16", "Serving: type of the KV cache.",
         choices=("fp32", "bf16", "fp16", "fp8", "int8", "int4"),
-    )
+    )  # fmt: skip
     kv_block: int = runtime_setting(
         0,
         "Serving: tokens per block of a paged KV cache; 0: not paged.",
         minimum=0,
         maximum=1 << 20,
     )
+    prefill_chunk: int = runtime_setting(
+        8192, "Serving: prompt tokens at once (servers: 2,048 to 16,384); 0: all, as in generate.",
+        minimum=0, maximum=1 << 30,
+    )  # fmt: skip
     mla_cache: str = runtime_setting(
         "compressed", "Serving: KV cache of MLA: the compressed vector, or keys and values.",
         choices=("compressed", "expanded"),

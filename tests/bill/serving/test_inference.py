@@ -78,12 +78,21 @@ def test_a_key_head_is_not_split_over_more_gpus_than_there_are():
 
 
 def test_a_prompt_is_processed_at_once_or_in_chunks():
-    found = line("activations", bill(context=10_000))
+    found = line("activations", bill(context=10_000, prefill_chunk=0))
     assert found.n_bytes == 10_000 * 2 * (4 * 8 + 3 * 16)
     assert found.low_bytes == 2048 * 2 * (4 * 8 + 3 * 16)
-    paged = line("activations", bill(context=10_000, kv_block=16))
-    assert paged.n_bytes == 8192 * 2 * (4 * 8 + 3 * 16)
-    assert paged.high_bytes == round(1.1 * found.n_bytes)
+    in_chunks = line("activations", bill(context=10_000))
+    assert in_chunks.n_bytes == 8192 * 2 * (4 * 8 + 3 * 16)
+    assert in_chunks.high_bytes == round(1.1 * in_chunks.n_bytes)
+
+
+def test_70b_in_int4_serves_16_x_8k_on_two_a6000_with_prompts_in_chunks() -> None:
+    model = load_model(ModelSettings(name="llama-3-70b"))
+    served = {"batch": 16, "weight_type": "int4", "serving_gpus": 2}
+    whole, chunked = (
+        bill(model, 8192, **served, **chunk).n_bytes for chunk in ({"prefill_chunk": 0}, {})
+    )
+    assert chunked < find_gpu("A6000").memory_bytes < whole
 
 
 def test_logits_are_of_the_last_token_or_of_all():

@@ -73,9 +73,6 @@ DECODING = Formula(
 MISSING = "KV cache and activations"
 _SPELT_OUT = ("gelu_new", "gelu_fast", "bloom_gelu")
 """Activation functions that need several operations; the others are one kernel."""
-_PAGED_PROMPT_TOKENS = 8192
-"""Servers with a paged cache process prompts in chunks (vLLM's max_num_batched_tokens: 2,048 to
-16,384)."""
 _LEAST_PROMPT_TOKENS = 2048
 
 
@@ -168,8 +165,7 @@ def _bytes_of(tensor: Tensor, model: Model, settings: InferenceSettings) -> floa
 
 def _temporary_lines(model: Model, settings: InferenceSettings, context: int) -> Iterator[Line]:
     """Yield activations of a layer, logits, and one dequantized matrix."""
-    all_tokens = settings.batch * context
-    n_prompt = min(all_tokens, _PAGED_PROMPT_TOKENS) if settings.kv_block else all_tokens
+    n_prompt = prompt_tokens(settings, context)
     only_last = settings.logits == "last" and model.decoder_layers > 0
     attention, experts = model.attention, model.experts
     symbols: dict[str, float] = {
@@ -180,7 +176,7 @@ def _temporary_lines(model: Model, settings: InferenceSettings, context: int) ->
         "q_other": 4 if settings.weight_type == "fp32" else 2, "r_rope": attention.rope_dim,
         "s": context, "t": settings.serving_gpus,
     }  # fmt: skip
-    yield _prefill_line(model, symbols, all_tokens)
+    yield _prefill_line(model, symbols)
     if model.style.position_bias:
         yield PREFILL_POSITIONS.line(symbols)
     softmax = 4 * settings.batch * model.outputs
@@ -193,7 +189,12 @@ def _temporary_lines(model: Model, settings: InferenceSettings, context: int) ->
         yield DEQUANTIZED.line({**symbols, "largest": largest})
 
 
-def _prefill_line(model: Model, symbols: dict[str, float], all_tokens: int) -> Line:
+def prompt_tokens(settings: InferenceSettings, context: int) -> int:
+    """Return the prompt tokens of one forward pass: a chunk, as servers do it, or all."""
+    return min(settings.prefill_chunk or settings.batch * context, settings.batch * context)
+
+
+def _prefill_line(model: Model, symbols: dict[str, float]) -> Line:
     """Return the activations of the part of a layer that needs most."""
     parts = [(PREFILL, _widths_alive(model))]
     if model.experts is not None:
@@ -208,8 +209,8 @@ def _prefill_line(model: Model, symbols: dict[str, float], all_tokens: int) -> L
     return formula.line(
         symbols,
         low_bytes=formula.evaluate({**symbols, "n_prompt": least}),
-        high_bytes=round(1.1 * formula.evaluate({**symbols, "n_prompt": all_tokens})),
-        note="all prompts at once; less in chunks",
+        high_bytes=round(1.1 * formula.evaluate(symbols)),
+        note=f"{symbols['n_prompt']:,} prompt tokens at once",
     )
 
 

@@ -14,6 +14,7 @@ from tokmill.bill.host_ram.host import HostBill
 from tokmill.bill.host_ram.machine import Verdict
 from tokmill.bill.models.model import Model
 from tokmill.bill.remedies.advice import Advice, gpu_verdict, most_served
+from tokmill.bill.serving.inference import prompt_tokens
 from tokmill.bill.states.parallel import ranks_per_node
 from tokmill.bill.states.precision import precision_of, stored_note
 from tokmill.bill.text import PARTS
@@ -276,7 +277,10 @@ def _inference(settings: BillSettings, model: Model) -> str:
     stored = model.stored.note if model.stored else "bf16"
     weights = stored if how.weight_type == "auto" else how.weight_type
     text = f"weights {weights}, KV cache {how.kv_type}, batch {how.batch:,}"
-    text += f", context {how.context or settings.training.sequence:,}"
+    context = how.context or settings.training.sequence
+    text += f", context {context:,}"
+    if (chunk := prompt_tokens(how, context)) < how.batch * context:
+        text += f", prompts in chunks of {chunk:,} tokens (--prefill-chunk)"
     return text + (f", {how.serving_gpus:,} GPUs" if how.serving_gpus > 1 else "")
 
 
