@@ -72,5 +72,15 @@ def test_a_dataset_is_as_large_as_the_settings_say(
     assert found.largest_shard_tokens * shards >= tokens
 
 
+def test_a_described_dataset_may_have_masks_beside_its_tokens():
+    plain, masked = (
+        assumed_size(TrainingSettings(dataset_bytes=2000, with_masks=has), 300)
+        for has in (False, True)
+    )
+    assert plain is not None
+    assert masked is not None
+    assert (masked.tokens, masked.bytes_per_token) == (plain.tokens, plain.bytes_per_token + 1)
+
+
 def test_settings_that_describe_no_dataset_have_none():
     assert assumed_size(TrainingSettings(), 300) is None

@@ -94,7 +94,8 @@ def assumed_size(training: TrainingSettings, vocabulary: int) -> DatasetSize | N
     """Return the size of a pretraining dataset that settings describe; None if they do not.
 
     The setting `dataset_bytes` is its size, else `tokens` divided by `epochs`. A token has 2 bytes,
-    or 4 if the vocabulary needs them; a shard has at most 1 GiB. The number of documents is 0.
+    or 4 if the vocabulary needs them, and one more with `with_masks`; a shard has at most 1 GiB.
+    The number of documents is 0.
     """
     item_bytes = 2 if vocabulary <= 1 << 16 else 4
     tokens = round(training.tokens / training.epochs) if training.epochs else 0
@@ -105,7 +106,8 @@ def assumed_size(training: TrainingSettings, vocabulary: int) -> DatasetSize | N
     shards = -(-tokens * item_bytes // SHARD_BYTES)
     return DatasetSize(
         "pretrain", tokens, 0, item_bytes,
-        shards=shards, largest_shard_tokens=-(-tokens // shards), vocabulary=vocabulary,
+        mask=training.with_masks, shards=shards, largest_shard_tokens=-(-tokens // shards),
+        vocabulary=vocabulary,
     )  # fmt: skip
 
 

@@ -302,8 +302,9 @@ class _Training(TypedDict, total=False):
     eval_accumulation: int
     """Evaluation batches after which kept logits move from GPU to host RAM; 0: never."""
     initialization: str
-    """Processes that create the model in fp32: full: all; rank0: one; meta: none, as where
-    Transformers loads a checkpoint; auto: meta with an adapter, else full."""
+    """Processes that create the model in fp32: full: all; rank0: one; meta: none; mapped: none,
+    its file is mapped (from_pretrained in the file's type); auto: meta with an adapter, mapped
+    for 16-bit weights without ZeRO or Megatron, else full."""
     loading: str
     """How the trainer loads the dataset: memory-mapped at once (memmap) or in each worker
     (lazy); read; read and concatenated; cast to int64; as Python lists; read by each worker
@@ -328,6 +329,8 @@ class _Training(TypedDict, total=False):
     10^6, 10^9, 10^12."""
     dataset_bytes: Amount
     """Size of the tokens (.bin) where no dataset is given (100GB)."""
+    with_masks: bool
+    """That dataset has a loss mask, a byte per token."""
     price_per_hour: float
     """Price of one GPU for one hour."""
     checkpoints: int

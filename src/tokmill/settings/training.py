@@ -163,9 +163,10 @@ class TrainingSettings:
     )  # fmt: skip
     initialization: str = runtime_setting(
         "auto",
-        "Processes that create the model in fp32: full: all; rank0: one; meta: none, as where "
-        "Transformers loads a checkpoint; auto: meta with an adapter, else full.",
-        choices=("auto", "full", "meta", "rank0"),
+        "Processes that create the model in fp32: full: all; rank0: one; meta: none; mapped: none, "
+        "its file is mapped (from_pretrained in the file's type); auto: meta with an adapter, "
+        "mapped for 16-bit weights without ZeRO or Megatron, else full.",
+        choices=("auto", "full", "meta", "rank0", "mapped"),
     )  # fmt: skip
     loading: str = runtime_setting(
         "memmap",
@@ -202,6 +203,7 @@ class TrainingSettings:
         0, "Size of the tokens (.bin) where no dataset is given (100GB).",
         minimum=0, maximum=1 << 60, unit="bytes",
     )  # fmt: skip
+    with_masks: bool = runtime_setting(False, "That dataset has a loss mask, a byte per token.")
     price_per_hour: float = runtime_setting(
         0.0, "Price of one GPU for one hour.", minimum=0.0, maximum=1e6
     )

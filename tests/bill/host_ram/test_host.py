@@ -76,6 +76,22 @@ def test_initialization_makes_the_model_in_fp32_as_often_as_said(
     assert spread == expected  # a state dict beside it, loaded without mmap
 
 
+def test_16_bit_weights_of_a_file_are_mapped_unless_a_trainer_creates_them() -> None:
+    """transformers 5.23, 469M parameters: 2 MiB in the file's type, 4 B a parameter in fp32."""
+    half = {"adapter": "none", "precision": "pure-16"}
+    for settings, expected in (
+        (half, 0),
+        ({**half, "precision": "amp"}, 4 * P),
+        ({**half, "sharding": "zero-2"}, 4 * P),
+        ({**half, "initialization": "full"}, 4 * P),
+    ):
+        found = host_bill(MODEL, replace(TRAINING, **settings), None, MACHINE)  # type: ignore[arg-type]
+        assert moments(found)["initialization"] == expected
+        assert found.moments[0].high_bytes >= 4 * P  # created from a configuration
+    mapped = replace(TRAINING, **half, initialization="mapped")  # type: ignore[arg-type]
+    assert host_bill(MODEL, mapped, None, MACHINE).moments[0].lines[-1].high_bytes == 0
+
+
 def test_each_process_keeps_fp32_logits_of_every_batch_of_all_ranks():
     training = replace(TRAINING, metric_batches=10, gpus=4, gpus_per_node=2)
     found = moments(host_bill(MODEL, training, None, MACHINE))

@@ -28,6 +28,9 @@ from tokmill.bill.host_ram.loading import (
 from tokmill.bill.host_ram.machine import Machine, Verdict, host_verdict
 from tokmill.bill.models.model import Model
 from tokmill.bill.states.checkpoints import checkpoint_bill
+from tokmill.bill.states.optimizers import FP32_BYTES
+from tokmill.bill.states.precision import scheme_of
+from tokmill.bill.states.sharding import sharding_of
 from tokmill.bill.states.states import rank_states
 from tokmill.bill.training_bill import offloaded_lines
 from tokmill.bill.verdict import Need
@@ -42,6 +45,12 @@ _CREATED = (
 CREATED = {
     "full": Formula("model, created by each process", "4 * P * R", *_CREATED),
     "rank0": Formula("model, created by one process", "4 * P", *_CREATED),
+    "mapped": Formula(
+        "model, mapped from its file",
+        "0 * P",
+        "from_pretrained in the file's own type, measured: 2 MiB; in another type 4 B a parameter",
+        "upper bound: created by each process in fp32, as from a configuration",
+    ),
 }
 GATHERED = Formula(
     "trained weights, gathered for saving", "q * P_trained",
@@ -173,13 +182,23 @@ def _offloaded(
 def _initial_lines(model: Model, training: TrainingSettings, symbols: Symbols) -> list[Line]:
     initialization = training.initialization
     if initialization == "auto":
-        initialization = "full" if training.adapter == "none" else "meta"
+        initialization = "meta" if training.adapter != "none" else _usual_initialization(training)
     if initialization not in CREATED:
         return []
     formula = CREATED[initialization]
     copies = 2 if training.reference_model and training.adapter == "none" else 1
     values = {**symbols, "P": copies * model.parameters}
+    if initialization == "mapped":
+        guessed = training.initialization == "auto"
+        return [formula.line(values, high_bytes=CREATED["full"].evaluate(values) * guessed)]
     return [formula.line(values, high_bytes=2 * formula.evaluate(values))]
+
+
+def _usual_initialization(training: TrainingSettings) -> str:
+    """Return how Hugging Face's trainers load 16-bit weights, and how others create a model."""
+    program = sharding_of(training).program
+    is_own_type = scheme_of(training).weight < FP32_BYTES and program in ("ddp", "fsdp")
+    return "mapped" if is_own_type else "full"
 
 
 def _gathered_line(model: Model, training: TrainingSettings) -> Line:
