@@ -61,10 +61,27 @@ def test_fsdp1_holds_the_inputs_of_frozen_layers_unless_checkpointing_is_not_ree
         )
     )
     assert abs(old.allocated_bytes / (53.44 * 2**30) - 1) < 0.02
-    per_token = (old.allocated_bytes - new.allocated_bytes) / (16 * 4096)
+    layer = 2 * (8_030_261_248 - 2 * 128_256 * 4096) / 32  # which new has gathered, and old has not
+    per_token = (old.allocated_bytes - new.allocated_bytes + layer) / (16 * 4096)
     assert abs(per_token / ((32 - 2) * 2 * 4096) - 1) < 0.01
     assert not any("held by FSDP1" in line.name for line in fsdp2.peak.lines)
     assert either.allocated_bytes == old.allocated_bytes
     assert either.peak.low_bytes < old.peak.low_bytes
     trained = bill(sharding="fsdp", adapter="none", transformers="4")
     assert not any("held by FSDP1" in line.name for each in trained.moments for line in each.lines)
+
+
+def test_the_backward_of_the_first_layer_has_no_other_gathered() -> None:
+    """So Llama-3-8B with LoRA is met within 0.2% on 2 and 4 GPUs (fms-acceleration)."""
+    model = load_model(ModelSettings(name="llama-3-8b"))
+    for gpus, micro_batch, gibibytes in ((2, 4, 21.78), (2, 16, 57.23), (4, 4, 17.99)):
+        how = {**RECOMPUTED, "gpus": gpus, "micro_batch": micro_batch, "sequence": 4096}
+        found = training_bill(model, TrainingSettings(**how, sharding="fsdp", transformers="4"))  # type: ignore[arg-type]
+        assert abs(found.allocated_bytes / 2**30 / gibibytes - 1) < 0.002
+    for sharding in ("fsdp", "fsdp2"):
+        held = [
+            sum(each for name, each in lines.items() if name.startswith("gathered"))
+            for lines in amounts(gpus=2, sharding=sharding).values()
+            if any(name.startswith("gathered") for name in lines)
+        ]
+        assert min(held) < max(held)

@@ -46,6 +46,7 @@ from tokmill.bill.activations.weights import (
 )
 from tokmill.bill.formula import Formula, Line
 from tokmill.bill.models.model import Model
+from tokmill.bill.states.buffers import for_first_layer
 from tokmill.bill.states.parallel import ranks_per_node
 from tokmill.bill.states.sharding import sharding_of
 from tokmill.bill.states.states import States
@@ -117,7 +118,8 @@ def moments_of(stage: Stage) -> Iterator[tuple[str, tuple[Line, ...]]]:
     working = (*working, *(buckets if fsdp else ()))
     for first in (False, True):
         name = "first" if first else "last"
-        yield f"backward of the {name} layer", (*working, *_layer(stage, first=first))
+        there = tuple(map(for_first_layer, working)) if first else working
+        yield f"backward of the {name} layer", (*there, *_layer(stage, first=first))
     flat = _present(states.flat_buffer)
     yield "end of backward", (*working, *last_gradients(*_embedding(stage)), *flat)
     yield "optimizer's step", (*standing, states.gradients, *flat, states.step_temporary)

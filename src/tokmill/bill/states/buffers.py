@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
-from tokmill.bill.formula import Formula, Line
+from tokmill.bill.formula import Formula, Line, evaluate
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.weight_types import PLAIN_BYTES
 from tokmill.bill.states.parallel import RankTensor, count_among, state_ranks
@@ -31,13 +32,14 @@ CASTS = Formula(
 GATHERED_FSDP = Formula(
     "gathered layers (FSDP)",
     "units * unit + root + matrix",
-    "FSDP: a layer and the next one; weights outside the layers stay gathered until the end; "
-    "quantized weights are gathered as stored, and one matrix of them is dequantized",
+    "FSDP: a layer and the next one, which the first has not in backward; weights outside the "
+    "layers stay gathered until the end; quantized weights are gathered as stored, and one matrix "
+    "of them is dequantized",
     "lower bound: modules outside the layers are wrapped separately",
 )
 GATHERED_FSDP2 = Formula(
     "gathered layers (FSDP2)",
-    "unit + max(unit, module) + matrix",
+    "unit + (units - 1) * max(unit, module) + matrix",
     "torchtune and torchtitan wrap embedding and head alone: two layers, or one and the head; "
     "quantized weights as under FSDP1",
     "upper bound: weights outside the layers stay gathered until the end (accelerate)",
@@ -213,6 +215,16 @@ def streams_line(
         "module": computed * _largest_outside(tensors),
     }
     return STREAMS_FSDP.line(symbols, low_bytes=0)
+
+
+def for_first_layer(gathered: Line) -> Line:
+    """Return the gathered weights in the backward of the first layer: FSDP prefetches no other."""
+    if "units" not in gathered.symbols:
+        return gathered
+    symbols = {**gathered.symbols, "units": 1}
+    one = replace(gathered, n_bytes=round(evaluate(gathered.formula, symbols)), symbols=symbols)
+    less = gathered.n_bytes - one.n_bytes
+    return replace(one, low_bytes=gathered.low_bytes - less, high_bytes=gathered.high_bytes - less)
 
 
 def _largest_layer(tensors: tuple[RankTensor, ...], computed: int = 1) -> int:
