@@ -9,7 +9,6 @@ from tokmill.bill.states.sharding import sharding_of
 from tokmill.settings.training import TrainingSettings
 
 MIB = 1 << 20
-FRAGMENTATION_AT_MOST = 0.3
 LOGITS_BYTES = 5
 """Bytes per logit that the allocator holds beside the tensors, at the upper bound twice as many."""
 
@@ -61,7 +60,7 @@ class Fragmentation:
     """What the allocator reserves beside tensors: shares of them, and blocks that logits left."""
 
     expected: float = 0.04
-    at_most: float = FRAGMENTATION_AT_MOST
+    at_most: float = 0.3
     split_logits: float = 0
 
 

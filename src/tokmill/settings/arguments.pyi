@@ -308,7 +308,7 @@ class _Training(TypedDict, total=False):
     loading: str
     """How the trainer loads the dataset: memory-mapped at once (memmap) or in each worker
     (lazy); read; read and concatenated; cast to int64; as Python lists; read by each worker
-    (copies)."""
+    (copies); Hugging Face datasets, which maps its Arrow files."""
     loader_workers: int
     """DataLoader workers per process."""
     start_method: str

@@ -172,8 +172,8 @@ class TrainingSettings:
         "memmap",
         "How the trainer loads the dataset: memory-mapped at once (memmap) or in each worker "
         "(lazy); read; read and concatenated; cast to int64; as Python lists; read by each worker "
-        "(copies).",
-        choices=LOADING,
+        "(copies); Hugging Face datasets, which maps its Arrow files.",
+        choices=(*LOADING, "datasets"),
     )
     loader_workers: int = runtime_setting(
         0, "DataLoader workers per process.", minimum=0, maximum=1 << 10

@@ -127,7 +127,7 @@ def host_bill(
         peak = _peak_of(moments)
         return Need(peak.n_bytes, peak.high_bytes, shared.n_bytes)
 
-    cached = tuple(cache_lines(loading_symbols(training, size, machine)))
+    cached = tuple(cache_lines(training, loading_symbols(training, size, machine)))
     page_cache = Bill("host RAM: page cache", cached, _CACHE_LEAVES_OUT)
     moments, shared = bills(training)
     return HostBill(moments, page_cache, shared, host_verdict(training, machine, need))
@@ -182,7 +182,11 @@ def _offloaded(
 def _initial_lines(model: Model, training: TrainingSettings, symbols: Symbols) -> list[Line]:
     initialization = training.initialization
     if initialization == "auto":
-        initialization = "meta" if training.adapter != "none" else _usual_initialization(training)
+        # Hugging Face's trainers load 16-bit weights as their file has them.
+        half = scheme_of(training).weight < FP32_BYTES
+        mapped = half and sharding_of(training).program in ("ddp", "fsdp")
+        trained = "mapped" if mapped else "full"
+        initialization = trained if training.adapter == "none" else "meta"
     if initialization not in CREATED:
         return []
     formula = CREATED[initialization]
@@ -192,13 +196,6 @@ def _initial_lines(model: Model, training: TrainingSettings, symbols: Symbols) -
         guessed = training.initialization == "auto"
         return [formula.line(values, high_bytes=CREATED["full"].evaluate(values) * guessed)]
     return [formula.line(values, high_bytes=2 * formula.evaluate(values))]
-
-
-def _usual_initialization(training: TrainingSettings) -> str:
-    """Return how Hugging Face's trainers load 16-bit weights, and how others create a model."""
-    program = sharding_of(training).program
-    is_own_type = scheme_of(training).weight < FP32_BYTES and program in ("ddp", "fsdp")
-    return "mapped" if is_own_type else "full"
 
 
 def _gathered_line(model: Model, training: TrainingSettings) -> Line:

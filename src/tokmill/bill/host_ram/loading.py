@@ -85,16 +85,26 @@ PINNED = Formula(
 FILES = Formula(
     "files of the dataset", "(item + beside) * T", MEASURED, "when all of it has been read once"
 )
+ARROW_FILES = Formula(
+    "Arrow files of the dataset", "4 * (1 + masked + weighted) * T",
+    "ids and labels as int32: load_from_disk of datasets 5.2 maps them, measured",
+    "when all of it has been read once",
+)  # fmt: skip
+DATASETS_BYTES = 65 << 20
+"""What a process that imports `datasets` beside torch has more, and a table that it maps."""
 
 _HELD = {
     "memmap": (),
     "lazy": (),
+    "datasets": (),
     "read": (READ_IDS, READ_BESIDE),
     "concatenate": (READ_IDS, READ_BESIDE),
     "int64": (CAST_IDS, CAST_BESIDE),
     "lists": (LISTED_IDS, LISTED_BESIDE),
     "copies": (OWN_IDS, OWN_BESIDE),
 }
+MAPPED_BY_WORKERS = (*LAZY_LOADING, "datasets")
+"""Strategies whose dataset object holds paths alone: a copy for a worker is small."""
 _OPENING = {"concatenate": JOINING, "int64": CONVERTING, "lists": CONVERTING}
 
 
@@ -108,7 +118,8 @@ def loading_symbols(
         "w": training.loader_workers,
         "n": training.micro_batch * training.sequence,
         "prefetch": training.prefetch,
-        "interpreter": machine.interpreter_bytes,
+        "interpreter": machine.interpreter_bytes
+        + DATASETS_BYTES * (training.loading == "datasets"),
         "forked": machine.forked_bytes,
         "tracker": TRACKER_BYTES,
         "T": size.tokens,
@@ -127,7 +138,7 @@ def _object_symbols(loading: str, symbols: Mapping[str, float]) -> dict[str, flo
 
     A heap block is an array of at most HEAP_BLOCK_BYTES, which malloc takes from its heap.
     """
-    if loading in LAZY_LOADING:
+    if loading in MAPPED_BY_WORKERS:
         return {"data": 0, "pickled": 0, "block": 0}
     alone = {**symbols, "R": 1, "w": 0}
     data = sum(formula.evaluate(alone) for formula in _HELD[loading] or _HELD["read"])
@@ -152,7 +163,7 @@ def process_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> l
 
 def opening_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
     """Return the dataset while it is opened, partly in memory twice; no worker has started."""
-    if training.loading in LAZY_LOADING:
+    if training.loading in MAPPED_BY_WORKERS:
         return []
     lines = held_lines(training, symbols)
     if training.loading in _OPENING:
@@ -211,9 +222,10 @@ def shared_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> li
     return [READY.line(symbols)] if training.loader_workers else []
 
 
-def cache_lines(symbols: Mapping[str, float]) -> list[Line]:
+def cache_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
     """Return the page cache of the dataset, which all processes share."""
-    return _present([FILES.line(symbols, low_bytes=0)])
+    files = ARROW_FILES if training.loading == "datasets" else FILES
+    return _present([files.line(symbols, low_bytes=0)])
 
 
 def _spawns(training: TrainingSettings) -> bool:

@@ -13,8 +13,6 @@ from tokmill.bill.states.precision import SCHEMES, precision_of, scheme_of
 from tokmill.bill.states.sharding import sharding_of
 from tokmill.settings.training import TrainingSettings
 
-UNITS_AT_ONCE = 2
-"""Layers that FSDP has gathered: the one that computes and the next one."""
 REDUCE_BUCKET = GATHER_BUCKET = 500_000_000
 PREFETCH_BUCKET = 50_000_000
 MAX_LIVE_PARAMETERS = 1_000_000_000
@@ -151,7 +149,7 @@ def _layers_line(
 ) -> Line:
     """Return the layers that FSDP has gathered, and what it gathers outside of them."""
     symbols = {
-        "units": UNITS_AT_ONCE,
+        "units": 2,
         "unit": _largest_layer(tensors, computed),
         "root": computed * _outside_layers(tensors),
         "module": computed * _largest_outside(tensors),

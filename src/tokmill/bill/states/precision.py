@@ -1,9 +1,4 @@
-"""Bytes per parameter: the named precision schemes, and the types of frozen weights.
-
-"20 bytes per parameter" has two meanings. One is the scheme mixed-20: fp16 weights and gradients, a
-fp32 copy of the gradients, a fp32 copy of the weights and Adam's two moments, 2 + 2 + 4 + 12. The
-other is fp32 with AdamW, 4 + 4 + 8, during a foreach step, which needs 4 more temporarily.
-"""
+"""Bytes per parameter: the named precision schemes, and the types of frozen weights."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def loading_of(training: TrainingSettings, size: DatasetSize, machine: Machine) 
     start = (
         START_METHODS.index(training.start_method),
         workers.index(training.loader_workers),
-        LOADING.index(training.loading),
+        LOADING.index(training.loading if training.loading in LOADING else "memmap"),
     )
     return Loading(
         START_METHODS, workers, start, tuple(amounts), "".join(verdicts), page_cache,
