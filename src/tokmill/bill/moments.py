@@ -46,7 +46,7 @@ from tokmill.bill.activations.weights import (
 )
 from tokmill.bill.formula import Formula, Line
 from tokmill.bill.models.model import Model
-from tokmill.bill.states.buffers import for_first_layer
+from tokmill.bill.states.buffers import gathered_line
 from tokmill.bill.states.parallel import ranks_per_node
 from tokmill.bill.states.sharding import sharding_of
 from tokmill.bill.states.states import States
@@ -97,10 +97,10 @@ def moments_of(stage: Stage) -> Iterator[tuple[str, tuple[Line, ...]]]:
     fsdp = sharding_of(training).program == "fsdp"
     buckets = _present(states.buckets)
     standing = (states.weights, states.reference, *states.optimizer, *(() if fsdp else buckets))
-    working = (*standing, *_present(states.gathered))
     if stage.has_loss:
         # Gathered weights still exist after the last layer, a dequantized matrix does not.
-        outside = working if sharding_of(training).weights else standing
+        gathered = _present(gathered_line(states.tensors, training, units=0))
+        outside = (*standing, *(gathered if sharding_of(training).weights else ()))
         none = gradients_line(states, training, 0)
         kept = (*outside, none, *_kept(stage), *_outside(stage), *_loss(stage))
         ahead, behind = (line(training, stage.symbols) for line in (forward_line, backward_line))
@@ -115,11 +115,12 @@ def moments_of(stage: Stage) -> Iterator[tuple[str, tuple[Line, ...]]]:
         yield "start of backward", (*kept, *_casts(stage, alive, head=True), behind)
         if training.framework == "hf":
             yield "backward of the final norm", (*outside, *_norm(stage))
-    working = (*working, *(buckets if fsdp else ()))
+    reduced = buckets if fsdp else ()
     for first in (False, True):
         name = "first" if first else "last"
-        there = tuple(map(for_first_layer, working)) if first else working
-        yield f"backward of the {name} layer", (*there, *_layer(stage, first=first))
+        gathered = _present(gathered_line(states.tensors, training, units=1 if first else 2))
+        working = (*standing, *gathered, *reduced)
+        yield f"backward of the {name} layer", (*working, *_layer(stage, first=first))
     flat = _present(states.flat_buffer)
     yield "end of backward", (*working, *last_gradients(*_embedding(stage)), *flat)
     yield "optimizer's step", (*standing, states.gradients, *flat, states.step_temporary)

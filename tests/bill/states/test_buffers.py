@@ -38,14 +38,18 @@ def test_fsdp_gathers_two_layers_and_what_is_outside() -> None:
     assert bytes_of(gathered_line(*held))[0] == 8 * LAYER
 
 
-def test_fsdp2_gathers_two_layers_or_one_and_the_head() -> None:
+def test_fsdp2_gathers_two_layers_or_the_head() -> None:
     held = of_llama(gpus=8, sharding="fsdp2")
     most = bytes_of(gathered_line(*of_llama(gpus=8, sharding="fsdp")))[2]
     assert bytes_of(gathered_line(*held)) == (4 * LAYER, 4 * LAYER, most)
-    llama_3, training = named("llama-3-8b"), TrainingSettings(gpus=8, sharding="fsdp2")
-    line = gathered_line(rank_tensors(llama_3, training), training)
-    layer = sum(t.size for t in llama_3.tensors if t.layers)
-    assert bytes_of(line)[1] == 2 * (layer + 128_256 * 4096)
+    assert bytes_of(gathered_line(*held, units=1)) == (2 * LAYER, 2 * LAYER, most - 2 * LAYER)
+    head = 2 * 32_000 * 4096
+    assert bytes_of(gathered_line(*held, units=0)) == (head, head, 2 * ENDS)
+
+
+def test_fsdp1_has_all_outside_the_layers_gathered_beside_the_head() -> None:
+    held = of_llama(gpus=8, sharding="fsdp")
+    assert bytes_of(gathered_line(*held, units=0)) == (2 * 32_000 * 4096, 2 * ENDS, 2 * ENDS)
 
 
 def test_quantized_weights_are_gathered_as_stored_and_one_matrix_is_dequantized() -> None:
