@@ -145,3 +145,7 @@ def test_experts_are_quantized_where_transformers_has_a_module_for_each() -> Non
     )
     assert old == pytest.approx(34.21, rel=0.05)  # measured by fms-acceleration
     assert either == new > old + 60
+    prepared = allocated("mixtral-8x7b", transformers="4", micro_batch=4)
+    assert prepared == pytest.approx(
+        39.86, rel=0.05
+    )  # the experts' products are autocast to 16 bit

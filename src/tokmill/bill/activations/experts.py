@@ -25,27 +25,28 @@ ROUTER = Formula(
 )  # fmt: skip
 EXPERTS = Formula(
     "active experts: inputs, gate, activated gate, up, product, output",
-    "e * (2 * x * d + 4 * x * m)", f"{HOOKS}; torch's autocast has no grouped product in its list",
+    "e * (2 * x_e * d + 4 * x_e * m)",
+    f"{HOOKS}; torch's autocast has no grouped product in its list",
     "exact on one GPU; with expert parallelism tokens are taken as spread evenly",
 )  # fmt: skip
 ROUTER_INPUT = kept("router in fp32 (DeepSeek): its input", "4 * d")
 EXPERTS_CLAMPED = Formula(
     "active experts of gpt-oss: inputs, gate and up, clamped, sigmoid, products, output",
-    "e * (2 * x * d + 7 * x * m)", HOOKS, "within 1% of a layer",
+    "e * (2 * x_e * d + 7 * x_e * m)", HOOKS, "within 1% of a layer",
 )  # fmt: skip
 GRADIENT_OUTPUTS = Formula(
-    "gradients of the experts' outputs: weighted, and of both factors", "3 * e * x * d", STEPS,
+    "gradients of the experts' outputs: weighted, and of both factors", "3 * e * x_e * d", STEPS,
     EXACT,
 )  # fmt: skip
 GATES = Formula(
-    "active experts: inputs, gate, activated gate, up", "e * (x * d + 3 * x * m)", STEPS, EXACT
+    "active experts: inputs, gate, activated gate, up", "e * (x_e * d + 3 * x_e * m)", STEPS, EXACT
 )
 GRADIENT_GATES = Formula(
-    "gradients inside the experts: product, gate and up", "3 * e * x * m", STEPS, EXACT
+    "gradients inside the experts: product, gate and up", "3 * e * x_e * m", STEPS, EXACT
 )
-INPUTS = Formula("active experts: inputs", "e * x * d", STEPS, EXACT)
+INPUTS = Formula("active experts: inputs", "e * x_e * d", STEPS, EXACT)
 GRADIENT_INPUTS = Formula(
-    "gradients of the experts' inputs, gate and up", "e * (x * d + 2 * x * m)", STEPS, EXACT
+    "gradients of the experts' inputs, gate and up", "e * (x_e * d + 2 * x_e * m)", STEPS, EXACT
 )
 SHARED_EXPERT = Formula(
     "shared expert: gate, activated gate, up, product", "4 * q * f_shared", HOOKS,

@@ -139,6 +139,7 @@ def activation_symbols(model: Model, training: TrainingSettings, at: Situation) 
         "t": training.tensor_parallel,
         "u": split,
         "x": at.residual,
+        "x_e": at.product if training.transformers == "4" else at.residual,
         "y": at.adapter or at.product,
         "r_kv": attention.kv_rank,
         "r_q": attention.q_rank,

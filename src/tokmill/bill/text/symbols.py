@@ -118,6 +118,7 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "workspace": ("memory of cuBLAS for each thread with matrix products", "B"),
     "workspace_te": ("memory that Transformer Engine reserves for cuBLAS", "B"),
     "x": ("activation between the layers (residual stream)", "B per element"),
+    "x_e": ("activation inside the experts: x, with transformers 4 (linear modules) q", "B"),
     "y": ("activation that an adapter keeps", "B per element"),
 }
 """Meaning and unit by name; no unit: a count or a factor."""
