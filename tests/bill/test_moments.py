@@ -65,8 +65,7 @@ def test_fsdp1_holds_the_inputs_of_frozen_layers_unless_checkpointing_is_not_ree
     per_token = (old.allocated_bytes - new.allocated_bytes + layer) / (16 * 4096)
     assert abs(per_token / ((32 - 2) * 2 * 4096) - 1) < 0.01
     assert not any("held by FSDP1" in line.name for line in fsdp2.peak.lines)
-    assert either.allocated_bytes == old.allocated_bytes
-    assert either.peak.low_bytes < old.peak.low_bytes
+    assert either == old
     trained = bill(sharding="fsdp", adapter="none", transformers="4")
     assert not any("held by FSDP1" in line.name for each in trained.moments for line in each.lines)
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from tokmill.bill.full_bill import model_notes, stored_notes, training_notes
 from tokmill.bill.gpus import find_gpu
 from tokmill.bill.models.load import load_model, model_from_config
-from tokmill.bill.notes import model_notes, stored_notes, training_notes
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
 

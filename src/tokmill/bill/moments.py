@@ -245,19 +245,22 @@ def _layer(stage: Stage, *, first: bool) -> tuple[Line, ...]:
     )
 
 
+def holds_inputs(training: TrainingSettings) -> bool:
+    """Return whether FSDP1 hooks the inputs of recomputed layers, as their base is frozen."""
+    fsdp1 = training.sharding in ("fsdp", "fsdp-grad-op") and training.framework == "hf"
+    recomputed = training.checkpointing == "full" and not training.activation_offload
+    return fsdp1 and recomputed and training.adapter != "none"
+
+
 def _held_by_hooks(stage: Stage) -> tuple[Line, ...]:
-    """Return what FSDP1 keeps of the layers that backward has passed, where their base is frozen.
+    """Return what FSDP1's hooks keep of the layers that backward has passed.
 
     Of the first layer the input is a checkpoint, of the second the gradient is one of this layer.
     """
-    training = stage.training
-    fsdp1 = training.sharding in ("fsdp", "fsdp-grad-op") and training.framework == "hf"
-    frozen = training.adapter != "none" and training.checkpointing == "full"
-    if not fsdp1 or not frozen or training.transformers == "5" or stage.layers < 2:
+    reentrant = stage.training.transformers == "4"
+    if not holds_inputs(stage.training) or not reentrant or stage.layers < 2:
         return ()
-    symbols = {**stage.symbols, "layers": stage.layers}
-    low = 0 if training.transformers == "auto" else None
-    return (HELD_BY_HOOKS.line(symbols, low_bytes=low),)
+    return (HELD_BY_HOOKS.line({**stage.symbols, "layers": stage.layers}),)
 
 
 def _selected(stage: Stage) -> tuple[Line, ...]:

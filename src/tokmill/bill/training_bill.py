@@ -16,7 +16,13 @@ from tokmill.bill.activations.part import Part
 from tokmill.bill.activations.situation import Situation, activation_symbols, situation
 from tokmill.bill.formula import Bill, Line
 from tokmill.bill.models.model import OTHER_PARTS, Model
-from tokmill.bill.moments import Stage, moments_of, moments_of_states, offloaded_activations
+from tokmill.bill.moments import (
+    Stage,
+    holds_inputs,
+    moments_of,
+    moments_of_states,
+    offloaded_activations,
+)
 from tokmill.bill.overhead import (
     CUDA_CONTEXT,
     FRAGMENTATION,
@@ -113,9 +119,24 @@ def training_bill(model: Model, training: TrainingSettings) -> TrainingBill:
     check_parallelism(model, training)
     if not model.has_shape:
         return TrainingBill((_states_bill(model, training),))
+    if training.transformers == "auto" and version_matters(model, training):
+        if model.experts is not None and holds_inputs(training):
+            return max(of_versions(model, training), key=lambda bill: bill.peak.n_bytes)
+        training = replace(training, transformers="5" if model.experts is not None else "4")
     numbers = {0, training.pipeline_parallel - 1, fullest_stage(model, training)}
     stages = (_stage(model, training, number) for number in sorted(numbers))
     return TrainingBill(tuple(_stage_bill(stage) for stage in stages))
+
+
+def version_matters(model: Model, training: TrainingSettings) -> bool:
+    """Return whether versions of transformers differ: in FSDP1's hooks, or in stacked experts."""
+    adapted = training.adapter != "none"
+    return adapted and (model.experts is not None or holds_inputs(training))
+
+
+def of_versions(model: Model, training: TrainingSettings) -> tuple[TrainingBill, ...]:
+    """Return the bills with transformers 4 and 5."""
+    return tuple(training_bill(model, replace(training, transformers=v)) for v in ("4", "5"))
 
 
 def _stage_bill(stage: Stage) -> StageBill:

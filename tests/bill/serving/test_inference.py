@@ -80,7 +80,6 @@ def test_a_key_head_is_not_split_over_more_gpus_than_there_are():
 def test_a_prompt_is_processed_at_once_or_in_chunks():
     found = line("activations", bill(context=10_000, prefill_chunk=0))
     assert found.n_bytes == 10_000 * 2 * (4 * 8 + 3 * 16)
-    assert found.low_bytes == 2048 * 2 * (4 * 8 + 3 * 16)
     in_chunks = line("activations", bill(context=10_000))
     assert in_chunks.n_bytes == 8192 * 2 * (4 * 8 + 3 * 16)
     assert in_chunks.high_bytes == round(1.1 * in_chunks.n_bytes)

@@ -60,12 +60,6 @@ def test_a_quantized_cache_may_keep_the_last_tokens_in_16_bit():
     assert KV_BYTES["int4"] == 0.5625
 
 
-def test_a_context_beyond_the_positions_has_a_note():
-    (line,) = kv_cache_lines(a_model(positions=8), InferenceSettings(), 10)
-
-    assert line.note == "10 tokens are more than the model's 8 positions"
-
-
 def test_hugging_faces_falcon_40b_caches_every_query_head() -> None:
     model = load_model(ModelSettings(name="falcon-40b"))
     (line,) = kv_cache_lines(model, InferenceSettings(), 1024)

@@ -73,7 +73,6 @@ DECODING = Formula(
 MISSING = "KV cache and activations"
 _SPELT_OUT = ("gelu_new", "gelu_fast", "bloom_gelu")
 """Activation functions that need several operations; the others are one kernel."""
-_LEAST_PROMPT_TOKENS = 2048
 
 
 def inference_bill(model: Model, settings: InferenceSettings, *, context: int) -> Bill:
@@ -205,10 +204,8 @@ def _prefill_line(model: Model, symbols: dict[str, float]) -> Line:
         ((formula, {**symbols, "g": widths}) for formula, widths in parts),
         key=lambda each: each[0].evaluate({**each[1], "n_prompt": 1}),
     )
-    least = min(symbols["n_prompt"], _LEAST_PROMPT_TOKENS)
     return formula.line(
         symbols,
-        low_bytes=formula.evaluate({**symbols, "n_prompt": least}),
         high_bytes=round(1.1 * formula.evaluate(symbols)),
         note=f"{symbols['n_prompt']:,} prompt tokens at once",
     )

@@ -77,7 +77,7 @@ def kv_cache_lines(model: Model, settings: InferenceSettings, context: int) -> t
         is_integer = settings.kv_type.startswith("int")
         most = {**symbols, "k": symbols["a"]} if model.style.repeated else symbols
         high = formula.evaluate(most) + (formula.evaluate(residual) if is_integer else 0)
-        lines.append(formula.line(symbols, high_bytes=high, note=_note(model, settings, context)))
+        lines.append(formula.line(symbols, high_bytes=high, note=_note(model, settings)))
     return tuple(lines)
 
 
@@ -108,10 +108,6 @@ def _in_blocks(tokens: int, settings: InferenceSettings) -> int:
     return -(-tokens // block) * block
 
 
-def _note(model: Model, settings: InferenceSettings, context: int) -> str:
-    notes = []
-    if context > model.positions > 0:
-        notes.append(f"{context:,} tokens are more than the model's {model.positions:,} positions")
-    if settings.serving_gpus > model.attention.kv_heads and not model.attention.kv_rank:
-        notes.append("key-value heads are replicated: there are fewer than GPUs")
-    return "; ".join(notes)
+def _note(model: Model, settings: InferenceSettings) -> str:
+    fewer = settings.serving_gpus > model.attention.kv_heads and not model.attention.kv_rank
+    return "key-value heads are replicated: there are fewer than GPUs" if fewer else ""

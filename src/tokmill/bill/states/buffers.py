@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 from tokmill.bill.formula import Formula, Line
@@ -229,15 +230,9 @@ def _largest_layer(tensors: tuple[RankTensor, ...], computed: int = 1) -> int:
 
 
 def _largest_quantized(tensors: tuple[RankTensor, ...]) -> int:
-    """Return the elements of the largest quantized matrix; of stacked experts it is one of them."""
-    return max(
-        (
-            held.size // (held.shape[0] if held.tensor.kind == "experts" else 1)
-            for held in tensors
-            if held.weight_bytes < PLAIN_BYTES["bf16"]
-        ),
-        default=0,
-    )
+    """Return the elements of the largest quantized matrix; stacked experts are one each."""
+    small = [held for held in tensors if held.weight_bytes < PLAIN_BYTES["bf16"]]
+    return max((math.prod(held.shape[-2:]) for held in small), default=0)
 
 
 def _largest_outside(tensors: tuple[RankTensor, ...]) -> int:

@@ -105,9 +105,10 @@ def _left_out(model: Model, training: TrainingSettings) -> Iterator[str]:
     if training.adapter == "none":
         return
     quantized = any(frozen_bytes(t, model, training) < PLAIN_BYTES["bf16"] for t in model.tensors)
-    if any(t.kind == "experts" for t in adapted(model, training.adapter_targets)):
-        yield EXPERTS_PRODUCT
     stacked = model.experts and training.transformers != "4"
+    targets = adapted(model, training.adapter_targets)
+    if stacked and any(t.kind == "experts" for t in targets):
+        yield EXPERTS_PRODUCT
     if stacked and quantized and frozen_type(training) in UNSTACKED:
         yield "quantized experts: stacked ones are counted in 16 bit"
     if training.sharding == "zero-3" and quantized:

@@ -100,7 +100,7 @@ def _training_rows(found: FullBill, of_model: ModelBill) -> Iterator[Row]:
         peaks = (f"stage {one.number + 1} {memory(one.peak.n_bytes)}" for one in bill.stages)
         fullest = bill.fullest.number + 1
         yield Row("", f"fullest pipeline stage: {fullest} ({', '.join(peaks)})")
-    if advice is None:
+    if advice is None or advice.verdict == AT_LEAST:
         return
     if advice.verdict != DOES_NOT_FIT:
         most = "the model's maximum of" if advice.is_bounded else "sequence"
@@ -126,7 +126,7 @@ def _inference_rows(of_model: ModelBill, settings: BillSettings, *, alone: bool)
     yield Row("GPU memory" if alone else "", f"{bounded(bill)}: {amounts}")
     if bill.missing:
         yield Row("", f"not included: {bill.missing}", "yellow")
-    if gpu is not None and of_model.model.has_shape:
+    if gpu is not None and not bill.missing:
         context = how.context or settings.training.sequence
         most = most_served(of_model.model, how, gpu, context)
         longest = "the model's maximum of" if most.is_bounded else "context"
