@@ -148,17 +148,15 @@ def _layers_line(
     tensors: tuple[RankTensor, ...], training: TrainingSettings, computed: int, units: int
 ) -> Line:
     """Return the layers that FSDP has gathered, and what it gathers outside of them."""
-    root, module = _outside_layers(tensors), _largest_outside(tensors)
-    alone = 0 if units else computed * module
+    whole = computed * _outside_layers(tensors)
+    alone = 0 if units else computed * _largest_outside(tensors)
     symbols = {
         "units": units,
         "unit": _largest_layer(tensors, computed),
-        "outside": alone if training.sharding == "fsdp2" else computed * root,
+        "outside": alone if training.sharding == "fsdp2" else whole,
         "matrix": computed * _largest_quantized(tensors) if units else 0,
     }
-    low, high = (
-        GATHERED_FSDP.evaluate({**symbols, "outside": n}) for n in (alone, computed * root)
-    )
+    low, high = (GATHERED_FSDP.evaluate({**symbols, "outside": n}) for n in (alone, whole))
     return GATHERED_FSDP.line(symbols, low_bytes=low, high_bytes=high)
 
 
