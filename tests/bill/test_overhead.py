@@ -20,9 +20,10 @@ def test_freed_blocks_of_logits_are_reserved_beside_the_share() -> None:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({}, (0.07, 0.3, 0)),
-        ({"checkpointing": "full"}, (0.07, 0.3, 500)),
-        ({"checkpointing": "full", "loss": "fused"}, (0.07, 0.3, 0)),
+        ({"checkpointing": "full"}, (0.04, 0.3, 0)),
+        ({"adapter": "lora"}, (0.07, 0.3, 0)),
+        ({"adapter": "lora", "checkpointing": "full"}, (0.07, 0.3, 500)),
+        ({"adapter": "lora", "checkpointing": "full", "loss": "fused"}, (0.07, 0.3, 0)),
         ({"sharding": "fsdp"}, (0.42, 0.6, 0)),
         ({"sharding": "fsdp", "adapter": "lora"}, (0.21, 0.6, 0)),
         ({"sharding": "fsdp2"}, (0.04, 0.3, 0)),

@@ -16,9 +16,9 @@ FRAGMENTATION = Formula(
     "fragmentation",
     "share * allocated + split_logits",
     "torch's caching allocator: reserved less allocated. Fitted to nvidia-smi of 110 runs on A100 "
-    "(fms-acceleration): one GPU 7%; FSDP1 21%, where all weights are trained 42%; with "
-    "recomputed layers 5 bytes a logit, whose freed blocks they split. With expandable segments "
-    "4% (torchtitan: 2 to 10%)",
+    "(fms-acceleration): one GPU 4%, with adapters 7%; FSDP1 42%, with adapters 21%; with "
+    "adapters and recomputed layers also 5 bytes a logit, whose freed blocks they split. With "
+    "expandable segments 4% (torchtitan: 2 to 10%)",
     "upper bound: --fragmentation, by default 0.3 of allocated, twice that under FSDP1, and twice "
     "the blocks of logits. GMLake (2024) found 15% of reserved memory on average and 33% at most, "
     "STWeaver (2025) 43% with interleaved pipelines; ZeRO (section 3.2) over 30%",
@@ -67,23 +67,21 @@ class Fragmentation:
 def fragmentation(training: TrainingSettings, logits: float) -> Fragmentation:
     """Return what training reserves; `logits` is the number of elements of the logits."""
     program, at_most = sharding_of(training).program, training.fragmentation
-    split = at_most > 0 and training.loss != "fused" and training.checkpointing != "none"
+    is_frozen, recomputed = training.adapter != "none", training.checkpointing != "none"
+    split = is_frozen and recomputed and training.loss != "fused" and at_most > 0
     blocks = LOGITS_BYTES * logits if split else 0
     if program == "megatron" or training.sharding == "fsdp2":
         return Fragmentation(min(0.04, at_most), at_most)
     if program == "fsdp":
-        share = 0.42 if training.adapter == "none" else 0.21
+        share = 0.21 if is_frozen else 0.42
         return Fragmentation(min(share, 2 * at_most), 2 * at_most, blocks)
-    return Fragmentation(min(0.07, at_most), at_most, blocks)
+    return Fragmentation(min(0.07 if is_frozen else 0.04, at_most), at_most, blocks)
 
 
 def overhead_lines(
     allocated_bytes: int, high_bytes: int, found: Fragmentation = Fragmentation()
 ) -> tuple[Line, Line]:
-    """Return fragmentation and CUDA context beside tensors of so many bytes, `high_bytes` at most.
-
-    Fragmentation is 0 at least.
-    """
+    """Return fragmentation and CUDA context beside tensors, which need `high_bytes` at most."""
     symbols = {
         "share": found.expected, "allocated": allocated_bytes, "split_logits": found.split_logits
     }  # fmt: skip
