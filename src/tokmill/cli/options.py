@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Command = Callable[..., None]
     Decorator = Callable[[Command], Command]
 
-_LONGEST_CHOICES = 76
+_LONGEST_CHOICES = 65
 """More characters of choices do not fit on a line of help; they stand in its text."""
 _SHORT = {"tokenizer": "-t", "output": "-o", "model": "-m"}
 
