@@ -147,7 +147,7 @@ class RenderedTexts:
 
     def __init__(self, control: Collection[str]) -> None:
         tags = {*CALL_TAGS, *(tag for tags in REASONING_TAGS for tag in tags)}
-        strings = {s for s in control if len(s.strip()) >= _SHORTEST} - tags
+        strings = {string for string in control if len(string.strip()) >= _SHORTEST} - tags
         self._search = re.compile(control_pattern(strings)).search
 
     def sign(self, text: str) -> str:
@@ -156,5 +156,5 @@ class RenderedTexts:
             position = text.find(first)
             if position >= 0 and all(text.find(other, position) >= 0 for other in others):
                 return " … ".join([first, *map(str.strip, others)])
-        found = self._search(text)
-        return found[0] if found else ""
+        match = self._search(text)
+        return match[0] if match else ""

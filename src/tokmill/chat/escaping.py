@@ -75,7 +75,7 @@ class ControlEscaper:
     def escaped(self, value: Any) -> tuple[Any, Marks]:
         """Return a copy of a value with its control strings escaped, and marks that it lacks."""
         texts = texts_of(value)
-        single = next((s for s in self._singles for text in texts if s in text), None)
+        single = next((token for token in self._singles for text in texts if token in text), None)
         if single is not None:
             raise ChatError(
                 "control token in text",
@@ -86,6 +86,7 @@ class ControlEscaper:
         return self._copy(value, "\\1" + marks[2]), marks
 
     def _copy(self, value: Any, separated: str) -> Any:
+        """Return a copy; `separated` replaces the first character of each control string."""
         if type(value) is str:
             return self._starts.sub(separated, value)
         if type(value) is dict:
@@ -183,7 +184,7 @@ def with_edges(conversation: Conversation, reserved: str) -> Conversation:
     placeholders = Placeholders(reserved, [conversation.messages, conversation.tools])
     stop = placeholders.choose(Placeholder(""))
     factors = sorted({part.factor for part in conversation.parts})
-    starts = {f: placeholders.choose(Placeholder("", factor=f)) for f in factors}
+    starts = {factor: placeholders.choose(Placeholder("", factor=factor)) for factor in factors}
     numbers = {id(message): i for i, message in enumerate(conversation.messages)}
     messages = list(conversation.messages)
     for (of_message, key), parts in groupby(conversation.parts, lambda p: (id(p.message), p.key)):

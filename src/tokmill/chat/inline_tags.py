@@ -124,8 +124,8 @@ def inline_forms(
 
 def _field_tags(written: Written) -> tuple[Tags, ...]:
     """Return the tags that a template writes around the reasoning of a reply, if it writes it."""
-    found = _WRITTEN_THOUGHT.search(written(_REASONED))
-    return () if found is None else ((found["tag"], found["end"]),)
+    match = _WRITTEN_THOUGHT.search(written(_REASONED))
+    return () if match is None else ((match["tag"], match["end"]),)
 
 
 def _empty(written: Written, fields: tuple[Tags, ...]) -> str:
@@ -152,9 +152,9 @@ def _writes_calls(written: Written) -> bool:
     """Return whether a template writes a call of a message as it stands in a block."""
     call = {"name": _NAME, "arguments": {"k": _VALUE}}
     message = {"content": "", "tool_calls": [{"type": "function", "function": call}]}
-    found = _WRITTEN_CALL.search(written(message))
+    match = _WRITTEN_CALL.search(written(message))
     try:
-        return found is not None and json.loads(found[1]) == call
+        return match is not None and json.loads(match[1]) == call
     except ValueError:
         return False
 
@@ -213,11 +213,12 @@ class InlineReader:
     def _with_reasoning(
         self, message: Message, placeholders: Placeholders, counts: Counter[str]
     ) -> Message:
+        """Return a message with its reasoning in a field, or with placeholders for its tags."""
         content = message["content"]
         for tags in self._forms.fields:
-            if found := split_reasoning(opened(content, tags), tags):
+            if halves := split_reasoning(opened(content, tags), tags):
                 counts[READ_REASONING] += 1
-                reasoning, rest = found[0] or self._forms.empty, found[1]
+                reasoning, rest = halves[0] or self._forms.empty, halves[1]
                 return {**message, "content": rest, "reasoning_content": reasoning}
         for tags in self._forms.tokens:
             text = content if self._forms.after_open is None else opened(content, tags)
@@ -239,6 +240,7 @@ class InlineReader:
     def _with_calls(
         self, message: Message, placeholders: Placeholders, counts: Counter[str]
     ) -> Message:
+        """Return a message with the calls that end its text in a field, or as placeholders."""
         content = message["content"]
         blocks = trailing_blocks(content)
         if not blocks:
@@ -298,18 +300,18 @@ def trailing_blocks(text: str) -> list[tuple[Span, Span]]:
     If a block right before them is no valid call, all of them are text.
     """
     opens, closes = CALL_TAGS
-    found: list[tuple[Span, Span]] = []
+    blocks: list[tuple[Span, Span]] = []
     stop = len(text)
     while True:
         while stop and text[stop - 1].isspace():
             stop -= 1
         if not text.endswith(closes, 0, stop):
-            return found[::-1]
+            return blocks[::-1]
         inner_stop = stop - len(closes)
         start = text.rfind(opens, 0, inner_stop)
         if start < 0 or read_call(text[start + len(opens) : inner_stop]) is None:
             return []
-        found.append(((start, start + len(opens)), (inner_stop, stop)))
+        blocks.append(((start, start + len(opens)), (inner_stop, stop)))
         stop = start
 
 
@@ -334,7 +336,7 @@ def read_call(text: str) -> dict[str, Any] | None:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("a repeated key")
-    return found
+    return members

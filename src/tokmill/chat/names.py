@@ -161,18 +161,18 @@ def _pair(text: str, setting: str, example: str) -> tuple[str, str]:
 
 
 def renamed(
-    found: Mapping[str, Any], settings: SftSettings, *, in_message: bool = False
+    item: Mapping[str, Any], settings: SftSettings, *, in_message: bool = False
 ) -> Mapping[str, Any]:
     """Return a record or a message with its keys under known names, without --ignore-keys."""
     if ignored := settings.ignore_keys:
-        found = {key: value for key, value in found.items() if key not in ignored}
+        item = {key: value for key, value in item.items() if key not in ignored}
     names = known_names(settings.fields, in_message=in_message)
-    if names.keys().isdisjoint(found):
-        return found
-    rest = {key: value for key, value in found.items() if key not in names}
+    if names.keys().isdisjoint(item):
+        return item
+    rest = {key: value for key, value in item.items() if key not in names}
     # A key of --fields wins over the known name unless it is null.
-    given = {names[key]: found[key] for key in names if found.get(key) is not None}
-    return {**rest, **given}
+    known = {names[key]: item[key] for key in names if item.get(key) is not None}
+    return {**rest, **known}
 
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -191,9 +191,9 @@ def parse_json(text: str, reason: str, where: str) -> Any:
         if _SURROGATE.search(text):  # perhaps a lone one
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        found = shown(error.object[error.start])
+        surrogate = shown(error.object[error.start])
         raise ChatError(
-            "lone surrogate", f"{where}: expected text that can be UTF-8, found {found} in it"
+            "lone surrogate", f"{where}: expected text that can be UTF-8, found {surrogate} in it"
         ) from None
     except (ValueError, RecursionError) as error:
         raise ChatError(
@@ -241,9 +241,9 @@ def text_of(value: Any, where: str) -> str:
     raise wrong_type(where, "text", value)
 
 
-def wrong_type(where: str, expected: str, found: object) -> ChatError:
+def wrong_type(where: str, expected: str, value: object) -> ChatError:
     """Return the error for a value of another type than expected."""
-    return ChatError("wrong type", f"{where}: expected {expected}, found {shown(found)}")
+    return ChatError("wrong type", f"{where}: expected {expected}, found {shown(value)}")
 
 
 def shown(value: object) -> str:

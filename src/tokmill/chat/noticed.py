@@ -172,18 +172,18 @@ def reply_counts(
     is_ended = _turns_of(table, is_trained & _ENDS[table.kinds])
     is_said = _not_blank(columns, is_trained & _SPOKEN[table.kinds] & (columns.ids < 0))
     is_reply = table.roles == ROLES.index("assistant")
-    found = {EMPTY_REPLIES: is_reply & is_ended & ~is_said}
+    replies = {EMPTY_REPLIES: is_reply & is_ended & ~is_said}
     if rule.trained[Kind.EOT]:
-        found[UNENDED_REPLIES] = is_reply & is_said & ~is_ended
+        replies[UNENDED_REPLIES] = is_reply & is_said & ~is_ended
     if names_roles:
         spoken = np.flatnonzero(table.roles != ROLES.index("system"))
         is_first = np.zeros(len(table.roles), bool)
         is_first[spoken[starts_run(table.samples[spoken])]] = True
-        found[ASSISTANT_FIRST] = is_reply & is_first
+        replies[ASSISTANT_FIRST] = is_reply & is_first
     n_samples = len(columns.offsets) - 1
     return {
         name: np.bincount(table.samples[turns], minlength=n_samples)
-        for name, turns in found.items()
+        for name, turns in replies.items()
         if turns.any()
     }
 

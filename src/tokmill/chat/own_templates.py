@@ -67,8 +67,8 @@ def own_source(name: str) -> str:
     """Return the Jinja source of one of `NAMES`, with the parts that it includes."""
     folder = files("tokmill.chat") / "templates"
 
-    def part(found: re.Match[str]) -> str:
-        return (folder / "parts" / f"{found[1]}.jinja").read_text(encoding="utf-8")
+    def part(include: re.Match[str]) -> str:
+        return (folder / "parts" / f"{include[1]}.jinja").read_text(encoding="utf-8")
 
     return _INCLUDE(part, (folder / f"{name}.jinja").read_text(encoding="utf-8"))
 

@@ -81,15 +81,16 @@ class RecordWriter:
 
         `note` gets the number of each record before it is written.
         """
-        found = _Found()
-        return self._written(self._samples(text, note, found), found, len(text))
+        outcomes = _Outcomes()
+        return self._written(self._samples(text, note, outcomes), outcomes, len(text))
 
     def write_conversation(self, conversation: Conversation) -> Written:
         """Return the samples of one conversation."""
-        found = _Found()
-        return self._written(self._write(conversation, 0, found), found, 1)
+        outcomes = _Outcomes()
+        return self._written(self._write(conversation, 0, outcomes), outcomes, 1)
 
-    def _written(self, samples: Iterable[Sample], found: _Found, n_records: int) -> Written:
+    def _written(self, samples: Iterable[Sample], outcomes: _Outcomes, n_records: int) -> Written:
+        """Return samples as columns; `outcomes` is read last, since making the samples fills it."""
         columns = columns_of(samples)
         weights, turn_ends = segment_weights(columns.table, self._rule)
         names_roles = bool(self._settings.role_names)
@@ -100,34 +101,34 @@ class RecordWriter:
             columns.ids,
             weights,
             turn_ends,
-            np.array(found.rows, np.int64),
+            np.array(outcomes.rows, np.int64),
             [],
-            {reason: np.array(rows, np.int64) for reason, rows in found.drops.items()},
-            found.unread(n_records),
-            {**found.noticed(), **odd},
+            {reason: np.array(rows, np.int64) for reason, rows in outcomes.drops.items()},
+            outcomes.unread(n_records),
+            {**outcomes.noticed(), **odd},
         )
-        return Written(batch, found.refused)
+        return Written(batch, outcomes.refused)
 
     def _samples(
-        self, text: pa.LargeStringArray, note: Callable[[int], None], found: _Found
+        self, text: pa.LargeStringArray, note: Callable[[int], None], outcomes: _Outcomes
     ) -> Iterator[Sample]:
-        """Yield the samples of records; add all else to `found`."""
+        """Yield the samples of records; add all else to `outcomes`."""
         for row, record in enumerate(text.to_pylist()):
             note(row)
             try:
                 conversation = read_conversation(
                     parse_record(record), self._settings.schema, self._settings
                 )
-                samples = self._write(conversation, row, found)
+                samples = self._write(conversation, row, outcomes)
             except ChatError as error:
-                found.refuse(row, error)
+                outcomes.refuse(row, error)
                 continue
             if conversation.unread:
-                found.keep_unread(row, conversation.unread)
+                outcomes.keep_unread(row, conversation.unread)
             yield from samples
 
-    def _write(self, conversation: Conversation, row: int, found: _Found) -> list[Sample]:
-        """Return the samples of a conversation; add their rows and counts to `found`."""
+    def _write(self, conversation: Conversation, row: int, outcomes: _Outcomes) -> list[Sample]:
+        """Return the samples of a conversation; add their rows and counts to `outcomes`."""
         counts = Counter[str]()
         is_rendered = conversation.is_text and self._settings.rendered_text == "parse"
         plain = conversation
@@ -156,7 +157,7 @@ class RecordWriter:
             if sample.is_empty():
                 raise ChatError("empty", "the sample has no text")
             samples.append(sample)
-        found.add(row, len(samples), counts)
+        outcomes.add(row, len(samples), counts)
         return samples
 
     def _text_of(self, conversation: Conversation) -> str:
@@ -216,7 +217,7 @@ class RecordWriter:
         yield from chats
 
 
-class _Found:
+class _Outcomes:
     """Collects the samples of several records."""
 
     def __init__(self) -> None:

@@ -55,7 +55,7 @@ class SegmentTable(NamedTuple):
     """The kinds of segments, and the turns that they belong to.
 
     `kinds`, `turns`: (n_segments,) int64, a `Kind` and the number of a turn. `roles`, `samples`:
-    (n_turns,) int64, index in `ROLES` and number of the sample. `given`: (n_turns,) float32,
+    (n_turns,) int64, index in `ROLES` and number of the sample. `turn_weights`: (n_turns,) float32,
     the weight that the record gives, NaN where it gives none. `factors`: (n_segments,) float32,
     the weight that a part of a message has within its turn, NaN where it has that of its turn.
     """
@@ -64,7 +64,7 @@ class SegmentTable(NamedTuple):
     turns: npt.NDArray[np.int64]
     factors: npt.NDArray[np.float32]
     roles: npt.NDArray[np.int64]
-    given: npt.NDArray[np.float32]
+    turn_weights: npt.NDArray[np.float32]
     samples: npt.NDArray[np.int64]
 
 
@@ -167,9 +167,9 @@ class Sample:
         split = re.compile(f"([{''.join(placeholders)}])").split
         n_edges, factor = 0, np.nan
         for turn in self.turns:
-            old = list(zip(turn.parts, turn.codes, strict=True))
+            segments = list(zip(turn.parts, turn.codes, strict=True))
             turn.parts, turn.codes = [], []
-            for part, code in old:
+            for part, code in segments:
                 kind = within = Kind(code & _KIND_MASK)
                 for piece in split(part):
                     placeholder = placeholders.get(piece)
@@ -250,8 +250,8 @@ def columns_of(samples: Iterable[Sample]) -> Columns:
     of_turn = np.repeat(np.arange(len(roles)), np.array(lengths, np.int64))
     of_sample = np.repeat(np.arange(len(n_turns)), np.array(n_turns, np.int64))
     factors = np.full(len(codes), np.nan, np.float32)
-    for start, given in weighed:
-        factors[start : start + len(given)] = given
+    for start, turn_factors in weighed:
+        factors[start : start + len(turn_factors)] = turn_factors
     filled = pc.binary_length(text).to_numpy() > 0
     if not filled.all():
         text, coded = text.filter(pa.array(filled)), coded[filled]

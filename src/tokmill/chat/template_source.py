@@ -66,8 +66,8 @@ def template_source(settings: SftSettings, preset_template: str, own: str | None
         check_regular(Path(name))
         return Path(name).read_text(encoding="utf-8-sig")  # a mark at the start is no text
     except FileNotFoundError:
-        if found := _find_outside(name):
-            return str(found.value)
+        if entry := _find_outside(name):
+            return str(entry.value)
         known = [*NAMES, *sorted(names_of_packages(TEMPLATES))]
         raise UsageError(
             f"{name}: no such template; built in are {', '.join(NAMES)}, or name a "
@@ -80,20 +80,21 @@ def template_source(settings: SftSettings, preset_template: str, own: str | None
 def template_extension(name: str) -> Extension | None:
     """Return the identity of the template of a setting if it is another package's."""
     is_own = name in ("auto", "tokenizer", *NAMES) or Path(name).is_file()
-    found = None if is_own else _find_outside(name)
-    return found.extension if found else None
+    entry = None if is_own else _find_outside(name)
+    return entry.extension if entry else None
 
 
 def _find_outside(name: str) -> TableEntry | None:
+    """Return the template of another package, None if none has this name."""
     if name not in names_of_packages(TEMPLATES):
         return None
-    found = find(TEMPLATES, name)
-    if not isinstance(found.value, str) and found.extension:
+    entry = find(TEMPLATES, name)
+    if not isinstance(entry.value, str) and entry.extension:
         raise UsageError(
-            f"{found.extension.label}: expected Jinja source, a str, found "
-            f"{type(found.value).__name__}"
+            f"{entry.extension.label}: expected Jinja source, a str, found "
+            f"{type(entry.value).__name__}"
         )
-    return found
+    return entry
 
 
 def is_foreign(source: str) -> bool:

@@ -140,8 +140,8 @@ def segment_weights(
     chosen = rule.roles[table.roles]
     if rule.turns not in ("all", EVERYTHING):
         chosen &= _is_late(table, chosen, rule.turns)
-    weight_of_turn = np.where(np.isnan(table.given), chosen, table.given)
-    of_part = np.where(np.isnan(table.given), 1, table.given)[turns] * table.factors
+    weight_of_turn = np.where(np.isnan(table.turn_weights), chosen, table.turn_weights)
+    of_part = np.where(np.isnan(table.turn_weights), 1, table.turn_weights)[turns] * table.factors
     weights = np.where(np.isnan(table.factors), weight_of_turn[turns], of_part)
     weights = np.where(rule.trained[table.kinds], weights, 0).astype(np.float32)
     is_last = np.ones(len(turns), bool)
@@ -175,7 +175,7 @@ def message_weight(item: Mapping[str, Any], settings: SftSettings, where: str) -
     """
     if _OF_MESSAGE.isdisjoint(item):
         return None
-    found: float | None = None
+    product: float | None = None
     for key in SWITCH_KEYS:
         value = item.get(key)
         if value is None:
@@ -186,8 +186,8 @@ def message_weight(item: Mapping[str, Any], settings: SftSettings, where: str) -
             weight = float(value != (key == "masked"))
         else:
             raise wrong_type(f"{where}: {key}", "true or false", value)
-        found = weight if found is None else found * weight
-    return found
+        product = weight if product is None else product * weight
+    return product
 
 
 def prompt_weights(weights: Sequence[float | None]) -> list[float | None]:
@@ -255,9 +255,9 @@ def span_weights(
 
     Refuses a record that trains another role, or weighs replies that cannot be matched with spans.
     """
-    given = conversation.weights if any(conversation.weights) else ()  # nearly always none
+    said = conversation.weights if any(conversation.weights) else ()  # nearly always none
     weighed = [
-        *((f"message {i + 1}", conversation.messages[i], weight) for i, weight in enumerate(given)),
+        *((f"message {i + 1}", conversation.messages[i], weight) for i, weight in enumerate(said)),
         *(("a part of a message", part.message, part.factor) for part in conversation.parts),
     ]
     for what, message, weight in weighed:

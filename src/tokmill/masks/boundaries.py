@@ -99,21 +99,21 @@ def find_boundaries(
         ParityError: the reference encodes a text differently.
     """
     ends = tokens.offsets[layout.boundary_text + 1]
-    found = BoundaryTokens(ends, ends.copy(), np.zeros(len(ends), bool))
+    boundaries = BoundaryTokens(ends, ends.copy(), np.zeros(len(ends), bool))
     if not len(ends):
-        return found
+        return boundaries
     if lengths is not None:
-        _set_by_lengths(found, layout, tokens, is_continuation, lengths)
+        _set_by_lengths(boundaries, layout, tokens, is_continuation, lengths)
     if offsets is not None:
-        for number in np.unique(layout.boundary_text[~found.is_known]).tolist():
+        for number in np.unique(layout.boundary_text[~boundaries.is_known]).tolist():
             chosen = offsets[1] if is_continuation[number] else offsets[0]
             if chosen is not None:
-                _set_by_offsets(found, layout, tokens, number, chosen)
-    return found
+                _set_by_offsets(boundaries, layout, tokens, number, chosen)
+    return boundaries
 
 
 def _set_by_lengths(
-    found: BoundaryTokens,
+    boundaries: BoundaryTokens,
     layout: Layout,
     tokens: TokenBatch,
     is_continuation: npt.NDArray[np.bool_],
@@ -131,9 +131,9 @@ def _set_by_lengths(
     first = np.searchsorted(sums[1:], wanted, "right")
     after = first + (sums.take(first, mode="clip") < wanted)
     adds_up = np.repeat(end - before == n_bytes, n_boundaries)
-    found.is_known[:] = adds_up
-    np.copyto(found.start, first, where=adds_up)
-    np.copyto(found.stop, after, where=adds_up)
+    boundaries.is_known[:] = adds_up
+    np.copyto(boundaries.start, first, where=adds_up)
+    np.copyto(boundaries.stop, after, where=adds_up)
 
 
 def _expected_bytes(
@@ -157,20 +157,21 @@ def _expected_bytes(
 
 
 def _set_by_offsets(
-    found: BoundaryTokens,
+    boundaries: BoundaryTokens,
     layout: Layout,
     tokens: TokenBatch,
     number: int,
     offsets: ReferenceOffsets,
 ) -> None:
-    boundaries = slice(*np.searchsorted(layout.boundary_text, [number, number + 1]).tolist())
+    """Set the boundaries of one text by the offsets of the reference."""
+    of_text = slice(*np.searchsorted(layout.boundary_text, [number, number + 1]).tolist())
     begin, end = tokens.offsets[number], tokens.offsets[number + 1]
     start, stop = offsets.find(
-        layout.texts[number].as_py(), tokens.ids[begin:end], layout.boundary_bytes[boundaries]
+        layout.texts[number].as_py(), tokens.ids[begin:end], layout.boundary_bytes[of_text]
     )
-    found.start[boundaries] = begin + start
-    found.stop[boundaries] = begin + stop
-    found.is_known[boundaries] = True
+    boundaries.start[of_text] = begin + start
+    boundaries.stop[of_text] = begin + stop
+    boundaries.is_known[of_text] = True
 
 
 def assemble(

@@ -163,17 +163,18 @@ class SampleEncoder:
         self, layout: Layout, refused: dict[int, tuple[str, str]]
     ) -> npt.NDArray[np.bool_]:
         """Return which texts the engine for continuations gets: (n_texts,) bool."""
-        found = layout.follows_text
+        is_continuation = layout.follows_text
         if self._rules.after_control == "continuation":
-            found = found | layout.follows_control
+            is_continuation = is_continuation | layout.follows_control
         if self._continuation is None:
-            _refuse(refused, layout.text_sample[found], _NO_CONTINUATION)
-            return np.zeros(len(found), bool)
-        return found
+            _refuse(refused, layout.text_sample[is_continuation], _NO_CONTINUATION)
+            return np.zeros(len(is_continuation), bool)
+        return is_continuation
 
     def _encode_texts(
         self, texts: pa.LargeStringArray, is_continuation: npt.NDArray[np.bool_], timer: StageTimer
     ) -> TokenBatch:
+        """Return the tokens of texts, each by its engine, in the order of the texts."""
         first, rest = self._engine, self._continuation
         if rest is first or rest is None or not is_continuation.any():
             return first.encode(texts, timer)
@@ -193,10 +194,10 @@ class SampleEncoder:
         engine = self._continuation
         if self._rules.boundary == "split" and engine is not None:
             split_at = np.flatnonzero(layout.follows_text)
-            found = self._split_joint.find(
+            differs = self._split_joint.find(
                 layout.texts, split_at, lambda text: engine.encode(text, timer)
             )
-            counts = np.bincount(layout.text_sample[split_at[found]], minlength=n_samples)
+            counts = np.bincount(layout.text_sample[split_at[differs]], minlength=n_samples)
             counters[JOINT_DIFFERS] = np.minimum(counts, 1)
         return counters
 
@@ -275,9 +276,9 @@ class SplitJointCheck:
         edges = zip(starts.tolist(), middle.tolist(), stops.tolist(), strict=True)
         pairs = [(held[start:at], held[at:stop]) for start, at, stop in edges]
         known = self._known
-        new = [pair for pair in dict.fromkeys(pairs) if pair not in known]
-        if new:
-            known.update(zip(new, _differ(new, encode), strict=True))
+        unknown = [pair for pair in dict.fromkeys(pairs) if pair not in known]
+        if unknown:
+            known.update(zip(unknown, _differ(unknown, encode), strict=True))
         if len(known) > _MOST_KNOWN:
             self._known = {}
         return np.array([known[pair] for pair in pairs])

@@ -104,6 +104,7 @@ class _Joints(NamedTuple):
 
 
 def _joints(segments: _Segments, *, split: bool) -> _Joints:
+    """Return how segments join; with `split`, a text ends where the weight changes."""
     is_text = segments.control < 0
     follows_text = is_text & ~starts_run(segments.sample)
     follows_text[1:] &= is_text[:-1]
@@ -125,9 +126,9 @@ def _find_restarts(segments: _Segments, joints: _Joints, pattern: str) -> list[i
     offsets = byte_offsets(segments.text)
     starts = offsets[:-1][~joints.continues[joints.is_text]]
     texts = text_column(segments.text, np.append(starts, offsets[-1]))
-    found = pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
+    has_match = pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
     positions: list[int] = []
-    for number in np.flatnonzero(found).tolist():
+    for number in np.flatnonzero(has_match).tolist():
         text, start = texts[number].as_py(), int(starts[number])
         ends = [match.end() for match in re.finditer(pattern, text) if match.lastindex]
         positions += [start + len(text[:end].encode()) for end in ends]
@@ -135,6 +136,7 @@ def _find_restarts(segments: _Segments, joints: _Joints, pattern: str) -> list[i
 
 
 def _layout(segments: _Segments, joints: _Joints, restarts: list[int]) -> Layout:
+    """Return the layout of segments; `restarts`: bytes of the column of text."""
     text_segments = np.flatnonzero(joints.is_text)
     offsets = byte_offsets(segments.text)
     starts_text = ~joints.continues.take(text_segments)
@@ -208,18 +210,18 @@ def _strip(
     belongs to the suffix of the turn and is not counted.
     """
     texts, control, weights = batch.text.to_pylist(), batch.control.tolist(), batch.weights.tolist()
-    found = set()
+    stripped = set()
     for at, step in beside:
         i = at + step
         while 0 <= i < len(texts) and control[i] < 0 and sample[i] == sample[at]:
-            old = texts[i]
-            texts[i] = old.lstrip(WHITE_SPACE) if step == 1 else old.rstrip(WHITE_SPACE)
-            if texts[i] != old and weights[i] > 0 and (step == -1 or weights[at] == 0):
-                found.add(sample[i])
+            text = texts[i]
+            texts[i] = text.lstrip(WHITE_SPACE) if step == 1 else text.rstrip(WHITE_SPACE)
+            if texts[i] != text and weights[i] > 0 and (step == -1 or weights[at] == 0):
+                stripped.add(sample[i])
             if texts[i]:
                 break
             i += step
-    return pa.array(texts, pa.large_string()), sorted(found)
+    return pa.array(texts, pa.large_string()), sorted(stripped)
 
 
 def _cut_segments(segments: _Segments, positions: npt.NDArray[np.int64]) -> _Segments:

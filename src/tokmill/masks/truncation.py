@@ -102,6 +102,7 @@ def select_samples(samples: SampleTokens, chosen: npt.NDArray[np.int64]) -> Samp
 def _ranges(
     samples: SampleTokens, is_long: npt.NDArray[np.bool_], max_tokens: int, rule: str, overlap: int
 ) -> _Ranges:
+    """Return the tokens that a rule keeps; with `window`, several ranges of a long sample."""
     start, stop = samples.offsets[:-1], samples.offsets[1:]
     if rule == "window":
         return _windows(start, stop, max_tokens, overlap)

@@ -152,6 +152,7 @@ _DICT_ATTRIBUTES = frozenset(dir(dict))
 
 
 def _environment(clock: Callable[[str], str]) -> _Environment:
+    """Return the environment of `transformers`, without what is random."""
     environment = _Environment(
         trim_blocks=True,
         lstrip_blocks=True,

@@ -67,7 +67,7 @@ class MarkedTemplate:
         `default_system`: the system message of conversations without one, or ''.
         """
         self.name = name
-        self._environment = environment = _Environment(vocabulary)
+        self._environment = environment = _MarkedEnvironment(vocabulary)
         self._print = environment.compiled(source).root_render_func
         self._codes = [segment_code(environment.text, kind) for kind in Kind]
         self._variables = {
@@ -111,7 +111,7 @@ class MarkedTemplate:
 class _Context(Context):
     """Jinja's context without what our templates do not use: that is a sixth of a rendering."""
 
-    def __init__(self, environment: _Environment, parent: dict[str, Any]) -> None:
+    def __init__(self, environment: _MarkedEnvironment, parent: dict[str, Any]) -> None:
         self.environment, self.parent = environment, parent
         self.eval_ctx = environment.eval_ctx
         self.vars: dict[str, Any] = {}
@@ -121,7 +121,7 @@ class _Context(Context):
 _MISSING = Undefined()
 
 
-class _Environment(NativeEnvironment):
+class _MarkedEnvironment(NativeEnvironment):
     """Prints values as they are; no sandbox, since the templates are our own.
 
     `text`: the code of text in the compiled template.
@@ -129,7 +129,7 @@ class _Environment(NativeEnvironment):
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(
-            trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTags, loopcontrols]
+            trim_blocks=True, lstrip_blocks=True, extensions=[_IgnoredTags, loopcontrols]
         )
         self.filters["tojson"] = json.JSONEncoder(ensure_ascii=False).encode
         self.globals["raise_exception"] = _refuse
@@ -138,7 +138,7 @@ class _Environment(NativeEnvironment):
         self.control = vocabulary.control
         self._named = {"eos_token": vocabulary.eos, "bos_token": vocabulary.bos}
         # An eos of other letters, as one may name it, is printed by its name alone.
-        strings = [s for s in vocabulary.control if s[:1] == "<" and s[-1:] == ">"]
+        strings = [token for token in vocabulary.control if token[:1] == "<" and token[-1:] == ">"]
         self._split = re.compile(f"({control_pattern(strings)})").split
 
     def getattr(self, obj: Any, attribute: str) -> Any:
@@ -170,7 +170,9 @@ class _Environment(NativeEnvironment):
         """Return what a node stands for; None if that depends on the conversation."""
         if isinstance(node, nodes.TemplateData):
             pieces = enumerate(self._split(node.data))
-            return [(s, self.control[s] if i % 2 else self.text) for i, s in pieces if s]
+            return [
+                (piece, self.control[piece] if i % 2 else self.text) for i, piece in pieces if piece
+            ]
         name = node.name if isinstance(node, nodes.Name) else ""
         if token := self._named.get(name):
             return [(token, self.control[token])]
@@ -190,7 +192,7 @@ def _run(items: Iterable[_Item], kind: Kind) -> tuple[list[str], list[int], Kind
     return parts, codes, kind
 
 
-class _GenerationTags(Extension):
+class _IgnoredTags(Extension):
     """Leaves out the tags: the kinds say what is trained."""
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it

@@ -206,6 +206,8 @@ def _added(render: Render, messages: list[Message], split: TokenSplitter) -> str
     without, with_prompt = (render(messages, prompt=prompt) for prompt in (False, True))
     if with_prompt.startswith(without):
         return with_prompt[len(without) :]
-    old, new = split(without), split(with_prompt)
-    n_same = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), len(new))
-    return "".join(new[n_same:])
+    plain, prompted = split(without), split(with_prompt)
+    n_same = next(
+        (i for i, (a, b) in enumerate(zip(plain, prompted, strict=False)) if a != b), len(prompted)
+    )
+    return "".join(prompted[n_same:])

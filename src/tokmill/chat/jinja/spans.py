@@ -274,21 +274,21 @@ class FrameSpans:
                         f"{span}"
                     )
             return spans
-        found = [
+        proven_frames = [
             Frame(rendering[start : contents[i][0]], rendering[contents[i][1] : stop])
             for i, (start, stop) in zip(chosen, proven, strict=True)
             if start <= contents[i][0] and contents[i][1] <= stop
         ]
-        if len(found) < len(chosen) or len(set(found[:-1])) > 1:
+        if len(proven_frames) < len(chosen) or len(set(proven_frames[:-1])) > 1:
             return None
         if len(self._frames) < _MOST_ORDERS:
-            self._frames[order] = found[0], found[-1]
-        return _spans(rendering, contents, (found[0], found[-1]))
+            self._frames[order] = proven_frames[0], proven_frames[-1]
+        return _spans(rendering, contents, (proven_frames[0], proven_frames[-1]))
 
 
-def _differs(found: str) -> TokmillError:
+def _differs(difference: str) -> TokmillError:
     return TokmillError(
-        f"a chat template's turns depend on each other in an unknown way ({found}): use "
+        f"a chat template's turns depend on each other in an unknown way ({difference}): use "
         "--spans=prefix, and report the template"
     )
 

@@ -166,17 +166,17 @@ class JinjaTemplate:
 
     def render(self, conversation: Conversation, sample: Sample) -> None:
         """Write one sample."""
-        given: list[Any] = [
+        values: list[Any] = [
             self._prepared(conversation.messages),
             conversation.tools,
             {**self._default_system, **(conversation.variables or {})},
         ]
         marks, separator = self._escaper.marks, ""
-        if not self._escaper.is_clean(given):
-            given, marks = self._escaper.escaped(given)
+        if not self._escaper.is_clean(values):
+            values, marks = self._escaper.escaped(values)
             separator = marks[2]
         inputs = _Inputs(
-            given[0], given[1], given[2], conversation.placeholders, conversation.hides_tags
+            values[0], values[1], values[2], conversation.placeholders, conversation.hides_tags
         )
         if self._trains_all:
             self._write_all(inputs, whole_text_weight(conversation), separator, sample)
@@ -256,7 +256,7 @@ class JinjaTemplate:
         _check_text([text], separator)
         # A turn of the user, because replies are counted, and those in here are unknown.
         sample.begin_turn("user", weight)
-        pieces = [s.replace(separator, "") if separator else s for s in self._split(text)]
+        pieces = [part.replace(separator, "") if separator else part for part in self._split(text)]
         sample.pieces(pieces, Kind.CONTENT)
 
     def _prepared(self, messages: Sequence[Message]) -> list[Message]:
@@ -318,6 +318,7 @@ class JinjaTemplate:
     def _spans(
         self, rendering: str, inputs: _Inputs, marks: Marks, replies: list[int]
     ) -> list[tuple[int, int]]:
+        """Return the span of each reply: by frames where these are proven, else by prefixes."""
         messages = inputs.messages
         replies = replies[-1:] if self._last_only else replies
 

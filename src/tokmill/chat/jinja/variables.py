@@ -25,33 +25,33 @@ _OURS = frozenset(("messages", "tools", "add_generation_prompt"))
 
 def read_variables(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return the variables of a record, which may be JSON text."""
-    found = parsed(record[VARIABLES_KEY], "broken template variables", VARIABLES_KEY)
-    if found is None:
+    variables = parsed(record[VARIABLES_KEY], "broken template variables", VARIABLES_KEY)
+    if variables is None:
         return {}
-    if not isinstance(found, dict):
-        raise wrong_type(VARIABLES_KEY, "an object", found)
-    if taken := _taken(found):
+    if not isinstance(variables, dict):
+        raise wrong_type(VARIABLES_KEY, "an object", variables)
+    if taken := _taken(variables):
         raise ChatError(
             "broken template variables",
             f"{VARIABLES_KEY}: expected variables of the template's own, found {taken}, which "
             "tokmill sets",
         )
-    return found
+    return variables
 
 
 def chosen_variables(settings: SftSettings) -> dict[str, Any]:
     """Return the variables of the settings; refuse one that tokmill sets."""
     if not settings.template_kwargs:
         return {}
-    found: dict[str, Any] = json.loads(settings.template_kwargs)
-    if taken := _taken(found):
+    variables: dict[str, Any] = json.loads(settings.template_kwargs)
+    if taken := _taken(variables):
         raise UsageError(f"{taken} is set by tokmill: leave it out", "sft.template_kwargs")
-    return found
+    return variables
 
 
-def check_read(given: Collection[str], read: Collection[str], where: str) -> None:
+def check_read(names: Collection[str], read: Collection[str], where: str) -> None:
     """Check that a template reads the variables that the settings give."""
-    if unread := [name for name in given if name not in read]:
+    if unread := [name for name in names if name not in read]:
         known = ", ".join(_free_names(read)) or "no variables"
         raise UsageError(
             f"{where} does not read {', '.join(unread)}: it reads {known}", "sft.template_kwargs"

@@ -103,9 +103,9 @@ def detect_schema(records: Records, where: str = "records") -> str:
     Raises:
         UsageError: no record has a known shape.
     """
-    found = {kind for kind in map(recognise, records) if kind}
-    if found:
-        return found.pop() if len(found) == 1 else MIXED
+    kinds = {kind for kind in map(recognise, records) if kind}
+    if kinds:
+        return kinds.pop() if len(kinds) == 1 else MIXED
     if not records:
         return "messages"
     lists = _lists_in(records)
@@ -145,14 +145,14 @@ def _check_roles(records: Records, settings: SftSettings, where: str) -> None:
     roles = [[_role(name, settings) for name in chat] for chat in chats]
     names = list(dict.fromkeys(name for chat in chats for name in chat if isinstance(name, str)))
     unknown = [name for name in names if not _role(name, settings)]
-    if unknown and all(None in found for found in roles):
+    if unknown and all(None in chat for chat in roles):
         pairs = [f"{name}={advised_role(is_first=name == names[0])}" for name in unknown[:4]]
         raise _unclear(
             f"{where}: unknown roles in every record: name them: ",
             f"--role-names={shlex.quote(','.join(pairs))}",
         )
-    answers = any(pair == ("user", "system") for found in roles for pair in pairwise(found))
-    if answers and {role for found in roles for role in found} <= {"user", "system"}:
+    answers = any(pair == ("user", "system") for chat in roles for pair in pairwise(chat))
+    if answers and {role for chat in roles for role in chat} <= {"user", "system"}:
         raise UnclearNamesError(
             f"{where}: no message is the assistant's, and system speaks behind user: if that is "
             "who answers, ",
@@ -182,19 +182,19 @@ def _role(name: Any, settings: SftSettings) -> str | None:
 
 def speakers_in(records: Records) -> set[str]:
     """Return the known names of roles in the turns of the first records, in lower case."""
-    items = [item for found in _lists_in(records).values() for item in found]
+    items = [item for objects in _lists_in(records).values() for item in objects]
     names = {item.get(key) for item in items for key in _SPEAKER_KEYS}
     return {name.lower() for name in names if isinstance(name, str)} & ROLE_NAMES.keys()
 
 
 def _lists_in(records: Records) -> dict[str, list[Mapping[str, Any]]]:
     """Return the objects in lists of the first records, by key."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    lists: dict[str, list[Mapping[str, Any]]] = {}
     for record in records[:_N_LOOKED_AT]:
         for key, value in record.items():
             if key not in PREFERENCE_KEYS and (items := _objects(value)):
-                found.setdefault(key, []).extend(items)
-    return found
+                lists.setdefault(key, []).extend(items)
+    return lists
 
 
 def _objects(value: Any) -> list[Mapping[str, Any]]:

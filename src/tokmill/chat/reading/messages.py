@@ -94,7 +94,7 @@ def read_content(value: Any, settings: SftSettings, where: str) -> Content:
         return Content()
     if not isinstance(value, list):
         raise wrong_type(where, "text or a list of typed parts as content", value)
-    found: dict[str, list[str]] = {}
+    pieces_by_key: dict[str, list[str]] = {}
     lengths = dict.fromkeys(_ORDER_OF_PARTS, 0)
     calls: list[dict[str, Any]] = []
     weights: list[GivenWeight] = []
@@ -110,17 +110,18 @@ def read_content(value: Any, settings: SftSettings, where: str) -> Content:
             calls += own
         else:
             text = _part_text(part, here)
-            found.setdefault(key, []).append(text)
+            pieces_by_key.setdefault(key, []).append(text)
             lengths[key] += len(text)
         weight = message_weight(part, settings, here)
         weights.append(GivenWeight(key, start, lengths[key], weight))
-    texts = {key: "".join(pieces) for key, pieces in found.items()}
+    texts = {key: "".join(pieces) for key, pieces in pieces_by_key.items()}
     return Content(
         texts.get("content", ""), texts.get("reasoning_content"), tuple(calls), tuple(weights)
     )
 
 
 def _key_of_part(part: Any, before: str, where: str) -> str:
+    """Return the key of a message that a part belongs to; `before`: that of the part before it."""
     if not isinstance(part, dict):
         raise wrong_type(where, "an object with type and text", part)
     name = part.get("type")
@@ -272,21 +273,21 @@ def read_messages(items: Sequence[Any], settings: SftSettings, where: str = "mes
     messages, weights, parts, unread = turns = Turns([], [], [], set())
     roles = known_roles(settings.role_names)
     is_renamed = bool(settings.fields or settings.ignore_keys)
-    for number, given in enumerate(items, 1):
-        item = given
-        if is_renamed and isinstance(given, dict):
-            item = renamed(given, settings, in_message=True)
+    for number, original in enumerate(items, 1):
+        item = original
+        if is_renamed and isinstance(original, dict):
+            item = renamed(original, settings, in_message=True)
         message, weight = _plain_message(item, roles), None
         if message is None and (pair := pair_in(item, settings)):
             messages += pair
             weights += [None] * len(pair)
-            unread.update(key for key in settings.ignore_keys if is_filled(given.get(key)))
+            unread.update(key for key in settings.ignore_keys if is_filled(original.get(key)))
             continue
-        is_plain = message is not None and item is given
+        is_plain = message is not None and item is original
         if message is None:
             message, weight = _read_message(item, settings, f"{where} {number}", parts)
         if not is_plain:
-            unread |= _unread_in_message(given, settings)
+            unread |= _unread_in_message(original, settings)
         messages.append(message)
         weights.append(weight)
     return turns
@@ -329,15 +330,15 @@ def _read_message(
             message[key] = text_of(value, f"{where}: {key}")
     weight = message_weight(item, settings, where)
     if content.weights or weights_there:
-        given = (*weights_there, *content.weights)
-        weight = _weigh_parts(message, weight, given, parts, where)
+        part_weights = (*weights_there, *content.weights)
+        weight = _weigh_parts(message, weight, part_weights, parts, where)
     return message, weight
 
 
 def _weigh_parts(
     message: Message,
     weight: float | None,
-    given: Sequence[GivenWeight],
+    part_weights: Sequence[GivenWeight],
     parts: list[PartWeight],
     where: str,
 ) -> float | None:
@@ -345,16 +346,16 @@ def _weigh_parts(
 
     If all that the message has comes from parts of one weight, that is the weight of the message.
     """
-    found = {part.weight for part in given}
-    if found == {None}:
+    factors = {part.weight for part in part_weights}
+    if factors == {None}:
         return weight
-    n_read = sum(part.stop - part.start for part in given)
+    n_read = sum(part.stop - part.start for part in part_weights)
     has_all = n_read == len(message["content"]) + len(message.get("reasoning_content", ""))
-    with_calls = any(part.key == "tool_calls" for part in given)
-    if len(found) == 1 and has_all and with_calls == ("tool_calls" in message):
-        factor = given[0].weight
+    with_calls = any(part.key == "tool_calls" for part in part_weights)
+    if len(factors) == 1 and has_all and with_calls == ("tool_calls" in message):
+        factor = part_weights[0].weight
         return factor if weight is None or factor is None else weight * factor
-    for key, start, stop, factor in given:
+    for key, start, stop, factor in part_weights:
         if factor is None:
             continue
         if key == "tool_calls":
@@ -384,6 +385,7 @@ def _read_role(name: Any, settings: SftSettings, where: str) -> str:
 
 
 def _content_of(item: Mapping[str, Any], role: str, settings: SftSettings, where: str) -> Content:
+    """Return the content of a message: its refusal, or the calls of a role that has only calls."""
     value = first_present(item, CONTENT_KEYS)
     if is_refusal(item):
         value = item["refusal"]
@@ -402,28 +404,28 @@ def _read_reasoning(
 
     It is '' if it is empty, None if there is none.
     """
-    found = in_parts
+    reasoning = in_parts
     weights: tuple[GivenWeight, ...] = ()
     for key in REASONING_KEYS:
         value = item.get(key)
         if value is None:
             continue
-        given: tuple[GivenWeight, ...] = ()
+        of_parts: tuple[GivenWeight, ...] = ()
         if isinstance(value, list):
             read = read_content(value, settings, f"{where}: {key}")
             if read.reasoning is None and not read.calls:
                 value = read.text
-                given = tuple(part._replace(key="reasoning_content") for part in read.weights)
+                of_parts = tuple(part._replace(key="reasoning_content") for part in read.weights)
         if not isinstance(value, str):
             raise wrong_type(f"{where}: {key}", "text", value)
-        if found and value and found != value:
+        if reasoning and value and reasoning != value:
             raise ChatError(
                 "contradictory reasoning",
                 f"{where}: {key}: expected the reasoning told before, found {shown(value)}",
             )
-        if not found:
-            found, weights = value, given
-    return found, weights
+        if not reasoning:
+            reasoning, weights = value, of_parts
+    return reasoning, weights
 
 
 def _read_all_calls(

@@ -95,7 +95,7 @@ def read_conversation(
 
     Takes about 1 µs per message, and 1 µs per record.
     """
-    given = record
+    original = record
     if settings.ignore_keys or settings.fields:
         record = renamed(record, settings)
     is_special = not _SPECIAL.isdisjoint(record)
@@ -116,27 +116,27 @@ def read_conversation(
         conversation.weights = times_record_weight(
             record, conversation.messages, conversation.weights, settings
         )
-    unread = _unread_keys(given, record, name, settings)
+    unread = _unread_keys(original, record, name, settings)
     if unread or conversation.unread:
         conversation.unread = tuple(sorted(unread.union(conversation.unread)))
     return conversation
 
 
 def _unread_keys(
-    given: Mapping[str, Any], record: Mapping[str, Any], name: str, settings: SftSettings
+    original: Mapping[str, Any], record: Mapping[str, Any], name: str, settings: SftSettings
 ) -> frozenset[str]:
     """Return the filled keys of a record that the schema `name` does not read.
 
-    `record`: the record `given`, with its keys under the known names.
+    `record`: the record `original`, with its keys under the known names.
     """
     filled = tuple([key for key, value in record.items() if value or is_filled(value)])
     read = _read_keys(filled, name)
-    if record is given:
+    if record is original:
         return frozenset(filled) - read
     names = known_names(settings.fields).items()
-    keys = {known: key for key, known in names if is_filled(given.get(key))}
-    of_given = (key for key, value in given.items() if is_filled(value))
-    return frozenset(of_given) - {keys.get(known, known) for known in read}
+    keys = {known: key for key, known in names if is_filled(original.get(key))}
+    own_keys = (key for key, value in original.items() if is_filled(value))
+    return frozenset(own_keys) - {keys.get(known, known) for known in read}
 
 
 @lru_cache(maxsize=1024)
@@ -144,8 +144,8 @@ def _read_keys(filled: tuple[str, ...], name: str) -> frozenset[str]:
     """Return the keys that a schema reads: of each group the first that is filled."""
     schema = _TABLE[name]
     groups = (*schema.keys, *schema.beside)
-    found = (next((key for key in group if key in filled), None) for group in groups)
-    read = frozenset(key for key in found if key is not None)
+    first_filled = (next((key for key in group if key in filled), None) for group in groups)
+    read = frozenset(key for key in first_filled if key is not None)
     # Beside an instruction, an input is the instruction's own.
     return read.difference(INPUT_KEYS) if name == "prompt" and "instruction" in filled else read
 
@@ -155,15 +155,15 @@ def preference(record: Mapping[str, Any], kind: str | None, settings: SftSetting
 
     With --fields messages=chosen the chosen answers are those to train on.
     """
-    found = [
+    keys = [
         key
         for key in PREFERENCE_KEYS
         if isinstance(value := record.get(key), str | list | dict)
         or (key == "kto_tag" and value is not None)
     ]
-    if found and not _SUSPECT.intersection(given_fields(settings.fields).values()):
-        advice = _advice(record, kind, found)
-        return f"preference data, found {found[0]}: expected one answer to train on: {advice}"
+    if keys and not _SUSPECT.intersection(given_fields(settings.fields).values()):
+        advice = _advice(record, kind, keys)
+        return f"preference data, found {keys[0]}: expected one answer to train on: {advice}"
     if kind in (None, "text") or not is_kto(record.get(LABEL_KEY)):
         return ""
     return (
@@ -172,12 +172,12 @@ def preference(record: Mapping[str, Any], kind: str | None, settings: SftSetting
     )
 
 
-def _advice(record: Mapping[str, Any], kind: str | None, found: Sequence[str]) -> str:
+def _advice(record: Mapping[str, Any], kind: str | None, keys: Sequence[str]) -> str:
     """Return the option with which a record that has preferences is trained on."""
     if kind is not None:  # an answer stands beside them
-        return f"--ignore-keys {','.join(found)} trains on the rest of the record"
+        return f"--ignore-keys {','.join(keys)} trains on the rest of the record"
     chosen = record.get("chosen")
-    if isinstance(chosen, dict) or "chosen" not in found:
+    if isinstance(chosen, dict) or "chosen" not in keys:
         return "put it under completion, or at the end of messages"
     first = chosen[0] if isinstance(chosen, list) and chosen else None
     # A reply alone is the answer to a prompt; other messages are the whole chat.
@@ -229,6 +229,7 @@ def _has_turns(record: Mapping[str, Any]) -> bool:
 
 
 def _read_dialog(key: str, record: Mapping[str, Any], settings: SftSettings) -> Conversation:
+    """Return the messages under `key`, or under another known name if it is "messages"."""
     if key == "messages":
         key = filled_key(record, TURN_KEYS) or key
     if record.get(key) is None:
@@ -259,8 +260,8 @@ def _read_prompt(record: Mapping[str, Any], settings: SftSettings) -> Conversati
         if not isinstance(value, list):
             raise wrong_type(where, "a list of messages, as the other is one", value)
     asked = read_messages(items, settings, "prompt message")
-    given = [*asked.weights, *(part.factor for part in asked.parts)]
-    not_trained = prompt_weights(given)[: len(asked.weights)]
+    weights = [*asked.weights, *(part.factor for part in asked.parts)]
+    not_trained = prompt_weights(weights)[: len(asked.weights)]
     replies = read_messages(answer, settings, "completion message")
     unread = [
         *filter(None, (filled_key(record, keys) for keys in (INPUT_KEYS, REASONING_KEYS))),
