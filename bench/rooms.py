@@ -21,16 +21,16 @@ ROOMS = {
     "run, executors": (4_450, 3_200),
     "mix": (0, 1_700),
     "recipes, render": (2_160, 1_900),
-    "sources": (4_110, 3_600),
+    "sources": (4_120, 3_600),
     "chat, masks": (7_220, 5_900),
-    "engines, tokenizer": (4_410, 4_200),
+    "engines, tokenizer": (4_420, 4_200),
     "dataset, place": (3_970, 3_600),
     "trainers, loader": (7_740, 5_400),
     "page": (5_060, 2_300),
     "bill": (13_470, 8_300),
     "settings, words": (1_790, 1_100),
     TOP: (2_210, 1_500),
-    ALL: (60_110, 46_000),
+    ALL: (60_120, 46_000),
 }
 
 

@@ -146,16 +146,16 @@ def comparison_cost(
     if asked == REFERENCE or (is_auto and is_small):
         return 0.0, int(reference_mb * (1 << 20))
     names = [name for name in (FAST_ENGINES if is_auto else [asked]) if is_installed(name)]
-    new = [name for name in names if known_comparison(tokenizer, name) is None]
+    uncompared = [name for name in names if known_comparison(tokenizer, name) is None]
     # Of 1,000 ids. Without timing one engine is loaded, but which one an earlier run decides.
     load_s = [0.006 if name == "gigatoken" else 0.014 for name in names]
     loaded_mb = [0.9 if name == "gigatoken" else 1.9 for name in names]
     together = sum if text_bytes >= TIMED_FROM_BYTES else max
     seconds = 0.6 + thousands * together([0.0, *load_s])
     megabytes = 100 + together([0.0, *(60 + thousands * mb for mb in loaded_mb)])
-    if new:  # texts and a vocabulary of ours here, and a process of 200 MB for each engine
+    if uncompared:  # texts and a vocabulary of ours here, and a process of 200 MB for each engine
         seconds += 16.0 / min(2, n_threads)
-        megabytes = max(megabytes, 250 + 200 * len(new))
+        megabytes = max(megabytes, 250 + 200 * len(uncompared))
     return seconds, int((reference_mb + megabytes) * (1 << 20))
 
 
@@ -180,20 +180,18 @@ class _Trial:
         request, tokenizer = self._request, self._request.tokenizer
         known = {name: known_comparison(tokenizer, name) for name in names if is_installed(name)}
         self._refused |= dict.fromkeys(set(names).difference(known), "not installed")
-        missing = [name for name, comparison in known.items() if comparison is None]
-        new = (
-            compare_engines(tokenizer, missing, request.n_threads, request.note) if missing else {}
-        )
-        compared = {name: known[name] or new[name] for name in known}
-        self._refused |= {name: one.refused for name, one in compared.items() if one.refused}
-        usable = [name for name, one in compared.items() if not one.refused]
+        fresh = [name for name, comparison in known.items() if comparison is None]
+        scans = compare_engines(tokenizer, fresh, request.n_threads, request.note) if fresh else {}
+        compared = {name: known[name] or scans[name] for name in known}
+        self._refused |= {name: scan.refused for name, scan in compared.items() if scan.refused}
+        usable = [name for name, scan in compared.items() if not scan.refused]
         key = _speeds_key(request, usable, self._sample)
         kept_times = kept(key) or {}
         usable.sort(key=lambda name: self._seconds(name, *kept_times.get(name, (0.0, 0.0))))
         is_timed = self._is_timed and not kept_times
         exact: dict[str, RoutedEngine] = {}
-        for some in [usable] if is_timed else [[name] for name in usable]:
-            exact = exact or self._exact(some, compared)
+        for group in [usable] if is_timed else [[name] for name in usable]:
+            exact = exact or self._exact(group, compared)
         if not exact:
             speed = self._reference_mb_per_s
             choice = _reference_choice(request, NO_FAST_ENGINE)
@@ -224,7 +222,7 @@ class _Trial:
             refused=self._refused,
             reference=engine_version(REFERENCE, tokenizer),
             scan=compared[name],
-            scan_kept=name not in new,
+            scan_kept=name not in scans,
         )
 
     def _exact(
@@ -328,8 +326,8 @@ def _mb_per_s(engine: RoutedEngine, texts: Sequence[str], n_threads: int) -> flo
     """
     n_callers = n_threads if engine.concurrent else 1
     with ThreadPoolExecutor(n_callers) as pool:
-        for some in (texts[: len(texts) // 2], texts[len(texts) // 2 :]):
-            text = pa.array(some, pa.large_string())
+        for half in (texts[: len(texts) // 2], texts[len(texts) // 2 :]):
+            text = pa.array(half, pa.large_string())
             offsets = byte_offsets(text)
             n_bytes = int(offsets[-1] - offsets[0])
             batches = list(split_by_bytes(text, max(1, -(-n_bytes // n_callers))))

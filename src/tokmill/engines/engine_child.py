@@ -117,8 +117,8 @@ def main() -> None:
 
 def compared_texts(characters: Sequence[tuple[Context, str]]) -> list[str]:
     """Return the texts of characters in contexts, then those of all sequences."""
-    texts = [context.text(some) for context, some in characters]
-    return texts + ["\n".join(some) for some in in_lines(sequences())]
+    texts = [context.text(chars) for context, chars in characters]
+    return texts + ["\n".join(line) for line in in_lines(sequences())]
 
 
 def compare(
@@ -143,9 +143,9 @@ def compare(
     in_sequences = [lines[i - len(characters)] for i in differing if i >= len(characters)]
     if len(in_contexts) > MOST_CHARACTERS:
         return CharacterSet(), f"{_DIFFER} on most characters"
-    groups = [[(one, context.text(one)) for one in some] for context, some in in_contexts]
+    groups = [[(char, context.text(char)) for char in chars] for context, chars in in_contexts]
     singles, joint = _narrow(reference, engine, groups)
-    groups = [[(one, one) for one in some] for some in in_sequences]
+    groups = [[(sequence, sequence) for sequence in line] for line in in_sequences]
     alone, joint_lines = _narrow(reference, engine, groups)
     codes, unexplained = set(map(ord, singles)), []
     for sequence in (*alone, *joint, *joint_lines):

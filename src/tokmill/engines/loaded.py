@@ -78,7 +78,7 @@ class EngineStore:
 
     def keep(self, names: Collection[str]) -> None:
         """Forget all engines with other names, and so free their memory."""
-        self._engines = {key: one for key, one in self._engines.items() if key[0] in names}
+        self._engines = {key: engine for key, engine in self._engines.items() if key[0] in names}
 
 
 class EngineMemory:
@@ -127,7 +127,7 @@ class EngineMemory:
         engine = load()
         trim_heap()
         after = anonymous_bytes()
-        if any(one.engine is not None for one in self._engines):
+        if any(held.engine is not None for held in self._engines):
             self._baseline_bytes += max(0, after - before)
         else:
             # Includes everything else in memory: an engine with empty caches must not be renewed.
@@ -140,11 +140,11 @@ class EngineMemory:
         `encoded_bytes`: of the text just encoded. The caller holds `changed`.
         """
         self._encoded_bytes += encoded_bytes
-        renewable = [one for one in self._engines if one.engine and one.engine.renewable]
+        renewable = [held for held in self._engines if held.engine and held.engine.renewable]
         self.is_outgrown = self.is_outgrown or (bool(renewable) and self._has_outgrown())
-        if self.is_outgrown and not any(one.n_encoding for one in self._engines):
-            for one in renewable:
-                one.engine = None  # the next batch loads it again
+        if self.is_outgrown and not any(held.n_encoding for held in self._engines):
+            for held in renewable:
+                held.engine = None  # the next batch loads it again
             trim_heap()
             self.is_outgrown = False
             self._encoded_bytes = 0
@@ -194,6 +194,7 @@ class RenewableEngine:
             self._leave(int(offsets[-1] - offsets[0]))
 
     def _enter(self, timer: StageTimer) -> Engine:
+        """Wait for room, and return the engine, loaded if need be, until `_leave`."""
         memory = self._memory
         with memory.changed:
             # An engine above the limit gets no new batch, or it would never be idle.

@@ -178,7 +178,7 @@ class CharacterFinder:
         if start == stop:
             return np.zeros(0, np.int64)
         data = np.frombuffer(text.buffers()[2], np.uint8)[start:stop]
-        places = [start + some for some in self._places(data)]
+        places = [start + positions for positions in self._places(data)]
         if not places:
             return np.zeros(0, np.int64)
         return np.unique(np.searchsorted(offsets, np.concatenate(places), "right") - 1)

@@ -117,11 +117,11 @@ def token_texts(tokenizer: Tokenizer, most: int) -> list[str]:
     """Return the texts of up to `most` tokens, evenly spread, if they are valid text."""
     content = outline(tokenizer.json, where=tokenizer.name)
     tokens = list(vocabulary(content["model"]))
-    some = tokens[:: max(1, -(-len(tokens) // most))]
+    sampled = tokens[:: max(1, -(-len(tokens) // most))]
     if is_byte_level(content):
-        texts = [token_bytes(token).decode(errors="replace") for token in some]
+        texts = [token_bytes(token).decode(errors="replace") for token in sampled]
     else:
-        texts = [token.replace(SPACE_MARK, " ") for token in some]
+        texts = [token.replace(SPACE_MARK, " ") for token in sampled]
     return list(dict.fromkeys(text for text in texts if len(text) > 1 and "\ufffd" not in text))
 
 
@@ -133,7 +133,7 @@ class Context(NamedTuple):
 
     def text(self, characters: str) -> str:
         """Return a text with each of some characters in this context, on a line of its own."""
-        return "\n" + "".join(f"{self.left}{one}{self.right}\n" for one in characters)
+        return "\n" + "".join(f"{self.left}{character}{self.right}\n" for character in characters)
 
 
 _LADDER = "".join(map(chr, (0x334, 0x93C, 0x3099, 0x94D, 0x5B0, 0x327, 0x1DCE, 0x323, 0x59A)))
@@ -244,7 +244,7 @@ def in_lines(texts: Sequence[str]) -> list[list[str]]:
 
 def _contractions() -> Iterator[str]:
     for letters in _CONTRACTIONS:
-        spellings = product(*(_FOLDED.get(one, one + one.upper()) for one in letters))
+        spellings = product(*(_FOLDED.get(letter, letter + letter.upper()) for letter in letters))
         for spelling, before, after in product(
             spellings, ("", "a", " ", "中"), ("", "a", "1", "'")
         ):

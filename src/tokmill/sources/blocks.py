@@ -192,7 +192,7 @@ def span_records(
         keys=lambda row: list(record(row) or ()),
         rejects=rejects,
         ends=ends,
-        samples=[(row, found) for row in sampled if (found := record(row)) is not None],
+        samples=[(row, sample) for row in sampled if (sample := record(row)) is not None],
     )
 
 

@@ -234,19 +234,19 @@ class CsvSplitter:
         """Return the positions after the end marks of records in the next chunk: (n,) int64."""
         if not chunk:
             return np.zeros(0, dtype=np.int64)
-        found: list[re.Match[bytes]] = []
+        matches: list[re.Match[bytes]] = []
         is_quote = chunk.startswith(b'"')
         if self._state == _QUOTED or (self._state == _CLOSED and is_quote):
-            found += filter(None, [self._rest.match(chunk, int(self._state == _CLOSED))])
-        start = found[0].end() if found else int(self._state == _FIELD and is_quote)
-        found += self._quoted.finditer(chunk, start)
-        if found and found[-1].end() == len(chunk):
-            self._state = _CLOSED if found[-1][1] else _QUOTED
+            matches += filter(None, [self._rest.match(chunk, int(self._state == _CLOSED))])
+        start = matches[0].end() if matches else int(self._state == _FIELD and is_quote)
+        matches += self._quoted.finditer(chunk, start)
+        if matches and matches[-1].end() == len(chunk):
+            self._state = _CLOSED if matches[-1][1] else _QUOTED
         else:
             self._state = _START if chunk[-1] in self._before else _FIELD
         view = np.frombuffer(chunk, dtype=np.uint8)
         breaks = np.flatnonzero((view == _NEWLINE) | (view == _RETURN))
-        quoted = np.array([match.span() for match in found], dtype=np.int64).ravel()
+        quoted = np.array([match.span() for match in matches], dtype=np.int64).ravel()
         ends: npt.NDArray[np.int64] = breaks[np.searchsorted(quoted, breaks, "right") % 2 == 0] + 1
         return ends
 

@@ -145,7 +145,7 @@ class _Search:
             return
         reached = _Walk(wanted).below(root) if Path(root).is_dir() else iter(())
         if path.endswith("/") and ANY_DEPTH not in wanted:  # directories alone
-            reached = (one for one in reached if one.why or len(one.names) > len(wanted))
+            reached = (entry for entry in reached if entry.why or len(entry.names) > len(wanted))
         self._add_below(root, wanted, reached, nothing)
 
     def add_objects(self, url: str) -> None:
@@ -198,8 +198,8 @@ class _Search:
             if why is not None:
                 self.list.ignore(path, why)
             elif fits(match, wanted):
-                found = path, len(match) < len(names), way
-                matches.setdefault("/".join(match), []).append(found)
+                file = path, len(match) < len(names), way
+                matches.setdefault("/".join(match), []).append(file)
         for name in sorted(matches):
             for path, is_inside, way in matches[name]:
                 if is_inside and self._forced == "auto" and not is_listed(path):
@@ -333,18 +333,18 @@ class _Walk:
             below = (*names, entry.name)
             if not may_fit(below, self._wanted):
                 continue
-            found = _Reached(below, Way.LINKED if entry.is_symlink() else way)
+            child = _Reached(below, Way.LINKED if entry.is_symlink() else way)
             if not _is(entry.is_dir):
-                yield found
+                yield child
                 continue
             # Down to a match a pattern bounds the depth, and each depth has another part of it.
             depth = 0 if ANY_DEPTH in self._wanted else min(len(below), len(self._wanted))
             if depth == len(below):
                 above = ()
             if (why := self._why_not(entry, above, depth)) is not None:
-                yield found._replace(why=why)
+                yield child._replace(why=why)
             else:
-                yield from self._below(entry.path, found, (*above, _key(entry.path)))
+                yield from self._below(entry.path, child, (*above, _key(entry.path)))
 
     def _why_not(
         self, entry: os.DirEntry[str], above: tuple[_Key, ...], depth: int

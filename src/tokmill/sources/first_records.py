@@ -150,7 +150,7 @@ def _expected(file: SourceFile) -> str:
 def _other_csv(file: SourceFile, settings: InputSettings) -> str:
     """Return that the columns of a CSV file seem to be separated by another character, or ''."""
     names, delimiter, _ = read_header(file, settings)
-    other = next((d for d in _DELIMITERS if len(names) == 1 and d in names[0]), "")
+    other = next((mark for mark in _DELIMITERS if len(names) == 1 and mark in names[0]), "")
     if not other:
         return ""
     shown = other.replace("\t", "\\t")

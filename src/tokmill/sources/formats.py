@@ -75,11 +75,11 @@ def format_named(name: str) -> Format:
     return _checked(name, find(tables.FORMATS, name))
 
 
-def _checked(name: str, found: TableEntry) -> Format:
-    if isinstance(found.value, Format):
-        return found.value
-    label = found.extension.label if found.extension else f"format {name}"
-    raise UsageError(f"{label}: expected a tokmill Format, found {type(found.value).__name__}")
+def _checked(name: str, entry: TableEntry) -> Format:
+    if isinstance(entry.value, Format):
+        return entry.value
+    label = entry.extension.label if entry.extension else f"format {name}"
+    raise UsageError(f"{label}: expected a tokmill Format, found {type(entry.value).__name__}")
 
 
 @cache

@@ -125,6 +125,7 @@ class ByteStream:
             self._file.close()
 
     def _without_head(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the chunks without their first bytes: a byte order mark and what is skipped."""
         head, broken = b"", None
         try:
             for chunk in chunks:

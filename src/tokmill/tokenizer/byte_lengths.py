@@ -117,7 +117,7 @@ def is_composed(text: pa.LargeStringArray) -> npt.NDArray[np.bool_]:
     result = pc.string_is_ascii(text).to_numpy(zero_copy_only=False).copy()
     rest = np.flatnonzero(~result)
     # Not `pc.utf8_normalize`: it is slower, and before pyarrow 26 it decomposes for NFC too.
-    result[rest] = [is_normalized("NFC", one) for one in text.take(rest).to_pylist()]
+    result[rest] = [is_normalized("NFC", string) for string in text.take(rest).to_pylist()]
     composed: npt.NDArray[np.bool_] = result
     return composed
 
@@ -136,6 +136,7 @@ def _prefix(normalizers: Steps, splitters: Steps) -> str | None:
 
 
 def _is_lossless(normalizers: Steps, splitters: Steps) -> bool:
+    """Return whether steps change nothing in a text but its composition, prefix and spaces."""
     for step in normalizers:
         is_prefix = step.get("type") == "Prepend" and step.get("prepend") == SPACE_MARK
         if not (is_prefix or step == _SPACES_TO_MARKS or step == {"type": "NFC"}):

@@ -128,9 +128,9 @@ def read_companions(folder: Path) -> Companions:
     eos_source = ""
     config, special = (_read_object(folder / name) for name in _COMPANIONS[:2])
     for name, values in zip(_COMPANIONS, (config, special), strict=False):
-        found = {key: content for key in _NAMED if (content := _content(values.get(key)))}
-        eos_source = eos_source or (name if "eos_token" in found else "")
-        named = found | named
+        tokens = {key: content for key in _NAMED if (content := _content(values.get(key)))}
+        eos_source = eos_source or (name if "eos_token" in tokens else "")
+        named = tokens | named
     return Companions(named, eos_source, _chat_templates(config.get("chat_template"), folder))
 
 

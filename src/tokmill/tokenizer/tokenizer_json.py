@@ -177,10 +177,10 @@ def with_values(text: str, values: Mapping[str, Any]) -> str:
     """
     whole = text
     for key, value in values.items():
-        found = list(find_values(text, key))
-        if len(found) != 1:
+        places = list(find_values(text, key))
+        if len(places) != 1:
             return as_text({**json.loads(whole), **values})
-        _, start, stop = found[0]
+        _, start, stop = places[0]
         text = f"{text[:start]}{as_text(value)}{text[stop:]}"
     return text
 
@@ -188,7 +188,8 @@ def with_values(text: str, values: Mapping[str, Any]) -> str:
 def without_special_tokens(text: str) -> str:
     """Return a tokenizer.json without special added tokens: their strings become plain text."""
     added = value_of(text, "added_tokens") or []
-    return with_values(text, {"added_tokens": [one for one in added if not one.get("special")]})
+    kept = [token for token in added if not token.get("special")]
+    return with_values(text, {"added_tokens": kept})
 
 
 def decoded(data: bytes, *, where: str) -> str:
