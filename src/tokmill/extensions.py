@@ -116,7 +116,7 @@ def names_of_packages(table: Table) -> set[str]:
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """Return `: did you mean …?` with the nearest of known names; '' if none is near."""
-    folded = {one.casefold(): one for one in known}
+    folded = {other.casefold(): other for other in known}
     close = get_close_matches(name.casefold(), folded, n=1)
     return f": did you mean {folded[close[0]]}?" if close else ""
 

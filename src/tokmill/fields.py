@@ -181,7 +181,7 @@ class FieldSample:
     def han_share(self, used: Collection[str]) -> float:
         """Return the share of Han and Kana in the letters of the used fields."""
         own = [of_path for path, of_path in self.fields.items() if is_used(path, used)]
-        return sum(f.n_han for f in own) / max(1, sum(f.n_letters for f in own))
+        return sum(field.n_han for field in own) / max(1, sum(field.n_letters for field in own))
 
     @property
     def n_since_new_key(self) -> int:

@@ -229,10 +229,10 @@ def make_directory(path: Path) -> None:
             raise StorageError(f"{path}: expected a directory, a file is in its place") from None
 
 
-def share_blocks(old: BinaryIO, new: BinaryIO) -> bool:
+def share_blocks(source: BinaryIO, target: BinaryIO) -> bool:
     """Let an empty file share the blocks of another; return whether the file system can."""
     try:
-        fcntl.ioctl(new.fileno(), _FICLONE, old.fileno())
+        fcntl.ioctl(target.fileno(), _FICLONE, source.fileno())
     except OSError:
         return False
     return True

@@ -61,10 +61,10 @@ def store_url(place: str | PurePath) -> str:
         >>> store_url(PurePath("s3://bucket/name"))
         's3://bucket/name'
     """
-    found = _URL.fullmatch(str(place))
-    if found is None or not (isinstance(place, PurePath) or is_store(place)):
+    match = _URL.fullmatch(str(place))
+    if match is None or not (isinstance(place, PurePath) or is_store(place)):
         return ""
-    scheme, rest = found["scheme"], found["rest"]
+    scheme, rest = match["scheme"], match["rest"]
     return f"{scheme}://{'/' + rest.lstrip('/') if scheme in ('file', 'local') else rest}"
 
 
@@ -136,8 +136,8 @@ def shown(text: str) -> str:
     first = _BEGINNING.search(text)
     if first is None:
         return text
-    while found := _user(text):
-        text = text[: found[0]] + text[found[1] :]
+    while user := _user(text):
+        text = text[: user[0]] + text[user[1] :]
     text = text[: first.end()] + text[first.end() :].partition("?")[0]
     return text[: _secret_query(text)]
 
@@ -145,9 +145,9 @@ def shown(text: str) -> str:
 def _user(text: str) -> tuple[int, int] | None:
     """Return where what may be a user and a password begins and ends; None without one."""
     start = 0
-    while found := _BEGINNING.search(text, start):
-        start = found.end()
-        scheme = (found["url"] or found["path"]).lower()
+    while match := _BEGINNING.search(text, start):
+        start = match.end()
+        scheme = (match["url"] or match["path"]).lower()
         while scheme not in _LOCAL and text[start : start + 1] == "/":
             start += 1
         if n := _user_length(scheme, text[start:]):
@@ -171,9 +171,9 @@ def _user_length(scheme: str, rest: str) -> int:
 def _secret_query(text: str) -> int | None:
     """Return where a query begins whose key may name a secret; None without one."""
     first = _BEGINNING.search(text)
-    for found in _KEY.finditer(text, first.end()) if first else ():
-        if _is_secret(unquote(found[1])):
-            return found.start()
+    for match in _KEY.finditer(text, first.end()) if first else ():
+        if _is_secret(unquote(match[1])):
+            return match.start()
     return None
 
 

@@ -84,16 +84,16 @@ def token_dtype(name: str, max_id: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype("<u2") if small else np.dtype("<u4")
 
 
-def check_format_version(found: object, where: Path | str) -> None:
+def check_format_version(version: object, where: Path | str) -> None:
     """Check that this version of tokmill can read a format version.
 
     Raises:
         StateError: it is not a number, or newer.
     """
-    if not isinstance(found, int):
-        raise StateError(f"{where}: damaged: format version {found!r} is no number")
-    if found > FORMAT_VERSION:
+    if not isinstance(version, int):
+        raise StateError(f"{where}: damaged: format version {version!r} is no number")
+    if version > FORMAT_VERSION:
         raise StateError(
-            f"{where}: format version {found} is newer than version {FORMAT_VERSION}, "
+            f"{where}: format version {version} is newer than version {FORMAT_VERSION}, "
             "which this tokmill reads: install a newer tokmill"
         )

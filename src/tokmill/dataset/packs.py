@@ -195,7 +195,7 @@ def write_packs(
     return files, packs
 
 
-class RowReader:
+class PackReader:
     """Reads rows from the shards of a split.
 
     `capacity`: tokens of a row. `pad_id`: the id of padding, with mask and weight 0.
@@ -237,9 +237,9 @@ class RowReader:
         return gathered
 
 
-def open_rows(directory: Path, manifest: dict[str, Any], split: str) -> RowReader:
-    """Return the reader of a split's rows; raises like `open_packs`, and when read `RowReader`."""
-    return RowReader(
+def open_rows(directory: Path, manifest: dict[str, Any], split: str) -> PackReader:
+    """Return the reader of a split's rows; raises like `open_packs`, and when read `PackReader`."""
+    return PackReader(
         Documents(directory, manifest, split),
         open_packs(directory, split),
         manifest["packs"][split]["capacity"],

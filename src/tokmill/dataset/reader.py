@@ -76,8 +76,8 @@ def read_manifest(directory: Path, *, follow_links: bool = True) -> dict[str, An
     path = directory / MANIFEST
     if not os.path.lexists(path):
         refuse_store(directory)
-        found = f"no {MANIFEST} there" if directory.is_dir() else "no such directory"
-        raise _no_manifest(directory, found, is_planned=(directory / PLAN).exists())
+        problem = f"no {MANIFEST} there" if directory.is_dir() else "no such directory"
+        raise _no_manifest(directory, problem, is_planned=(directory / PLAN).exists())
     if path.is_symlink() and not follow_links:
         raise VerifyError(f"{path}: a link, not a file of the dataset")
     with storage_errors(path), open_regular(path, follow_links=follow_links) as file:
@@ -94,14 +94,14 @@ def manifest_in(place: Place) -> dict[str, Any]:
     return _parsed(content, f"{place.where}/{MANIFEST}")
 
 
-def _no_manifest(where: Path | str, found: str, *, is_planned: bool) -> StateError | UsageError:
+def _no_manifest(where: Path | str, problem: str, *, is_planned: bool) -> StateError | UsageError:
     """Return the error of a place without a manifest; `is_planned`: it has the plan of a run."""
     if is_planned:
         return StateError(
             f"{where}: its run is not finished (no {MANIFEST}): run the same command again to "
             "continue it"
         )
-    return UsageError(f"{where}: not a tokmill dataset: {found}: name the output of a run")
+    return UsageError(f"{where}: not a tokmill dataset: {problem}: name the output of a run")
 
 
 def _parsed(content: bytes, where: Path | str) -> dict[str, Any]:

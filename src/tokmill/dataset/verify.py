@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.dataset.packs import RowReader
+    from tokmill.dataset.packs import PackReader
     from tokmill.dataset.place import Place
     from tokmill.dataset.reader import Shard
 
@@ -339,19 +339,19 @@ def _weight_problem(mask: npt.NDArray[np.uint8], weights: npt.NDArray[np.float32
 
 
 def _pack_problem(
-    source: RowReader, split: str, said: dict[str, Any], lengths: npt.NDArray[np.int32]
+    source: PackReader, split: str, said: dict[str, Any], lengths: npt.NDArray[np.int32]
 ) -> str:
     """Return a difference of a pack index from packing again, or from the manifest, or ''."""
     made = pack(lengths, source.capacity)
     pairs = ((source.packs.row_offsets, made.row_offsets), (source.packs.samples, made.samples))
-    for name, (found, expected) in zip(pack_names(split), pairs, strict=True):
-        if len(found) != len(expected):
+    for name, (kept, expected) in zip(pack_names(split), pairs, strict=True):
+        if len(kept) != len(expected):
             return (
-                f"{name}: {plural(len(found), 'number')}, packing the samples gives {len(expected)}"
+                f"{name}: {plural(len(kept), 'number')}, packing the samples gives {len(expected)}"
             )
-        if len(differs := np.flatnonzero(found != expected)):
+        if len(differs := np.flatnonzero(kept != expected)):
             at = int(differs[0])
-            return f"{name}: entry {at} is {found[at]}, packing the samples gives {expected[at]}"
+            return f"{name}: entry {at} is {kept[at]}, packing the samples gives {expected[at]}"
     counts = summary(made.n_rows, len(lengths), int(lengths.sum(dtype=np.int64)), source.capacity)
     for key, value in counts.items():
         if said[key] != value:
@@ -359,7 +359,7 @@ def _pack_problem(
     return ""
 
 
-def _rows_problem(directory: Path, manifest: dict[str, Any], source: RowReader, split: str) -> str:
+def _rows_problem(directory: Path, manifest: dict[str, Any], source: PackReader, split: str) -> str:
     """Return the first difference between packed rows and the index, or ''."""
     first_row, capacity = 0, source.capacity
     shards = manifest["packs"][split]["shards"]

@@ -168,9 +168,9 @@ class Bucket:
                     raise
         else:
             if self.differs(entry):
-                found, now = self._objects.entry(entry.name), "it is not there"
-                if found is not None:
-                    now = f"found {plural(found.n_bytes, 'byte')}, or another sum in its metadata"
+                stored, now = self._objects.entry(entry.name), "it is not there"
+                if stored is not None:
+                    now = f"found {plural(stored.n_bytes, 'byte')}, or another sum in its metadata"
                 raise StorageError(
                     f"{where}: expected {plural(entry.n_bytes, 'byte')} with the sum "
                     f"{_sum_of(entry)} after writing it, {now}: run the same command again to "

@@ -138,9 +138,9 @@ class ObjectFile(io.RawIOBase):
             now = self._store.entry(self._name)
             if now == self._entry and isinstance(error, StorageError):
                 raise
-            found = "it is gone" if now is None else f"{plural(now.n_bytes, 'byte')} now"
+            state = "it is gone" if now is None else f"{plural(now.n_bytes, 'byte')} now"
             raise StorageError(
                 f"{self._url}: changed while it was read: "
-                f"{plural(self._entry.n_bytes, 'byte')} before, {found}; run again with "
+                f"{plural(self._entry.n_bytes, 'byte')} before, {state}; run again with "
                 "--overwrite when nothing writes to it"
             ) from None

@@ -139,8 +139,8 @@ def _part_of(joined: EncodedBlock, rows: range) -> EncodedBlock:
         own = dropped[slice(*np.searchsorted(dropped, (rows.start, rows.stop)))]
         if len(own):
             drops[reason] = own - rows.start
-    for reason, found in joined.lost.items():
-        own = found[(found[:, 0] >= rows.start) & (found[:, 0] < rows.stop)]
+    for reason, losses in joined.lost.items():
+        own = losses[(losses[:, 0] >= rows.start) & (losses[:, 0] < rows.stop)]
         if len(own):
             lost[reason] = own - (rows.start, 0)
     unread_keys = joined.unread_keys

@@ -62,7 +62,7 @@ def describe_mask(spec: RunSpec, reference: Engine) -> dict[str, Any]:
 
 def last_ids(renderer: ChatRenderer, reference: Engine) -> list[int]:
     """Return the ids that a sample may end with; none if it may end with text of a message."""
-    found: set[int] = set()
+    ids: set[int] = set()
     for roles in _PROBES:
         messages = [_message(role) for role in roles]
         try:
@@ -72,8 +72,8 @@ def last_ids(renderer: ChatRenderer, reference: Engine) -> list[int]:
         last = _last_id(samples, reference)
         if last is None:
             return []
-        found.add(last)
-    return sorted(found)
+        ids.add(last)
+    return sorted(ids)
 
 
 def _message(role: str) -> Message:
@@ -106,8 +106,8 @@ def _last_id(samples: SampleBatch, reference: Engine) -> int | None:
     befores = _BEFORE if _MARK in ending else ("",)
     ending = ending.rpartition(_MARK)[2]
     ids = [_encoded(reference, before + ending) for before in befores] if ending else [[]]
-    found = {of_text[-1] if of_text else None for of_text in ids}
-    return found.pop() if len(found) == 1 else None
+    candidates = {of_text[-1] if of_text else None for of_text in ids}
+    return candidates.pop() if len(candidates) == 1 else None
 
 
 def _encoded(reference: Engine, text: str) -> list[int]:

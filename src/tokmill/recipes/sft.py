@@ -82,6 +82,7 @@ class SftRecipe:
     def _encode(
         self, records: Records, timer: StageTimer
     ) -> tuple[EncodedBlock, dict[int, Reject]]:
+        """Return the samples of records, and the rejects by row of records that have none."""
         samples = self._renderer.render(records)
         timer.end("render")
         encoded = self._encoder.encode(samples, timer)
@@ -164,14 +165,14 @@ class SftRecipe:
             lost[TOO_SHORT] = kept.source[is_short], of_kept[is_short]
             kept = kept.selected(np.flatnonzero(~is_short))
         rows = {reason: [of_reason] for reason, of_reason in samples.drops.items()}
-        found = {
+        lost_tokens = {
             reason: np.stack([samples.rows[encoded.samples[numbers]], n_tokens], axis=1)
             for reason, (numbers, n_tokens) in lost.items()
         }
-        for reason in found.keys() - {CUT_SAMPLES}:
-            rows.setdefault(reason, []).append(found[reason][:, 0])
+        for reason in lost_tokens.keys() - {CUT_SAMPLES}:
+            rows.setdefault(reason, []).append(lost_tokens[reason][:, 0])
         drops = {reason: np.sort(np.concatenate(parts)) for reason, parts in rows.items()}
-        return kept, drops, found
+        return kept, drops, lost_tokens
 
     def _is_val(self, samples: SampleBatch) -> npt.NDArray[np.bool_]:
         """Return which samples are validation: the text of a record's first sample decides."""

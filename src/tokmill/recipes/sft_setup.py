@@ -59,7 +59,7 @@ def common_settings(settings: SftSettings, of_readings: Sequence[SftSettings]) -
     """Return the settings of a run whose files are read in these ways; one if there is one."""
     if len(of_readings) == 1:
         return of_readings[0]
-    parses = any(one.rendered_text == "parse" for one in of_readings)
+    parses = any(reading.rendered_text == "parse" for reading in of_readings)
     return replace(settings, schema=MIXED, rendered_text="parse" if parses else "text")
 
 

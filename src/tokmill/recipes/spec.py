@@ -95,7 +95,9 @@ class RunSpec:
         """Return all that decides the output bytes, besides the inputs."""
         chat = {} if self.config.sft is None else {"template_sha256": self.template_sha256}
         # Every engine writes the same tokens.
-        extensions = [one.as_json() for one in self.extensions if one.kind != "engine"]
+        extensions = [
+            extension.as_json() for extension in self.extensions if extension.kind != "engine"
+        ]
         readings = [reading.as_json() for reading in self.own_readings]
         return {
             **chat,
@@ -110,8 +112,8 @@ class RunSpec:
 
     def outside(self) -> dict[str, Any]:
         """Return the key `extensions` of plan and manifest; nothing if all came with tokmill."""
-        found = [one.as_json() for one in self.extensions]
-        return {"extensions": found} if found else {}
+        extensions = [extension.as_json() for extension in self.extensions]
+        return {"extensions": extensions} if extensions else {}
 
     @property
     def template_sha256(self) -> str:

@@ -219,9 +219,9 @@ def _fields_found(fields: Mapping[str, FieldBytes]) -> str:
     total = sum(n.text_bytes for n in fields.values())
     texts = {path: n.text_bytes for path, n in fields.items() if n.text_bytes}
     rest = [path for path in fields if path not in texts]
-    found = f"found {listed_shares(texts, total)}" if texts else "found no text"
+    shares = f"found {listed_shares(texts, total)}" if texts else "found no text"
     labels = f"; without text {listed_shares(dict.fromkeys(rest, 0), 1)}" if rest else ""
-    return f"the text is not in one field, {found}{labels}"
+    return f"the text is not in one field, {shares}{labels}"
 
 
 def _template(texts: Collection[str]) -> str:
@@ -235,8 +235,8 @@ def _keys_of_sections(
 ) -> dict[str, str]:
     """Return the keys, by role, with which a renderer of sections reads a list of objects."""
     content = max(nested, key=lambda path: fields[path].text_bytes)
-    found = _ITEM.fullmatch(content)
-    name, inner = (found[1], found[2]) if found else (content, "")
+    match = _ITEM.fullmatch(content)
+    name, inner = (match[1], match[2]) if match else (content, "")
     headings = [path for path in nested if path != content and path.startswith(f"{name}[].")]
     return {
         "title": next(iter(texts), settings.key_of("title")),

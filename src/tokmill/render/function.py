@@ -50,9 +50,9 @@ class FunctionRenderer:
         self.schema = getattr(function, "schema", _WHOLE)
         self._function = function
         if not callable(function) or not isinstance(self.schema, pa.Schema):
-            found = type(function).__name__ if not callable(function) else repr(self.schema)[:60]
+            actual = type(function).__name__ if not callable(function) else repr(self.schema)[:60]
             wanted = "a function" if not callable(function) else "its attribute schema to be one"
-            raise UsageError(f"renderer {name}: expected {wanted}, found {found}")
+            raise UsageError(f"renderer {name}: expected {wanted}, found {actual}")
 
     def render(self, records: Records) -> DocumentBatch:
         """Return a document for each record; drops the records of null, rejects empty strings.
@@ -108,10 +108,10 @@ def renderer_setting(renderer: str | RenderFunction) -> str:
         return renderer
     module = getattr(renderer, "__module__", "__main__")
     name = getattr(renderer, "__qualname__", type(renderer).__qualname__)
-    found: object = None
+    imported: object = None
     with suppress(AttributeError, KeyError):
-        found = reduce(getattr, name.split("."), sys.modules[module])
-    if found is renderer and module != "__main__":
+        imported = reduce(getattr, name.split("."), sys.modules[module])
+    if imported is renderer and module != "__main__":
         return f"{module}:{name}"
     sha256 = _identity(renderer).hex()
     target = f"{_MAIN}{name}@{sha256[:12]}"  # two lambdas have one name

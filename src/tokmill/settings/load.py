@@ -89,7 +89,7 @@ def variable_values(settings: Iterable[Setting]) -> dict[str, dict[str, Any]]:
     for setting in settings:
         without_section = f"TOKMILL_{setting.keyword.upper()}"
         if setting.is_shared and without_section in os.environ:
-            both = [s.variable for s in every_setting() if s.keyword == setting.keyword]
+            both = [other.variable for other in every_setting() if other.keyword == setting.keyword]
             raise UsageError(
                 f"{without_section}: there are two settings of this name: set "
                 f"{' or '.join(both)} instead"
@@ -322,9 +322,9 @@ def _json_object(value: Any) -> Any:
     if value == "":
         return value
     try:
-        found = json.loads(value) if isinstance(value, str) else value
-        if isinstance(found, dict):
-            return json.dumps(dict(sorted(found.items())), ensure_ascii=False, allow_nan=False)
+        loaded = json.loads(value) if isinstance(value, str) else value
+        if isinstance(loaded, dict):
+            return json.dumps(dict(sorted(loaded.items())), ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:  # such as a date
         raise UsageError(f"expected a JSON object: {str(error).lower()}") from None
     raise UsageError(f'expected a JSON object such as {{"a": true}}, found {value!r}')

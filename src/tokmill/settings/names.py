@@ -92,8 +92,8 @@ def settings_of(section: str, declared: type) -> dict[str, Setting]:
     """Return the settings that a dataclass declares, by name."""
     kinds = get_type_hints(declared)
     return {
-        one.name: Setting(section, one.name, kinds[one.name], one.default, one.metadata)
-        for one in dataclasses.fields(declared)
+        field.name: Setting(section, field.name, kinds[field.name], field.default, field.metadata)
+        for field in dataclasses.fields(declared)
     }
 
 
@@ -107,13 +107,13 @@ def by_keyword(sections: Iterable[str]) -> dict[str, Setting]:
 
     A key such as `model.name` in place of a section is that setting alone.
     """
-    found: dict[str, Setting] = {}
+    keywords: dict[str, Setting] = {}
     for name in sections:
         section, _, alone = name.partition(".")
         settings = schema()[section]
         for setting in [settings[alone]] if alone else settings.values():
-            found.setdefault(setting.keyword, setting)
-    return found
+            keywords.setdefault(setting.keyword, setting)
+    return keywords
 
 
 def of_source(section: str) -> tuple[str, ...]:
@@ -163,7 +163,7 @@ def not_default(
 
 def _as_json(value: Any) -> Any:
     if isinstance(value, Source):
-        return {key: _as_json(given) for key, given in value.values().items()}
+        return {key: _as_json(item) for key, item in value.values().items()}
     return [_as_json(item) for item in value] if isinstance(value, tuple) else value
 
 
@@ -224,7 +224,7 @@ def in_python(message: str) -> str:
     settings = {setting.option: setting for setting in every_setting()}
 
     def written(named: re.Match[str]) -> str:
-        keyword, given = named[1].replace("-", "_"), named[2]
+        keyword, text = named[1].replace("-", "_"), named[2]
         if keyword == "overwrite":
             return "overwrite=True"
         setting = settings.get(f"--{named[1]}")
@@ -232,10 +232,10 @@ def in_python(message: str) -> str:
             return "config" if keyword == "config" else named[0]
         if setting.kind is bool:
             return f"{keyword}=True"
-        if given is None:
+        if text is None:
             return keyword
-        value = given.rstrip(",;:.)")
-        end = given[len(value) :] + "," * message.startswith(" --", named.end())
+        value = text.rstrip(",;:.)")
+        end = text[len(value) :] + "," * message.startswith(" --", named.end())
         return f"{keyword}={_json(_value(setting, ''.join(shlex.split(value))))}{end}"
 
     return _NAMED.sub(written, message).replace("run the same command", "make the same call")

@@ -33,8 +33,8 @@ class Source:
         self.name, self.paths, self.settings = name, paths, dict(settings)
 
     def __repr__(self) -> str:
-        given = "".join(f", {name}={value!r}" for name, value in self.settings.items())
-        return f"Source({self.name!r}, {self.paths!r}{given})"
+        arguments = "".join(f", {name}={value!r}" for name, value in self.settings.items())
+        return f"Source({self.name!r}, {self.paths!r}{arguments})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Source) and self.values() == other.values()
@@ -51,8 +51,8 @@ class Source:
 
     def values(self) -> dict[str, Any]:
         """Return name, paths and the settings that are given, as a `[[source]]` table has them."""
-        given = {name: value for name, value in self.settings.items() if value is not None}
-        return {"name": self.name, "paths": self.paths, **given}
+        chosen = {name: value for name, value in self.settings.items() if value is not None}
+        return {"name": self.name, "paths": self.paths, **chosen}
 
 
 class UnclearNamesError(UsageError):

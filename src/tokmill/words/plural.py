@@ -19,5 +19,5 @@ def counted(n: int, things: str) -> str:
     """
     if n != 1:
         return f"{n:,} {things}"
-    one = _THINGS.sub(lambda word: "reply" if word[1] else word[0][:-1], things, count=1)
-    return f"1 {one.replace(' that lose ', ' that loses ')}"
+    thing = _THINGS.sub(lambda word: "reply" if word[1] else word[0][:-1], things, count=1)
+    return f"1 {thing.replace(' that lose ', ' that loses ')}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from tokmill.dataset.packs import Packs, RowReader, pack, sample_lengths
+from tokmill.dataset.packs import PackReader, Packs, pack, sample_lengths
 from tokmill.errors import UsageError
 from tokmill.words.plural import plural
 
@@ -135,7 +135,7 @@ class PackedRows:
         self.n_rows, self.n_samples = packs.n_rows, len(lengths)
         self.n_tokens = int(lengths.sum(dtype=np.int64))
         self._lengths, self._sizes = lengths, sizes
-        self._reader = RowReader(source.documents(split), packs, int(sizes.max()), 0)
+        self._reader = PackReader(source.documents(split), packs, int(sizes.max()), 0)
 
     def cuts(self, n_parts: int) -> npt.NDArray[np.int64]:
         """Return the rows where parts begin; see `Rows`."""
