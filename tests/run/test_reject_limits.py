@@ -10,7 +10,7 @@ from tokmill.errors import RecordError, UnreadInputError
 from tokmill.recipes.spec import Increments
 from tokmill.run.forecast import check_sample
 from tokmill.run.reject_limits import RejectLimit, check_outcome, describe_unread, sum_unread
-from tokmill.run.sample import Sample, SampledPiece
+from tokmill.run.sample import InputSample, SampledPiece
 from tokmill.settings.schema import LimitSettings
 from tokmill.sources.slices import SourceFile
 from tokmill.values import RecordPlace, UnreadInput
@@ -73,7 +73,7 @@ def test_the_message_names_the_commonest_reasons_and_the_first_reject():
 
 def sampled(n_records, first_reject="", **counts):
     file, found = SourceFile("a.gz", "jsonl", "gz", 0, 0, ""), Counts(n_records, **counts)
-    return Sample([SampledPiece(file, [], 0, 0, 0, counts=found)], first_reject=first_reject)
+    return InputSample([SampledPiece(file, [], 0, 0, 0, counts=found)], first_reject=first_reject)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tokmill.dataset.counts import Counts
 from tokmill.run.prepare import prepare
 from tokmill.run.sample import (
     Estimate,
-    Sample,
+    InputSample,
     SampledPiece,
     encoded_sample,
     read_sample,
@@ -31,26 +31,26 @@ LINES = [json.dumps(row).encode() + b"\n" for row in ROWS]
 def read(configure):
     """Return a function that samples files with a limit."""
 
-    def make(limit_bytes: int, *paths: Path, **settings) -> Sample:
+    def make(limit_bytes: int, *paths: Path, **settings) -> InputSample:
         prepared = prepare(configure(paths[0].parent / "out", *paths, **settings))
         return read_sample(prepared.parts, prepared.renderers(), limit_bytes)
 
     return make
 
 
-def texts(found: Sample) -> list[str]:
+def texts(found: InputSample) -> list[str]:
     batches = [block.parse().batch for piece in found.pieces for block in piece.blocks]
     return [text for batch in batches for text in batch.column("text").to_pylist()]
 
 
-def n_records(found: Sample) -> float:
+def n_records(found: InputSample) -> float:
     """Return the estimated records of all the input."""
     counts = [sum(b.parse().batch.num_rows for b in piece.blocks) for piece in found.pieces]
     scales = [piece.record_scale for piece in found.pieces]
     return sum(count * scale for count, scale in zip(counts, scales, strict=True))
 
 
-def n_bytes(found: Sample) -> float:
+def n_bytes(found: InputSample) -> float:
     """Return the estimated bytes of all the input, unpacked."""
     return sum(piece.n_bytes * piece.scale for piece in found.pieces)
 
@@ -192,7 +192,7 @@ def total_of(tokens, scale: float, *, unread: float = 0.0, **more) -> Estimate:
         SampledPiece(FILE, [], i, WINDOW, WINDOW, *scales, Counts(tokens=n))
         for i, n in enumerate(tokens)
     ]
-    return Sample(pieces, **more).total("tokens")
+    return InputSample(pieces, **more).total("tokens")
 
 
 def error(found: Estimate) -> float:

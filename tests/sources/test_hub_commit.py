@@ -164,7 +164,7 @@ def test_a_plan_of_before_that_names_no_commit_goes_on_as_it_began(
     commits = hub_commits(config, open_place(str(out)), overwrite=False)
     assert commits == {NAME: ""}
     prepared = prepare(config, commits)
-    assert [file.stamp for file in prepared.found.files] == [""]
+    assert [file.stamp for file in prepared.discovery.files] == [""]
     assert (hub.asked, set(hub.read)) == ([], {None})
 
 

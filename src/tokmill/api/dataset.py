@@ -211,7 +211,7 @@ class Dataset:
             VerifyError: a file of the index is missing or damaged.
         """
         packed = self.manifest.get("packs", {})
-        return {one: open_packs(self.directory, one) for one in self.splits if one in packed}
+        return {name: open_packs(self.directory, name) for name in self.splits if name in packed}
 
     def verify(self) -> Verification:
         """Check every file of the dataset against its manifest; see `tokmill.verify`."""

@@ -63,8 +63,8 @@ def examine(directory: str = "", tokenizer: str = "") -> list[Finding]:
         *_packages(),
     ]
     if all(finding.state != BROKEN for finding in findings):
-        for found in (_tokenizer(tokenizer), _extensions(), _machine(), _disk(directory)):
-            findings += found
+        for group in (_tokenizer(tokenizer), _extensions(), _machine(), _disk(directory)):
+            findings += group
     return findings
 
 
@@ -79,7 +79,7 @@ def _packages() -> Iterator[Finding]:
         else:
             yield Finding(name, OK, version)
     for extra, packages in EXTRAS.items():
-        versions = [f"{one} {_version(one)}" for one in packages if _version(one)]
+        versions = [f"{package} {_version(package)}" for package in packages if _version(package)]
         is_there = len(versions) == len(packages)
         text = ", ".join(versions) if is_there else f"pip install 'tokmill[{extra}]'"
         yield Finding(extra, OK if is_there else MISSING, text)

@@ -101,9 +101,9 @@ def forecast(
     from tokmill.bill.full_bill import full_bill
     from tokmill.run.forecast import forecast_run
 
-    found, disk, problem = forecast_run(config, warn, note)
+    predicted, disk, problem = forecast_run(config, warn, note)
     bill = full_bill(BillSettings.of(config), disk)
-    values = {**found, "bill": bill.as_json()}
+    values = {**predicted, "bill": bill.as_json()}
     every = {
         **values,
         "disk_low_bytes": values["disk"]["low_bytes"],
@@ -114,4 +114,4 @@ def forecast(
         "bill": bill,
         "problem": problem,
     }
-    return RunForecast(**{one.name: every[one.name] for one in fields(RunForecast)})
+    return RunForecast(**{field.name: every[field.name] for field in fields(RunForecast)})

@@ -79,8 +79,8 @@ def pretrain(
         >>> dataset = tokmill.pretrain("corpus/*.jsonl", tokenizer="gpt2/", output="out")
         >>> len(dataset), dataset.n_tokens
     """
-    given = {"tokenizer": tokenizer, "output": output, **settings}
-    return _run("pretrain", inputs, config, given, overwrite, progress)
+    arguments = {"tokenizer": tokenizer, "output": output, **settings}
+    return _run("pretrain", inputs, config, arguments, overwrite, progress)
 
 
 @keyword_errors()
@@ -121,8 +121,8 @@ def sft(
         >>> dataset = tokmill.sft("chats.jsonl", tokenizer="qwen2.5/", output="out", packing=4096)
         >>> dataset[0][dataset.mask(0) == 1]
     """
-    given = {"tokenizer": tokenizer, "output": output, **settings}
-    return _run("sft", inputs, config, given, overwrite, progress)
+    arguments = {"tokenizer": tokenizer, "output": output, **settings}
+    return _run("sft", inputs, config, arguments, overwrite, progress)
 
 
 @keyword_errors()
@@ -158,11 +158,12 @@ def plan(
     """
     from tokmill.api.forecast import forecast
 
-    given = {"tokenizer": tokenizer, "output": output, **settings}
-    found = forecast(run_config(recipe, inputs, config, given, _LOG.info), _LOG.warning, _LOG.info)
-    if found.problem is not None:
-        raise found.problem
-    return found
+    arguments = {"tokenizer": tokenizer, "output": output, **settings}
+    chosen = run_config(recipe, inputs, config, arguments, _LOG.info)
+    predicted = forecast(chosen, _LOG.warning, _LOG.info)
+    if predicted.problem is not None:
+        raise predicted.problem
+    return predicted
 
 
 @keyword_errors()
@@ -222,8 +223,8 @@ def write_plan(
     """
     from tokmill.executors.tasks import array_status, plan_array
 
-    given = {"tokenizer": tokenizer, "output": output, **settings}
-    chosen = run_config(recipe, inputs, config, given)
+    arguments = {"tokenizer": tokenizer, "output": output, **settings}
+    chosen = run_config(recipe, inputs, config, arguments)
     with _observer(progress=False) as observer:
         plan_array(chosen, observer, overwrite=overwrite)
     return array_status(chosen.output.dir)

@@ -78,18 +78,18 @@ def run_config(
     recipe: str | None,
     inputs: Inputs,
     config_file: str | Path | None,
-    given: Mapping[str, Any],
+    keywords: Mapping[str, Any],
     note: Callable[[str], None] = lambda _: None,
 ) -> Config:
     """Return the settings of a run, from arguments over variables over a file.
 
     `recipe`: `pretrain` or `sft`; None: by the settings that only one of them has, else by the
-    first records, which `note` is told. `given`: settings by keyword argument.
+    first records, which `note` is told. `keywords`: settings by keyword argument.
 
     Raises:
         UsageError: another recipe, or a setting is wrong, also one of the bill.
     """
-    arguments, file = _with_inputs(given, inputs), None
+    arguments, file = _with_inputs(keywords, inputs), None
     if config_file is not None:
         file = checked_path(config_file, "config")
     if recipe is None:
@@ -109,7 +109,7 @@ def run_config(
     return replace(config, sft=config.sft or SftSettings()) if recipe == "sft" else config
 
 
-def _with_inputs(given: Mapping[str, Any], inputs: Inputs) -> dict[str, Any]:
+def _with_inputs(keywords: Mapping[str, Any], inputs: Inputs) -> dict[str, Any]:
     """Return keyword arguments with the inputs of a call, and names in place of functions."""
     kinds = (str, os.PathLike, Source)
     refused = (bytes, IOBase, set, frozenset, Mapping)  # a set has no order
@@ -121,10 +121,10 @@ def _with_inputs(given: Mapping[str, Any], inputs: Inputs) -> dict[str, Any]:
         )
     paths = [item for item in listed if not isinstance(item, Source)]
     sources = [item for item in listed if isinstance(item, Source)]
-    if paths and "paths" in given:
+    if paths and "paths" in keywords:
         raise UsageError("paths: the input is named twice: name it as inputs only")
     named = {"paths": paths, "source": sources}
-    arguments = {**given, **{name: items for name, items in named.items() if items}}
+    arguments = {**keywords, **{name: items for name, items in named.items() if items}}
     if arguments.get("output"):
         checked_path(arguments["output"], "output")
     if callable(arguments.get("renderer")):
@@ -138,8 +138,8 @@ def _recipe_of_settings(arguments: Mapping[str, Any], file: Path | None) -> str 
     """Return the recipe that alone has some of the settings that are given."""
     sections = set(file_values(file))
     for recipe, own in (("sft", "sft"), ("pretrain", "render")):
-        given = {name for name, value in arguments.items() if value is not None}
-        if own in sections or given & (by_keyword([own]).keys() - {*_OF_BOTH}):
+        names = {name for name, value in arguments.items() if value is not None}
+        if own in sections or names & (by_keyword([own]).keys() - {*_OF_BOTH}):
             return recipe
     return None
 
@@ -154,13 +154,13 @@ def _recipe_of_records(
     from tokmill.sources.first_records import first_of_file
 
     keywords = by_keyword(("input",)).keys()
-    given = {name: value for name, value in arguments.items() if name in keywords}
-    settings = config_from_arguments(("input",), given, file).input
+    of_input = {name: value for name, value in arguments.items() if name in keywords}
+    settings = config_from_arguments(("input",), of_input, file).input
     sources = [replace(settings, paths=source.path_list) for source in settings.sources]
-    for one in filter(lambda one: one.paths, (settings, *sources)):
-        for first in discover(one).files[:_FILES_LOOKED_AT]:
+    for inputs in filter(lambda inputs: inputs.paths, (settings, *sources)):
+        for first in discover(inputs).files[:_FILES_LOOKED_AT]:
             sample = FieldSample()
-            for record in first_of_file(first, one, _RECORDS, _BYTES, whole=False):
+            for record in first_of_file(first, inputs, _RECORDS, _BYTES, whole=False):
                 sample.add(record)
             if sample.n_records:
                 chats = chats_in(RenderSettings(), sample)
@@ -198,8 +198,8 @@ def verify_dataset(directory: Path, tokenizer: str = "") -> Verification:
     verified = verify(place, manifest)
     if manifest.get("kind") != "sft" or verified.problems:
         return verified
-    n_decoded, reason, found = _check_text(directory, manifest, tokenizer)
-    return replace(verified, n_decoded=n_decoded, not_decoded=reason, problems=found)
+    n_decoded, reason, problems = _check_text(directory, manifest, tokenizer)
+    return replace(verified, n_decoded=n_decoded, not_decoded=reason, problems=problems)
 
 
 def _check_text(

@@ -107,9 +107,9 @@ class Progress:
 
 def clock(seconds: float) -> str:
     """Return a duration such as `0:42` or `1:02:03`."""
-    minutes, s = divmod(math.ceil(seconds), 60)
+    minutes, rest = divmod(math.ceil(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{s:02d}" if hours else f"{minutes}:{s:02d}"
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def make_bar() -> TerminalBar | NotebookBar | None:

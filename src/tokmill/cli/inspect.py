@@ -263,6 +263,6 @@ def _dot(look: Look, *, is_trained: bool) -> str:
     return click.style("·", **_DOT_STYLES[is_trained]) if look.in_colour else "·"
 
 
-def _code(found: re.Match[str]) -> str:
+def _code(match: re.Match[str]) -> str:
     """Return an invisible character as its number."""
-    return "␍" if found[0] == "\r" else printable(found[0])
+    return "␍" if match[0] == "\r" else printable(match[0])

@@ -159,16 +159,16 @@ def setting_option(setting: Setting, heading: str = "", *, is_hidden: bool = Fal
     )
 
 
-def _value(setting: Setting, _ctx: click.Context, _option: click.Parameter, given: Any) -> Any:
+def _value(setting: Setting, _ctx: click.Context, _option: click.Parameter, value: Any) -> Any:
     """Return the value of an option; None if it is not given.
 
     Raises:
         UsageError: the text is no value of the setting.
     """
     try:
-        if isinstance(given, tuple):
-            return [item for text in given for item in from_text(setting, text)] or None
-        return from_text(setting, given) if isinstance(given, str) else given
+        if isinstance(value, tuple):
+            return [item for text in value for item in from_text(setting, text)] or None
+        return from_text(setting, value) if isinstance(value, str) else value
     except UsageError as error:
         raise UsageError(error.args[0], setting.key) from None
 

@@ -78,25 +78,25 @@ def command(
     if overwrite and not write:
         raise UsageError("--overwrite: a forecast writes nothing: give --write too")
     note = (lambda text: None) if as_json else partial(show, err=True)
-    given = {name: value for name, value in options.items() if value is not None}  # of both recipes
-    config = run_config(recipe, paths, config_file, given, note)
-    found = forecast(config, warn, note)
+    chosen = {name: value for name, value in options.items() if value is not None}  # for any recipe
+    config = run_config(recipe, paths, config_file, chosen, note)
+    predicted = forecast(config, warn, note)
     if as_json:
-        show_json(found.values)
+        show_json(predicted.values)
     else:
-        show_rows(forecast_rows(found.values, found.free_bytes))
-        if found.bill.of_model is not None:
+        show_rows(forecast_rows(predicted.values, predicted.free_bytes))
+        if predicted.bill.of_model is not None:
             show()
-            show_bill(found.bill, more=_MORE)
-    if found.problem is not None:  # a run with these settings would stop
-        raise found.problem
+            show_bill(predicted.bill, more=_MORE)
+    if predicted.problem is not None:  # a run with these settings would stop
+        raise predicted.problem
     if not write:
         return
     with observer(as_json=True) as events:  # the forecast has said what there is to say
         plan_array(config, events, overwrite=overwrite)
     if not as_json:
         show()
-        show_rows(_next_steps(array_status(config.output.dir), config, found.documents_high))
+        show_rows(_next_steps(array_status(config.output.dir), config, predicted.documents_high))
 
 
 def _next_steps(status: ArrayStatus, config: Config, n_samples: int) -> list[tuple[str, str]]:

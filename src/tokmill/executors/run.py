@@ -306,14 +306,14 @@ def _readings(
     """
     readings = plan.spec.own_readings
     if readings:
-        of_path = {s.file.path: part.reading for part in plan.parts for s in part.slices}
+        of_path = {piece.file.path: part.reading for part in plan.parts for piece in part.slices}
         for row in sources:
             row["reading"] = of_path[row["path"]]
             if name := readings[row["reading"]].source:
                 row["name"] = name
     return [
-        {**one.as_json(), **({"fields_read": sorted(paths)} if paths else {})}
-        for one, paths in zip(readings, used, strict=False)
+        {**reading.as_json(), **({"fields_read": sorted(paths)} if paths else {})}
+        for reading, paths in zip(readings, used, strict=False)
     ]
 
 
@@ -323,7 +323,7 @@ def _pack(run: Begun, manifest: dict[str, Any], settings: SftSettings) -> None:
 
     place, algorithm = run.place, run.plan.spec.config.output.checksum
     endings = ("idx", *(("bin", *SIDECARS) if settings.packed_rows else ()))
-    place.fetch(one["name"] for one in manifest["files"] if one["name"].endswith(endings))
+    place.fetch(file["name"] for file in manifest["files"] if file["name"].endswith(endings))
     files, manifest["packs"] = write_packs(
         place.local, manifest["shards"], settings.packing, algorithm
     )

@@ -122,7 +122,7 @@ def begun(config: Config, observer: Observer, *, overwrite: bool) -> Iterator[Be
     start = used_seconds()
     with closing(output_place(config.output.dir)) as place:
         prepared = prepare(config, hub_commits(config, place, overwrite=overwrite))
-        for warning in prepared.found.warnings:
+        for warning in prepared.discovery.warnings:
             observer.warned(warning)
         for line in (input_line(prepared.parts), *prepared.notes(with_fields=True)):
             observer.noted(line)
@@ -150,14 +150,14 @@ def _plan(place: Place, prepared: Prepared, observer: Observer, *, overwrite: bo
     if place.mapped is not None and (overwrite or MANIFEST not in entries):
         check_file_system(place.mapped)
         check_space(prepared, place.mapped, observer.warned)
-    found = None if overwrite or holds_only_plan(entries) else read_plan(place)
-    if found is None:
+    earlier = None if overwrite or holds_only_plan(entries) else read_plan(place)
+    if earlier is None:
         refuse_foreign(place, entries, owned_names(place, entries))
         engine = choose_run_engine(prepared, observer.noted)
     else:
-        engine = _planned_engine(found[0], prepared, place)
+        engine = _planned_engine(earlier[0], prepared, place)
     plan = Plan(prepared.spec(engine), prepared.parts)
-    if found is None:
+    if earlier is None:
         reference_loader(plan.spec, prepared.tokenizer)()  # it may still refuse the tokenizer
         remove_dataset(place, entries)  # as late as possible: an error keeps an old dataset
         if not place.create(PLAN, plan.chunks()):
@@ -166,7 +166,7 @@ def _plan(place: Place, prepared: Prepared, observer: Observer, *, overwrite: bo
             )
         stamp = place.stamp(PLAN)
     else:
-        written, stamp = found
+        written, stamp = earlier
         check_same(written, plan, place.where)
     return replace(plan, spec=replace(plan.spec, plan_stamp=stamp))
 
@@ -175,15 +175,15 @@ def hub_commits(config: Config, place: Place, *, overwrite: bool) -> dict[str, s
     """Return the commits of Hub datasets, by path, that the run in a place began with."""
     if overwrite or not any(is_hub(path) for path in config.input.all_paths):
         return {}
-    found = None if holds_only_plan(place.entries()) else read_plan(place)
-    files = found[0].get("files", ()) if found else ()
+    earlier = None if holds_only_plan(place.entries()) else read_plan(place)
+    files = earlier[0].get("files", ()) if earlier else ()
     rows = (row for row in files if isinstance(row, list) and len(row) >= 6)
     return {str(row[0]): str(row[5]) for row in rows if row[1] == "hub"}
 
 
 def _planned_engine(written: Mapping[str, Any], prepared: Prepared, place: Place) -> EngineChoice:
     """Return the engine of a plan that this command may continue with."""
-    if any(file.path == "-" for file in prepared.found.files):
+    if any(file.path == "-" for file in prepared.discovery.files):
         raise StateError(
             f"{place.where}: holds a run already, and standard input cannot be continued: "
             "choose another --output, or run with --overwrite to start again"
@@ -230,14 +230,14 @@ def read_planned(place: Place, run: RunSettings | None = None) -> Plan:
 
 def written_plan(place: Place) -> tuple[dict[str, Any], str]:
     """Return what `read_plan` does; raises `UsageError` without a plan."""
-    found = read_plan(place)
-    if found is None:
+    written = read_plan(place)
+    if written is None:
         raise UsageError(
             f"{place.where}/{PLAN}: no such plan: write it first, on one machine (tokmill plan … "
             f"--output {place.where} --write); if that was done, this machine sees another place "
             "under this name: mount the same directory, or give the same endpoint and credentials"
         )
-    return found
+    return written
 
 
 def check_installed(written: Mapping[str, Any], engine: EngineChoice, tokenizer: Tokenizer) -> None:
@@ -304,7 +304,7 @@ def check_space(prepared: Prepared, directory: Path, warn: Callable[[str], None]
     """
     held = open_place(str(directory)).entries().values()
     room = sum(filter(None, held)) + free_bytes(directory)
-    n_bytes = sum(file.n_bytes for file in prepared.found.files)
+    n_bytes = sum(file.n_bytes for file in prepared.discovery.files)
     if not n_bytes or room >= AMPLE * n_bytes:
         return
     from tokmill.run.forecast import predict

@@ -24,7 +24,7 @@ from tokmill.recipes.memory_bounds import BASE_BYTES, worker_bytes
 from tokmill.run.plan import packed_tokenizer
 from tokmill.run.prepare import choose_run_engine, prepare
 from tokmill.run.reject_limits import REJECTS_ALLOWED, check_chats, no_document, too_many
-from tokmill.run.sample import Estimate, Sample, encoded_sample
+from tokmill.run.sample import Estimate, InputSample, encoded_sample
 from tokmill.sources.formats import format_named
 from tokmill.storage import free_bytes
 from tokmill.words.plural import plural
@@ -87,7 +87,7 @@ def forecast_run(
         raise UsageError("standard input can be read only once: plan needs files")
     start_s = perf_counter()
     prepared = prepare(config, leave_bad_out=True)
-    for warning in prepared.found.warnings:
+    for warning in prepared.discovery.warnings:
         warn(warning)
     for line in prepared.bad:
         warn(f"{line} (left out of this forecast)")
@@ -98,6 +98,7 @@ def forecast_run(
 
 
 def _forecast(prepared: Prepared, note: Callable[[str], None], start_s: float) -> Forecast:
+    """Return what `forecast_run` does; `start_s`: when it began to prepare."""
     config, parts, workers = prepared.config, prepared.parts, prepared.workers
     engine = choose_run_engine(prepared, note)
     taken_s = perf_counter() - start_s
@@ -135,7 +136,7 @@ def _forecast(prepared: Prepared, note: Callable[[str], None], start_s: float) -
     values = {
         "schema": 1,
         "kind": spec.kind,
-        "files": len(prepared.found.files),
+        "files": len(prepared.discovery.files),
         "input_bytes": _input_bytes(parts),
         "sampled_bytes": sampled.read_bytes,
         "heads_only": sampled.heads_only,
@@ -157,7 +158,7 @@ def _forecast(prepared: Prepared, note: Callable[[str], None], start_s: float) -
         "usable_memory_bytes": usable_memory(),
         "workers": workers,
         "threads": prepared.threads,
-        "renderer": ", ".join(dict.fromkeys(one.name for _, one in renderers.values())),
+        "renderer": ", ".join(dict.fromkeys(renderer.name for _, renderer in renderers.values())),
         "fields": prepared.fields_note(),
         "left_out": _left_out(prepared, sampled),
         "tokenizer": prepared.tokenizer.name,
@@ -170,10 +171,10 @@ def _forecast(prepared: Prepared, note: Callable[[str], None], start_s: float) -
     return values, on_disk, _problem(prepared, spec, sampled)
 
 
-def predict(spec: RunSpec, parts: Sequence[Part], sampled: Sample) -> tuple[DatasetSize, Bill]:
+def predict(spec: RunSpec, parts: Sequence[Part], sample: InputSample) -> tuple[DatasetSize, Bill]:
     """Return the dataset that is expected from a sample with a document, and its disk."""
     config, sft, val = spec.config, spec.config.sft, spec.config.output.val_fraction
-    tokens, documents = sampled.total("tokens"), sampled.total("documents")
+    tokens, documents = sample.total("tokens"), sample.total("documents")
     size = DatasetSize(
         kind=spec.kind,
         tokens=tokens.value,
@@ -184,7 +185,7 @@ def predict(spec: RunSpec, parts: Sequence[Part], sampled: Sample) -> tuple[Data
         shards=max(len(parts), -(-tokens.value // config.output.shard_tokens)),
         largest_shard_tokens=min(tokens.value, config.output.shard_tokens),
         vocabulary=spec.tokenizer.vocab_size,
-        length_histogram=_histogram(sampled, documents.value),
+        length_histogram=_histogram(sample, documents.value),
         capacity=0 if sft is None else sft.packing,
         packed_rows=sft is not None and sft.packed_rows,
         val_tokens=round(tokens.value * val),
@@ -198,8 +199,8 @@ def predict(spec: RunSpec, parts: Sequence[Part], sampled: Sample) -> tuple[Data
     disk = predicted_disk(
         size,
         slices=sum(len(part.slices) for part in parts),
-        rows=_rows(sampled, size),
-        splits=max(1, len(np.unique(sampled.is_val))),
+        rows=_rows(sample, size),
+        splits=max(1, len(np.unique(sample.is_val))),
         tokenizer_bytes=len(packed_tokenizer(spec.tokenizer)),
         error=max(high / value, value / max(1, low)) - 1,
     )
@@ -217,17 +218,17 @@ def _input_bytes(parts: Sequence[Part]) -> int:
     return sum(piece.n_bytes for part in parts for piece in part.slices)
 
 
-def _ends(found: Estimate) -> list[tuple[str, int]]:
-    return [("", found.value), ("_low", found.low), ("_high", found.high)]
+def _ends(estimate: Estimate) -> list[tuple[str, int]]:
+    return [("", estimate.value), ("_low", estimate.low), ("_high", estimate.high)]
 
 
-def _histogram(sampled: Sample, documents: int) -> tuple[int, ...]:
+def _histogram(sampled: InputSample, documents: int) -> tuple[int, ...]:
     """Return the expected number of documents of 2^i to 2^(i+1)-1 tokens."""
     counts = np.bincount(np.frexp(np.maximum(sampled.lengths, 1))[1] - 1)
     return tuple(round(n * documents / len(sampled.lengths)) for n in counts.tolist())
 
 
-def _rows(sampled: Sample, size: DatasetSize) -> int:
+def _rows(sampled: InputSample, size: DatasetSize) -> int:
     """Return the expected number of packed rows, from packing samples of the same lengths."""
     if not size.capacity:
         return 0
@@ -253,7 +254,7 @@ def _page_bytes(parts: Sequence[Part]) -> int:
     return max((bytes_of(file) for bytes_of, file in held if bytes_of), default=0)
 
 
-def _problem(prepared: Prepared, spec: RunSpec, sampled: Sample) -> TokmillError | None:
+def _problem(prepared: Prepared, spec: RunSpec, sampled: InputSample) -> TokmillError | None:
     """Return the error with which the run would stop, if the sample has one."""
     if prepared.bad:
         return UsageError(f"the run would stop: {prepared.bad[0]}")
@@ -265,7 +266,7 @@ def _problem(prepared: Prepared, spec: RunSpec, sampled: Sample) -> TokmillError
     return None
 
 
-def check_sample(limits: LimitSettings, sampled: Sample) -> None:
+def check_sample(limits: LimitSettings, sampled: InputSample) -> None:
     """Check by a sample that the run would not stop; a few rejects may be chance.
 
     Raises:
@@ -289,7 +290,7 @@ def check_sample(limits: LimitSettings, sampled: Sample) -> None:
     check_chats(limits, counts.counters, counts.documents)
 
 
-def _left_out(prepared: Prepared, sampled: Sample) -> str:
+def _left_out(prepared: Prepared, sampled: InputSample) -> str:
     """Return the sources that use less than 90% of their text; '' if none."""
     noted = []
     for group in prepared.readings:

@@ -196,21 +196,21 @@ def records_of_parts(
         if record.fingerprint == part.fingerprint(plan.spec) and not wrong:
             return part.index, record
         if check is not None:
-            for one in (name, *wrong):
+            for file in (name, *wrong):
                 check()
-                if place.stamp(one):
-                    place.remove(one)
+                if place.stamp(file):
+                    place.remove(file)
         return part.index, wrong[0] if wrong else name
 
     missing = {part.index: f"{PARTS}/{part_name(part.index)}" for part in plan.parts}
     listed = [part for part in plan.parts if entries is None or missing[part.index] in entries]
     records: dict[int, PartRecord] = {}
     with ThreadPoolExecutor(_READERS, "tokmill") as pool:
-        for index, found in pool.map(look, listed):
-            if isinstance(found, str):
-                missing[index] = found
+        for index, outcome in pool.map(look, listed):
+            if isinstance(outcome, str):
+                missing[index] = outcome
             else:
-                records[index] = found
+                records[index] = outcome
                 del missing[index]
     return records, missing
 

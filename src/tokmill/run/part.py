@@ -374,7 +374,7 @@ def count_block(counts: Counts, block: EncodedBlock) -> Increments:
     # Outcomes after the first of a record.
     counts.extra += progress.documents + sum(drops.values()) + len(block.rejects) - progress.records
     counts.trained_tokens += int(np.count_nonzero(block.sidecars.get("mask", ())))
-    lost = {reason: int(found[:, 1].sum()) for reason, found in block.lost.items()}
+    lost = {reason: int(rows[:, 1].sum()) for reason, rows in block.lost.items()}
     checks = {name: int(n.sum()) for name, n in block.checks.items()}
     for sums, of_block in (
         (counts.counters, progress.counters),

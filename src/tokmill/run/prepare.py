@@ -83,7 +83,7 @@ class Prepared:
     """
 
     config: Config
-    found: Discovery
+    discovery: Discovery
     tokenizer: Tokenizer
     readings: tuple[FoundReading, ...]
     parts: tuple[Part, ...]
@@ -107,8 +107,8 @@ class Prepared:
             texts = [text_note(group.reading.sft) for group in self.readings if group.reading.sft]
         notes = [
             *filter(None, (eos, *dict.fromkeys(texts))),
-            *self.found.ignored,
-            *large_text_notes(self.found.files, self.config.input),
+            *self.discovery.ignored,
+            *large_text_notes(self.discovery.files, self.config.input),
             *undivided_notes(self.parts, self.config.output.part_bytes),
         ]
         shown, n_more = self.readings[:_MOST_SHOWN], len(self.readings) - _MOST_SHOWN
@@ -170,7 +170,7 @@ class Prepared:
 
     def _extensions(self, engine: str) -> tuple[Extension, ...]:
         """Return everything that the run uses and that did not come with tokmill."""
-        formats = sorted({file.format for file in self.found.files})
+        formats = sorted({file.format for file in self.discovery.files})
         outside = [find(FORMATS, name).extension for name in formats]
         outside.append(find(ENGINES, engine).extension)
         if self.config.sft is None:
@@ -208,11 +208,11 @@ def prepare(
     is_chat = config.sft is not None
     tokenizer = load_tokenizer(config.tokenizer, for_chat=is_chat)
     inputs = inputs_of(config, commits)
-    is_alone = sum(len(source.found.files) for source in inputs) < 2
+    is_alone = sum(len(source.discovery.files) for source in inputs) < 2
     bad: list[str] | None = [] if leave_bad_out and not is_alone else None
     readings = find_readings(inputs, tokenizer, bad)
-    columns = zip(*(source.found for source in inputs), strict=True)
-    found = Discovery(*(list(chain(*column)) for column in columns))
+    columns = zip(*(source.discovery for source in inputs), strict=True)
+    discovery = Discovery(*(list(chain(*column)) for column in columns))
     if bad and not readings:
         raise UsageError(bad[0])
     template = ""
@@ -225,15 +225,15 @@ def prepare(
             input=replace(only.input, paths=config.input.paths, sources=config.input.sources),
             render=only.render,
         )
-    config = resolve(config, tokenizer, sum(file.n_bytes for file in found.files))
+    config = resolve(config, tokenizer, sum(file.n_bytes for file in discovery.files))
     # Files that are read in one way stand together: two kinds in turn would be a part each.
     groups = [group.files for group in readings]
     files = list(chain.from_iterable(groups))
     parts = cut_into_parts(groups, config.output.part_bytes)
     workers, threads = workers_and_threads(config, parts)
     prepared = Prepared(
-        config, found._replace(files=files), tokenizer, tuple(readings), parts, workers, threads,
-        template, tuple(bad or ()),
+        config, discovery._replace(files=files), tokenizer, tuple(readings), parts, workers,
+        threads, template, tuple(bad or ()),
     )  # fmt: skip
     if is_chat:
         from tokmill.recipes.sft_setup import check_boundary, make_chat_renderer
@@ -269,7 +269,7 @@ def choose_run_engine(
     Raises:
         TokenizerError: the engine asked for is missing, refuses the tokenizer or is not exact.
     """
-    config, files = prepared.config, prepared.found.files
+    config, files = prepared.config, prepared.discovery.files
     control = config.tokenizer.control_tokens_in_text
 
     is_stream = any(file.path == "-" for file in files)
@@ -281,7 +281,9 @@ def choose_run_engine(
         return sampled_texts(prepared.parts, prepared.renderers(), limit_bytes)
 
     n_bytes = None if is_stream else sum(file.n_bytes for file in files)
-    is_packed = any(f.compression or not format_named(f.format).has_byte_ranges for f in files)
+    is_packed = any(
+        file.compression or not format_named(file.format).has_byte_ranges for file in files
+    )
     if is_packed and not is_stream and config.run.engine == "auto":
         n_bytes = read(SAMPLE_BYTES)[1]  # the text can be much larger
     request = EngineRequest(
@@ -316,7 +318,7 @@ def undivided_notes(parts: Sequence[Part], part_bytes: int) -> list[str]:
 
 def large_text_notes(files: Sequence[SourceFile], settings: InputSettings) -> list[str]:
     """Return a note if text files of `LARGE_TEXT_BYTES` or more become one document each."""
-    large = [f for f in files if f.format == "text" and f.n_bytes >= LARGE_TEXT_BYTES]
+    large = [file for file in files if file.format == "text" and file.n_bytes >= LARGE_TEXT_BYTES]
     if settings.text_separator or not large:
         return []
     become = "becomes one document"

@@ -62,7 +62,7 @@ class Input(NamedTuple):
 
     name: str
     config: Config
-    found: Discovery
+    discovery: Discovery
 
 
 @dataclass(slots=True)
@@ -106,8 +106,8 @@ class FoundReading:
         if sft is None:
             fields = self.fields_note()
             return render.renderer + (f": {fields}" if fields else "")
-        given = [("fields", sft.fields), ("roles", sft.role_names)]
-        named = [f"{word} {', '.join(pairs)}" for word, pairs in given if pairs]
+        settings = [("fields", sft.fields), ("roles", sft.role_names)]
+        named = [f"{word} {', '.join(pairs)}" for word, pairs in settings if pairs]
         return "; ".join([f"schema {sft.schema}", *named])
 
     def fields_note(self) -> str:
@@ -143,20 +143,20 @@ def inputs_of(config: Config, commits: Mapping[str, str] | None) -> list[Input]:
     owners: dict[str, str] = {}
     for source in config.input.sources:
         of_source = _config_of(plain, source.values())
-        found = discover(of_source.input, commits)
-        for file in found.files:
+        discovery = discover(of_source.input, commits)
+        for file in discovery.files:
             owner = owners.setdefault(abspath(file.path), source.name)  # noqa: PTH100
             if owner != source.name:
                 raise UsageError(
                     f"{file.path}: in two sources, {owner} and {source.name}: name it in one"
                 )
-        inputs.append(Input(source.name, of_source, found))
+        inputs.append(Input(source.name, of_source, discovery))
     if config.input.paths:
-        found = discover(plain.input, commits)
+        discovery = discover(plain.input, commits)
         if owners:
-            rest = [file for file in found.files if abspath(file.path) not in owners]  # noqa: PTH100
-            found = found._replace(files=rest)
-        inputs.insert(0, Input("", plain, found))
+            rest = [file for file in discovery.files if abspath(file.path) not in owners]  # noqa: PTH100
+            discovery = discovery._replace(files=rest)
+        inputs.insert(0, Input("", plain, discovery))
     return inputs
 
 
@@ -164,20 +164,20 @@ def _config_of(config: Config, values: dict[str, Any]) -> Config:
     """Return the settings of a run as a source has them."""
     name, paths = values.pop("name"), values.pop("paths")
     section = "render" if config.sft is None else "sft"
-    given: dict[str, dict[str, Any]] = {"input": {}, section: {}}
+    by_section: dict[str, dict[str, Any]] = {"input": {}, section: {}}
     for key, value in values.items():
-        home = next((one for one in given if key in of_source(one)), None)
+        home = next((heading for heading in by_section if key in of_source(heading)), None)
         if home is None:
             right, wrong = ("sft", "pretrain") if config.sft is None else ("pretrain", "sft")
             raise UsageError(
                 f"source {name}: {key} is a setting of tokmill {right}, this is tokmill {wrong}"
             )
-        given[home][key] = value
+        by_section[home][key] = value
     try:
         return replace(
             config,
-            input=replace(config.input, paths=paths, **given["input"]),
-            **{section: replace(getattr(config, section), **given[section])},
+            input=replace(config.input, paths=paths, **by_section["input"]),
+            **{section: replace(getattr(config, section), **by_section[section])},
         )
     except UsageError as error:
         raise UsageError(f"source {name}: {error}") from None
@@ -194,9 +194,9 @@ def find_readings(
     Raises:
         UsageError, StorageError: a file is of another kind, or nothing fits the records of a group.
     """
-    found: list[FoundReading] = []
+    readings: list[FoundReading] = []
     for source in inputs:
-        files, groups = source.found.files, _Groups(source, tokenizer, bad)
+        files, groups = source.discovery.files, _Groups(source, tokenizer, bad)
         groups.look_at(_spread(_of_each_folder(files), MOST_OF_FORMAT))
         check_encoding(files)
         if len({group.settings for group in groups.resolved}) > 1:
@@ -204,8 +204,8 @@ def find_readings(
             kinds = {(group.folder, group.settings) for group in groups.resolved}
             n_kinds = Counter(folder for folder, _ in kinds)
             groups.look_at(file for file in files if n_kinds[_folder_of(file)] > 1)
-        found += groups.readings()
-    return found
+        readings += groups.readings()
+    return readings
 
 
 class _Groups:
@@ -220,10 +220,10 @@ class _Groups:
 
     def look_at(self, files: Iterable[SourceFile]) -> None:
         """Read the first records of files, and resolve the settings of all groups."""
-        new = [file for file in files if file not in self._seen]
-        n = max(1, len(new))
+        unseen = [file for file in files if file not in self._seen]
+        n = max(1, len(unseen))
         limits = max(_LEAST_RECORDS, _MOST_RECORDS // n), max(_LEAST_BYTES, _MOST_BYTES // n)
-        for file in new:
+        for file in unseen:
             self._seen.add(file)
             try:
                 self._add(file, *limits)
@@ -240,6 +240,7 @@ class _Groups:
         self._left_out.update(files)
 
     def _add(self, file: SourceFile, n_records: int, n_bytes: int) -> None:
+        """Add the first records of a file to the group of its folder, format and keys."""
         config = self._source.config
         if check_kind(file, config.input):
             return  # text of another encoding: see `check_encoding`
@@ -285,7 +286,7 @@ class _Groups:
                 del self._groups[key]
                 self._left_out.add(file)
                 keys = ", ".join(islice(group.fields.keys or group.records[0], _MOST_NAMED))
-                self._source.found.ignored.append(
+                self._source.discovery.ignored.append(
                     f"ignored: {file.path}: one object, with no key of the others ({keys}): "
                     "to read it, name it"
                 )
@@ -327,8 +328,8 @@ class _Groups:
         is_given = is_named(self._source.config.render)  # for every file of its source
         for key, problem in failed.items():
             group = self._groups[key]
-            for settings in dict.fromkeys(one.settings for one in self.resolved):
-                others = [one for one in self.resolved if one.settings == settings]
+            for settings in dict.fromkeys(other.settings for other in self.resolved):
+                others = [other for other in self.resolved if other.settings == settings]
                 if is_given or _fits(settings, group, others):
                     group.settings = settings
                     self.resolved.append(group)
@@ -343,7 +344,7 @@ class _Groups:
         An option of the command would change how all files are read.
         """
         n_files = len(group.files)
-        is_all = self._source.name or n_files == len(self._source.found.files)
+        is_all = self._source.name or n_files == len(self._source.discovery.files)
         if is_all or not (isinstance(problem, UnclearNamesError) and problem.table):
             return problem
         return UsageError(f"{problem.about}{_own_source(group.files, problem.table)}")
@@ -362,7 +363,7 @@ class _Groups:
             group.settings = replace(group.settings, renderer=name)
             for own, files in group.by_script.items():
                 if own != name:
-                    self._source.found.warnings.append(
+                    self._source.discovery.warnings.append(
                         f"{files_in_words(files)}: {name} is taken by the script of "
                         f"all files with these keys, {own} by that of these alone: to take {own}, "
                         + _own_source(files, f'renderer = "{own}"')
@@ -381,7 +382,7 @@ class _Groups:
         else:  # no file has a record
             common = self._resolve(_FileGroup(frozenset(), FieldSample()))
         files: dict[Any, list[SourceFile]] = {}
-        for file in self._source.found.files:
+        for file in self._source.discovery.files:
             if file not in self._left_out:
                 settings = of_file.get(file) or of_folder.get(_folder_of(file), common)
                 files.setdefault(settings, []).append(file)
@@ -421,20 +422,20 @@ def _documents(records: Sequence[Mapping[str, Any]]) -> str:
     for record in records:
         sample.add(record)
     try:
-        found = detect(RenderSettings(), sample, "")
+        settings = detect(RenderSettings(), sample, "")
     except UsageError:
         return ""
-    has_sections = found.renderer in ("encyclopedia", "article") and sample.n_records
+    has_sections = settings.renderer in ("encyclopedia", "article") and sample.n_records
     return ", ".join(sample.keys) if has_sections else ""
 
 
-def first_document(found: FoundReading) -> str:
+def first_document(group: FoundReading) -> str:
     """Return the document of the first record that has one, '' if the first block has none."""
-    if found.reading.sft is not None:
+    if group.reading.sft is not None:
         return ""
-    renderer = make_renderer(found.reading.render)
-    for file in found.files[:_MOST_NAMED]:
-        records = first_block(file, found.reading.input, renderer.schema)
+    renderer = make_renderer(group.reading.render)
+    for file in group.files[:_MOST_NAMED]:
+        records = first_block(file, group.reading.input, renderer.schema)
         if records is not None and len(texts := renderer.render(records).text):
             return str(texts[0].as_py())
     return ""
@@ -446,12 +447,12 @@ def _fits(settings: Any, group: _FileGroup, others: Sequence[_FileGroup]) -> boo
     Its first records may be few, with labels that look like text: they count with those of its
     folder, unless it has text in fields that the others do not have.
     """
-    near = [one for one in others if one.folder == group.folder]
+    near = [other for other in others if other.folder == group.folder]
     if not isinstance(settings, RenderSettings) or not near:
         return False
     merged = FieldSample()
-    for one in near:
-        merged.merge(one.fields)
+    for other in near:
+        merged.merge(other.fields)
     known = {path for path, n in merged.weighed(settings.text_field).items() if n.text_bytes}
     own = {path for path, n in group.fields.weighed(settings.text_field).items() if n.text_bytes}
     merged.merge(group.fields)
@@ -465,7 +466,7 @@ def _of_each_folder(files: Sequence[SourceFile]) -> list[SourceFile]:
     for file in files:
         if file.n_bytes or file.is_stream:
             by_folder.setdefault(_folder_of(file), []).append(file)
-    return [f for of_folder in by_folder.values() for f in _spread(of_folder, MOST_OF_FOLDER)]
+    return [file for of_folder in by_folder.values() for file in _spread(of_folder, MOST_OF_FOLDER)]
 
 
 def _spread(files: list[SourceFile], most: int) -> list[SourceFile]:

@@ -249,7 +249,7 @@ def _amount(breaks: Sequence[UnreadInput]) -> str:
 
 def _unread_error(unread: Rows, n_sources: int) -> UnreadInputError:
     breaks = [(row["path"], unread_from_json(e)) for row in unread for e in row["unread"]]
-    lines = tuple(describe_unread(path, found) for path, found in breaks)
+    lines = tuple(describe_unread(path, lost) for path, lost in breaks)
     again = "run the same command with --on-unread=skip"
     if any(row["path"] == "-" for row in unread):
         again = "read it again with --on-unread=skip and --overwrite"
@@ -262,6 +262,6 @@ def _unread_error(unread: Rows, n_sources: int) -> UnreadInputError:
     return UnreadInputError(
         f"{len(unread):,} of {plural(n_sources, 'input file')} "
         f"break{'s' * (len(unread) == 1)} off, not read: "
-        f"{_amount([found for _, found in breaks])}; {advice}",
+        f"{_amount([lost for _, lost in breaks])}; {advice}",
         lines,
     )

@@ -125,7 +125,7 @@ class Estimate(NamedTuple):
 
 
 @dataclass(slots=True)
-class Sample:
+class InputSample:
     """Pieces of the input, in its order; all of it if `is_complete`.
 
     `read_bytes`: stored bytes that were read. Known once it is encoded: `lengths`, `is_val`: the
@@ -156,7 +156,7 @@ class Sample:
     def unread(self) -> list[str]:
         """Return a line for each break of the input."""
         return [
-            describe_unread(p.file.path, found) for p in self.pieces for found in p.counts.unread
+            describe_unread(p.file.path, unread) for p in self.pieces for unread in p.counts.unread
         ]
 
     @property
@@ -194,7 +194,7 @@ def _spread(expected: Floats, stands_for: Floats, pieces: list[SampledPiece]) ->
     """
     _, units = np.unique([piece.unit for piece in pieces], return_index=True)
     starts = np.sort(units)
-    of_unit, bytes_of_unit = (np.add.reduceat(one, starts) for one in (expected, stands_for))
+    of_unit, bytes_of_unit = (np.add.reduceat(values, starts) for values in (expected, stands_for))
     n = len(starts)
     if n < _FEWEST_UNITS:
         return float(expected.sum())
@@ -206,12 +206,12 @@ def _spread(expected: Floats, stands_for: Floats, pieces: list[SampledPiece]) ->
 # Reading a sample
 
 
-def read_sample(parts: Sequence[Part], renderers: Renderers, limit_bytes: int) -> Sample:
+def read_sample(parts: Sequence[Part], renderers: Renderers, limit_bytes: int) -> InputSample:
     """Return a sample of about `limit_bytes` of the input; of a smaller input, all records.
 
     `renderers`: the settings of reading and the renderer of each file. The same in every call.
     """
-    sample, slices = Sample(), [piece for part in parts for piece in part.slices]
+    sample, slices = InputSample(), [piece for part in parts for piece in part.slices]
     total = sum(piece.n_bytes for piece in slices)
     if total <= limit_bytes and len(slices) <= _MOST_WINDOWS:
         sample.is_complete = True
@@ -248,7 +248,7 @@ def _units(slices: list[Slice]) -> list[Slice]:
 
 
 def _read_windows(
-    files: list[SourceFile], renderers: Renderers, limit_bytes: int, sample: Sample
+    files: list[SourceFile], renderers: Renderers, limit_bytes: int, sample: InputSample
 ) -> None:
     """Add windows at even distances; if few records begin in them, of more windows."""
     ends = list(accumulate(file.n_bytes for file in files))
@@ -306,7 +306,7 @@ def _window(
 
 
 def _read_heads(
-    slices: Sequence[Slice], renderers: Renderers, limit_bytes: int, sample: Sample
+    slices: Sequence[Slice], renderers: Renderers, limit_bytes: int, sample: InputSample
 ) -> None:
     """Add blocks of slices that are read from their beginning, of some slices if there are many."""
     chosen = list(slices)
@@ -318,15 +318,15 @@ def _read_heads(
         share = piece.n_bytes / n_bytes if n_bytes else 1 / len(chosen)
         with _opened(piece, renderers, is_weighed=is_weighed_slice(number)) as reader:
             pieces = _head(piece, reader, round(limit_bytes * share), fewest, sample)
-        for n_before, one in enumerate(pieces, len(sample.pieces)):
-            one.unit = -1 - (number if len(chosen) < len(slices) else n_before)
-            one.scale *= total / n_bytes if n_bytes else 1
-            one.record_scale *= total / n_bytes if n_bytes else 1
+        for n_before, sampled in enumerate(pieces, len(sample.pieces)):
+            sampled.unit = -1 - (number if len(chosen) < len(slices) else n_before)
+            sampled.scale *= total / n_bytes if n_bytes else 1
+            sampled.record_scale *= total / n_bytes if n_bytes else 1
         sample.pieces += pieces
 
 
 def _head(
-    piece: Slice, reader: SliceReader, limit_bytes: int, fewest: int, sample: Sample
+    piece: Slice, reader: SliceReader, limit_bytes: int, fewest: int, sample: InputSample
 ) -> list[SampledPiece]:
     """Return blocks of a slice, read from its beginning: about `limit_bytes`, at least `fewest`.
 
@@ -347,7 +347,7 @@ def _head(
             kept += block.n_bytes
         if kept > 2 * limit_bytes and len(blocks) > max(1, fewest):
             every, blocks = 2 * every, blocks[1::2]
-            kept = sum(one.n_bytes for one in blocks)
+            kept = sum(block.n_bytes for block in blocks)
     sample.read_bytes += stored
     sample.is_complete &= is_read and every == 1
     all_bytes = float(passed) if is_read else _unpacked_bytes(piece, passed, stored)
@@ -356,8 +356,8 @@ def _head(
     scale, record_scale = all_bytes / max(1, kept), all_bytes / max(1, mean_bytes * len(blocks))
     unread = 0.0 if is_read else max(1 - stored / max(1, piece.n_bytes), _LEAST_UNREAD)
     return [
-        SampledPiece(piece.file, [one], 0, one.n_bytes, mean_bytes, scale, record_scale, unread)
-        for one in blocks
+        SampledPiece(piece.file, [block], 0, block.n_bytes, mean_bytes, scale, record_scale, unread)
+        for block in blocks
     ]
 
 
@@ -394,7 +394,7 @@ def sampled_texts(
 
 def encoded_sample(
     spec: RunSpec, parts: Sequence[Part], renderers: Renderers, limit_bytes: int
-) -> Sample:
+) -> InputSample:
     """Read about `limit_bytes` of the input, and encode them as the run would, on threads."""
     sample = read_sample(parts, renderers, limit_bytes)
     recipes, pieces = Recipes(spec), sample.pieces
