@@ -21,7 +21,7 @@ ROOMS = {
     "run, executors": (4_450, 3_200),
     "mix": (0, 1_700),
     "recipes, render": (2_160, 1_900),
-    "sources": (4_120, 3_600),
+    "sources": (4_140, 3_600),
     "chat, masks": (7_220, 5_900),
     "engines, tokenizer": (4_420, 4_200),
     "dataset, place": (3_970, 3_600),
@@ -30,7 +30,7 @@ ROOMS = {
     "bill": (13_470, 8_300),
     "settings, words": (1_790, 1_100),
     TOP: (2_210, 1_500),
-    ALL: (60_120, 46_000),
+    ALL: (60_140, 46_000),
 }
 
 

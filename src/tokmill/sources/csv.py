@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _LONGEST_CELL = 1 << 30
 
-_NEWLINE, _RETURN = ord("\n"), ord("\r")
+_QUOTE, _NEWLINE, _RETURN = (ord(c) for c in '"\n\r')
 _START, _FIELD, _QUOTED, _CLOSED = range(4)
 """Where a chunk ends: before or in a field without quotes, in a quoted field, or right behind one,
 where a quote more would be an escaped one."""
@@ -208,6 +208,8 @@ class CsvSplitter:
         rest = rb'(?:[^"]++|"")*+("|\Z)'
         self._rest = re.compile(rest)
         self._quoted = re.compile(rb'"(?<![^' + re.escape(self._before) + rb']")' + rest)
+        self._is_plain = np.isin(np.arange(256), list(self._before + b'"'))
+        """By byte: whether a quote behind it opens a field, or may escape a quote."""
         self._state = _START
         self._open_bytes = 0  # of the record that the chunk before left open
 
@@ -234,6 +236,25 @@ class CsvSplitter:
         """Return the positions after the end marks of records in the next chunk: (n,) int64."""
         if not chunk:
             return np.zeros(0, dtype=np.int64)
+        view = np.frombuffer(chunk, dtype=np.uint8)
+        bounds, is_quoted = np.flatnonzero(view == _QUOTE), self._state == _QUOTED
+        # If every second quote opens a field or escapes a quote, an odd count means "inside". A
+        # search makes an object of each field: 9 MB/s with a word in each, and this 550 (2026-11).
+        opening = bounds[int(is_quoted) :: 2]
+        is_plain = self._is_plain[view[opening - 1]]
+        is_plain[opening == 0] = self._state != _FIELD
+        if is_plain.all():
+            at_end = _CLOSED if chunk[-1] == _QUOTE else self._state_after(chunk)
+            self._state = _QUOTED if (len(bounds) + is_quoted) % 2 else at_end
+        else:
+            bounds, is_quoted = self._searched(chunk), False
+        breaks = np.flatnonzero((view == _NEWLINE) | (view == _RETURN))
+        before = np.searchsorted(bounds, breaks, "right") + is_quoted
+        ends: npt.NDArray[np.int64] = breaks[before % 2 == 0] + 1
+        return ends
+
+    def _searched(self, chunk: bytes) -> npt.NDArray[np.int64]:
+        """Return where quoted fields of a chunk begin and end, in turn, wherever quotes stand."""
         matches: list[re.Match[bytes]] = []
         is_quote = chunk.startswith(b'"')
         if self._state == _QUOTED or (self._state == _CLOSED and is_quote):
@@ -243,12 +264,12 @@ class CsvSplitter:
         if matches and matches[-1].end() == len(chunk):
             self._state = _CLOSED if matches[-1][1] else _QUOTED
         else:
-            self._state = _START if chunk[-1] in self._before else _FIELD
-        view = np.frombuffer(chunk, dtype=np.uint8)
-        breaks = np.flatnonzero((view == _NEWLINE) | (view == _RETURN))
-        quoted = np.array([match.span() for match in matches], dtype=np.int64).ravel()
-        ends: npt.NDArray[np.int64] = breaks[np.searchsorted(quoted, breaks, "right") % 2 == 0] + 1
-        return ends
+            self._state = self._state_after(chunk)
+        return np.array([match.span() for match in matches], dtype=np.int64).ravel()
+
+    def _state_after(self, chunk: bytes) -> int:
+        """Return the state behind a chunk that ends outside quoted fields."""
+        return _START if chunk[-1] in self._before else _FIELD
 
 
 def _open_csv(slice_: Slice, reading: Reading) -> ByteReader:
