@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -128,3 +129,25 @@ def test_a_pickled_store_is_empty(tokenizer, loads):
     copy = pickle.loads(pickle.dumps(store))
     copy.load("a", tokenizer, **SETTINGS)
     assert len(loads) == 2
+
+
+def test_engines_are_forgotten_while_other_threads_load_some(tokenizer, loads):
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    store, is_done = EngineStore(), threading.Event()
+    kinds = [replace(tokenizer, sha256=str(i)) for i in range(50)]
+
+    def load():
+        for i in range(5000):
+            store.load("a", kinds[i % 50], **SETTINGS)
+        is_done.set()
+
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            loading = pool.submit(load)
+            while not is_done.is_set():
+                store.keep(["a"])
+            loading.result()
+    finally:
+        sys.setswitchinterval(before_s)
+    assert len(loads) >= 50  # one that is loaded meanwhile may be forgotten

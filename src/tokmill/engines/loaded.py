@@ -77,8 +77,9 @@ class EngineStore:
             return engine
 
     def keep(self, names: Collection[str]) -> None:
-        """Forget all engines with other names, and so free their memory."""
-        self._engines = {key: engine for key, engine in self._engines.items() if key[0] in names}
+        """Forget engines with other names, to free their memory; one may be loaded meanwhile."""
+        kept = self._engines.copy().items()
+        self._engines = {key: engine for key, engine in kept if key[0] in names}
 
 
 class EngineMemory:
