@@ -133,6 +133,20 @@ def test_the_status_says_what_is_done_failed_and_missing(array, sources, out):
     assert not (out / "manifest.json").exists()
 
 
+@pytest.mark.parametrize("name", ["train-0000001-0000.bin", "parts/0000001.json"])
+def test_a_finished_array_with_a_file_cut_is_made_whole_by_its_tasks(array, out, files_of, name):
+    array.start()
+    array.work(0, 1)
+    manifest, before = array.finish(), files_of(out)
+    (out / name).chmod(0o644)
+    os.truncate(out / name, (out / name).stat().st_size // 2)
+    with pytest.raises(StateError, match="1 part is not done: 1: start their tasks again"):
+        array.finish()
+    array.work(0, 1)
+    assert array.finish()["totals"] == manifest["totals"]
+    assert files_of(out) == before
+
+
 def test_the_status_of_a_run_imports_no_renderer(array, out, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     module = tmp_path / "own_renderer.py"

@@ -67,6 +67,9 @@ _TIMES = 2
 _MOST_REJECTS = 20
 """Files of rejects that are read for examples in a message."""
 
+_MOST_NAMED = 10
+"""Parts that are named in a message."""
+
 
 def run(config: Config, observer: Observer, *, overwrite: bool = False) -> dict[str, Any]:
     """Make a dataset, or continue one, and return its manifest.
@@ -94,8 +97,10 @@ def _check_for_ray(config: Config) -> None:
         )
 
 
-def finished_run(run: Begun, observer: Observer) -> dict[str, Any]:
+def finished_run(run: Begun, observer: Observer, *, is_array: bool = False) -> dict[str, Any]:
     """Make the parts of a plan that are not done, and write the manifest; return it.
+
+    `is_array`: such parts are those of tasks: they are an error.
 
     Raises:
         TokmillError: see `errors`; parts that are done stay.
@@ -107,14 +112,16 @@ def finished_run(run: Begun, observer: Observer) -> dict[str, Any]:
     place.make_folders()
     remove_leftovers(place)
     entries = place.entries()
-    records, _ = records_of_parts(plan, place, entries, run.check)
+    records, missing = records_of_parts(plan, place, entries, run.check)
     observer.started(plan, len(records))
-    if complete is not None and len(records) == len(plan.parts):
+    if complete is not None and not missing:
         remove_notes(place)
         return complete
     refuse_foreign(place, entries, owned)  # a manifest may stand beside missing records
     run.check()
     place.remove(MANIFEST)  # the dataset is incomplete from here on
+    if is_array and missing:
+        raise StateError(_undone(place.where, list(missing)))
     stage_s = {"prepare": used_seconds(start)}
     n_resumed = len(records)
     limit = RejectLimit(plan.spec.config.limits, observer.progressed)
@@ -147,6 +154,15 @@ def finished_run(run: Begun, observer: Observer) -> dict[str, Any]:
     )
     remove_notes(place)
     return manifest
+
+
+def _undone(where: str, parts: list[int]) -> str:
+    """Return the message that parts are not done, by their numbers."""
+    named = ", ".join(map(str, parts[:_MOST_NAMED])) + (", …" if len(parts) > _MOST_NAMED else "")
+    return (
+        f"{where}: {plural(len(parts), 'part')} {_are(len(parts))} not done: {named}: start their "
+        f"tasks again (tokmill status {where} says more), then finish"
+    )
 
 
 def start_seconds(stage_s: Mapping[str, StageSeconds]) -> float:

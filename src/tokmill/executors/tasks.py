@@ -19,14 +19,13 @@ from tokmill.dataset.canonical import canonical_json
 from tokmill.dataset.layout import MANIFEST, PARTS, PLAN
 from tokmill.dataset.plan_file import OwnedNames
 from tokmill.engines.engine import engine_threads
-from tokmill.errors import StateError, TokmillError, UsageError
+from tokmill.errors import TokmillError, UsageError
 from tokmill.executors.run import finished_run, make_parts
 from tokmill.run.begin import Begun, begun, output_place, read_planned, used_seconds, written_plan
 from tokmill.run.output import NOTE, records_of_parts, refuse_foreign
 from tokmill.run.plan import Plan, check_plan, plan_of_json
 from tokmill.run.prepare import workers_and_threads
 from tokmill.settings.schema import RunSettings
-from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from tokmill.settings.schema import Config
 
 _NOTE_KEYS = {"index": int, "of": int, "host": str, "since": str, "error": str}
-
-_MOST_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +150,7 @@ def finish_array(output: str, observer: Observer) -> dict[str, Any]:
         TokmillError: see `finished_run`.
     """
     with _planned(output) as run:
-        where, entries = run.place.where, run.place.entries()
-        _, missing = records_of_parts(run.plan, run.place, entries)
-        if missing:
-            named = ", ".join(map(str, list(missing)[:_MOST_NAMED]))
-            more = ", …" if len(missing) > _MOST_NAMED else ""
-            raise StateError(
-                f"{where}: {plural(len(missing), 'part')} {'is' if len(missing) == 1 else 'are'} "
-                f"not done: {named}{more}: start their tasks again (tokmill status {where} says "
-                "more), then finish"
-            )
-        return finished_run(run, observer)
+        return finished_run(run, observer, is_array=True)
 
 
 @contextlib.contextmanager
