@@ -265,6 +265,13 @@ def test_keys_that_nothing_reads_are_noted_inside_messages_too():
     assert read_conversation(pair, "prompt", SETTINGS).unread == ("reasoning",)
 
 
+def test_an_ignored_key_is_unread_though_a_field_names_it():
+    record = {"prompt": "p", "response": "r", "output": "o", "system": "s"}
+    settings = SftSettings(fields=("response=output",), ignore_keys=("output",))
+    read = read_conversation(record, "prompt", settings)
+    assert (read.messages[-1]["content"], read.unread) == ("r", ("output",))
+
+
 @pytest.mark.parametrize("where", ["record", "message 1"])
 def test_images_are_refused_in_a_record_and_in_a_message(where):
     images = {"images": ["a.png"]}

@@ -133,10 +133,10 @@ def _unread_keys(
     read = _read_keys(filled, name)
     if record is original:
         return frozenset(filled) - read
-    names = known_names(settings.fields).items()
-    keys = {known: key for key, known in names if is_filled(original.get(key))}
-    own_keys = (key for key, value in original.items() if is_filled(value))
-    return frozenset(own_keys) - {keys.get(known, known) for known in read}
+    own_keys = frozenset(key for key, value in original.items() if is_filled(value))
+    kept = own_keys.difference(settings.ignore_keys)
+    keys = {known: key for key, known in known_names(settings.fields).items() if key in kept}
+    return own_keys - {keys.get(known, known) for known in read}
 
 
 @lru_cache(maxsize=1024)
