@@ -1,4 +1,4 @@
-"""Keys, roles and values of records: known names, those that settings add, and what is unread."""
+"""Keys, roles and values of records: known names, and those that settings add."""
 
 from __future__ import annotations
 

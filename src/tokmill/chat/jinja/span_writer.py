@@ -1,4 +1,4 @@
-"""A rendering with known spans, written as turns and sample.
+"""A rendering with known spans, written as the turns of a sample.
 
 The parts of a rendering are text, span, text, …, text; the spans have odd indices. A span is an
 assistant turn, with the header, end of turn and suffix around it. The rest of the text between two
@@ -38,7 +38,7 @@ class ReplyFrame:
 
 
 class SpanWriter:
-    """Writes the parts of a rendering into sample."""
+    """Writes the parts of a rendering into a sample."""
 
     def __init__(self, split: TokenSplitter, frame: ReplyFrame) -> None:
         self._split = split

@@ -209,7 +209,7 @@ def roles_between(messages: Sequence[Message], replies: list[int], n_spans: int)
 
 
 CHECKED_SHARE = 64
-_MOST_PREFIXES = 16
+_MOST_PROVEN = 16
 """In a chat of more replies the first, the middle and the last stand for all."""
 
 _MOST_ORDERS = 4096
@@ -260,7 +260,7 @@ class FrameSpans:
         if spans is not None and crc32(ending) % CHECKED_SHARE:
             return spans
         chosen = list(range(len(replies)))
-        if len(chosen) > _MOST_PREFIXES:
+        if len(chosen) > _MOST_PROVEN:
             chosen = [0, len(replies) // 2, len(replies) - 1]
         try:
             proven = spans_by_prefix(rendering, render, [replies[i] for i in chosen], len(messages))
