@@ -242,7 +242,8 @@ def write_rows(data: Sequence[Path], work: Path, n_bytes: int) -> dict[str, Path
 def rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each record of a set in the forms that it can have, with their kinds."""
     text = path.read_text(encoding="utf-8")
-    found = json.loads(text) if path.suffix == ".json" else map(json.loads, text.splitlines())
+    lines = filter(None, text.split("\n"))  # `splitlines` would cut at U+2028 inside texts
+    found = json.loads(text) if path.suffix == ".json" else map(json.loads, lines)
     records = [from_baize(record) for record in found]
     schema, settings = detect_schema(records), SftSettings()
     for record in records:
