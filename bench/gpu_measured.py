@@ -104,7 +104,9 @@ def runs() -> Iterator[Run]:
             recipe, model, settings = row["recipe"], row["model"], row["settings"]
             way, usual = RECIPES[recipe]
             words = settings.split()
-            own = {name: _plain(value) for name, _, value in (one.partition("=") for one in words)}
+            own = {
+                name: _plain(value) for name, _, value in (word.partition("=") for word in words)
+            }
             training = _fms(recipe, usual | own) if recipe.startswith("fms") else usual | own
             where = f"{_source(recipe, model, training)} {way}".strip()
             measured, used = float(row["gib"]), float(row["used_gib"] or 0)
@@ -132,7 +134,7 @@ def _source(recipe: str, model: str, training: dict[str, Any]) -> str:
 def _model(text: str) -> ModelSettings:
     if "=" not in text:
         return ModelSettings(name=text)
-    pairs = (one.partition("=") for one in text.split())
+    pairs = (word.partition("=") for word in text.split())
     return ModelSettings(**{name: _plain(value) for name, _, value in pairs})
 
 
@@ -157,9 +159,9 @@ def score(run: Run) -> Score:
 def _bounds(bill: TrainingBill, metric: str) -> tuple[int, int]:
     """Return the bounds of a metric; only nvidia-smi sees the context."""
     peak = bill.peak
-    outside = [one for one in peak.lines if one.name == CUDA_CONTEXT.name and metric != "used"]
-    low = peak.low_bytes - sum(one.low_bytes for one in outside)
-    return low, peak.high_bytes - sum(one.high_bytes for one in outside)
+    outside = [line for line in peak.lines if line.name == CUDA_CONTEXT.name and metric != "used"]
+    low = peak.low_bytes - sum(line.low_bytes for line in outside)
+    return low, peak.high_bytes - sum(line.high_bytes for line in outside)
 
 
 def scores() -> list[Score]:
@@ -167,32 +169,33 @@ def scores() -> list[Score]:
     return [score(run) for run in runs()]
 
 
-def scored(found: Sequence[Score]) -> str:
+def scored(results: Sequence[Score]) -> str:
     """Lay out cases, errors and bounds by kind of run, and of all."""
-    kinds = list(dict.fromkeys(one.run.kind for one in found))
-    named = [(kind, [one for one in found if one.run.kind == kind]) for kind in kinds]
+    by_kind: dict[str, list[Score]] = {}
+    for result in results:
+        by_kind.setdefault(result.run.kind, []).append(result)
     head = ("kind", "cases", "median", "worst", "inside", "below high")
-    return table(head, [_row(kind, ones) for kind, ones in [*named, ("all", list(found))]])
+    return table(head, [*(_row(*item) for item in by_kind.items()), _row("all", results)])
 
 
-def _row(kind: str, found: Sequence[Score]) -> list[str]:
-    errors = [one.error for one in found]
-    inside, below = sum(one.inside for one in found), sum(one.below_high for one in found)
+def _row(kind: str, results: Sequence[Score]) -> list[str]:
+    errors = [result.error for result in results]
+    inside, below = sum(r.inside for r in results), sum(r.below_high for r in results)
     median = statistics.median(map(abs, errors))
     worst = max(errors, key=abs)
-    return [kind, str(len(found)), f"{median:.1%}", f"{worst:+.0%}", str(inside), str(below)]
+    return [kind, str(len(results)), f"{median:.1%}", f"{worst:+.0%}", str(inside), str(below)]
 
 
 def main() -> None:
     """Print the table of kinds and, if asked, every run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", action="store_true", help="print every run")
-    options, found = parser.parse_args(), scores()
+    options, results = parser.parse_args(), scores()
     if options.rows:
-        for one in found:
-            mark = "" if one.inside else "  outside" if one.below_high else "  ABOVE HIGH"
-            print(f"{one.error:+7.1%}  {one.run.kind}: {one.run.name}{mark}")
-    print(scored(found))
+        for result in results:
+            mark = "" if result.inside else "  outside" if result.below_high else "  ABOVE HIGH"
+            print(f"{result.error:+7.1%}  {result.run.kind}: {result.run.name}{mark}")
+    print(scored(results))
 
 
 if __name__ == "__main__":

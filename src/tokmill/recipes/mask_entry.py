@@ -105,9 +105,13 @@ def _last_id(samples: SampleBatch, reference: Engine) -> int | None:
     ending = "".join(texts)
     befores = _BEFORE if _MARK in ending else ("",)
     ending = ending.rpartition(_MARK)[2]
-    ids = [_encoded(reference, before + ending) for before in befores] if ending else [[]]
-    candidates = {of_text[-1] if of_text else None for of_text in ids}
-    return candidates.pop() if len(candidates) == 1 else None
+    if not ending:
+        return None
+    last_ids: set[int | None] = set()
+    for before in befores:
+        ids = _encoded(reference, before + ending)
+        last_ids.add(ids[-1] if ids else None)
+    return last_ids.pop() if len(last_ids) == 1 else None
 
 
 def _encoded(reference: Engine, text: str) -> list[int]:

@@ -1,4 +1,8 @@
-"""Bytes per parameter: the named precision schemes, and the types of frozen weights."""
+"""Bytes per parameter: the named precision schemes, and the types of frozen weights.
+
+"20 bytes per parameter" has two meanings: the scheme mixed-20, 2 + 2 + 4 + 4 + 8, and fp32 with
+AdamW, 4 + 4 + 8, during a foreach step, which needs 4 more temporarily.
+"""
 
 from __future__ import annotations
 
