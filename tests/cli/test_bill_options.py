@@ -106,4 +106,4 @@ def test_long_choices_are_in_the_text_of_the_help(tokmill):
     out = tokmill("memory", "--help").out
     assert re.search(r"^  --family TEXT +\S", out, re.MULTILINE)
     assert "--gpu TEXT" in out.partition("Machines:")[2].partition("Precision")[0]
-    assert "--axolotl" in out.partition("Settings files:")[2].partition("Model:")[0]
+    assert "--deepspeed" in out.partition("Settings files:")[2].partition("Model:")[0]

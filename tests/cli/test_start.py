@@ -15,7 +15,7 @@ NOT_OF_PRETRAINING = (
     "rich", "sentencepiece", "tokmill.bill.full_bill", "tokmill.bill.host_ram", "tokmill.chat",
     "tokmill.cli.bill", "tokmill.cli.sft", "tokmill.dataset.packs", "tokmill.executors.processes",
     "tokmill.loader", "tokmill.page.report", "tokmill.run.forecast",
-    "tokmill.trainers", "torch", "transformers", "yaml",
+    "tokmill.trainers", "torch", "transformers",
 )  # fmt: skip
 
 

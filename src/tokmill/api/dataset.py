@@ -261,8 +261,6 @@ class Dataset:
         *,
         config: str | Path | None = None,
         deepspeed: str | Path | None = None,
-        training_args: str | Path | None = None,
-        axolotl: str | Path | None = None,
         **settings: Unpack[BillArguments],
     ) -> FullBill:
         """Return what training a model on this dataset takes; see `tokmill.bill.of`.
@@ -273,8 +271,6 @@ class Dataset:
             model: a built-in name, a config.json or its contents; None: that of the settings.
             config: a TOML file with [model], [training] and [inference].
             deepspeed: a DeepSpeed configuration (JSON).
-            training_args: TrainingArguments of Hugging Face (JSON or YAML).
-            axolotl: an axolotl configuration (YAML).
             **settings: every setting of `tokmill report`, such as `gpu="H100"`.
 
         Raises:
@@ -283,8 +279,7 @@ class Dataset:
         from tokmill import bill
 
         check_complete(self.manifest, self.directory)
-        others = {"deepspeed": deepspeed, "training_args": training_args, "axolotl": axolotl}
-        return bill.of(model, self, config=config, **others, **settings)
+        return bill.of(model, self, config=config, deepspeed=deepspeed, **settings)
 
     @keyword_errors()
     def report(

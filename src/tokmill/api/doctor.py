@@ -22,7 +22,7 @@ from tokmill.words.units import memory, size
 OK, NOTE, MISSING, BROKEN = "ok", "note", "missing", "broken"
 NEEDED = (
     "backports.zstd", "blake3", "charset-normalizer", "click", "jinja2", "numpy", "psutil",
-    "pyarrow", "pyyaml", "rich", "sentencepiece", "tokenizers", "xxhash",
+    "pyarrow", "rich", "sentencepiece", "tokenizers", "xxhash",
 )[sys.version_info >= (3, 14) :]  # fmt: skip
 """Packages that tokmill needs everywhere; Python 3.14 has the first one itself."""
 EXTRAS = {
@@ -103,7 +103,7 @@ def _version(package: str) -> str:
 
 def _import_problem(package: str) -> str:
     """Import a package in a process of its own, since native code may end it; '' if it works."""
-    module = package.replace("pyyaml", "yaml").replace("-", "_")
+    module = package.replace("-", "_")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-P", "-c", f"import {module}"]
     try:

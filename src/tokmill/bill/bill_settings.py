@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from tokmill.bill.settings_files.settings_file import ReadSettings
     from tokmill.settings.schema import Config
 
 
@@ -55,7 +54,7 @@ class BillSettings:
 def bill_settings(
     base: Mapping[str, Mapping[str, Any]],
     config_file: Path | None,
-    files: Mapping[str, Path],
+    deepspeed: Path | None,
     values: Mapping[str, Mapping[str, Any]],
 ) -> BillSettings:
     """Return the settings of a bill; a later source wins over an earlier one.
@@ -63,34 +62,27 @@ def bill_settings(
     Args:
         base: settings of the dataset's own run, by section.
         config_file: a TOML file.
-        files: settings files of other programs, by kind: deepspeed, training_args, axolotl.
+        deepspeed: a DeepSpeed configuration (JSON).
         values: settings of this bill, by section.
 
     Raises:
         UsageError: a file cannot be read, or a value is wrong.
     """
-    read = [_read(kind, path) for kind, path in files.items()]
+    read = None
+    if deepspeed is not None:
+        from tokmill.bill.deepspeed import read_deepspeed  # only where needed: imports take time
+
+        read = read_deepspeed(deepspeed)
     every = merged(
         not_default(base, BILL_SECTIONS),
         file_values(config_file),
-        *({"model": found.model, "training": found.training} for found in read),
+        {} if read is None else {"training": read.training},
         values,
     )
     own = {section: every[section] for section in BILL_SECTIONS if section in every}
     return replace(
         BillSettings.of(build_config(own)),
-        notes=tuple(note for found in read for note in found.notes),
-        not_read=tuple(key for found in read for key in found.not_read),
+        notes=() if read is None else read.notes,
+        not_read=() if read is None else read.not_read,
         trains="inference" not in own or bool(set(own.get("training", ())) - {"gpu"}),
     )
-
-
-def _read(kind: str, path: Path) -> ReadSettings:
-    from tokmill.bill import settings_files  # only where there is a file: imports take time
-
-    readers = {
-        "deepspeed": settings_files.read_deepspeed,
-        "training_args": settings_files.read_training_arguments,
-        "axolotl": settings_files.read_axolotl,
-    }
-    return readers[kind](path)

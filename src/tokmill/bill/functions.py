@@ -179,22 +179,18 @@ def of(
     *,
     config: str | Path | None = None,
     deepspeed: str | Path | None = None,
-    training_args: str | Path | None = None,
-    axolotl: str | Path | None = None,
     **settings: Unpack[BillArguments],
 ) -> FullBill:
     """Return the complete bill of a model, a dataset or both, as `tokmill memory` prints it.
 
-    Of two sources of a setting the first wins: argument, environment variable, settings file of
-    another program, `config`, the run that made the dataset, default.
+    Of two sources of a setting the first wins: argument, environment variable, `deepspeed`,
+    `config`, the run that made the dataset, default.
 
     Args:
         model: see `count_parameters`.
         dataset: a directory or an open dataset.
         config: a TOML file with [model], [training] and [inference].
         deepspeed: a DeepSpeed configuration (JSON).
-        training_args: TrainingArguments of Hugging Face (JSON or YAML).
-        axolotl: an axolotl configuration (YAML).
         **settings: settings of the sections [model], [training] and [inference].
 
     Raises:
@@ -209,9 +205,8 @@ def of(
     from tokmill.bill.full_bill import bill_of
     from tokmill.bill.text.printed_bill import PrintedBill
 
-    files = {"deepspeed": deepspeed, "training_args": training_args, "axolotl": axolotl}
     sections = ("model", "training", "inference")
-    return PrintedBill.of(bill_of(_set_up(sections, model, dataset, settings, config, files)))
+    return PrintedBill.of(bill_of(_set_up(sections, model, dataset, settings, config, deepspeed)))
 
 
 @_face
@@ -250,7 +245,7 @@ def _set_up(
     dataset: str | Path | OpenDataset | None,
     settings: Mapping[str, Any],
     config: str | Path | None = None,
-    files: Mapping[str, str | Path | None] | None = None,
+    deepspeed: str | Path | None = None,
 ) -> Setup:
     """Return the inputs of a bill from the arguments of a function."""
     from tokmill.bill.bill_settings import bill_settings
@@ -265,7 +260,7 @@ def _set_up(
     asked = bill_settings(
         manifest.get("config", {}),
         None if config is None else Path(config),
-        {kind: Path(file) for kind, file in (files or {}).items() if file is not None},
+        None if deepspeed is None else Path(deepspeed),
         argument_values(sections, given),
     )
     return set_up(

@@ -1,7 +1,6 @@
 """`tokmill memory`, and the bill on the screen: its options and its tables.
 
-Precedence: option, variable, settings file of another program, `--config`, the dataset's own
-configuration, default.
+Precedence: option, variable, `--deepspeed`, `--config`, the dataset's own configuration, default.
 """
 
 from __future__ import annotations
@@ -25,24 +24,16 @@ if TYPE_CHECKING:
     from tokmill.bill.full_bill import FullBill
 
 MORE = f"--only {'|'.join(PARTS)}, --all, or --explain (formulas)"
-_FILES = {
-    "deepspeed": "A DeepSpeed configuration (JSON).",
-    "training_args": "TrainingArguments of Hugging Face (JSON or YAML).",
-    "axolotl": "An axolotl configuration (YAML).",
-}
 
 bill_options = with_options(
     config_option("Settings files"),
-    *(
-        click.option(
-            f"--{name.replace('_', '-')}", name, type=click.Path(path_type=Path), metavar="FILE",
-            help=text,
-        )
-        for name, text in _FILES.items()
+    click.option(
+        "--deepspeed", type=click.Path(path_type=Path), metavar="FILE",
+        help="A DeepSpeed configuration (JSON).",
     ),
     setting_options(*BILL_SECTIONS),
 )  # fmt: skip
-"""`--config`, settings files of other programs, and the settings of the bill."""
+"""`--config`, `--deepspeed`, and the settings of the bill."""
 
 show_options = with_options(
     click.option(
@@ -71,9 +62,10 @@ def settled(
     """
     from tokmill.bill.bill_settings import bill_settings
 
-    files = {name: options[name] for name in _FILES if options.get(name) is not None}
-    settings = {name: value for name, value in options.items() if name not in _FILES}
-    return bill_settings(base or {}, config_file, files, argument_values(BILL_SECTIONS, settings))
+    settings = dict(options)
+    deepspeed = settings.pop("deepspeed", None)
+    values = argument_values(BILL_SECTIONS, settings)
+    return bill_settings(base or {}, config_file, deepspeed, values)
 
 
 def show_bill(

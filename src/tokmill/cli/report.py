@@ -68,7 +68,7 @@ def command(
     Examples:
       tokmill report out
       tokmill report out --model llama-3.2-1b --gpu 'RTX 4090' --micro-batch 4
-      tokmill report out --model config.json --axolotl run.yml --explain
+      tokmill report out --model config.json --deepspeed ds.json --explain
       tokmill report out --html report.html --model llama-3.2-1b --gpu 'RTX 4090'
       tokmill report out --loading int64 --loader-workers 4 --measure
     """

@@ -1,12 +1,16 @@
+from __future__ import annotations
+
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tokmill.bill.settings_files import ReadSettings, read_deepspeed
+from tokmill.bill.deepspeed import MOST_BYTES, DeepSpeedSettings, read_deepspeed
 from tokmill.errors import UsageError
 
 
-def read(tmp_path, values):
+def read(tmp_path: Path, values: dict[str, Any]) -> DeepSpeedSettings:
     path = tmp_path / "ds.json"
     path.write_text(json.dumps(values), encoding="utf-8")
     return read_deepspeed(path)
@@ -35,12 +39,11 @@ def test_a_whole_file_of_zero_3_with_offload(tmp_path):
             "wall_clock_breakdown": False,
         },
     )
-    assert found == ReadSettings(
+    assert found == DeepSpeedSettings(
         training={
             "micro_batch": 2, "accumulation": 4, "gpus": 8, "precision": "mixed-16",
             "optimizer": "adamw", "optimizer_step": "fused", "sharding": "zero-3", "offload": "all",
         },
-        model={},
         notes=("train_batch_size: 64: taken to mean 8 GPUs",),
         not_read=(
             "zero_optimization.offload_optimizer.pin_memory",
@@ -221,6 +224,15 @@ def test_batch_sizes_that_contradict_each_other_are_refused(tmp_path):
          "train_micro_batch_size_per_gpu: expected between 1 and 16777216, found 0"),
         ({"gradient_accumulation_steps": 1.5},
          "gradient_accumulation_steps: expected a whole number, found 1.5"),
+        ({"gradient_accumulation_steps": "eight"},
+         "gradient_accumulation_steps: expected a number, found \"eight\""),
+        ({"train_batch_size": [1]}, "train_batch_size: expected a number, found a list"),
+        ({"train_batch_size": float("nan")}, "train_batch_size: expected a number, found NaN"),
+        ({"bf16": {"enabled": 2}}, "bf16.enabled: expected true or false, found 2"),
+        ({"optimizer": {"type": 3}}, "optimizer.type: expected text, found 3"),
+        ({"optimizer": {"type": {"a": 1}}}, "optimizer.type: expected text, found a table"),
+        ({"train_batch_size": "x" * 500},
+         f"train_batch_size: expected a number, found \"{'x' * 79}…"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_one_line(tmp_path, values, message):
@@ -242,3 +254,34 @@ def test_checkpoints_of_activations_may_lie_in_host_ram(tmp_path):
     found = read(tmp_path, {"activation_checkpointing": {"cpu_checkpointing": True}})
     assert (found.training["checkpointing"], found.training["activation_offload"]) == ("full", True)
     assert found.not_read == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "not valid JSON: Expecting property name enclosed in double quotes"),
+        (b"[1]", "expected a DeepSpeed configuration, found no JSON object"),
+        (b'{"a": 1, "b": {"c": 1, "c": 2}}', "not valid JSON: key 'c' occurs twice"),
+        (b"\x80\x04\x95\xff", "not valid JSON: 'utf-8' codec can't decode"),
+        (b'{"a": ' * 100_000, "not valid JSON: maximum recursion depth exceeded"),
+        (b" " * (MOST_BYTES + 1), "expected a DeepSpeed configuration, found more than 4 MiB"),
+    ],
+)
+def test_a_bad_file_is_one_line(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "ds.json").write_bytes(content)
+    with pytest.raises(UsageError) as caught:
+        read_deepspeed(tmp_path / "ds.json")
+    assert str(caught.value).startswith(f"{tmp_path / 'ds.json'}: {message}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_missing_or_a_directory_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"gone\.json: no such DeepSpeed configuration$"):
+        read_deepspeed(tmp_path / "gone.json")
+    with pytest.raises(UsageError, match=r"cannot be read: Is a directory$"):
+        read_deepspeed(tmp_path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_bytes(b'\xef\xbb\xbf{"gradient_accumulation_steps": "8"}')
+    assert read_deepspeed(tmp_path / "ds.json").training["accumulation"] == 8
