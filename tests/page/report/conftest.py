@@ -109,7 +109,7 @@ def page_of() -> Callable[..., Page]:
     ) -> Page:
         manifest = manifest or read_manifest(directory)
         base = manifest["config"]
-        settings = bill_settings(base, None, {}, given or {})
+        settings = bill_settings(base, None, None, given or {})
         bill = full_bill(settings, on_disk(directory, manifest))
         html = report_page(
             directory, manifest, bill, chosen_documents(directory, manifest), tokenizer=tokenizer

@@ -62,7 +62,7 @@ def made() -> Callable[..., Made]:
     def make(directory: Path, *, small: bool = False, **settings: dict[str, Any]) -> Made:
         manifest = read_manifest(directory)
         disk = replace(on_disk(directory, manifest), free_bytes=FREE_BYTES)
-        asked = bill_settings(manifest["config"], None, {}, settings)
+        asked = bill_settings(manifest["config"], None, None, settings)
         bill = full_bill(asked, disk, MACHINE)
         model = bill.of_model.model if bill.of_model else None
         size = bill.disk.size
