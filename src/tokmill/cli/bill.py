@@ -13,7 +13,7 @@ import click
 from tokmill.bill.text import PARTS
 from tokmill.cli.options import GroupedCommand, Option, config_option, setting_options, with_options
 from tokmill.cli.screen import print_tables, show, show_json, show_rows, warn
-from tokmill.errors import TokmillError
+from tokmill.errors import TokmillError, UsageError
 from tokmill.settings.load import argument_values
 from tokmill.settings.schema import BILL_SECTIONS, Config
 
@@ -118,6 +118,12 @@ def show_at_end(config: Config, manifest: dict[str, Any]) -> None:
 @bill_options
 @show_options
 @click.option(
+    "--states",
+    is_flag=True,
+    help="Show weights, gradients and optimizer states alone, in GB and GiB, also by sharding, "
+    "optimizer and weight type; with --explain the parameters of a layer.",
+)
+@click.option(
     "--compare",
     multiple=True,
     is_flag=False,
@@ -135,6 +141,7 @@ def memory_command(
     only: tuple[str, ...],
     everything: bool,
     explain: bool,
+    states: bool,
     compare: tuple[str, ...],
     list_models: bool,
     list_gpus: bool,
@@ -168,6 +175,11 @@ def memory_command(
     settings = settled(config_file, options)
     if not (settings.names_a_model or settings.training.dataset_bytes):
         load_model(settings.model)  # says what is missing
+    if states:
+        if compare or only or everything:
+            raise UsageError("--states: leave out --compare, --only and --all")
+        _states(settings, explain=explain, as_json=as_json)
+        return
     if compare:
         _compare(settings, compare, as_json=as_json)
         return
@@ -194,6 +206,20 @@ def _compare(settings: BillSettings, axes: tuple[str, ...], *, as_json: bool) ->
         return
     where = "" if gpu is None or "gpu" in axes_read else f" on {gpu.name}"
     print_tables(comparison_tables(comparison, f"{model.name}: GPU memory of training{where}"))
+
+
+def _states(settings: BillSettings, *, explain: bool, as_json: bool) -> None:
+    """Print weights, gradients and optimizer states alone."""
+    from tokmill.bill.full_bill import set_up
+    from tokmill.bill.models.load import load_model
+    from tokmill.bill.text.states_view import states_json, states_tables
+
+    setup = set_up(settings, None)
+    model, training = setup.model or load_model(settings.model), setup.settings.training
+    if as_json:
+        show_json(states_json(model, training))
+    else:
+        print_tables(states_tables(model, training, explain=explain))
 
 
 def _formulas(*, as_json: bool) -> None:

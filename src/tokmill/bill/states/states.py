@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tokmill.bill.formula import Line
+from tokmill.bill.formula import Formula, Line
 from tokmill.bill.models.adapters import adapted
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.shapeless import is_counted
@@ -22,6 +22,13 @@ from tokmill.bill.states.weights import REFERENCE, gradients_line, reference_sym
 from tokmill.settings.training import TrainingSettings
 
 EXPERTS_PRODUCT = "the product of adapters on stacked experts, as large as the experts of a layer"
+
+RULE_OF_THUMB = Formula(
+    "rule of thumb: activations 30% of 16-bit weights",
+    "0.3 * 2 * P",
+    "tables of blogs and courses, which add it to 16 bytes a parameter",
+    "too low by an order of magnitude for long sequences: --only gpu computes activations",
+)
 
 
 @dataclass(frozen=True, slots=True)
