@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from tokmill.api.jobs import run_config
 from tokmill.cli.bill import bill_options, settled
+from tokmill.cli.main import load_command
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
@@ -90,20 +91,77 @@ def test_a_named_model_takes_the_place_of_the_numbers_of_a_run(tmp_path):
     assert config.training == TrainingSettings(gpu="T4")
 
 
+def helped(tokmill: Any, command: str, *subject: str) -> str:
+    outcome = tokmill(command, "--help", *subject)
+    assert (outcome.code, outcome.err) == (0, "")
+    out: str = outcome.out
+    return out
+
+
+def listed(out: str) -> list[str]:
+    """Return the options that a help explains."""
+    return re.findall(r"^  (?:-\w, )?--([a-z-]+)", out, re.MULTILINE)
+
+
 @pytest.mark.parametrize("command", ["pretrain", "sft", "plan", "report", "memory"])
 def test_help_groups_options_below_headings_and_fits_80_columns(tokmill, command):
-    out = tokmill(command, "--help").out
+    is_bill = command in ("report", "memory")
+    out = helped(tokmill, command, *(["all"] if is_bill else []))
     headings = re.findall(r"^(\S.*):$", out, re.MULTILINE)
     assert len(headings) == len(set(headings)) >= 6
     of_runs = ["Input", "Tokenizer", "Output", "Limits and errors", "Engine and workers", "Bill"]
     of_bills = ["Settings files", "Model", "Machines", "Adapters", "Inference", "Output"]
-    expected = of_bills if command in ("report", "memory") else of_runs
+    expected = of_bills if is_bill else of_runs
     assert [heading for heading in headings if heading in expected] == expected
     assert max(len(line) for line in out.partition("Examples:")[2].splitlines()[8:]) <= 80
 
 
+def test_the_help_of_the_bill_begins_with_the_options_that_most_need(tokmill):
+    out = helped(tokmill, "memory")
+    assert listed(out.partition("Options:")[2].partition("More options")[0]) == [
+        "model", "gpu", "gpus", "precision", "optimizer", "micro-batch", "sequence",
+        "checkpointing", "sharding", "adapter", "tokens", "context", "only", "explain", "json",
+        "states", "compare", "help",
+    ]  # fmt: skip
+    assert len(out.splitlines()) <= 70
+    assert max(map(len, out.splitlines())) <= 80
+    assert "Bytes per parameter for weight" not in out, "it is in --help precision"
+
+
+@pytest.mark.parametrize("command", ["report", "memory"])
+def test_every_option_of_the_bill_is_explained_below_one_subject(tokmill, command):
+    first = helped(tokmill, command)
+    subjects = re.findall(r"^  (?:--help )?(\w+)  ", first.partition("More options")[2], re.M)
+    assert subjects[-1] == "all"
+    assert {"model", "sharding", "host", "inference"} < set(subjects)
+    by_subject = [listed(helped(tokmill, command, subject)) for subject in subjects[:-1]]
+    options = [option for group in by_subject for option in group]
+    assert len(options) == len(set(options))
+    every = listed(helped(tokmill, command, "all"))
+    assert set(every) == {*options, *listed(first)}
+    known = {name for param in load_command(command).params for name in param.opts}
+    assert {f"--{option}" for option in every} - {"--help"} == {
+        name for name in known if name.startswith("--")
+    }
+
+
+def test_a_subject_shows_its_options_alone(tokmill):
+    out = helped(tokmill, "memory", "adapters")
+    assert out.startswith("Usage: tokmill memory [OPTIONS]\n\nAdapters:\n  --adapter [none|lora")
+    assert "Examples:" not in out
+    assert listed(out) == ["adapter", "adapter-rank", "adapter-targets", "prepare-kbit"]
+    assert tokmill("memory", "-h").out == helped(tokmill, "memory")
+    assert tokmill("memory", "-h", "adapters").out == out
+
+
+def test_a_subject_that_does_not_exist_is_a_mistake(tokmill):
+    outcome = tokmill("memory", "--help", "adaptors")
+    assert outcome.code == 2
+    assert "no such subject 'adaptors': expected one of settings, model, " in outcome.error
+
+
 def test_long_choices_are_in_the_text_of_the_help(tokmill):
-    out = tokmill("memory", "--help").out
+    out = helped(tokmill, "memory", "all")
     assert re.search(r"^  --family TEXT +\S", out, re.MULTILINE)
     assert "--gpu TEXT" in out.partition("Machines:")[2].partition("Precision")[0]
     assert "--deepspeed" in out.partition("Settings files:")[2].partition("Model:")[0]

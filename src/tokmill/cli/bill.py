@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from tokmill.bill.bill_settings import BillSettings
     from tokmill.bill.full_bill import FullBill
 
+FIRST = (
+    "model", "gpu", "gpus", "precision", "optimizer", "micro_batch", "sequence", "checkpointing",
+    "sharding", "adapter", "tokens", "context", "only", "explain", "as_json",
+)  # fmt: skip
+"""Options on the first screen of help."""
 MORE = f"--only {'|'.join(PARTS)}, --all, or --explain (formulas)"
 
 bill_options = with_options(
@@ -38,12 +43,11 @@ bill_options = with_options(
 show_options = with_options(
     click.option(
         "--only", cls=Option, heading="Output", multiple=True, type=click.Choice(PARTS),
-        help="Show the tables of this part only; may be repeated.",
+        help="Show the tables of a part; may be repeated.",
     ),
     click.option("--all", "everything", is_flag=True, help="Show the tables of all parts."),
     click.option(
-        "--explain", is_flag=True,
-        help="Show tables with formula, symbols and source of each amount.",
+        "--explain", is_flag=True, help="Show formula, symbols and source of each amount.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
 )  # fmt: skip
@@ -114,14 +118,14 @@ def show_at_end(config: Config, manifest: dict[str, Any]) -> None:
     show_bill(bill, more=f"tokmill report {directory} --all, or --explain (formulas)")
 
 
-@click.command("memory", cls=GroupedCommand)
+@click.command("memory", cls=GroupedCommand, first=(*FIRST, "states", "compare"))
 @bill_options
 @show_options
 @click.option(
     "--states",
     is_flag=True,
-    help="Show weights, gradients and optimizer states alone, in GB and GiB, also by sharding, "
-    "optimizer and weight type; with --explain the parameters of a layer.",
+    help="Show weights, gradients, optimizer states alone. Also by sharding, optimizer and weight "
+    "type, and with --explain the parameters of a layer.",
 )
 @click.option(
     "--compare",
@@ -129,7 +133,7 @@ def show_at_end(config: Config, manifest: dict[str, Any]) -> None:
     is_flag=False,
     flag_value="",
     metavar="[SETTING[=VALUE,...]]",
-    help="Compare values of settings: gpu=T4,A10, or precision,adapter; without a setting: "
+    help="Compare values of settings: gpu=T4,A10, or precision,adapter. Without a setting: "
     "precision (or sharding), checkpointing and adapter.",
 )
 @click.option("--models", "list_models", is_flag=True, help="List the built-in models.")
@@ -159,9 +163,8 @@ def memory_command(
       tokmill memory --model llama-3-8b --gpu H100 --gpus 8 --tokens 1B
       tokmill memory --model config.json --gpu 24GiB --adapter qlora --sequence 4k
       tokmill memory --model mixtral-8x7b --weight-type int4 --context 32k
-      tokmill memory --family gpt2 --layers 8 --hidden 512 --heads 8 --vocabulary 6400
-      tokmill memory --model llama-3-8b --deepspeed ds_config.json --explain
       tokmill memory --model qwen2.5-7b --gpu 4090 --compare
+      tokmill memory --parameters 7.5B --gpus 64 --states
     """
     if formulas:
         _formulas(as_json=as_json)

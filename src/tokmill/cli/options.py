@@ -6,6 +6,7 @@ does. What a command does with the values is what the Python function of its nam
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,18 +14,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokmill.cli.completion import completer, directories, files
+from tokmill.cli.screen import show_styled
 from tokmill.errors import UsageError
 from tokmill.settings.declare import UNITS
 from tokmill.settings.names import Setting, by_keyword, from_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     Command = Callable[..., None]
     Decorator = Callable[[Command], Command]
+    Groups = dict[str, list[tuple[click.Option, tuple[str, str]]]]
 
 _LONGEST_CHOICES = 65
 """More characters of choices do not fit on a line of help; they stand in its text."""
+_FIRST_COLUMN = 24
+"""Width of the names on a first screen, where longer ones have a line of their own."""
+_AFTER_FIRST_SENTENCE = re.compile(r"\. (?=\S).*?(?= One of |  \[|$)")
+_MOST_NAMED = 3
+"""A first screen names so many options of a subject."""
 _SHORT = {"tokenizer": "-t", "output": "-o", "model": "-m"}
 
 _HEADINGS = {
@@ -61,20 +69,82 @@ class Option(click.Option):
 
 
 class GroupedCommand(click.Command):
-    """A command whose help groups options below headings."""
+    """A command whose help groups options below headings.
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, each below the last heading before it."""
-        groups: dict[str, list[tuple[str, str]]] = {}
+    With `first`, names of parameters, `--help` shows these and names the subjects of the others,
+    which are the first words of headings. `--help SUBJECT` shows one, `--help all` every option.
+    """
+
+    def __init__(self, *names: Any, first: Collection[str] = (), **attributes: Any) -> None:
+        super().__init__(*names, **attributes)
+        self.first = (*first, "subject")
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Return `--help`; with a first screen it takes a subject."""
+        if len(self.first) > 1 and self._help_option is None:
+            self._help_option = click.Option(
+                [*ctx.help_option_names, "subject"], is_flag=False, flag_value="", is_eager=True,
+                expose_value=False, callback=self._show_help, metavar="[SUBJECT]",
+                help="Show this page, the options of a subject, or all.",
+            )  # fmt: skip
+        return super().get_help_option(ctx)
+
+    def _show_help(self, ctx: click.Context, _: click.Parameter, subject: str | None) -> None:
+        """Print the help and exit; `subject`: None without `--help`, "" for the first screen."""
+        if subject is None or ctx.resilient_parsing:
+            return
+        groups = {heading.split()[0].rstrip(",").lower(): heading for heading in self._groups(ctx)}
+        formatter = ctx.make_formatter()
+        self.format_usage(ctx, formatter)
+        if subject in groups:
+            self.format_options(ctx, formatter, groups[subject])
+        elif subject == "all":
+            self.format_help_text(ctx, formatter)
+            self.format_options(ctx, formatter)
+        elif subject:
+            ctx.fail(f"no such subject {subject!r}: expected one of {', '.join(groups)} or all")
+        else:
+            self.format_help_text(ctx, formatter)
+            self._write_first(ctx, formatter, groups)
+        show_styled(formatter.getvalue().rstrip())
+        ctx.exit()
+
+    def format_options(
+        self, ctx: click.Context, formatter: click.HelpFormatter, only: str = ""
+    ) -> None:
+        """Write the options, each below the last heading before it; `only`: those of a heading."""
+        for heading, options in self._groups(ctx).items():
+            if only in ("", heading):
+                with formatter.section(heading):
+                    formatter.write_dl([record for _, record in options])
+
+    def _write_first(
+        self, ctx: click.Context, formatter: click.HelpFormatter, subjects: Mapping[str, str]
+    ) -> None:
+        """Write the first options in one sentence, and the names of others by subject."""
+        groups = self._groups(ctx)
+        first, rows = [], []
+        for subject, heading in subjects.items():
+            first += [record for option, record in groups[heading] if option.name in self.first]
+            names = [each.opts[0] for each, _ in groups[heading] if each.name not in self.first]
+            more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+            rows.append((f"--help {subject}", ", ".join(names[:_MOST_NAMED]) + more))
+        with formatter.section("Options"):
+            summaries = [(names, _AFTER_FIRST_SENTENCE.sub(".", text, 1)) for names, text in first]
+            formatter.write_dl(summaries, col_max=_FIRST_COLUMN)
+        with formatter.section("More options"):
+            formatter.write_dl([*rows, ("--help all", "all options")])
+
+    def _groups(self, ctx: click.Context) -> Groups:
+        """Return options that are not hidden and their help, by the last heading before each."""
+        groups: Groups = {}
         heading = "Options"
         for option in self.get_params(ctx):
             record = option.get_help_record(ctx)  # None: hidden
             if record is not None and isinstance(option, click.Option):
                 heading = getattr(option, "heading", "") or heading
-                groups.setdefault(heading, []).append(record)
-        for heading, records in groups.items():
-            with formatter.section(heading):
-                formatter.write_dl(records)
+                groups.setdefault(heading, []).append((option, record))
+        return groups
 
 
 def with_options(*added: Decorator) -> Decorator:

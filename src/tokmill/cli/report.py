@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokmill.cli.bill import bill_options, settled, show_bill, show_options
+from tokmill.cli.bill import FIRST, bill_options, settled, show_bill, show_options
 from tokmill.cli.options import (
     GroupedCommand,
     Option,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tokmill.bill.measuring.loading import Comparison
 
 
-@click.command("report", cls=GroupedCommand)
+@click.command("report", cls=GroupedCommand, first=(*FIRST, "measure", "html"))
 @directory_argument
 @bill_options
 @show_options

@@ -229,10 +229,10 @@ class _Training(TypedDict, total=False):
     host_ram: Amount
     """Host RAM of a machine (512GiB); 0: that of this machine."""
     precision: str
-    """auto: mixed-16 with ZeRO, mixed-18 with Megatron, else amp. Bytes per parameter for
-    weight + gradient + AdamW states (and master weight): fp32 4+4+8; amp (autocast) 4+4+8 and
-    casts; pure-16 2+2+4; mixed-16 2+2+12; mixed-18 2+4+12; mixed-20 2+2+4+12; bf16-states
-    4+4+4."""
+    """Types of weights, gradients and states; auto: mixed-16 with ZeRO, mixed-18 with Megatron,
+    else amp. Bytes per parameter for weight + gradient + AdamW states (and master weight): fp32
+    4+4+8; amp (autocast) 4+4+8 and casts; pure-16 2+2+4; mixed-16 2+2+12; mixed-18 2+4+12;
+    mixed-20 2+2+4+12; bf16-states 4+4+4."""
     weights: str
     """Type of frozen weights (base model of LoRA); auto: quantization_config of config.json,
     else 16 bit; q4_k_m and the like are GGUF."""
@@ -252,8 +252,9 @@ class _Training(TypedDict, total=False):
     repeats keys and values for all heads and stores the mask; eager stores the scores; auto:
     what transformers takes by itself, sdpa or, where a family has none, eager."""
     checkpointing: str
-    """Activations recomputed in the backward pass: none; selective (Megatron: attention scores;
-    else all but the attention output and every second matrix product); full (all layers)."""
+    """Compute activations again in the backward pass. selective: with Megatron attention
+    scores, else all but the attention output and every second matrix product; full: all
+    layers."""
     loss: str
     """full: logits of all tokens in fp32; kernel: a kernel writes gradients over them (Unsloth,
     Liger's cross entropy); fused: one chunk of logits at a time."""
@@ -263,8 +264,8 @@ class _Training(TypedDict, total=False):
     """Major version of transformers: with adapters, 4 keeps more under FSDP1, 5 does not
     quantize experts; auto: the one that needs more."""
     sharding: str
-    """Data parallelism: ddp, ZeRO stages, FSDP1 (fsdp; fsdp-grad-op: weights stay gathered
-    after the forward pass), FSDP2 (fsdp2), or Megatron's distributed optimizer."""
+    """Data parallelism. ZeRO stages, FSDP1 (fsdp; fsdp-grad-op: weights stay gathered after the
+    forward pass), FSDP2 (fsdp2), or Megatron's distributed optimizer."""
     offload: str
     """Offload to host RAM: optimizer states, or weights too (all)."""
     flat_buffer: bool
@@ -289,7 +290,7 @@ class _Training(TypedDict, total=False):
     expert_tensor_parallel: int
     """GPUs that share each expert (Megatron); 0: as tensor_parallel."""
     adapter: str
-    """Train low-rank adapters instead of all weights; qlora: lora with weights nf4 if auto."""
+    """Train low-rank adapters instead of all weights. qlora: lora with weights nf4 if auto."""
     adapter_rank: int
     """Rank of the adapters."""
     adapter_targets: str
@@ -364,7 +365,7 @@ class _ForTheBill(TypedDict, total=False):
     """The model and the GPU of the bill."""
 
     model: str
-    """config.json, its directory, safetensors files, a built-in name (tokmill memory --models),
+    """Built-in name (tokmill memory --models), config.json, its directory, safetensors files,
     or a Hub name."""
     gpu: str
     """Name of the GPU, or its memory (80GiB)."""

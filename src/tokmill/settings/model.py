@@ -26,7 +26,7 @@ class ModelSettings:
 
     name: str = runtime_setting(
         "",
-        "config.json, its directory, safetensors files, a built-in name (tokmill memory --models), "
+        "Built-in name (tokmill memory --models), config.json, its directory, safetensors files, "
         "or a Hub name.",
     )
     family: str = runtime_setting(

@@ -41,9 +41,9 @@ class TrainingSettings:
     )  # fmt: skip
     precision: str = runtime_setting(
         "auto",
-        "auto: mixed-16 with ZeRO, mixed-18 with Megatron, else amp. "
-        "Bytes per parameter for weight + gradient + AdamW states (and master weight): "
-        "fp32 4+4+8; amp (autocast) 4+4+8 and casts; pure-16 2+2+4; mixed-16 2+2+12; "
+        "Types of weights, gradients and states; auto: mixed-16 with ZeRO, mixed-18 with "
+        "Megatron, else amp. Bytes per parameter for weight + gradient + AdamW states (and master "
+        "weight): fp32 4+4+8; amp (autocast) 4+4+8 and casts; pure-16 2+2+4; mixed-16 2+2+12; "
         "mixed-18 2+4+12; mixed-20 2+2+4+12; bf16-states 4+4+4.",
         choices=PRECISIONS,
     )
@@ -75,8 +75,9 @@ class TrainingSettings:
     )
     checkpointing: str = runtime_setting(
         "none",
-        "Activations recomputed in the backward pass: none; selective (Megatron: attention scores; "
-        "else all but the attention output and every second matrix product); full (all layers).",
+        "Compute activations again in the backward pass. selective: with Megatron attention "
+        "scores, else all but the attention output and every second matrix product; full: all "
+        "layers.",
         choices=("none", "selective", "full"),
     )  # fmt: skip
     loss: str = runtime_setting(
@@ -97,8 +98,8 @@ class TrainingSettings:
     )
     sharding: str = runtime_setting(
         "ddp",
-        "Data parallelism: ddp, ZeRO stages, FSDP1 (fsdp; fsdp-grad-op: weights stay gathered "
-        "after the forward pass), FSDP2 (fsdp2), or Megatron's distributed optimizer.",
+        "Data parallelism. ZeRO stages, FSDP1 (fsdp; fsdp-grad-op: weights stay gathered after "
+        "the forward pass), FSDP2 (fsdp2), or Megatron's distributed optimizer.",
         choices=(
             "ddp", "zero-1", "zero-2", "zero-3", "fsdp", "fsdp-grad-op", "fsdp2",
             "distributed-optimizer",
@@ -141,7 +142,7 @@ class TrainingSettings:
     )  # fmt: skip
     adapter: str = runtime_setting(
         "none",
-        "Train low-rank adapters instead of all weights; qlora: lora with weights nf4 if auto.",
+        "Train low-rank adapters instead of all weights. qlora: lora with weights nf4 if auto.",
         choices=("none", "lora", "qlora", "dora"),
     )
     adapter_rank: int = runtime_setting(16, "Rank of the adapters.", minimum=1, maximum=1 << 16)
