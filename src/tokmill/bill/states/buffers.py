@@ -222,8 +222,9 @@ def _largest_layer(tensors: tuple[RankTensor, ...], computed: int = 1) -> int:
     layers: Counter[int] = Counter()
     for held in tensors:
         is_packed = computed > 1 and held.weight_bytes < PLAIN_BYTES["bf16"]
+        size = round(held.size * (held.weight_bytes if is_packed else computed))
         for layer in held.layers or ():
-            layers[layer] += round(held.size * (held.weight_bytes if is_packed else computed))
+            layers[layer] += size
     return max(layers.values(), default=0)
 
 
