@@ -9,6 +9,7 @@ from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.full_bill import full_bill
 from tokmill.bill.gpus import Gpu, find_gpu
 from tokmill.bill.host_ram.machine import Machine
+from tokmill.bill.inputs import complete_inputs
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Attention, Model, Tensor
 from tokmill.settings.inference import InferenceSettings
@@ -165,7 +166,7 @@ def of_settings(model: dict[str, Any], training: dict[str, Any]) -> Compute:
     tokens = round(training["tokens"])
     asked = TrainingSettings(**{**A100, **training, "tokens": tokens})
     settings = BillSettings(ModelSettings(**model), asked, InferenceSettings())
-    of_model = full_bill(settings, None, Machine()).of_model
+    of_model = full_bill(complete_inputs(settings, None, Machine())).of_model
     assert of_model is not None
     assert of_model.compute is not None
     assert of_model.compute.trained_tokens == tokens

@@ -14,6 +14,7 @@ from tokmill.bill.disk_files import predicted_disk
 from tokmill.bill.formula import Bill
 from tokmill.bill.full_bill import FullBill, check, full_bill
 from tokmill.bill.host_ram.machine import Machine
+from tokmill.bill.inputs import complete_inputs
 from tokmill.bill.on_disk import OnDisk
 from tokmill.errors import UsageError
 from tokmill.settings.inference import InferenceSettings
@@ -29,7 +30,7 @@ DISK = OnDisk("out", SIZE, predicted_disk(SIZE, slices=1), 10**9)
 
 def made(model: ModelSettings = NUMBERS, disk: OnDisk | None = DISK, **training: Any) -> FullBill:
     settings = BillSettings(model, TrainingSettings(**training), InferenceSettings(), ("note",))
-    return full_bill(settings, disk, Machine())
+    return full_bill(complete_inputs(settings, disk, Machine()))
 
 
 def test_a_model_by_numbers_has_the_vocabulary_of_the_dataset():
@@ -113,9 +114,9 @@ def test_the_verdict_is_against_the_machine_of_the_training():
     here = Machine(memory_bytes=1 << 40, available_bytes=1 << 40, shm_bytes=1 << 40)
     training = TrainingSettings(loading="read", dataset_bytes=64 << 30, host_ram=32 << 30)
     settings = BillSettings(ModelSettings(), training, InferenceSettings())
-    assert full_bill(settings, None, here).host.verdict.said == "does not fit"
+    assert full_bill(complete_inputs(settings, None, here)).host.verdict.said == "does not fit"
     settings = replace(settings, training=replace(training, host_ram=0))
-    assert full_bill(settings, None, here).host.verdict.said == "fits"
+    assert full_bill(complete_inputs(settings, None, here)).host.verdict.said == "fits"
 
 
 def test_tokens_to_train_on_are_epochs_of_the_dataset():

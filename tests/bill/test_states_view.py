@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.docs.pages import read
-from tokmill.cli.bill import memory_command
+from tokmill.cli.main import cli
 
 GB, GIB = 10**9, 2**30
 GPT2_LAYER = 12 * 768**2 + 13 * 768
@@ -97,7 +97,8 @@ QUESTIONS: dict[str, list[str]] = {
 
 
 def run(options: str) -> str:
-    result = CliRunner().invoke(memory_command, shlex.split(options), env={"COLUMNS": "80"})
+    words = ["memory", *shlex.split(options)]
+    result = CliRunner().invoke(cli, words, env={"COLUMNS": "80"})
     assert result.exit_code == 0, result.exception
     return result.output
 
@@ -169,5 +170,5 @@ def test_offloaded_states_are_in_the_host_ram_of_a_node() -> None:
 
 
 def test_it_stands_alone() -> None:
-    result = CliRunner().invoke(memory_command, shlex.split("--model gpt2 --states --compare"))
+    result = CliRunner().invoke(cli, ["memory", "--model", "gpt2", "--states", "--compare"])
     assert "--states: leave out --compare" in str(result.exception)

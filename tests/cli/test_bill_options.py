@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from tokmill.api.jobs import run_config
-from tokmill.cli.bill import bill_options, settled
+from tokmill.cli.bill import bill_options, bill_settings_of
 from tokmill.cli.main import load_command
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings
@@ -29,7 +29,7 @@ BASE: dict[str, dict[str, Any]] = {
 @bill_options
 def show(config_file: Path | None, **options: Any) -> None:
     """Print the settings that the command line gives over those of a dataset."""
-    found = settled(config_file, options, BASE)
+    found = bill_settings_of(config_file, options, BASE)
     click.echo(json.dumps(dataclasses.asdict(found)))
 
 

@@ -99,10 +99,11 @@ def forecast(
     """
     from tokmill.bill.bill_settings import BillSettings
     from tokmill.bill.full_bill import full_bill
+    from tokmill.bill.inputs import complete_inputs
     from tokmill.run.forecast import forecast_run
 
     predicted, disk, problem = forecast_run(config, warn, note)
-    bill = full_bill(BillSettings.of(config), disk)
+    bill = full_bill(complete_inputs(BillSettings.of(config), disk))
     values = {**predicted, "bill": bill.as_json()}
     every = {
         **values,

@@ -9,8 +9,8 @@ in bytes.
 
     >>> tokmill.bill.count_parameters("gpt2")
     124439808
-    >>> found = tokmill.bill.training("llama-3-8b", gpus=8, sharding="zero-3", sequence="4k")
-    >>> found.peak.n_bytes <= found.peak.high_bytes
+    >>> bill = tokmill.bill.training("llama-3-8b", gpus=8, sharding="zero-3", sequence="4k")
+    >>> bill.peak.n_bytes <= bill.peak.high_bytes
     True
 """
 
@@ -41,42 +41,18 @@ if TYPE_CHECKING:
     from tokmill.bill.training_bill import TrainingBill
 
 __all__ = [
-    "Advice",
-    "Bill",
-    "BillSettings",
-    "Comparison",
-    "Compute",
-    "DatasetDisk",
-    "FullBill",
-    "HostBill",
-    "Line",
-    "ModelBill",
-    "OnDisk",
-    "TrainingBill",
-    "compare",
-    "count_parameters",
-    "disk",
-    "host",
-    "inference",
-    "of",
-    "parameters_by_module",
-    "training",
-]
+    "Advice", "Bill", "BillSettings", "Comparison", "Compute", "DatasetDisk", "FullBill",
+    "HostBill", "Line", "ModelBill", "OnDisk", "TrainingBill", "compare", "count_parameters",
+    "disk", "host", "inference", "of", "parameters_by_module", "training",
+]  # fmt: skip
 
 _CLASSES = {
-    "Advice": "remedies.advice",
-    "Bill": "formula",
-    "BillSettings": "bill_settings",
-    "Comparison": "remedies.comparison",
-    "Compute": "compute",
-    "DatasetDisk": "disk_files",
-    "FullBill": "full_bill",
-    "HostBill": "host_ram.host",
-    "Line": "formula",
-    "ModelBill": "full_bill",
-    "OnDisk": "on_disk",
-    "TrainingBill": "training_bill",
-}
+    "Advice": "remedies.advice", "Bill": "formula", "BillSettings": "bill_settings",
+    "Comparison": "remedies.comparison", "Compute": "compute", "DatasetDisk": "disk_files",
+    "FullBill": "full_bill", "HostBill": "host_ram.host", "Line": "formula",
+    "ModelBill": "full_bill", "OnDisk": "on_disk", "TrainingBill": "training_bill",
+}  # fmt: skip
+"""The module of each class; the functions are in `functions`."""
 
 
 def __getattr__(name: str) -> object:
@@ -85,6 +61,6 @@ def __getattr__(name: str) -> object:
 
     if name not in __all__:
         raise AttributeError(f"module 'tokmill.bill' has no attribute {name!r}")
-    found: object = getattr(import_module(f"tokmill.bill.{_CLASSES.get(name, 'functions')}"), name)
-    globals()[name] = found
-    return found
+    module = import_module(f"tokmill.bill.{_CLASSES.get(name, 'functions')}")
+    globals()[name] = value = getattr(module, name)
+    return value

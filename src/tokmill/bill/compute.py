@@ -98,7 +98,7 @@ def compute(
 ) -> Compute:
     """Return steps, operations, time and cost of training the model on the dataset.
 
-    `training` comes from `settled`. The time is that of the executed operations at `training.mfu`
+    `training` is completed. The time is that of the executed operations at `training.mfu`
     of the peak.
     """
     return compute_on_each(model, training, dataset, (gpu,))[0]

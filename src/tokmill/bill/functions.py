@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
+
+from tokmill.bill.bill_settings import bill_settings
+from tokmill.bill.formula import Bill
+from tokmill.bill.full_bill import FullBill, full_bill
+from tokmill.bill.host_ram.host import HostBill, host_bill
+from tokmill.bill.inputs import Inputs, complete_inputs
+from tokmill.bill.models.load import model_from_config
+from tokmill.bill.on_disk import OnDisk, OpenDataset, on_disk, read_dataset
+from tokmill.bill.remedies.comparison import Comparison, read_axes
+from tokmill.bill.remedies.comparison import compare as compare_settings
+from tokmill.bill.serving.inference import inference_bill
+from tokmill.bill.training_bill import TrainingBill, training_bill
+from tokmill.errors import UsageError
+from tokmill.settings.load import argument_values
+from tokmill.settings.names import keyword_errors
 
 if TYPE_CHECKING:
-    from tokmill.bill.formula import Bill
-    from tokmill.bill.full_bill import FullBill, Setup
-    from tokmill.bill.host_ram.host import HostBill
-    from tokmill.bill.models.model import Model
-    from tokmill.bill.on_disk import OnDisk, OpenDataset
-    from tokmill.bill.remedies.comparison import Comparison
-    from tokmill.bill.training_bill import TrainingBill
     from tokmill.settings.arguments import BillArguments, InferenceArguments, TrainingArguments
 
-_Parameters = ParamSpec("_Parameters")
-_Result = TypeVar("_Result")
 
-
-def _face(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-    """Return a function whose messages name keyword arguments, not options."""
-
-    @wraps(function)
-    def called(*args: _Parameters.args, **settings: _Parameters.kwargs) -> _Result:
-        from tokmill.settings.names import keyword_errors
-
-        with keyword_errors():
-            return function(*args, **settings)
-
-    return called
-
-
-@_face
+@keyword_errors()
 def count_parameters(model: str | Path | Mapping[str, Any]) -> int:
     """Return the parameters of a model, a tied tensor counted once.
 
@@ -48,10 +39,10 @@ def count_parameters(model: str | Path | Mapping[str, Any]) -> int:
         >>> tokmill.bill.count_parameters("llama-3-8b")
         8030261248
     """
-    return _loaded(_set_up(("model",), model, None, {})).parameters
+    return _inputs(("model",), model).require_model().parameters
 
 
-@_face
+@keyword_errors()
 def parameters_by_module(model: str | Path | Mapping[str, Any]) -> dict[str, int]:
     """Return the parameters of embedding, attention, mlp, experts, router, norm and head.
 
@@ -63,10 +54,10 @@ def parameters_by_module(model: str | Path | Mapping[str, Any]) -> dict[str, int
     Raises:
         UsageError: see `count_parameters`.
     """
-    return _loaded(_set_up(("model",), model, None, {})).by_module()
+    return _inputs(("model",), model).require_model().by_module()
 
 
-@_face
+@keyword_errors()
 def training(
     model: str | Path | Mapping[str, Any] | None = None,
     dataset: str | Path | OpenDataset | None = None,
@@ -84,17 +75,15 @@ def training(
         UsageError: a setting is wrong, or settings contradict each other or the model.
 
     Example:
-        >>> found = tokmill.bill.training("gpt2", precision="fp32", micro_batch=8)
-        >>> found.peak.title, found.peak.n_bytes, found.peak.high_bytes
-        >>> [(line.name, line.n_bytes) for line in found.peak.lines]
+        >>> bill = tokmill.bill.training("gpt2", precision="fp32", micro_batch=8)
+        >>> bill.peak.title, bill.peak.n_bytes, bill.peak.high_bytes
+        >>> [(line.name, line.n_bytes) for line in bill.peak.lines]
     """
-    from tokmill.bill.training_bill import training_bill
-
-    setup = _set_up(("model", "training"), model, dataset, settings)
-    return training_bill(_loaded(setup), setup.settings.training)
+    inputs = _inputs(("model", "training"), model, dataset, settings)
+    return training_bill(inputs.require_model(), inputs.settings.training)
 
 
-@_face
+@keyword_errors()
 def inference(
     model: str | Path | Mapping[str, Any] | None = None, **settings: Unpack[InferenceArguments]
 ) -> Bill:
@@ -109,17 +98,15 @@ def inference(
         UsageError: a setting is wrong, or the GPUs cannot share the model.
 
     Example:
-        >>> found = tokmill.bill.inference("llama-3-8b", context="32k", weight_type="int4")
-        >>> found.n_bytes
+        >>> bill = tokmill.bill.inference("llama-3-8b", context="32k", weight_type="int4")
+        >>> bill.n_bytes
     """
-    from tokmill.bill.serving.inference import inference_bill
-
-    setup = _set_up(("model", "inference"), model, None, settings)
-    context = setup.settings.training.sequence
-    return inference_bill(_loaded(setup), setup.settings.inference, context=context)
+    inputs = _inputs(("model", "inference"), model, None, settings)
+    context = inputs.settings.training.sequence
+    return inference_bill(inputs.require_model(), inputs.settings.inference, context=context)
 
 
-@_face
+@keyword_errors()
 def host(
     model: str | Path | Mapping[str, Any] | None = None,
     dataset: str | Path | OpenDataset | None = None,
@@ -138,16 +125,14 @@ def host(
         TokmillError: a setting is wrong, or there is no finished dataset.
 
     Example:
-        >>> found = tokmill.bill.host(dataset_bytes="100GB", loader_workers=8, host_ram="64GiB")
-        >>> found.peak.n_bytes, found.page_cache.n_bytes, found.verdict.said
+        >>> bill = tokmill.bill.host(dataset_bytes="100GB", loader_workers=8, host_ram="64GiB")
+        >>> bill.peak.n_bytes, bill.page_cache.n_bytes, bill.verdict.said
     """
-    from tokmill.bill.host_ram.host import host_bill
-
-    at = _set_up(("model", "training"), model, dataset, settings)
-    return host_bill(at.model, at.settings.training, at.size, at.machine)
+    inputs = _inputs(("model", "training"), model, dataset, settings)
+    return host_bill(inputs.model, inputs.settings.training, inputs.size, inputs.machine)
 
 
-@_face
+@keyword_errors()
 def disk(
     dataset: str | Path | OpenDataset | None = None, **settings: Unpack[TrainingArguments]
 ) -> OnDisk:
@@ -164,15 +149,13 @@ def disk(
         >>> tokmill.bill.disk("out").bill.n_bytes
         >>> tokmill.bill.disk(tokens="300B").bill.n_bytes
     """
-    from tokmill.errors import UsageError
-
-    found = _set_up(("model", "training"), None, dataset, settings).disk
-    if found is None:
+    inputs = _inputs(("model", "training"), None, dataset, settings)
+    if inputs.disk is None:
         raise UsageError("no dataset: give its directory, dataset_bytes or tokens")
-    return found
+    return inputs.disk
 
 
-@_face
+@keyword_errors()
 def of(
     model: str | Path | Mapping[str, Any] | None = None,
     dataset: str | Path | OpenDataset | None = None,
@@ -197,19 +180,18 @@ def of(
         TokmillError: a setting or a file is wrong, or there is no finished dataset.
 
     Example:
-        >>> found = tokmill.bill.of("gpt2", gpu="H100", gpus=8, tokens="15B", price_per_hour=2.5)
-        >>> found.of_model.advice.verdict, found.of_model.compute.cost
-        >>> found.as_json()["training"]["peak"]["bytes"]
-        >>> print(found)
+        >>> bill = tokmill.bill.of("gpt2", gpu="H100", gpus=8, tokens="15B", price_per_hour=2.5)
+        >>> bill.of_model.advice.verdict, bill.of_model.compute.cost
+        >>> bill.as_json()["training"]["peak"]["bytes"]
+        >>> print(bill)
     """
-    from tokmill.bill.full_bill import bill_of
-    from tokmill.bill.text.printed_bill import PrintedBill
+    from tokmill.bill.text.printed_bill import PrintedBill  # imports rich, which takes time
 
     sections = ("model", "training", "inference")
-    return PrintedBill.of(bill_of(_set_up(sections, model, dataset, settings, config, deepspeed)))
+    return PrintedBill.of(full_bill(_inputs(sections, model, dataset, settings, config, deepspeed)))
 
 
-@_face
+@keyword_errors()
 def compare(
     model: str | Path | Mapping[str, Any] | None = None,
     *,
@@ -228,54 +210,38 @@ def compare(
         UsageError: a setting or a value does not exist, or there are over 200 combinations.
 
     Example:
-        >>> found = tokmill.bill.compare("gpt2", axes={"gpu": ["T4", "RTX 4090"]}, micro_batch=8)
-        >>> [(each.values, each.n_bytes, each.verdict) for each in found.alternatives]
+        >>> table = tokmill.bill.compare("gpt2", axes={"gpu": ["T4", "RTX 4090"]}, micro_batch=8)
+        >>> [(each.values, each.n_bytes, each.verdict) for each in table.alternatives]
     """
-    from tokmill.bill.remedies.comparison import compare, read_axes
-
-    setup = _set_up(("model", "training"), model, None, settings)
-    training = setup.settings.training
+    inputs = _inputs(("model", "training"), model, None, settings)
+    training = inputs.settings.training
     chosen = axes if isinstance(axes, Mapping) else read_axes(axes or [""], training)
-    return compare(_loaded(setup), training, setup.gpu, chosen)
+    return compare_settings(inputs.require_model(), training, inputs.gpu, chosen)
 
 
-def _set_up(
+def _inputs(
     sections: tuple[str, ...],
     model: str | Path | Mapping[str, Any] | None,
-    dataset: str | Path | OpenDataset | None,
-    settings: Mapping[str, Any],
+    dataset: str | Path | OpenDataset | None = None,
+    settings: Mapping[str, Any] | None = None,
     config: str | Path | None = None,
     deepspeed: str | Path | None = None,
-) -> Setup:
-    """Return the inputs of a bill from the arguments of a function."""
-    from tokmill.bill.bill_settings import bill_settings
-    from tokmill.bill.full_bill import set_up
-    from tokmill.bill.models.load import model_from_config
-    from tokmill.bill.on_disk import on_disk, read_dataset
-    from tokmill.settings.load import argument_values
+) -> Inputs:
+    """Return the inputs of a bill from the arguments of a function.
 
+    `sections` are those whose settings the function takes.
+    """
     contents = model if isinstance(model, Mapping) else None
     directory, manifest = (None, {}) if dataset is None else read_dataset(dataset)
-    given = {**settings, "model": None if contents is not None else model}
+    arguments = {**(settings or {}), "model": None if contents is not None else model}
     asked = bill_settings(
         manifest.get("config", {}),
         None if config is None else Path(config),
         None if deepspeed is None else Path(deepspeed),
-        argument_values(sections, given),
+        argument_values(sections, arguments),
     )
-    return set_up(
+    return complete_inputs(
         asked,
         None if directory is None else on_disk(directory, manifest),
         model=None if contents is None else model_from_config(contents),
     )
-
-
-def _loaded(setup: Setup) -> Model:
-    """Return the model.
-
-    Raises:
-        UsageError: none is given.
-    """
-    from tokmill.bill.models.load import load_model
-
-    return setup.model or load_model(setup.settings.model)  # says what is missing

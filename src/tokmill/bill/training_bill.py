@@ -14,6 +14,7 @@ from tokmill.bill.activations.layers import layer_parts
 from tokmill.bill.activations.megatron import megatron_parts
 from tokmill.bill.activations.part import Part
 from tokmill.bill.activations.situation import Situation, activation_symbols, situation
+from tokmill.bill.bill_settings import complete_training
 from tokmill.bill.formula import Bill, Line
 from tokmill.bill.models.model import OTHER_PARTS, Model
 from tokmill.bill.moments import (
@@ -32,7 +33,6 @@ from tokmill.bill.overhead import (
     overhead_lines,
     workspace_line,
 )
-from tokmill.bill.settled import settled
 from tokmill.bill.states.buffers import STREAMS_FSDP, streams_line
 from tokmill.bill.states.contradictions import check_parallelism
 from tokmill.bill.states.optimizers import FP32_BYTES
@@ -115,7 +115,7 @@ def training_bill(model: Model, training: TrainingSettings) -> TrainingBill:
     Raises:
         UsageError: settings contradict each other or the model.
     """
-    training = settled(training, model, None)
+    training = complete_training(training, model, None)
     check_parallelism(model, training)
     if not model.has_shape:
         return TrainingBill((_states_bill(model, training),))
@@ -159,7 +159,7 @@ def offloaded_lines(model: Model, training: TrainingSettings) -> tuple[Line, ...
     """
     if not (model.has_shape and training.activation_offload):
         return ()
-    return tuple(offloaded_activations(_stage(model, settled(training, model, None), 0)))
+    return tuple(offloaded_activations(_stage(model, complete_training(training, model, None), 0)))
 
 
 def _states_bill(model: Model, training: TrainingSettings) -> StageBill:

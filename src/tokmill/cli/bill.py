@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from tokmill.bill.bill_settings import BillSettings
     from tokmill.bill.full_bill import FullBill
+    from tokmill.bill.inputs import Inputs
 
 FIRST = (
     "model", "gpu", "gpus", "precision", "optimizer", "micro_batch", "sequence", "checkpointing",
@@ -54,7 +55,7 @@ show_options = with_options(
 """The options that choose the output of a bill."""
 
 
-def settled(
+def bill_settings_of(
     config_file: Path | None,
     options: Mapping[str, Any],
     base: Mapping[str, Mapping[str, Any]] | None = None,
@@ -104,13 +105,14 @@ def show_at_end(config: Config, manifest: dict[str, Any]) -> None:
     """
     from tokmill.bill.bill_settings import BillSettings
     from tokmill.bill.full_bill import full_bill
+    from tokmill.bill.inputs import complete_inputs
     from tokmill.bill.on_disk import on_disk
 
     settings, directory = BillSettings.of(config), Path(config.output.dir)
     if not settings.names_a_model:
         return
     try:
-        bill = full_bill(settings, on_disk(directory, manifest))
+        bill = full_bill(complete_inputs(settings, on_disk(directory, manifest)))
     except TokmillError as error:
         warn(f"no bill: {error}")
         return
@@ -173,37 +175,34 @@ def memory_command(
         _list(models=list_models, gpus=list_gpus, as_json=as_json)
         return
     from tokmill.bill.full_bill import full_bill
-    from tokmill.bill.models.load import load_model
+    from tokmill.bill.inputs import complete_inputs
 
-    settings = settled(config_file, options)
-    if not (settings.names_a_model or settings.training.dataset_bytes):
-        load_model(settings.model)  # says what is missing
+    if states and (compare or only or everything):
+        raise UsageError("--states: leave out --compare, --only and --all")
+    inputs = complete_inputs(bill_settings_of(config_file, options), None)
+    if not inputs.settings.training.dataset_bytes:
+        inputs.require_model()
     if states:
-        if compare or only or everything:
-            raise UsageError("--states: leave out --compare, --only and --all")
-        _states(settings, explain=explain, as_json=as_json)
+        _states(inputs, explain=explain, as_json=as_json)
         return
     if compare:
-        _compare(settings, compare, as_json=as_json)
+        _compare(inputs, compare, as_json=as_json)
         return
-    bill = full_bill(settings, None)
+    bill = full_bill(inputs)
     if as_json:
         show_json(bill.as_json())
     else:
         show_bill(bill, only=only, everything=everything, explain=explain)
 
 
-def _compare(settings: BillSettings, axes: tuple[str, ...], *, as_json: bool) -> None:
+def _compare(inputs: Inputs, axes: tuple[str, ...], *, as_json: bool) -> None:
     """Print the GPU memory of training with every combination of some settings."""
-    from tokmill.bill.full_bill import set_up
-    from tokmill.bill.models.load import load_model
     from tokmill.bill.remedies.comparison import compare, read_axes
     from tokmill.bill.text.comparison import comparison_tables
 
-    setup = set_up(settings, None)
-    model, gpu = setup.model or load_model(settings.model), setup.gpu
-    axes_read = read_axes(axes, setup.settings.training)
-    comparison = compare(model, setup.settings.training, gpu, axes_read)
+    model, gpu, training = inputs.require_model(), inputs.gpu, inputs.settings.training
+    axes_read = read_axes(axes, training)
+    comparison = compare(model, training, gpu, axes_read)
     if as_json:
         show_json(comparison.as_json())
         return
@@ -211,14 +210,11 @@ def _compare(settings: BillSettings, axes: tuple[str, ...], *, as_json: bool) ->
     print_tables(comparison_tables(comparison, f"{model.name}: GPU memory of training{where}"))
 
 
-def _states(settings: BillSettings, *, explain: bool, as_json: bool) -> None:
+def _states(inputs: Inputs, *, explain: bool, as_json: bool) -> None:
     """Print weights, gradients and optimizer states alone."""
-    from tokmill.bill.full_bill import set_up
-    from tokmill.bill.models.load import load_model
     from tokmill.bill.text.states_view import states_json, states_tables
 
-    setup = set_up(settings, None)
-    model, training = setup.model or load_model(settings.model), setup.settings.training
+    model, training = inputs.require_model(), inputs.settings.training
     if as_json:
         show_json(states_json(model, training))
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokmill.cli.bill import FIRST, bill_options, settled, show_bill, show_options
+from tokmill.cli.bill import FIRST, bill_options, bill_settings_of, show_bill, show_options
 from tokmill.cli.options import (
     GroupedCommand,
     Option,
@@ -73,6 +73,7 @@ def command(
       tokmill report out --loading int64 --loader-workers 4 --measure
     """
     from tokmill.bill.full_bill import full_bill
+    from tokmill.bill.inputs import complete_inputs
     from tokmill.bill.on_disk import on_disk
     from tokmill.dataset.reader import read_intact_manifest
     from tokmill.page.report.write_report import write_report
@@ -87,8 +88,8 @@ def command(
         raise UsageError("--split, --source and --seed choose what a page shows: add --html")
     manifest = read_intact_manifest(directory)
     disk = on_disk(directory, manifest)
-    settings = settled(config_file, options, manifest["config"])
-    bill = full_bill(settings, disk)
+    settings = bill_settings_of(config_file, options, manifest["config"])
+    bill = full_bill(complete_inputs(settings, disk))
     training = bill.settings.training
     if html is not None:
         n_bytes = write_report(html, directory, manifest, bill, tokenizer, "--html", choice)

@@ -14,6 +14,7 @@ from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.disk_files import DatasetDisk, predicted_disk
 from tokmill.bill.full_bill import FullBill, full_bill
 from tokmill.bill.host_ram.machine import Machine
+from tokmill.bill.inputs import complete_inputs
 from tokmill.bill.on_disk import OnDisk
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings
@@ -42,7 +43,7 @@ def bill(
     """Return the bill of settings of training; `asked`: other fields of `BillSettings`."""
     how = {"inference": InferenceSettings(), **(asked or {})}
     settings = BillSettings(model, TrainingSettings(**training), **how)
-    return full_bill(settings, disk, machine or Machine())
+    return full_bill(complete_inputs(settings, disk, machine or Machine()))
 
 
 def printed(tables: Iterable[RenderableType], width: int = 150) -> str:

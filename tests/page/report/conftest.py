@@ -17,6 +17,7 @@ import pytest
 import tokmill
 from tokmill.bill.bill_settings import bill_settings
 from tokmill.bill.full_bill import full_bill
+from tokmill.bill.inputs import complete_inputs
 from tokmill.bill.on_disk import on_disk
 from tokmill.dataset.reader import read_manifest
 from tokmill.page.chosen import chosen_documents
@@ -110,7 +111,7 @@ def page_of() -> Callable[..., Page]:
         manifest = manifest or read_manifest(directory)
         base = manifest["config"]
         settings = bill_settings(base, None, None, given or {})
-        bill = full_bill(settings, on_disk(directory, manifest))
+        bill = full_bill(complete_inputs(settings, on_disk(directory, manifest)))
         html = report_page(
             directory, manifest, bill, chosen_documents(directory, manifest), tokenizer=tokenizer
         )

@@ -103,21 +103,21 @@ def _alternatives(model: Model, training: TrainingSettings, setting: str) -> dic
 
     `copies` are those in fp32 of weights and gradients.
     """
-    found = {}
+    by_value = {}
     for value in AXES[setting]:
         change: dict[str, Any] = {setting: value}
         changed = replace(training, **change)
         with suppress(UsageError):
             states = rank_states(model, changed)
             kept = {line.name: line.n_bytes for line in states.optimizer}
-            found[f"{value}, {precision_of(changed)}"] = {
+            by_value[f"{value}, {precision_of(changed)}"] = {
                 "weights": states.weights.n_bytes,
                 "gradients": states.gradients.n_bytes,
                 "copies": kept.pop(MASTER, 0) + kept.pop(MAIN_GRADIENT, 0),
                 "moments": sum(kept.values()),
                 "total": states.n_bytes,
             }
-    return found
+    return by_value
 
 
 def _by_type(model: Model) -> dict[str, Amounts]:

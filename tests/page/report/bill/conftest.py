@@ -12,6 +12,7 @@ import pytest
 from tokmill.bill.bill_settings import bill_settings
 from tokmill.bill.full_bill import FullBill, full_bill
 from tokmill.bill.host_ram.machine import Machine
+from tokmill.bill.inputs import complete_inputs
 from tokmill.bill.on_disk import on_disk
 from tokmill.dataset.reader import read_manifest
 from tokmill.page.report.bill.axes import Axes, axes_of
@@ -63,7 +64,7 @@ def made() -> Callable[..., Made]:
         manifest = read_manifest(directory)
         disk = replace(on_disk(directory, manifest), free_bytes=FREE_BYTES)
         asked = bill_settings(manifest["config"], None, None, settings)
-        bill = full_bill(asked, disk, MACHINE)
+        bill = full_bill(complete_inputs(asked, disk, MACHINE))
         model = bill.of_model.model if bill.of_model else None
         size = bill.disk.size
         axes = axes_of(bill.settings, model, size.vocabulary)

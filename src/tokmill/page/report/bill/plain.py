@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from tokmill.bill.full_bill import model_notes, stored_notes, training_notes
+from tokmill.bill.inputs import model_notes, stored_notes, training_notes
 from tokmill.page.report.bill.axes import spread_training
 from tokmill.page.report.bill.chart import FITS_KINDS, FITS_WORDS, NO_AMOUNT
 from tokmill.page.report.bill.groups import LOADING_GROUPS, SERVING_GROUPS, TRAINING_GROUPS

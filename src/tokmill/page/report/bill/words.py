@@ -9,8 +9,8 @@ from typing import Any
 
 from tokmill.bill.bill_settings import BillSettings
 from tokmill.bill.dataset_size import DatasetSize
-from tokmill.bill.full_bill import model_notes, stored_notes, training_notes
 from tokmill.bill.gpus import Gpu
+from tokmill.bill.inputs import model_notes, stored_notes, training_notes
 from tokmill.bill.remedies.case import options
 from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS
 from tokmill.page.report.bill.axes import Axes, place, spread_training

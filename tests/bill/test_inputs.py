@@ -1,11 +1,13 @@
+"""Notes on the inputs of a bill."""
+
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
 
-from tokmill.bill.full_bill import model_notes, stored_notes, training_notes
 from tokmill.bill.gpus import find_gpu
+from tokmill.bill.inputs import model_notes, stored_notes, training_notes
 from tokmill.bill.models.load import load_model, model_from_config
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings

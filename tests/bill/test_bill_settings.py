@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tokmill.bill.bill_settings import complete_training
 from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.models.load import model_from_config
-from tokmill.bill.settled import settled
 from tokmill.errors import UsageError
 from tokmill.settings.training import TrainingSettings
 
@@ -16,16 +16,16 @@ PACKED = DatasetSize("sft", 1000, 10, 2, capacity=33, val_tokens=200)
 
 
 def gpus(**settings: int) -> tuple[int, int]:
-    found = settled(TrainingSettings(**settings), None, None)
+    found = complete_training(TrainingSettings(**settings), None, None)
     return found.gpus, found.gpus_per_node
 
 
 def test_a_sequence_is_as_asked_or_packed_or_as_long_as_the_positions():
     asked = TrainingSettings(sequence=5)
-    assert settled(asked, TINY, PACKED).sequence == 5
-    assert settled(TrainingSettings(), TINY, PACKED).sequence == 33
-    assert settled(TrainingSettings(), TINY, None).sequence == 77
-    assert settled(TrainingSettings(), None, None).sequence == 2048
+    assert complete_training(asked, TINY, PACKED).sequence == 5
+    assert complete_training(TrainingSettings(), TINY, PACKED).sequence == 33
+    assert complete_training(TrainingSettings(), TINY, None).sequence == 77
+    assert complete_training(TrainingSettings(), None, None).sequence == 2048
 
 
 def test_nodes_and_gpus_per_node_give_the_gpus():
@@ -53,15 +53,15 @@ def test_nodes_that_contradict_the_gpus_are_refused(settings: dict[str, int], fo
 
 
 def test_tokens_to_train_on_decide_the_epochs_of_a_dataset():
-    assert settled(TrainingSettings(tokens=1600), None, PACKED).epochs == 2.0
-    assert settled(TrainingSettings(tokens=1600, epochs=3), None, None).epochs == 3
+    assert complete_training(TrainingSettings(tokens=1600), None, PACKED).epochs == 2.0
+    assert complete_training(TrainingSettings(tokens=1600, epochs=3), None, None).epochs == 3
 
 
-def test_settled_settings_stay_as_they_are():
-    once = settled(TrainingSettings(nodes=2, gpus_per_node=4, tokens=1600), TINY, PACKED)
-    assert settled(once, TINY, PACKED) == once
+def test_completed_settings_stay_as_they_are():
+    once = complete_training(TrainingSettings(nodes=2, gpus_per_node=4, tokens=1600), TINY, PACKED)
+    assert complete_training(once, TINY, PACKED) == once
 
 
 def test_host_ram_without_its_unit_is_refused():
     with pytest.raises(UsageError, match=r"^host_ram: expected the memory of .*, found 64 B$"):
-        settled(TrainingSettings(host_ram=64), TINY, None)
+        complete_training(TrainingSettings(host_ram=64), TINY, None)
