@@ -6,25 +6,15 @@ fit, since the kernel can drop page cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from tokmill.bill.activations.metrics import host_line
 from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.formula import Bill, Formula, Line
-from tokmill.bill.host_ram.loading import (
-    batch_lines,
-    cache_lines,
-    copied_lines,
-    freed_lines,
-    held_lines,
-    loading_symbols,
-    opening_lines,
-    process_lines,
-    shared_lines,
-    starting_lines,
-)
+from tokmill.bill.host_ram.loading import Loading
 from tokmill.bill.host_ram.machine import Machine, Verdict, host_verdict
 from tokmill.bill.models.model import Model
 from tokmill.bill.states.checkpoints import checkpoint_bill
@@ -35,8 +25,6 @@ from tokmill.bill.states.states import rank_states
 from tokmill.bill.training_bill import offloaded_lines
 from tokmill.bill.verdict import Need
 from tokmill.settings.training import TrainingSettings
-
-Symbols = Mapping[str, float]
 
 _CREATED = (
     "a model is created in fp32; with a state dict loaded without mmap, measured 2.00 times that",
@@ -114,73 +102,57 @@ def host_bill(
         UsageError: settings contradict each other or the model.
     """
 
-    def bills(other: TrainingSettings) -> tuple[tuple[Bill, ...], Bill]:
-        symbols = loading_symbols(other, size, machine)
-        shared = tuple(shared_lines(other, symbols))
-        return (
-            tuple(_moments(model, other, symbols)),
-            Bill("shared memory (/dev/shm): batches of workers", shared),
-        )
-
     def need(other: TrainingSettings) -> Need:
-        moments, shared = bills(other)
-        peak = _peak_of(moments)
-        return Need(peak.n_bytes, peak.high_bytes, shared.n_bytes)
+        loading = Loading.of(other, size, machine)
+        peak = _peak_of(tuple(_moments(model, loading)))
+        shm_bytes = sum(line.n_bytes for line in loading.shared())
+        return Need(peak.n_bytes, peak.high_bytes, shm_bytes)
 
-    cached = tuple(cache_lines(training, loading_symbols(training, size, machine)))
-    page_cache = Bill("host RAM: page cache", cached, _CACHE_LEAVES_OUT)
-    moments, shared = bills(training)
-    return HostBill(moments, page_cache, shared, host_verdict(training, machine, need))
+    loading = Loading.of(training, size, machine)
+    return HostBill(
+        tuple(_moments(model, loading)),
+        Bill("host RAM: page cache", tuple(loading.page_cache()), _CACHE_LEAVES_OUT),
+        Bill("shared memory (/dev/shm): batches of workers", tuple(loading.shared())),
+        host_verdict(training, machine, need),
+    )
 
 
 def _peak_of(moments: tuple[Bill, ...]) -> Bill:
     return max(moments, key=lambda bill: bill.n_bytes)
 
 
-def _moments(model: Model | None, training: TrainingSettings, symbols: Symbols) -> Iterator[Bill]:
-    processes = process_lines(training, symbols)
-    trainers = processes[:1]  # workers start with the first batch
+def _moments(model: Model | None, loading: Loading) -> Iterator[Bill]:
+    """Yield the committed memory of each moment, in order of time."""
+    training = loading.training
+    states: tuple[Line, ...] = ()  # those in host RAM, which stay to the end
     if model is not None:
-        yield _bill("initialization", [*trainers, *_initial_lines(model, training, symbols)])
-    states, activations = _offloaded(model, training)
-    opening = opening_lines(training, symbols)
-    if opening:
-        yield _bill("opening the dataset", [*trainers, *opening, *states])
-    starting, freed = starting_lines(training, symbols), freed_lines(training, symbols)
-    if starting:
-        yield _bill("starting the last worker", [*processes, *starting, *freed, *states])
-    steady = [
-        *processes,
-        *held_lines(training, symbols),
-        *copied_lines(training, symbols),
-        *freed,
-        *batch_lines(training, symbols),
-        *states,
-    ]
-    yield _bill("training", [*steady, *activations])
-    if model is not None:
-        if training.metric_batches:
-            logits = host_line(training, {**symbols, "V": model.outputs})
-            yield _bill("evaluation", [*steady, logits])
-        yield _bill("saving a checkpoint", [*steady, _gathered_line(model, training)])
-
-
-def _bill(moment: str, lines: list[Line]) -> Bill:
-    return Bill(f"host RAM of a machine: {moment}", tuple(lines), LEAVES_OUT)
-
-
-def _offloaded(
-    model: Model | None, training: TrainingSettings
-) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
-    """Return offloaded states, which stay to the end, and offloaded activations of a step."""
+        created = _created_lines(model, loading)
+        yield _bill("initialization", loading.trainers(), created)
+        states = () if training.offload == "none" else rank_states(model, training).host
+    if opening := loading.opening():  # workers start with the first batch
+        yield _bill("opening the dataset", loading.trainers(), opening, states)
+    processes = [*loading.trainers(), *loading.workers()]
+    if starting := loading.starting():
+        yield _bill("starting the last worker", processes, starting, loading.freed(), states)
+    dataset = [*loading.held(), *loading.copied(), *loading.freed(), *loading.batches()]
+    steady = [*processes, *dataset, *states]
     if model is None:
-        return (), ()
-    states = () if training.offload == "none" else rank_states(model, training).host
-    return states, offloaded_lines(model, training)
+        yield _bill("training", steady)
+        return
+    yield _bill("training", steady, offloaded_lines(model, training))
+    if training.metric_batches:
+        logits = host_line(training, {**loading.symbols, "V": model.outputs})
+        yield _bill("evaluation", steady, [logits])
+    yield _bill("saving a checkpoint", steady, [_gathered_line(model, training)])
 
 
-def _initial_lines(model: Model, training: TrainingSettings, symbols: Symbols) -> list[Line]:
-    initialization = training.initialization
+def _bill(moment: str, *lines: Sequence[Line]) -> Bill:
+    return Bill(f"host RAM of a machine: {moment}", tuple(chain(*lines)), LEAVES_OUT)
+
+
+def _created_lines(model: Model, loading: Loading) -> list[Line]:
+    """Return the weights of the model while it is created; [] on the meta device."""
+    training, initialization = loading.training, loading.training.initialization
     if initialization == "auto":
         # Hugging Face's trainers load 16-bit weights as their file has them.
         half = scheme_of(training).weight < FP32_BYTES
@@ -191,11 +163,11 @@ def _initial_lines(model: Model, training: TrainingSettings, symbols: Symbols) -
         return []
     formula = CREATED[initialization]
     copies = 2 if training.reference_model and training.adapter == "none" else 1
-    values = {**symbols, "P": copies * model.parameters}
-    if initialization == "mapped":
-        guessed = training.initialization == "auto"
-        return [formula.line(values, high_bytes=CREATED["full"].evaluate(values) * guessed)]
-    return [formula.line(values, high_bytes=2 * formula.evaluate(values))]
+    values = {**loading.symbols, "P": copies * model.parameters}
+    high_bytes = 2 * formula.evaluate(values)
+    if initialization == "mapped" and training.initialization == "auto":
+        high_bytes = CREATED["full"].evaluate(values)
+    return [formula.line(values, high_bytes=high_bytes)]
 
 
 def _gathered_line(model: Model, training: TrainingSettings) -> Line:

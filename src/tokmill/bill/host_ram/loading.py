@@ -1,12 +1,13 @@
 """Host RAM of a dataset while a trainer loads and reads it, by strategy.
 
-The amounts were compared with real loaders in child processes (`tokmill.bill.measuring`); the
+The amounts were compared with real loaders in child processes (`bench.host_loading`); the
 measurements are in tests/bill/host_ram/measured.json.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.formula import Formula, Line
@@ -93,6 +94,8 @@ ARROW_FILES = Formula(
 DATASETS_BYTES = 65 << 20
 """What a process that imports `datasets` beside torch has more, and a table that it maps."""
 
+MAPPED_BY_WORKERS = (*LAZY_LOADING, "datasets")
+"""Strategies whose dataset object holds paths alone: a copy for a worker is small."""
 _HELD = {
     "memmap": (),
     "lazy": (),
@@ -103,34 +106,120 @@ _HELD = {
     "lists": (LISTED_IDS, LISTED_BESIDE),
     "copies": (OWN_IDS, OWN_BESIDE),
 }
-MAPPED_BY_WORKERS = (*LAZY_LOADING, "datasets")
-"""Strategies whose dataset object holds paths alone: a copy for a worker is small."""
-_OPENING = {"concatenate": JOINING, "int64": CONVERTING, "lists": CONVERTING}
 
 
-def loading_symbols(
-    training: TrainingSettings, size: DatasetSize | None, machine: Machine
-) -> dict[str, float]:
-    """Return the symbols of this module's formulas; those of an empty one if there is none."""
-    size = size or DatasetSize("pretrain", 0, 0, 0)
-    symbols: dict[str, float] = {
-        "R": ranks_per_node(training),
-        "w": training.loader_workers,
-        "n": training.micro_batch * training.sequence,
-        "prefetch": training.prefetch,
-        "interpreter": machine.interpreter_bytes
-        + DATASETS_BYTES * (training.loading == "datasets"),
-        "forked": machine.forked_bytes,
-        "tracker": TRACKER_BYTES,
-        "T": size.tokens,
-        "T_shard": size.largest_shard_tokens,
-        "item": size.item_bytes,
-        "beside": size.bytes_per_token - size.item_bytes,
-        "masked": int(size.mask),
-        "weighted": int(size.weights),
-        "large": 1 - size.small_ids,
-    }
-    return symbols | _object_symbols(training.loading, symbols)
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """A trainer's way to load a dataset, and the values of the symbols in this module's formulas.
+
+    Each method returns the lines of one kind of memory; amounts of 0 are left out.
+    """
+
+    training: TrainingSettings
+    symbols: Mapping[str, float]
+
+    @classmethod
+    def of(cls, training: TrainingSettings, size: DatasetSize | None, machine: Machine) -> Loading:
+        """Return how settings load a dataset; without a dataset, it is empty."""
+        size = size or DatasetSize("pretrain", 0, 0, 0)
+        imported = DATASETS_BYTES if training.loading == "datasets" else 0
+        symbols: dict[str, float] = {
+            "R": ranks_per_node(training),
+            "w": training.loader_workers,
+            "n": training.micro_batch * training.sequence,
+            "prefetch": training.prefetch,
+            "interpreter": machine.interpreter_bytes + imported,
+            "forked": machine.forked_bytes,
+            "tracker": TRACKER_BYTES,
+            "T": size.tokens,
+            "T_shard": size.largest_shard_tokens,
+            "item": size.item_bytes,
+            "beside": size.bytes_per_token - size.item_bytes,
+            "masked": int(size.mask),
+            "weighted": int(size.weights),
+            "large": 1 - size.small_ids,
+        }
+        return cls(training, symbols | _object_symbols(training.loading, symbols))
+
+    def trainers(self) -> list[Line]:
+        """Return the trainers before they load anything."""
+        return self._lines(PROCESSES)
+
+    def workers(self) -> list[Line]:
+        """Return the workers, without the dataset and its batches."""
+        if not self.training.loader_workers:
+            return []
+        return self._lines(SPAWNED if self._spawns else FORKED)
+
+    def opening(self) -> list[Line]:
+        """Return the dataset while it is opened, partly in memory twice; no worker has started."""
+        loading = self.training.loading
+        if loading in MAPPED_BY_WORKERS:
+            return []
+        lines = self.held()
+        if loading == "concatenate":
+            lines += self._lines(JOINING)
+        elif loading in ("int64", "lists"):
+            lines += self._lines(CONVERTING, low_bytes=0)
+        return lines
+
+    def held(self) -> list[Line]:
+        """Return the dataset in the memory of the trainers (`copies`: of the workers)."""
+        if self.training.loading != "lists":
+            return self._lines(*_HELD[self.training.loading])
+        without_objects = LISTED_IDS.evaluate({**self.symbols, "large": 0})
+        ids = self._lines(LISTED_IDS, low_bytes=without_objects)
+        return [*ids, *self._lines(LISTED_BESIDE)]
+
+    def copied(self) -> list[Line]:
+        """Return the copies of the dataset in workers."""
+        workers = self.training.loader_workers
+        if self._spawns:
+            return self._lines(PICKLED)
+        if not workers or self.training.loading != "lists":
+            return []
+        of_all = workers * COPIED_ON_READ.evaluate(self.symbols)
+        return self._lines(COPIED_ON_READ, low_bytes=0, high_bytes=of_all)
+
+    def starting(self) -> list[Line]:
+        """Return the dataset while the last worker starts; the pickled dataset is still there."""
+        pickling = self._lines(PICKLING) if self._spawns else []
+        return [*self.held(), *self.copied(), *pickling] if pickling else []
+
+    def freed(self) -> list[Line]:
+        """Return the freed copies of the dataset that malloc keeps after it was sent to workers."""
+        if not self._spawns:
+            return []
+        return self._lines(FREED, low_bytes=0, high_bytes=3 * FREED.evaluate(self.symbols))
+
+    def batches(self) -> list[Line]:
+        """Return the batches that are under construction, ready or in use."""
+        lines = self._lines(MADE, READY)
+        if self.training.pin_memory:
+            lines += self._lines(PINNED, high_bytes=2 * PINNED.evaluate(self.symbols))
+        return lines
+
+    def shared(self) -> list[Line]:
+        """Return the batches in /dev/shm, where workers put them."""
+        return self._lines(READY) if self.training.loader_workers else []
+
+    def page_cache(self) -> list[Line]:
+        """Return the page cache of the dataset, which all processes share."""
+        files = ARROW_FILES if self.training.loading == "datasets" else FILES
+        return self._lines(files, low_bytes=0)
+
+    @property
+    def _spawns(self) -> bool:
+        return self.training.loader_workers > 0 and self.training.start_method == "spawn"
+
+    def _lines(
+        self, *formulas: Formula, low_bytes: int | None = None, high_bytes: int | None = None
+    ) -> list[Line]:
+        lines = (
+            formula.line(self.symbols, low_bytes=low_bytes, high_bytes=high_bytes)
+            for formula in formulas
+        )
+        return [line for line in lines if line.high_bytes]
 
 
 def _object_symbols(loading: str, symbols: Mapping[str, float]) -> dict[str, float]:
@@ -149,88 +238,5 @@ def _object_symbols(loading: str, symbols: Mapping[str, float]) -> dict[str, flo
     tokens = symbols["T" if loading == "concatenate" else "T_shard"]
     ids, labels = (8, 8) if loading == "int64" else (symbols["item"], 1)
     blocks = [n * tokens for n in (ids, labels * masked, 4 * weighted)]
-    block = max((one for one in blocks if one <= HEAP_BLOCK_BYTES), default=0)
+    block = max((n_bytes for n_bytes in blocks if n_bytes <= HEAP_BLOCK_BYTES), default=0)
     return {"data": data, "pickled": data, "block": block}
-
-
-def process_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Return the memory of trainers and workers before they load anything."""
-    if not training.loader_workers:
-        return [PROCESSES.line(symbols)]
-    workers = SPAWNED if training.start_method == "spawn" else FORKED
-    return [PROCESSES.line(symbols), workers.line(symbols)]
-
-
-def opening_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Return the dataset while it is opened, partly in memory twice; no worker has started."""
-    if training.loading in MAPPED_BY_WORKERS:
-        return []
-    lines = held_lines(training, symbols)
-    if training.loading in _OPENING:
-        formula = _OPENING[training.loading]
-        low = None if formula is JOINING else 0
-        lines.append(formula.line(symbols, low_bytes=low))
-    return _present(lines)
-
-
-def held_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Return the dataset in the memory of the trainers (`copies`: of the workers)."""
-    lines = []
-    for formula in _HELD[training.loading]:
-        low = formula.evaluate({**symbols, "large": 0}) if formula is LISTED_IDS else None
-        lines.append(formula.line(symbols, low_bytes=low))
-    return _present(lines)
-
-
-def copied_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Return the copies of the dataset in workers."""
-    if _spawns(training):
-        return _present([PICKLED.line(symbols)])
-    if not training.loader_workers or training.loading != "lists":
-        return []
-    each = COPIED_ON_READ.evaluate(symbols)
-    high = each * training.loader_workers
-    return _present([COPIED_ON_READ.line(symbols, low_bytes=0, high_bytes=high)])
-
-
-def starting_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Return the dataset while the last worker starts; the pickled dataset is still there."""
-    if not _spawns(training):
-        return []
-    pickling = _present([PICKLING.line(symbols)])
-    copied = copied_lines(training, symbols)
-    return [*held_lines(training, symbols), *copied, *pickling] if pickling else []
-
-
-def freed_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Return the freed copies of the dataset that malloc keeps after it was sent to workers."""
-    if not _spawns(training):
-        return []
-    return _present([FREED.line(symbols, low_bytes=0, high_bytes=3 * FREED.evaluate(symbols))])
-
-
-def batch_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Return the batches that are under construction, ready or in use."""
-    lines = [MADE.line(symbols), READY.line(symbols)]
-    if training.pin_memory:
-        lines.append(PINNED.line(symbols, high_bytes=2 * PINNED.evaluate(symbols)))
-    return lines
-
-
-def shared_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Return the batches in /dev/shm, where workers put them."""
-    return [READY.line(symbols)] if training.loader_workers else []
-
-
-def cache_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> list[Line]:
-    """Return the page cache of the dataset, which all processes share."""
-    files = ARROW_FILES if training.loading == "datasets" else FILES
-    return _present([files.line(symbols, low_bytes=0)])
-
-
-def _spawns(training: TrainingSettings) -> bool:
-    return training.loader_workers > 0 and training.start_method == "spawn"
-
-
-def _present(lines: Iterable[Line]) -> list[Line]:
-    return [line for line in lines if line.high_bytes]
