@@ -58,7 +58,7 @@ def test_a_moved_tokenizer_is_named_by_an_option(tokmill, pretrained, page, toke
     assert "not the tokenizer of this dataset" in data_of(page)["texts"]["problem"]
 
 
-@pytest.mark.parametrize("options", [("--json",), ("--only", "disk"), ("--measure",)])
+@pytest.mark.parametrize("options", [("--json",), ("--only", "disk"), ("--measure", "1")])
 def test_what_chooses_tables_does_not_go_with_a_page(tokmill, pretrained, page, options):
     found = tokmill("report", pretrained.directory, "--html", page, *options)
     assert "--html writes a page" in found.error

@@ -5,6 +5,7 @@ Precedence: option, variable, `--deepspeed`, `--config`, the dataset's own confi
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +17,18 @@ from tokmill.cli.screen import print_tables, show, show_json, show_rows, warn
 from tokmill.errors import TokmillError, UsageError
 from tokmill.settings.load import argument_values
 from tokmill.settings.schema import BILL_SECTIONS, Config
+from tokmill.words.units import memory, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rich.console import RenderableType
+
     from tokmill.bill.bill_settings import BillSettings
     from tokmill.bill.full_bill import FullBill
+    from tokmill.bill.host_ram.host import HostBill
     from tokmill.bill.inputs import Inputs
+    from tokmill.bill.measuring.process_tree import Measured
 
 FIRST = (
     "model", "gpu", "gpus", "precision", "optimizer", "micro_batch", "sequence", "checkpointing",
@@ -49,6 +55,11 @@ show_options = with_options(
     click.option("--all", "everything", is_flag=True, help="Show the tables of all parts."),
     click.option(
         "--explain", is_flag=True, help="Show formula, symbols and source of each amount.",
+    ),
+    click.option(
+        "--measure", type=click.IntRange(min=1), metavar="PID",
+        help="Compare the host RAM of a running training. Watches the process and its children, "
+        "until it ends or Ctrl-C is pressed.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
 )  # fmt: skip
@@ -96,6 +107,52 @@ def show_bill(
         print_tables(bill_tables(bill, parts, explain=explain))
     else:
         print_tables([labelled([*rows, Row("more", more)])])
+
+
+def print_bill(
+    bill: FullBill,
+    only: tuple[str, ...],
+    pid: int | None,
+    *,
+    everything: bool,
+    explain: bool,
+    as_json: bool,
+) -> None:
+    """Print a bill as the options of the output say, with the host RAM of a training if asked.
+
+    Raises:
+        UsageError: `pid` is no running process.
+    """
+    watched = None
+    if pid is not None:
+        from tokmill.bill.measuring.process_tree import measured
+
+        watched = measured(pid, partial(show, err=True))
+    if as_json:
+        more = {} if watched is None else {"measured": watched.as_json()}
+        show_json({**bill.as_json(), **more})
+        return
+    show_bill(bill, only=only, everything=everything, explain=explain)
+    if watched is not None:
+        show()
+        print_tables([measured_table(watched, bill.host)])
+
+
+def measured_table(watched: Measured, host: HostBill) -> RenderableType:
+    """Return the host RAM of a training beside its bill: of each moment, and the largest."""
+    from tokmill.bill.text.tables import moment, rows_table
+
+    peak = watched.peak
+    error = f"{host.peak.n_bytes / max(1, peak.committed) - 1:+.1%}"
+    shared, cache = (memory(peak.shared), memory(peak.file)) if peak.exact else ("not known",) * 2
+    rows = [
+        *((moment(bill), memory(bill.n_bytes), "", "") for bill in host.moments),
+        ("peak", memory(host.peak.n_bytes), memory(peak.committed), error),
+        ("of it shared (/dev/shm)", memory(host.shared.n_bytes), shared, ""),
+        ("page cache, mapped files", memory(host.page_cache.n_bytes), cache, ""),
+    ]
+    title = f"host RAM, process {watched.pid}, {seconds(watched.seconds)}"
+    return rows_table(title, ("predicted", "measured", "error"), rows)
 
 
 def show_at_end(config: Config, manifest: dict[str, Any]) -> None:
@@ -148,6 +205,7 @@ def memory_command(
     everything: bool,
     explain: bool,
     states: bool,
+    measure: int | None,
     compare: tuple[str, ...],
     list_models: bool,
     list_gpus: bool,
@@ -179,6 +237,8 @@ def memory_command(
 
     if states and (compare or only or everything):
         raise UsageError("--states: leave out --compare, --only and --all")
+    if measure is not None and (states or compare):
+        raise UsageError("--measure: leave out --states and --compare")
     inputs = complete_inputs(bill_settings_of(config_file, options), None)
     if not inputs.settings.training.dataset_bytes:
         inputs.require_model()
@@ -189,10 +249,7 @@ def memory_command(
         _compare(inputs, compare, as_json=as_json)
         return
     bill = full_bill(inputs)
-    if as_json:
-        show_json(bill.as_json())
-    else:
-        show_bill(bill, only=only, everything=everything, explain=explain)
+    print_bill(bill, only, measure, everything=everything, explain=explain, as_json=as_json)
 
 
 def _compare(inputs: Inputs, axes: tuple[str, ...], *, as_json: bool) -> None:

@@ -18,15 +18,10 @@ from tokmill.words.units import memory
 
 MIB = 1 << 20
 
-BARE_BYTES = 15 * MIB
-"""Anonymous memory of Python with NumPy (Linux, x86-64, Python 3.11, NumPy 2.4, 2026-11)."""
 TORCH_BYTES = 277 * MIB
-"""The same with torch 2.13 built for CUDA 13, without a CUDA context."""
-
+"""Anonymous memory of Python 3.11 with torch 2.13 built for CUDA 13, without a CUDA context."""
 FORKED_BYTES = 12 * MIB
-"""Anonymous memory of a forked DataLoader worker that it does not share (the same machine)."""
-BARE_FORKED_BYTES = 7 * MIB // 2
-"""The same for a worker of NumPy and multiprocessing, without torch."""
+"""Anonymous memory of a forked DataLoader worker that it does not share."""
 TRACKER_BYTES = 6 * MIB
 """Anonymous memory of the process that tracks semaphores of spawned workers."""
 

@@ -23,17 +23,11 @@ _UNLIMITED = 1 << 62
 _LIMITS = ("memory.max", "memory.limit_in_bytes")
 
 
-def this_machine(*, torch: bool = True) -> Machine:
-    """Return the resources of this machine; `torch`: whether a trainer imports torch."""
+def this_machine() -> Machine:
+    """Return the memory of this machine, and its GPUs."""
     import psutil
 
-    from tokmill.bill.host_ram.machine import (
-        BARE_BYTES,
-        BARE_FORKED_BYTES,
-        FORKED_BYTES,
-        TORCH_BYTES,
-        Machine,
-    )
+    from tokmill.bill.host_ram.machine import Machine
 
     memory = psutil.virtual_memory()
     return Machine(
@@ -41,8 +35,6 @@ def this_machine(*, torch: bool = True) -> Machine:
         available_bytes=memory.available,
         limit_bytes=memory_limit(),
         shm_bytes=_size_of(SHM),
-        interpreter_bytes=TORCH_BYTES if torch else BARE_BYTES,
-        forked_bytes=FORKED_BYTES if torch else BARE_FORKED_BYTES,
         gpus=tuple(gpu_names()),
     )
 
@@ -80,7 +72,7 @@ def usable_cores(membership: Path = MEMBERSHIP, root: Path = CGROUPS) -> int:
     """
     has_affinity = hasattr(os, "sched_getaffinity")
     n_cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    quotas = [_cpu_quota(one) for one in _cgroups("cpu", membership, root)]
+    quotas = [_cpu_quota(directory) for directory in _cgroups("cpu", membership, root)]
     return max(1, min([n_cores, *(math.ceil(quota) for quota in quotas if quota > 0)]))
 
 
@@ -116,7 +108,7 @@ def _cgroups(controller: str, membership: Path, root: Path) -> list[Path]:
     In a container with its own namespace the path in /proc may not exist, only the root does.
     Version 1 has a tree for each controller.
     """
-    found = []
+    directories: list[Path] = []
     for line in _text(membership).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
@@ -124,8 +116,8 @@ def _cgroups(controller: str, membership: Path, root: Path) -> list[Path]:
         # Linked controllers share a tree under all their names; `cpu` may be missing as a link.
         for top in (root / controller, root / controllers) if controllers else (root,):
             inner = top / path.lstrip("/")
-            found += [one for one in (inner, *inner.parents) if one == top or top in one.parents]
-    return list(dict.fromkeys(found))
+            directories += [path for path in (inner, *inner.parents) if path.is_relative_to(top)]
+    return list(dict.fromkeys(directories))
 
 
 def _size_of(directory: Path) -> int:

@@ -9,10 +9,14 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
+
+from tokmill.errors import UsageError
 
 PROC = Path("/proc")
 SHM = Path("/dev/shm")  # noqa: S108 where shared memory lives, not a temporary file
@@ -41,10 +45,10 @@ def tree_of(pid: int, proc: Path = PROC) -> list[int]:
     """Return a process and all its descendants."""
     if (proc / "self" / "stat").exists():
         children = _children(proc)
-        found = [pid]
-        for one in found:  # it grows on the way
-            found += children.get(one, ())
-        return found
+        tree = [pid]
+        for member in tree:  # it grows on the way
+            tree += children.get(member, ())
+        return tree
     import psutil  # takes 10 ms
 
     try:
@@ -55,7 +59,7 @@ def tree_of(pid: int, proc: Path = PROC) -> list[int]:
 
 def _children(proc: Path) -> dict[int, list[int]]:
     """Return the children of every process."""
-    found: dict[int, list[int]] = {}
+    children: dict[int, list[int]] = {}
     for folder in proc.iterdir():
         if not folder.name.isdigit():
             continue
@@ -66,8 +70,8 @@ def _children(proc: Path) -> dict[int, list[int]]:
         # Its name, in brackets, may hold anything.
         fields = state.rpartition(b")")[2].split()
         if len(fields) > 1:
-            found.setdefault(int(fields[1]), []).append(int(folder.name))
-    return found
+            children.setdefault(int(fields[1]), []).append(int(folder.name))
+    return children
 
 
 def tree_usage(pids: list[int], proc: Path = PROC) -> Usage:
@@ -84,10 +88,10 @@ def tree_usage(pids: list[int], proc: Path = PROC) -> Usage:
     device = SHM.stat().st_dev if SHM.exists() else -1
     try:
         for pid in pids:
-            found = _shares(pid, proc)
-            anonymous += found.get("Pss_Anon", 0)
-            mapped += found.get("Pss_Shmem", 0)
-            file += found.get("Pss_File", 0)
+            shares = _shares(pid, proc)
+            anonymous += shares.get("Pss_Anon", 0)
+            mapped += shares.get("Pss_Shmem", 0)
+            file += shares.get("Pss_File", 0)
             opened |= _shared_files(pid, device)
     except PermissionError:
         return _resident(pids)
@@ -116,18 +120,14 @@ def _shares(pid: int, proc: Path) -> dict[str, int]:
 
 def _shared_files(pid: int, device: int) -> dict[int, int]:
     """Return the bytes of the open files of a process in /dev/shm, by inode."""
-    found = {}
-    try:
+    sizes = {}
+    with suppress(OSError):  # it has ended, or its files may not be listed
         for descriptor in (PROC / str(pid) / "fd").iterdir():
-            try:
+            with suppress(OSError):
                 state = descriptor.stat()
-            except OSError:
-                continue
-            if state.st_dev == device:
-                found[state.st_ino] = state.st_blocks * 512
-    except OSError:
-        return {}
-    return found
+                if state.st_dev == device:
+                    sizes[state.st_ino] = state.st_blocks * 512
+    return sizes
 
 
 def _resident(pids: list[int]) -> Usage:
@@ -155,7 +155,9 @@ def _cheap_bytes(pids: list[int]) -> int:
 
 
 IN_BACKGROUND = 0.008
-"""Share of one processor that sampling uses at most, beside other work."""
+"""Share of one processor that sampling uses at most, beside a run of tokmill."""
+BESIDE_TRAINING = 0.05
+"""The same beside a training, which mostly works on GPUs."""
 MEASURING = 1.0
 """The same if there is no other work: some hundred samples per second."""
 
@@ -198,7 +200,8 @@ class Sampler:
 
     def _note(self, usage: Usage) -> None:
         with self._lock:
-            self.peak = max(self.peak, usage, key=lambda one: one.committed)
+            if usage.committed > self.peak.committed:
+                self.peak = usage
 
     def _watch(self) -> None:
         seen = pids = tree_of(self._pid)
@@ -217,14 +220,61 @@ class Sampler:
                 next_exact = now + self._pause_s(EXACT_S, start)
             self._note(replace(exact, anonymous=exact.anonymous + max(count - counted, 0)))
             if now >= next_tree:
-                start, found = time.thread_time(), tree_of(self._pid)
+                start, tree = time.thread_time(), tree_of(self._pid)
                 next_tree = now + self._pause_s(TREE_S, start)
                 # Until its exec, a process of vfork has all the memory of its parent once more.
-                known = [pid for pid in found if pid in seen]
-                seen = found
+                known = [pid for pid in tree if pid in seen]
+                seen = tree
                 if known != pids:
                     pids, next_exact = known, 0.0
 
     def _pause_s(self, least_s: float, start: float) -> float:
         """Return the pause after work of this thread since `start`, which keeps to the share."""
         return max(least_s, (time.thread_time() - start) / self._share)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The memory of a process and its children at their peak, while they were watched."""
+
+    pid: int
+    seconds: float
+    peak: Usage
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values; the page cache is None if only RSS is known."""
+        return {
+            "pid": self.pid,
+            "seconds": round(self.seconds, 1),
+            "committed_bytes": self.peak.committed,
+            "shared_bytes": self.peak.shared,
+            "page_cache_bytes": self.peak.file if self.peak.exact else None,
+        }
+
+
+def measured(pid: int, note: Callable[[str], None]) -> Measured:
+    """Return the peak of a running process with its children, until it ends or Ctrl-C is pressed.
+
+    `note`: gets a line after the first sample.
+
+    Raises:
+        UsageError: there is no such process.
+    """
+    if not _is_running(pid):
+        raise UsageError(f"--measure: expected the id of a running process, found {pid}")
+    start = time.monotonic()
+    with Sampler(pid, BESIDE_TRAINING) as sampler, suppress(KeyboardInterrupt):
+        sampler.sample()
+        note(f"measuring process {pid} and its children until it ends; Ctrl-C ends it earlier")
+        while _is_running(pid):
+            time.sleep(TREE_S)
+    return Measured(pid, time.monotonic() - start, sampler.peak)
+
+
+def _is_running(pid: int) -> bool:
+    import psutil
+
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False

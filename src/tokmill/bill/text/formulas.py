@@ -19,7 +19,7 @@ from tokmill.bill.text.symbols import SYMBOLS
 SCHEMA = 1
 _WIDTH = 80
 _WITHOUT_FORMULAS = ("tokmill.bill.measuring", "tokmill.bill.text")
-"""Packages that are not imported; the first one needs NumPy."""
+"""Packages that are not imported."""
 _INTRODUCTION = (
     "In Python's arithmetic; min, max and ceil are Python's. Amounts are in bytes unless a name "
     "says otherwise. `tokmill memory --formulas` prints this page; `--explain` prints the formulas "
