@@ -10,12 +10,11 @@ import pytest
 
 from tokmill.bill.bill_settings import BillSettings
 from tokmill.bill.dataset_size import DatasetSize
-from tokmill.bill.disk_files import predicted_disk
 from tokmill.bill.formula import Bill
 from tokmill.bill.full_bill import FullBill, check, full_bill
 from tokmill.bill.host_ram.machine import Machine
 from tokmill.bill.inputs import complete_inputs
-from tokmill.bill.on_disk import OnDisk
+from tokmill.bill.on_disk import OnDisk, predicted_disk
 from tokmill.errors import UsageError
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tokmill.bill.bill_settings import BillSettings
     from tokmill.bill.compute import Compute
-    from tokmill.bill.disk_files import DatasetDisk
     from tokmill.bill.formula import Bill, Line
     from tokmill.bill.full_bill import FullBill, ModelBill
     from tokmill.bill.functions import (
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
         training,
     )
     from tokmill.bill.host_ram.host import HostBill
-    from tokmill.bill.on_disk import OnDisk
+    from tokmill.bill.on_disk import DatasetDisk, OnDisk
     from tokmill.bill.remedies.advice import Advice
     from tokmill.bill.remedies.comparison import Comparison
     from tokmill.bill.training_bill import TrainingBill
@@ -48,7 +47,7 @@ __all__ = [
 
 _CLASSES = {
     "Advice": "remedies.advice", "Bill": "formula", "BillSettings": "bill_settings",
-    "Comparison": "remedies.comparison", "Compute": "compute", "DatasetDisk": "disk_files",
+    "Comparison": "remedies.comparison", "Compute": "compute", "DatasetDisk": "on_disk",
     "FullBill": "full_bill", "HostBill": "host_ram.host", "Line": "formula",
     "ModelBill": "full_bill", "OnDisk": "on_disk", "TrainingBill": "training_bill",
 }  # fmt: skip

@@ -9,14 +9,13 @@ from typing import Any
 from tokmill.bill.bill_settings import BillSettings, complete_training
 from tokmill.bill.compute import Compute, compute
 from tokmill.bill.dataset_size import LongDocuments, long_documents
-from tokmill.bill.disk_files import additions
 from tokmill.bill.formula import Bill, Line
 from tokmill.bill.gpus import Gpu, find_gpu
 from tokmill.bill.host_ram.host import HostBill, host_bill
 from tokmill.bill.inputs import Inputs
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
-from tokmill.bill.on_disk import OnDisk
+from tokmill.bill.on_disk import OnDisk, additions
 from tokmill.bill.remedies.advice import Advice, advise
 from tokmill.bill.serving.inference import decoding_speed, inference_bill
 from tokmill.bill.states.checkpoints import checkpoint_bill

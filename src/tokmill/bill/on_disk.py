@@ -1,20 +1,83 @@
-"""A dataset on disk: its size, its files, and the free space."""
+"""A dataset on disk: its size by kind of file, split and source, free space, optional files.
+
+The formulas of the kinds are the layout of docs/format.md, so a finished dataset is equal to them
+to the byte; a planned one by its predicted tokens and documents.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from tokmill.bill.dataset_size import DatasetSize, assumed_size, dataset_size
-from tokmill.bill.disk_files import DatasetDisk, dataset_disk, predicted_disk
-from tokmill.bill.formula import Bill
+from tokmill.bill.formula import Bill, Formula, Line
 from tokmill.errors import StorageError, UsageError, VerifyError
 from tokmill.settings.training import TrainingSettings
+
+_LAYOUT, _EXACT, _LISTED = "docs/format.md", "none", "sizes of the files"
+_ROWS = "the fewest rows that hold the tokens; best fit needs 0 to 5% more"
+
+TOKENS = Formula("tokens (.bin)", "q * T", _LAYOUT, _EXACT)
+INDEX = Formula("document index (.idx)", "42 * files + 20 * D", _LAYOUT, _EXACT)
+MASKS = Formula("loss masks (.mask)", "T", _LAYOUT, _EXACT)
+LOSS_WEIGHTS = Formula("loss weights (.weight)", "4 * T", _LAYOUT, _EXACT)
+ORIGINS = Formula("origins (.origin)", "found", _LISTED, _EXACT)
+EXPECTED_ORIGINS = Formula(
+    "origins (.origin)", "4 * D", "measured: 2 to 4 B a document", "lower for short records, tables"
+)
+PACK_INDEX = Formula("pack index", "8 * (D + rows + splits)", _LAYOUT, _EXACT)
+PACKED_ROWS = Formula(
+    "packed rows", "(q + beside) * rows * row_tokens + 42 * files + 20 * rows", _LAYOUT, _EXACT
+)
+REJECTS = Formula("rejects", "found", _LISTED, _EXACT)
+RECORDS = Formula("records of parts", "found", _LISTED, _EXACT)
+LISTS = Formula("manifest and plan", "found", _LISTED, _EXACT)
+UNLISTED = Formula("not in the manifest", "found", _LISTED, _EXACT)
+BOOKKEEPING = Formula(
+    "manifest, plan and records of parts",
+    "3600 + tokenizer + 2000 * files + 350 * slices",
+    "measured: the tokenizer in the plan, 3,600 B, 2,000 B a shard, 350 B an input file by a path "
+    "of 40 characters",
+    "a factor of two; negligible for a large dataset",
+)
+
+ADD_MASKS = Formula("loss masks", "T", _LAYOUT, _EXACT)
+ADD_WEIGHTS = Formula("loss weights (.weight)", "4 * T", _LAYOUT, _EXACT)
+ADD_UINT32 = Formula("uint32 instead of uint16", "2 * T", _LAYOUT, _EXACT)
+ADD_PACKS = Formula("packing: the index", "8 * (D + rows + 1)", _LAYOUT, _ROWS)
+ADD_ROWS = Formula(
+    "packing: the padded rows", "(q + beside) * rows * row_tokens + 20 * rows + 42", _LAYOUT, _ROWS
+)
+EXPORT_LINKED = Formula(
+    "nanoGPT, Megatron, OLMo-core, nanotron: the same .bin, linked",
+    "0",
+    "they read a raw body of ids; Megatron the .idx too, OLMo-core and datatrove the .mask",
+    "without the small lists beside it",
+)
+EXPORT_INDEX = Formula(
+    "datatrove, nanotron: .ds.index", "8 * D", "datatrove 0.10.1, its reader", _EXACT
+)
+EXPORT_HEADED = Formula(
+    "llm.c, modded-nanogpt, litdata: a second .bin, with a header",
+    "q * T + 1024 * files",
+    "llm.c f1e2ace, its dataloader.h: a header of 256 int32",
+    "files of at most 2^31 B may need more headers",
+)
+MEGATRON_CACHE = Formula(
+    "Megatron's indices, cached at load",
+    "4 * ceil(epochs) * D + 12 * epochs * T / s",
+    "Megatron-LM d98e8a64: document index int32, sample index 2 int32, shuffle index uint32",
+    "npy headers and its second split left out",
+)
+
+_LISTS = ("manifest.json", "plan.json")
+_FOLDERS = {"rejects": REJECTS, "parts": RECORDS}
+_BODIES = {"bin": TOKENS, "idx": INDEX, "mask": MASKS, "weight": LOSS_WEIGHTS, "origin": ORIGINS}
 
 
 class OpenDataset(Protocol):
@@ -22,6 +85,35 @@ class OpenDataset(Protocol):
 
     directory: Path
     manifest: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Size and contents of a split or a source; all shares add up to the total."""
+
+    name: str
+    documents: int
+    tokens: int
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetDisk:
+    """A finished dataset on disk: `bill` by kind of file, shares by split and by source.
+
+    `unlisted` names files in its directory that the manifest does not list. `text_bytes` is the
+    size of the rendered text, `input_bytes` that of the input files (compressed, if they are); 0:
+    not counted.
+    """
+
+    bill: Bill
+    splits: tuple[Share, ...]
+    sources: tuple[Share, ...]
+    unlisted: tuple[str, ...]
+    dtype: str
+    tokens: int
+    text_bytes: int
+    input_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +197,102 @@ def assumed_disk(training: TrainingSettings, vocabulary: int) -> OnDisk | None:
     return None if size is None else OnDisk("", size, predicted_disk(size, slices=0), None)
 
 
+def predicted_disk(
+    size: DatasetSize,
+    *,
+    slices: int,
+    rows: int = 0,
+    splits: int = 1,
+    tokenizer_bytes: int = 0,
+    error: float = 0.0,
+) -> Bill:
+    """Return the disk space of a dataset that does not exist yet.
+
+    Args:
+        size: the predicted size.
+        slices: number of pieces into which the input is divided.
+        rows: number of packed rows; 0: the fewest that are possible.
+        splits: number of splits with documents.
+        tokenizer_bytes: of the tokenizer in the plan.
+        error: relative error of the prediction: the bounds are the amounts divided and multiplied
+            by 1 + error. Manifest and plan are known within a factor of two at best.
+    """
+    symbols = {**_symbols(size), "slices": slices, "splits": splits, "tokenizer": tokenizer_bytes}
+    kinds = [TOKENS, INDEX, EXPECTED_ORIGINS] + [MASKS] * size.mask + [LOSS_WEIGHTS] * size.weights
+    if size.capacity:
+        symbols |= {"rows": rows or -(-size.tokens // size.capacity), "row_tokens": size.capacity}
+        kinds += [PACK_INDEX] + [PACKED_ROWS] * size.packed_rows
+
+    def line(kind: Formula) -> Line:
+        n_bytes = kind.evaluate(symbols)
+        factor = 1 + (max(error, 1.0) if kind is BOOKKEEPING else error)
+        low, high = round(n_bytes / factor), round(n_bytes * factor)
+        return kind.line(symbols, low_bytes=low, high_bytes=high)
+
+    left_out = ("rejects", "a second split's packing")
+    return Bill("disk: the dataset", tuple(map(line, [*kinds, BOOKKEEPING])), left_out)
+
+
+def additions(size: DatasetSize, *, sequence: int, epochs: float) -> tuple[Line, ...]:
+    """Return the disk space that each choice would add; alternatives, so there is no total.
+
+    Args:
+        size: of the dataset.
+        sequence: tokens of a training sequence, more than 0, and of a packed row.
+        epochs: passes over the dataset.
+    """
+    capacity = size.capacity or sequence
+    rows = -(-size.tokens // capacity)
+    symbols = _symbols(size) | {"row_tokens": capacity, "rows": rows, "s": sequence}
+    symbols["epochs"] = epochs
+    choices = {
+        ADD_MASKS: not size.mask,
+        ADD_WEIGHTS: size.mask and not size.weights,
+        ADD_UINT32: size.item_bytes == 2,
+        ADD_PACKS: size.mask and not size.capacity,
+        ADD_ROWS: size.mask and not size.packed_rows,
+    }
+    own = [formula for formula, is_possible in choices.items() if is_possible]
+    exports = (EXPORT_LINKED, EXPORT_INDEX, EXPORT_HEADED, MEGATRON_CACHE)
+    return tuple(formula.line(symbols) for formula in (*own, *exports))
+
+
+def dataset_disk(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> DatasetDisk:
+    """Return the disk space of a finished dataset; the total is the sum of `sizes`, to the byte.
+
+    Args:
+        manifest: of the dataset.
+        sizes: bytes of every file in its directory, by path relative to it.
+
+    Raises:
+        VerifyError: a file is missing, or its size differs from the manifest.
+    """
+    listed = {entry["name"]: entry["bytes"] for entry in manifest["files"]}
+    for name, n_bytes in listed.items():
+        if sizes.get(name) != n_bytes:
+            found = f"{sizes[name]:,} B" if name in sizes else "nothing"
+            raise VerifyError(
+                f"{name}: expected {n_bytes:,} B as in the manifest, found {found}: "
+                "the dataset is damaged, see tokmill verify"
+            )
+    unlisted = tuple(sorted(set(sizes) - set(listed) - {_LISTS[0]}))
+    by_kind: dict[Formula, int] = {}
+    for name, n_bytes in sizes.items():
+        kind = UNLISTED if name in unlisted else _kind(name)
+        by_kind[kind] = by_kind.get(kind, 0) + n_bytes
+    totals = manifest["totals"]
+    return DatasetDisk(
+        Bill("disk: the dataset", tuple(_lines(manifest, by_kind))),
+        tuple(_by_split(manifest, sizes)),
+        tuple(_by_source(manifest, sum(sizes.values()))),
+        unlisted,
+        manifest["dtype"],
+        totals["tokens"],
+        totals.get("text_bytes", 0),
+        totals.get("input_bytes", 0),
+    )
+
+
 def _file_sizes(directory: Path) -> dict[str, int]:
     """Return the bytes of every file in a directory and its folders, by relative path."""
 
@@ -116,3 +304,75 @@ def _file_sizes(directory: Path) -> dict[str, int]:
         for folder, _, names in os.walk(directory, onerror=refuse)
         for path in (Path(folder, name) for name in sorted(names))
     }
+
+
+def _symbols(size: DatasetSize) -> dict[str, float]:
+    return {
+        "T": size.tokens,
+        "D": size.documents,
+        "files": size.shards,
+        "q": size.item_bytes,
+        "beside": size.bytes_per_token - size.item_bytes,
+    }
+
+
+def _kind(name: str) -> Formula:
+    """Return the formula of a file that the manifest lists."""
+    folder, _, rest = name.partition("/")
+    if rest:
+        return _FOLDERS[folder]
+    if name in _LISTS:
+        return LISTS
+    if name.startswith("packs-"):
+        return PACK_INDEX
+    if name.startswith("packed-"):
+        return PACKED_ROWS
+    return _BODIES[name.rpartition(".")[2]]
+
+
+def _lines(manifest: Mapping[str, Any], by_kind: Mapping[Formula, int]) -> Iterator[Line]:
+    """Yield a line for each kind of file that exists; check that its formula gives its size."""
+    packs = manifest.get("packs", {})
+    symbols = {**_symbols(dataset_size(manifest)), "splits": len(packs)}
+    symbols["rows"] = sum(pack["rows"] for pack in packs.values())
+    symbols["row_tokens"] = max((pack["capacity"] for pack in packs.values()), default=0)
+    packed = {"files": sum(len(pack.get("shards", ())) for pack in packs.values())}
+    for kind in (*_BODIES.values(), PACK_INDEX, PACKED_ROWS, REJECTS, RECORDS, LISTS, UNLISTED):
+        n_bytes = by_kind.get(kind, 0)
+        if not n_bytes:
+            continue
+        line = kind.line({**symbols, **(packed if kind is PACKED_ROWS else {"found": n_bytes})})
+        if line.n_bytes != n_bytes:
+            raise VerifyError(
+                f"{kind.name}: the counts of the manifest give {line.n_bytes:,} B, found are "
+                f"{n_bytes:,} B: the dataset is damaged, see tokmill verify"
+            )
+        yield line
+
+
+def _by_split(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> Iterator[Share]:
+    """Yield the splits, then all other files as a share without tokens."""
+    others = sum(sizes.values())
+    listed = {entry["name"] for entry in manifest["files"]}
+    for split in dict.fromkeys(shard["split"] for shard in manifest["shards"]):
+        shards = [shard for shard in manifest["shards"] if shard["split"] == split]
+        starts = (f"{split}-", f"packs-{split}-", f"packed-{split}-")
+        n_bytes = sum(n for name, n in sizes.items() if name in listed and name.startswith(starts))
+        others -= n_bytes
+        documents, tokens = (sum(shard[key] for shard in shards) for key in ("documents", "tokens"))
+        yield Share(split, documents, tokens, n_bytes)
+    yield Share("other files", 0, 0, others)
+
+
+def _by_source(manifest: Mapping[str, Any], n_bytes: int) -> Iterator[Share]:
+    """Yield the sources: their tokens and index entries, and the rest in proportion to tokens."""
+    size = dataset_size(manifest)
+    rest = n_bytes - size.bytes_per_token * size.tokens - 20 * size.documents
+    tokens_before = rest_before = 0
+    for source in manifest["sources"]:
+        tokens_before += source["tokens"]
+        rest_until = rest * tokens_before // max(1, size.tokens)
+        taken = size.bytes_per_token * source["tokens"] + 20 * source["documents"]
+        taken += rest_until - rest_before
+        yield Share(source["path"], source["documents"], source["tokens"], taken)
+        rest_before = rest_until

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.bill.dataset_size import DatasetSize
-from tokmill.bill.disk_files import predicted_disk
 from tokmill.bill.measuring.machine import usable_memory
-from tokmill.bill.on_disk import OnDisk
+from tokmill.bill.on_disk import OnDisk, predicted_disk
 from tokmill.dataset.packs import pack
 from tokmill.engines.choose import comparison_cost
 from tokmill.engines.engine import engine_threads

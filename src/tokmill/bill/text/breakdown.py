@@ -12,10 +12,10 @@ from rich.text import Text
 from tokmill.bill.bill_settings import BillSettings
 from tokmill.bill.compute import Compute
 from tokmill.bill.dataset_size import LongDocuments
-from tokmill.bill.disk_files import DatasetDisk, Share
 from tokmill.bill.full_bill import FullBill, ModelBill
 from tokmill.bill.host_ram.host import HostBill
 from tokmill.bill.models.model import Model
+from tokmill.bill.on_disk import DatasetDisk, Share
 from tokmill.bill.remedies.search import Offer
 from tokmill.bill.text.tables import (
     amounts_table,
