@@ -79,7 +79,7 @@ def test_auto_says_nothing_and_is_noted(tmp_path):
         ({}, "fp32"),
         ({"fp16": {"enabled": True, "loss_scale": 0}}, "mixed-16"),
         ({"bf16": {"enabled": False}, "fp16": {"enabled": False}}, "fp32"),
-        ({"bf16": {"enabled": "true"}, "data_types": {"grad_accum_dtype": "fp32"}}, "mixed-18"),
+        ({"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}, "mixed-18"),
         ({"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "bf16"}}, "mixed-16"),
         ({"torch_autocast": {"enabled": True, "dtype": "bfloat16"}}, "amp"),
     ],
@@ -225,14 +225,15 @@ def test_batch_sizes_that_contradict_each_other_are_refused(tmp_path):
         ({"gradient_accumulation_steps": 1.5},
          "gradient_accumulation_steps: expected a whole number, found 1.5"),
         ({"gradient_accumulation_steps": "eight"},
-         "gradient_accumulation_steps: expected a number, found \"eight\""),
-        ({"train_batch_size": [1]}, "train_batch_size: expected a number, found a list"),
-        ({"train_batch_size": float("nan")}, "train_batch_size: expected a number, found NaN"),
+         "gradient_accumulation_steps: expected a whole number, found \"eight\""),
+        ({"train_batch_size": [1]}, "train_batch_size: expected a whole number, found a list"),
+        ({"train_batch_size": float("nan")},
+         "train_batch_size: expected a whole number, found NaN"),
         ({"bf16": {"enabled": 2}}, "bf16.enabled: expected true or false, found 2"),
         ({"optimizer": {"type": 3}}, "optimizer.type: expected text, found 3"),
         ({"optimizer": {"type": {"a": 1}}}, "optimizer.type: expected text, found a table"),
         ({"train_batch_size": "x" * 500},
-         f"train_batch_size: expected a number, found \"{'x' * 79}…"),
+         f"train_batch_size: expected a whole number, found \"{'x' * 79}…"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_one_line(tmp_path, values, message):
@@ -283,5 +284,5 @@ def test_a_file_that_is_missing_or_a_directory_is_one_line(tmp_path: Path) -> No
 
 
 def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
-    (tmp_path / "ds.json").write_bytes(b'\xef\xbb\xbf{"gradient_accumulation_steps": "8"}')
+    (tmp_path / "ds.json").write_bytes(b'\xef\xbb\xbf{"gradient_accumulation_steps": 8}')
     assert read_deepspeed(tmp_path / "ds.json").training["accumulation"] == 8

@@ -47,10 +47,6 @@ _OFFLOADS = {
 _AUTO = (*_INTEGERS, "train_batch_size", *(f"{half}.enabled" for half in _HALVES))
 """Keys that Hugging Face's Trainer fills in where they are "auto"."""
 
-_FLAGS = {
-    "true": True, "yes": True, "on": True, "1": True,
-    "false": False, "no": False, "off": False, "0": False,
-}  # fmt: skip
 _OFF: tuple[object, ...] = (None, False, 0, -1, "", "no", "none", "auto", "off", [])
 """Values of a key that changes nothing; such a key is not listed as unread."""
 _LIMITS = {item.name: item.metadata for item in dataclasses.fields(TrainingSettings)}
@@ -161,7 +157,7 @@ def _read_optimizer(file: _File) -> None:
         file.not_read.append(f"{key}: {name}")
         return
     optimizer, step = _OPTIMIZERS[name.lower()]
-    if optimizer == "sgd" and file.number("optimizer.params.momentum"):
+    if optimizer == "sgd" and file.value("optimizer.params.momentum") not in _OFF:
         optimizer = "momentum"
     step = "foreach" if steps_in_torch else step
     file.training |= {"optimizer": optimizer, "optimizer_step": step}
@@ -215,35 +211,21 @@ class _File:
             raise self.wrong(key, "an object")
         return value
 
-    def number(self, key: str) -> float | None:
-        """Return a number, which may be a text such as "8"."""
-        value = self._value_or_none(key)
-        if value is None:
-            return None
-        try:
-            number = math.nan if isinstance(value, bool | list | dict) else float(value)
-        except (ValueError, OverflowError):
-            number = math.nan
-        if not math.isfinite(number):
-            raise self.wrong(key, "a number")
-        return number
-
     def integer(self, key: str) -> int | None:
-        """Return a whole number."""
-        number = self.number(key)
-        if number is not None and not number.is_integer():
+        """Return a whole number, which may be written as 5e8."""
+        value = self._value_or_none(key)
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
             raise self.wrong(key, "a whole number")
-        return None if number is None else int(number)
+        return value
 
     def flag(self, key: str) -> bool | None:
         """Return true or false."""
         value = self._value_or_none(key)
-        if value is None or isinstance(value, bool):
-            return value
-        flag = _FLAGS.get(str(value).strip().lower())
-        if flag is None:
+        if not (value is None or isinstance(value, bool)):
             raise self.wrong(key, "true or false")
-        return flag
+        return value
 
     def word(self, key: str) -> str | None:
         """Return a text."""

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -42,11 +41,6 @@ def test_the_memory_of_this_process_is_counted():
     held = touched_pages(64 * MIB)
     assert committed() - before >= 60 * MIB
     held.close()
-
-
-def stat(folder: Path, pid: int, name: str, parent: int) -> None:
-    (folder / str(pid)).mkdir(parents=True)
-    (folder / str(pid) / "stat").write_text(f"{pid} ({name}) S {parent} {pid} 0 0 -1\n")
 
 
 def test_the_memory_of_children_is_counted_until_they_end():

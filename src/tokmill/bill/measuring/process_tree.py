@@ -41,10 +41,10 @@ class Usage:
         return self.anonymous + self.shared
 
 
-def tree_of(pid: int, proc: Path = PROC) -> list[int]:
+def tree_of(pid: int) -> list[int]:
     """Return a process and all its descendants."""
-    if (proc / "self" / "stat").exists():
-        children = _children(proc)
+    if (PROC / "self" / "stat").exists():
+        children = _children()
         tree = [pid]
         for member in tree:  # it grows on the way
             tree += children.get(member, ())
@@ -57,10 +57,10 @@ def tree_of(pid: int, proc: Path = PROC) -> list[int]:
         return [pid]
 
 
-def _children(proc: Path) -> dict[int, list[int]]:
+def _children() -> dict[int, list[int]]:
     """Return the children of every process."""
     children: dict[int, list[int]] = {}
-    for folder in proc.iterdir():
+    for folder in PROC.iterdir():
         if not folder.name.isdigit():
             continue
         try:
@@ -74,21 +74,21 @@ def _children(proc: Path) -> dict[int, list[int]]:
     return children
 
 
-def tree_usage(pids: list[int], proc: Path = PROC) -> Usage:
+def tree_usage(pids: list[int]) -> Usage:
     """Return the memory of processes together; a process that has ended counts as 0.
 
     Shared memory counts even if no process maps it: a batch on its way from a worker to the trainer
     is only an open file in /dev/shm. RSS is used if the system has no proportional shares by kind
     (macOS, gVisor, Linux before 5.4) or does not allow reading them.
     """
-    if not _has_shares(proc):
+    if not _has_shares():
         return _resident(pids)
     anonymous = mapped = file = 0
     opened: dict[int, int] = {}
     device = SHM.stat().st_dev if SHM.exists() else -1
     try:
         for pid in pids:
-            shares = _shares(pid, proc)
+            shares = _shares(pid)
             anonymous += shares.get("Pss_Anon", 0)
             mapped += shares.get("Pss_Shmem", 0)
             file += shares.get("Pss_File", 0)
@@ -99,17 +99,17 @@ def tree_usage(pids: list[int], proc: Path = PROC) -> Usage:
 
 
 @cache
-def _has_shares(proc: Path) -> bool:
+def _has_shares() -> bool:
     try:
-        return "Pss_Anon:" in (proc / "self" / "smaps_rollup").read_text(encoding="utf-8")
+        return "Pss_Anon:" in (PROC / "self" / "smaps_rollup").read_text(encoding="utf-8")
     except OSError:
         return False
 
 
-def _shares(pid: int, proc: Path) -> dict[str, int]:
+def _shares(pid: int) -> dict[str, int]:
     """Return the shares of a process by kind, in bytes; nothing if it has ended or is a zombie."""
     try:
-        lines = (proc / str(pid) / "smaps_rollup").read_text(encoding="utf-8").splitlines()
+        lines = (PROC / str(pid) / "smaps_rollup").read_text(encoding="utf-8").splitlines()
     except PermissionError:
         raise
     except OSError:
