@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tokmill.cli.bill import measured_table
+from tokmill.bill.text.breakdown import measured_table
 from tokmill.cli.screen import print_tables
 
 MIB = 1 << 20
@@ -96,6 +96,13 @@ def test_a_process_that_does_not_run_is_one_line(tokmill):
     assert outcome.error == (
         f"--measure: expected the id of a running process, found {process.pid}"
     )
+
+
+@pytest.mark.parametrize("option", ["--states", "--compare"])
+def test_what_is_no_bill_of_host_ram_is_not_measured(tokmill, option: str):
+    outcome = tokmill("memory", "--model", "gpt2", "--measure", 1, option)
+    assert outcome.code == 2
+    assert outcome.error == "--measure: leave out --states and --compare"
 
 
 def test_an_unknown_part_of_the_memory_is_said(capsys: pytest.CaptureFixture[str]):

@@ -17,18 +17,13 @@ from tokmill.cli.screen import print_tables, show, show_json, show_rows, warn
 from tokmill.errors import TokmillError, UsageError
 from tokmill.settings.load import argument_values
 from tokmill.settings.schema import BILL_SECTIONS, Config
-from tokmill.words.units import memory, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rich.console import RenderableType
-
     from tokmill.bill.bill_settings import BillSettings
     from tokmill.bill.full_bill import FullBill
-    from tokmill.bill.host_ram.host import HostBill
     from tokmill.bill.inputs import Inputs
-    from tokmill.bill.measuring.process_tree import Measured
 
 FIRST = (
     "model", "gpu", "gpus", "precision", "optimizer", "micro_batch", "sequence", "checkpointing",
@@ -57,7 +52,7 @@ show_options = with_options(
         "--explain", is_flag=True, help="Show formula, symbols and source of each amount.",
     ),
     click.option(
-        "--measure", type=click.IntRange(min=1), metavar="PID",
+        "--measure", type=int, metavar="PID",
         help="Compare the host RAM of a running training. Watches the process and its children, "
         "until it ends or Ctrl-C is pressed.",
     ),
@@ -134,25 +129,10 @@ def print_bill(
         return
     show_bill(bill, only=only, everything=everything, explain=explain)
     if watched is not None:
+        from tokmill.bill.text.breakdown import measured_table
+
         show()
         print_tables([measured_table(watched, bill.host)])
-
-
-def measured_table(watched: Measured, host: HostBill) -> RenderableType:
-    """Return the host RAM of a training beside its bill: of each moment, and the largest."""
-    from tokmill.bill.text.tables import moment, rows_table
-
-    peak = watched.peak
-    error = f"{host.peak.n_bytes / max(1, peak.committed) - 1:+.1%}"
-    shared, cache = (memory(peak.shared), memory(peak.file)) if peak.exact else ("not known",) * 2
-    rows = [
-        *((moment(bill), memory(bill.n_bytes), "", "") for bill in host.moments),
-        ("peak", memory(host.peak.n_bytes), memory(peak.committed), error),
-        ("of it shared (/dev/shm)", memory(host.shared.n_bytes), shared, ""),
-        ("page cache, mapped files", memory(host.page_cache.n_bytes), cache, ""),
-    ]
-    title = f"host RAM, process {watched.pid}, {seconds(watched.seconds)}"
-    return rows_table(title, ("predicted", "measured", "error"), rows)
 
 
 def show_at_end(config: Config, manifest: dict[str, Any]) -> None:

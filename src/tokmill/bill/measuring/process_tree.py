@@ -276,5 +276,5 @@ def _is_running(pid: int) -> bool:
 
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
+    except (psutil.Error, ValueError):  # also a negative id
         return False

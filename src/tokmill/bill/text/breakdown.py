@@ -14,6 +14,7 @@ from tokmill.bill.compute import Compute
 from tokmill.bill.dataset_size import LongDocuments
 from tokmill.bill.full_bill import FullBill, ModelBill
 from tokmill.bill.host_ram.host import HostBill
+from tokmill.bill.measuring.process_tree import Measured
 from tokmill.bill.models.model import Model
 from tokmill.bill.on_disk import DatasetDisk, Share
 from tokmill.bill.remedies.search import Offer
@@ -113,6 +114,21 @@ def _host_tables(host: HostBill, *, shown: set[str] | None) -> Iterator[Renderab
     for bill in (host.shared, host.page_cache):
         if bill.n_bytes:
             yield from bill_view(bill, shown=shown)
+
+
+def measured_table(measured: Measured, host: HostBill) -> Table:
+    """Return the host RAM of a training beside its bill: of each moment, and the largest."""
+    peak = measured.peak
+    error = f"{host.peak.n_bytes / max(1, peak.committed) - 1:+.1%}"
+    shared, cache = (memory(peak.shared), memory(peak.file)) if peak.exact else ("not known",) * 2
+    rows = [
+        *((moment(bill), memory(bill.n_bytes), "", "") for bill in host.moments),
+        ("peak", memory(host.peak.n_bytes), memory(peak.committed), error),
+        ("of it shared (/dev/shm)", memory(host.shared.n_bytes), shared, ""),
+        ("page cache, mapped files", memory(host.page_cache.n_bytes), cache, ""),
+    ]
+    title = f"host RAM, process {measured.pid}, {seconds(measured.seconds)}"
+    return rows_table(title, ("predicted", "measured", "error"), rows)
 
 
 def disk_tables(found: FullBill, *, shown: set[str] | None) -> Iterator[RenderableType]:
