@@ -136,15 +136,15 @@ class OnDisk:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values, as under `disk` of `tokmill report --json`."""
-        found = None if self.found is None else asdict(self.found)
-        if found:
-            del found["bill"]
-            found["bytes_per_token"] = self.bill.n_bytes / max(1, found["tokens"])
+        files = None if self.found is None else asdict(self.found)
+        if files:
+            del files["bill"]
+            files["bytes_per_token"] = self.bill.n_bytes / max(1, files["tokens"])
         return {
             "directory": self.directory,
             "free_bytes": self.free_bytes,
             "dataset": self.bill.as_json(),
-            "found": found,
+            "found": files,
         }
 
 
@@ -182,9 +182,9 @@ def on_disk(directory: Path, manifest: Mapping[str, Any]) -> OnDisk:
         StorageError: the directory cannot be read.
     """
     try:
-        found = dataset_disk(manifest, _file_sizes(directory))
+        files = dataset_disk(manifest, _file_sizes(directory))
         free = shutil.disk_usage(directory).free
-        return OnDisk(str(directory), dataset_size(manifest), found.bill, free, found)
+        return OnDisk(str(directory), dataset_size(manifest), files.bill, free, files)
     except OSError as error:
         raise StorageError(f"{directory}: {(error.strerror or str(error)).lower()}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:

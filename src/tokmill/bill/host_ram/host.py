@@ -134,7 +134,7 @@ def _moments(model: Model | None, loading: Loading) -> Iterator[Bill]:
     processes = [*loading.trainers(), *loading.workers()]
     if starting := loading.starting():
         yield _bill("starting the last worker", processes, starting, loading.freed(), states)
-    dataset = [*loading.held(), *loading.copied(), *loading.freed(), *loading.batches()]
+    dataset = [*loading.loaded(), *loading.copied(), *loading.freed(), *loading.batches()]
     steady = [*processes, *dataset, *states]
     if model is None:
         yield _bill("training", steady)

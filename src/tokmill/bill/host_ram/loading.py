@@ -96,7 +96,7 @@ DATASETS_BYTES = 65 << 20
 
 MAPPED_BY_WORKERS = (*LAZY_LOADING, "datasets")
 """Strategies whose dataset object holds paths alone: a copy for a worker is small."""
-_HELD = {
+_LOADED = {
     "memmap": (),
     "lazy": (),
     "datasets": (),
@@ -156,17 +156,17 @@ class Loading:
         loading = self.training.loading
         if loading in MAPPED_BY_WORKERS:
             return []
-        lines = self.held()
+        lines = self.loaded()
         if loading == "concatenate":
             lines += self._lines(JOINING)
         elif loading in ("int64", "lists"):
             lines += self._lines(CONVERTING, low_bytes=0)
         return lines
 
-    def held(self) -> list[Line]:
+    def loaded(self) -> list[Line]:
         """Return the dataset in the memory of the trainers (`copies`: of the workers)."""
         if self.training.loading != "lists":
-            return self._lines(*_HELD[self.training.loading])
+            return self._lines(*_LOADED[self.training.loading])
         without_objects = LISTED_IDS.evaluate({**self.symbols, "large": 0})
         ids = self._lines(LISTED_IDS, low_bytes=without_objects)
         return [*ids, *self._lines(LISTED_BESIDE)]
@@ -184,7 +184,7 @@ class Loading:
     def starting(self) -> list[Line]:
         """Return the dataset while the last worker starts; the pickled dataset is still there."""
         pickling = self._lines(PICKLING) if self._spawns else []
-        return [*self.held(), *self.copied(), *pickling] if pickling else []
+        return [*self.loaded(), *self.copied(), *pickling] if pickling else []
 
     def freed(self) -> list[Line]:
         """Return the freed copies of the dataset that malloc keeps after it was sent to workers."""
@@ -230,7 +230,7 @@ def _object_symbols(loading: str, symbols: Mapping[str, float]) -> dict[str, flo
     if loading in MAPPED_BY_WORKERS:
         return {"data": 0, "pickled": 0, "block": 0}
     alone = {**symbols, "R": 1, "w": 0}
-    data = sum(formula.evaluate(alone) for formula in _HELD[loading] or _HELD["read"])
+    data = sum(formula.evaluate(alone) for formula in _LOADED[loading] or _LOADED["read"])
     masked, weighted = symbols["masked"], symbols["weighted"]
     if loading == "lists":  # pickled integer: a byte for its kind, and its own bytes
         each = symbols["item"] + 1 + 2 * masked + 9 * weighted
