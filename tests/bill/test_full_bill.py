@@ -89,7 +89,7 @@ def test_json_is_plain_and_has_the_same_keys_whatever_is_there(found: FullBill):
     assert json.dumps(plain)
     assert list(plain) == [
         "schema", "settings", "notes", "not_read", "model", "gpu", "training", "inference",
-        "advice", "compute", "long_documents", "decoding_tokens_per_second", "host", "disk",
+        "advice", "inference_advice", "compute", "long_documents", "host", "disk",
     ]  # fmt: skip
     assert list(plain["disk"]) == [
         "directory", "free_bytes", "dataset", "found", "additions", "checkpoints"
@@ -137,7 +137,7 @@ def test_a_run_is_checked_before_its_dataset_and_vocabulary_are_there():
         (ModelSettings(), {"gpu": "Voodoo"}, "gpu: 'Voodoo' is not known"),
         (ModelSettings(family="llama", layers=2), {}, "--hidden"),
         (NUMBERS, {"gpus": 3, "tensor_parallel": 3}, "3"),
-        (NUMBERS, {"offload": "optimizer"}, "offload"),
+        (NUMBERS, {"offload": "optimizer", "gpus": 2}, "offload"),
     ],
 )
 def test_what_would_fail_at_the_end_fails_before_the_run(model, training, expected):

@@ -30,7 +30,10 @@ GPT2 = ("memory", "--model", "gpt2")
         ((*GPT2[1:], "--gpu", "Voodoo"), "gpu: 'Voodoo' is not known"),
         ((*GPT2[1:], "--deepspeed", "no.json"), "no.json: "),
         ((*GPT2[1:], "--weights", "nf4"), "weights: nf4 is for weights that are not trained, but"),
-        ((*GPT2[1:], "--offload", "all"), "offload: all needs sharding zero-1, zero-2, zero-3 or"),
+        (
+            (*GPT2[1:], "--gpus", "2", "--offload", "all"),
+            "offload: all needs sharding zero-1, zero-2, zero-3 or",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(tokmill, options, expected):

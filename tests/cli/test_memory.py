@@ -87,7 +87,7 @@ def test_json_is_one_object_with_a_schema_whose_lines_add_up(tokmill):
     assert found["schema"] == 1
     assert set(found) == {
         "schema", "settings", "notes", "not_read", "model", "gpu", "training", "inference",
-        "advice", "compute", "long_documents", "decoding_tokens_per_second", "host", "disk",
+        "advice", "inference_advice", "compute", "long_documents", "host", "disk",
     }  # fmt: skip
     assert found["model"]["parameters"] == 124_439_808
     assert sum(found["model"]["by_module"].values()) == 124_439_808
@@ -123,9 +123,12 @@ def test_all_formulas_are_printed_without_a_model(tokmill):
 
 def test_alternatives_are_compared_side_by_side(tokmill):
     out = tokmill(*GPT2, "--gpu", "T4", "--compare", "checkpointing=none,full").out
-    assert out.startswith("gpt2: GPU memory of training on T4\n")
-    assert re.search(r"^checkpointing +expected +at most +compute +fits$", out, re.M)
-    assert re.search(r"^full +\d\.\d\d GiB +\d\.\d\d GiB +x 1\.\d\d +yes$", out, re.MULTILINE)
+    verdict, title, heads, *_ = out.splitlines()
+    assert verdict == "verdict  fits: none, full"
+    assert title == "gpt2: GPU memory of training --sequence 1024 on T4, GiB"
+    assert heads.split() == ["checkpointing", "expected", "at", "most", "activations", "compute",
+                             "fits"]  # fmt: skip
+    assert re.search(r"^full +(\d\.\d\d +){3}x 1\.\d\d +yes$", out, re.MULTILINE)
     usual = json.loads(tokmill(*GPT2, "--compare", "--json").out)
     assert usual["axes"] == ["precision", "checkpointing", "adapter"]
     wrong = tokmill(*GPT2, "--compare", "colour")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.bill.activations.situation import DEFAULT_SEQUENCE, default_sequence
 from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.models.model import Model
+from tokmill.bill.states.parallel import state_ranks
 from tokmill.errors import UsageError
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.load import build_config, file_values, merged
@@ -112,6 +113,11 @@ def complete_training(
     capacity = 0 if size is None else size.capacity
     otherwise = DEFAULT_SEQUENCE if model is None else default_sequence(model)
     training = _with_nodes(replace(training, sequence=training.sequence or capacity or otherwise))
+    plain = training.sharding == "ddp" and training.framework == "hf"
+    if training.offload != "none" and plain and state_ranks(training) == 1:
+        # DeepSpeed offloads on one GPU too, where its kinds of sharding share nothing.
+        sharding = "zero-2" if training.offload == "optimizer" else "zero-3"
+        training = replace(training, sharding=sharding)
     if training.tokens and size is not None and size.train_tokens:
         return replace(training, epochs=training.tokens / size.train_tokens)
     return training

@@ -66,8 +66,7 @@ class Compute:
         operations_per_token: FLOP of a trained token.
         operations: FLOP of all epochs.
         operations_with_recompute: the same with the FLOP that checkpointing adds.
-        seconds: time; None if the peak speed is not known, like the next three.
-        tokens_per_second: speed of all GPUs together.
+        seconds: time; None if the peak speed is not known, like the next two.
         gpu_hours: time multiplied by the number of GPUs.
         cost: `gpu_hours` times the price per hour; None without a price.
         notes: why there is no time, and other remarks.
@@ -87,7 +86,6 @@ class Compute:
     operations: float
     operations_with_recompute: float
     seconds: float | None
-    tokens_per_second: float | None
     gpu_hours: float | None
     cost: float | None
     notes: tuple[str, ...] = ()
@@ -117,13 +115,13 @@ def compute_on_each(
     parameters = model.parameters
     step = plural(step_sequences, "sequence")
     too_small = () if per_epoch else (f"the dataset is smaller than a step of {step}",)
-    found = []
+    on_each = []
     for gpu in gpus:
         peak = 0.0 if gpu is None else gpu.peak(scheme_of(training).computed)
         seconds = executed / (training.mfu * peak * training.gpus) if peak else None
         notes = () if peak else (NO_PEAK,)
         hours = None if seconds is None else seconds * training.gpus / 3600
-        found.append(
+        on_each.append(
             Compute(
                 tokens=dataset.train_tokens,
                 trained_tokens=trained,
@@ -139,13 +137,12 @@ def compute_on_each(
                 operations=float(per_token * trained),
                 operations_with_recompute=float(executed),
                 seconds=seconds,
-                tokens_per_second=trained / seconds if seconds else None,
                 gpu_hours=hours,
                 cost=hours * training.price_per_hour if hours and training.price_per_hour else None,
                 notes=(*notes, *too_small),
             )
         )
-    return found
+    return on_each
 
 
 def operations_per_token(
@@ -165,6 +162,7 @@ def operations_per_token(
 
 
 def _symbols(model: Model, sequence: int) -> dict[str, float]:
+    """Return the values of the symbols of FLOP, for sequences of a length."""
     layers = sum(tensor.count for tensor in model.tensors if tensor.layers is not None)
     idle = model.parameters - model.active_parameters
     tables = sum(

@@ -16,8 +16,8 @@ from tokmill.bill.inputs import Inputs
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
 from tokmill.bill.on_disk import OnDisk, additions
-from tokmill.bill.remedies.advice import Advice, advise
-from tokmill.bill.serving.inference import decoding_speed, inference_bill
+from tokmill.bill.remedies.advice import Advice, advise, advise_serving
+from tokmill.bill.serving.inference import inference_bill
 from tokmill.bill.states.checkpoints import checkpoint_bill
 from tokmill.bill.training_bill import TrainingBill, of_versions, training_bill, version_matters
 from tokmill.settings.training import TrainingSettings
@@ -25,8 +25,8 @@ from tokmill.words.units import memory
 
 SCHEMA = 1
 MODEL_KEYS = (
-    "model", "gpu", "training", "inference", "advice", "compute", "long_documents",
-    "decoding_tokens_per_second",
+    "model", "gpu", "training", "inference", "advice", "inference_advice", "compute",
+    "long_documents",
 )  # fmt: skip
 """Keys of the JSON that are null without a model."""
 _ANY_VOCABULARY = 1 << 16
@@ -37,9 +37,8 @@ _ANY_VOCABULARY = 1 << 16
 class ModelBill:
     """GPU memory of training and serving, checkpoints, and advice.
 
-    `gpu` and `decoding` are None without a GPU, `advice` also for a model without a shape;
-    `compute` and `long_documents` are None without a dataset. `decoding` is an upper bound of
-    tokens per second of inference.
+    `gpu` is None without a GPU, and both advices also for a model without a shape; `compute` and
+    `long_documents` are None without a dataset.
     """
 
     model: Model
@@ -48,9 +47,9 @@ class ModelBill:
     checkpoints: Bill
     gpu: Gpu | None
     advice: Advice | None
+    inference_advice: Advice | None
     compute: Compute | None
     long_documents: LongDocuments | None
-    decoding: float | None
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values, those of `MODEL_KEYS`."""
@@ -67,9 +66,9 @@ class ModelBill:
             "training": self.training.as_json(),
             "inference": self.inference.as_json(),
             "advice": self.advice and asdict(self.advice),
+            "inference_advice": self.inference_advice and asdict(self.inference_advice),
             "compute": self.compute and asdict(self.compute),
             "long_documents": self.long_documents and asdict(self.long_documents),
-            "decoding_tokens_per_second": self.decoding,
         }
 
 
@@ -147,19 +146,19 @@ def check(settings: BillSettings) -> None:
 
 def _model_bill(model: Model, inputs: Inputs) -> ModelBill:
     """Return the bill of a model: training, serving, checkpoints, and advice with a GPU."""
-    settings, size, gpu = inputs.settings, inputs.size, inputs.gpu
-    training = settings.training
-    inference = inference_bill(model, settings.inference, context=training.sequence)
+    settings, size = inputs.settings, inputs.size
+    training, context = settings.training, settings.training.sequence
+    gpu = inputs.gpu if model.has_shape else None
     return ModelBill(
         model,
         training_bill(model, training),
-        inference,
+        inference_bill(model, settings.inference, context=context),
         checkpoint_bill(model, training),
-        gpu,
-        advise(model, training, gpu) if gpu and model.has_shape else None,
-        None if size is None else compute(model, training, size, gpu),
+        inputs.gpu,
+        None if gpu is None else advise(model, training, gpu),
+        None if gpu is None else advise_serving(model, settings.inference, gpu, context=context),
+        None if size is None else compute(model, training, size, inputs.gpu),
         long_documents(size, training.sequence) if size and size.length_histogram else None,
-        None if gpu is None else decoding_speed(model, inference, settings.inference.batch, gpu),
     )
 
 

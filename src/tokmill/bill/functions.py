@@ -185,7 +185,7 @@ def of(
         >>> bill.as_json()["training"]["peak"]["bytes"]
         >>> print(bill)
     """
-    from tokmill.bill.text.printed_bill import PrintedBill  # imports rich, which takes time
+    from tokmill.bill.text.summary import PrintedBill  # imports rich, which takes time
 
     sections = ("model", "training", "inference")
     return PrintedBill.of(full_bill(_inputs(sections, model, dataset, settings, config, deepspeed)))
@@ -196,15 +196,18 @@ def compare(
     model: str | Path | Mapping[str, Any] | None = None,
     *,
     axes: Mapping[str, Sequence[Any]] | Sequence[str] = (),
-    **settings: Unpack[TrainingArguments],
+    **settings: Unpack[BillArguments],
 ) -> Comparison:
-    """Return the GPU memory of training with every combination of some settings.
+    """Return the GPU memory of training or inference with every combination of some settings.
+
+    Inference is compared if an axis is one of its settings.
 
     Args:
-        model: see `count_parameters`.
-        axes: the settings to vary, each with its values, as in `{"gpus": [1, 8]}`; or names alone,
-            whose usual values are taken; (): precision or sharding, checkpointing and adapters.
-        **settings: all other settings of the sections [model] and [training].
+        model: see `count_parameters`; None with an axis `model`.
+        axes: the settings to vary, each with its values, as in `{"model": ["gpt2", "gpt2-xl"]}`;
+            or names alone, whose usual values are taken; (): precision or sharding, checkpointing
+            and adapters.
+        **settings: all other settings of the sections [model], [training] and [inference].
 
     Raises:
         UsageError: a setting or a value does not exist, or there are over 200 combinations.
@@ -213,10 +216,14 @@ def compare(
         >>> table = tokmill.bill.compare("gpt2", axes={"gpu": ["T4", "RTX 4090"]}, micro_batch=8)
         >>> [(each.values, each.n_bytes, each.verdict) for each in table.alternatives]
     """
-    inputs = _inputs(("model", "training"), model, None, settings)
-    training = inputs.settings.training
-    chosen = axes if isinstance(axes, Mapping) else read_axes(axes or [""], training)
-    return compare_settings(inputs.require_model(), training, inputs.gpu, chosen)
+    contents = model if isinstance(model, Mapping) else None
+    arguments = {**settings, "model": None if contents is not None else model}
+    sections = ("model", "training", "inference")
+    asked = bill_settings({}, None, None, argument_values(sections, arguments))
+    chosen = axes if isinstance(axes, Mapping) else read_axes(axes or [""], asked.training)
+    return compare_settings(
+        asked, chosen, None if contents is None else model_from_config(contents)
+    )
 
 
 def _inputs(

@@ -25,8 +25,7 @@ class Gpu:
     """A GPU: memory in bytes, and speeds (0: not known).
 
     `flops` is the dense 16-bit peak in FLOP/s, `matrix_type` its type: fp16 where the GPU has no
-    bf16 matrix units. `fp32_flops` is the peak in fp32 without TF32 (torch's default), `bandwidth`
-    that of the memory in bytes per second.
+    bf16 matrix units. `fp32_flops` is the peak in fp32 without TF32 (torch's default).
     """
 
     name: str
@@ -34,7 +33,6 @@ class Gpu:
     flops: float = 0.0
     matrix_type: str = "bf16"
     fp32_flops: float = 0.0
-    bandwidth: float = 0.0
 
     def peak(self, n_bytes: int) -> float:
         """Return the peak FLOP/s of matrix products of elements of so many bytes."""
@@ -75,8 +73,8 @@ def _refuse_several(text: str) -> None:
 def known_gpus() -> tuple[Gpu, ...]:
     """Return the built-in GPUs, by maker and age."""
     return tuple(
-        Gpu(name, round(gib * _GIB), tera * 1e12, kind, fp32 * 1e12, memory * 1e9)
-        for name, gib, tera, kind, fp32, memory, _ in _ROWS
+        Gpu(name, round(gib * _GIB), tera * 1e12, kind, fp32 * 1e12)
+        for name, gib, tera, kind, fp32, _ in _ROWS
     )
 
 
@@ -109,41 +107,41 @@ def _key(text: str) -> str:
 
 
 # Name, GiB that a program can use, dense 16-bit peak in TFLOP/s, its type, fp32 peak in TFLOP/s,
-# memory bandwidth in GB/s, other names. GiB: out-of-memory messages of torch in public
+# other names. GiB: out-of-memory messages of torch in public
 # repositories and issues (2022-2026). Speeds: the makers' data sheets and white papers. MI250 is
 # one of two dies, which is what a process gets.
 _A100_80 = ("A100 PCIe 80GB", "A100 80GB PCIe", "A800 80GB", "A800")
-_Row = tuple[str, float, float, str, float, float, tuple[str, ...]]
+_Row = tuple[str, float, float, str, float, tuple[str, ...]]
 _ROWS: tuple[_Row, ...] = (
-    ("V100 16GB", 15.77, 125, "fp16", 15.7, 900, ("V100", "V100 PCIe 16GB")),
-    ("V100 32GB", 31.73, 125, "fp16", 15.7, 900, ("V100 PCIe 32GB", "V100S PCIe 32GB")),
-    ("T4", 14.57, 65, "fp16", 8.1, 320, ()),
-    ("A10", 22.05, 125, "bf16", 31.2, 600, ()),
-    ("A10G", 22.05, 70, "bf16", 31.5, 600, ()),
-    ("A40", 44.34, 149.7, "bf16", 37.4, 696, ()),
-    ("A100 40GB", 39.38, 312, "bf16", 19.5, 1555, ("A100", "A100 PCIe 40GB")),
-    ("A100 80GB", 79.14, 312, "bf16", 19.5, 2039, _A100_80),
-    ("A6000", 47.40, 154.8, "bf16", 38.7, 768, ("A6000 48GB",)),
-    ("L4", 22.03, 121, "bf16", 30.3, 300, ()),
-    ("L40S", 44.39, 362, "bf16", 91.6, 864, ("L40S 48GB",)),
-    ("H100 SXM", 79.18, 989.4, "bf16", 66.9, 3350, ("H100", "H100 80GB", "H800")),
-    ("H100 PCIe", 79.18, 756, "bf16", 51.2, 2039, ("H100 PCIe 80GB", "H100 80GB PCIe")),
-    ("H100 NVL", 93.09, 835, "bf16", 60, 3938, ("H100 NVL 94GB",)),
-    ("H20", 95.00, 148, "bf16", 44, 4000, ("H20 96GB",)),
-    ("H200", 139.72, 989.4, "bf16", 66.9, 4800, ("H200 141GB",)),
-    ("GH200", 94.50, 989.4, "bf16", 66.9, 4000, ("GH200 96GB", "GH200 480GB")),
-    ("B200", 178.35, 2250, "bf16", 80, 8000, ("B200 180GB", "B200 192GB")),
-    ("RTX 2080 Ti", 10.75, 56.9, "fp16", 13.4, 616, ("2080Ti 11GB",)),
-    ("RTX 3060", 11.63, 25.6, "bf16", 12.7, 360, ("3060 12GB",)),
-    ("RTX 3090", 23.56, 71.2, "bf16", 35.6, 936, ("3090 24GB",)),
-    ("RTX 4060", 7.62, 30.2, "bf16", 15.1, 272, ("4060 8GB",)),
-    ("RTX 4070", 11.62, 58.3, "bf16", 29.1, 504, ("4070 12GB",)),
-    ("RTX 4080", 15.60, 97.5, "bf16", 48.7, 717, ("4080 16GB",)),
-    ("RTX 4090", 23.52, 165.2, "bf16", 82.6, 1008, ("4090 24GB",)),
-    ("RTX 5080", 15.47, 112.6, "bf16", 56.3, 960, ("5080 16GB",)),
-    ("RTX 5090", 31.36, 209.5, "bf16", 104.8, 1792, ("5090 32GB",)),
-    ("RTX 6000 Ada", 47.37, 364.2, "bf16", 91.1, 960, ("6000 Ada 48GB",)),
-    ("RTX PRO 6000", 94.97, 503.8, "bf16", 125, 1792, ("PRO 6000 96GB",)),
-    ("MI250", 63.98, 181, "bf16", 22.6, 1638, ("MI250X", "MI250 64GB")),
-    ("MI300X", 191.69, 1307.4, "bf16", 163.4, 5300, ("MI300X 192GB",)),
+    ("V100 16GB", 15.77, 125, "fp16", 15.7, ("V100", "V100 PCIe 16GB")),
+    ("V100 32GB", 31.73, 125, "fp16", 15.7, ("V100 PCIe 32GB", "V100S PCIe 32GB")),
+    ("T4", 14.57, 65, "fp16", 8.1, ()),
+    ("A10", 22.05, 125, "bf16", 31.2, ()),
+    ("A10G", 22.05, 70, "bf16", 31.5, ()),
+    ("A40", 44.34, 149.7, "bf16", 37.4, ()),
+    ("A100 40GB", 39.38, 312, "bf16", 19.5, ("A100", "A100 PCIe 40GB")),
+    ("A100 80GB", 79.14, 312, "bf16", 19.5, _A100_80),
+    ("A6000", 47.40, 154.8, "bf16", 38.7, ("A6000 48GB",)),
+    ("L4", 22.03, 121, "bf16", 30.3, ()),
+    ("L40S", 44.39, 362, "bf16", 91.6, ("L40S 48GB",)),
+    ("H100 SXM", 79.18, 989.4, "bf16", 66.9, ("H100", "H100 80GB", "H800")),
+    ("H100 PCIe", 79.18, 756, "bf16", 51.2, ("H100 PCIe 80GB", "H100 80GB PCIe")),
+    ("H100 NVL", 93.09, 835, "bf16", 60, ("H100 NVL 94GB",)),
+    ("H20", 95.00, 148, "bf16", 44, ("H20 96GB",)),
+    ("H200", 139.72, 989.4, "bf16", 66.9, ("H200 141GB",)),
+    ("GH200", 94.50, 989.4, "bf16", 66.9, ("GH200 96GB", "GH200 480GB")),
+    ("B200", 178.35, 2250, "bf16", 80, ("B200 180GB", "B200 192GB")),
+    ("RTX 2080 Ti", 10.75, 56.9, "fp16", 13.4, ("2080Ti 11GB",)),
+    ("RTX 3060", 11.63, 25.6, "bf16", 12.7, ("3060 12GB",)),
+    ("RTX 3090", 23.56, 71.2, "bf16", 35.6, ("3090 24GB",)),
+    ("RTX 4060", 7.62, 30.2, "bf16", 15.1, ("4060 8GB",)),
+    ("RTX 4070", 11.62, 58.3, "bf16", 29.1, ("4070 12GB",)),
+    ("RTX 4080", 15.60, 97.5, "bf16", 48.7, ("4080 16GB",)),
+    ("RTX 4090", 23.52, 165.2, "bf16", 82.6, ("4090 24GB",)),
+    ("RTX 5080", 15.47, 112.6, "bf16", 56.3, ("5080 16GB",)),
+    ("RTX 5090", 31.36, 209.5, "bf16", 104.8, ("5090 32GB",)),
+    ("RTX 6000 Ada", 47.37, 364.2, "bf16", 91.1, ("6000 Ada 48GB",)),
+    ("RTX PRO 6000", 94.97, 503.8, "bf16", 125, ("PRO 6000 96GB",)),
+    ("MI250", 63.98, 181, "bf16", 22.6, ("MI250X", "MI250 64GB")),
+    ("MI300X", 191.69, 1307.4, "bf16", 163.4, ("MI300X 192GB",)),
 )

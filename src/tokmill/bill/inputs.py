@@ -111,7 +111,8 @@ def training_notes(training: TrainingSettings, gpu: Gpu | None) -> Iterator[str]
             f"pipeline_parallel: with 1 micro batch the {stages} stages work one after the other; "
             f"set accumulation to {stages} or more"
         )
-    if training.sharding != "ddp" and state_ranks(training) == 1:
+    alone = state_ranks(training) == 1 and training.offload == "none"
+    if training.sharding != "ddp" and alone:
         yield (
             f"sharding: {training.sharding} shares nothing, each tensor is on 1 GPU; "
             "more GPUs (--gpus) would share it"

@@ -92,10 +92,19 @@ class TrainingBill:
         """Bytes of the tensors at the peak of the fullest stage."""
         return self.fullest.allocated_bytes
 
+    @property
+    def activation_bytes(self) -> int:
+        """The most that activations and logits, which grow with batch and length, take together.
+
+        Another moment may be the peak: an optimizer step has none.
+        """
+        return max(activation_bytes(moment) for moment in self.moments)
+
     def as_json(self) -> dict[str, Any]:
         """Return plain values: peak and moments of the fullest stage, and the peak of each."""
         return {
             "peak": self.peak.as_json(),
+            "activation_bytes": self.activation_bytes,
             "moments": [moment.as_json() for moment in self.moments],
             "stages": [
                 {"number": stage.number, "peak": stage.peak.as_json()} for stage in self.stages
@@ -107,6 +116,11 @@ def allocated_bytes(moment: Bill) -> int:
     """Return the bytes of a moment's tensors, without the memory of libraries and the driver."""
     outside = (WORKSPACES.name, FRAGMENTATION.name, CUDA_CONTEXT.name, STREAMS_FSDP.name)
     return sum(line.n_bytes for line in moment.lines if line.name not in outside)
+
+
+def activation_bytes(moment: Bill) -> int:
+    """Return the bytes of a moment that depend on the tokens `n` of a micro batch."""
+    return sum(line.n_bytes for line in moment.lines if "n" in line.symbols)
 
 
 def training_bill(model: Model, training: TrainingSettings) -> TrainingBill:

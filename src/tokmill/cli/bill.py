@@ -172,8 +172,8 @@ def show_at_end(config: Config, manifest: dict[str, Any]) -> None:
     is_flag=False,
     flag_value="",
     metavar="[SETTING[=VALUE,...]]",
-    help="Compare values of settings: gpu=T4,A10, or precision,adapter. Without a setting: "
-    "precision (or sharding), checkpointing and adapter.",
+    help="Compare values of settings: model=gpt2,gpt2-xl, gpu=T4,A10, weight-type=int8,int4, or "
+    "precision,adapter. Without a setting: precision (or sharding), checkpointing and adapter.",
 )
 @click.option("--models", "list_models", is_flag=True, help="List the built-in models.")
 @click.option("--known-gpus", "list_gpus", is_flag=True, help="List the built-in GPUs.")
@@ -219,32 +219,30 @@ def memory_command(
         raise UsageError("--states: leave out --compare, --only and --all")
     if measure is not None and (states or compare):
         raise UsageError("--measure: leave out --states and --compare")
-    inputs = complete_inputs(bill_settings_of(config_file, options), None)
+    settings = bill_settings_of(config_file, options)
+    if compare:
+        _compare(settings, compare, as_json=as_json)
+        return
+    inputs = complete_inputs(settings, None)
     if not inputs.settings.training.dataset_bytes:
         inputs.require_model()
     if states:
         _states(inputs, explain=explain, as_json=as_json)
         return
-    if compare:
-        _compare(inputs, compare, as_json=as_json)
-        return
     bill = full_bill(inputs)
     print_bill(bill, only, measure, everything=everything, explain=explain, as_json=as_json)
 
 
-def _compare(inputs: Inputs, axes: tuple[str, ...], *, as_json: bool) -> None:
-    """Print the GPU memory of training with every combination of some settings."""
+def _compare(settings: BillSettings, axes: tuple[str, ...], *, as_json: bool) -> None:
+    """Print the GPU memory of every combination of some settings."""
     from tokmill.bill.remedies.comparison import compare, read_axes
     from tokmill.bill.text.comparison import comparison_tables
 
-    model, gpu, training = inputs.require_model(), inputs.gpu, inputs.settings.training
-    axes_read = read_axes(axes, training)
-    comparison = compare(model, training, gpu, axes_read)
+    comparison = compare(settings, read_axes(axes, settings.training))
     if as_json:
         show_json(comparison.as_json())
-        return
-    where = "" if gpu is None or "gpu" in axes_read else f" on {gpu.name}"
-    print_tables(comparison_tables(comparison, f"{model.name}: GPU memory of training{where}"))
+    else:
+        print_tables(comparison_tables(comparison))
 
 
 def _states(inputs: Inputs, *, explain: bool, as_json: bool) -> None:

@@ -78,6 +78,6 @@ def test_a_small_shared_memory_is_a_problem_of_its_own():
     found = judged(Machine(memory_bytes=64 * GIB, shm_bytes=GIB), loader_workers=2)
     assert found.said == "does not fit"
     assert "4.00 GiB of batches do not fit in /dev/shm, which has 1.00 GiB" in found.text
-    assert found.together == ("--prefetch 1", "--loader-workers 1")
+    assert found.together == ("--loader-workers 0",)
     fewer = judged(Machine(memory_bytes=64 * GIB, shm_bytes=2 * GIB), loader_workers=2)
     assert fewer.together == ("--prefetch 1",)

@@ -74,7 +74,7 @@ def test_a_plan_fits_and_none_of_its_remedies_can_be_left_out(name, gpu, setting
             peak = training_peak(model, changed(training, tuple(kept)))
         except UsageError:
             continue
-        need = peak.n_bytes if found.verdict == "does not fit" else peak.high_bytes
+        need = peak.high_bytes if found.plan[-1].verdict == "fits" else peak.n_bytes
         assert (need <= memory) == (left_out is None), left_out
 
 
@@ -88,6 +88,38 @@ def test_where_activations_are_short_checkpointing_comes_before_offload():
     names = [step.name for step in found.plan]
     assert "activation checkpointing" in names
     assert "offload" not in names
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "options"),
+    [
+        # Selective checkpointing or a fused loss would not fit, together with less room only.
+        ("llama-3-8b", {"adapter": "qlora"}, ["--checkpointing full"]),
+        ("mistral-7b", {"adapter": "lora"}, ["--checkpointing full"]),
+        ("llama-3-8b", {"adapter": "lora"}, ["--loss fused", "--checkpointing full"]),
+    ],
+)
+def test_the_simplest_that_fits_with_room_is_advised(
+    name: str, settings: dict[str, object], options: list[str]
+) -> None:
+    found, _ = advised(name, "RTX 4090", settings)
+    assert [option for step in found.plan for option in step.options] == options
+    assert found.plan[-1].high_bytes <= find_gpu("RTX 4090").memory_bytes
+
+
+@pytest.mark.parametrize("adapter", ["none", "lora", "qlora"])
+@pytest.mark.parametrize("name", ["llama-3-8b", "llama-2-70b"])
+def test_one_gpu_is_never_told_to_share_with_others(name: str, adapter: str) -> None:
+    found, _ = advised(name, "RTX 4090", {"adapter": adapter})
+    offered = [option for step in (*found.steps, *found.plan) for option in step.options]
+    assert any(option.startswith("--offload") for option in offered)
+    assert not any(option.startswith("--sharding") for option in offered)
+
+
+def test_without_a_part_that_matters_no_advice_says_that_it_fits() -> None:
+    found, _ = advised("llama-3-8b", "RTX 4090", {"adapter": "dora"})
+    assert found.verdict == "does not fit"
+    assert {step.verdict for step in (*found.steps, *found.plan)} <= {"at least", "does not fit"}
 
 
 def test_logits_kept_for_metrics_are_the_first_saving():

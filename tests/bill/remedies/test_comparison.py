@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tokmill.bill.gpus import find_gpu
+from tokmill.bill.bill_settings import BillSettings
 from tokmill.bill.models.load import load_model
 from tokmill.bill.remedies.advice import training_peak
 from tokmill.bill.remedies.comparison import (
@@ -15,16 +15,20 @@ from tokmill.bill.remedies.comparison import (
     default_axes,
     read_axes,
 )
-from tokmill.bill.verdict import DOES_NOT_FIT, FITS
+from tokmill.bill.serving.inference import inference_bill
+from tokmill.bill.training_bill import training_bill
+from tokmill.bill.verdict import AT_LEAST, DOES_NOT_FIT, FITS
 from tokmill.errors import UsageError
+from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
 
-MODEL = load_model(ModelSettings(name="qwen2.5-0.5b"))
+NAME = "qwen2.5-0.5b"
+MODEL = load_model(ModelSettings(name=NAME))
 
 
-def compared(axes: dict[str, Any], gpu: str = "", **training: Any) -> Comparison:
-    return compare(MODEL, TrainingSettings(**training), find_gpu(gpu) if gpu else None, axes)
+def compared(axes: dict[str, Any], name: str = NAME, **training: Any) -> Comparison:
+    return compare(BillSettings(ModelSettings(name=name), TrainingSettings(**training)), axes)
 
 
 def test_every_combination_has_the_peak_of_its_own_bill():
@@ -40,6 +44,51 @@ def test_every_combination_has_the_peak_of_its_own_bill():
         assert (each.n_bytes, each.low_bytes, each.high_bytes) == (
             peak.n_bytes, peak.low_bytes, peak.high_bytes
         )  # fmt: skip
+
+
+def test_models_are_compared_at_the_same_length():
+    found = compared({"model": ["gpt2", "qwen2.5-3b"]}, name="", gpu="3090", adapter="lora")
+    assert found.title == "GPU memory of training --sequence 1024 --adapter lora on RTX 3090"
+    how = TrainingSettings(adapter="lora", sequence=1024, gpu="3090")
+    for each in found.alternatives:
+        peak = training_peak(load_model(ModelSettings(name=each.values[0])), how)
+        assert (each.n_bytes, each.high_bytes) == (peak.n_bytes, peak.high_bytes)
+
+
+@pytest.mark.parametrize("axis", ["weight_type", "kv_type", "batch"])
+def test_settings_of_inference_compare_inference(axis):
+    found = compared({axis: AXES[axis][:2]}, gpu="T4")
+    assert found.kind == "inference"
+    for each in found.alternatives:
+        bill = inference_bill(MODEL, InferenceSettings(**{axis: each.values[0]}), context=2048)
+        assert each.n_bytes == bill.n_bytes
+
+
+def test_models_are_compared_as_they_are_asked_to_be_used():
+    asked = BillSettings(inference=InferenceSettings(context=512), trains=False, serves=True)
+    assert compare(asked, {"model": ["gpt2"]}).kind == "inference"
+    with pytest.raises(UsageError, match="found adapter and batch; compare each alone"):
+        compared({"adapter": ["lora"], "batch": [1]})
+
+
+def test_activations_grow_with_batch_where_an_optimizer_step_is_the_peak():
+    axes = {"micro_batch": [1, 2, 4]}
+    found = compared(axes, name="llama-3-8b", checkpointing="full", loss="fused").alternatives
+    assert len({each.n_bytes for each in found}) == 1
+    one, two, four = (each.activation_bytes for each in found)
+    assert two > one
+    assert four - two == pytest.approx(2 * (two - one), rel=0.01)
+    whole = training_bill(
+        load_model(ModelSettings(name="llama-3-8b")),
+        TrainingSettings(checkpointing="full", loss="fused", micro_batch=2, sequence=2048),
+    )
+    assert two == whole.activation_bytes > whole.peak.n_bytes // 100
+
+
+def test_without_a_part_that_matters_an_alternative_never_fits():
+    (found,) = compared({"adapter": ["dora"]}, gpu="H200").alternatives
+    assert found.verdict == AT_LEAST
+    assert found.missing.startswith("DoRA")
 
 
 def test_gpus_are_judged_one_by_one():
@@ -62,7 +111,7 @@ def test_computation_is_a_multiple_of_the_first_alternatives():
 
 
 def test_what_cannot_be_says_why():
-    found = compared({"offload": ["none", "optimizer"]}).alternatives
+    found = compared({"offload": ["none", "optimizer"]}, gpus=2).alternatives
     assert found[0].why_not == ""
     assert (found[1].n_bytes, found[1].verdict) == (0, "")
     assert found[1].why_not.startswith("offload: optimizer needs sharding zero-1")
@@ -91,7 +140,7 @@ def test_every_built_in_value_can_be_compared(name):
 @pytest.mark.parametrize(
     ("axes", "message"),
     [
-        ({"foo": [1]}, "no setting 'foo'; expected one of gpu, gpus"),
+        ({"foo": [1]}, "no setting 'foo'; expected one of model, family"),
         ({"precision": ["fp31"]}, "compare: precision: .*expected one of .*; found 'fp31'"),
         ({"micro_batch": ["a"]}, "compare: micro_batch: "),
         ({"gpu": ["XX"]}, "gpu: 'XX' is not known"),

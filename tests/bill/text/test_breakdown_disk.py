@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from tests.bill.text.printed import bill, printed
-from tokmill.bill.on_disk import OnDisk
+from dataclasses import replace
+
+from tests.bill.text.printed import FOUND, PLANNED, bill, printed
+from tokmill.bill.on_disk import OnDisk, Share
 from tokmill.bill.text.breakdown import disk_tables, lengths_table
 
 
@@ -15,6 +17,17 @@ def test_without_a_dataset_there_are_checkpoints_alone():
     shown = text(None)
     assert "disk: checkpoints" in shown
     assert "choices" not in shown
+
+
+def test_a_finished_dataset_has_its_splits_its_sources_and_unlisted_files():
+    shares = (Share("train", 90, 900, 1800), Share("val", 10, 100, 200))
+    many = tuple(Share(f"s{i}", 1, 10, 20) for i in range(14))
+    shown = text(replace(PLANNED, found=replace(FOUND, splits=shares, sources=many)))
+    lines = [line.split() for line in shown.splitlines()]
+    assert ["train", "90", "900", "1.8", "kB"] in lines
+    assert ["s11", "1", "10", "20", "B"] in lines
+    assert ["and", "2", "more"] in lines
+    assert ["files", "not", "in", "the", "manifest", ".lock"] in lines
 
 
 def length_lines(histogram: list[int], context: int) -> list[list[str]]:

@@ -6,27 +6,26 @@ from rich.console import Console
 
 from tokmill.bill.remedies.comparison import Alternative, Comparison
 from tokmill.bill.text.comparison import comparison_tables
-from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS
+from tokmill.bill.verdict import AT_LEAST, BARELY, DOES_NOT_FIT, FITS
 
 GIB = 1 << 30
 
 
-def an_alternative(*values, gib=1, verdict=FITS, computation=1.0):
-    return Alternative(values, gib * GIB, 0, 2 * gib * GIB, verdict, computation)
+def an_alternative(*values, gib=1, verdict=FITS, computation=1.0, **more):
+    return Alternative(
+        values, gib * GIB, 0, 2 * gib * GIB, verdict=verdict, computation=computation, **more
+    )
 
 
 def text(found: Comparison) -> list[str]:
-    """Return the lines under the title."""
     out = io.StringIO()
-    console = Console(file=out, width=100, color_system=None)
-    for table in comparison_tables(found, "gpt2 on T4"):
+    console = Console(file=out, width=80, color_system=None)
+    for table in comparison_tables(found):
         console.print(table)
-    title, *lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
-    assert title == "gpt2 on T4"
-    return lines
+    return [" ".join(line.split()) for line in out.getvalue().splitlines()]
 
 
-def test_a_row_has_settings_memory_verdict_and_computation():
+def test_the_verdict_comes_first_and_a_row_has_settings_memory_and_computation():
     found = Comparison(
         ("checkpointing", "micro_batch"),
         (
@@ -34,19 +33,50 @@ def test_a_row_has_settings_memory_verdict_and_computation():
             an_alternative("full", 8, gib=10, verdict=BARELY, computation=1.31),
             an_alternative("full", 1),
         ),
+        "gpt2 on T4",
     )
     assert text(found) == [
+        "verdict fits: full 1; may fit: full 8; does not fit: none 8",
+        "gpt2 on T4, GiB",
         "checkpointing micro-batch expected at most compute fits",
-        "none 8 20.00 GiB 40.00 GiB x 1.00 no",
-        "full 8 10.00 GiB 20.00 GiB x 1.31 probably",
-        "full 1 1.00 GiB 2.00 GiB x 1.00 yes",
-        "probably: the expected amount fits, the upper bound does not",
+        "none 8 20.00 40.00 x 1.00 no",
+        "full 8 10.00 20.00 x 1.31 may",
+        "full 1 1.00 2.00 x 1.00 yes",
+        "may: the expected amount fits, the upper bound does not",
         "checkpointing: full: a third more computation",
     ]
 
 
+def test_many_alternatives_are_counted_and_numbers_have_the_name_of_their_setting():
+    rows = [an_alternative(n, verdict=FITS if n < 3 else DOES_NOT_FIT) for n in range(1, 9)]
+    found = Comparison(("micro_batch",), tuple(rows), "gpt2")
+    assert text(found)[0] == "verdict fits: micro-batch 1, 2; does not fit: 6 of 8"
+
+
+def test_activations_have_a_column_and_unknown_parts_a_note():
+    rows = [
+        an_alternative("none", activation_bytes=GIB, verdict=AT_LEAST, missing="DoRA"),
+        an_alternative("full", activation_bytes=GIB // 2),
+    ]
+    shown = text(Comparison(("checkpointing",), tuple(rows), "gpt2"))
+    assert shown[0] == "verdict fits: full; a part is not known: none"
+    assert shown[2:5] == [
+        "checkpointing expected at most activations fits",
+        "none 1.00 2.00 1.00 at least",
+        "full 1.00 2.00 0.50 yes",
+    ]
+    assert "not included: DoRA" in shown
+
+
+def test_what_is_not_possible_says_why():
+    rows = (an_alternative("ddp"), Alternative(("zero-3",), why_not="sharding: no"))
+    shown = text(Comparison(("sharding",), rows, "gpt2"))
+    assert shown[-3:] == [
+        "zero-3 not possible", "sharding: zero-3: weights sent for each layer",
+        "not possible: sharding: no",
+    ]  # fmt: skip
+
+
 def test_without_a_verdict_the_option_is_named():
-    found = Comparison(("loss",), (an_alternative("full", verdict=""),))
-    shown = text(found)
-    assert shown[0] == "loss expected at most"
-    assert shown[-1] == "add --gpu to see what fits"
+    found = Comparison(("loss",), (an_alternative("full", verdict=""),), "gpt2")
+    assert text(found)[0] == "verdict unknown: add --gpu, such as --gpu=4090"

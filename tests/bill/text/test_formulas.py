@@ -8,7 +8,7 @@ from tokmill.bill.formula import names_in
 from tokmill.bill.text.formulas import formulas_page, subjects
 from tokmill.bill.text.symbols import SYMBOLS
 
-FORMULAS = [(subject.path, one) for subject in subjects() for one in subject.formulas]
+FORMULAS = [(subject.module, one) for subject in subjects() for one in subject.formulas]
 USED = {symbol for _, one in FORMULAS for symbol in names_in(one.expression)}
 
 

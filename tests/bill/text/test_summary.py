@@ -16,6 +16,7 @@ from tokmill.bill.text.summary import asked_parts, missing_disk_bytes, summary_r
 from tokmill.bill.text.tables import labelled
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings
+from tokmill.words.units import memory
 
 TRAINING = PARTS[:-1]
 
@@ -81,7 +82,8 @@ def test_the_peak_of_gpu_memory_has_its_bounds_and_its_moment():
         )
     )
     assert rows(precision="fp32", sequence=16)["GPU memory"] == (
-        f"{expected:.2f} GiB ({low:.2f} to {high:.2f}); peak: optimizer step"
+        f"{expected:.2f} GiB ({low:.2f} to {high:.2f}); peak: optimizer step; "
+        f"activations before it: up to {memory(found.training.activation_bytes)}"
     )
 
 
@@ -101,10 +103,11 @@ def test_what_fits_comes_with_the_most_that_fits():
 
 
 def test_what_does_not_fit_comes_with_options_that_make_it_fit():
-    found = rows(gpu="3GiB", micro_batch=16)
-    assert re.fullmatch(r"--\S.* \([12]\.\d\d GiB\)", found["fits with"])
+    found = rows(gpu="4GiB", micro_batch=16)
+    assert re.fullmatch(r"--\S.* \([23]\.\d\d GiB, up to [34]\.\d\d GiB\)", found["fits with"])
     assert "largest" not in found
-    assert rows(gpu="256MiB")["advice"] == "no option makes it fit"
+    assert re.fullmatch(r"--.* \(2\.\d\d GiB, up to 4.* GiB\)", rows(gpu="3GiB")["may fit"])
+    assert rows(gpu="256MiB")["advice"].startswith("no option makes it fit")
 
 
 def test_what_fits_by_the_estimate_alone_comes_with_options_that_are_safer():
@@ -133,16 +136,17 @@ def test_inference_is_shown_when_it_is_asked_for():
     assert both["verdict"].startswith("fits on 24GiB")
     assert both["inference"].startswith("fits on 24GiB")
     alone = rows(parts=("inference",), gpu="24GiB", **served)
-    assert list(alone) == ["verdict", "GPU memory", "largest", "model", "inference"]
+    assert list(alone) == ["verdict", "GPU memory", "KV cache", "largest", "model", "inference"]
     assert re.fullmatch(
         r"batch [\d,]+ at context 512; at batch 4, the model's maximum of 1,024", alone["largest"]
     )
     small = rows(parts=("inference",), gpu="256MiB", **served)
-    assert small["largest"] == "no batch fits at this context"
+    assert small["advice"].startswith("no option makes it fit")
     # Weights: 2 bytes of each parameter; cache: 12 layers of 768 keys and values in 16 bit.
     weights, cache = 2 * 124_439_808, 2 * 12 * 768 * 2 * 512 * 4
-    assert alone["GPU memory"].endswith(
-        f": weights {weights / 2**20:.1f} MiB, KV cache {cache / 2**20:.1f} MiB"
+    assert alone["GPU memory"].endswith(f", of which weights {weights / 2**20:.1f} MiB")
+    assert alone["KV cache"] == (
+        f"{2 * 12 * 768 * 2 / 1024:.1f} KiB per token, {cache / 2**20:.1f} MiB for 4 x 512 tokens"
     )
     assert alone["inference"] == "weights bf16, KV cache bf16, batch 4, context 512"
 

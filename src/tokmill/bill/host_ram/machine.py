@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tokmill.bill.gpus import find_gpu
-from tokmill.bill.remedies.case import Case
+from tokmill.bill.remedies.savings import Case, on_host
 from tokmill.bill.remedies.search import Offer, Search
-from tokmill.bill.remedies.table import ON_HOST
 from tokmill.bill.states.parallel import ranks_per_node
 from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS, Need, Room
 from tokmill.errors import UsageError
@@ -121,12 +120,17 @@ def host_verdict(
         return Verdict("unknown", text)
     problems = "; ".join(_problems(needed, training, machine))
     if problems:
-        search = Search(lambda other: need(other.training), Room(usable, machine.shm_bytes))
+
+        def need_of(other: Case[TrainingSettings]) -> Need:
+            return need(other.settings)
+
+        search = Search(need_of, Room(usable, machine.shm_bytes))
         case = Case(None, training)
-        together = tuple(option for each in search.plan(case, ON_HOST) for option in each.options)
+        savings = tuple(on_host(training))
+        together = tuple(option for each in search.plan(case, savings) for option in each.options)
         advice = f"fits with {' '.join(together)}" if together else _NO_ADVICE
         text = f"{DOES_NOT_FIT}: {problems}; {advice}"
-        offers = search.offers(case, ON_HOST)
+        offers = search.offers(case, savings)
         return Verdict(DOES_NOT_FIT, text, offers, together, usable, machine.name)
     said, more = FITS, ""
     if needed.high_bytes > usable:

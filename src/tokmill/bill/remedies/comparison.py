@@ -1,20 +1,27 @@
-"""Comparison of alternatives: the memory and the cost of each combination of settings."""
+"""Comparison of alternatives: memory, verdict and computation of each combination of settings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
 from tokmill.bill.activations.situation import default_sequence
+from tokmill.bill.bill_settings import BillSettings, complete_training
 from tokmill.bill.compute import operations_per_token
-from tokmill.bill.gpus import Gpu, find_gpu
+from tokmill.bill.gpus import find_gpu
+from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
-from tokmill.bill.remedies.advice import gpu_verdict, training_peak
-from tokmill.bill.remedies.table import cost
+from tokmill.bill.remedies.savings import options
+from tokmill.bill.serving.inference import inference_bill
+from tokmill.bill.training_bill import training_bill
+from tokmill.bill.verdict import gpu_verdict
 from tokmill.errors import UsageError
 from tokmill.settings.load import build_config
+from tokmill.settings.names import by_keyword
+from tokmill.settings.schema import BILL_SECTIONS
 from tokmill.settings.training import TrainingSettings
 
 AXES: Mapping[str, tuple[Any, ...]] = {
@@ -30,6 +37,11 @@ AXES: Mapping[str, tuple[Any, ...]] = {
     "sequence": (512, 1024, 2048, 4096, 8192, 16384, 32768),
     "gpus": (1, 2, 4, 8, 16, 32, 64),
     "gpu": ("T4", "RTX 4090", "A100 40GB", "A100 80GB", "H100", "H200"),
+    "weight_type": ("bf16", "int8", "int4"),
+    "kv_type": ("bf16", "fp8", "int4"),
+    "batch": (1, 2, 4, 8, 16, 32),
+    "context": (2048, 4096, 8192, 16384, 32768),
+    "serving_gpus": (1, 2, 4, 8),
 }
 """Values that are compared if a setting is named without values."""
 MOST_ROWS = 200
@@ -39,27 +51,35 @@ MOST_ROWS = 200
 class Alternative:
     """A combination of settings, `values` in the order of the axes.
 
-    `n_bytes`, `low_bytes` and `high_bytes` are the peak on the fullest GPU; `computation` is the
-    computation of a token relative to the first alternative; `cost` is in words. `verdict` is ""
-    without a GPU. An impossible alternative has only `why_not`.
+    `n_bytes`, `low_bytes` and `high_bytes` are the need of the fullest GPU, of training at the
+    peak; `activation_bytes` the most that activations and logits take, which may be at another
+    moment; `computation` that of a token relative to the first alternative. `verdict` is ""
+    without a GPU; `missing` names what the amounts lack. An impossible alternative has only
+    `why_not`.
     """
 
     values: tuple[Any, ...]
     n_bytes: int = 0
     low_bytes: int = 0
     high_bytes: int = 0
+    activation_bytes: int = 0
     verdict: str = ""
+    missing: str = ""
     computation: float = 0.0
-    cost: str = ""
     why_not: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Alternatives; `axes` are the settings in which they differ."""
+    """Alternatives; `axes` are the settings in which they differ, `title` what they have in common.
+
+    `kind` is "training" or "inference".
+    """
 
     axes: tuple[str, ...]
     alternatives: tuple[Alternative, ...]
+    title: str = ""
+    kind: str = "training"
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -67,36 +87,43 @@ class Comparison:
             {**asdict(each), "values": dict(zip(self.axes, each.values, strict=True))}
             for each in self.alternatives
         ]
-        return {"axes": list(self.axes), "alternatives": rows}
+        return {"kind": self.kind, "axes": list(self.axes), "alternatives": rows}
 
 
 def compare(
-    model: Model,
-    training: TrainingSettings,
-    gpu: Gpu | None,
-    axes: Mapping[str, Sequence[Any]],
+    settings: BillSettings, axes: Mapping[str, Sequence[Any]], model: Model | None = None
 ) -> Comparison:
     """Return all combinations of the axes' values; the last axis changes fastest.
 
     Args:
-        model: the model of all alternatives.
-        training: settings that no axis names.
-        gpu: the GPU, unless an axis names GPUs.
-        axes: training settings by name, each with the values to compare.
+        settings: settings that no axis names; without a sequence, all alternatives have the
+            shortest default of the models.
+        axes: settings of model, training or inference by name, each with the values to compare.
+        model: the model, unless the settings or an axis name models.
 
     Raises:
-        UsageError: a setting or a value does not exist, or there are over MOST_ROWS combinations.
+        UsageError: a setting or a value does not exist, there are over MOST_ROWS combinations, no
+            model is named, or settings of training and of inference are to be compared together.
     """
-    axes = {name: _values(name, values) for name, values in axes.items()}
-    rows = list(product(*axes.values()))
+    places = {name: _place(name) for name in axes}
+    rows = list(product(*(_values(name, places[name], axes[name]) for name in axes)))
     if len(rows) > MOST_ROWS:
         raise UsageError(f"compare: expected at most {MOST_ROWS} combinations, found {len(rows)}")
-    training = replace(training, sequence=training.sequence or default_sequence(model))
-    changed = [dict(zip(axes, row, strict=True)) for row in rows]
-    unit = _operations(model, replace(training, **changed[0]))
-    return Comparison(
-        tuple(axes), tuple(_alternative(model, training, gpu, each, unit) for each in changed)
-    )
+    kind = _kind(settings, places)
+    every = [settings] * len(rows)
+    for at, (section, key) in enumerate(places.values()):
+        every = [
+            replace(each, **{section: replace(getattr(each, section), **{key: row[at]})})
+            for each, row in zip(every, rows, strict=True)
+        ]
+    load = cache(load_model)
+    models = [model or load(each.model) for each in every]
+    shortest = min(map(default_sequence, models))
+    every = [_completed(each, kind, shortest) for each in every]
+    unit = _operations(models[0], every[0].training)
+    alternatives = map(partial(_alternative, kind, unit), rows, every, models)
+    title = _title(every[0], models[0], axes, kind)
+    return Comparison(tuple(axes), tuple(alternatives), title, kind)
 
 
 def default_axes(training: TrainingSettings) -> dict[str, Sequence[Any]]:
@@ -131,44 +158,91 @@ def read_axes(texts: Iterable[str], training: TrainingSettings) -> dict[str, Seq
     return axes
 
 
-def _values(name: str, values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return checked values of a setting; numbers may be text."""
-    known = [field.name for field in fields(TrainingSettings)]
+def _place(name: str) -> tuple[str, str]:
+    """Return the section of a setting, and its name there."""
+    known = by_keyword(BILL_SECTIONS)
     if name not in known:
         shown = ", ".join(known).replace("_", "-")
         raise UsageError(f"compare: no setting {name!r}; expected one of {shown}")
+    return known[name].section, known[name].name
+
+
+def _values(name: str, place: tuple[str, str], values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return checked values of a setting; numbers may be text."""
     if isinstance(values, str) or not isinstance(values, Iterable) or not list(values):
         raise UsageError(f"compare: {name}: expected a list of values, found {values!r}")
-    found = []
+    section, key = place
+    checked = []
     for value in values:
         is_number = isinstance(value, str) and value.isdecimal()
-        section = {name: int(value) if is_number else value}
-        config = build_config({"training": section}, where=f"compare: {name}")
-        found.append(getattr(config.training, name))
-    return tuple(found)
+        contents = {section: {key: int(value) if is_number else value}}
+        config = build_config(contents, where=f"compare: {name}")
+        checked.append(getattr(getattr(config, section), key))
+    return tuple(checked)
+
+
+def _kind(settings: BillSettings, places: Mapping[str, tuple[str, str]]) -> str:
+    """Return whether training or inference is compared."""
+    names = {section: name for name, (section, _) in places.items() if name != "gpu"}
+    if "training" in names and "inference" in names:
+        raise UsageError(
+            "compare: expected settings of training or of inference, found "
+            f"{names['training']} and {names['inference']}; compare each alone"
+        )
+    serves = "training" not in names and settings.serves and not settings.trains
+    return "inference" if serves or "inference" in names else "training"
+
+
+def _completed(settings: BillSettings, kind: str, default: int) -> BillSettings:
+    """Return settings whose sequence, GPUs and, for inference, context are set."""
+    training, inference = settings.training, settings.inference
+    training = replace(training, sequence=training.sequence or default)
+    training = complete_training(training, None, None)
+    if kind == "inference":
+        inference = replace(inference, context=inference.context or training.sequence)
+    return replace(settings, training=training, inference=inference)
 
 
 def _operations(model: Model, training: TrainingSettings) -> int:
     return sum(operations_per_token(model, training, training.sequence))
 
 
+def _title(settings: BillSettings, model: Model, axes: Iterable[str], kind: str) -> str:
+    """Return the model, the GPU and the options that all alternatives share."""
+    how = getattr(settings, kind)
+    changed = {
+        field.name: getattr(how, field.name)
+        for field in fields(how)
+        if getattr(how, field.name) != field.default and field.name not in (*axes, "gpu")
+    }
+    parts = [f"GPU memory of {kind}", *options(changed)]
+    gpu = settings.training.gpu
+    parts += [f"on {find_gpu(gpu).name}"] if gpu and "gpu" not in axes else []
+    return ("" if "model" in axes else f"{model.name}: ") + " ".join(parts)
+
+
 def _alternative(
-    model: Model, training: TrainingSettings, gpu: Gpu | None, changes: dict[str, Any], unit: int
+    kind: str, unit: int, values: tuple[Any, ...], settings: BillSettings, model: Model
 ) -> Alternative:
-    values = tuple(changes.values())
-    training = replace(training, **changes)
-    gpu = find_gpu(changes["gpu"]) if "gpu" in changes else gpu
+    """Return a combination of values with its need; `unit` is the computation of the first one."""
+    training = settings.training
     try:
-        bill = training_peak(model, training)
+        if kind == "inference":
+            bill = inference_bill(model, settings.inference, context=training.sequence)
+            activations, computation = 0, 1.0
+        else:
+            whole = training_bill(model, training)
+            bill, activations = whole.peak, whole.activation_bytes
+            computation = _operations(model, training) / unit
     except UsageError as error:
         return Alternative(values, why_not=str(error))
-    chosen = {name: value for name, value in changes.items() if isinstance(value, str)}
     return Alternative(
         values,
         bill.n_bytes,
         bill.low_bytes,
         bill.high_bytes,
-        verdict="" if gpu is None else gpu_verdict(bill, gpu),
-        computation=_operations(model, training) / unit,
-        cost=cost(chosen),
+        activations,
+        verdict=gpu_verdict(bill, find_gpu(training.gpu)) if training.gpu else "",
+        missing=bill.missing,
+        computation=computation,
     )

@@ -1,19 +1,19 @@
-"""Search for settings that fit: remedies alone, remedies together, and the largest number."""
+"""Search for the fewest savings that make a case fit, and for the largest number that fits."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations, product
+from typing import Generic
 
-from tokmill.bill.remedies.case import Case, Changes, difference, options
-from tokmill.bill.remedies.table import Remedy, cost
-from tokmill.bill.verdict import DOES_NOT_FIT, FITS, Need, Room, verdict
+from tokmill.bill.remedies.savings import Case, S, Saving, cost, options
+from tokmill.bill.verdict import FITS, Need, Room, verdict
 from tokmill.errors import UsageError
-from tokmill.settings.training import TrainingSettings
 
-Chosen = list[tuple[Remedy, tuple[Changes, ...]]]
-"""Remedies, each with its candidates up to the one that is applied."""
+MOST_TOGETHER = 3
+"""Savings of a plan at most: with more of them, another machine is the better advice."""
 
 _TOO_MUCH = Need(sys.maxsize, sys.maxsize)
 """The need of a case that contradicts itself."""
@@ -21,10 +21,10 @@ _TOO_MUCH = Need(sys.maxsize, sys.maxsize)
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A remedy that was applied and billed, and that saves memory.
+    """A saving that was applied and billed, and that needs less memory.
 
-    `saved_bytes` and `peak_bytes` are expected amounts, the second one with the remedy. `fits`:
-    whether that amount fits.
+    `saved_bytes` and `peak_bytes` are expected amounts, the second one with the saving;
+    `high_bytes` is its upper bound. `fits`: whether the expected amount fits.
     """
 
     name: str
@@ -32,53 +32,75 @@ class Offer:
     options: tuple[str, ...]
     saved_bytes: int
     peak_bytes: int
+    high_bytes: int
     fits: bool
     verdict: str
 
 
-class Search:
+class Search(Generic[S]):
     """Computes the need of cases, each once, and compares it with the available memory."""
 
-    def __init__(self, need: Callable[[Case], Need], room: Room) -> None:
+    def __init__(self, need: Callable[[Case[S]], Need], room: Room) -> None:
         self._need, self._room = need, room
-        self._known: dict[tuple[int, TrainingSettings], Need] = {}
+        self._known: dict[tuple[int, S], Need] = {}
 
-    def verdict(self, case: Case) -> str:
-        """Return whether a case fits; a case that contradicts itself does not fit."""
-        return verdict(self._need_of(case), self._room)
+    def fits(self, case: Case[S], *, surely: bool = False) -> bool:
+        """Return whether the expected need of a case fits, or `surely` its upper bound.
 
-    def fits(self, case: Case) -> bool:
-        """Return whether the expected need of a case fits."""
-        return self.verdict(case) != DOES_NOT_FIT
-
-    def offers(self, case: Case, remedies: Sequence[Remedy]) -> tuple[Offer, ...]:
-        """Return the remedies that save memory, each applied alone.
-
-        Of the candidates of a remedy, the first that fits is taken, else the one that needs least.
+        A case that contradicts itself does not fit.
         """
-        found = []
-        for remedy in remedies:
-            changes = self._best(case, remedy, self.fits)
-            if changes is not None and self._size(case.having(changes)) < self._size(case):
-                found.append(self._offer(remedy, case, case.having(changes)))
-        return tuple(found)
+        need = self._need_of(case)
+        n_bytes = need.high_bytes if surely else need.n_bytes
+        return verdict(Need(n_bytes, n_bytes, need.shm_bytes), self._room) == FITS
 
-    def plan(self, case: Case, remedies: Sequence[Remedy]) -> tuple[Offer, ...]:
-        """Return the remedies that together make a case fit, () if none do or none are needed.
+    def offers(self, case: Case[S], savings: Iterable[Saving]) -> tuple[Offer, ...]:
+        """Return the savings that need less memory, each applied alone.
 
-        If the expected need fits already, the upper bound shall fit too. Remedies that change the
-        result of training are applied only if the others are not enough.
+        Of those of one name, the first that fits is taken, else the one that needs least.
         """
-        enough = self._fits_surely if self.fits(case) else self.fits
-        same_result = [remedy for remedy in remedies if not remedy.changes_result]
-        for allowed in () if enough(case) else (same_result, remedies):
-            chosen = self._first_enough(case, allowed, enough)
-            if chosen:
-                return tuple(self._steps(case, self._mildest(case, chosen, enough)))
+        offers = []
+        for alike in _by_name(savings):
+            fitting = (each for each in alike if self.fits(case.having(each.changes)))
+            least = min(alike, key=lambda each: self._size(case.having(each.changes)))
+            saving = next(fitting, least)
+            if self._size(case.having(saving.changes)) < self._size(case):
+                offers.append(self._offer(saving, case))
+        return tuple(offers)
+
+    def plan(self, case: Case[S], savings: Iterable[Saving]) -> tuple[Offer, ...]:
+        """Return the fewest savings that make a case fit, () if it fits or none are enough.
+
+        The order: savings of a low level before those of a higher one; an upper bound that fits
+        before an expected need that does; few options before many; a cheap saving before a costly
+        one.
+        """
+        if self.fits(case, surely=True):
+            return ()
+        # One that needs as much alone may help beside others: another moment is then the peak.
+        most = self._size(case)
+        helpful = [s for s in savings if self._size(case.having(s.changes)) <= most]
+        goals = (True,) if self.fits(case) else (True, False)
+        for level, surely in product(sorted({each.level for each in helpful}), goals):
+            for group in _groups(_by_name(each for each in helpful if each.level <= level)):
+                chosen = self._mildest(case, group, surely=surely)
+                if chosen:
+                    return tuple(self._steps(case, chosen))
         return ()
 
-    def _need_of(self, case: Case) -> Need:
-        key = (id(case.model), case.training)  # hashing a model takes long
+    def _mildest(
+        self, case: Case[S], group: Sequence[list[Saving]], *, surely: bool
+    ) -> list[Saving]:
+        """Return a saving of each list with which a case fits; [] if there are none.
+
+        The lists stand in the order of their costs: of the last the mildest is taken.
+        """
+        if not self.fits(_with(case, [alike[-1] for alike in group]), surely=surely):
+            return []
+        choices = (list(reversed(each)) for each in product(*reversed(group)))
+        return next(each for each in choices if self.fits(_with(case, each), surely=surely))
+
+    def _need_of(self, case: Case[S]) -> Need:
+        key = (id(case.model), case.settings)  # hashing a model takes long
         if key not in self._known:
             try:
                 self._known[key] = self._need(case)
@@ -86,77 +108,59 @@ class Search:
                 self._known[key] = _TOO_MUCH
         return self._known[key]
 
-    def _size(self, case: Case) -> tuple[int, int]:
+    def _size(self, case: Case[S]) -> tuple[int, int]:
         need = self._need_of(case)
         return need.n_bytes, need.shm_bytes
 
-    def _fits_surely(self, case: Case) -> bool:
-        return self.verdict(case) == FITS
+    def _steps(self, case: Case[S], savings: Iterable[Saving]) -> Iterator[Offer]:
+        for saving in savings:
+            yield self._offer(saving, case)
+            case = case.having(saving.changes)
 
-    def _best(self, case: Case, remedy: Remedy, enough: Callable[[Case], bool]) -> Changes | None:
-        """Return the first candidate that is enough, else the one that needs least."""
-        candidates = list(remedy.candidates(case))
-        for changes in candidates:
-            if enough(case.having(changes)):
-                return changes
-        return min(candidates, key=lambda each: self._size(case.having(each)), default=None)
-
-    def _first_enough(
-        self, case: Case, remedies: Sequence[Remedy], enough: Callable[[Case], bool]
-    ) -> Chosen:
-        """Return the remedies applied one after the other until they are enough; [] if never.
-
-        A remedy that saves nothing yet is applied too: another moment of a step may be the peak.
-        """
-        chosen: Chosen = []
-        for remedy in remedies:
-            changes = self._best(case, remedy, enough)
-            if changes is None or self._size(case.having(changes)) > self._size(case):
-                continue
-            candidates = tuple(remedy.candidates(case))
-            chosen.append((remedy, candidates[: candidates.index(changes) + 1]))
-            case = case.having(changes)
-            if enough(case):
-                return chosen
-        return []
-
-    def _mildest(self, case: Case, chosen: Chosen, enough: Callable[[Case], bool]) -> Chosen:
-        """Return the same remedies, weakened or dropped while they are still enough.
-
-        The costliest remedy is weakened first.
-        """
-        for at in reversed(range(len(chosen))):
-            remedy, candidates = chosen[at]
-            for n in range(len(candidates)):
-                weaker = [*chosen[:at], (remedy, candidates[:n]), *chosen[at + 1 :]]
-                if enough(_together(case, weaker)):
-                    chosen = weaker
-                    break
-        return [each for each in chosen if each[1]]
-
-    def _steps(self, case: Case, chosen: Chosen) -> Iterator[Offer]:
-        for remedy, candidates in chosen:
-            after = case.having(candidates[-1])
-            yield self._offer(remedy, case, after)
-            case = after
-
-    def _offer(self, remedy: Remedy, before: Case, after: Case) -> Offer:
-        changes, peak = difference(before, after), self._size(after)[0]
+    def _offer(self, saving: Saving, before: Case[S]) -> Offer:
+        """Return a saving with its need, and what it saves of the need before."""
+        after = before.having(saving.changes)
+        need = self._need_of(after)
         return Offer(
-            name=remedy.name,
-            cost=cost(changes),
-            options=options(changes),
-            saved_bytes=self._size(before)[0] - peak,
-            peak_bytes=peak,
+            name=saving.name,
+            cost=cost(saving.changes),
+            options=options(saving.changes),
+            saved_bytes=self._size(before)[0] - need.n_bytes,
+            peak_bytes=need.n_bytes,
+            high_bytes=need.high_bytes,
             fits=self.fits(after),
-            verdict=self.verdict(after),
+            verdict=verdict(need, self._room),
         )
 
 
-def _together(case: Case, chosen: Chosen) -> Case:
-    for _, candidates in chosen:
-        if candidates:
-            case = case.having(candidates[-1])
+def _by_name(savings: Iterable[Saving]) -> list[list[Saving]]:
+    """Return the savings of each name, in the order of the first ones."""
+    names: dict[str, list[Saving]] = {}
+    for saving in savings:
+        names.setdefault(saving.name, []).append(saving)
+    return list(names.values())
+
+
+def _groups(usable: list[list[Saving]]) -> list[tuple[list[Saving], ...]]:
+    """Return the groups of up to MOST_TOGETHER names, in the order in which they are tried.
+
+    `usable` stands in the order of costs; of two groups, the costliest savings decide.
+    """
+    sizes = range(1, MOST_TOGETHER + 1)
+    groups = (group for n in sizes for group in combinations(range(len(usable)), n))
+    names = [{name for each in alike for name in each.changes} for alike in usable]
+    n_options = [min(len(each.changes) for each in alike) for alike in usable]
+    apart = [
+        group for group in groups
+        if len(set().union(*(names[i] for i in group))) == sum(len(names[i]) for i in group)
+    ]  # fmt: skip
+    apart.sort(key=lambda group: (sum(n_options[i] for i in group), len(group), group[::-1]))
+    return [tuple(usable[i] for i in group) for group in apart]
+
+
+def _with(case: Case[S], savings: Iterable[Saving]) -> Case[S]:
+    for saving in savings:
+        case = case.having(saving.changes)
     return case
 
 

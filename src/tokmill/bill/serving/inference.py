@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tokmill.bill.formula import Bill, Formula, Line, evaluate
-from tokmill.bill.gpus import Gpu
+from tokmill.bill.formula import Bill, Formula, Line
 from tokmill.bill.models.adapters import is_plain_linear
 from tokmill.bill.models.gguf import FILES
 from tokmill.bill.models.model import OTHER_PARTS, Model, Tensor
@@ -64,12 +63,6 @@ DEQUANTIZED = Formula(
     "bitsandbytes' 4-bit product of more than one token: the matrix once more in 16 bit",
 )
 
-DECODING = Formula(
-    "tokens per second of decoding", "b * bandwidth / (weights + cache)",
-    "each token reads the weights (of experts, the active ones) and the KV cache once",
-    "upper bound: gpt-fast measured 104.9 of 151 for Llama-2-7B in bf16 on A100 80GB",
-)  # fmt: skip
-
 MISSING = "KV cache and activations"
 _SPELT_OUT = ("gelu_new", "gelu_fast", "bloom_gelu")
 """Activation functions that need several operations; the others are one kernel."""
@@ -100,20 +93,6 @@ def inference_bill(model: Model, settings: InferenceSettings, *, context: int) -
     missing = OTHER_PARTS if OTHER_PARTS in model.leaves_out else ""
     missing = missing if model.has_shape else MISSING
     return Bill(title, tuple(lines), _leaves_out(model, settings), missing)
-
-
-def decoding_speed(model: Model, inference: Bill, batch: int, gpu: Gpu) -> float | None:
-    """Return an upper bound of decoding in tokens per second; None if the GPU is not known."""
-    if not gpu.bandwidth:
-        return None
-    weights = sum(line.n_bytes for line in inference.lines if line.name == "weights")
-    symbols = {
-        "b": batch,
-        "bandwidth": gpu.bandwidth,
-        "weights": weights * model.active_parameters / model.parameters,
-        "cache": sum(line.n_bytes for line in inference.lines if "KV cache" in line.name),
-    }
-    return evaluate(DECODING.expression, symbols)
 
 
 def check_serving(model: Model, settings: InferenceSettings) -> None:
@@ -220,6 +199,7 @@ def _widths_alive(model: Model) -> int:
 
 
 def _leaves_out(model: Model, settings: InferenceSettings) -> tuple[str, ...]:
+    """Return a text for each amount of memory that has no formula."""
     out = ["CUDA graphs, speculative decoding and a server's own pool (vLLM takes 90% of the GPU)"]
     if not model.has_shape and settings.weight_type in FILES:
         out.append(f"larger types of some tensors of a {settings.weight_type} file, 0 to 10%")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 from tokmill.bill.formula import Formula, Line
 from tokmill.bill.models.model import Model
@@ -64,50 +65,37 @@ def kv_cache_lines(model: Model, settings: InferenceSettings, context: int) -> t
     A sliding layer keeps its window; a paged cache keeps full blocks. Encoder layers have no cache;
     decoder layers that attend to them also cache keys and values of the encoder's tokens.
     """
-    kept = [
-        (_formula(model, settings, is_sliding=tokens < context), tokens, n_layers)
-        for tokens, n_layers in sorted(_tokens_of_layers(model, settings, context).items())
-    ]
-    if model.cross_layers:
-        kept.append((KV_CACHE_CROSS, _in_blocks(context, settings), model.cross_layers))
-    lines = []
-    for formula, tokens, n_layers in kept:
-        symbols = {**_symbols(model, settings), "L_kv": n_layers, "tokens": tokens}
-        residual = {**symbols, "tokens": min(tokens, _RESIDUAL_TOKENS), "q_kv": 2.0}
-        is_integer = settings.kv_type.startswith("int")
-        most = {**symbols, "k": symbols["a"]} if model.style.repeated else symbols
-        high = formula.evaluate(most) + (formula.evaluate(residual) if is_integer else 0)
-        lines.append(formula.line(symbols, high_bytes=high, note=_note(model, settings)))
-    return tuple(lines)
-
-
-def _formula(model: Model, settings: InferenceSettings, *, is_sliding: bool) -> Formula:
-    if not model.attention.kv_rank:
-        return KV_CACHE_WINDOW if is_sliding else KV_CACHE
-    return KV_CACHE_MLA if settings.mla_cache == "compressed" else KV_CACHE_MLA_EXPANDED
-
-
-def _symbols(model: Model, settings: InferenceSettings) -> dict[str, float]:
     shape = model.attention
-    return {
+    symbols: dict[str, float] = {
         "a": shape.heads, "b": settings.batch, "h": shape.head_dim, "h_nope": shape.nope_dim,
         "h_v": shape.value_dim, "k": shape.kv_heads, "q_kv": KV_BYTES[settings.kv_type],
         "r_kv": shape.kv_rank, "r_rope": shape.rope_dim, "t": settings.serving_gpus,
     }  # fmt: skip
+    fewer = settings.serving_gpus > shape.kv_heads and not shape.kv_rank
+    note = "key-value heads are replicated: there are fewer than GPUs" if fewer else ""
+    lines = []
+    for formula, tokens, n_layers in _kept(model, settings, context):
+        symbols = {**symbols, "L_kv": n_layers, "tokens": tokens}
+        residual = {**symbols, "tokens": min(tokens, _RESIDUAL_TOKENS), "q_kv": 2.0}
+        is_integer = settings.kv_type.startswith("int")
+        most = {**symbols, "k": symbols["a"]} if model.style.repeated else symbols
+        high = formula.evaluate(most) + (formula.evaluate(residual) if is_integer else 0)
+        lines.append(formula.line(symbols, high_bytes=high, note=note))
+    return tuple(lines)
 
 
-def _tokens_of_layers(model: Model, settings: InferenceSettings, context: int) -> Counter[int]:
-    """Return the number of layers by the number of tokens that they keep."""
+def _kept(
+    model: Model, settings: InferenceSettings, context: int
+) -> Iterator[tuple[Formula, int, int]]:
+    """Yield the formula of layers, the tokens that each of them keeps, and their number."""
+    block = settings.kv_block or 1
     windows = model.attention.windows or (0,) * model.decoder_layers
     kept = (min(window or context, context) for window in windows)
-    return Counter(_in_blocks(tokens, settings) for tokens in kept)
-
-
-def _in_blocks(tokens: int, settings: InferenceSettings) -> int:
-    block = settings.kv_block or 1
-    return -(-tokens // block) * block
-
-
-def _note(model: Model, settings: InferenceSettings) -> str:
-    fewer = settings.serving_gpus > model.attention.kv_heads and not model.attention.kv_rank
-    return "key-value heads are replicated: there are fewer than GPUs" if fewer else ""
+    compressed = settings.mla_cache == "compressed"
+    for tokens, n_layers in sorted(Counter(-(-n // block) * block for n in kept).items()):
+        formula = KV_CACHE_WINDOW if tokens < context else KV_CACHE
+        if model.attention.kv_rank:
+            formula = KV_CACHE_MLA if compressed else KV_CACHE_MLA_EXPANDED
+        yield formula, tokens, n_layers
+    if model.cross_layers:
+        yield KV_CACHE_CROSS, -(-context // block) * block, model.cross_layers

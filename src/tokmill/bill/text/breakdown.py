@@ -16,7 +16,7 @@ from tokmill.bill.full_bill import FullBill, ModelBill
 from tokmill.bill.host_ram.host import HostBill
 from tokmill.bill.measuring.process_tree import Measured
 from tokmill.bill.models.model import Model
-from tokmill.bill.on_disk import DatasetDisk, Share
+from tokmill.bill.on_disk import DatasetDisk
 from tokmill.bill.remedies.search import Offer
 from tokmill.bill.text.tables import (
     amounts_table,
@@ -26,36 +26,37 @@ from tokmill.bill.text.tables import (
     rows_table,
     totals_table,
 )  # fmt: skip
-from tokmill.bill.verdict import FITS
+from tokmill.bill.verdict import AT_LEAST, BARELY, FITS
 from tokmill.words.plural import plural
 from tokmill.words.units import count, memory, seconds, size
 
 _MOST_SOURCES = 12
+_SHORT = {FITS: "fits", BARELY: "may fit", AT_LEAST: "at least"}
 _BAR = 20
 """Characters of the longest bar."""
 
 
 def bill_tables(
-    found: FullBill, parts: Collection[str], *, explain: bool = False
+    full: FullBill, parts: Collection[str], *, explain: bool = False
 ) -> Iterator[RenderableType]:
     """Yield the tables of the named parts of a bill, with an empty line before each.
 
     `explain`: also yield formula, symbols and source of each amount.
     """
     shown: set[str] | None = set() if explain else None
-    of_model = found.of_model
+    of_model = full.of_model
     if of_model is not None:
         if {"gpu", "inference"} & set(parts):
             yield from _parameters(of_model.model)
         if "gpu" in parts:
             yield from _gpu_tables(of_model, shown=shown)
     if "host" in parts:
-        yield from _host_tables(found.host, shown=shown)
+        yield from _host_tables(full.host, shown=shown)
     if "disk" in parts:
-        yield from disk_tables(found, shown=shown)
+        yield from disk_tables(full, shown=shown)
     if of_model is not None:
         if "time" in parts and of_model.compute is not None:
-            rows = _time_rows(of_model.compute, of_model.long_documents, found.settings)
+            rows = _time_rows(of_model.compute, of_model.long_documents, full.settings)
             yield from _after_empty_line(rows_table("training", ("",), rows, words=("",)))
         if "inference" in parts:
             yield from bill_view(of_model.inference, shown=shown)
@@ -73,8 +74,9 @@ def _parameters(model: Model) -> Iterator[RenderableType]:
     yield from _after_empty_line(rows_table("parameters", ("",), rows))
 
 
-def _gpu_tables(found: ModelBill, *, shown: set[str] | None) -> Iterator[RenderableType]:
-    training = found.training
+def _gpu_tables(of_model: ModelBill, *, shown: set[str] | None) -> Iterator[RenderableType]:
+    """Yield the tables of training: peak, moments, pipeline stages, savings."""
+    training = of_model.training
     peak, title = training.peak, f"GPU memory at the peak, {moment(training.peak)}"
     yield from bill_view(replace(peak, title=title), shown=shown)
     moments = [(moment(bill), bill) for bill in training.moments]
@@ -82,21 +84,24 @@ def _gpu_tables(found: ModelBill, *, shown: set[str] | None) -> Iterator[Rendera
         totals_table("GPU memory at each moment of a training step", moments)
     )
     if len(training.stages) > 1:
-        stages = [(f"{one.number + 1:,}: {moment(one.peak)}", one.peak) for one in training.stages]
+        stages = [
+            (f"{each.number + 1:,}: {moment(each.peak)}", each.peak) for each in training.stages
+        ]
         yield from _after_empty_line(
             totals_table("GPU memory at the peak of pipeline stages", stages)
         )
-    if found.advice is not None and found.advice.steps:
-        yield from _after_empty_line(_offers_table(found.advice.steps))
+    if of_model.advice is not None and of_model.advice.steps:
+        yield from _after_empty_line(_offers_table(of_model.advice.steps))
 
 
 def _offers_table(offers: Sequence[Offer]) -> Table:
+    """Return a row for each saving: its options, memory, verdict and cost."""
     rows = (
         (
             " ".join(offer.options),
             memory(offer.saved_bytes),
             memory(offer.peak_bytes),
-            FITS if offer.fits else "",
+            _SHORT.get(offer.verdict, ""),
             offer.cost,
         )
         for offer in offers
@@ -131,45 +136,45 @@ def measured_table(measured: Measured, host: HostBill) -> Table:
     return rows_table(title, ("predicted", "measured", "error"), rows)
 
 
-def disk_tables(found: FullBill, *, shown: set[str] | None) -> Iterator[RenderableType]:
+def disk_tables(full: FullBill, *, shown: set[str] | None) -> Iterator[RenderableType]:
     """Yield the sizes of dataset, checkpoints and optional files, and the lengths of documents.
 
     `shown`: formulas that were shown already; None: formulas are not shown.
     """
-    disk = found.disk
+    disk = full.disk
     bills = [] if disk is None else [disk.bill]
-    if found.of_model is not None:
-        bills.append(found.of_model.checkpoints)
+    if full.of_model is not None:
+        bills.append(full.of_model.checkpoints)
     for bill in bills:
         yield from bill_view(bill, shown=shown, binary=False)
     if disk is None:
         return
     if disk.found is not None:
         yield from _after_empty_line(*_dataset_tables(disk.found))
-    additions = amounts_table("disk: optional files", found.additions, binary=False)
+    additions = amounts_table("disk: optional files", full.additions, binary=False)
     yield from _after_empty_line(additions)
     if shown is not None:
-        yield from explanation(found.additions, shown)
+        yield from explanation(full.additions, shown)
     things = "samples" if disk.size.kind == "sft" else "documents"
-    context = found.settings.training.sequence
+    context = full.settings.training.sequence
     yield from _after_empty_line(lengths_table(disk.size.length_histogram, context, things))
 
 
 def _dataset_tables(disk: DatasetDisk) -> Iterator[Table]:
-    headings = ("documents", "tokens", "on disk")
-    yield rows_table("by split", headings, map(_share_row, disk.splits))
-    more = len(disk.sources) - _MOST_SOURCES
-    rest = [(f"and {more:,} more", "", "", "")] if more > 0 else []
-    sources = [*map(_share_row, disk.sources[:_MOST_SOURCES]), *rest]
-    yield rows_table("by source", headings, sources)
+    """Yield documents, tokens and bytes by split and by source, and the bytes per token."""
+    for title, shares in (("by split", disk.splits), ("by source", disk.sources)):
+        rows = [
+            (each.name, f"{each.documents:,}", f"{each.tokens:,}", size(each.n_bytes))
+            for each in shares[:_MOST_SOURCES]
+        ]
+        more = len(shares) - len(rows)
+        rest = [(f"and {more:,} more", "", "", "")] if more else []
+        yield rows_table(title, ("documents", "tokens", "on disk"), [*rows, *rest])
     yield rows_table("totals", ("",), _ratios(disk), words=("",))
 
 
-def _share_row(share: Share) -> tuple[str, ...]:
-    return (share.name, f"{share.documents:,}", f"{share.tokens:,}", size(share.n_bytes))
-
-
 def _ratios(disk: DatasetDisk) -> Iterator[tuple[str, str]]:
+    """Yield the size per token, relative to text and input, and files that are not listed."""
     n_bytes = disk.bill.n_bytes
     yield ("bytes per token", f"{n_bytes / max(1, disk.tokens):.3f} ({disk.dtype})")
     of = {"size relative to the text": disk.text_bytes, "relative to the input": disk.input_bytes}
@@ -202,32 +207,30 @@ def _length_rows(histogram: Sequence[int], context: int) -> Iterator[tuple[str, 
 
 
 def _time_rows(
-    found: Compute, long: LongDocuments | None, settings: BillSettings
+    compute: Compute, long: LongDocuments | None, settings: BillSettings
 ) -> Iterator[tuple[str, str]]:
+    """Yield tokens per parameter, steps, FLOP, time, long documents and notes."""
     how = settings.training
     yield (
         "tokens per parameter",
-        f"{found.tokens_per_parameter:.3g} (compute-optimal is about 20: "
-        f"{count(found.chinchilla_tokens)} tokens)",
+        f"{compute.tokens_per_parameter:.3g} (compute-optimal is about 20: "
+        f"{count(compute.chinchilla_tokens)} tokens)",
     )
     yield (
         "steps per epoch",
-        f"{found.steps_per_epoch:,} of {plural(found.step_sequences, 'sequence')}, "
-        f"{count(found.step_tokens)} tokens",
+        f"{compute.steps_per_epoch:,} of {plural(compute.step_sequences, 'sequence')}, "
+        f"{count(compute.step_tokens)} tokens",
     )
     epochs = "epoch" if how.epochs == 1 else "epochs"
-    yield ("FLOP", f"{found.operations_with_recompute:.3g} in {how.epochs:g} {epochs}")
-    if found.seconds is not None:
-        yield ("time", f"about {seconds(found.seconds)} at {how.mfu:.0%} MFU")
-    if found.gpu_hours is not None:
-        yield ("GPU hours", f"{found.gpu_hours:,.0f}")
-    if found.tokens_per_second is not None:
-        each = found.tokens_per_second / how.gpus
-        yield ("tokens per second", f"{found.tokens_per_second:,.0f}, {each:,.0f} per GPU")
+    yield ("FLOP", f"{compute.operations_with_recompute:.3g} in {how.epochs:g} {epochs}")
+    if compute.seconds is not None:
+        yield ("time", f"about {seconds(compute.seconds)} at {how.mfu:.0%} MFU")
+    if compute.gpu_hours is not None:
+        yield ("GPU hours", f"{compute.gpu_hours:,.0f}")
     if long is not None:
         yield (
             f"documents over {plural(long.context, 'token')}",
             f"about {long.documents:,} ({long.share:.1%}), with {count(long.tokens_beyond)} tokens "
             "over that length",
         )
-    yield from (("note", note) for note in found.notes)
+    yield from (("note", note) for note in compute.notes)

@@ -1,4 +1,4 @@
-"""A comparison of alternatives as a table."""
+"""A comparison of alternatives as a table, the verdict first."""
 
 from __future__ import annotations
 
@@ -9,61 +9,86 @@ from rich.table import Table
 from rich.text import Text
 
 from tokmill.bill.remedies.comparison import Alternative, Comparison
-from tokmill.bill.remedies.table import cost
-from tokmill.bill.text.tables import indented, one_line
+from tokmill.bill.remedies.savings import cost
+from tokmill.bill.text.tables import indented, labelled, one_line
 from tokmill.bill.verdict import AT_LEAST, BARELY, DOES_NOT_FIT, FITS
-from tokmill.words.units import memory
+from tokmill.words.units import scale
 
 _VERDICTS = {
-    FITS: Text("yes", "green"),
-    BARELY: Text("probably", "yellow"),
-    DOES_NOT_FIT: Text("no", "red"),
-    AT_LEAST: Text("unknown", "yellow"),
+    FITS: ("fits", Text("yes", "green")),
+    BARELY: ("may fit", Text("may", "yellow")),
+    AT_LEAST: ("a part is not known", Text("at least", "yellow")),
+    DOES_NOT_FIT: ("does not fit", Text("no", "red")),
 }
+"""A verdict in the row of verdicts, and in the column of the table."""
+_MOST_NAMED = 4
+"""Alternatives that are named in the verdict at most; more are counted."""
+_MOST_AXES = 2
+"""With more of them, a column of activations would not fit in 80 columns."""
 
 
-def comparison_tables(found: Comparison, title: str) -> Iterator[RenderableType]:
-    """Yield a title, a table with a row for each alternative, and notes."""
-    yield one_line(title, "bold")
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in found.axes:
-        table.add_column(Text(name.replace("_", "-")), overflow="fold")
-    judged = any(each.verdict for each in found.alternatives)
-    possible = [each for each in found.alternatives if not each.why_not]
+def comparison_tables(comparison: Comparison) -> Iterator[RenderableType]:
+    """Yield the verdict, a title, a table with a row for each alternative, and notes."""
+    yield labelled([("verdict", _verdict(comparison), "")])
+    possible = [each for each in comparison.alternatives if not each.why_not]
+    divisor, unit, digits = scale(max((e.high_bytes for e in possible), default=0), binary=True)
+    yield one_line(f"{comparison.title}, {unit}", "bold")
+    columns = {"expected": "n_bytes", "at most": "high_bytes"}
+    if len(comparison.axes) <= _MOST_AXES and len({each.activation_bytes for each in possible}) > 1:
+        columns["activations"] = "activation_bytes"
     computed = len({round(each.computation, 2) for each in possible}) > 1
-    for heading in ("expected", "at most", *(["compute"] if computed else [])):
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in comparison.axes:
+        table.add_column(Text(name.replace("_", "-")), overflow="fold")
+    for heading in (*columns, *(["compute"] if computed else [])):
         table.add_column(Text(heading), justify="right", no_wrap=True, overflow="fold")
-    if judged:
-        table.add_column(Text("fits"), no_wrap=True)
-    for each in found.alternatives:
+    table.add_column(Text("fits"), no_wrap=True)
+    for each in comparison.alternatives:
+        cells = [f"{getattr(each, name) / divisor:,.{digits}f}" for name in columns.values()]
+        cells += [f"x {each.computation:.2f}"] if computed else []
+        if each.why_not:
+            cells = [""] * len(cells)
         names = [one_line(str(value)) for value in each.values]
-        table.add_row(*names, *_cells(each, computed=computed, judged=judged))
+        table.add_row(*names, *cells, _fits(each))
     yield table
-    yield from _notes(found)
+    yield from _notes(comparison, activations="activations" in columns)
 
 
-def _cells(each: Alternative, *, computed: bool, judged: bool) -> Iterator[Text]:
-    impossible = Text("not possible", "dim")
-    yield impossible if each.why_not else Text(memory(each.n_bytes))
-    yield Text("" if each.why_not else memory(each.high_bytes))
-    if computed:
-        yield Text("" if each.why_not else f"x {each.computation:.2f}")
-    if judged:
-        yield _VERDICTS.get(each.verdict, Text(""))
+def _verdict(comparison: Comparison) -> str:
+    """Return which alternatives fit, by name or, if they are many, how many."""
+    texts = []
+    for verdict, (text, _) in _VERDICTS.items():
+        alike = [each for each in comparison.alternatives if each.verdict == verdict]
+        names = ", ".join(" ".join(map(str, each.values)) for each in alike)
+        if len(comparison.axes) == 1 and names.replace(", ", "").isdecimal():
+            names = f"{comparison.axes[0].replace('_', '-')} {names}"
+        if alike:
+            many = f"{len(alike)} of {len(comparison.alternatives)}"
+            texts.append(f"{text}: {names if len(alike) <= _MOST_NAMED else many}")
+    return "; ".join(texts) or "unknown: add --gpu, such as --gpu=4090"
 
 
-def _notes(found: Comparison) -> Iterator[RenderableType]:
-    """Yield the cost of each value, and why alternatives are not possible, each once."""
-    if not any(each.verdict for each in found.alternatives):
-        yield indented("add --gpu to see what fits")
-    if any(each.verdict == BARELY for each in found.alternatives):
-        yield indented("probably: the expected amount fits, the upper bound does not", "dim")
-    columns = zip(*(each.values for each in found.alternatives), strict=True)
-    for axis, values in zip(found.axes, columns, strict=True):
+def _fits(each: Alternative) -> Text:
+    if each.why_not:
+        return Text("not possible", "dim")
+    return _VERDICTS[each.verdict][1] if each.verdict else Text("")
+
+
+def _notes(comparison: Comparison, *, activations: bool) -> Iterator[RenderableType]:
+    """Yield the meaning of words, the cost of each value, and why alternatives are not possible."""
+    if any(each.verdict == BARELY for each in comparison.alternatives):
+        yield indented("may: the expected amount fits, the upper bound does not", "dim")
+    for missing in dict.fromkeys(each.missing for each in comparison.alternatives if each.missing):
+        yield indented(f"not included: {missing}", "dim")
+    if activations:
+        text = "activations: with the logits, at the moment when they are largest"
+        yield indented(text, "dim")
+    columns = zip(*(each.values for each in comparison.alternatives), strict=True)
+    for axis, values in zip(comparison.axes, columns, strict=True):
         named = dict.fromkeys(value for value in values if isinstance(value, str))
-        costs = {value: cost({axis: value}) for value in named}
+        costs = {} if axis == "model" else {value: cost({axis: value}) for value in named}
         known = [f"{value}: {text}" for value, text in costs.items() if text != "nothing"]
         if known:
             yield indented(f"{axis.replace('_', '-')}: {'; '.join(known)}", "dim")
-    for why_not in dict.fromkeys(filter(None, (each.why_not for each in found.alternatives))):
+    for why_not in dict.fromkeys(filter(None, (each.why_not for each in comparison.alternatives))):
         yield indented(f"not possible: {why_not}", "dim")

@@ -7,13 +7,13 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from textwrap import fill, indent
 from types import ModuleType
 from typing import Any
 
-from tokmill.bill.formula import Formula, names_in
+from tokmill.bill.formula import Formula
 from tokmill.bill.text.symbols import SYMBOLS
 
 SCHEMA = 1
@@ -31,7 +31,7 @@ _INTRODUCTION = (
 class Subject:
     """A module of the bill: its path, its first line, and the formulas that it declares."""
 
-    path: str
+    module: str
     title: str
     formulas: tuple[Formula, ...]
 
@@ -41,8 +41,8 @@ def subjects() -> tuple[Subject, ...]:
     door = importlib.import_module("tokmill.bill")
     names = sorted(info.name for info in pkgutil.walk_packages(door.__path__, "tokmill.bill."))
     own = (name for name in names if not name.startswith(_WITHOUT_FORMULAS))
-    found = (_subject(importlib.import_module(name)) for name in own)
-    return tuple(subject for subject in found if subject.formulas)
+    every = (_subject(importlib.import_module(name)) for name in own)
+    return tuple(subject for subject in every if subject.formulas)
 
 
 def formulas_json() -> dict[str, Any]:
@@ -50,20 +50,7 @@ def formulas_json() -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "subjects": [
-            {
-                "module": subject.path,
-                "title": subject.title,
-                "formulas": [
-                    {
-                        "name": one.name,
-                        "formula": one.expression,
-                        "symbols": list(names_in(one.expression)),
-                        "source": one.source,
-                        "error": one.error,
-                    }
-                    for one in subject.formulas
-                ],
-            }
+            {**asdict(subject), "formulas": [asdict(each) for each in subject.formulas]}
             for subject in subjects()
         ],
         "symbols": {
@@ -76,27 +63,27 @@ def formulas_page() -> str:
     """Return all formulas and symbols as a Markdown page with lines of at most 80 characters."""
     blocks = ["# Formulas of the bill", fill(_INTRODUCTION, _WIDTH)]
     for subject in subjects():
-        blocks += [f"## {subject.path}", fill(subject.title, _WIDTH), *_groups(subject.formulas)]
+        blocks += [f"## {subject.module}", fill(subject.title, _WIDTH), *_groups(subject.formulas)]
     blocks += ["## Symbols", "\n".join(map(_symbol, SYMBOLS))]
     return "\n\n".join(blocks) + "\n"
 
 
 def _groups(formulas: Iterable[Formula]) -> Iterator[str]:
     """Yield source and error of neighbouring formulas that share them, and then these formulas."""
-    for (source, error), members in groupby(formulas, lambda one: (one.source, one.error)):
+    for (source, error), members in groupby(formulas, lambda each: (each.source, each.error)):
         yield fill(f"Source: {source}. Known error: {error or 'not known'}.", _WIDTH)
         yield "\n".join(map(_formula, members))
 
 
-def _formula(one: Formula) -> str:
+def _formula(formula: Formula) -> str:
     """Return a name and its expression, on two lines if one is too short."""
-    line = f"- {one.name}: `{one.expression}`"
+    line = f"- {formula.name}: `{formula.expression}`"
     if len(line) <= _WIDTH:
         return line
     # Markdown would read a line that begins with `*` as an item of a list.
-    tied = re.sub(r" ([-+*/]+ )", "\0\\1", f"`{one.expression}`")
+    tied = re.sub(r" ([-+*/]+ )", "\0\\1", f"`{formula.expression}`")
     return "\n".join(
-        [_item(f"{one.name}:"), indent(fill(tied, _WIDTH - 2), "  ").replace("\0", " ")]
+        [_item(f"{formula.name}:"), indent(fill(tied, _WIDTH - 2), "  ").replace("\0", " ")]
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 from tokmill.bill.bill_settings import BillSettings
@@ -13,16 +14,20 @@ from tokmill.bill.gpus import Gpu
 from tokmill.bill.host_ram.host import HostBill
 from tokmill.bill.host_ram.machine import Verdict
 from tokmill.bill.models.model import Model
-from tokmill.bill.remedies.advice import Advice, gpu_verdict, most_served
+from tokmill.bill.remedies.advice import Advice
+from tokmill.bill.remedies.search import MOST_TOGETHER
 from tokmill.bill.serving.inference import prompt_tokens
+from tokmill.bill.serving.kv_cache import kv_cache_lines
 from tokmill.bill.states.parallel import ranks_per_node
 from tokmill.bill.states.precision import precision_of, stored_note
-from tokmill.bill.text import PARTS
-from tokmill.bill.text.tables import moment
-from tokmill.bill.verdict import AT_LEAST, BARELY, DOES_NOT_FIT, FITS
+from tokmill.bill.text import INFERENCE_PARTS, TRAINING_PARTS
+from tokmill.bill.text.tables import bounded, moment
+from tokmill.bill.training_bill import activation_bytes
+from tokmill.bill.verdict import AT_LEAST, BARELY, DOES_NOT_FIT, FITS, gpu_verdict
 from tokmill.settings.training import TrainingSettings
 from tokmill.words.plural import plural
-from tokmill.words.units import count, memory, scale, seconds, size
+from tokmill.words.printable import printable
+from tokmill.words.units import count, memory, seconds, size
 
 NO_GPU = "unknown: add --gpu, such as --gpu=4090 or --gpu=24GiB"
 NO_MODEL = "unknown: add --model (names: tokmill memory --models) and --gpu"
@@ -33,6 +38,13 @@ MOST_KEYS = 6
 
 _STYLES = {FITS: "green", DOES_NOT_FIT: "red", "unknown": ""}
 """Colours of verdicts; all others are yellow."""
+_DEFAULTS = {
+    "amp": "default of most trainers: fp32 weights",
+    "mixed-16": "default of ZeRO: 16-bit weights, fp32 copies",
+    "mixed-18": "default of Megatron-LM: 16-bit weights, fp32 copies",
+}
+"""Whose default a precision is, and what it means."""
+_ADAPTED = "default of most trainers: fp32 adapters"
 _PARALLEL = ("tensor", "pipeline", "context", "expert")
 
 
@@ -49,22 +61,23 @@ def asked_parts(settings: BillSettings) -> tuple[str, ...]:
 
     Inference only if one of its settings is given; training unless only those are given.
     """
-    parts = PARTS[:-1] if settings.trains else ()
-    return (*parts, *(PARTS[-1:] if settings.serves else ()))
+    parts = TRAINING_PARTS if settings.trains else ()
+    return (*parts, *(INFERENCE_PARTS if settings.serves else ()))
 
 
-def summary_rows(found: FullBill, parts: Collection[str]) -> Iterator[Row]:
+def summary_rows(full: FullBill, parts: Collection[str]) -> Iterator[Row]:
     """Yield the verdict and the most important amounts of the named parts of a bill."""
-    of_model, settings = found.of_model, found.settings
+    of_model, settings = full.of_model, full.settings
     if of_model is not None:
         if "gpu" in parts:
-            yield from _training_rows(found, of_model)
+            yield from _training_rows(full, of_model)
         if "inference" in parts:
-            yield from _inference_rows(of_model, settings, alone="gpu" not in parts)
+            rows = _inference_rows(of_model, settings)
+            yield from _below(rows) if "gpu" in parts else rows
     if "host" in parts:
-        yield from _host_rows(found.host, settings.training)
-    if "disk" in parts and (of_model or found.disk):
-        yield _disk_row(found)
+        yield from _host_rows(full.host, settings.training)
+    if "disk" in parts and (of_model or full.disk):
+        yield _disk_row(full)
     if of_model is None:
         yield Row("GPU memory", NO_MODEL)
         return
@@ -82,6 +95,14 @@ def summary_rows(found: FullBill, parts: Collection[str]) -> Iterator[Row]:
         yield Row("not read", _not_read(settings.not_read), "yellow")
 
 
+def _below(rows: Iterator[Row]) -> Iterator[Row]:
+    """Yield the rows of inference below those of training, whose labels they have."""
+    yield next(rows)._replace(label="inference")
+    for row in rows:
+        named = row.label and row.label != "GPU memory"
+        yield row._replace(label="", text=f"{row.label}: {row.text}" if named else row.text)
+
+
 def _not_read(keys: Sequence[str]) -> str:
     """Return the first keys of settings files that the bill does not use."""
     shown = ", ".join(keys[:MOST_KEYS])
@@ -89,57 +110,72 @@ def _not_read(keys: Sequence[str]) -> str:
     return f"keys of settings files: {shown}{more}"
 
 
-def _training_rows(found: FullBill, of_model: ModelBill) -> Iterator[Row]:
-    bill, advice, how = of_model.training, of_model.advice, found.settings.training
-    yield _verdict(bill.peak, of_model.gpu, "; ".join(other_problems(found)))
+def _training_rows(full: FullBill, of_model: ModelBill) -> Iterator[Row]:
+    """Yield the verdict on training, its memory, and advice."""
+    bill, how = of_model.training, full.settings.training
+    peak = bill.peak
+    yield _verdict(peak, of_model.gpu, "; ".join(other_problems(full)))
     each = " per GPU" if how.gpus > 1 else ""
-    yield Row("GPU memory", f"{bounded(bill.peak)}{each}; peak: {moment(bill.peak)}")
-    if bill.peak.missing:
-        yield Row("", f"not included: {'; '.join(bill.peak.leaves_out)}", "yellow")
+    text = f"{bounds(peak)}{each}; peak: {moment(peak)}"
+    if not activation_bytes(peak) and bill.activation_bytes:
+        # Else nobody would see them grow with the batch.
+        text += f"; activations before it: up to {memory(bill.activation_bytes)}"
+    yield Row("GPU memory", text)
+    if peak.missing:
+        yield Row("", f"not included: {'; '.join(peak.leaves_out)}", "yellow")
     if len(bill.stages) > 1:
-        peaks = (f"stage {one.number + 1} {memory(one.peak.n_bytes)}" for one in bill.stages)
+        peaks = (f"stage {stage.number + 1} {memory(stage.peak.n_bytes)}" for stage in bill.stages)
         fullest = bill.fullest.number + 1
         yield Row("", f"fullest pipeline stage: {fullest} ({', '.join(peaks)})")
-    if advice is None or advice.verdict == AT_LEAST:
-        return
-    if advice.verdict != DOES_NOT_FIT:
-        most = "the model's maximum of" if advice.is_bounded else "sequence"
-        yield Row(
-            "largest",
-            f"micro batch {advice.largest_micro_batch:,} at sequence {how.sequence:,}; "
-            f"at micro batch {how.micro_batch:,}, {most} {advice.largest_sequence:,}",
-        )
-        if advice.plan:
-            yield Row("safer with", _plan(advice))
-    elif advice.plan:
-        yield Row("fits with", _plan(advice))
-    else:
-        yield Row("advice", "no option makes it fit")
+    batch, sequence = f"micro batch {how.micro_batch:,}", f"sequence {how.sequence:,}"
+    yield from _advice_rows(of_model.advice, batch, sequence)
 
 
-def _inference_rows(of_model: ModelBill, settings: BillSettings, *, alone: bool) -> Iterator[Row]:
-    bill, how, gpu = of_model.inference, settings.inference, of_model.gpu
-    row = _verdict(bill, gpu)
-    yield row if alone else row._replace(label="inference")
-    main = (line for line in bill.lines if line.name == "weights" or "KV cache" in line.name)
-    amounts = ", ".join(f"{line.name} {memory(line.n_bytes)}" for line in main)
-    yield Row("GPU memory" if alone else "", f"{bounded(bill)}: {amounts}")
+def _inference_rows(of_model: ModelBill, settings: BillSettings) -> Iterator[Row]:
+    """Yield the verdict on inference, its memory with the KV cache, and advice."""
+    bill, how, model = of_model.inference, settings.inference, of_model.model
+    yield _verdict(bill, of_model.gpu)
+    weights = next(line for line in bill.lines if line.name == "weights")
+    yield Row("GPU memory", f"{bounds(bill)}, of which weights {memory(weights.n_bytes)}")
     if bill.missing:
         yield Row("", f"not included: {bill.missing}", "yellow")
-    if gpu is not None and not bill.missing:
-        context = how.context or settings.training.sequence
-        most = most_served(of_model.model, how, gpu, context)
-        longest = "the model's maximum of" if most.is_bounded else "context"
-        text = (
-            f"batch {most.batch:,} at context {context:,}; "
-            f"at batch {how.batch:,}, {longest} {most.context:,}"
+    context = how.context or settings.training.sequence
+    cache = sum(line.n_bytes for line in bill.lines if "KV cache" in line.name)
+    if cache:
+        token = kv_cache_lines(model, replace(how, batch=1, kv_block=0), 1)
+        text = f"{sum(line.n_bytes for line in token) / 1024:,.1f} KiB per token"
+        windows = [window for window in model.attention.windows if 0 < window < context]
+        text += f" (less beyond windows of {max(windows):,})" if windows else ""
+        yield Row("KV cache", f"{text}, {memory(cache)} for {how.batch:,} x {context:,} tokens")
+    batch, length = f"batch {how.batch:,}", f"context {context:,}"
+    yield from _advice_rows(of_model.inference_advice, batch, length)
+
+
+def _advice_rows(advice: Advice | None, batch: str, sequence: str) -> Iterator[Row]:
+    """Yield the most that fits, or the savings that make it fit.
+
+    `batch` and `sequence` are those of the settings, as text: "micro batch 4", "sequence 2,048".
+    """
+    if advice is None or advice.verdict == AT_LEAST:
+        return
+    fits = advice.verdict != DOES_NOT_FIT
+    if fits:
+        kind = "the model's maximum of" if advice.is_bounded else sequence.rpartition(" ")[0]
+        largest = f"{batch.rpartition(' ')[0]} {advice.largest_batch:,}"
+        longest = f"at {batch}, {kind} {advice.largest_sequence:,}"
+        yield Row("largest", f"{largest} at {sequence}; {longest}")
+    if advice.plan:
+        last, options = (
+            advice.plan[-1],
+            " ".join(each for step in advice.plan for each in step.options),
         )
-        text = text if most.batch else "no batch fits at this context"
-        yield Row("largest" if alone else "", text)
-    if of_model.decoding is not None:
-        speed = count(of_model.decoding)
-        text = f"at most {speed} tokens per second, limited by memory bandwidth"
-        yield Row("decoding" if alone else "", text)
+        label = {FITS: "safer with" if fits else "fits with", BARELY: "may fit"}
+        need = f"{memory(last.peak_bytes)}, up to {memory(last.high_bytes)}"
+        if last.verdict == AT_LEAST:
+            need = f"at least {memory(last.peak_bytes)}"
+        yield Row(label.get(last.verdict, "advice"), f"{options} ({need})")
+    elif not fits:
+        yield Row("advice", f"no option makes it fit, nor do {MOST_TOGETHER} together")
 
 
 def _verdict(bill: Bill, gpu: Gpu | None, problem: str = "") -> Row:
@@ -153,28 +189,22 @@ def _verdict(bill: Bill, gpu: Gpu | None, problem: str = "") -> Row:
 
 def verdict_text(bill: Bill, gpu: Gpu) -> str:
     """Return whether a bill fits on a GPU, and by how much."""
-    found = gpu_verdict(bill, gpu)
+    said = gpu_verdict(bill, gpu)
     name = f"{gpu.name} ({memory(gpu.memory_bytes)})"
-    if found == AT_LEAST:
+    if said == AT_LEAST:
         return f"at least {memory(bill.n_bytes)} on {name}; not included: {bill.missing}"
-    if found == BARELY:
+    if said == BARELY:
         return f"fits on {name} by the estimate, not by the upper bound"
     room = gpu.memory_bytes - bill.n_bytes
-    return f"{found} on {name}: {memory(abs(room))} {'left' if room >= 0 else 'missing'}"
+    return f"{said} on {name}: {memory(abs(room))} {'left' if room >= 0 else 'missing'}"
 
 
-def other_problems(found: FullBill) -> Iterator[str]:
+def other_problems(full: FullBill) -> Iterator[str]:
     """Yield the obstacles besides GPU memory."""
-    if found.host.verdict.said == DOES_NOT_FIT:
+    if full.host.verdict.said == DOES_NOT_FIT:
         yield "host RAM does not fit"
-    if missing_disk_bytes(found):
+    if missing_disk_bytes(full):
         yield "too little disk space"
-
-
-def _plan(advice: Advice) -> str:
-    """Return the options that together make it fit, and the peak with them."""
-    options = " ".join(option for step in advice.plan for option in step.options)
-    return f"{options} ({memory(advice.plan[-1].peak_bytes)})"
 
 
 def _host_rows(host: HostBill, how: TrainingSettings) -> Iterator[Row]:
@@ -183,7 +213,7 @@ def _host_rows(host: HostBill, how: TrainingSettings) -> Iterator[Row]:
     Page cache larger than that has a row: it looks like memory in use, and is not needed.
     """
     peak, ranks, verdict = host.peak, ranks_per_node(how), host.verdict
-    text = bounded(peak)
+    text = bounds(peak)
     if how.gpus > 1:
         text += f" per node, {memory(peak.n_bytes / ranks)} for each of {ranks:,} processes"
     style = "" if verdict.said == FITS else _STYLES.get(verdict.said, "yellow")
@@ -193,26 +223,27 @@ def _host_rows(host: HostBill, how: TrainingSettings) -> Iterator[Row]:
         yield Row("", f"plus up to {cache} of page cache, which the system can reclaim")
 
 
-def _host_verdict(found: Verdict) -> str:
-    room = f"{memory(found.usable_bytes)} of {found.machine}"
-    if found.said == "unknown":
+def _host_verdict(verdict: Verdict) -> str:
+    room = f"{memory(verdict.usable_bytes)} of {verdict.machine}"
+    if verdict.said == "unknown":
         return "set --host-ram to see whether it fits"
-    if found.said == DOES_NOT_FIT:
-        options = f"; fits with {' '.join(found.together)}" if found.together else ""
-        return f"{found.said} in {room}{options}"
-    return found.said.replace("fits", f"fits in {room}", 1)
+    if verdict.said == DOES_NOT_FIT:
+        options = f"; fits with {' '.join(verdict.together)}" if verdict.together else ""
+        return f"{verdict.said} in {room}{options}"
+    return verdict.said.replace("fits", f"fits in {room}", 1)
 
 
-def _disk_row(found: FullBill) -> Row:
-    disk, parts = found.disk, []
+def _disk_row(full: FullBill) -> Row:
+    """Return the sizes of dataset and checkpoints, and whether there is room."""
+    disk, parts = full.disk, []
     if disk is not None:
         parts.append(f"dataset {size(disk.bill.n_bytes)}")
-    if found.of_model is not None:
-        kept = found.settings.training.checkpoints
-        most = size(found.of_model.checkpoints.high_bytes)
+    if full.of_model is not None:
+        kept = full.settings.training.checkpoints
+        most = size(full.of_model.checkpoints.high_bytes)
         parts.append(f"checkpoints up to {most} ({kept:,} kept, 1 being written)")
     text = ", ".join(parts)
-    missing = missing_disk_bytes(found)
+    missing = missing_disk_bytes(full)
     if disk is not None and disk.free_bytes is not None:
         text += f"; {size(disk.free_bytes)} free"
     if missing:
@@ -220,29 +251,37 @@ def _disk_row(found: FullBill) -> Row:
     return Row("disk", text, "red" if missing else "")
 
 
-def missing_disk_bytes(found: FullBill) -> int:
+def missing_disk_bytes(full: FullBill) -> int:
     """Return by how much the files still to write exceed the free space, 0 if they fit."""
-    disk = found.disk
+    disk = full.disk
     if disk is None or disk.free_bytes is None:
         return 0
     to_write = 0 if disk.found is not None else disk.bill.high_bytes
-    if found.of_model is not None:
-        to_write += found.of_model.checkpoints.high_bytes
+    if full.of_model is not None:
+        to_write += full.of_model.checkpoints.high_bytes
     return max(0, to_write - disk.free_bytes)
 
 
-def _time(found: Compute, how: TrainingSettings) -> str:
+def _time(compute: Compute, how: TrainingSettings) -> str:
     """Return time, GPU hours and cost, or why they are not known."""
-    tokens = f"{count(found.trained_tokens)} tokens"
-    steps = f"{plural(found.steps, 'step')} of {count(found.step_tokens)} tokens"
-    if found.seconds is None or found.gpu_hours is None:
-        return "; ".join((f"{tokens}: {steps}", *found.notes))
-    text = f"{seconds(found.seconds)} for {tokens} at {how.mfu:.0%} MFU"
+    tokens = f"{count(compute.trained_tokens)} tokens"
+    steps = f"{plural(compute.steps, 'step')} of {count(compute.step_tokens)} tokens"
+    if compute.seconds is None:
+        return "; ".join((f"{tokens}: {steps}", *compute.notes))
+    time, *costs = duration(compute, how)
+    text = ", ".join((f"{time} for {tokens} at {how.mfu:.0%} MFU", *costs))
+    return "; ".join((text, steps, *compute.notes))
+
+
+def duration(compute: Compute, how: TrainingSettings) -> Iterator[str]:
+    """Yield time, GPU hours of several GPUs, and cost; nothing if the time is not known."""
+    if compute.seconds is None or compute.gpu_hours is None:
+        return
+    yield seconds(compute.seconds)
     if how.gpus > 1:
-        text += f", {found.gpu_hours:,.0f} GPU hours"
-    if found.cost is not None:
-        text += f", cost {found.cost:,.2f}" if found.cost < 1000 else f", cost {found.cost:,.0f}"
-    return "; ".join((text, steps, *found.notes))
+        yield f"{compute.gpu_hours:,.0f} GPU hours"
+    if compute.cost is not None:
+        yield f"cost {compute.cost:,.{2 if compute.cost < 1000 else 0}f}"
 
 
 def _model(model: Model) -> str:
@@ -269,10 +308,14 @@ def _training(how: TrainingSettings, model: Model) -> str:
     optional[f"offload {how.offload}"] = how.offload != "none"
     texts = (text for text, is_shown in optional.items() if is_shown)
     batch = f"micro batch {how.micro_batch:,}, sequence {how.sequence:,}"
-    return ", ".join((precision_of(how), how.optimizer, batch, *texts))
+    precision = precision_of(how)
+    if how.precision == "auto":
+        precision += f" ({_ADAPTED if how.adapter != 'none' else _DEFAULTS[precision]})"
+    return ", ".join((precision, how.optimizer, batch, *texts))
 
 
 def _inference(settings: BillSettings, model: Model) -> str:
+    """Return the settings of inference that matter most."""
     how = settings.inference
     stored = model.stored.note if model.stored else "bf16"
     weights = stored if how.weight_type == "auto" else how.weight_type
@@ -284,10 +327,27 @@ def _inference(settings: BillSettings, model: Model) -> str:
     return text + (f", {how.serving_gpus:,} GPUs" if how.serving_gpus > 1 else "")
 
 
-def bounded(bill: Bill) -> str:
+def bounds(bill: Bill) -> str:
     """Return the expected total with its bounds: `9.55 GiB (9.01 to 10.56)`."""
-    divisor, unit, digits = scale(bill.high_bytes, binary=True)
-    low, expected, high = (
-        f"{n / divisor:,.{digits}f}" for n in (bill.low_bytes, bill.n_bytes, bill.high_bytes)
-    )
-    return f"{expected} {unit}" if low == high else f"{expected} {unit} ({low} to {high})"
+    return bounded(bill.low_bytes, bill.n_bytes, bill.high_bytes)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PrintedBill(FullBill):
+    """A bill whose text is its summary in about ten rows."""
+
+    @classmethod
+    def of(cls, full: FullBill) -> PrintedBill:
+        """Return the same bill with a text."""
+        return cls(**{field.name: getattr(full, field.name) for field in fields(full)})
+
+    def __str__(self) -> str:
+        """Return the rows of `tokmill memory`."""
+        rows = list(summary_rows(self, asked_parts(self.settings)))
+        width = max(len(row.label) for row in rows)
+        return "\n".join(f"{row.label:<{width}}  {printable(row.text)}" for row in rows)
+
+    def __repr__(self) -> str:
+        """Return the name of the model: all amounts would be 45,000 characters."""
+        model = "no model" if self.of_model is None else self.of_model.model.name
+        return f"<FullBill: {printable(model)}; print() shows it>"

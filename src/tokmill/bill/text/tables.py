@@ -35,34 +35,31 @@ def moment(bill: Bill) -> str:
 def bill_table(bill: Bill, *, binary: bool) -> Table:
     """Return a bill as a table: a row for each amount, and the total, all in one unit.
 
-    `binary`: units of 1,024 (memory), else of 1,000 (disk). Bounds that equal the amount are left
-    out.
+    `binary`: units of 1,024 (memory), else of 1,000 (disk).
     """
-    divisor, unit, digits = scale(bill.high_bytes / _FINER, binary=binary)
-    is_sure = bill.low_bytes == bill.high_bytes
-    table = _table(f"{bill.title}, {unit}", ("",) if is_sure else _BOUNDS)
-
-    def row(name: str, amount: Line | Bill, style: str = "") -> None:
-        cells = _cells(amount, divisor, digits)
-        if amount.low_bytes == amount.high_bytes:
-            cells = cells[1:2] if is_sure else ["", cells[1], ""]
-        table.add_row(indented(name), *cells, style=style)
-
-    for line in bill.lines:
-        row(line.name, line)
     at_most = sum(line.high_bytes for line in bill.lines)
-    row("total" if bill.high_bytes == at_most else "total, of all moments", bill, "bold")
-    return table
+    total = "total" if bill.high_bytes == at_most else "total, of all moments"
+    rows = [(line.name, line, "") for line in bill.lines]
+    return _bounds_table(bill.title, [*rows, (total, bill, "bold")], binary=binary)
+
+
+def totals_table(title: str, bills: Sequence[tuple[str, Bill]]) -> Table:
+    """Return a table of the totals of named bills, in one unit."""
+    return _bounds_table(title, [(name, bill, "") for name, bill in bills], binary=True)
+
+
+def bounded(low: int, n_bytes: int, high: int) -> str:
+    """Return an expected amount with the bounds that differ from it: `9.55 GiB (9.01 to 12.31)`."""
+    divisor, unit, digits = scale(high, binary=True)
+    least, expected, most = (f"{n / divisor:,.{digits}f}" for n in (low, n_bytes, high))
+    bounds = f"{least} to {most}" if least != expected else f"up to {most}"
+    return f"{expected} {unit}" + (f" ({bounds})" if least != most else "")
 
 
 def amounts_table(title: str, lines: Sequence[Line], *, binary: bool) -> Table:
     """Return a table of amounts without a total, such as alternatives."""
-    divisor, unit, digits = scale(max((line.n_bytes for line in lines), default=0), binary=binary)
-    table = _table(f"{title}, {unit}", ("",))
-    for line in lines:
-        name = line.name + (f": {line.note}" if line.note else "")
-        table.add_row(indented(name), _amount(line.n_bytes, divisor, digits))
-    return table
+    rows = [(f"{line.name}: {line.note}".removesuffix(": "), line, "") for line in lines]
+    return _bounds_table(title, rows, binary=binary)
 
 
 def rows_table(
@@ -80,14 +77,6 @@ def rows_table(
     for name, *texts in rows:
         table.add_row(indented(name), *map(one_line, texts))
     return table
-
-
-def totals_table(title: str, bills: Sequence[tuple[str, Bill]]) -> Table:
-    """Return a table of the totals of named bills, in one unit."""
-    most = max(bill.high_bytes for _, bill in bills)
-    divisor, unit, digits = scale(most / _FINER, binary=True)
-    rows = [(name, *_cells(bill, divisor, digits)) for name, bill in bills]
-    return rows_table(f"{title}, {unit}", _BOUNDS, rows)
 
 
 def bill_view(
@@ -150,9 +139,25 @@ def _table(title: str, headings: Sequence[str], words: Collection[str] = ()) -> 
     return table
 
 
-def _cells(amount: Line | Bill, divisor: float, digits: int) -> list[str]:
-    bounds = (amount.low_bytes, amount.n_bytes, amount.high_bytes)
-    return [_amount(n, divisor, digits) for n in bounds]
+def _bounds_table(
+    title: str, rows: Sequence[tuple[str, Line | Bill, str]], *, binary: bool
+) -> Table:
+    """Return a table of named amounts and styles; a bound that equals its amount is left out."""
+    most = max(amount.high_bytes for _, amount, _ in rows)
+    divisor, unit, digits = scale(most / _FINER, binary=binary)
+    cells = []
+    for _, amount, _ in rows:
+        low, expected, high = (
+            _amount(n, divisor, digits)
+            for n in (amount.low_bytes, amount.n_bytes, amount.high_bytes)
+        )
+        cells.append((low if low != expected else "", expected, high if high != expected else ""))
+    columns = [place for place in range(3) if any(row[place] for row in cells)]
+    headings = [_BOUNDS[place] for place in columns] if len(columns) > 1 else [""]
+    table = _table(f"{title}, {unit}", headings)
+    for (name, _, style), texts in zip(rows, cells, strict=True):
+        table.add_row(indented(name), *(texts[place] for place in columns), style=style)
+    return table
 
 
 def _amount(n_bytes: int, divisor: float, digits: int) -> str:

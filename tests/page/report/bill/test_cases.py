@@ -8,10 +8,9 @@ import itertools
 import pytest
 
 import tokmill
-from tokmill.bill.remedies.advice import gpu_verdict
-from tokmill.bill.text.summary import bounded as bounded_text
-from tokmill.bill.text.summary import verdict_text
+from tokmill.bill.text.summary import bounds, verdict_text
 from tokmill.bill.text.tables import moment
+from tokmill.bill.verdict import gpu_verdict
 from tokmill.errors import UsageError
 from tokmill.page.report.bill.cases import (
     VERDICTS,
@@ -82,7 +81,7 @@ def test_words_are_those_of_the_summary(request, which):
         gpus = made.axes.spreads[at[2]].gpus
         each = f", each of {gpus} GPUs:" if gpus > 1 else ""
         assert found.verdict == f"{name}{each} {verdict_text(peak, gpu)}"
-        assert found.memory.startswith(bounded_text(peak))
+        assert found.memory.startswith(bounds(peak))
         assert found.memory.endswith(f"; peak: {moment(peak)}")
         assert found.notes == bill.settings.notes
 

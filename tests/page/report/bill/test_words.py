@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from tokmill.bill.formula import Bill, Line
 from tokmill.bill.gpus import Gpu
-from tokmill.bill.remedies.advice import gpu_verdict
 from tokmill.bill.text.summary import verdict_text
-from tokmill.bill.verdict import AT_LEAST
+from tokmill.bill.verdict import AT_LEAST, gpu_verdict
 from tokmill.page.report.bill.cases import VERDICTS, verdict_digit
 from tokmill.page.report.bill.words import (
     AS_SET,
@@ -80,6 +79,15 @@ def test_a_case_that_fits_by_the_estimate_names_only_what_fits_surely(llama):
     assert len(found) == n_rows
     named = [f"{bar.name} ({memory(bar.n_bytes)})" for bar in found[1:] if bar.kind == "yes"]
     assert said.remedies == (", ".join(named) or NONE_ALONE)
+
+
+def test_without_a_part_that_matters_no_change_makes_it_fit(made, pretrained):
+    for gpu in ("H200", "4GiB"):
+        found = made(
+            pretrained.directory, small=True, model={"name": "llama-3.2-1b"},
+            training={"gpu": gpu, "adapter": "dora"},
+        )  # fmt: skip
+        assert words(found.view, found.axes.start).remedies == NOT_ALL
 
 
 def test_without_a_dataset_there_is_no_time(llama):

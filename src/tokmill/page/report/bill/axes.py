@@ -12,8 +12,7 @@ from tokmill.bill.bill_settings import BillSettings
 from tokmill.bill.gpus import Gpu, find_gpu
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
-from tokmill.bill.remedies.case import Case, options
-from tokmill.bill.remedies.table import on_gpu
+from tokmill.bill.remedies.savings import Case, of_training, options
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
 from tokmill.words.plural import plural
@@ -195,15 +194,14 @@ def spread_training(training: TrainingSettings, spread: Spread) -> TrainingSetti
     return replace(training, gpus=spread.gpus, sharding=spread.sharding, nodes=nodes)
 
 
-def applied(case: Case, steps: Steps) -> TrainingSettings | None:
+def applied(case: Case[TrainingSettings], steps: Steps) -> TrainingSettings | None:
     """Return the settings with some remedies; None if none of them changes anything."""
-    proposed = {remedy.name: remedy.candidates for remedy in on_gpu(lambda _: ())}
-    before = case.training
+    before = case.settings
     for name, which in steps:
-        candidates = list(proposed[name](case))
-        if candidates:
-            case = case.having(candidates[which])
-    return None if case.training == before else case.training
+        alike = [each.changes for each in of_training(case, lambda _: ()) if each.name == name]
+        if alike:
+            case = case.having(alike[which])
+    return None if case.settings == before else case.settings
 
 
 def _line_for(vocabulary: int) -> tuple[str, ...]:

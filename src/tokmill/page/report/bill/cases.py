@@ -11,14 +11,16 @@ from functools import lru_cache
 from itertools import product
 from typing import Any
 
-from tokmill.bill.compute import Compute, compute, compute_on_each
+from tokmill.bill.bill_settings import complete_training
+from tokmill.bill.compute import compute, compute_on_each
 from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.formula import Bill
 from tokmill.bill.gpus import Gpu
 from tokmill.bill.models.model import Model
 from tokmill.bill.overhead import WORKSPACES, workspace_line
-from tokmill.bill.remedies.case import Case
+from tokmill.bill.remedies.savings import Case
 from tokmill.bill.states.contradictions import check_parallelism
+from tokmill.bill.text.summary import duration
 from tokmill.bill.text.tables import moment
 from tokmill.bill.training_bill import training_bill
 from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS, Need, Room, verdict
@@ -27,7 +29,7 @@ from tokmill.page.report.bill.axes import Axes, applied, spread_training
 from tokmill.page.report.bill.groups import TRAINING_GROUPS, grouped, training_group
 from tokmill.settings.training import TrainingSettings
 from tokmill.words.plural import plural
-from tokmill.words.units import count, seconds
+from tokmill.words.units import count
 
 VERDICTS = (FITS, BARELY, DOES_NOT_FIT)
 """A verdict is stored as its place here, and 3 more if a part of the bill is not known."""
@@ -202,25 +204,14 @@ def _times(axes: Axes, size: DatasetSize | None) -> tuple[tuple[int, ...], tuple
         try:
             training = settings_of(axes, spread, axes.start[3], sequence)
             training = remedied(axes, named, training, row)
+            training = complete_training(training, named, None)
             check_parallelism(named, training)
             on_each = compute_on_each(named, training, size, axes.gpus)
-            texts = [duration(one, training) for one in on_each]
+            texts = [", ".join(duration(each, training)) for each in on_each]
         except UsageError:
             texts = [""] * len(axes.gpus)
         found += [durations.setdefault(text, len(durations)) for text in texts]
     return tuple(found), tuple(durations)
-
-
-def duration(found: Compute, training: TrainingSettings) -> str:
-    """Return time, GPU hours of several GPUs, and cost as text; "" if the time is not known."""
-    if found.seconds is None or found.gpu_hours is None:
-        return ""
-    text = seconds(found.seconds)
-    if training.gpus > 1:
-        text += f", {found.gpu_hours:,.0f} GPU hours"
-    if found.cost is not None:
-        text += f", cost {found.cost:,.2f}" if found.cost < 1000 else f", cost {found.cost:,.0f}"
-    return text
 
 
 def _steps(axes: Axes, size: DatasetSize | None) -> tuple[str, ...]:

@@ -32,7 +32,8 @@ const memory = n => {
 const bounded = (low, n, high) => {
   const [divisor, unit, digits] = scale(high);
   const [least, text, most] = [low, n, high].map(each => fixed(each, divisor, digits));
-  return least === most ? `${text} ${unit}` : `${text} ${unit} (${least} to ${most})`;
+  const bounds = least === text ? `up to ${most}` : `${least} to ${most}`;
+  return least === most ? `${text} ${unit}` : `${text} ${unit} (${bounds})`;
 };
 const plural = (n, thing) => `${grouped(n)} ${thing}${n === 1 ? "" : "s"}`;
 const sum = numbers => numbers.reduce((a, b) => a + b, 0);
@@ -69,15 +70,17 @@ const verdictOf = (digit, n) => {
   return `${said} on ${on(gpu)}: ${memory(Math.abs(room))} ${room < 0 ? "missing" : "left"}`;
 };
 const remediesOf = (number, digit) => {
-  if (digit % 3 === 0) return words.none_needed;
+  if (digit === 0) return words.none_needed;
   const fitting = [];
+  let unknown = digit > 2;
   for (let row = 1; row < N_ROWS; row++) {
     const found = trainingOf(number + row);
     if (!found.amounts) continue;
-    if (found.digit % 3 === 0 || (digit === 2 && found.digit % 3 === 1))
+    unknown = unknown || found.digit > 2;
+    if (found.digit === 0 || (digit === 2 && found.digit === 1))
       fitting.push(`${data.rows[row]} (${memory(sum(found.amounts))})`);
   }
-  return fitting.join(", ") || words.none_alone;
+  return fitting.join(", ") || (unknown ? words.missing : words.none_alone);
 };
 
 const put = (key, text) => {

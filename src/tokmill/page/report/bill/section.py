@@ -116,7 +116,11 @@ def _training(view: View, bill: FullBill) -> str:
     found = words(view, axes.start)
     rows, limit = bars(view, axes.start)
     chart = figure(_titled(TRAINING, title(axes, axes.start)), rows, limit)
-    own = own_rows(bill, "gpu", ("largest", "fits with", "safer with")) if bill.of_model else []
+    own = (
+        own_rows(bill, "gpu", ("largest", "fits with", "may fit", "safer with"))
+        if bill.of_model
+        else []
+    )
     texts = (
         ("GPU memory", "memory", found.memory),
         ("to make it fit", "remedies", found.remedies),
@@ -148,7 +152,7 @@ def _problems(bill: FullBill) -> str:
 
 def _renamed(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the rows of the settings' own case; the remedies there are chosen by a search."""
-    names = {"fits with": "cheapest way to fit", "safer with": "surely fits with"}
+    names = {"fits with": "simplest way to fit", "safer with": "surely fits with"}
     return [(names.get(name, name), text) for name, text in rows]
 
 

@@ -11,14 +11,15 @@ from tokmill.bill.bill_settings import BillSettings
 from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.gpus import Gpu
 from tokmill.bill.inputs import model_notes, stored_notes, training_notes
-from tokmill.bill.remedies.case import options
+from tokmill.bill.remedies.savings import options
+from tokmill.bill.text.tables import bounded
 from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS
 from tokmill.page.report.bill.axes import Axes, place, spread_training
 from tokmill.page.report.bill.cases import Cases
 from tokmill.page.report.bill.chart import FITS_KINDS, NO_AMOUNT, Bar, Limit, shown
 from tokmill.page.report.bill.groups import TRAINING_GROUPS
 from tokmill.settings.training import TrainingSettings
-from tokmill.words.units import count, memory, scale
+from tokmill.words.units import count, memory
 
 AS_SET = "as chosen"
 NONE_ALONE = (
@@ -177,14 +178,6 @@ def verdict_words(digit: int, n_bytes: int, gpu: Gpu) -> str:
     return f"{said} on {where}: {memory(abs(room))} {'left' if room >= 0 else 'missing'}"
 
 
-def bounded(low: int, n_bytes: int, high: int) -> str:
-    """Return an expected amount with its bounds, as `tokmill memory` writes it."""
-    divisor, unit, digits = scale(high, binary=True)
-    texts = [f"{n / divisor:,.{digits}f}" for n in (low, n_bytes, high)]
-    same = f"{texts[1]} {unit}"
-    return same if texts[0] == texts[2] else f"{same} ({texts[0]} to {texts[2]})"
-
-
 def spread_options(axes: Axes, spread: int) -> tuple[str, ...]:
     """Return the options of a number of GPUs and their sharding."""
     where = axes.spreads[spread]
@@ -226,17 +219,19 @@ def notes_of(view: View, at: At) -> tuple[str, ...]:
 
 
 def _remedies(axes: Axes, cases: Cases, at: At, digit: int) -> str:
-    """Return the rows that fit, with their totals."""
-    if digit in (0, 3):
+    """Return the rows that fit, with their totals; none does if a part of it is not known."""
+    if digit == 0:
         return NONE_NEEDED
     fitting = []
+    unknown = digit > 2
     for row, (name, _) in enumerate(axes.remedies, start=1):
         number = case_number(axes, at) + row
         found = digit_of(axes, cases, number, at[1])
-        if found % 3 == 0 or (digit == 2 and found % 3 == 1):
+        unknown = unknown or found > 2
+        if found == 0 or (digit == 2 and found == 1):
             total = sum(cases.amounts_of(number)[0]) + cases.workspaces[at[1]]
             fitting.append(f"{name} ({memory(total)})")
-    return ", ".join(fitting) or NONE_ALONE
+    return ", ".join(fitting) or (NOT_ALL if unknown else NONE_ALONE)
 
 
 def _time(view: View, at: At) -> str:

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from itertools import groupby
+
+from tokmill.bill.models.model import Attention, Model
+from tokmill.bill.remedies.savings import (
+    CHANGES_RESULT,
+    COSTLY,
+    Case,
+    cost,
+    of_serving,
+    of_training,
+    options,
+)
+from tokmill.settings.inference import InferenceSettings
+from tokmill.settings.training import TrainingSettings
+
+
+def a_model(name="big", layers=8):
+    attention = Attention(heads=8, kv_heads=4, head_dim=8)
+    return Model(name, "llama", layers, 64, 128, 100, 4096, False, "silu", attention, ())
+
+
+def savings(**training):
+    settings = TrainingSettings(**{"sequence": 2048, **training})
+    return list(of_training(Case(a_model(), settings), lambda model: (a_model("small"),)))
+
+
+def proposed(name, **training):
+    """Return the options of the savings of a name, the mildest first."""
+    return [" ".join(options(each.changes)) for each in savings(**training) if each.name == name]
+
+
+def test_what_needs_more_or_trains_something_else_comes_last():
+    every = savings(gpus=8, micro_batch=4)
+    assert [each.level for each in every] == sorted(each.level for each in every)
+    levels = {
+        level: {each.name for each in alike} for level, alike in groupby(every, lambda s: s.level)
+    }
+    assert levels[COSTLY] == {
+        "tensor parallelism", "context parallelism", "expert parallelism", "pipeline parallelism",
+        "activations in host RAM", "offload",
+    }  # fmt: skip
+    assert levels[CHANGES_RESULT] == {
+        "smaller micro batch", "16-bit weights", "shorter sequences", "LoRA", "QLoRA",
+        "smaller base model",
+    }  # fmt: skip
+
+
+def test_megatron_shares_optimizer_states_its_own_way():
+    assert proposed("shared optimizer states", gpus=8, framework="megatron") == [
+        "--sharding distributed-optimizer"
+    ]
+
+
+def test_a_model_is_cut_into_no_more_than_sixteen_stages():
+    assert proposed("pipeline parallelism", gpus=64)[-1] == "--pipeline-parallel 16"
+    assert proposed("pipeline parallelism") == []
+
+
+def test_one_gpu_shares_nothing_and_offloads_alone():
+    assert proposed("shared optimizer states") == proposed("shared weights") == []
+    assert proposed("offload") == ["--offload optimizer", "--offload all"]
+    assert proposed("offload", gpus=8)[-1] == "--sharding zero-3 --offload all"
+
+
+def test_a_server_rounds_only_to_fewer_bits():
+    settings = InferenceSettings(kv_type="int8", context=512)
+    names = {}
+    for each in of_serving(Case(a_model(), settings)):
+        names.setdefault(each.name, []).append(" ".join(options(each.changes)))
+    assert names["rounded KV cache"] == ["--kv-type int4"]
+    assert names["rounded weights"] == ["--weight-type int8", "--weight-type int4"]
+
+
+def test_the_cost_of_changes_is_told_once():
+    assert cost({"loss": "fused"}) == "needs a fused kernel"
+    assert cost({"optimizer_step": "fused"}) == "nothing"
+    assert cost({"micro_batch": 2, "accumulation": 4}) == "speed"
