@@ -71,6 +71,16 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "t5": _T5,
     "t5 gated": {**_T5, "feed_forward_proj": "gated-gelu"},
     "mixtral": {**_GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "smollm3": _GROUPED,
+    "olmo3": _GROUPED,
+    "granite": _GROUPED,
+    "seed_oss": {**_HEADS, "residual_dropout": 0.0, "attention_dropout": 0.0},
+    "ministral": {**_HEADS, "sliding_window": 64},
+    "starcoder2": {
+        **_GROUPED, "residual_dropout": 0.0, "embedding_dropout": 0.0, "attention_dropout": 0.0,
+    },
+    "stablelm": {**_GROUPED, "hidden_dropout": 0.0},
+    "minimax_m2": {**_HEADS, "num_local_experts": 4, "num_experts_per_tok": 2},
 }  # fmt: skip
 LAYERS = {"gpt2": "n_layer", "bloom": "n_layer", "t5": "num_layers", "t5 gated": "num_layers"}
 HEADS = {
@@ -87,6 +97,8 @@ LAYER_NORMS = {
     "falcon": 1,
     "bert": 2,
     "roberta": 2,
+    "starcoder2": 2,
+    "stablelm": 2,
 }
 UNMASKED = ("bert", "roberta", "t5", "t5 gated")
 """A mask makes scores fp32 on a CPU too; T5's cross-attention has none."""
@@ -204,6 +216,12 @@ MIXTURES: dict[str, dict[str, Any]] = {
         **_SIZES, **_MIXED, "num_key_value_heads": 4, "n_routed_experts": 4, "q_lora_rank": 16,
         "kv_lora_rank": 8, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8,
         "n_group": 1, "topk_group": 1, "first_k_dense_replace": 0, "n_shared_experts": 1,
+    },
+    "olmoe": {**_GROUPED, "num_experts": 4, "num_experts_per_tok": 2},
+    "granitemoe": {**_GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "glm4_moe": {
+        **_HEADS, **_MIXED, "n_routed_experts": 4, "n_group": 1, "topk_group": 1,
+        "first_k_dense_replace": 0, "n_shared_experts": 1,
     },
 }  # fmt: skip
 

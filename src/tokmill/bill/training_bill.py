@@ -16,7 +16,7 @@ from tokmill.bill.activations.part import Part
 from tokmill.bill.activations.situation import Situation, activation_symbols, situation
 from tokmill.bill.bill_settings import complete_training
 from tokmill.bill.formula import Bill, Line
-from tokmill.bill.models.model import OTHER_PARTS, Model
+from tokmill.bill.models.model import UNCOUNTED, Model
 from tokmill.bill.moments import (
     Stage,
     holds_inputs,
@@ -43,7 +43,7 @@ from tokmill.settings.training import TrainingSettings
 
 MISSING = "activations and logits"
 DORA = "DoRA's magnitudes and their products (30% more was measured)"
-MATTERS = (OTHER_PARTS, DORA, EXPERTS_PRODUCT)
+MATTERS = (*UNCOUNTED, DORA, EXPERTS_PRODUCT)
 """Of what is left out, the parts without which no verdict can be "fits"."""
 NO_SHAPE = "activations, logits, autocast's casts: the model's layers and widths are not known"
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from tokmill.bill.models.families import KNOWN
 from tokmill.bill.models.family import Fields
-from tokmill.bill.models.registry import family
 from tokmill.errors import UsageError
 
 
 def fields(**values: Any) -> Fields:
-    return Fields(values, family("gpt2"), "my", "my/config.json", {"hidden_size": "n_embd"})
+    return Fields(values, KNOWN["gpt2"], "my", "my/config.json", {"hidden_size": "n_embd"})
 
 
 @pytest.mark.parametrize("wrong", [0, -3, 2.0, "8", True, [8], 1 << 32])

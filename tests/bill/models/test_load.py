@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tokmill import bill
+from tokmill.bill.models.families import KNOWN
 from tokmill.bill.models.load import load_model, model_from_config
-from tokmill.bill.models.model import Model
-from tokmill.bill.models.registry import family as family_of
+from tokmill.bill.models.model import UNKNOWN_LAYERS, Model
 from tokmill.errors import UsageError
 from tokmill.settings.model import FAMILIES, ModelSettings
 
@@ -68,7 +71,7 @@ def test_another_number_of_layers_follows_the_rule_of_the_family(tmp_path: Path)
     assert load(name=str(path), layers=3).attention.windows == (4096, 0, 4096)
 
 
-@pytest.mark.parametrize("family", [name for name in FAMILIES if family_of(name).needed])
+@pytest.mark.parametrize("family", [name for name in FAMILIES if KNOWN[name].needed])
 def test_a_family_and_numbers_are_a_model(family: str) -> None:
     model = load(family=family, **(SMALL | MORE.get(family, {})))
 
@@ -146,11 +149,10 @@ def test_a_nested_text_model_is_counted_and_the_other_parts_are_named() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({}, "no model_type, no architectures; known: plain"),
-        ({"model_type": "a\nb"}, r"cannot count the parameters of a\\nb; known"),
-        ({"model_type": "a" * 900}, f"cannot count the parameters of {'a' * 80}; known"),
-        ({"model_type": "mamba"}, "cannot count the parameters of mamba; known: .*: --family with"),
-        ({"architectures": ["MambaModel"]}, "cannot count the parameters of MambaModel; known"),
+        ({}, "no model_type, no architectures; give a config.json of transformers, --parameters"),
+        ({"model_type": "a\nb"}, r"cannot count the parameters of a\\nb: "),
+        ({"model_type": "a" * 900}, f"cannot count the parameters of {'a' * 80}: "),
+        ({"architectures": ["Mamba9Model"]}, "cannot count the parameters of Mamba9Model: "),
         ({"model_type": 3}, "model_type and architectures: expected a string and a list"),
         ({"model_type": "llama"}, "no hidden_size, which llama needs"),
         ({"model_type": "gpt2", "n_layer": 2}, "no n_embd, which gpt2 needs"),
@@ -160,3 +162,69 @@ def test_a_nested_text_model_is_counted_and_the_other_parts_are_named() -> None:
 def test_a_wrong_configuration_says_what_is_wrong(config: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=f"^my.json: {message}"):
         model_from_config(config, "my.json")
+
+
+NEWEST = {
+    "model_type": "newest", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
+    "intermediate_size": 96, "vocab_size": 100, "attention_bias": True, "rope_theta": 10000,
+    "eos_token_id": [1, 2], "torch_dtype": "bfloat16", "use_cache": True, "num_experts": 0,
+    "layer_types": ["full_attention", "sliding_attention"],
+}  # fmt: skip
+
+
+def test_an_unknown_plain_decoder_is_billed_approximately_and_says_so() -> None:
+    model = model_from_config(NEWEST, "my.json")
+    like_llama = model_from_config(NEWEST | {"model_type": "llama"})
+    assert (model.parameters, model.family) == (like_llama.parameters, "newest")
+    assert UNKNOWN_LAYERS in model.leaves_out
+    expected = r"^my.json: newest is not known \(transformers .*\): billed approximately, .*headers"
+    assert re.match(expected, model.warnings[0])
+
+
+def test_a_bill_of_an_unknown_decoder_never_says_that_it_fits() -> None:
+    found = bill.training(model=NEWEST, gpu="H100")
+    assert UNKNOWN_LAYERS in found.peak.missing
+    served = bill.inference(model=NEWEST, context=100)
+    assert UNKNOWN_LAYERS in served.missing
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"n_routed_experts": 8},
+        {"kv_lora_rank": 512},
+        {"use_qk_norm": True},
+        {"mamba": {"d_state": 16}},
+        {"layer_types": ["full_attention", "linear_attention"]},
+        {"layer_types": 3},
+        {"mtp_layers": [3]},
+    ],
+)
+def test_a_field_that_no_plain_decoder_has_is_refused_by_name(more: dict[str, Any]) -> None:
+    with pytest.raises(
+        UsageError,
+        match=rf"^my.json: cannot count the parameters of newest: transformers .*; it is no plain "
+        rf"decoder: {next(iter(more))}; give its safetensors files .*--parameters, or .*--family",
+    ):
+        model_from_config(NEWEST | more, "my.json")
+
+
+def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    expected = r"transformers is not installed \(pip install 'tokmill\[models\]'\)"
+    with pytest.raises(UsageError, match=expected):
+        model_from_config(NEWEST | {"n_routed_experts": 8})
+    assert re.search(expected, model_from_config(NEWEST).warnings[0])
+    assert model_from_config(NEWEST | {"model_type": "llama"}).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "switch"),
+    [("stablelm", "qk_layernorm"), ("deepseek_v2", "mlp_bias"), ("gpt2", "add_cross_attention")],
+)
+def test_a_switch_that_makes_another_architecture_is_no_exact_count(
+    kind: str, switch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(UsageError, match=f"cannot count the parameters of {kind}: "):
+        model_from_config(NEWEST | {"model_type": kind, switch: True})

@@ -6,12 +6,8 @@ from typing import Any
 
 import pytest
 
-from tokmill.bill.models.family import Fields
-from tokmill.bill.models.registry import family
-from tokmill.bill.models.shape import (
-    read_shape,
-    typed_windows,
-)
+from tokmill.bill.models.families import KNOWN
+from tokmill.bill.models.family import Fields, read_shape, typed_windows
 from tokmill.errors import UsageError
 
 SIZES = {
@@ -21,7 +17,7 @@ SIZES = {
 
 
 def fields(**values: Any) -> Fields:
-    return Fields({**SIZES, **values}, family("llama"), "", "config.json")
+    return Fields({**SIZES, **values}, KNOWN["llama"], "", "config.json")
 
 
 def test_heads_that_do_not_divide_are_refused() -> None:

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from tokmill.bill.models.gguf import FILES
 from tokmill.bill.models.load import load_model, model_from_config
-from tokmill.bill.models.weight_types import MATRIX_BYTES, NOTES, PLAIN_BYTES
+from tokmill.bill.models.weight_types import FILES, MATRIX_BYTES, NOTES, PLAIN_BYTES
 from tokmill.bill.states.precision import (
     SCHEMES,
     frozen_bytes,

@@ -1,13 +1,13 @@
-"""What a model family is: one specification, from which all of its bills follow.
+"""What a model family is, and how its configuration is read: values, shape, windows, heads.
 
-A family is one file in `families/`, named as its model_type, that declares `FAMILY`. `registry`
-finds it by that name or by the name of an architecture.
+Keys are the common ones of Hugging Face configurations (hidden_size, num_hidden_layers, …);
+messages show the key of the family (n_embd, n_layer, …).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tokmill.bill.models.model import Model, Style
@@ -16,6 +16,7 @@ from tokmill.errors import UsageError
 LARGEST = 1 << 31
 MOST = {"num_hidden_layers": 10_000, "num_experts": 100_000}
 """No model has more; a mistyped number would fill memory with a list of layers."""
+FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,118 @@ class Fields:
 
 
 @dataclass(frozen=True, slots=True)
+class Shape:
+    """Layers, widths and heads of a model."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocabulary: int
+    tied: bool = False  # the head is the embedding
+
+    @property
+    def query_width(self) -> int:
+        """Features of the queries of all heads, a h."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Features of the keys of all heads, or of the values, k h."""
+        return self.kv_heads * self.head_dim
+
+
+def read_shape(
+    f: Fields, *, grouped: bool = True, ffn: int = 0, kv_heads: int = 0, head_dim: int = 0
+) -> Shape:
+    """Read the shape. `ffn`, `kv_heads` and `head_dim` replace values of the configuration.
+
+    Not `grouped`: heads share no key-value heads, and all of them together have the hidden size.
+
+    Raises:
+        UsageError: a number is missing or wrong, or heads are not a divisor.
+    """
+    heads, hidden = f.count("num_attention_heads"), f.count("hidden_size")
+    kv_heads = kv_heads or (f.count("num_key_value_heads", heads) if grouped else heads)
+    if heads % kv_heads:
+        raise UsageError(
+            f"{f.where}: {f.label('num_attention_heads')} {heads} is not a multiple of "
+            f"{f.label('num_key_value_heads')} {kv_heads}"
+        )
+    head_dim = head_dim or (f.size("head_dim") if grouped else 0)
+    return Shape(
+        layers=f.count("num_hidden_layers"),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim or _equal_share(f, hidden, heads),
+        ffn=ffn or f.count("intermediate_size"),
+        vocabulary=f.count("vocab_size"),
+        tied=f.flag("tie_word_embeddings"),
+    )
+
+
+def _equal_share(f: Fields, hidden: int, heads: int) -> int:
+    if hidden % heads:
+        raise UsageError(
+            f"{f.where}: {f.label('hidden_size')} {hidden} is not a multiple of "
+            f"{f.label('num_attention_heads')} {heads}, and no size of a head is given"
+        )
+    return hidden // heads
+
+
+def rotary_bytes(f: Fields, head_dim: int, default: float = 1.0) -> int:
+    """Return the bytes of the two fp32 buffers of rotary positions.
+
+    Each has half of the rotated features of a head; `default` is the rotated share.
+    """
+    scaling = f.table("rope_scaling") or f.table("rope_parameters")
+    own = f.share("partial_rotary_factor", default)
+    rotated = int(head_dim * replace(f, values=scaling).share("partial_rotary_factor", own))
+    return 2 * FLOAT_BYTES * -(-rotated // 2)
+
+
+def all_windows(f: Fields, layers: int) -> tuple[int, ...]:
+    """Return `sliding_window` for every layer, () if there is none."""
+    window = f.size("sliding_window")
+    return (window,) * layers if window else ()
+
+
+def late_windows(f: Fields, layers: int) -> tuple[int, ...]:
+    """Return the windows of Qwen2: the first `max_window_layers` layers have none."""
+    first = f.size("max_window_layers")
+    if not f.flag("use_sliding_window"):
+        return ()
+    return typed_windows(f, layers, lambda layer: layer >= first)
+
+
+def typed_windows(f: Fields, layers: int, rule: Callable[[int], bool]) -> tuple[int, ...]:
+    """Return the window of each layer, () if no layer has one; layers as in `layer_types`."""
+    window, types = f.size("sliding_window"), layer_types(f, layers, rule)
+    windows = tuple(window if kind == "sliding_attention" else 0 for kind in types)
+    return windows if any(windows) else ()
+
+
+def layer_types(f: Fields, layers: int, rule: Callable[[int], bool]) -> list[str]:
+    """Return sliding_attention or full_attention for each layer.
+
+    Without the key layer_types, the family's `rule` decides.
+
+    Raises:
+        UsageError: there is not one type per layer, or a type is unknown.
+    """
+    names = ("full_attention", "sliding_attention")
+    found = f.items("layer_types", str)
+    if found is None:
+        return [names[rule(layer)] for layer in range(layers)]
+    if len(found) != layers or set(found) - set(names):
+        raise f.wrong("layer_types", f"{layers} of {' or '.join(names)}", found)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class Head:
     """The head of an architecture, after its last layer.
 
@@ -162,9 +275,10 @@ def heads(
     }
 
 
-NEEDED = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
-WITH_FFN = (*NEEDED, "intermediate_size")
-WITH_EXPERTS = (*NEEDED, "num_experts", "num_experts_per_tok", "moe_intermediate_size")
+WITH_FFN = (
+    "num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size", "intermediate_size"
+)  # fmt: skip
+"""The numbers that most families need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +288,8 @@ class Family:
     `heads` are its architectures; any other has the head of a language model. `defaults` are those
     of its configuration class in transformers 5.23. `names` maps the family's own keys to the
     common ones. A model given by numbers needs the keys `needed`, () if numbers cannot describe the
-    family, and takes the values `implied` too.
+    family, and takes the values `implied` too. A configuration with a value of `other` describes
+    another architecture, in spite of its name.
     """
 
     build: Callable[[Fields], Model]
@@ -184,7 +299,8 @@ class Family:
     needed: tuple[str, ...] = WITH_FFN
     names: Mapping[str, str] = field(default_factory=dict)
     implied: Mapping[str, Any] = field(default_factory=dict)
-    name: str = ""  # that of its file; `registry` sets it
+    other: tuple[str, ...] = ()
+    name: str = ""  # `registry` sets it
 
     def common(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return a configuration with the common keys; the family's own keys win over them."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tokmill.bill.models.model import Kind
 from tokmill.errors import StorageError, UsageError
 from tokmill.settings.load import check_regular
 
@@ -33,7 +34,8 @@ class Entry:
     name: str
     dtype: str
     shape: tuple[int, ...]
-    n_bytes: int
+    n_bytes: int  # 0: not stored
+    kind: Kind | None = None  # None: not known
 
     @property
     def size(self) -> int:

@@ -102,15 +102,21 @@ def tensors_of(name: str) -> list[Entry]:
         StorageError: a file cannot be read.
     """
     path = _path_of(name)
+    if path is not None and path.is_file() and path.suffix != SUFFIX:
+        return read_entries(path.parent) if path.name == CONFIG_FILE else []
     if path is not None:
-        return read_entries(path.parent if path.name == CONFIG_FILE else path)
+        return read_entries(path)
     try:
         return hub_entries(name)
     except Exception as error:  # they have no common base class: HTTP, offline, gated, bad names
         raise UsageError(
-            f"model {name}: its architecture is unknown and its files cannot be read; the Hub: "
-            f"{_one_line(error)}"
+            f"model {name}: its files cannot be read; the Hub: {_one_line(error)}"
         ) from error
+
+
+def is_local(name: str) -> bool:
+    """Return whether a model's name is a path."""
+    return _path_of(name) is not None
 
 
 def _has_tensors(path: Path) -> bool:

@@ -6,17 +6,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tokmill.bill.models.family import Family, Fields
-from tokmill.bill.models.known import named_config, tensors_of
-from tokmill.bill.models.model import OTHER_PARTS, Model
+from tokmill.bill.models.families import KNOWN, family_name
+from tokmill.bill.models.family import WITH_FFN, Family, Fields
+from tokmill.bill.models.known import is_local, named_config, tensors_of
+from tokmill.bill.models.model import LLAMA, OTHER_PARTS, UNKNOWN_LAYERS, Model
 from tokmill.bill.models.quantization import as_stored
-from tokmill.bill.models.registry import family, family_name
-from tokmill.bill.models.shapeless import counted_model, stored_model
+from tokmill.bill.models.shapeless import counted_model, meta_model, stored_model
 from tokmill.errors import UsageError
-from tokmill.settings.model import FAMILIES, ModelSettings
+from tokmill.settings.model import ModelSettings
 from tokmill.words.printable import printable
 
 MOST_SHOWN = 80
+MOST_KEYS = 4
 
 OPTIONS = {
     "layers": "num_hidden_layers",
@@ -36,8 +37,24 @@ OPTIONS = {
 SIZES = frozenset(OPTIONS.values()) - {"max_position_embeddings"}
 """Keys that a model given by numbers never takes from the defaults of its family."""
 
-BY_LAYER = ("layer_types", "mlp_only_layers", "num_decoder_layers")
+BY_LAYER = ("layer_types", "mlp_only_layers", "no_rope_layers", "num_decoder_layers")
 """Keys that describe each layer. Another number of layers removes them: the family's rule holds."""
+
+WAYS = (
+    "give its safetensors files or their directory (headers are enough), --parameters, or a "
+    "similar model by --family and numbers"
+)
+
+READ = frozenset(OPTIONS.values()) - {
+    "num_experts", "num_experts_per_tok", "moe_intermediate_size"
+} | {
+    "model_type", "architectures", "layer_types", "tie_word_embeddings", "attention_bias",
+    "mlp_bias", "use_cache", "sliding_window", "use_sliding_window", "max_window_layers",
+    "pretraining_tp", "partial_rotary_factor", "quantization_config", "auto_map", "bos_token_id",
+    "id2label", "label2id",
+}  # fmt: skip
+"""Keys of an unknown decoder that are read, or change no size."""
+HARMLESS_ENDS = ("_token_id", "_dropout", "_window", "_position_embeddings")
 
 
 def load_model(settings: ModelSettings, *, vocabulary: int = 0) -> Model:
@@ -59,13 +76,14 @@ def load_model(settings: ModelSettings, *, vocabulary: int = 0) -> Model:
     if not settings.name:
         return _model_by_numbers(settings, vocabulary)
     config, name, where = named_config(settings.name)
-    if not _family_name(config, where) and (entries := tensors_of(settings.name)):
+    if not _family_name(config, where):
+        model = _of_another_kind(config, name, where, settings.name)
         if settings != ModelSettings(name=settings.name):
             raise UsageError(
-                f"{name}: its architecture is unknown, so its tensors are read from its files; "
-                "leave out --family and numbers of a shape"
+                f"{name}: its architecture is unknown, so numbers cannot change it; leave out "
+                "--family and numbers of a shape"
             )
-        return stored_model(name, str(config.get("model_type") or name), entries)
+        return model
     fields, left_out = _fields(config, name, where)
     if settings.family not in ("", fields.family.name):
         raise UsageError(
@@ -79,15 +97,87 @@ def model_from_config(config: Mapping[str, Any], name: str = "") -> Model:
     """Return the model of the contents of a config.json.
 
     Raises:
-        UsageError: its family is unknown, or a value is missing or wrong.
+        UsageError: nothing can count its tensors, or a value is missing or wrong.
     """
     where = name or "config.json"
+    if not _family_name(config, where):
+        return _of_another_kind(config, name, where)
     return as_stored(_build(*_fields(config, name, where)), config, where)
 
 
-def _fields(config: Mapping[str, Any], name: str, where: str) -> tuple[Fields, tuple[str, ...]]:
+def _of_another_kind(config: Mapping[str, Any], name: str, where: str, path: str = "") -> Model:
+    """Return a model of an unknown family: of its files, of transformers, or approximately.
+
+    Raises:
+        UsageError: none of these ways is open; the message says why, and names others.
+    """
+    kind = _kind(config)
+    if path and (is_local(path) or not config) and (entries := tensors_of(path)):
+        return stored_model(name, str(config.get("model_type") or name), entries)
+    if not kind:
+        raise UsageError(
+            f"{where}: no model_type, no architectures; give a config.json of transformers, "
+            "--parameters, or a directory with safetensors files"
+        )
+    try:
+        return as_stored(meta_model(config, name), config, where)
+    except UsageError as error:
+        reasons = [str(error)]
+    if path and not is_local(path):
+        try:
+            return stored_model(name, kind, tensors_of(path))
+        except UsageError as error:
+            reasons.append(str(error))
+    unread = _not_understood(_text_config(config))
+    if unread:
+        named = ", ".join(printable(key)[:MOST_SHOWN] for key in unread[:MOST_KEYS])
+        reasons.append(f"it is no plain decoder: {named}{', …' * (len(unread) > MOST_KEYS)}")
+        raise UsageError(
+            f"{where}: cannot count the parameters of {kind}: {'; '.join(reasons)}; {WAYS}"
+        )
+    return _approximate(config, name, where, "; ".join(reasons))
+
+
+def _approximate(config: Mapping[str, Any], name: str, where: str, reason: str) -> Model:
+    """Return an unknown decoder as one of Llama's kind, with a warning."""
+    kind = _kind(config)
+    like = replace(KNOWN["llama"], name=kind, style=replace(LLAMA, measured=False))
+    model = _build(*_fields(config, name, where, like))
+    warning = (
+        f"{where}: {kind} is not known ({reason}): billed approximately, as a decoder of Llama's "
+        f"kind; for exact numbers, {WAYS}"
+    )
+    return replace(
+        as_stored(model, config, where),
+        leaves_out=(*model.leaves_out, UNKNOWN_LAYERS),
+        warnings=(*model.warnings, warning),
+    )
+
+
+def _not_understood(config: Mapping[str, Any]) -> list[str]:
+    """Return the keys that may change sizes, and that Llama's configuration does not have.
+
+    Names, fractions, switches that are off and tables of rotary positions change no size.
+    """
+    if other := _other_keys(config, str(config.get("model_type"))):
+        return other
+    missing = [key for key in WITH_FFN if not config.get(key)]
+    types = config.get("layer_types") or []
+    plain = ("full_attention", "sliding_attention")
+    is_plain = isinstance(types, list) and all(each in plain for each in types)
+    unread = [] if is_plain else ["layer_types"]
+    for key, value in config.items():
+        harmless = key in READ or key.startswith(("rope_", "_")) or key.endswith(HARMLESS_ENDS)
+        if value and not harmless and not isinstance(value, str | float):
+            unread.append(key)
+    return [f"no {key}" for key in missing] + sorted(unread)
+
+
+def _fields(
+    config: Mapping[str, Any], name: str, where: str, like: Family | None = None
+) -> tuple[Fields, tuple[str, ...]]:
     """Return the values over the family's defaults, and the parts that are not counted."""
-    text, of = _text_config(config), _family_of(config, where)
+    text, of = _text_config(config), like or KNOWN[_family_name(config, where)]
     values = {**of.defaults, **of.common(text)}
     fields = Fields(values, of, name, where, {common: own for own, common in of.names.items()})
     if text is config:
@@ -109,24 +199,24 @@ def _named(config: Mapping[str, Any]) -> tuple[Any, Any]:
     return kind, config.get("architectures") or []
 
 
+def _kind(config: Mapping[str, Any]) -> str:
+    """Return model_type or architectures for a message."""
+    kind, architectures = _named(config)
+    return printable(kind or ", ".join(map(str, architectures)))[:MOST_SHOWN]
+
+
 def _family_name(config: Mapping[str, Any], where: str) -> str:
+    """Return the family of a configuration, '' if it is of another architecture."""
     kind, architectures = _named(config)
     if not isinstance(kind, str) or not isinstance(architectures, list):
         raise UsageError(f"{where}: model_type and architectures: expected a string and a list")
-    return family_name(kind, architectures)
+    name = family_name(kind, architectures)
+    return "" if _other_keys(_text_config(config), name) else name
 
 
-def _family_of(config: Mapping[str, Any], where: str) -> Family:
-    if name := _family_name(config, where):
-        return family(name)
-    kind, architectures = _named(config)
-    kind = printable(kind or ", ".join(map(str, architectures)))[:MOST_SHOWN]
-    wrong = f"cannot count the parameters of {kind}" if kind else "no model_type, no architectures"
-    raise UsageError(
-        f"{where}: {wrong}; known: {', '.join(FAMILIES)}; give a "
-        "similar model by numbers: --family with --layers, --hidden, --heads, --kv-heads, "
-        "--head-dim, --ffn, --vocabulary"
-    )
+def _other_keys(config: Mapping[str, Any], name: str) -> list[str]:
+    """Return the keys by which a configuration is of another architecture than its family."""
+    return [key for key in KNOWN[name].other if config.get(key)] if name in KNOWN else []
 
 
 def _model_by_numbers(settings: ModelSettings, vocabulary: int) -> Model:
@@ -135,7 +225,7 @@ def _model_by_numbers(settings: ModelSettings, vocabulary: int) -> Model:
             "no model: give --model (tokmill memory --models lists names), --family with --layers, "
             "--hidden, --heads, --ffn, --vocabulary, or --parameters alone"
         )
-    of = family(settings.family)
+    of = KNOWN[settings.family]
     where = f"family {of.name}"
     if not of.needed:
         raise UsageError(

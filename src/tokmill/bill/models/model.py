@@ -156,14 +156,11 @@ class Style:
 LLAMA = Style(measured=True)
 OTHER_PARTS = "parts besides the text model (vision, audio)"
 """What `Model.leaves_out` says of a model of text and more."""
-
-STACKED_EXPERTS = {
-    "gate": "gate.weight",
-    "gate_proj": "gate_up_proj",
-    "up_proj": "gate_up_proj",
-    "down_proj": "down_proj",
-}
-"""`stacked` of experts that were modules named gate_proj, up_proj and down_proj before."""
+INDEXER = "activations and cache of the indexer of sparse attention"
+XIELU = "what the activation xIELU keeps"
+UNKNOWN_LAYERS = "what the layers of an unknown architecture keep besides Llama's"
+UNCOUNTED = (OTHER_PARTS, INDEXER, XIELU, UNKNOWN_LAYERS)
+"""Sentences of `Model.leaves_out` that may be large: a verdict names them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,23 +1,39 @@
-"""Models without a shape: a number of parameters, or tensors from the headers of files.
+"""Models that are known by their tensors alone: a number, headers of files, or the meta device.
 
 Tensors determine weights, gradients and optimizer states. Activations, logits and KV cache need
-layers, widths and heads too.
+layers, widths and heads too; a bill says that they are not included.
 """
 
 from __future__ import annotations
 
 import re
+import warnings
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
+from tokmill.bill.models.family import MOST
 from tokmill.bill.models.headers import TOTAL, Entry
-from tokmill.bill.models.model import Attention, Kind, Model, Module, Split, Stored, Tensor
+from tokmill.bill.models.model import (
+    OTHER_PARTS,
+    Attention,
+    Kind,
+    Model,
+    Module,
+    Split,
+    Stored,
+    Tensor,
+)
+from tokmill.errors import UsageError
 
 _LAYER = re.compile(r"\.(\d+)\.")
 _TABLES = ("embed", "wte", "wpe", "word_emb", "tok_emb")
 _HEADS = ("lm_head", "output", "embed_out", "score")
 _MATRIX_AXES = 2
+NO_CODE = ("quantization_config", "compression_config", "auto_map")
+"""Keys that transformers must not act on: files are not read, code of others never runs."""
 
 
 def counted_model(parameters: int) -> Model:
@@ -37,37 +53,145 @@ def stored_model(name: str, family: str, entries: Iterable[Entry]) -> Model:
     Floating-point tensors count as parameters, even if they are buffers. Others (packed weights,
     positions) are billed as stored, as buffers.
     """
-    groups: dict[tuple[str, tuple[int, ...], float], list[int]] = defaultdict(list)
+    parameters: list[Entry] = []
     others: dict[str, int] = defaultdict(int)
     for entry in entries:
-        if not entry.dtype.startswith(("F", "BF")):
+        if entry.dtype.startswith(("F", "BF")):
+            parameters.append(entry)
+        else:
             others[entry.dtype] += entry.n_bytes
-        elif entry.size:
-            at = _LAYER.search(entry.name)
-            key = entry.name if at is None else _LAYER.sub(".{}.", entry.name, count=1)
-            groups[key, entry.shape, entry.n_bytes / entry.size].append(
-                -1 if at is None else int(at[1])
-            )
-    tensors = tuple(
-        _tensor(key, shape, element, tuple(sorted(layers)))
-        for (key, shape, element), layers in groups.items()
-    )
     packed = ", ".join(f"{dtype} {n_bytes:,} B" for dtype, n_bytes in sorted(others.items()))
     warning = (
         f"{name}: integer tensors ({packed}) are billed as stored and not counted as parameters: "
         "they may be packed weights"
     )
     return replace(
-        _model(name, family, tensors),
+        _model(name, family, _by_layer(parameters)),
         buffer_bytes=sum(others.values()),
         stored=Stored("bf16", "as stored (files' headers)"),
         warnings=(warning,) if packed else (),
     )
 
 
-def _tensor(name: str, shape: tuple[int, ...], element: float, layers: tuple[int, ...]) -> Tensor:
-    kind, module = _kind(name, shape)
-    is_matrix = len(shape) >= _MATRIX_AXES
+def meta_model(config: Mapping[str, Any], name: str) -> Model:
+    """Return the model that transformers makes of a configuration on the meta device.
+
+    Imports torch and transformers, which takes some seconds. Only classes of the library are used.
+
+    Raises:
+        UsageError: one of them is not installed, or cannot make this model.
+    """
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        raise UsageError("transformers is not installed (pip install 'tokmill[models]')") from error
+    kind, layers = config.get("model_type"), max(_numbers(config), default=0)
+    if kind not in transformers.CONFIG_MAPPING:
+        raise UsageError(f"transformers {transformers.__version__} does not know it")
+    if layers > MOST["num_hidden_layers"]:
+        raise UsageError(f"{layers:,} layers are too many to make")
+    with _silent(transformers), torch.device("meta"):
+        try:
+            values = {key: value for key, value in config.items() if key not in NO_CODE}
+            settings = transformers.CONFIG_MAPPING[kind].from_dict(values)
+            made = _made(transformers, settings)
+        except Exception as error:  # whatever a configuration makes the library raise
+            reason = " ".join(str(error).split())[:200]
+            raise UsageError(
+                f"transformers {transformers.__version__} cannot make it "
+                f"({type(error).__name__}: {reason})"
+            ) from error
+    linear, tables = (torch.nn.Linear, transformers.pytorch_utils.Conv1D), torch.nn.Embedding
+    kinds: dict[str, Kind] = {}
+    for module_name, module in made.named_modules():
+        if isinstance(module, (*linear, tables)):
+            is_table = isinstance(module, tables)
+            kinds[f"{module_name}.weight"] = "embedding" if is_table else "linear"
+    entries = [
+        Entry(key, "F32", tuple(tensor.shape), 0, _kind_made(key, tensor.ndim, kinds))
+        for key, tensor in made.named_parameters()
+    ]
+    nested = config.get("text_config") is not None
+    return replace(
+        _model(name, str(kind), _by_layer(entries)),
+        buffer_bytes=sum(each.numel() * each.element_size() for each in made.buffers()),
+        leaves_out=(OTHER_PARTS,) if nested and "CausalLM" in type(made).__name__ else (),
+    )
+
+
+def _numbers(config: Mapping[str, Any]) -> Iterator[int]:
+    """Yield the numbers of layers in a configuration and in those inside it."""
+    for key, value in config.items():
+        if isinstance(value, dict):
+            yield from _numbers(value)
+        elif "layer" in str(key) and type(value) is int:
+            yield value
+
+
+@contextmanager
+def _silent(transformers: Any) -> Iterator[None]:
+    """Keep the warnings of transformers, about kernels that are not installed, from the screen."""
+    logging = transformers.utils.logging
+    level = logging.get_verbosity()
+    logging.set_verbosity(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(level)
+
+
+def _made(transformers: Any, settings: Any) -> Any:
+    """Return the model of the configuration's architecture, or else of the first fitting task."""
+    named = (getattr(transformers, str(each), None) for each in settings.architectures or ())
+    classes: list[Any] = [each for each in named if _is_model(transformers, each)]
+    sequences = ["AutoModelForSeq2SeqLM"] if settings.is_encoder_decoder else []
+    tasks = (*sequences, "AutoModelForImageTextToText", "AutoModelForCausalLM", "AutoModel")
+    mappings = (getattr(transformers, task)._model_mapping for task in tasks)
+    classes += [mapping[type(settings)] for mapping in mappings if type(settings) in mapping]
+    for each in classes[:-1]:
+        try:
+            return each(settings)
+        except ImportError:  # of a library that only images or sounds need: try the text alone
+            continue
+    return classes[-1](settings)
+
+
+def _is_model(transformers: Any, found: object) -> bool:
+    return isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
+
+
+def _kind_made(name: str, axes: int, kinds: Mapping[str, Kind]) -> Kind:
+    """Return the kind of a parameter: those outside matrices and tables are used as vectors."""
+    if name in kinds:
+        return kinds[name]
+    return "experts" if "experts" in name and axes > _MATRIX_AXES else "vector"
+
+
+def _by_layer(entries: Iterable[Entry]) -> tuple[Tensor, ...]:
+    """Return the tensors of entries; those of several layers that are alike are one tensor."""
+    groups: dict[tuple[str, tuple[int, ...], float, Kind | None], list[int]] = defaultdict(list)
+    for entry in entries:
+        if entry.size:
+            at = _LAYER.search(entry.name)
+            key = entry.name if at is None else _LAYER.sub(".{}.", entry.name, count=1)
+            groups[key, entry.shape, entry.n_bytes / entry.size, entry.kind].append(
+                -1 if at is None else int(at[1])
+            )
+    return tuple(
+        _tensor(key, shape, element, kind, tuple(sorted(layers)))
+        for (key, shape, element, kind), layers in groups.items()
+    )
+
+
+def _tensor(
+    name: str, shape: tuple[int, ...], element: float, kind: Kind | None, layers: tuple[int, ...]
+) -> Tensor:
+    guessed, module = _kind(name, shape)
+    kind = kind or guessed
+    is_matrix = len(shape) >= _MATRIX_AXES and kind != "vector"
     split: Split = "vocabulary" if kind == "embedding" else "columns"
     return Tensor(
         name, shape, module, kind, split if is_matrix or name == TOTAL else "none",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tokmill.bill.models.adapters import is_plain_linear
-from tokmill.bill.models.gguf import FILES, gguf_bytes
 from tokmill.bill.models.model import Model, Tensor
 
 PLAIN_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}
@@ -18,6 +19,42 @@ MATRIX_BYTES = {
 }
 """Bytes per element of a quantized matrix with its scales, but without those of int8, which depend
 on the shape. Embedding, head, routers, norms and biases stay in 16 bit."""
+
+
+class FileBits(NamedTuple):
+    """Bits per weight in a GGUF file of llama.cpp, with scales, by the use of a matrix.
+
+    llama-quantize gives matrices of values and those out of a layer larger types in some layers
+    (src/llama-quant.cpp at 007dbbf, without an importance matrix): the mean over 32 layers is here.
+    """
+
+    usual: float
+    values: float
+    down: float  # out of the feed-forward layer
+    out: float  # out of attention
+    uneven: float  # in rows that are not a multiple of 256 weights
+    head: float = 6.5625  # q6_k; a tied embedding too
+
+
+FILES = {
+    "q4_0": FileBits(4.5, 4.5, 4.5, 4.5, 4.5),
+    "q4_1": FileBits(5, 5, 5, 5, 5),
+    "q5_0": FileBits(5.5, 5.5, 5.5, 5.5, 5.5),
+    "q5_1": FileBits(6, 6, 6, 6, 6),
+    "q8_0": FileBits(8.5, 8.5, 8.5, 8.5, 8.5, head=8.5),
+    "q2_k": FileBits(2.625, 4.5, 3.4375, 3.4375, 4.5),
+    "q3_k_m": FileBits(3.4375, 4.5625, 4.5625, 4.5, 4.5),
+    "q4_k_s": FileBits(4.5, 4.625, 4.625, 4.5, 5.5),
+    "q4_k_m": FileBits(4.5, 5.53125, 5.53125, 4.5, 5.5),
+    "q5_k_s": FileBits(5.5, 5.5, 5.5, 5.5, 6),
+    "q5_k_m": FileBits(5.5, 6.03125, 6.03125, 5.5, 6),
+    "q6_k": FileBits(6.5625, 6.5625, 6.5625, 6.5625, 8.5),
+}
+_VALUES = ("v_proj", "qkv_proj", "query_key_value", "c_attn", "W_pack", "kv_b_proj")
+"""Ends of names of matrices that make values, or values and more."""
+_BLOCK = 256
+_EIGHT_EXPERTS = 8
+"""llama.cpp gives larger types to attention in models with 8 experts."""
 
 NOTES = {
     "fp8": "1 byte, and an fp32 scale per 128 x 128 (DeepSeek-V3's files)",
@@ -46,3 +83,28 @@ def weight_bytes(kind: str, tensor: Tensor, model: Model) -> float:
         return PLAIN_BYTES["bf16"]
     rows = 4 / tensor.n_in if kind == "int8" and tensor.n_in else 0.0
     return MATRIX_BYTES[kind] + rows
+
+
+def gguf_bytes(file: str, tensor: Tensor, model: Model) -> float:
+    """Return the bytes per element of a tensor in a GGUF file.
+
+    Embedding and head are quantized too; norms, biases, routers and learned positions are fp32.
+    """
+    is_positions = tensor.kind == "embedding" and tensor.split != "vocabulary"
+    is_vector = tensor.kind == "vector" or (tensor.kind == "experts" and not tensor.n_in)
+    if is_vector or tensor.module == "router" or is_positions:
+        return 4.0
+    bits, row = FILES[file], tensor.n_out if tensor.kind == "embedding" else tensor.n_in
+    leaf = tensor.name.removesuffix(".weight").rpartition(".")[2]
+    uneven = row % _BLOCK > 0
+    if tensor.module == "head" or (tensor.module == "embedding" and model.tied):
+        return (8.5 if uneven else bits.head) / 8  # q8_0
+    if uneven:
+        return bits.uneven / 8
+    if model.experts is not None and model.experts.count == _EIGHT_EXPERTS:
+        if leaf in ("k_proj", "v_proj"):
+            return 8.5 / 8
+        bits = bits._replace(out=max(bits.usual, 5.5))
+    if tensor.split == "rows":
+        return (bits.out if tensor.module == "attention" else bits.down) / 8
+    return (bits.values if leaf in _VALUES else bits.usual) / 8

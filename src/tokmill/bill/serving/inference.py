@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from tokmill.bill.formula import Bill, Formula, Line
 from tokmill.bill.models.adapters import is_plain_linear
-from tokmill.bill.models.gguf import FILES
-from tokmill.bill.models.model import OTHER_PARTS, Model, Tensor
-from tokmill.bill.models.weight_types import NOTES, PLAIN_BYTES, is_matrix, weight_bytes
+from tokmill.bill.models.model import UNCOUNTED, Model, Tensor
+from tokmill.bill.models.weight_types import FILES, NOTES, PLAIN_BYTES, is_matrix, weight_bytes
 from tokmill.bill.overhead import overhead_lines
 from tokmill.bill.serving.kv_cache import kv_cache_lines
 from tokmill.bill.states.parallel import RankTensor, rank_tensors
@@ -90,7 +89,7 @@ def inference_bill(model: Model, settings: InferenceSettings, *, context: int) -
     passing = sum(line.high_bytes for line in lines) - weights.high_bytes
     lines += overhead_lines(allocated, passing)
     title = f"GPU memory, inference: {settings.batch} x {tokens:,} tokens"
-    missing = OTHER_PARTS if OTHER_PARTS in model.leaves_out else ""
+    missing = "; ".join(each for each in model.leaves_out if each in UNCOUNTED)
     missing = missing if model.has_shape else MISSING
     return Bill(title, tuple(lines), _leaves_out(model, settings), missing)
 

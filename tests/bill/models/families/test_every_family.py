@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tokmill.bill.models.families import KNOWN
 from tokmill.bill.models.load import model_from_config
 from tokmill.bill.models.model import Model
-from tokmill.bill.models.registry import family
 from tokmill.bill.serving.inference import inference_bill
 from tokmill.bill.training_bill import training_bill
 from tokmill.settings.inference import InferenceSettings
-from tokmill.settings.model import FAMILIES
 from tokmill.settings.training import TrainingSettings
 
 SMALLEST = {
@@ -21,13 +20,13 @@ SMALLEST = {
 
 
 def smallest(name: str, architecture: str = "") -> Model:
-    spec = family(name)
+    spec = KNOWN[name]
     own = {common: key for key, common in spec.names.items()}
     config = {own.get(key, key): value for key, value in SMALLEST.items()}
     return model_from_config({**config, "model_type": name, "architectures": [architecture]})
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", KNOWN)
 def test_a_training_bill_counts_weights_and_activations(name: str) -> None:
     model = smallest(name)
     for attention in ("auto", "flash", "sdpa-mask", "eager"):
@@ -44,7 +43,7 @@ def test_a_training_bill_counts_weights_and_activations(name: str) -> None:
                 )
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", KNOWN)
 def test_inference_holds_the_weights_and_the_keys_of_decoder_layers(name: str) -> None:
     model = smallest(name)
     bill = inference_bill(model, InferenceSettings(), context=64)

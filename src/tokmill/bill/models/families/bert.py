@@ -1,21 +1,20 @@
-"""BERT: an encoder with learned positions, token types, and norms after each part."""
+"""BERT, RoBERTa, XLM-R and CamemBERT: encoders with learned positions and token types."""
 
 from __future__ import annotations
 
-from tokmill.bill.models.build import make_model
-from tokmill.bill.models.family import LANGUAGE, Family, Fields, Head
-from tokmill.bill.models.model import Model, Style
-from tokmill.bill.models.parts import (
+from tokmill.bill.models.decoder import make_model
+from tokmill.bill.models.family import LANGUAGE, Fields, Head, Shape, read_shape
+from tokmill.bill.models.model import Model
+from tokmill.bill.models.tensors import (
     Part,
     attention,
     embedding,
+    feed_forward,
     in_layers,
     linear,
     norms,
-    plain_mlp,
     vector,
 )
-from tokmill.bill.models.shape import Shape, read_shape
 
 INT64_BYTES = 8
 ATTENTION = (
@@ -23,13 +22,18 @@ ATTENTION = (
 )  # fmt: skip
 
 
-def _build(f: Fields) -> Model:
+def _bert(f: Fields) -> Model:
     s = read_shape(f, grouped=False)
     names = ("cls.predictions", "transform.dense", "transform.LayerNorm")
-    return encoder(f, s, "bert", language_head(s, *names))
+    return _encoder(f, s, "bert", _language_head(s, *names))
 
 
-def language_head(s: Shape, name: str, dense: str, norm: str) -> Part:
+def _roberta(f: Fields) -> Model:
+    s = read_shape(f, grouped=False)
+    return _encoder(f, s, "roberta", _language_head(s, "lm_head", "dense", "layer_norm"))
+
+
+def _language_head(s: Shape, name: str, dense: str, norm: str) -> Part:
     """Return the head with the matrix and norm before it. An untied head has two biases."""
     matrix = linear(f"{name}.decoder", s.hidden, s.vocabulary, "head", "vocabulary", bias=True)
     return (
@@ -40,19 +44,20 @@ def language_head(s: Shape, name: str, dense: str, norm: str) -> Part:
     )
 
 
-def encoder(f: Fields, s: Shape, name: str, head: Part) -> Model:
+def _encoder(f: Fields, s: Shape, name: str, head: Part) -> Model:
     """Return an encoder of BERT's kind; names of its tensors begin with `name`."""
-    positions, d, table = f.count("max_position_embeddings"), s.hidden, f"{name}.embeddings"
+    positions, hidden = f.count("max_position_embeddings"), s.hidden
+    table = f"{name}.embeddings"
     block = (
         *attention(s, ATTENTION, bias=True, out_bias=True),
         *norms(s, "attention.output.LayerNorm", bias=True),
-        *plain_mlp(d, s.ffn, "intermediate.dense", "output.dense"),
+        *feed_forward(hidden, s.ffn, ("intermediate.dense",), "output.dense", bias=True),
         *norms(s, "output.LayerNorm", bias=True),
     )
     tensors = (
-        *embedding(f"{table}.word_embeddings", s.vocabulary, d),
-        *embedding(f"{table}.position_embeddings", positions, d, "none"),
-        *embedding(f"{table}.token_type_embeddings", f.count("type_vocab_size"), d, "none"),
+        *embedding(f"{table}.word_embeddings", s.vocabulary, hidden),
+        *embedding(f"{table}.position_embeddings", positions, hidden, "none"),
+        *embedding(f"{table}.token_type_embeddings", f.count("type_vocab_size"), hidden, "none"),
         *norms(s, f"{table}.LayerNorm", bias=True),
         *in_layers(f"{name}.encoder.layer", range(s.layers), block),
     )
@@ -66,9 +71,9 @@ def encoder(f: Fields, s: Shape, name: str, head: Part) -> Model:
 
 
 POOLER = "bert.pooler.dense"
-FAMILY = Family(
-    build=_build,
-    heads={
+BUILDS = {"bert": _bert, "roberta": _roberta}
+HEADS: dict[str, dict[str, Head]] = {
+    "bert": {
         "BertForMaskedLM": LANGUAGE,
         "BertLMHeadModel": LANGUAGE,
         "BertModel": Head("", features=0, dense="pooler.dense", renamed=("bert.", "")),
@@ -80,15 +85,18 @@ FAMILY = Family(
         "BertForTokenClassification": Head("classifier", bias=True),
         "BertForQuestionAnswering": Head("qa_outputs", bias=True),
     },
-    style=Style(
-        measured=True, norm="layer", norms_before=0, norms_after=2, inputs=(3, 1), gated=False,
-        softmax_fp32=False, dropouts=2, embedding_norm=True, final_norm=False, transform=True,
-        loss_fp32=False,
-    ),
-    defaults={
-        "vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
-        "intermediate_size": 3072, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
-        "attention_probs_dropout_prob": 0.1, "max_position_embeddings": 512, "type_vocab_size": 2,
-        "tie_word_embeddings": True,
+    "roberta": {
+        name: head
+        for start in ("Roberta", "XLMRoberta", "Camembert")
+        for name, head in {
+            f"{start}ForMaskedLM": LANGUAGE,
+            f"{start}ForCausalLM": LANGUAGE,
+            f"{start}Model": Head("", features=0, dense="pooler.dense", renamed=("roberta.", "")),
+            f"{start}ForSequenceClassification": Head(
+                "classifier.out_proj", bias=True, dense="classifier.dense"
+            ),
+            f"{start}ForTokenClassification": Head("classifier", bias=True),
+            f"{start}ForQuestionAnswering": Head("qa_outputs", bias=True),
+        }.items()
     },
-)  # fmt: skip
+}

@@ -1,23 +1,21 @@
-"""T5, T5 v1.1 and FLAN-T5: an encoder, and a decoder with cross-attention."""
+"""T5, FLAN-T5 and mT5: an encoder, and a decoder with cross-attention."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tokmill.bill.models.build import make_model
-from tokmill.bill.models.family import LANGUAGE, Family, Fields, Head
-from tokmill.bill.models.model import Model, Style, Tensor
-from tokmill.bill.models.parts import (
+from tokmill.bill.models.decoder import make_model
+from tokmill.bill.models.family import LANGUAGE, Fields, Head, Shape, read_shape
+from tokmill.bill.models.model import Model, Tensor
+from tokmill.bill.models.tensors import (
     Part,
     attention,
     embedding,
+    feed_forward,
     head,
     in_layers,
-    linear,
     norms,
-    plain_mlp,
 )
-from tokmill.bill.models.shape import Shape, read_shape
 
 INSIDE = ("", "transformer.")
 SAME_LENGTH = "sources and targets of different lengths: both are counted as one sequence each"
@@ -57,10 +55,12 @@ def _activation(f: Fields) -> tuple[bool, str]:
 def _stack(f: Fields, s: Shape, name: str, layers: range, *, gated: bool) -> Part:
     """Return the tensors of the encoder or the decoder, with the norm after its layers."""
     kinds = ("SelfAttention", *(("EncDecAttention",) if name == "decoder" else ()))
-    parts = [attention(s, [f"{kind}.{one}" for one in "qkvo"]) for kind in kinds]
+    parts = [attention(s, [f"{kind}.{letter}" for letter in "qkvo"]) for kind in kinds]
+    up = ("DenseReluDense.wi_0", "DenseReluDense.wi_1") if gated else ("DenseReluDense.wi",)
+    wide = feed_forward(s.hidden, s.ffn, up, "DenseReluDense.wo")
     block = tuple(
         replace(tensor, name=f"layer.{i}.{tensor.name}")
-        for i, part in enumerate((*parts, _feed_forward(s, gated=gated)))
+        for i, part in enumerate((*parts, wide))
         for tensor in (*part, *norms(s, "layer_norm"))
     )
     bias = Tensor(
@@ -76,17 +76,7 @@ def _stack(f: Fields, s: Shape, name: str, layers: range, *, gated: bool) -> Par
     )
 
 
-def _feed_forward(s: Shape, *, gated: bool) -> Part:
-    name = "DenseReluDense"
-    if not gated:
-        return plain_mlp(s.hidden, s.ffn, f"{name}.wi", f"{name}.wo", bias=False)
-    return (
-        *linear(f"{name}.wi_0", s.hidden, s.ffn, "mlp", "columns"),
-        *plain_mlp(s.hidden, s.ffn, f"{name}.wi_1", f"{name}.wo", bias=False),
-    )
-
-
-def heads(start: str) -> dict[str, Head]:
+def _heads(start: str) -> dict[str, Head]:
     """Return the architectures, whose names begin with `start`."""
     dense = "classification_head.dense"
     return {
@@ -103,22 +93,5 @@ def heads(start: str) -> dict[str, Head]:
     }
 
 
-FAMILY = Family(
-    build=_build,
-    heads=heads("T5"),
-    # FlashAttention does not support biases of positions.
-    style=Style(
-        kernels=("sdpa", "eager"), measured=True, norm="t5", inputs=(3, 1), gated=False,
-        softmax_fp32=False, dropouts=2, inner_dropout=True, position_bias=True, loss_fp32=False,
-    ),
-    defaults={
-        "vocab_size": 32128, "hidden_size": 512, "head_dim": 64, "intermediate_size": 2048,
-        "num_hidden_layers": 6, "num_attention_heads": 8, "feed_forward_proj": "relu",
-        "dropout_rate": 0.1, "tie_word_embeddings": True,
-    },
-    names={
-        "d_model": "hidden_size", "d_kv": "head_dim", "d_ff": "intermediate_size",
-        "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads",
-        "n_positions": "max_position_embeddings",
-    },
-)  # fmt: skip
+BUILDS = {"t5": _build, "mt5": _build}
+HEADS = {"t5": _heads("T5"), "mt5": _heads("MT5")}

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from tokmill.bill.models.family import Shape
 from tokmill.bill.models.model import Module, Split, Tensor
-from tokmill.bill.models.shape import Shape
 
 Part = tuple[Tensor, ...]
-
-LLAMA_QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 
 
 def in_layers(prefix: str, layers: Iterable[int], *parts: Part, first: int = 0) -> Part:
@@ -82,11 +80,7 @@ def head(shape: Shape, name: str = "lm_head", *, bias: bool = False) -> Part:
 
 
 def attention(
-    s: Shape,
-    names: Iterable[str] = (*LLAMA_QKV, "self_attn.o_proj"),
-    *,
-    bias: bool = False,
-    out_bias: bool = False,
+    s: Shape, names: Iterable[str], *, bias: bool = False, out_bias: bool = False
 ) -> Part:
     """Return the matrices of queries, keys, values and output; `names` has this order."""
     query, key, value, out = names
@@ -98,55 +92,32 @@ def attention(
     )
 
 
-def fused_attention(
-    s: Shape,
-    qkv: str = "self_attention.query_key_value",
-    out: str = "self_attention.dense",
+def feed_forward(
+    hidden: int,
+    ffn: int,
+    up: Iterable[str],
+    down: str,
     *,
+    fused: bool = False,
     bias: bool = False,
-    out_bias: bool = False,
+    transposed: bool = False,
 ) -> Part:
-    """Return one matrix of queries, keys and values, and the output matrix."""
-    width = s.query_width + 2 * s.kv_width
-    return (
-        *linear(qkv, s.hidden, width, "attention", "columns", bias=bias),
-        *linear(out, s.query_width, s.hidden, "attention", "rows", bias=out_bias),
+    """Return the matrices into and out of a feed-forward layer; `fused`: one is gate and up."""
+    width = 2 * ffn if fused else ffn
+    into = (
+        linear(name, hidden, width, "mlp", "columns", bias=bias, transposed=transposed)
+        for name in up
     )
-
-
-def head_norms(width: int, key_width: int = 0) -> Part:
-    """Return the norms of queries and keys; `width` is a head, or all query heads."""
-    return (*norm("self_attn.q_norm", width), *norm("self_attn.k_norm", key_width or width))
-
-
-def gated_mlp(hidden: int, ffn: int, name: str = "mlp", *, bias: bool = False) -> Part:
-    """Return the gate, up and down matrices, named as in Llama."""
     return (
-        *linear(f"{name}.gate_proj", hidden, ffn, "mlp", "columns", bias=bias),
-        *linear(f"{name}.up_proj", hidden, ffn, "mlp", "columns", bias=bias),
-        *linear(f"{name}.down_proj", ffn, hidden, "mlp", "rows", bias=bias),
-    )
-
-
-def plain_mlp(
-    hidden: int, ffn: int, up: str, down: str, *, bias: bool = True, transposed: bool = False
-) -> Part:
-    """Return the two matrices of a feed-forward layer without a gate."""
-    return (
-        *linear(up, hidden, ffn, "mlp", "columns", bias=bias, transposed=transposed),
+        *(tensor for matrix in into for tensor in matrix),
         *linear(down, ffn, hidden, "mlp", "rows", bias=bias, transposed=transposed),
     )
 
 
-def experts(hidden: int, ffn: int, count: int, name: str = "mlp.experts") -> Part:
+def stacked_experts(hidden: int, ffn: int, count: int, name: str) -> Part:
     """Return the matrices of gated experts: (count, 2 ffn, hidden) and (count, hidden, ffn)."""
     up, down = (count, 2 * ffn, hidden), (count, hidden, ffn)
     return (
         Tensor(f"{name}.gate_up_proj", up, "experts", "experts", "columns", hidden, 2 * ffn),
         Tensor(f"{name}.down_proj", down, "experts", "experts", "rows", ffn, hidden),
     )
-
-
-def router(hidden: int, count: int, name: str = "mlp.gate", *, bias: bool = False) -> Part:
-    """Return the matrix that chooses experts. Megatron-LM keeps all of it on every GPU."""
-    return linear(name, hidden, count, "router", bias=bias)
