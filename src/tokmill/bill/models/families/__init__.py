@@ -14,7 +14,7 @@ from typing import Any
 
 from tokmill.bill.models.decoder import Layer, decoder
 from tokmill.bill.models.families import bert, decoders, deepseek, gpt, t5
-from tokmill.bill.models.family import LANGUAGE, WITH_FFN, Family, Fields, heads
+from tokmill.bill.models.family import LANGUAGE, WITH_FFN, Family, Fields, Head, heads
 from tokmill.bill.models.model import Model, Style
 
 OTHER_NAMES = {
@@ -43,20 +43,11 @@ def _families() -> dict[str, Family]:
     }
     builds: dict[str, Callable[[Fields], Model]] = {**gpt.BUILDS, **bert.BUILDS, **t5.BUILDS}
     builds |= {name: _build_of(read, rows[name]) for name, read in layers.items()}
-    own_heads = {**bert.HEADS, **t5.HEADS}
     return {
         name: Family(
             name=name,
             build=builds[name],
-            heads={
-                **own_heads.get(name, {}),
-                **dict.fromkeys(row.get("language", ()), LANGUAGE),
-                **{
-                    architecture: head
-                    for start in row.get("architectures", ())
-                    for architecture, head in heads(start, **row.get("heads", {})).items()
-                },
-            },
+            heads=_heads(row),
             style=_style(**row.get("style", {})),
             defaults=row["defaults"],
             needed=tuple(row.get("needed", WITH_FFN)),
@@ -75,6 +66,19 @@ def _build_of(read: Callable[[Fields], Layer], row: dict[str, Any]) -> Callable[
         for key, value in row.get("layer", {}).items()
     }
     return lambda f: decoder(f, replace(read(f), **constant))
+
+
+def _heads(row: dict[str, Any]) -> dict[str, Head]:
+    """Return the architectures of a row: with a language model's head, own ones, and usual ones."""
+    own = row.get("own_heads", {}).items()
+    found = dict.fromkeys(row.get("language", ()), LANGUAGE)
+    found |= {
+        name: Head(**{**head, "renamed": tuple(head.get("renamed", ("", "")))})
+        for name, head in own
+    }
+    for start in row.get("architectures", ()):
+        found |= heads(start, **row.get("heads", {}))
+    return found
 
 
 def _style(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tokmill.bill.models.decoder import make_model
-from tokmill.bill.models.family import LANGUAGE, Fields, Head, Shape, read_shape
+from tokmill.bill.models.family import LANGUAGE, Fields, Shape, read_shape
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.tensors import (
     Part,
@@ -70,33 +70,4 @@ def _encoder(f: Fields, s: Shape, name: str, head: Part) -> Model:
     )
 
 
-POOLER = "bert.pooler.dense"
 BUILDS = {"bert": _bert, "roberta": _roberta}
-HEADS: dict[str, dict[str, Head]] = {
-    "bert": {
-        "BertForMaskedLM": LANGUAGE,
-        "BertLMHeadModel": LANGUAGE,
-        "BertModel": Head("", features=0, dense="pooler.dense", renamed=("bert.", "")),
-        "BertForSequenceClassification": Head("classifier", bias=True, dense=POOLER),
-        "BertForMultipleChoice": Head("classifier", bias=True, features=1, dense=POOLER),
-        "BertForNextSentencePrediction": Head(
-            "cls.seq_relationship", bias=True, features=2, dense=POOLER
-        ),
-        "BertForTokenClassification": Head("classifier", bias=True),
-        "BertForQuestionAnswering": Head("qa_outputs", bias=True),
-    },
-    "roberta": {
-        name: head
-        for start in ("Roberta", "XLMRoberta", "Camembert")
-        for name, head in {
-            f"{start}ForMaskedLM": LANGUAGE,
-            f"{start}ForCausalLM": LANGUAGE,
-            f"{start}Model": Head("", features=0, dense="pooler.dense", renamed=("roberta.", "")),
-            f"{start}ForSequenceClassification": Head(
-                "classifier.out_proj", bias=True, dense="classifier.dense"
-            ),
-            f"{start}ForTokenClassification": Head("classifier", bias=True),
-            f"{start}ForQuestionAnswering": Head("qa_outputs", bias=True),
-        }.items()
-    },
-}

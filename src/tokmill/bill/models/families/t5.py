@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tokmill.bill.models.decoder import make_model
-from tokmill.bill.models.family import LANGUAGE, Fields, Head, Shape, read_shape
+from tokmill.bill.models.family import Fields, Shape, read_shape
 from tokmill.bill.models.model import Model, Tensor
 from tokmill.bill.models.tensors import (
     Part,
@@ -17,7 +17,6 @@ from tokmill.bill.models.tensors import (
     norms,
 )
 
-INSIDE = ("", "transformer.")
 SAME_LENGTH = "sources and targets of different lengths: both are counted as one sequence each"
 
 
@@ -76,22 +75,4 @@ def _stack(f: Fields, s: Shape, name: str, layers: range, *, gated: bool) -> Par
     )
 
 
-def _heads(start: str) -> dict[str, Head]:
-    """Return the architectures, whose names begin with `start`."""
-    dense = "classification_head.dense"
-    return {
-        f"{start}ForConditionalGeneration": LANGUAGE,
-        f"{start}Model": Head("", features=0),
-        f"{start}EncoderModel": Head("", features=0, encoder_only=True),
-        f"{start}ForSequenceClassification": Head(
-            "classification_head.out_proj", bias=True, dense=dense, renamed=INSIDE
-        ),
-        f"{start}ForTokenClassification": Head(
-            "classifier", bias=True, renamed=INSIDE, encoder_only=True
-        ),
-        f"{start}ForQuestionAnswering": Head("qa_outputs", bias=True),
-    }
-
-
 BUILDS = {"t5": _build, "mt5": _build}
-HEADS = {"t5": _heads("T5"), "mt5": _heads("MT5")}
