@@ -26,9 +26,11 @@ from tests.oracles.test_parameters import (  # noqa: E402
     shapes,
 )
 from tokmill.bill.models import load  # noqa: E402
+from tokmill.bill.models.adapters import adapter_tensors  # noqa: E402
 from tokmill.bill.models.families import KNOWN  # noqa: E402
 from tokmill.bill.models.load import model_from_config  # noqa: E402
 from tokmill.errors import UsageError  # noqa: E402
+from tokmill.settings.training import TrainingSettings  # noqa: E402
 
 SMALL: dict[str, Any] = {
     "num_hidden_layers": 3, "hidden_size": 64, "intermediate_size": 20, "num_attention_heads": 4,
@@ -160,6 +162,24 @@ def test_a_recent_model_is_counted_exactly(kind: str) -> None:
     assert ours.buffer_bytes == sum(b.numel() * b.element_size() for b in theirs.buffers())
     assert ours.has_shape == (kind in BY_TABLE)
     assert not ours.warnings
+
+
+@pytest.mark.parametrize("kind", ["qwen3_next", "llama4_text", "lfm2_moe", "glm_moe_dsa"])
+def test_idle_experts_are_no_active_parameters(kind: str) -> None:
+    model = model_from_config(KINDS[kind] | {"model_type": kind})
+    stacked = sum(tensor.count for tensor in model.tensors if tensor.kind == "experts")
+    assert model.experts is not None
+    used = model.experts.active / model.experts.count
+    assert 0 < used < 1
+    assert model.active_parameters == model.parameters - round(stacked * (1 - used))
+
+
+def test_lora_adapts_the_matrices_of_a_model_that_transformers_made() -> None:
+    model = model_from_config(KINDS["mamba2"] | {"model_type": "mamba2"})
+    adapted = adapter_tensors(model, TrainingSettings(adapter="lora", adapter_targets="all-linear"))
+    names = {tensor.name.rsplit(".", 3)[1] for tensor in adapted}
+    assert names == {"in_proj", "out_proj"}
+    assert "mixer" in model.by_module()
 
 
 def test_a_table_needs_neither_torch_nor_transformers() -> None:

@@ -224,8 +224,13 @@ class Model:
         return self.parameters - round(stacked * idle)
 
     def by_module(self) -> dict[str, int]:
-        """Return the parameters of each module, in the order of the model."""
+        """Return the parameters of each module, in the order of the model.
+
+        Tensors of an unknown architecture are counted by the name of their part of a layer.
+        """
         found: dict[str, int] = {}
         for tensor in self.tensors:
-            found[tensor.module] = found.get(tensor.module, 0) + tensor.count
+            part = tensor.name.partition(".{}.")[2].partition(".")[0]
+            module = part if tensor.module == "other" and part else tensor.module
+            found[module] = found.get(module, 0) + tensor.count
         return found

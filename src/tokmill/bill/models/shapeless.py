@@ -19,6 +19,7 @@ from tokmill.bill.models.headers import TOTAL, Entry
 from tokmill.bill.models.model import (
     OTHER_PARTS,
     Attention,
+    Experts,
     Kind,
     Model,
     Module,
@@ -32,6 +33,8 @@ _LAYER = re.compile(r"\.(\d+)\.")
 _TABLES = ("embed", "wte", "wpe", "word_emb", "tok_emb")
 _HEADS = ("lm_head", "output", "embed_out", "score")
 _MATRIX_AXES = 2
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+ACTIVE_EXPERTS = ("num_experts_per_tok", "top_k_experts", "moe_k")
 NO_CODE = ("quantization_config", "compression_config", "auto_map")
 """Keys that transformers must not act on: files are not read, code of others never runs."""
 
@@ -113,11 +116,26 @@ def meta_model(config: Mapping[str, Any], name: str) -> Model:
         for key, tensor in made.named_parameters()
     ]
     nested = config.get("text_config") is not None
+    tensors = _by_layer(entries)
     return replace(
-        _model(name, str(kind), _by_layer(entries)),
+        _model(name, str(kind), tensors),
+        experts=_experts(settings.get_text_config(), tensors),
         buffer_bytes=sum(each.numel() * each.element_size() for each in made.buffers()),
         leaves_out=(OTHER_PARTS,) if nested and "CausalLM" in type(made).__name__ else (),
     )
+
+
+def _experts(settings: Any, tensors: tuple[Tensor, ...]) -> Experts | None:
+    """Return the experts of a model that transformers made; None without their numbers."""
+    stacked = [tensor for tensor in tensors if tensor.kind == "experts"]
+    count, active = (
+        next((n for key in keys if type(n := getattr(settings, key, None)) is int), 0)
+        for keys in (EXPERTS, ACTIVE_EXPERTS)
+    )
+    if not (stacked and 0 < active <= count):
+        return None
+    layers = sorted({layer for tensor in stacked for layer in tensor.layers or ()})
+    return Experts(count, active, ffn=0, shared_ffn=0, layers=tuple(layers))
 
 
 def _numbers(config: Mapping[str, Any]) -> Iterator[int]:
