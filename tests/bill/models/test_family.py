@@ -1,4 +1,4 @@
-"""Values of a configuration: their types, and the errors of wrong ones."""
+"""Values of a configuration: their types, shapes and windows, and the errors of wrong ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tokmill.bill.models.families import KNOWN
-from tokmill.bill.models.family import Fields
+from tokmill.bill.models.family import Fields, read_shape, typed_windows
 from tokmill.errors import UsageError
 
 
@@ -50,3 +50,31 @@ def test_a_long_value_is_cut_in_the_message() -> None:
     with pytest.raises(UsageError) as error:
         fields(x="y" * 5000).flag("x")
     assert len(str(error.value)) < 120
+
+
+SIZES = {
+    "num_hidden_layers": 4, "hidden_size": 24, "num_attention_heads": 4, "intermediate_size": 9,
+    "vocab_size": 50,
+}  # fmt: skip
+
+
+def sized(**values: Any) -> Fields:
+    return Fields({**SIZES, **values}, KNOWN["llama"], "", "config.json")
+
+
+def test_heads_that_do_not_divide_are_refused() -> None:
+    with pytest.raises(
+        UsageError, match="num_attention_heads 4 is not a multiple of num_key_value_heads 3"
+    ):
+        read_shape(sized(num_key_value_heads=3))
+    with pytest.raises(
+        UsageError, match="hidden_size 26 is not a multiple of num_attention_heads 4"
+    ):
+        read_shape(sized(hidden_size=26))
+    assert read_shape(sized(hidden_size=26, head_dim=6)).query_width == 24
+
+
+@pytest.mark.parametrize("wrong", [["full_attention"], ["full_attention", "linear_attention"]])
+def test_layer_types_that_are_unknown_or_of_another_number_are_refused(wrong: list[str]) -> None:
+    with pytest.raises(UsageError, match="layer_types: expected 2 of full_attention or sliding"):
+        typed_windows(sized(layer_types=wrong), 2, bool)

@@ -35,8 +35,10 @@ _HEADS = ("lm_head", "output", "embed_out", "score")
 _MATRIX_AXES = 2
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 ACTIVE_EXPERTS = ("num_experts_per_tok", "top_k_experts", "moe_k")
-NO_CODE = ("quantization_config", "compression_config", "auto_map")
-"""Keys that transformers must not act on: files are not read, code of others never runs."""
+NO_CODE = (
+    "quantization_config", "compression_config", "auto_map", "use_pretrained_backbone"
+)  # fmt: skip
+"""Keys that transformers must not act on: no files are read, no code of others runs."""
 
 
 def counted_model(parameters: int) -> Model:

@@ -1,0 +1,178 @@
+"""Families of models: all that the bills need of each, and what is peculiar to some.
+
+tests/oracles/test_parameters.py compares names and shapes of all tensors with transformers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tokmill.bill.models.adapters import adapter_tensors
+from tokmill.bill.models.families import KNOWN
+from tokmill.bill.models.load import load_model, model_from_config
+from tokmill.bill.models.model import Model
+from tokmill.bill.serving.inference import inference_bill
+from tokmill.bill.training_bill import training_bill
+from tokmill.errors import UsageError
+from tokmill.settings.inference import InferenceSettings
+from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import TrainingSettings
+
+SMALLEST = {
+    "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "intermediate_size": 96, "vocab_size": 100, "num_experts": 4, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32, "head_dim": 16, "max_position_embeddings": 128,
+}  # fmt: skip
+
+
+def smallest(name: str, **more: Any) -> Model:
+    own = {common: key for key, common in KNOWN[name].names.items()}
+    config = {own.get(key, key): value for key, value in SMALLEST.items()}
+    return model_from_config({**config, "model_type": name, **more})
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_training_bill_counts_weights_and_activations(name: str) -> None:
+    model = smallest(name)
+    for attention in ("auto", "flash", "sdpa-mask", "eager"):
+        for checkpointing in ("none", "selective", "full"):
+            for precision in ("fp32", "amp", "pure-16"):
+                training = TrainingSettings(
+                    precision=precision, attention=attention, checkpointing=checkpointing,
+                    sequence=32,
+                )  # fmt: skip
+                peak = training_bill(model, training).peak
+                assert peak.n_bytes > 2 * model.parameters
+                assert any("activations" in line.name for line in peak.lines) or (
+                    peak.title.endswith("optimizer's step")
+                )
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_inference_holds_the_weights_and_the_keys_of_decoder_layers(name: str) -> None:
+    model = smallest(name)
+    bill = inference_bill(model, InferenceSettings(), context=64)
+    kept = sum(line.symbols["L_kv"] for line in bill.lines if line.name.startswith("KV cache"))
+    assert bill.lines[0].n_bytes == 2 * model.parameters + model.buffer_bytes
+    assert kept == model.decoder_layers + model.cross_layers
+
+
+L, D, A, V = 3, 64, 4, 50
+SIZES = {"num_hidden_layers": L, "hidden_size": D, "num_attention_heads": A, "vocab_size": V}
+
+
+def test_plain_is_gpt2_without_learnt_positions_and_dropout() -> None:
+    plain, gpt2 = (model_from_config({**SIZES, "model_type": kind}) for kind in ("plain", "gpt2"))
+    assert plain.by_module() == {
+        "embedding": V * D, "attention": L * (4 * D * D + 4 * D), "mlp": L * (8 * D * D + 5 * D),
+        "norm": L * 4 * D + 2 * D,
+    }  # fmt: skip
+    assert plain.parameters == V * D + L * (12 * D * D + 13 * D) + 2 * D
+    assert (plain.dropout, gpt2.dropout) == (0.0, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "between", "after_softmax"),
+    [
+        ("gpt2", {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.3}, 0.0, 0.3),
+        ("gpt2", {"resid_pdrop": 0.2, "embd_pdrop": 0.4, "attn_pdrop": 0.0}, 0.4, 0.0),
+        ("gpt_neox", {"intermediate_size": 20, "hidden_dropout": 0.2}, 0.2, 0.0),
+        ("opt", {"ffn_dim": 20}, 0.1, 0.0),
+        ("bloom", {"attention_dropout": 0.4}, 0.0, 0.4),
+        ("falcon", {}, 0.0, 0.0),
+        ("phi", {"intermediate_size": 20, "embd_pdrop": 0.5}, 0.5, 0.0),
+        ("seed_oss", {"intermediate_size": 20}, 0.1, 0.0),
+    ],
+)
+def test_dropout_between_matrices_and_after_softmax_are_read_apart(
+    kind: str, config: dict[str, Any], between: float, after_softmax: float
+) -> None:
+    more = {"num_key_value_heads": 4} if kind == "seed_oss" else {}
+    found = model_from_config({**SIZES, **more, **config, "model_type": kind})
+    assert (found.dropout, found.attention_dropout) == (between, after_softmax)
+
+
+def test_lora_trains_the_head_of_a_classifier_too() -> None:
+    training = TrainingSettings(adapter="lora", adapter_rank=2)
+    language, classifier = (
+        sum(t.count for t in adapter_tensors(smallest("llama", architectures=[name]), training))
+        for name in ("LlamaForCausalLM", "LlamaForSequenceClassification")
+    )
+    assert classifier == language + 2 * 64
+
+
+def test_more_active_experts_than_experts_are_refused() -> None:
+    with pytest.raises(UsageError, match="num_experts_per_tok 7 is above num_local_experts 4"):
+        smallest("mixtral", num_experts_per_tok=7)
+
+
+def test_compressed_attention_does_not_split_the_matrices_to_the_ranks() -> None:
+    splits = {
+        t.name.removeprefix("model.layers.{}.self_attn."): t.split
+        for t in smallest("deepseek_v2").tensors
+        if "self_attn" in t.name and t.kind == "linear"
+    }
+    assert splits == {
+        "q_a_proj.weight": "none", "q_b_proj.weight": "columns",
+        "kv_a_proj_with_mqa.weight": "none", "kv_b_proj.weight": "columns",
+        "o_proj.weight": "rows",
+    }  # fmt: skip
+
+
+def test_layers_that_are_not_loaded_are_named() -> None:
+    assert "multi-token prediction" in smallest("deepseek_v3").leaves_out[0]
+    assert smallest("deepseek_v3", num_nextn_predict_layers=0).leaves_out == ()
+
+
+def test_the_first_chatglm_is_refused_for_it_is_another_model() -> None:
+    with pytest.raises(UsageError, match=r"parameters of chatglm: .* inner_hidden_size"):
+        smallest("chatglm", inner_hidden_size=16384)
+
+
+def test_minimind_is_tied_norms_heads_and_is_pi_times_as_wide() -> None:
+    found = model_from_config({**SIZES, "model_type": "minimind", "num_key_value_heads": 2})
+    h, width = D // A, 256  # 64 * pi = 201.06, up to a multiple of 64
+
+    layer = 2 * D * D + 2 * D * 2 * h + 3 * D * width + 2 * D + 2 * h
+    assert found.parameters == V * D + L * layer + D
+    assert found.ffn == width
+    assert found.buffer_bytes == 2 * 4 * 32768 * h
+
+
+def test_experts_of_minimind_are_as_wide_as_its_layer_and_shared_ones_come_on_top() -> None:
+    sizes = {**SIZES, "model_type": "minimind", "num_key_value_heads": 2}
+    dense = model_from_config(sizes).parameters
+    found = model_from_config({**sizes, "use_moe": True, "n_shared_experts": 1})
+
+    assert found.parameters == dense + L * (4 * 3 * D * 256 + 4 * D)
+    assert found.active_parameters == found.parameters - L * 3 * 3 * D * 256
+
+
+ASKED = ("auto", "flash", "sdpa-mask", "eager")
+
+
+@pytest.mark.parametrize(
+    ("name", "runs"),
+    [
+        ("llama-3.2-1b", ("flash", "flash", "sdpa-mask", "eager")),
+        ("gemma-2-2b", ("eager", "flash", "eager", "eager")),
+        ("gpt-oss-20b", ("eager", "flash", "eager", "eager")),
+        ("bloom-560m", ("eager", "eager", "eager", "eager")),
+    ],
+)
+def test_attention_is_eager_where_a_family_lacks_the_kernel(
+    name: str, runs: tuple[str, ...]
+) -> None:
+    model = load_model(ModelSettings(name=name))
+    assert tuple(model.style.attention(asked) for asked in ASKED) == runs
+
+
+def test_the_bill_of_gemma_2_counts_the_scores_of_its_default_eager_attention() -> None:
+    model = load_model(ModelSettings(name="gemma-2-2b"))
+    peaks = {
+        asked: training_bill(model, TrainingSettings(attention=asked, sequence=2048)).peak.n_bytes
+        for asked in ASKED
+    }
+    assert peaks["auto"] == peaks["eager"] > peaks["flash"]
