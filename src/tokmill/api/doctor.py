@@ -27,7 +27,6 @@ NEEDED = (
 """Packages that tokmill needs everywhere; Python 3.14 has the first one itself."""
 EXTRAS = {
     "hub": ("datasets", "fsspec", "huggingface-hub"),
-    "models": ("torch", "transformers"),
     "ray": ("ray",),
     "s3": ("boto3", "obstore"),
 }
