@@ -114,6 +114,7 @@ def _ends(name: str, end: str) -> bool:
 
 
 def _no_such_matrix(end: str, modules: dict[str, Tensor], model: Model) -> str:
+    """Return the message for a target that no matrix has."""
     names = {_leaf(name) for name in modules} | set(model.style.stacked)
     tied = "; the head is the embedding" if model.tied else ""
     is_skipped = model.experts and not model.style.stacked

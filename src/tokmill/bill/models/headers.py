@@ -104,6 +104,7 @@ def hub_entries(name: str) -> list[Entry]:
 
 
 def _read_file(path: Path) -> list[Entry]:
+    """Return the tensors in the header of one file."""
     try:
         check_regular(path)
         with path.open("rb") as file:
@@ -123,6 +124,7 @@ def _read_file(path: Path) -> list[Entry]:
 
 
 def _entry(path: Path, name: str, found: Mapping[str, Any], data_bytes: int) -> Entry:
+    """Return a tensor of a header; its type, shape and place must agree."""
     try:
         start, stop = found["data_offsets"]
         entry = Entry(name, str(found["dtype"]), tuple(found["shape"]), stop - start)

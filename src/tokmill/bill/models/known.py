@@ -141,6 +141,7 @@ def _path_of(name: str) -> Path | None:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file."""
     try:
         if path.stat().st_size > MOST_BYTES:
             raise UsageError(f"{path}: expected a config.json, found a file over {MOST_BYTES} B")

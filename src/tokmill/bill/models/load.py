@@ -220,6 +220,7 @@ def _other_keys(config: Mapping[str, Any], name: str) -> list[str]:
 
 
 def _model_by_numbers(settings: ModelSettings, vocabulary: int) -> Model:
+    """Return a model of a family and numbers; the vocabulary may be the data set's."""
     if not settings.family:
         raise UsageError(
             "no model: give --model (tokmill memory --models lists names), --family with --layers, "

@@ -76,6 +76,7 @@ def _not_converted(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _stored(tensor: Tensor, method: Method, skipped: list[re.Pattern[str]]) -> Tensor:
+    """Return a tensor with the bytes of its method, less what stays in 16 bit."""
     is_head = method.head and tensor.module == "head" and tensor.kind == "linear"
     if not (is_head or is_matrix(tensor)) or (method.experts_only and tensor.kind != "experts"):
         return tensor
@@ -133,6 +134,7 @@ def _gptq(config: Mapping[str, Any]) -> Method | None:
 
 
 def _bitsandbytes(config: Mapping[str, Any]) -> Method:
+    """Return the layout of LLM.int8 or of 4 bits."""
     head = config.get("llm_int8_skip_modules") is not None
     if config.get("load_in_8bit"):
         stored = Stored("int8", "bitsandbytes, 8 bit")

@@ -86,6 +86,19 @@ def meta_model(config: Mapping[str, Any], name: str) -> Model:
     Raises:
         UsageError: one of them is not installed, or cannot make this model.
     """
+    made = _made(config)
+    nested = config.get("text_config") is not None
+    tensors = _by_layer(_parameters(made))
+    return replace(
+        _model(name, str(config["model_type"]), tensors),
+        experts=_experts(made.config.get_text_config(), tensors),
+        buffer_bytes=sum(each.numel() * each.element_size() for each in made.buffers()),
+        leaves_out=(OTHER_PARTS,) if nested and "CausalLM" in type(made).__name__ else (),
+    )
+
+
+def _made(config: Mapping[str, Any]) -> Any:
+    """Return the module that transformers makes on the meta device, where it takes no memory."""
     try:
         import torch
         import transformers
@@ -96,35 +109,31 @@ def meta_model(config: Mapping[str, Any], name: str) -> Model:
         raise UsageError(f"transformers {transformers.__version__} does not know it")
     if layers > MOST["num_hidden_layers"]:
         raise UsageError(f"{layers:,} layers are too many to make")
+    values = {key: value for key, value in config.items() if key not in NO_CODE}
     with _silent(transformers), torch.device("meta"):
         try:
-            values = {key: value for key, value in config.items() if key not in NO_CODE}
-            settings = transformers.CONFIG_MAPPING[kind].from_dict(values)
-            made = _made(transformers, settings)
+            return _of_class(transformers, transformers.CONFIG_MAPPING[kind].from_dict(values))
         except Exception as error:  # whatever a configuration makes the library raise
             reason = " ".join(str(error).split())[:200]
             raise UsageError(
                 f"transformers {transformers.__version__} cannot make it "
                 f"({type(error).__name__}: {reason})"
             ) from error
-    linear, tables = (torch.nn.Linear, transformers.pytorch_utils.Conv1D), torch.nn.Embedding
+
+
+def _parameters(made: Any) -> Iterator[Entry]:
+    """Yield the parameters of a module, with their kind by the class that holds them."""
+    from torch.nn import Embedding, Linear
+    from transformers.pytorch_utils import Conv1D
+
     kinds: dict[str, Kind] = {}
-    for module_name, module in made.named_modules():
-        if isinstance(module, (*linear, tables)):
-            is_table = isinstance(module, tables)
-            kinds[f"{module_name}.weight"] = "embedding" if is_table else "linear"
-    entries = [
-        Entry(key, "F32", tuple(tensor.shape), 0, _kind_made(key, tensor.ndim, kinds))
-        for key, tensor in made.named_parameters()
-    ]
-    nested = config.get("text_config") is not None
-    tensors = _by_layer(entries)
-    return replace(
-        _model(name, str(kind), tensors),
-        experts=_experts(settings.get_text_config(), tensors),
-        buffer_bytes=sum(each.numel() * each.element_size() for each in made.buffers()),
-        leaves_out=(OTHER_PARTS,) if nested and "CausalLM" in type(made).__name__ else (),
-    )
+    for name, module in made.named_modules():
+        if isinstance(module, Linear | Conv1D | Embedding):
+            kinds[f"{name}.weight"] = "embedding" if isinstance(module, Embedding) else "linear"
+    for name, tensor in made.named_parameters():
+        stacked = "experts" in name and tensor.ndim > _MATRIX_AXES
+        kind = kinds.get(name, "experts" if stacked else "vector")
+        yield Entry(name, "F32", tuple(tensor.shape), 0, kind)
 
 
 def _experts(settings: Any, tensors: tuple[Tensor, ...]) -> Experts | None:
@@ -163,7 +172,7 @@ def _silent(transformers: Any) -> Iterator[None]:
         logging.set_verbosity(level)
 
 
-def _made(transformers: Any, settings: Any) -> Any:
+def _of_class(transformers: Any, settings: Any) -> Any:
     """Return the model of the configuration's architecture, or else of the first fitting task."""
     named = (getattr(transformers, str(each), None) for each in settings.architectures or ())
     classes: list[Any] = [each for each in named if _is_model(transformers, each)]
@@ -181,13 +190,6 @@ def _made(transformers: Any, settings: Any) -> Any:
 
 def _is_model(transformers: Any, found: object) -> bool:
     return isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
-
-
-def _kind_made(name: str, axes: int, kinds: Mapping[str, Kind]) -> Kind:
-    """Return the kind of a parameter: those outside matrices and tables are used as vectors."""
-    if name in kinds:
-        return kinds[name]
-    return "experts" if "experts" in name and axes > _MATRIX_AXES else "vector"
 
 
 def _by_layer(entries: Iterable[Entry]) -> tuple[Tensor, ...]:
@@ -209,6 +211,7 @@ def _by_layer(entries: Iterable[Entry]) -> tuple[Tensor, ...]:
 def _tensor(
     name: str, shape: tuple[int, ...], element: float, kind: Kind | None, layers: tuple[int, ...]
 ) -> Tensor:
+    """Return a tensor in `layers`, -1 for none; its kind is guessed if it is not known."""
     guessed, module = _kind(name, shape)
     kind = kind or guessed
     is_matrix = len(shape) >= _MATRIX_AXES and kind != "vector"

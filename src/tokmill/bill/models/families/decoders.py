@@ -74,6 +74,7 @@ def _qwen_shape(f: Fields) -> tuple[Shape, tuple[int, ...]]:
 
 
 def _qwen2_moe(f: Fields) -> Layer:
+    """Return Qwen2-MoE's layer: a shared expert with a gate."""
     s, mixed = _qwen_shape(f)
     first = f.size("max_window_layers")
     windows = typed_windows(f, s.layers, lambda layer: layer % 2 == 0 and layer < first)
@@ -118,6 +119,7 @@ def _slides(f: Fields, period: int) -> Callable[[int], bool]:
 
 
 def _gemma3(f: Fields) -> Layer:
+    """Return Gemma 3's layer: rotary positions by kind of layer."""
     layer, rule = _gemma(f), _slides(f, 6)
     s = layer.shape
     kinds = len(set(layer_types(f, s.layers, rule)))
@@ -143,6 +145,7 @@ def _olmoe(f: Fields) -> Layer:
 
 
 def _gpt_oss(f: Fields) -> Layer:
+    """Return gpt-oss's layer: attention sinks, experts and router with biases."""
     s = _expert_shape(f)
     mixed = mixture(f, tuple(range(s.layers)))
     choosing = (
@@ -169,6 +172,7 @@ def _biased_experts(hidden: int, ffn: int, count: int) -> Part:
 
 
 def _smollm3(f: Fields) -> Layer:
+    """Return SmolLM3's layer: windows where there are no rotary positions."""
     layer, step = _llama(f), f.count("no_rope_layer_interval", 4)
     turned = f.items("no_rope_layers", int)
 
@@ -203,6 +207,7 @@ def next_tokens(f: Fields) -> tuple[str, ...]:
 
 
 def _glm4_moe(f: Fields) -> Layer:
+    """Return the layer of GLM-4.5: half of a head is rotated."""
     s = read_shape(f)
     return Layer(
         shape=s,
@@ -221,6 +226,7 @@ def _all_biased(f: Fields) -> Layer:
 
 
 def _ernie_moe(f: Fields) -> Layer:
+    """Return ERNIE 4.5's layer: experts from a first to a last layer."""
     s, step = read_shape(f), f.count("moe_layer_interval", 1)
     first, last = f.size("moe_layer_start_index"), f.values.get("moe_layer_end_index", -1)
     last = s.layers - 1 if last in (-1, None) else f.size("moe_layer_end_index")
@@ -258,6 +264,7 @@ def _exaone4(f: Fields) -> Layer:
 
 
 def _apertus(f: Fields) -> Layer:
+    """Return Apertus' layer, whose activation has two parameters."""
     layer = _biased(f)
     if f.text("hidden_act") != "xielu":
         return layer
@@ -270,6 +277,7 @@ def _apertus(f: Fields) -> Layer:
 
 
 def _stablelm(f: Fields) -> Layer:
+    """Return StableLM's layer: a quarter of a head is rotated."""
     s, parallel = read_shape(f), f.flag("use_parallel_residual")
     return Layer(
         shape=s,
@@ -287,6 +295,7 @@ def _baichuan(f: Fields) -> Layer:
 
 
 def _chatglm(f: Fields) -> Layer:
+    """Return the layer of ChatGLM2, ChatGLM3 and GLM-4 (9B)."""
     groups = f.count("num_attention_heads")
     groups = f.count("num_key_value_heads", 1) if f.flag("multi_query_attention") else groups
     s, bias = read_shape(f, kv_heads=groups), f.flag("add_bias_linear")
@@ -301,6 +310,7 @@ def _chatglm(f: Fields) -> Layer:
 
 
 def _minimind(f: Fields) -> Layer:
+    """Return MiniMind's layer, in versions 2 and 3."""
     # Since version 3 (num_experts), queries and keys have norms and the feed-forward width is
     # pi d; before (n_routed_experts), 8 / 3 d. The width is rounded up to a multiple of 64.
     hidden, is_version_2 = f.count("hidden_size"), f.size("n_routed_experts") > 0

@@ -32,6 +32,7 @@ def _layer(f: Fields, *, router_bias: bool = True, sparse: bool = False) -> Laye
 
 
 def _read_mla(f: Fields) -> Attention:
+    """Return the shape of multi-head latent attention."""
     heads = f.count("num_attention_heads")
     return Attention(
         heads,

@@ -57,6 +57,7 @@ def _falcon(f: Fields) -> Layer:
 
 
 def _phi(f: Fields) -> Layer:
+    """Return Phi's layer: one norm for attention and feed-forward layer."""
     s = read_shape(f)
     names = ("self_attn.q_layernorm", "self_attn.k_layernorm")
     return Layer(

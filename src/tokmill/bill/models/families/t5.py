@@ -21,6 +21,7 @@ SAME_LENGTH = "sources and targets of different lengths: both are counted as one
 
 
 def _build(f: Fields) -> Model:
+    """Return an encoder and a decoder, or the encoder alone."""
     s = read_shape(f, kv_heads=f.count("num_attention_heads"))
     gated, activation = _activation(f)
     n_encoder, alone = s.layers, f.head.encoder_only
