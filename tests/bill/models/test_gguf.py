@@ -71,3 +71,8 @@ def test_llama_2_has_the_published_bits_per_weight_within_0_35_percent(
 ) -> None:
     of = model(name)
     assert size(of, file) * 8 / of.parameters == pytest.approx(bits, rel=0.0035)
+
+
+def test_rows_that_no_block_divides_have_larger_types() -> None:
+    """10.36 GB on the Hub; experts of DeepSeek-V2-Lite are 1,408 wide, blocks are 256."""
+    assert size(model("deepseek-v2-lite"), "q4_k_m") / 1e9 == pytest.approx(10.36, rel=0.01)

@@ -33,22 +33,23 @@ class FileBits(NamedTuple):
     down: float  # out of the feed-forward layer
     out: float  # out of attention
     uneven: float  # in rows that are not a multiple of 256 weights
+    uneven_mixed: float  # the same, of values and out of the feed-forward layer
     head: float = 6.5625  # q6_k; a tied embedding too
 
 
 FILES = {
-    "q4_0": FileBits(4.5, 4.5, 4.5, 4.5, 4.5),
-    "q4_1": FileBits(5, 5, 5, 5, 5),
-    "q5_0": FileBits(5.5, 5.5, 5.5, 5.5, 5.5),
-    "q5_1": FileBits(6, 6, 6, 6, 6),
-    "q8_0": FileBits(8.5, 8.5, 8.5, 8.5, 8.5, head=8.5),
-    "q2_k": FileBits(2.625, 4.5, 3.4375, 3.4375, 4.5),
-    "q3_k_m": FileBits(3.4375, 4.5625, 4.5625, 4.5, 4.5),
-    "q4_k_s": FileBits(4.5, 4.625, 4.625, 4.5, 5.5),
-    "q4_k_m": FileBits(4.5, 5.53125, 5.53125, 4.5, 5.5),
-    "q5_k_s": FileBits(5.5, 5.5, 5.5, 5.5, 6),
-    "q5_k_m": FileBits(5.5, 6.03125, 6.03125, 5.5, 6),
-    "q6_k": FileBits(6.5625, 6.5625, 6.5625, 6.5625, 8.5),
+    "q4_0": FileBits(4.5, 4.5, 4.5, 4.5, 4.5, 4.5),
+    "q4_1": FileBits(5, 5, 5, 5, 5, 5),
+    "q5_0": FileBits(5.5, 5.5, 5.5, 5.5, 5.5, 5.5),
+    "q5_1": FileBits(6, 6, 6, 6, 6, 6),
+    "q8_0": FileBits(8.5, 8.5, 8.5, 8.5, 8.5, 8.5, head=8.5),
+    "q2_k": FileBits(2.625, 4.5, 3.4375, 3.4375, 4.5, 4.5),
+    "q3_k_m": FileBits(3.4375, 4.5625, 4.5625, 4.5, 4.5, 5.53125),
+    "q4_k_s": FileBits(4.5, 4.625, 4.625, 4.5, 5.5, 5.5625),
+    "q4_k_m": FileBits(4.5, 5.53125, 5.53125, 4.5, 5.5, 7),
+    "q5_k_s": FileBits(5.5, 5.5, 5.5, 5.5, 6, 6),
+    "q5_k_m": FileBits(5.5, 6.03125, 6.03125, 5.5, 6, 7.25),
+    "q6_k": FileBits(6.5625, 6.5625, 6.5625, 6.5625, 8.5, 8.5),
 }
 _VALUES = ("v_proj", "qkv_proj", "query_key_value", "c_attn", "W_pack", "kv_b_proj")
 """Ends of names of matrices that make values, or values and more."""
@@ -95,16 +96,19 @@ def gguf_bytes(file: str, tensor: Tensor, model: Model) -> float:
     if is_vector or tensor.module == "router" or is_positions:
         return 4.0
     bits, row = FILES[file], tensor.n_out if tensor.kind == "embedding" else tensor.n_in
+    is_attention, is_last = tensor.module == "attention", tensor.split == "rows"
     leaf = tensor.name.removesuffix(".weight").rpartition(".")[2]
-    uneven = row % _BLOCK > 0
+    mixed = leaf in _VALUES or (is_last and not is_attention)
     if tensor.module == "head" or (tensor.module == "embedding" and model.tied):
-        return (8.5 if uneven else bits.head) / 8  # q8_0
-    if uneven:
-        return bits.uneven / 8
+        return (8.5 if row % _BLOCK else bits.head) / 8
+    if row % _BLOCK:
+        return (bits.uneven_mixed if mixed else bits.uneven) / 8
     if model.experts is not None and model.experts.count == _EIGHT_EXPERTS:
         if leaf in ("k_proj", "v_proj"):
             return 8.5 / 8
         bits = bits._replace(out=max(bits.usual, 5.5))
-    if tensor.split == "rows":
-        return (bits.out if tensor.module == "attention" else bits.down) / 8
-    return (bits.values if leaf in _VALUES else bits.usual) / 8
+    if file == "q2_k" and model.attention.heads < 4 * model.attention.kv_heads:
+        bits = bits._replace(values=bits.down)
+    if is_last:
+        return (bits.out if is_attention else bits.down) / 8
+    return (bits.values if mixed else bits.usual) / 8
