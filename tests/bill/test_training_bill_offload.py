@@ -72,11 +72,26 @@ def test_a_reference_model_is_a_frozen_copy_that_adapters_do_not_need(
         assert amounts(moment).get("weights of the reference model") == n_bytes
 
 
-def test_the_reference_models_log_probabilities_stand_beside_the_models_own() -> None:
-    found = moments(reference_model=True)
-    policy, reference = (
-        sum(amounts(found[name]).values()) - amounts(found[name])["fragmentation"]
-        for name in ("end of forward", "forward of the reference model")
-    )
-    assert reference - policy == 4 * TOKENS * VOCABULARY
+def beside_activations(bill: Bill) -> float:
+    """Return the bytes of logits and of what is made of them, for each logit."""
+    lines = amounts(bill).items()
+    loss = sum(n for name, n in lines if "log" in name and "activations" not in name)
+    return loss / (TOKENS * VOCABULARY)
+
+
+@pytest.mark.parametrize(
+    ("precision", "of_reference", "of_backward"),
+    [
+        ("fp32", 4 + 4, 4 + 12),
+        ("amp", 4 + 2 + 4, 4 + 12),
+        ("pure-16", 2 + 2 + 2 * 2 / 8, 2 + 2),  # a batch of 8: two of its sequences
+    ],
+)
+def test_the_logits_of_both_models_of_dpo_are_there_when_the_reference_runs(
+    precision: str, of_reference: float, of_backward: float
+) -> None:
+    found = moments(reference_model=True, precision=precision)
+    assert beside_activations(found["forward of the reference model"]) == of_reference
+    assert beside_activations(found["start of backward"]) == of_backward
+    assert "end of forward" not in found
     assert "forward of the reference model" not in moments()

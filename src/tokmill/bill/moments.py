@@ -107,11 +107,9 @@ def moments_of(stage: Stage) -> Iterator[tuple[str, tuple[Line, ...]]]:
         alive = 0 if stage.recomputed else stage.layers
         # Autocast caches the casts of trained weights only.
         cast = alive if training.adapter != "none" else stage.layers
-        yield "end of forward", (*kept, *_casts(stage, cast, head=True), ahead)
-        if training.reference_model:
-            second = reference_lines(training, stage.symbols)
-            casts = _casts(stage, cast, head=True)
-            yield "forward of the reference model", (*kept, *casts, ahead, *second)
+        end = "forward of the reference model" if training.reference_model else "end of forward"
+        beside = reference_lines(training, stage.symbols)
+        yield end, (*kept, *_casts(stage, cast, head=True), ahead, *beside)
         yield "start of backward", (*kept, *_casts(stage, alive, head=True), behind)
         if training.framework == "hf":
             yield "backward of the final norm", (*outside, *_norm(stage))

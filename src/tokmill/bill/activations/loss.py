@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tokmill.bill.formula import Formula, Line
+from tokmill.bill.states.optimizers import FP32_BYTES
 from tokmill.settings.training import TrainingSettings
 
 SEEN = "torch's MemTracker on fake tensors, transformers 5.23"
@@ -47,11 +48,17 @@ MEGATRON_GRADIENTS = Formula(
     "gradients of the logits", "q * n * V / t", "Megatron-LM's vocab_parallel_cross_entropy",
     "not measured",
 )  # fmt: skip
-REFERENCE_PROBABILITIES = Formula(
-    "reference model: log-probabilities of all tokens in fp32", "4 * n * V",
-    "its forward pass follows that of the trained model (trl's DPOTrainer): logits as there, and "
-    "log-probabilities beside those of the trained model",
-    "exact without a fused loss, seen with MemTracker on a small GPT-2",
+DPO = "trl 0.13 to 1.15, selective_log_softmax (trl 1.16 computes chunks of logits: --loss fused)"
+DPO_ROWS = Formula(
+    "reference model: log-probabilities of two sequences", "2 * q_loss * n * V / b", DPO, "exact"
+)
+DPO_GRADIENTS = Formula(
+    "loss backward of DPO: three tensors the size of the logits", "3 * q_loss * n * V", DPO,
+    "exact, with autocast 3% above MemTracker's peak",
+)  # fmt: skip
+DPO_GRADIENTS_16BIT = Formula(
+    "loss backward of DPO: a tensor the size of the logits", "q_loss * n * V", DPO,
+    "exact: log-probabilities are freed as their gradients are made",
 )  # fmt: skip
 
 
@@ -79,9 +86,14 @@ def loss_lines(
 
 
 def reference_lines(training: TrainingSettings, symbols: Mapping[str, float]) -> tuple[Line, ...]:
-    """Return the memory of the reference model's forward pass (DPO) beyond the model's own."""
-    kind = _loss_kind(training)
-    return () if kind == "fused" else (REFERENCE_PROBABILITIES.line(symbols),)
+    """Return what the reference model's forward pass (DPO) takes beside its logits.
+
+    The logits of the trained model are kept then. 16-bit logits become log-probabilities sequence
+    by sequence; of fp32 logits only a sum is taken.
+    """
+    in_16_bit = symbols["q_loss"] < FP32_BYTES
+    rows = training.reference_model and in_16_bit and _loss_kind(training) == "full"
+    return (DPO_ROWS.line(symbols),) if rows else ()
 
 
 def _loss_kind(training: TrainingSettings) -> str:
@@ -104,6 +116,9 @@ def forward_line(training: TrainingSettings, symbols: Mapping[str, float]) -> Li
 def backward_line(training: TrainingSettings, symbols: Mapping[str, float]) -> Line:
     """Return the temporary tensors of the loss at the start of the backward pass."""
     kind = _loss_kind(training)
+    if kind == "full" and training.reference_model:
+        in_fp32 = symbols["q_loss"] == FP32_BYTES
+        return (DPO_GRADIENTS if in_fp32 else DPO_GRADIENTS_16BIT).line(symbols)
     return forward_line(training, symbols) if kind == "fused" else _BACKWARD[kind].line(symbols)
 
 

@@ -123,6 +123,8 @@ def activation_symbols(model: Model, training: TrainingSettings, at: Situation) 
     ranks, expert_ranks = training.tensor_parallel, expert_tensor_parallel(training)
     split = ranks if training.sequence_parallel else 1
     attention, experts = model.attention, model.experts
+    # DPO takes log-probabilities of the logits as they are, without a loss of the model.
+    in_fp32 = at.style.loss_fp32 and not training.reference_model
     return {
         "V": model.outputs,
         "a": attention.heads / ranks,
@@ -133,7 +135,7 @@ def activation_symbols(model: Model, training: TrainingSettings, at: Situation) 
         "k": max(attention.kv_heads / ranks, 1),
         "n": training.micro_batch * training.sequence / training.context_parallel,
         "q": at.product,
-        "q_loss": FP32_BYTES if at.style.loss_fp32 or at.autocast else at.product,
+        "q_loss": FP32_BYTES if in_fp32 or at.autocast else at.product,
         "r": training.adapter_rank,
         "s": training.sequence,
         "t": training.tensor_parallel,
