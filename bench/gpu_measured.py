@@ -69,7 +69,8 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
     "swift-hf": ("", {"precision": "pure-16", "sequence": 2048, "checkpointing": "full"}),
     "swift-megatron": (
         "",
-        {"framework": "megatron", "sharding": "distributed-optimizer", "sequence": 2048},
+        {"framework": "megatron", "sharding": "distributed-optimizer", "sequence": 2048,
+         "checkpointing": "full", "loss": "kernel"},
     ),
 }  # fmt: skip
 

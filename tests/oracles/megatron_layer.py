@@ -1,6 +1,6 @@
 """Layers of megatron-core on a CPU: prints the bytes that autograd saves of each for a token.
 
-It takes a list of arguments of a TransformerConfig as JSON. What kernels of a GPU do otherwise is
+It takes a list of arguments of `saved_bytes` as JSON. What kernels of a GPU do otherwise is
 left out: attention scores, statistics of norms, tables of rotary positions.
 """
 
@@ -22,9 +22,10 @@ SMALL = 64
 """Counters and sums are no larger, in bytes."""
 
 
-def saved_bytes(config: dict[str, Any]) -> float:
+def saved_bytes(config: dict[str, Any], *, frozen: bool = False) -> float:
     """Return the bytes of the tensors of a layer that are saved for backward, of each token."""
     layer, hidden = _layer(config), config["hidden_size"]
+    layer.requires_grad_(not frozen)
     weights = {parameter.untyped_storage().data_ptr() for parameter in layer.parameters()}
     found: dict[int, tuple[int, torch.Tensor]] = {}
 
@@ -115,7 +116,7 @@ def main() -> None:
     torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
     parallel_state.initialize_model_parallel()
     with _without_gpu():
-        print(json.dumps([saved_bytes(config) for config in json.loads(sys.argv[1])]))
+        print(json.dumps([saved_bytes(**layer) for layer in json.loads(sys.argv[1])]))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,23 +68,28 @@ LAYERS = {
 }
 
 
+FROZEN = ("GPT", "gated", "two experts")
+"""Layers that are also compared as the frozen base of adapters, which are left out."""
+
+
 @pytest.fixture(scope="module")
 def saved() -> dict[str, float]:
-    """Bytes that autograd saves of a token, by layer."""
-    configs = json.dumps([theirs for theirs, _ in LAYERS.values()])
+    """Bytes that autograd saves of a token, by layer; of frozen ones too."""
+    asked = {name: {"config": theirs} for name, (theirs, _) in LAYERS.items()}
+    asked |= {f"{name}, frozen": {"config": LAYERS[name][0], "frozen": True} for name in FROZEN}
+    arguments = json.dumps(list(asked.values()))
     done = subprocess.run(
-        [sys.executable, str(CHILD), configs], capture_output=True, text=True, check=False
+        [sys.executable, str(CHILD), arguments], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    return dict(zip(LAYERS, json.loads(done.stdout.splitlines()[-1]), strict=True))
+    return dict(zip(asked, json.loads(done.stdout.splitlines()[-1]), strict=True))
 
 
-def billed(config: dict[str, Any]) -> float:
+def billed(config: dict[str, Any], **settings: Any) -> float:
     model = model_from_config(config)
-    training = TrainingSettings(
-        framework="megatron", attention="eager", checkpointing="selective", sequence=48
-    )
-    at = situation(model, training)
+    how = {"framework": "megatron", "attention": "eager", "checkpointing": "selective"}
+    training = TrainingSettings(sequence=48, **how | settings)
+    at = replace(situation(model, training), targets=())
     symbols = activation_symbols(model, training, at)
     return sum(evaluate(summed(part.saved), symbols) for part in megatron_parts(at, training))
 
@@ -91,3 +97,8 @@ def billed(config: dict[str, Any]) -> float:
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_layer_saves_what_is_billed(layer: str, saved: dict[str, float]) -> None:
     assert billed(LAYERS[layer][1]) == saved[layer]
+
+
+@pytest.mark.parametrize("layer", FROZEN)
+def test_a_frozen_layer_saves_what_is_billed(layer: str, saved: dict[str, float]) -> None:
+    assert billed(LAYERS[layer][1], adapter="lora") == saved[f"{layer}, frozen"]

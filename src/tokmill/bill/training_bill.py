@@ -144,7 +144,7 @@ def training_bill(model: Model, training: TrainingSettings) -> TrainingBill:
 
 def version_matters(model: Model, training: TrainingSettings) -> bool:
     """Return whether versions of transformers differ: in FSDP1's hooks, or in stacked experts."""
-    adapted = training.adapter != "none"
+    adapted = training.adapter != "none" and training.framework == "hf"
     return adapted and (model.experts is not None or holds_inputs(training))
 
 

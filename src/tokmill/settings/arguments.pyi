@@ -237,7 +237,7 @@ class _Training(TypedDict, total=False):
     """Type of frozen weights (base model of LoRA); auto: quantization_config of config.json,
     else 16 bit; q4_k_m and the like are GGUF."""
     optimizer: str
-    """Optimizer."""
+    """Optimizer; adamw-bf16 and adamw-fp8: Megatron's precision-aware one, by its moments."""
     optimizer_step: str
     """Implementation of the optimizer step; foreach needs a temporary copy."""
     micro_batch: int
@@ -252,12 +252,12 @@ class _Training(TypedDict, total=False):
     repeats keys and values for all heads and stores the mask; eager stores the scores; auto:
     what transformers takes by itself, sdpa or, where a family has none, eager."""
     checkpointing: str
-    """Compute activations again in the backward pass. selective: with Megatron attention
-    scores, else all but the attention output and every second matrix product; full: all
-    layers."""
+    """Activations recomputed in the backward pass. selective: with Megatron core attention;
+    else all but the attention output and every second matrix product; full: all layers."""
     loss: str
     """full: logits of all tokens in fp32; kernel: a kernel writes gradients over them (Unsloth,
-    Liger's cross entropy); fused: one chunk of logits at a time."""
+    Liger's cross entropy), or Megatron's cross_entropy_loss_fusion; fused: one chunk of logits
+    at a time."""
     framework: str
     """Modules of the model: Hugging Face's or Megatron's."""
     transformers: str
@@ -274,7 +274,7 @@ class _Training(TypedDict, total=False):
     """Move activations that wait for the backward pass to host RAM."""
     reference_model: bool
     """DPO: also keep a frozen copy of the model (none with adapters). A pair is two sequences
-    of the micro batch; log-probabilities are not precomputed."""
+    of the micro batch; with trl 1.16 log-probabilities are taken in chunks: loss fused."""
     tensor_parallel: int
     """GPUs that share each layer."""
     sequence_parallel: bool

@@ -16,7 +16,8 @@ WEIGHTS = (
     "q5_k_m", "q6_k",
 )  # fmt: skip
 OPTIMIZERS = (
-    "adamw", "adam", "sgd", "momentum", "adamw-8bit", "adafactor", "lion", "muon"
+    "adamw", "adam", "sgd", "momentum", "adamw-8bit", "adamw-bf16", "adamw-fp8", "adafactor",
+    "lion", "muon",
 )  # fmt: skip
 LOADING = ("memmap", "lazy", "read", "concatenate", "int64", "lists", "copies")
 LAZY_LOADING = ("lazy", "copies")
@@ -53,7 +54,11 @@ class TrainingSettings:
         "else 16 bit; q4_k_m and the like are GGUF.",
         choices=WEIGHTS,
     )
-    optimizer: str = runtime_setting("adamw", "Optimizer.", choices=OPTIMIZERS)
+    optimizer: str = runtime_setting(
+        "adamw",
+        "Optimizer; adamw-bf16 and adamw-fp8: Megatron's precision-aware one, by its moments.",
+        choices=OPTIMIZERS,
+    )
     optimizer_step: str = runtime_setting(
         "foreach", "Implementation of the optimizer step; foreach needs a temporary copy.",
         choices=("foreach", "for-loop", "fused"),
@@ -75,15 +80,15 @@ class TrainingSettings:
     )
     checkpointing: str = runtime_setting(
         "none",
-        "Compute activations again in the backward pass. selective: with Megatron attention "
-        "scores, else all but the attention output and every second matrix product; full: all "
-        "layers.",
+        "Activations recomputed in the backward pass. selective: with Megatron core attention; "
+        "else all but the attention output and every second matrix product; full: all layers.",
         choices=("none", "selective", "full"),
     )  # fmt: skip
     loss: str = runtime_setting(
         "full",
         "full: logits of all tokens in fp32; kernel: a kernel writes gradients over them (Unsloth, "
-        "Liger's cross entropy); fused: one chunk of logits at a time.",
+        "Liger's cross entropy), or Megatron's cross_entropy_loss_fusion; fused: one chunk of "
+        "logits at a time.",
         choices=("full", "kernel", "fused"),
     )  # fmt: skip
     framework: str = runtime_setting(
@@ -118,7 +123,7 @@ class TrainingSettings:
     reference_model: bool = runtime_setting(
         False,
         "DPO: also keep a frozen copy of the model (none with adapters). A pair is two sequences "
-        "of the micro batch; log-probabilities are not precomputed.",
+        "of the micro batch; with trl 1.16 log-probabilities are taken in chunks: loss fused.",
     )
     tensor_parallel: int = runtime_setting(
         1, "GPUs that share each layer.", minimum=1, maximum=4096

@@ -48,3 +48,5 @@ def test_a_loss_over_shares_of_the_ids_is_divided() -> None:
     split = amounts(SYMBOLS, sequence_parallel=True)
     assert split == [4 * N_V / 4, 10 * N_V / 4, 12 * N_V / 4]
     assert amounts(SYMBOLS, framework="megatron") == [4 * N_V / 4, 2 * N_V / 4, 2 * N_V / 4]
+    fused = amounts(SYMBOLS, framework="megatron", loss="kernel")
+    assert fused == [4 * N_V / 4, 2 * N_V / 4, 6 * N_V / 4]

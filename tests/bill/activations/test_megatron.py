@@ -85,3 +85,49 @@ def test_latent_attention_keeps_latents_and_heads() -> None:
     latents = 2 * (2 * 1536 + 2 * 512 + 64)
     heads = 2 * 2 * 128 * (128 + 64 + 128)
     assert kept(model, "attention") == 4 * 7168 + latents + heads + 4 * 128
+
+
+def test_selective_recomputation_keeps_no_statistics_of_flash_attention() -> None:
+    model = load_model(ModelSettings(name="llama-3-8b"))
+    for attention, inside in {"flash": 4 * 32, "eager": 2 * 32 * 2048}.items():
+        every, some = (
+            kept(model, "attention", attention=attention, checkpointing=how)
+            for how in ("none", "selective")
+        )
+        assert every - some == inside
+
+
+@pytest.mark.parametrize(
+    ("targets", "attention", "mlp"),
+    [
+        # Inputs of norms, queries, keys, values, output and statistics; gate and up.
+        ("lm_head", 0, 0),
+        ("all-linear", 2 * 4096 + 2 * 2 * 16, 2 * 4096 + 2 * 14336 + 2 * 2 * 16),
+        ("q_proj,v_proj", 2 * 4096 + 2 * 16, 0),
+        ("down_proj", 0, 2 * 14336 + 2 * 16),
+    ],
+)
+def test_frozen_matrices_keep_the_inputs_of_their_adapters_only(
+    targets: str, attention: int, mlp: int
+) -> None:
+    model = load_model(ModelSettings(name="llama-3-8b"))
+    adapter = {"adapter": "lora", "adapter_targets": targets}
+    heads = 2 * (2 * 32 + 2 * 8) * 128 + 4 * 32
+    assert kept(model, "attention", **adapter) == 2 * 4096 + heads + attention
+    assert kept(model, "feed-forward", **adapter) == 2 * 4096 + 2 * 2 * 14336 + mlp
+
+
+def test_an_adapter_behind_a_norm_keeps_the_tokens_of_all_ranks_of_a_split_sequence() -> None:
+    model = load_model(ModelSettings(name="llama-3-8b"))
+    split = {"tensor_parallel": 2, "sequence_parallel": True}
+    without, with_it = (
+        kept(model, "attention", adapter="lora", adapter_targets=targets, **split)
+        for targets in ("lm_head", "q_proj")
+    )
+    assert with_it - without == 2 * 4096 + 2 * 16
+
+
+def test_frozen_experts_keep_the_routers_input_gate_and_up() -> None:
+    model = load_model(ModelSettings(name="mixtral-8x7b"))
+    frozen = kept(model, "experts", adapter="lora", adapter_targets="q_proj")
+    assert frozen == 2 * 4096 + 2 * 4096 + 7 * 8 + 30 * 2 + 2 * 2 * 2 * 14336

@@ -44,9 +44,10 @@ SERVER = {"gpus": 64}
         ),
         ({"offload": "optimizer"}, "offload: optimizer needs sharding zero-1, .*, found ddp"),
         (
-            {"offload": "optimizer", "sharding": "distributed-optimizer"},
-            "offload: optimizer needs sharding zero-1",
+            {"offload": "all", "sharding": "distributed-optimizer"},
+            "offload: weights need sharding zero-3 or fsdp",
         ),
+        ({"optimizer": "adamw-fp8"}, "adamw-fp8 needs framework megatron and sharding distrib"),
         ({"offload": "all", "sharding": "zero-2"}, "offload: weights need sharding zero-3 or fsdp"),
         ({"offload": "optimizer", "sharding": "fsdp"}, "fsdp offloads weights and .*; choose all"),
         ({"weights": "nf4"}, "weights: nf4 is for weights that are not trained, but adapter is"),
@@ -136,18 +137,15 @@ MEGATRON = {"framework": "megatron", "gpus": 8, "sequence": 2048}
 @pytest.mark.parametrize(
     ("model", "settings", "message"),
     [
-        ("llama-3-8b", {"adapter": "lora"}, "adapter: lora needs framework hf"),
+        ("llama-3-8b", {"adapter": "qlora"}, "adapter: qlora needs framework hf; choose lora"),
+        ("llama-3-8b", {"adapter": "lora", "weights": "int8"}, "int8 needs framework hf; choose"),
+        ("llama-3-8b", {"optimizer": "adamw-bf16"}, "distributed-optimizer, found megatron and d"),
         ("llama-3-8b", {"sharding": "zero-3"}, "zero-3 needs framework hf; expected ddp or dist"),
         ("llama-3-8b", {"sharding": "fsdp"}, "sharding: fsdp needs framework hf"),
         ("llama-3-8b", {"precision": "amp"}, "Megatron-LM has no autocast, choose mixed-18"),
         ("t5-small", {}, "framework: megatron has no encoder-decoder formulas .t5.; choose hf"),
         ("llama-3-8b", {"optimizer": "adamw-8bit"}, "adamw-8bit needs framework hf; choose adamw"),
         ("llama-3-8b", {"attention": "sdpa-mask"}, "attention: sdpa-mask needs framework hf"),
-        (
-            "llama-3-8b",
-            {"checkpointing": "selective"},
-            "which only attention eager stores; choose full or none",
-        ),
         ("llama-3-8b", {"metric_batches": 4}, "metric_batches: expected 0 with framework megatron"),
         ("llama-3-8b", {"loss": "fused"}, "which framework megatron splits; choose full"),
         ("llama-3-8b", {"expert_tensor_parallel": 2}, "the model has no experts to split"),
@@ -174,6 +172,11 @@ def test_what_megatron_has_not_is_refused(
     [
         ("llama-3-8b", {"sharding": "distributed-optimizer", "checkpointing": "full"}),
         ("llama-3-8b", {"attention": "eager", "checkpointing": "selective", "precision": "fp32"}),
+        ("llama-3-8b", {"checkpointing": "selective"}),
+        ("llama-3-8b", {"loss": "kernel"}),
+        ("llama-3-8b", {"adapter": "lora", "weights": "bf16"}),
+        ("llama-3-8b", {"sharding": "distributed-optimizer", "optimizer": "adamw-bf16"}),
+        ("llama-3-8b", {"sharding": "distributed-optimizer", "offload": "optimizer"}),
         (
             "mixtral-8x7b",
             {"tensor_parallel": 2, "sequence_parallel": True, "expert_tensor_parallel": 1,

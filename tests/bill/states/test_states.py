@@ -229,3 +229,37 @@ def test_what_an_adapter_leaves_of_a_mixture_is_said() -> None:
     quantized = states("mixtral-8x7b", adapter="lora", weights="nf4", adapter_targets="q_proj")
     assert quantized.leaves_out == ("quantized experts: stacked ones are counted in 16 bit",)
     assert states("mixtral-8x7b").leaves_out == ()
+
+
+MEGATRON = {
+    "framework": "megatron", "sharding": "distributed-optimizer", "precision": "mixed-18", "gpus": 4
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("optimizer_name", "shared"),
+    [("adamw", 4 + 4 + 4), ("adamw-bf16", 2 + 2 + 2), ("adamw-fp8", 2 + 1 + 1)],
+)
+def test_megatrons_precision_aware_optimizer_keeps_what_bf16_weights_lack(
+    optimizer_name: str, shared: int
+) -> None:
+    held = states(of_size(8000), **MEGATRON, optimizer=optimizer_name)
+    assert held.n_bytes == 8000 * (2 + 4 + shared / 4)
+
+
+@pytest.mark.parametrize("optimizer_name", ["adamw", "adamw-bf16"])
+def test_megatrons_optimizer_in_host_ram_leaves_weights_and_fp32_gradients(
+    optimizer_name: str,
+) -> None:
+    how = {**MEGATRON, "gpus_per_node": 2, "offload": "optimizer", "optimizer": optimizer_name}
+    held = states(of_size(8000), **how)
+    assert held.n_bytes == 8000 * (2 + 4)
+    assert sum(line.n_bytes for line in held.host) == 2 * 8000 * (4 + 4 + 8) / 4
+
+
+def test_expert_parallel_ranks_share_the_adapters_of_experts() -> None:
+    how = {"adapter": "lora", "adapter_targets": "gate_proj,up_proj,down_proj", "sequence": 2048}
+    one, four = (
+        states("qwen3-30b-a3b", **MEGATRON, **how, expert_parallel=n).trainable for n in (1, 4)
+    )
+    assert one == 4 * four

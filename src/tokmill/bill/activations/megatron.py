@@ -27,8 +27,17 @@ def _kept(name: str, expression: str) -> Formula:
 
 NORM = _kept("norm: its input", "x * d / u")
 LINEAR_INPUT = _kept("matrix behind a norm: its input", "q * d / u")
+ADAPTER_INPUT = Formula(
+    "adapter behind a norm: its input, of all tokens", "q * d",
+    "Megatron-Bridge and ms-swift: return_layernorm_output_gathered", "by the code",
+)  # fmt: skip
+ADAPTER_RANK = Formula(
+    "adapter: its low-rank features", "q * r", "Megatron-Bridge's ParallelLinearAdapter",
+    "by the code",
+)  # fmt: skip
 DROPOUT = _kept("dropout: its mask", "d / u")
 HEADS = _kept("attention: queries, keys, values and output", "q * (2 * a + 2 * k) * h")
+FROZEN_HEADS = _kept("attention: queries, keys and values", "q * (a + 2 * k) * h")
 HEAD_NORMS = _kept("norms of queries and keys: their inputs", "q * (a + k) * h")
 LOG_SUM_EXP = _kept("flash attention: log-sum-exp", "4 * a")
 SCORES = _kept("attention without a fused kernel: softmax", "q * a * s")
@@ -57,10 +66,13 @@ EXPERTS = Formula(
     "Megatron-LM's release tests: 4, 5 and 12% below",
 )  # fmt: skip
 SHARED_EXPERT = _kept("shared expert: gate and up, input of the last matrix", "3 * q * f_shared")
+FROZEN_EXPERTS = _kept("active experts, frozen: gate and up", "2 * e_rank * q * m")
+FROZEN_SHARED = _kept("shared expert, frozen: gate and up", "2 * q * f_shared")
 
 FOOTPRINT = "Megatron-LM, theoretical_memory_usage.py; Korthikanti et al. 2022, section 4.3"
 EMBEDDING = Formula("token ids and labels", "8 / u", FOOTPRINT, "exact")
 OUTPUT = Formula("final norm and output layer: their inputs", "(x + q) * d / u", FOOTPRINT, "exact")
+FROZEN_OUTPUT = Formula("final norm: its input", "x * d / u", FOOTPRINT, "exact")
 
 BACKWARD = "the order of autograd's steps with Megatron-LM's fused kernels"
 GRADIENT_RESIDUAL = Formula("gradient of the residual", "x * d / u", BACKWARD, "by the code")
@@ -89,8 +101,10 @@ def megatron_parts(at: Situation, training: TrainingSettings) -> tuple[Part, ...
     if sparse < layers:
         parts.append(_feed_forward(at, layers - sparse))
     if experts:
-        rows = (*_norm(at), ROUTER, EXPERTS)
-        rows = (*rows, *((SHARED_EXPERT,) if experts.shared_ffn else ()))
+        is_trained = at.trained or _has_adapters(at, "experts", last=False)
+        rows = (*_norm(at, "experts"), ROUTER, EXPERTS if is_trained else FROZEN_EXPERTS)
+        if experts.shared_ffn:
+            rows = (*rows, SHARED_EXPERT if is_trained else FROZEN_SHARED)
         gradients = (GRADIENT_RESIDUAL, GRADIENT_EXPERTS)
         parts.append(Part("experts", "experts", rows, rows, gradients, sparse))
     return tuple(parts)
@@ -99,33 +113,55 @@ def megatron_parts(at: Situation, training: TrainingSettings) -> tuple[Part, ...
 def megatron_outside(at: Situation, *, first: bool, last: bool) -> Rows:
     """Return the rows outside the layers of a stage, which may be the `first` and the `last`."""
     embedding = (EMBEDDING, *((DROPOUT,) if at.dropout else ())) if first else ()
-    return (*embedding, *((OUTPUT,) if last else ()))
+    return (*embedding, *((OUTPUT if at.trained else FROZEN_OUTPUT,) if last else ()))
 
 
-def _norm(at: Situation) -> Rows:
-    """Return a norm, the matrix that it feeds, and the dropout of what comes out at the end."""
-    return NORM, LINEAR_INPUT, *((DROPOUT,) if at.dropout else ())
+def _norm(at: Situation, module: str) -> Rows:
+    """Return the norm of a module, the input of the matrix behind it, and the dropout at the end.
+
+    A frozen matrix keeps no input, but a router does; an adapter keeps that of all tokens.
+    """
+    behind: Rows = (LINEAR_INPUT,)
+    if not at.trained and module != "experts":
+        adapted = _has_adapters(at, module, last=False)
+        behind = (ADAPTER_INPUT, ADAPTER_RANK) if adapted else ()
+    return NORM, *behind, *((DROPOUT,) if at.dropout else ())
+
+
+def _has_adapters(at: Situation, module: str, *, last: bool) -> bool:
+    """Return whether matrices of a module have adapters: those behind its norm, or its last."""
+    here = [target for target in at.targets if target.module == module]
+    return any((target.split == "rows") == last for target in here)
 
 
 def _attention(at: Situation, training: TrainingSettings) -> Part:
-    latent = at.model.attention.kv_rank > 0
-    heads = (LATENTS, LATENT_HEADS) if latent else (HEADS,)
-    saved = (*_norm(at), *heads, *((HEAD_NORMS,) if at.style.heads else ()))
-    gradient = GRADIENT_LATENT_HEADS if latent else GRADIENT_HEADS
-    gradients = (GRADIENT_RESIDUAL, gradient)
     # An encoder masks padding, for which Megatron-LM's attention keeps its scores.
     encoder = training.attention == "auto" and at.model.encoder_layers
-    if training.attention != "eager" and not encoder:
-        saved = (*saved, LOG_SUM_EXP)
-        return Part("attention", "attention", saved, saved, gradients, at.model.layers, NORM)
-    scores = (SCORES, *((SCORES_DROPPED,) if at.attention_dropout else ()))
-    kept = saved if training.checkpointing == "selective" else (*saved, *scores)
-    gradients = (GRADIENT_RESIDUAL, GRADIENT_SCORES)
-    left = (*saved, *scores)
+    fused = training.attention != "eager" and not encoder
+    adapted = _has_adapters(at, "attention", last=True)
+    latent = at.model.attention.kv_rank > 0
+    # Without a trained matrix or an adapter behind it, only a fused kernel keeps its output.
+    has_output = at.trained or adapted or (fused and training.checkpointing != "selective")
+    heads = (LATENTS, LATENT_HEADS) if latent else (HEADS if has_output else FROZEN_HEADS,)
+    saved = (*_norm(at, "attention"), *heads, *((HEAD_NORMS,) if at.style.heads else ()))
+    saved = (*saved, *((ADAPTER_RANK,) if adapted else ()))
+    gradient = GRADIENT_LATENT_HEADS if latent else GRADIENT_HEADS
+    gradients = (GRADIENT_RESIDUAL, gradient)
+    inside: Rows = (LOG_SUM_EXP,)
+    if not fused:
+        inside = (SCORES, *((SCORES_DROPPED,) if at.attention_dropout else ()))
+        gradients = (GRADIENT_RESIDUAL, GRADIENT_SCORES)
+    kept = saved if training.checkpointing == "selective" else (*saved, *inside)
+    left = (*saved, *inside)
     return Part("attention", "attention", kept, left, gradients, at.model.layers, NORM)
 
 
 def _feed_forward(at: Situation, layers: int) -> Part:
-    left = (*_norm(at), GATED_INPUT if at.style.gated else ACTIVATION_INPUT)
+    adapted = _has_adapters(at, "mlp", last=True)
+    left = (*_norm(at, "mlp"), GATED_INPUT if at.style.gated else ACTIVATION_INPUT)
+    last = (
+        *((DOWN_INPUT,) if at.trained or adapted else ()),
+        *((ADAPTER_RANK,) if adapted else ()),
+    )
     gradients = (GRADIENT_RESIDUAL, *(GRADIENT_F,) * (3 if at.style.gated else 2))
-    return Part("feed-forward", "mlp", (*left, DOWN_INPUT), left, gradients, layers)
+    return Part("feed-forward", "mlp", (*left, *last), left, gradients, layers)

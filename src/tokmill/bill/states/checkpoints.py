@@ -8,7 +8,7 @@ from typing import Any
 from tokmill.bill.formula import Bill, Formula
 from tokmill.bill.models.model import Model
 from tokmill.bill.states.contradictions import check_parallelism
-from tokmill.bill.states.optimizers import STATES, kept_states
+from tokmill.bill.states.optimizers import STATES, kept_states, off_gpu
 from tokmill.bill.states.parallel import count_among, rank_tensors
 from tokmill.bill.states.precision import scheme_of
 from tokmill.settings.training import TrainingSettings
@@ -49,7 +49,7 @@ def checkpoint_bill(model: Model, training: TrainingSettings) -> Bill:
     trained = [held for held in rank_tensors(model, alone) if held.trained]
     scheme = scheme_of(training)
     weights = {"q": scheme.weight, "P_trained": count_among(trained, 1)}
-    saved = kept_states(trained, training.optimizer, replace(scheme, main_gradient=0), 1)
+    saved = kept_states(trained, off_gpu(training.optimizer), replace(scheme, main_gradient=0), 1)
     lines = []
     for formula, symbols in [
         (SAVED_WEIGHTS, weights),

@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.shapeless import is_counted
 from tokmill.bill.models.weight_types import PLAIN_BYTES
+from tokmill.bill.states.optimizers import PRECISION_AWARE
 from tokmill.bill.states.parallel import expert_tensor_parallel
 from tokmill.bill.states.sharding import sharding_of
 from tokmill.errors import UsageError
 from tokmill.settings.training import TrainingSettings
+
+KERNEL = ("megatron", "kernel")
+"""Megatron-LM's cross_entropy_loss_fusion splits the logits."""
 
 
 def check_parallelism(model: Model, training: TrainingSettings) -> None:
@@ -131,8 +135,11 @@ def _of_sharing(model: Model, training: TrainingSettings) -> Iterator[str]:
     offload, sharding = training.offload, training.sharding
     if offload == "none":
         return
-    if sharding in ("ddp", "distributed-optimizer"):
-        yield f"offload: {offload} needs sharding zero-1, zero-2, zero-3 or fsdp, found {sharding}"
+    if sharding == "ddp":
+        yield (
+            f"offload: {offload} needs sharding zero-1, zero-2, zero-3, fsdp or "
+            "distributed-optimizer, found ddp"
+        )
     elif offload == "all" and not sharding_of(training).weights:
         yield f"offload: weights need sharding zero-3 or fsdp, found {sharding}"
     elif offload == "optimizer" and sharding_of(training).program == "fsdp":
@@ -155,18 +162,25 @@ def _of_adapters(training: TrainingSettings) -> Iterator[str]:
 def _of_loss(training: TrainingSettings) -> Iterator[str]:
     split = "sequence_parallel" if training.sequence_parallel else ""
     split = "framework megatron" if training.framework == "megatron" else split
-    if training.loss != "full" and split:
+    if training.loss != "full" and split and (training.framework, training.loss) != KERNEL:
         yield f"loss: {training.loss} needs logits of all ids, which {split} splits; choose full"
 
 
 def _of_megatron(model: Model, training: TrainingSettings) -> Iterator[str]:
-    """Yield the settings that Megatron-LM does not have or does not need."""
+    """Yield the settings that Megatron-LM does not have, and those that only it has."""
+    if training.optimizer in PRECISION_AWARE and training.sharding != "distributed-optimizer":
+        yield (
+            f"optimizer: {training.optimizer} needs framework megatron and sharding "
+            f"distributed-optimizer, found {training.framework} and {training.sharding}"
+        )
     if training.framework != "megatron":
         return
     if model.cross_layers:
         yield f"framework: megatron has no encoder-decoder formulas ({model.family}); choose hf"
-    if training.adapter != "none":
-        yield f"adapter: {training.adapter} needs framework hf; Megatron-LM trains all weights"
+    if training.adapter in ("qlora", "dora"):
+        yield f"adapter: {training.adapter} needs framework hf; choose lora"
+    if training.weights not in ("auto", *PLAIN_BYTES):
+        yield f"weights: {training.weights} needs framework hf; choose auto"
     if training.sharding not in ("ddp", "distributed-optimizer"):
         yield (
             f"sharding: {training.sharding} needs framework hf; expected ddp or "
@@ -178,12 +192,6 @@ def _of_megatron(model: Model, training: TrainingSettings) -> Iterator[str]:
         yield f"optimizer: {training.optimizer} needs framework hf; choose adamw"
     if training.attention == "sdpa-mask":
         yield "attention: sdpa-mask needs framework hf; choose flash or eager"
-    scores = training.attention == "eager" or model.encoder_layers
-    if training.checkpointing == "selective" and not scores:
-        yield (
-            "checkpointing: selective of Megatron-LM recomputes attention scores, which only "
-            "attention eager stores; choose full or none, or attention eager"
-        )
     if training.metric_batches:
         yield "metric_batches: expected 0 with framework megatron: its evaluation keeps no logits"
     if model.experts and training.tensor_parallel > 1 and not training.sequence_parallel:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tokmill.bill.formula import Formula, Line
-from tokmill.bill.states.optimizers import FP32_BYTES, MAIN_GRADIENT, STATES, kept_states
+from tokmill.bill.states.optimizers import FP32_BYTES, MAIN_GRADIENT, STATES, kept_states, off_gpu
 from tokmill.bill.states.parallel import RankTensor, ranks_per_node, state_ranks
 from tokmill.bill.states.precision import scheme_of
 from tokmill.bill.states.sharding import sharding_of
@@ -38,7 +38,8 @@ def offloaded_lines(
 ) -> tuple[Line, ...]:
     """Return the offloaded states of all ranks of a node.
 
-    DeepSpeed steps on fp32 copies of weights and gradients; FSDP on the types of the scheme.
+    DeepSpeed and Megatron-LM step on fp32 copies of weights and gradients; FSDP on the types of the
+    scheme.
     """
     if training.offload == "none":
         return ()
@@ -48,7 +49,7 @@ def offloaded_lines(
         scheme = replace(scheme, main_gradient=scheme.main_gradient + scheme.gradient)
     else:
         scheme = replace(scheme, master=FP32_BYTES, main_gradient=FP32_BYTES, moment=FP32_BYTES)
-    kept = kept_states(trained, training.optimizer, scheme, state_ranks(training))
+    kept = kept_states(trained, off_gpu(training.optimizer), scheme, state_ranks(training))
     lines = [_line(OFFLOADED[name], {**symbols, **ranks}) for name, symbols in kept.items()]
     if training.offload == "all":
         lines.append(_line(OFFLOADED_WEIGHTS, weight_symbols(tensors, training) | ranks))

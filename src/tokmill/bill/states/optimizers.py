@@ -16,6 +16,10 @@ SMALLEST_8BIT = 4096
 SCALE_BYTES = FP32_BYTES / 256
 """Bytes per element of the fp32 scales that bitsandbytes keeps for blocks of 256 elements."""
 
+PRECISION_AWARE = {"adamw-bf16": 2, "adamw-fp8": 1}
+"""Bytes of a moment in Megatron-LM's precision-aware optimizer. A fp32 copy of the weights is then
+the 16 bits that the weights lack (store_param_remainders). Host RAM and checkpoints have fp32."""
+
 MASTER, MAIN_GRADIENT = "fp32 copy of the weights", "fp32 copy of the gradients"
 MOMENTUM, FIRST, SECOND = "momentum", "first moment", "second moment"
 FACTORS = "row and column factors"
@@ -70,7 +74,8 @@ def kept_states(
         elements.update(states_of(held.among(shards), optimizer))
     moment = moment_bytes(optimizer, scheme)
     n_bytes: dict[str, float] = dict.fromkeys((MOMENTUM, FIRST, SECOND, FACTORS), moment)
-    n_bytes |= {MASTER: scheme.master, MAIN_GRADIENT: scheme.main_gradient}
+    master = scheme.master // 2 if optimizer in PRECISION_AWARE else scheme.master
+    n_bytes |= {MASTER: master, MAIN_GRADIENT: scheme.main_gradient}
     n_bytes |= {FIRST_8BIT: 1, SECOND_8BIT: 1, SCALES: SCALE_BYTES}
     return {
         name: {"q_state": n_bytes[name], "elements": elements[name], "shards": shards}
@@ -119,4 +124,11 @@ def moment_bytes(optimizer: str, scheme: Scheme) -> int:
 
     transformers' Adafactor and 8-bit AdamW keep it in fp32, whatever type the weights have.
     """
-    return FP32_BYTES if optimizer in ("adafactor", "adamw-8bit") else scheme.moment
+    if optimizer in ("adafactor", "adamw-8bit"):
+        return FP32_BYTES
+    return PRECISION_AWARE.get(optimizer, scheme.moment)
+
+
+def off_gpu(optimizer: str) -> str:
+    """Return the optimizer that has the states of an optimizer in host RAM and in checkpoints."""
+    return "adamw" if optimizer in PRECISION_AWARE else optimizer

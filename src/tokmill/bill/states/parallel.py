@@ -155,8 +155,9 @@ def _of_stage(
 def _of_rank(
     tensor: Tensor, model: Model, training: TrainingSettings, *, trained: bool
 ) -> RankTensor:
+    """Return a rank's part of a tensor; adapters on stacked experts are shared as the experts."""
     experts, ranks, expert_ranks = 1, training.tensor_parallel, 1.0
-    if tensor.kind == "experts":
+    if tensor.module == "experts":
         experts, ranks = training.expert_parallel, expert_tensor_parallel(training)
         expert_ranks = experts * ranks / training.tensor_parallel
     return RankTensor(
@@ -170,9 +171,11 @@ def _of_rank(
 
 
 def _rank_shape(tensor: Tensor, attention: Attention, ranks: int, experts: int) -> tuple[int, ...]:
+    """Return the shape of a rank's part of a tensor, which `ranks` and `experts` ranks share."""
     shape = list(tensor.shape)
     if experts > 1:
-        shape[0] //= experts
+        # An adapter's second factor has the ranks of all experts behind its outputs.
+        shape[tensor.name.endswith("lora_B.weight")] //= experts
     if ranks > 1 and tensor.split != "none":
         axis = _split_axis(tensor)
         shape[axis] = _rank_features(tensor, shape[axis], attention, ranks)

@@ -109,7 +109,7 @@ def rank_states(model: Model, training: TrainingSettings, stage: int | None = No
 def _left_out(model: Model, training: TrainingSettings) -> Iterator[str]:
     if is_counted(model) and sharding_of(training).weights:
         yield f"layers that {training.sharding} gathers: their size is not known"
-    if training.adapter == "none":
+    if training.adapter == "none" or training.framework == "megatron":
         return
     quantized = any(frozen_bytes(t, model, training) < PLAIN_BYTES["bf16"] for t in model.tensors)
     stacked = model.experts and training.transformers != "4"
