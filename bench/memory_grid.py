@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.bill_cases import Case, measured_in_child
 from bench.tables import table
-from tokmill.bill.states.optimizer_step import STEP, STEP_MUON
-from tokmill.bill.states.optimizers import STATES
+from tokmill.bill.states.optimizers import STATES, STEP, STEP_MUON
 from tokmill.bill.training_bill import allocated_bytes, training_bill
 
 if TYPE_CHECKING:

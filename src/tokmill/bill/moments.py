@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tokmill.bill.activations import metrics
 from tokmill.bill.activations.adapters import GRADIENT_ADAPTER, forward_rows
 from tokmill.bill.activations.amounts import kept_lines, rows_line, work_lines
-from tokmill.bill.activations.checkpoints import (
+from tokmill.bill.activations.layers import (
     CHECKPOINTS,
     HELD_BY_HOOKS,
     LAYER_INPUT,
@@ -21,9 +21,9 @@ from tokmill.bill.activations.checkpoints import (
     held_mask,
     kept_products,
     last_kept,
+    outside_rows,
     selective_rows,
 )
-from tokmill.bill.activations.layers import outside_rows
 from tokmill.bill.activations.loss import (
     backward_line,
     forward_line,
@@ -31,8 +31,7 @@ from tokmill.bill.activations.loss import (
     reference_lines,
 )
 from tokmill.bill.activations.megatron import megatron_outside
-from tokmill.bill.activations.norms import final_norm
-from tokmill.bill.activations.part import Part
+from tokmill.bill.activations.part import Part, final_norm
 from tokmill.bill.activations.situation import Situation
 from tokmill.bill.activations.weights import (
     casts_before,
@@ -47,8 +46,7 @@ from tokmill.bill.activations.weights import (
 from tokmill.bill.formula import Formula, Line
 from tokmill.bill.models.model import Model
 from tokmill.bill.states.buffers import gathered_line
-from tokmill.bill.states.parallel import ranks_per_node
-from tokmill.bill.states.sharding import sharding_of
+from tokmill.bill.states.parallel import ranks_per_node, sharding_of
 from tokmill.bill.states.states import States
 from tokmill.settings.training import TrainingSettings
 

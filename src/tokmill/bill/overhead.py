@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tokmill.bill.formula import Formula, Line
-from tokmill.bill.states.sharding import sharding_of
+from tokmill.bill.states.parallel import sharding_of
 from tokmill.settings.training import TrainingSettings
 
 MIB = 1 << 20

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tokmill.bill.activations.amounts import summed
-from tokmill.bill.activations.checkpoints import CHECKPOINTS
+from tokmill.bill.activations.layers import CHECKPOINTS
 from tokmill.bill.activations.megatron import megatron_parts
 from tokmill.bill.activations.situation import activation_symbols, situation
 from tokmill.bill.formula import evaluate

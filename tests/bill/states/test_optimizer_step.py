@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tokmill.bill.models.load import load_model
-from tokmill.bill.states.optimizer_step import step_line
+from tokmill.bill.states.optimizers import step_line
 from tokmill.bill.states.parallel import RankTensor, rank_tensors
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from tokmill.bill.activations.adapters import adapter_rows
-from tokmill.bill.activations.norms import LAYER_NORM, RMS_INPUT, head_norms, norm
 from tokmill.bill.activations.part import (
     EXACT,
     GRADIENT_RESIDUAL,
     INPUT,
+    LAYER_NORM,
+    RMS_INPUT,
     STEPS,
     Part,
     Rows,
     dropout,
+    head_norms,
     inputs,
     kept,
+    norm,
 )
 from tokmill.bill.activations.situation import Situation
 from tokmill.bill.formula import Formula

@@ -2,7 +2,7 @@
 
 A row is a formula of one tensor, as Hugging Face's modules (transformers 5.23) create it and
 torch's autograd keeps it. Each module of this package declares the rows of its subject beside the
-code that chooses them.
+code that chooses them; here are those of every part: inputs of matrices, dropout, norms.
 
 Bytes per element: x between layers (the residual), q in matrix products. With autocast on fp32
 weights x is 4 and q is 2, and every linear layer keeps its own 16-bit copy of a fp32 input.
@@ -16,6 +16,7 @@ from typing import Literal
 from tokmill.bill.activations.situation import Situation
 from tokmill.bill.formula import Formula
 from tokmill.bill.models.model import Module
+from tokmill.bill.states.optimizers import FP32_BYTES
 
 Rows = tuple[Formula, ...]
 
@@ -71,3 +72,54 @@ def inputs(at: Situation, linears: int) -> Rows:
 def dropout(at: Situation) -> Rows:
     """Return the mask of a dropout of width d, if the family has one."""
     return (DROPOUT,) if at.dropout and at.style.dropouts else ()
+
+
+RMS_INPUT = kept("RMSNorm: input in fp32", "4 * d")
+RMS_INVERSE = kept("RMSNorm: 1/rms in fp32", "4")
+RMS_RESIDUAL = kept("RMSNorm: normalized input, for the gradient of its weight", "x * d")
+RMS_ORIGINAL = kept("RMSNorm of T5: input in 16 bit beside the fp32 copy", "x * d")
+RMS_FP32 = kept(
+    "RMSNorm with its weight in fp32 (Gemma, OLMo-2): normalized input in fp32", "4 * d"
+)
+RMS_HEADS = kept(
+    "RMSNorm of each query and key: inputs in fp32, and 1/rms", "4 * (a + k) * h + 4 * (a + k)"
+)
+RMS_QUERY_KEY = kept(
+    "RMSNorm of all queries and all keys: inputs in fp32, and 1/rms", "4 * (a + k) * h + 8"
+)
+NORMED_HEADS = kept("normalized queries and keys", "q * (a + k) * h")
+NORMED_HEADS_FP32 = kept("normalized queries and keys in fp32 (Gemma, OLMo-2)", "4 * (a + k) * h")
+LAYER_NORM = kept("LayerNorm: its input", "x * d")
+LAYER_NORM_STATISTICS = Formula(
+    "LayerNorm: mean and 1/deviation", "8", HOOKS, "fp32 on a GPU; of the input's type on a CPU"
+)
+GRADIENT_NORM = Formula("gradients inside an RMSNorm, five in fp32", "20 * d", STEPS, EXACT)
+GRADIENT_LAYER_NORM = Formula("gradients before and after a LayerNorm", "2 * x * d", STEPS, EXACT)
+
+
+def norm(at: Situation, *, shared: bool = False) -> Rows:
+    """Return the rows of a norm of width d; `shared`: another norm keeps its input already."""
+    if at.style.norm == "layer":
+        return LAYER_NORM_STATISTICS, *(() if shared else (LAYER_NORM,))
+    result = RMS_FP32 if at.style.norm == "rms32" else RMS_RESIDUAL
+    twice = at.style.norm == "t5" and at.residual < FP32_BYTES
+    return (
+        RMS_INPUT,
+        RMS_INVERSE,
+        *((RMS_ORIGINAL,) if twice else ()),
+        *((result,) if at.trained else ()),
+    )
+
+
+def head_norms(at: Situation) -> Rows:
+    """Return the rows of norms of queries and keys."""
+    inputs = {"": None, "each": RMS_HEADS, "all": RMS_QUERY_KEY}[at.style.heads]
+    result = NORMED_HEADS_FP32 if at.style.norm == "rms32" else NORMED_HEADS
+    return (inputs, *((result,) if at.trained else ())) if inputs else ()
+
+
+def final_norm(at: Situation) -> tuple[Rows, Rows]:
+    """Return the rows that are kept in the backward of the final norm, and its gradients."""
+    if at.style.norm == "layer":
+        return (IDS, *norm(at)), (GRADIENT_LAYER_NORM,)
+    return (IDS, RMS_INPUT, RMS_INVERSE), (GRADIENT_NORM,)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tokmill.bill.models.adapters import adapted
 from tokmill.bill.models.model import Model, Style, Tensor
 from tokmill.bill.states.optimizers import FP32_BYTES
-from tokmill.bill.states.parallel import expert_tensor_parallel
+from tokmill.bill.states.parallel import expert_tensor_parallel, sharding_of
 from tokmill.bill.states.precision import (
     SCHEMES,
     frozen_type,
@@ -15,7 +15,6 @@ from tokmill.bill.states.precision import (
     precision_of,
     scheme_of,
 )
-from tokmill.bill.states.sharding import sharding_of
 from tokmill.settings.training import TrainingSettings
 
 PEFT_LEAVES_CASTS = ("int8", "int4", "nf4", "nf4-double")

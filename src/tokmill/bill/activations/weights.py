@@ -10,8 +10,7 @@ from tokmill.bill.formula import Formula, Line
 from tokmill.bill.models.model import Model
 from tokmill.bill.states.buffers import CASTS
 from tokmill.bill.states.optimizers import FP32_BYTES
-from tokmill.bill.states.parallel import RankTensor
-from tokmill.bill.states.sharding import sharding_of
+from tokmill.bill.states.parallel import RankTensor, sharding_of
 from tokmill.bill.states.states import States
 from tokmill.bill.states.weights import GRADIENTS
 from tokmill.settings.training import TrainingSettings

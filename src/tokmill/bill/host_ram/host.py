@@ -19,8 +19,8 @@ from tokmill.bill.host_ram.machine import Machine, Verdict, host_verdict
 from tokmill.bill.models.model import Model
 from tokmill.bill.states.checkpoints import checkpoint_bill
 from tokmill.bill.states.optimizers import FP32_BYTES
+from tokmill.bill.states.parallel import sharding_of
 from tokmill.bill.states.precision import scheme_of
-from tokmill.bill.states.sharding import sharding_of
 from tokmill.bill.states.states import rank_states
 from tokmill.bill.training_bill import offloaded_lines
 from tokmill.bill.verdict import Need

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from tokmill.bill.models.model import Model
-from tokmill.bill.states.parallel import state_ranks
-from tokmill.bill.states.sharding import sharding_of
+from tokmill.bill.states.parallel import sharding_of, state_ranks
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.training import TrainingSettings
 

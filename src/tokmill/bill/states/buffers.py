@@ -8,9 +8,8 @@ from collections import Counter
 from tokmill.bill.formula import Formula, Line
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.weight_types import PLAIN_BYTES
-from tokmill.bill.states.parallel import RankTensor, count_among, state_ranks
+from tokmill.bill.states.parallel import RankTensor, count_among, sharding_of, state_ranks
 from tokmill.bill.states.precision import SCHEMES, precision_of, scheme_of
-from tokmill.bill.states.sharding import sharding_of
 from tokmill.settings.training import TrainingSettings
 
 REDUCE_BUCKET = GATHER_BUCKET = 500_000_000

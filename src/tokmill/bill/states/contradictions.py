@@ -8,8 +8,7 @@ from tokmill.bill.models.model import Model
 from tokmill.bill.models.shapeless import is_counted
 from tokmill.bill.models.weight_types import PLAIN_BYTES
 from tokmill.bill.states.optimizers import PRECISION_AWARE
-from tokmill.bill.states.parallel import expert_tensor_parallel
-from tokmill.bill.states.sharding import sharding_of
+from tokmill.bill.states.parallel import expert_tensor_parallel, sharding_of
 from tokmill.errors import UsageError
 from tokmill.settings.training import TrainingSettings
 

@@ -11,13 +11,11 @@ from tokmill.bill.models.model import Model
 from tokmill.bill.models.shapeless import is_counted
 from tokmill.bill.models.weight_types import PLAIN_BYTES
 from tokmill.bill.states.buffers import bucket_line, cast_line, flat_line, gathered_line
+from tokmill.bill.states.checkpoints import offloaded_lines
 from tokmill.bill.states.contradictions import check_parallelism
-from tokmill.bill.states.offload import offloaded_lines
-from tokmill.bill.states.optimizer_step import step_line
-from tokmill.bill.states.optimizers import optimizer_lines
-from tokmill.bill.states.parallel import RankTensor, count_among, rank_tensors
+from tokmill.bill.states.optimizers import optimizer_lines, step_line
+from tokmill.bill.states.parallel import RankTensor, count_among, rank_tensors, sharding_of, shards
 from tokmill.bill.states.precision import UNSTACKED, frozen_bytes, frozen_type
-from tokmill.bill.states.sharding import sharding_of, shards
 from tokmill.bill.states.weights import REFERENCE, gradients_line, reference_symbols, weights_line
 from tokmill.settings.training import TrainingSettings
 

@@ -8,9 +8,8 @@ from tokmill.bill.formula import Formula, Line
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.weight_types import PLAIN_BYTES
 from tokmill.bill.states.optimizers import FP32_BYTES
-from tokmill.bill.states.parallel import RankTensor, count_among
+from tokmill.bill.states.parallel import RankTensor, count_among, sharding_of, shards
 from tokmill.bill.states.precision import precision_of, scheme_of, stored_note
-from tokmill.bill.states.sharding import sharding_of, shards
 from tokmill.settings.training import TrainingSettings
 
 ZERO = "ZeRO (Rajbhandari et al. 2020), figure 1; Megatron-LM's distributed optimizer"
