@@ -1,7 +1,7 @@
 """What FSDP1 and FSDP2 keep of recomputed layers, counted on the storages that torch makes.
 
 With a frozen base FSDP1 hooks the input of each layer; under reentrant checkpointing this holds
-inputs and their gradients until backward ends (`bill.activations.checkpoints.HELD_BY_HOOKS`).
+inputs and their gradients until backward ends (`bill.activations.layers.HELD_BY_HOOKS`).
 """
 
 from __future__ import annotations

@@ -100,8 +100,8 @@ def evaluate(expression: str, symbols: Mapping[str, float]) -> float:
 def names_in(expression: str) -> tuple[str, ...]:
     """Return the symbols of an expression, in order of their first appearance."""
     names = [node.id for node in ast.walk(_parsed(expression)) if isinstance(node, ast.Name)]
-    found = {name: expression.index(name) for name in names if name not in _FUNCTIONS}
-    return tuple(sorted(found, key=lambda name: found[name]))
+    symbols = dict.fromkeys(name for name in names if name not in _FUNCTIONS)
+    return tuple(sorted(symbols, key=expression.index))
 
 
 @cache

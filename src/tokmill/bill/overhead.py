@@ -79,13 +79,15 @@ def fragmentation(training: TrainingSettings, logits: float) -> Fragmentation:
 
 
 def overhead_lines(
-    allocated_bytes: int, high_bytes: int, found: Fragmentation = Fragmentation()
+    allocated_bytes: int, high_bytes: int, reserve: Fragmentation = Fragmentation()
 ) -> tuple[Line, Line]:
     """Return fragmentation and CUDA context beside tensors, which need `high_bytes` at most."""
     symbols = {
-        "share": found.expected, "allocated": allocated_bytes, "split_logits": found.split_logits
-    }  # fmt: skip
-    at_most = round(found.at_most * high_bytes + 2 * found.split_logits)
+        "share": reserve.expected,
+        "allocated": allocated_bytes,
+        "split_logits": reserve.split_logits,
+    }
+    at_most = round(reserve.at_most * high_bytes + 2 * reserve.split_logits)
     return (
         FRAGMENTATION.line(symbols, low_bytes=0, high_bytes=at_most),
         CUDA_CONTEXT.line({}, low_bytes=300 * MIB, high_bytes=1000 * MIB),

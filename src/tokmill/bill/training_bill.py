@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from tokmill.bill.activations.layers import layer_parts
 from tokmill.bill.activations.megatron import megatron_parts
 from tokmill.bill.activations.part import Part
 from tokmill.bill.activations.situation import Situation, activation_symbols, situation
+from tokmill.bill.activations.stage import Stage
 from tokmill.bill.bill_settings import complete_training
 from tokmill.bill.formula import Bill, Line
 from tokmill.bill.models.model import UNCOUNTED, Model
 from tokmill.bill.moments import (
-    Stage,
-    holds_inputs,
+    Moments,
+    hooks_inputs,
     moments_of,
     moments_of_states,
     offloaded_activations,
@@ -28,7 +28,6 @@ from tokmill.bill.overhead import (
     CUDA_CONTEXT,
     FRAGMENTATION,
     WORKSPACES,
-    Fragmentation,
     fragmentation,
     overhead_lines,
     workspace_line,
@@ -134,7 +133,7 @@ def training_bill(model: Model, training: TrainingSettings) -> TrainingBill:
     if not model.has_shape:
         return TrainingBill((_states_bill(model, training),))
     if training.transformers == "auto" and version_matters(model, training):
-        if model.experts is not None and holds_inputs(training):
+        if model.experts is not None and hooks_inputs(training):
             return max(of_versions(model, training), key=lambda bill: bill.peak.n_bytes)
         training = replace(training, transformers="5" if model.experts is not None else "4")
     numbers = {0, training.pipeline_parallel - 1, fullest_stage(model, training)}
@@ -145,7 +144,7 @@ def training_bill(model: Model, training: TrainingSettings) -> TrainingBill:
 def version_matters(model: Model, training: TrainingSettings) -> bool:
     """Return whether versions of transformers differ: in FSDP1's hooks, or in stacked experts."""
     adapted = training.adapter != "none" and training.framework == "hf"
-    return adapted and (model.experts is not None or holds_inputs(training))
+    return adapted and (model.experts is not None or hooks_inputs(training))
 
 
 def of_versions(model: Model, training: TrainingSettings) -> tuple[TrainingBill, ...]:
@@ -154,15 +153,69 @@ def of_versions(model: Model, training: TrainingSettings) -> tuple[TrainingBill,
 
 
 def _stage_bill(stage: Stage) -> StageBill:
-    out = (*stage.model.leaves_out, *stage.states.leaves_out, *left_out(stage.at, stage.training))
+    """Return the bill of a stage."""
+    left = (
+        *stage.model.leaves_out,
+        *stage.states.leaves_out,
+        *left_out(stage.facts, stage.training),
+    )
     symbols = stage.symbols
-    workspace = _workspace(stage.training, FP32_BYTES * symbols["n"] * symbols["a"] * symbols["h"])
-    logits = symbols["n"] * symbols["V"] / symbols["t"] if stage.has_loss else 0
-    reserve = fragmentation(stage.training, logits)
-    bill = partial(_bill, stage.states, stage.training, workspace, reserve, out)
-    missing = "; ".join(each for each in out if each in MATTERS)
-    moments = (replace(bill(*moment), missing=missing) for moment in moments_of(stage))
-    return _with_peak(stage.number, moments)
+    bills = _bills(
+        stage.states,
+        stage.training,
+        moments_of(stage),
+        attention_bytes=FP32_BYTES * symbols["n"] * symbols["a"] * symbols["h"],
+        logits=symbols["n"] * symbols["V"] / symbols["t"] if stage.has_loss else 0,
+    )
+    missing = "; ".join(each for each in left if each in MATTERS)
+    return _with_peak(stage.number, bills, left, missing)
+
+
+def _states_bill(model: Model, training: TrainingSettings) -> StageBill:
+    """Return the states of a model without a shape."""
+    states = rank_states(model, training)
+    bills = _bills(states, training, moments_of_states(states))
+    return _with_peak(0, bills, (*model.leaves_out, *states.leaves_out, NO_SHAPE), MISSING)
+
+
+def _bills(
+    states: States,
+    training: TrainingSettings,
+    moments: Moments,
+    *,
+    attention_bytes: float = 0,
+    logits: float = 0,
+) -> Iterator[Bill]:
+    """Yield the bill of each moment: its lines, and what libraries, allocator and driver take.
+
+    `attention_bytes` are FlashAttention's fp32 gradients of the queries, `logits` their elements.
+    """
+    workspace = workspace_line(
+        training.gpu, megatron=training.framework == "megatron", attention_bytes=attention_bytes
+    )
+    reserve = fragmentation(training, logits)
+    for title, lines in moments:
+        tensors = tuple(line for line in lines if line.high_bytes)
+        allocated = sum(line.n_bytes for line in tensors)
+        high = sum(line.high_bytes for line in tensors)
+        made = sum(line.n_bytes for line in tensors if line.name == GRADIENTS.name)
+        streams = states.gathered and streams_line(states.tensors, training, states.gradients, made)
+        outside = (workspace, *overhead_lines(allocated, high, reserve))
+        yield Bill(
+            f"GPU memory, training: {title}",
+            (*tensors, *((streams,) if streams else ()), *outside),
+        )
+
+
+def _with_peak(
+    number: int, bills: Iterable[Bill], leaves_out: Iterable[str], missing: str
+) -> StageBill:
+    """Return the bill of a stage from those of its moments, and what they leave out."""
+    out = tuple(dict.fromkeys(leaves_out))
+    moments = tuple(replace(bill, leaves_out=out, missing=missing) for bill in bills)
+    peak = max(moments, key=lambda bill: bill.n_bytes)
+    bounds = (max(bill.low_bytes for bill in moments), max(bill.high_bytes for bill in moments))
+    return StageBill(number, replace(peak, bounds=bounds), moments)
 
 
 def offloaded_lines(model: Model, training: TrainingSettings) -> tuple[Line, ...]:
@@ -176,70 +229,23 @@ def offloaded_lines(model: Model, training: TrainingSettings) -> tuple[Line, ...
     return tuple(offloaded_activations(_stage(model, complete_training(training, model, None), 0)))
 
 
-def _states_bill(model: Model, training: TrainingSettings) -> StageBill:
-    """Return the states of a model without a shape."""
-    states = rank_states(model, training)
-    out = (*model.leaves_out, *states.leaves_out, NO_SHAPE)
-    reserve = fragmentation(training, 0)
-    bill = partial(_bill, states, training, _workspace(training, 0), reserve, out)
-    bills = (bill(*moment) for moment in moments_of_states(states))
-    return _with_peak(0, (replace(each, missing=MISSING) for each in bills))
-
-
-def _with_peak(number: int, bills: Iterable[Bill]) -> StageBill:
-    moments = tuple(bills)
-    peak = max(moments, key=lambda bill: bill.n_bytes)
-    bounds = (max(bill.low_bytes for bill in moments), max(bill.high_bytes for bill in moments))
-    return StageBill(number, replace(peak, bounds=bounds), moments)
-
-
-def _bill(
-    states: States,
-    training: TrainingSettings,
-    workspace: Line,
-    reserve: Fragmentation,
-    leaves_out: Iterable[str],
-    title: str,
-    lines: tuple[Line, ...],
-) -> Bill:
-    there = tuple(line for line in lines if line.high_bytes)
-    allocated = sum(line.n_bytes for line in there)
-    high = sum(line.high_bytes for line in there)
-    kept = None
-    if states.gathered is not None:
-        made = sum(line.n_bytes for line in there if line.name == GRADIENTS.name)
-        kept = streams_line(states.tensors, training, states.gradients, made)
-    return Bill(
-        f"GPU memory, training: {title}",
-        (
-            *there,
-            *((kept,) if kept else ()),
-            workspace,
-            *overhead_lines(allocated, high, reserve),
-        ),
-        tuple(dict.fromkeys(leaves_out)),
-    )
-
-
-def _workspace(training: TrainingSettings, attention_bytes: float) -> Line:
-    megatron = training.framework == "megatron"
-    return workspace_line(training.gpu, megatron=megatron, attention_bytes=attention_bytes)
-
-
 def _stage(model: Model, training: TrainingSettings, number: int) -> Stage:
-    at, layers = situation(model, training), stage_layers(model, training, number)
+    """Return a pipeline stage with the parts of its layers."""
+    facts, layers = situation(model, training), stage_layers(model, training, number)
     states = rank_states(model, training, number)
-    parts = megatron_parts(at, training) if training.framework == "megatron" else layer_parts(at)
-    symbols = activation_symbols(model, training, at)
+    parts = (
+        megatron_parts(facts, training) if training.framework == "megatron" else layer_parts(facts)
+    )
+    symbols = activation_symbols(model, training, facts)
     return Stage(
         model=model,
         training=training,
         states=states,
         parts=tuple(_of_layers(model, parts, layers)),
-        at=at,
+        facts=facts,
         symbols=symbols | {"q_gradient": states.gradients.symbols["q_gradient"]},
         layers=len(layers),
-        held=min(_in_flight(training, number), training.accumulation),
+        in_flight=min(_in_flight(training, number), training.accumulation),
         has_loss=number == training.pipeline_parallel - 1,
         number=number,
     )
@@ -267,9 +273,9 @@ def _of_layers(model: Model, parts: Iterable[Part], layers: Sequence[int]) -> It
             yield replace(part, n_layers=n_layers)
 
 
-def left_out(at: Situation, training: TrainingSettings) -> Iterator[str]:
+def left_out(facts: Situation, training: TrainingSettings) -> Iterator[str]:
     """Yield a sentence for each amount of memory that has no formula."""
-    model = at.model
+    model = facts.model
     if training.framework == "megatron":
         yield "Megatron: memory of NCCL and exchange buffers of experts and stages"
         if model.experts:
@@ -283,9 +289,9 @@ def left_out(at: Situation, training: TrainingSettings) -> Iterator[str]:
         yield "recomputed layers of an encoder-decoder: up to 10% more was measured"
     if model.experts:
         yield "experts: assumes evenly spread tokens and grouped matrix products"
-    if model.attention.kv_rank and not at.eager:
+    if model.attention.kv_rank and not facts.eager:
         yield "compressed attention (MLA) with a kernel: a layer is 4% below what a CPU keeps"
-    yield from _attention_limits(at, training)
+    yield from _attention_limits(facts, training)
     if training.adapter == "dora":
         yield DORA
     if training.weights in ("fp8", "int8"):
@@ -293,23 +299,24 @@ def left_out(at: Situation, training: TrainingSettings) -> Iterator[str]:
     yield from _parallel_limits(training)
 
 
-def _attention_limits(at: Situation, training: TrainingSettings) -> Iterator[str]:
-    windows = at.model.attention.windows
-    slides = any(0 < window <= training.sequence for window in windows)
-    if slides and not at.eager and not at.masked:
+def _attention_limits(facts: Situation, training: TrainingSettings) -> Iterator[str]:
+    """Yield what is not counted of attention, and where its kernel was assumed."""
+    slides = any(0 < window <= training.sequence for window in facts.model.attention.windows)
+    if slides and not facts.eager and not facts.masked:
         yield "sdpa masks of sliding windows (counted with attention sdpa-mask)"
-    if at.style.leaves_out and not at.eager:
-        yield at.style.leaves_out
-    if "sdpa" in at.style.kernels:
+    if facts.style.leaves_out and not facts.eager:
+        yield facts.style.leaves_out
+    if "sdpa" in facts.style.kernels:
         return
-    named = f"{at.model.family} has no sdpa in transformers"
-    if at.eager and training.attention != "eager":
+    named = f"{facts.model.family} has no sdpa in transformers"
+    if facts.eager and training.attention != "eager":
         yield f"{named}: counted as eager attention, its default"
-    if not at.eager:
+    if not facts.eager:
         yield f"{named}: its default is eager attention; counted with the flash kernel that is set"
 
 
 def _parallel_limits(training: TrainingSettings) -> Iterator[str]:
+    """Yield what is assumed of parallelism."""
     if training.tensor_parallel > 1:
         logits = "and logits" if training.sequence_parallel else "but not logits"
         yield f"tensor parallelism: heads, widths {logits} divided by t; not measured"

@@ -33,33 +33,33 @@ NORMED = Formula("output of a norm, not kept", "x * d", SEEN, EXACT)
 RESIDUALS = Formula("the layer's input and the residual after attention", "2 * x * d", SEEN, EXACT)
 
 
-def adapter_rows(at: Situation, module: str, last: Formula) -> Rows:
+def adapter_rows(facts: Situation, module: str, last: Formula) -> Rows:
     """Return the rows of a module's adapters: low-rank features, and inputs or copies of them.
 
     `last` is the row of its last matrix's input.
     """
-    here = [tensor for tensor in at.targets if tensor.module == module and tensor.layers]
-    found = [ADAPTER_RANK] * len(here)
+    here = [tensor for tensor in facts.targets if tensor.module == module and tensor.layers]
+    features = [ADAPTER_RANK] * len(here)
     first = [tensor for tensor in here if tensor.split != "rows"]
     ends = [tensor for tensor in here if tensor.split == "rows"]
-    if at.adapter:
+    if facts.adapter:
         copy = ADAPTER_AH if module == "attention" else ADAPTER_F
-        return (*found, *[ADAPTER_D] * len(first), *[copy] * len(ends))
-    own = ends and (module != "attention" or at.style.copied or at.eager)
-    return (*found, *[INPUT] * bool(first), *([last] if own else []))
+        return (*features, *[ADAPTER_D] * len(first), *[copy] * len(ends))
+    own = ends and (module != "attention" or facts.style.copied or facts.eager)
+    return (*features, *[INPUT] * bool(first), *([last] if own else []))
 
 
-def forward_rows(at: Situation, layer: Rows) -> Rows:
+def forward_rows(facts: Situation, layer: Rows) -> Rows:
     """Return a layer at the largest moment of forward with adapters; () if backward needs more.
 
     `layer` are the rows that it keeps. With autocast the moment is in the last matrix's adapter;
     else, with adapters in fp32, in that of the up matrix.
     """
-    if not at.adapter or at.model.experts or not at.style.gated or ADAPTER_F not in layer:
+    if not facts.adapter or facts.model.experts or not facts.style.gated or ADAPTER_F not in layer:
         return ()
-    if at.autocast:
+    if facts.autocast:
         # Norms keep a fp32 residual itself.
-        residuals = () if at.residual == FP32_BYTES else (RESIDUALS,)
+        residuals = () if facts.residual == FP32_BYTES else (RESIDUALS,)
         return (*layer, ADAPTER_CASTS_F, ADAPTER_SUM_D, NORMED, *residuals)
     rest = list(layer)
     rest.remove(ADAPTER_F)

@@ -50,20 +50,20 @@ def kept_lines(
 
 
 def work_lines(
-    parts: Sequence[Part], at: int, symbols: Mapping[str, float], *, recomputed: bool
+    parts: Sequence[Part], index: int, symbols: Mapping[str, float], *, recomputed: bool
 ) -> tuple[Line, ...]:
-    """Return one layer at the largest moment in the backward of part `at`: kept rows, gradients.
+    """Return one layer at the largest moment in the backward of part `index`: kept rows, gradients.
 
     The input of a recomputed layer is not counted: it is a checkpoint. A layer has experts or a
     feed-forward layer, never both.
     """
     either = {"mlp", "experts"}
-    before = [part for part in parts[:at] if {part.module, parts[at].module} != either]
-    kept = [row for part in before for row in part.saved] + list(parts[at].left)
+    before = [part for part in parts[:index] if {part.module, parts[index].module} != either]
+    kept = [row for part in before for row in part.saved] + list(parts[index].left)
     if recomputed and parts[0].shared in kept:
         kept.remove(parts[0].shared)
     named = (
         ("activations: layer in backward", kept),
-        ("gradients inside the layer", parts[at].gradients),
+        ("gradients inside the layer", parts[index].gradients),
     )
     return tuple(rows_line(name, rows, symbols) for name, rows in named if rows)

@@ -88,107 +88,107 @@ SINKS = kept(
 )
 
 
-def attention(at: Situation) -> Part:
+def attention(facts: Situation) -> Part:
     """Return the part of a layer that attends, with its norms and projections."""
-    style = at.style
-    first = norm(at) if style.norms_before else ()
+    style = facts.style
+    first = norm(facts) if style.norms_before else ()
     saved = (
         *first,
-        *inputs(at, style.inputs[0]),
-        *adapter_rows(at, "attention", ATTENDED),
-        *head_norms(at),
-        *(_eager(at) if at.eager else _kernel(at)),
-        *(norm(at) if style.norms_after else ()),
-        *dropout(at),
+        *inputs(facts, style.inputs[0]),
+        *adapter_rows(facts, "attention", ATTENDED),
+        *head_norms(facts),
+        *(_eager(facts) if facts.eager else _kernel(facts)),
+        *(norm(facts) if style.norms_after else ()),
+        *dropout(facts),
     )
-    left, gradients = _backward(at, saved)
+    left, gradients = _backward(facts, saved)
     return Part(
         "attention",
         "attention",
         saved,
         left,
         gradients,
-        at.model.layers,
-        shared=_own_input(at),
-        not_first=() if at.trained else first,
+        facts.model.layers,
+        shared=_own_input(facts),
+        not_first=() if facts.trained else first,
     )
 
 
-def cross_attention(at: Situation) -> Part:
+def cross_attention(facts: Situation) -> Part:
     """Return the part of a decoder's layer that attends to the encoder.
 
     All layers read the encoder's output, which stands outside; of 16-bit copies each has two.
     """
-    copies = inputs(at, 2) if at.own_copies else ()
-    kernel = _eager(at) if at.eager else _kernel(at)
+    copies = inputs(facts, 2) if facts.own_copies else ()
+    kernel = _eager(facts) if facts.eager else _kernel(facts)
     kernel = tuple(row for row in kernel if row is not POSITION_BIAS)  # one for all layers
-    saved = (*norm(at), *inputs(at, 1), *copies, *kernel, *dropout(at))
-    left, gradients = _backward(at, saved)
-    return Part("cross-attention", "attention", saved, left, gradients, at.model.cross_layers)
+    saved = (*norm(facts), *inputs(facts, 1), *copies, *kernel, *dropout(facts))
+    left, gradients = _backward(facts, saved)
+    return Part("cross-attention", "attention", saved, left, gradients, facts.model.cross_layers)
 
 
-def _own_input(at: Situation) -> Formula | None:
+def _own_input(facts: Situation) -> Formula | None:
     """Return the row that is the layer's input itself."""
-    if at.style.norms_before == 0:
-        return INPUT if at.trained and not at.own_copies else None
-    if at.style.norm == "layer":
+    if facts.style.norms_before == 0:
+        return INPUT if facts.trained and not facts.own_copies else None
+    if facts.style.norm == "layer":
         return LAYER_NORM
-    return RMS_INPUT if at.residual == FP32_BYTES else None
+    return RMS_INPUT if facts.residual == FP32_BYTES else None
 
 
-def _kernel(at: Situation) -> Rows:
+def _kernel(facts: Situation) -> Rows:
     """Return the rows of a fused kernel: FlashAttention, or sdpa."""
-    if at.model.attention.kv_rank:
+    if facts.model.attention.kv_rank:
         return LATENTS, LATENT_HEADS, LOG_SUM_EXP
-    grouped = at.model.attention.kv_heads < at.model.attention.heads
-    if at.style.repeated or (at.masked and grouped):
+    grouped = facts.model.attention.kv_heads < facts.model.attention.heads
+    if facts.style.repeated or (facts.masked and grouped):
         heads: Rows = (QUERY, REPEATED)
-    elif at.style.fused == "all":
+    elif facts.style.fused == "all":
         heads = (FUSED,)
-    elif at.style.fused == "value":
+    elif facts.style.fused == "value":
         heads = (QUERY, KEY, FUSED)
     else:
         heads = (QUERY, KEY, VALUE)
-    copied = (ATTENDED,) if at.trained and at.style.copied else ()
-    return (*heads, RESULT, LOG_SUM_EXP, *copied, *_mask(at))
+    copied = (ATTENDED,) if facts.trained and facts.style.copied else ()
+    return (*heads, RESULT, LOG_SUM_EXP, *copied, *_mask(facts))
 
 
-def _mask(at: Situation) -> Rows:
-    if at.style.position_bias:
-        return (POSITION_BIAS_MASK if at.masked else POSITION_BIAS,)
-    return (MASK,) if at.masked else ()
+def _mask(facts: Situation) -> Rows:
+    if facts.style.position_bias:
+        return (POSITION_BIAS_MASK if facts.masked else POSITION_BIAS,)
+    return (MASK,) if facts.masked else ()
 
 
-def _eager(at: Situation) -> Rows:
-    if at.model.attention.kv_rank:
-        return LATENT_RANKS, LATENT_EAGER, *_scores(at)
-    sinks = (SINKS,) if at.style.sinks else ()
-    return QUERY, REPEATED, *((ATTENDED,) if at.trained else ()), *_scores(at), *sinks
+def _eager(facts: Situation) -> Rows:
+    if facts.model.attention.kv_rank:
+        return LATENT_RANKS, LATENT_EAGER, *_scores(facts)
+    sinks = (SINKS,) if facts.style.sinks else ()
+    return QUERY, REPEATED, *((ATTENDED,) if facts.trained else ()), *_scores(facts), *sinks
 
 
-def _scores(at: Situation) -> Rows:
+def _scores(facts: Situation) -> Rows:
     """Return the rows of what grows with the square of the sequence."""
-    wide = at.product == FP32_BYTES
+    wide = facts.product == FP32_BYTES
     softmax: Rows = (SCORES,) if wide else (SCORES_CAST,)
-    if _softmax_is_cast(at):
+    if _softmax_is_cast(facts):
         softmax = (SCORES, SCORES_CAST)
     dropped = (SCORES_DROPOUT, *((SCORES_DROPPED,) if wide else ()))
     return (
-        *((SOFT_CAP,) if at.style.soft_cap else ()),
+        *((SOFT_CAP,) if facts.style.soft_cap else ()),
         *softmax,
-        *(dropped if at.attention_dropout else ()),
+        *(dropped if facts.attention_dropout else ()),
     )
 
 
-def _softmax_is_cast(at: Situation) -> bool:
+def _softmax_is_cast(facts: Situation) -> bool:
     """Return whether softmax is computed in fp32 between 16-bit products."""
-    return at.product < FP32_BYTES and (at.style.softmax_fp32 or at.autocast)
+    return facts.product < FP32_BYTES and (facts.style.softmax_fp32 or facts.autocast)
 
 
-def _backward(at: Situation, saved: Rows) -> tuple[Rows, Rows]:
-    if not at.eager:
+def _backward(facts: Situation, saved: Rows) -> tuple[Rows, Rows]:
+    if not facts.eager:
         return saved, (GRADIENT_RESIDUAL, GRADIENT_HEADS)
-    if _softmax_is_cast(at):
+    if _softmax_is_cast(facts):
         left = tuple(row for row in saved if row is not SCORES_CAST)
         return left, (GRADIENT_RESIDUAL, GRADIENT_SCORES)
     return saved, (GRADIENT_RESIDUAL, GRADIENT_SCORES_Q)

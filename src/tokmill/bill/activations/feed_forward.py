@@ -48,41 +48,41 @@ GRADIENT_GELU_NEW = Formula(
 )
 
 
-def feed_forward(at: Situation) -> Part:
+def feed_forward(facts: Situation) -> Part:
     """Return the feed-forward part of a layer, with its norms."""
-    style, experts = at.style, at.model.experts
+    style, experts = facts.style, facts.model.experts
     before = (
-        *(() if style.one_norm or not style.norms_before else norm(at, shared=style.parallel)),
-        *(() if style.one_norm and not at.own_copies else inputs(at, style.inputs[1])),
+        *(() if style.one_norm or not style.norms_before else norm(facts, shared=style.parallel)),
+        *(() if style.one_norm and not facts.own_copies else inputs(facts, style.inputs[1])),
     )
-    inside, gradients = _activation(at)
-    if at.dropout and style.inner_dropout:
+    inside, gradients = _activation(facts)
+    if facts.dropout and style.inner_dropout:
         inside = (*inside, INNER_MASK)
-    last = (DOWN_INPUT,) if at.trained and not _shared_result(at) else ()
-    adapters = adapter_rows(at, "mlp", DOWN_INPUT)
-    after = (*adapters, *(norm(at) if style.norms_after else ()), *dropout(at))
+    last = (DOWN_INPUT,) if facts.trained and not _shared_result(facts) else ()
+    adapters = adapter_rows(facts, "mlp", DOWN_INPUT)
+    after = (*adapters, *(norm(facts) if style.norms_after else ()), *dropout(facts))
     return Part(
         "feed-forward",
         "mlp",
         (*before, *inside, *last, *after),
         (*before, *inside, *after),
         (GRADIENT_RESIDUAL, *gradients),
-        at.model.layers - (len(experts.layers) if experts else 0),
+        facts.model.layers - (len(experts.layers) if experts else 0),
     )
 
 
-def _shared_result(at: Situation) -> bool:
+def _shared_result(facts: Situation) -> bool:
     """Return whether the activation keeps its result, which is the last matrix's input."""
-    between = at.style.inner_dropout and (at.dropout or at.autocast)
-    return not at.style.gated and at.model.activation in LINEAR_ACTIVATIONS and not between
+    between = facts.style.inner_dropout and (facts.dropout or facts.autocast)
+    return not facts.style.gated and facts.model.activation in LINEAR_ACTIVATIONS and not between
 
 
-def _activation(at: Situation) -> tuple[Rows, Rows]:
+def _activation(facts: Situation) -> tuple[Rows, Rows]:
     """Return what an activation keeps, and the gradients at the greatest moment of its backward."""
-    unfused, gated = at.model.activation in UNFUSED_GELU, at.style.gated
+    unfused, gated = facts.model.activation in UNFUSED_GELU, facts.style.gated
     if gated and not unfused:
         return (GATED,), (GRADIENT_F,) * 3
-    if unfused and at.autocast:
+    if unfused and facts.autocast:
         beside = (GATE_BESIDE_GELU_FP32,) if gated else ()
         return (GELU_NEW_AUTOCAST, *beside), (GRADIENT_GELU_NEW,)
     if unfused:
@@ -126,22 +126,22 @@ SHARED_EXPERT = Formula(
 SHARED_GATE = kept("gate of the shared expert: its input", "q * d")
 
 
-def experts_part(at: Situation, experts: Experts) -> Part:
+def experts_part(facts: Situation, experts: Experts) -> Part:
     """Return the part of a layer that holds experts, with its norm."""
-    gate = (SHARED_GATE,) if at.style.shared_gate else ()
-    copies = inputs(at, 2) if at.own_copies else ()
+    gate = (SHARED_GATE,) if facts.style.shared_gate else ()
+    copies = inputs(facts, 2) if facts.own_copies else ()
     shared = (SHARED_EXPERT, *gate, *copies) if experts.shared_ffn else ()
-    chosen = EXPERTS_CLAMPED if at.style.clamped else EXPERTS
-    wide = at.style.router_fp32 and at.residual < FP32_BYTES
+    chosen = EXPERTS_CLAMPED if facts.style.clamped else EXPERTS
+    wide = facts.style.router_fp32 and facts.residual < FP32_BYTES
     router = (ROUTER, *((ROUTER_INPUT,) if wide else ()))
-    others = (*norm(at), *inputs(at, 1), *router, *shared)
+    others = (*norm(facts), *inputs(facts, 1), *router, *shared)
     saved = (*others, chosen)
     outputs = Part(
         "experts",
         "experts",
         saved,
         saved,
-        (GRADIENT_RESIDUAL, EXPERTS_CLAMPED if at.style.clamped else GRADIENT_OUTPUTS),
+        (GRADIENT_RESIDUAL, EXPERTS_CLAMPED if facts.style.clamped else GRADIENT_OUTPUTS),
         len(experts.layers),
         made="none",
     )

@@ -13,34 +13,34 @@ from tokmill.bill.formula import Formula
 TRANSFORM = kept("matrix before the head: input of its activation", "q * d")
 
 
-def layer_parts(at: Situation) -> tuple[Part, ...]:
+def layer_parts(facts: Situation) -> tuple[Part, ...]:
     """Return the parts of a layer in the order of its forward pass.
 
     A mixture's layers hold experts where others have the feed-forward layer.
     """
-    parts = [attention(at)]
-    if at.model.cross_layers:
-        parts.append(cross_attention(at))
-    if at.model.experts is None or len(at.model.experts.layers) < at.model.layers:
-        parts.append(feed_forward(at))
-    if at.model.experts is not None:
-        parts.append(experts_part(at, at.model.experts))
+    parts = [attention(facts)]
+    if facts.model.cross_layers:
+        parts.append(cross_attention(facts))
+    if facts.model.experts is None or len(facts.model.experts.layers) < facts.model.layers:
+        parts.append(feed_forward(facts))
+    if facts.model.experts is not None:
+        parts.append(experts_part(facts, facts.model.experts))
     return tuple(parts)
 
 
-def outside_rows(at: Situation) -> Rows:
+def outside_rows(facts: Situation) -> Rows:
     """Return the rows before and after the layers, without the loss."""
     stack = (
         IDS,
-        *(norm(at) if at.style.embedding_norm else ()),
-        *dropout(at),
-        *(norm(at) if at.style.final_norm else ()),
-        *((INPUT,) if at.trained else ()),
+        *(norm(facts) if facts.style.embedding_norm else ()),
+        *dropout(facts),
+        *(norm(facts) if facts.style.final_norm else ()),
+        *((INPUT,) if facts.trained else ()),
     )
-    if at.model.cross_layers:
-        return (*stack, *dropout(at)) * 2
-    if at.style.transform and at.model.labels is None:
-        return (*stack, TRANSFORM, *norm(at), *((INPUT,) if at.trained else ()))
+    if facts.model.cross_layers:
+        return (*stack, *dropout(facts)) * 2
+    if facts.style.transform and facts.model.labels is None:
+        return (*stack, TRANSFORM, *norm(facts), *((INPUT,) if facts.trained else ()))
     return stack
 
 
@@ -70,38 +70,38 @@ PRODUCTS = Formula(
 )  # fmt: skip
 
 
-def held_mask(at: Situation) -> Rows:
+def shared_mask(facts: Situation) -> Rows:
     """Return the attention mask that all checkpointed layers share."""
-    if at.eager:
+    if facts.eager:
         return (MASK_HELD,)
-    return (MASK_HELD_BOOL,) if at.masked else ()
+    return (MASK_HELD_BOOL,) if facts.masked else ()
 
 
-def selective_rows(at: Situation) -> Rows:
+def selective_rows(facts: Situation) -> Rows:
     """Return what a layer keeps under torchtitan's policy; the rest is computed again."""
-    kernel = () if at.eager else (RESULT, LOG_SUM_EXP)
+    kernel = () if facts.eager else (RESULT, LOG_SUM_EXP)
     return LAYER_INPUT, *kernel, PRODUCTS
 
 
-def kept_products(at: Situation, symbols: Mapping[str, float]) -> float:
+def kept_products(facts: Situation, symbols: Mapping[str, float]) -> float:
     """Return the width of the first matrix product of a layer, the third, the fifth and so on."""
-    return sum(_products(at, symbols)[::2])
+    return sum(_products(facts, symbols)[::2])
 
 
-def last_kept(at: Situation, symbols: Mapping[str, float]) -> float:
+def last_kept(facts: Situation, symbols: Mapping[str, float]) -> float:
     """Return the width of a layer's last product if it is kept: no recomputation takes it."""
-    widths = _products(at, symbols)
+    widths = _products(facts, symbols)
     return widths[-1] if len(widths) % 2 else 0
 
 
-def _products(at: Situation, symbols: Mapping[str, float]) -> list[float]:
+def _products(facts: Situation, symbols: Mapping[str, float]) -> list[float]:
     """Return the widths of the last layer's products in their order, in elements of q bytes.
 
     An adapter makes two after its matrix. Grouped products of experts are none; the router's is.
     """
-    adapted = {tensor.name for tensor in at.targets}
-    last, low_rank = at.model.layers - 1, symbols["y"] / symbols["q"]
-    matrices = [t for t in at.model.tensors if t.kind == "linear" and last in (t.layers or ())]
+    adapted = {tensor.name for tensor in facts.targets}
+    last, low_rank = facts.model.layers - 1, symbols["y"] / symbols["q"]
+    matrices = [t for t in facts.model.tensors if t.kind == "linear" and last in (t.layers or ())]
     widths: list[float] = []
     for tensor in sorted(matrices, key=lambda t: (t.module != "attention", t.split == "rows")):
         width = tensor.n_out / (symbols["t"] if tensor.split == "columns" else 1)

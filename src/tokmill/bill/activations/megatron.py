@@ -93,16 +93,16 @@ GRADIENT_EXPERTS = Formula(
 )
 
 
-def megatron_parts(at: Situation, training: TrainingSettings) -> tuple[Part, ...]:
+def megatron_parts(facts: Situation, training: TrainingSettings) -> tuple[Part, ...]:
     """Return the parts of a layer that is not recomputed in full."""
-    experts, layers = at.model.experts, at.model.layers
+    experts, layers = facts.model.experts, facts.model.layers
     sparse = len(experts.layers) if experts else 0
-    parts = [_attention(at, training)]
+    parts = [_attention(facts, training)]
     if sparse < layers:
-        parts.append(_feed_forward(at, layers - sparse))
+        parts.append(_feed_forward(facts, layers - sparse))
     if experts:
-        is_trained = at.trained or _has_adapters(at, "experts", last=False)
-        rows = (*_norm(at, "experts"), ROUTER, EXPERTS if is_trained else FROZEN_EXPERTS)
+        is_trained = facts.trained or _has_adapters(facts, "experts", last=False)
+        rows = (*_norm(facts, "experts"), ROUTER, EXPERTS if is_trained else FROZEN_EXPERTS)
         if experts.shared_ffn:
             rows = (*rows, SHARED_EXPERT if is_trained else FROZEN_SHARED)
         gradients = (GRADIENT_RESIDUAL, GRADIENT_EXPERTS)
@@ -110,58 +110,60 @@ def megatron_parts(at: Situation, training: TrainingSettings) -> tuple[Part, ...
     return tuple(parts)
 
 
-def megatron_outside(at: Situation, *, first: bool, last: bool) -> Rows:
+def megatron_outside(facts: Situation, *, first: bool, last: bool) -> Rows:
     """Return the rows outside the layers of a stage, which may be the `first` and the `last`."""
-    embedding = (EMBEDDING, *((DROPOUT,) if at.dropout else ())) if first else ()
-    return (*embedding, *((OUTPUT if at.trained else FROZEN_OUTPUT,) if last else ()))
+    embedding = (EMBEDDING, *((DROPOUT,) if facts.dropout else ())) if first else ()
+    return (*embedding, *((OUTPUT if facts.trained else FROZEN_OUTPUT,) if last else ()))
 
 
-def _norm(at: Situation, module: str) -> Rows:
+def _norm(facts: Situation, module: str) -> Rows:
     """Return the norm of a module, the input of the matrix behind it, and the dropout at the end.
 
     A frozen matrix keeps no input, but a router does; an adapter keeps that of all tokens.
     """
     behind: Rows = (LINEAR_INPUT,)
-    if not at.trained and module != "experts":
-        adapted = _has_adapters(at, module, last=False)
+    if not facts.trained and module != "experts":
+        adapted = _has_adapters(facts, module, last=False)
         behind = (ADAPTER_INPUT, ADAPTER_RANK) if adapted else ()
-    return NORM, *behind, *((DROPOUT,) if at.dropout else ())
+    return NORM, *behind, *((DROPOUT,) if facts.dropout else ())
 
 
-def _has_adapters(at: Situation, module: str, *, last: bool) -> bool:
+def _has_adapters(facts: Situation, module: str, *, last: bool) -> bool:
     """Return whether matrices of a module have adapters: those behind its norm, or its last."""
-    here = [target for target in at.targets if target.module == module]
+    here = [target for target in facts.targets if target.module == module]
     return any((target.split == "rows") == last for target in here)
 
 
-def _attention(at: Situation, training: TrainingSettings) -> Part:
+def _attention(facts: Situation, training: TrainingSettings) -> Part:
+    """Return the part of a layer that attends; recomputed core attention keeps no scores."""
     # An encoder masks padding, for which Megatron-LM's attention keeps its scores.
-    encoder = training.attention == "auto" and at.model.encoder_layers
+    encoder = training.attention == "auto" and facts.model.encoder_layers
     fused = training.attention != "eager" and not encoder
-    adapted = _has_adapters(at, "attention", last=True)
-    latent = at.model.attention.kv_rank > 0
+    adapted = _has_adapters(facts, "attention", last=True)
+    latent = facts.model.attention.kv_rank > 0
     # Without a trained matrix or an adapter behind it, only a fused kernel keeps its output.
-    has_output = at.trained or adapted or (fused and training.checkpointing != "selective")
+    has_output = facts.trained or adapted or (fused and training.checkpointing != "selective")
     heads = (LATENTS, LATENT_HEADS) if latent else (HEADS if has_output else FROZEN_HEADS,)
-    saved = (*_norm(at, "attention"), *heads, *((HEAD_NORMS,) if at.style.heads else ()))
+    saved = (*_norm(facts, "attention"), *heads, *((HEAD_NORMS,) if facts.style.heads else ()))
     saved = (*saved, *((ADAPTER_RANK,) if adapted else ()))
     gradient = GRADIENT_LATENT_HEADS if latent else GRADIENT_HEADS
     gradients = (GRADIENT_RESIDUAL, gradient)
     inside: Rows = (LOG_SUM_EXP,)
     if not fused:
-        inside = (SCORES, *((SCORES_DROPPED,) if at.attention_dropout else ()))
+        inside = (SCORES, *((SCORES_DROPPED,) if facts.attention_dropout else ()))
         gradients = (GRADIENT_RESIDUAL, GRADIENT_SCORES)
     kept = saved if training.checkpointing == "selective" else (*saved, *inside)
     left = (*saved, *inside)
-    return Part("attention", "attention", kept, left, gradients, at.model.layers, NORM)
+    return Part("attention", "attention", kept, left, gradients, facts.model.layers, NORM)
 
 
-def _feed_forward(at: Situation, layers: int) -> Part:
-    adapted = _has_adapters(at, "mlp", last=True)
-    left = (*_norm(at, "mlp"), GATED_INPUT if at.style.gated else ACTIVATION_INPUT)
+def _feed_forward(facts: Situation, layers: int) -> Part:
+    """Return the feed-forward part of a layer, which `layers` layers have."""
+    adapted = _has_adapters(facts, "mlp", last=True)
+    left = (*_norm(facts, "mlp"), GATED_INPUT if facts.style.gated else ACTIVATION_INPUT)
     last = (
-        *((DOWN_INPUT,) if at.trained or adapted else ()),
+        *((DOWN_INPUT,) if facts.trained or adapted else ()),
         *((ADAPTER_RANK,) if adapted else ()),
     )
-    gradients = (GRADIENT_RESIDUAL, *(GRADIENT_F,) * (3 if at.style.gated else 2))
+    gradients = (GRADIENT_RESIDUAL, *(GRADIENT_F,) * (3 if facts.style.gated else 2))
     return Part("feed-forward", "mlp", (*left, *last), left, gradients, layers)

@@ -43,26 +43,26 @@ def batches_at_once(training: TrainingSettings) -> int:
 
 
 def forward_lines(
-    at: Situation, training: TrainingSettings, symbols: Mapping[str, float]
+    facts: Situation, training: TrainingSettings, symbols: Mapping[str, float]
 ) -> tuple[Line, ...]:
     """Return the logits when the loss of the last of these batches is computed.
 
     From the third batch on, a variable of the loop keeps a second copy of the batch before.
     """
     before = batches_at_once(training) - 1
-    held = EARLIER_LOGITS.line(_symbols(at, training, symbols, before + (before > 1)))
+    held = EARLIER_LOGITS.line(_symbols(facts, training, symbols, before + (before > 1)))
     # A fused loss computes no logits, but metrics need them.
     full = replace(training, loss="full")
     return held, *loss_lines(full, symbols, capped=False), forward_line(full, symbols)
 
 
 def joined_lines(
-    at: Situation, training: TrainingSettings, symbols: Mapping[str, float]
+    facts: Situation, training: TrainingSettings, symbols: Mapping[str, float]
 ) -> tuple[Line, ...]:
     """Return the logits when those of the last batch are concatenated with the others."""
     batches = batches_at_once(training)
     formula = JOINED_LOGITS if batches > 1 else EARLIER_LOGITS
-    return (formula.line(_symbols(at, training, symbols, batches)),)
+    return (formula.line(_symbols(facts, training, symbols, batches)),)
 
 
 def host_line(training: TrainingSettings, symbols: Mapping[str, float]) -> Line:
@@ -77,8 +77,8 @@ def host_line(training: TrainingSettings, symbols: Mapping[str, float]) -> Line:
 
 
 def _symbols(
-    at: Situation, training: TrainingSettings, symbols: Mapping[str, float], batches: int
+    facts: Situation, training: TrainingSettings, symbols: Mapping[str, float], batches: int
 ) -> dict[str, float]:
     """Return the symbols; with autocast, accelerate converts the model's outputs to fp32."""
-    q = FP32_BYTES if at.autocast else at.product
+    q = FP32_BYTES if facts.autocast else facts.product
     return {**symbols, "q_logits": q, "N": data_parallel(training), "batches_held": batches}

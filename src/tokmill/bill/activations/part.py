@@ -62,16 +62,16 @@ class Part:
     later: tuple[Part, ...] = ()
 
 
-def inputs(at: Situation, linears: int) -> Rows:
+def inputs(facts: Situation, linears: int) -> Rows:
     """Return the input of so many linear layers: one tensor, or a 16-bit copy for each."""
-    if not at.trained:
+    if not facts.trained:
         return ()
-    return (INPUT,) * (linears if at.own_copies else 1)
+    return (INPUT,) * (linears if facts.own_copies else 1)
 
 
-def dropout(at: Situation) -> Rows:
+def dropout(facts: Situation) -> Rows:
     """Return the mask of a dropout of width d, if the family has one."""
-    return (DROPOUT,) if at.dropout and at.style.dropouts else ()
+    return (DROPOUT,) if facts.dropout and facts.style.dropouts else ()
 
 
 RMS_INPUT = kept("RMSNorm: input in fp32", "4 * d")
@@ -97,29 +97,29 @@ GRADIENT_NORM = Formula("gradients inside an RMSNorm, five in fp32", "20 * d", S
 GRADIENT_LAYER_NORM = Formula("gradients before and after a LayerNorm", "2 * x * d", STEPS, EXACT)
 
 
-def norm(at: Situation, *, shared: bool = False) -> Rows:
+def norm(facts: Situation, *, shared: bool = False) -> Rows:
     """Return the rows of a norm of width d; `shared`: another norm keeps its input already."""
-    if at.style.norm == "layer":
+    if facts.style.norm == "layer":
         return LAYER_NORM_STATISTICS, *(() if shared else (LAYER_NORM,))
-    result = RMS_FP32 if at.style.norm == "rms32" else RMS_RESIDUAL
-    twice = at.style.norm == "t5" and at.residual < FP32_BYTES
+    result = RMS_FP32 if facts.style.norm == "rms32" else RMS_RESIDUAL
+    twice = facts.style.norm == "t5" and facts.residual < FP32_BYTES
     return (
         RMS_INPUT,
         RMS_INVERSE,
         *((RMS_ORIGINAL,) if twice else ()),
-        *((result,) if at.trained else ()),
+        *((result,) if facts.trained else ()),
     )
 
 
-def head_norms(at: Situation) -> Rows:
+def head_norms(facts: Situation) -> Rows:
     """Return the rows of norms of queries and keys."""
-    inputs = {"": None, "each": RMS_HEADS, "all": RMS_QUERY_KEY}[at.style.heads]
-    result = NORMED_HEADS_FP32 if at.style.norm == "rms32" else NORMED_HEADS
-    return (inputs, *((result,) if at.trained else ())) if inputs else ()
+    inputs = {"": None, "each": RMS_HEADS, "all": RMS_QUERY_KEY}[facts.style.heads]
+    result = NORMED_HEADS_FP32 if facts.style.norm == "rms32" else NORMED_HEADS
+    return (inputs, *((result,) if facts.trained else ())) if inputs else ()
 
 
-def final_norm(at: Situation) -> tuple[Rows, Rows]:
+def final_norm(facts: Situation) -> tuple[Rows, Rows]:
     """Return the rows that are kept in the backward of the final norm, and its gradients."""
-    if at.style.norm == "layer":
-        return (IDS, *norm(at)), (GRADIENT_LAYER_NORM,)
+    if facts.style.norm == "layer":
+        return (IDS, *norm(facts)), (GRADIENT_LAYER_NORM,)
     return (IDS, RMS_INPUT, RMS_INVERSE), (GRADIENT_NORM,)

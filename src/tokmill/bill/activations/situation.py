@@ -114,7 +114,9 @@ def default_sequence(model: Model) -> int:
     return min(DEFAULT_SEQUENCE, model.positions or DEFAULT_SEQUENCE)
 
 
-def activation_symbols(model: Model, training: TrainingSettings, at: Situation) -> dict[str, float]:
+def activation_symbols(
+    model: Model, training: TrainingSettings, facts: Situation
+) -> dict[str, float]:
     """Return the values of the symbols; heads and widths are a rank's share.
 
     With context parallelism a rank sees s / c tokens of a sequence.
@@ -123,7 +125,7 @@ def activation_symbols(model: Model, training: TrainingSettings, at: Situation) 
     split = ranks if training.sequence_parallel else 1
     attention, experts = model.attention, model.experts
     # DPO takes log-probabilities of the logits as they are, without a loss of the model.
-    in_fp32 = at.style.loss_fp32 and not training.reference_model
+    in_fp32 = facts.style.loss_fp32 and not training.reference_model
     return {
         "V": model.outputs,
         "a": attention.heads / ranks,
@@ -133,15 +135,15 @@ def activation_symbols(model: Model, training: TrainingSettings, at: Situation) 
         "h": attention.head_dim,
         "k": max(attention.kv_heads / ranks, 1),
         "n": training.micro_batch * training.sequence / training.context_parallel,
-        "q": at.product,
-        "q_loss": FP32_BYTES if in_fp32 or at.autocast else at.product,
+        "q": facts.product,
+        "q_loss": FP32_BYTES if in_fp32 or facts.autocast else facts.product,
         "r": training.adapter_rank,
         "s": training.sequence,
         "t": training.tensor_parallel,
         "u": split,
-        "x": at.residual,
-        "x_e": at.product if training.transformers == "4" else at.residual,
-        "y": at.adapter or at.product,
+        "x": facts.residual,
+        "x_e": facts.product if training.transformers == "4" else facts.residual,
+        "y": facts.adapter or facts.product,
         "r_kv": attention.kv_rank,
         "r_q": attention.q_rank,
         "r_rope": attention.rope_dim,

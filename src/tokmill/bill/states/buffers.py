@@ -6,7 +6,7 @@ import math
 from collections import Counter
 
 from tokmill.bill.formula import Formula, Line
-from tokmill.bill.models.model import Model
+from tokmill.bill.models.model import Model, Tensor
 from tokmill.bill.models.weight_types import PLAIN_BYTES
 from tokmill.bill.states.parallel import RankTensor, count_among, sharding_of, state_ranks
 from tokmill.bill.states.precision import SCHEMES, precision_of, scheme_of
@@ -103,26 +103,18 @@ def cast_line(
     """Return autocast's casts; None without autocast, or if weights are gathered in 16 bit."""
     if precision_of(training) != "amp" or sharding_of(training).weights:
         return None
-    used = count_among((held for held in tensors if _is_multiplied(held)), 1)
-    if model.tied and training.pipeline_parallel == 1:
-        used += count_among((held for held in tensors if _is_table_of_ids(held)), 1)
-    return CASTS.line({"P_cast": used})
+    with_table = model.tied and training.pipeline_parallel == 1
+    wide = [share for share in tensors if share.weight_bytes == PLAIN_BYTES["fp32"]]
+    used = (share for share in wide if _is_multiplied(share.tensor, with_table=with_table))
+    return CASTS.line({"P_cast": count_among(used, 1)})
 
 
-def _is_multiplied(held: RankTensor) -> bool:
-    tensor = held.tensor
+def _is_multiplied(tensor: Tensor, *, with_table: bool) -> bool:
+    """Return whether a product takes a tensor; that of the head takes a tied table of ids."""
     # Autocast casts no grouped product of experts.
     bias = tensor.name.endswith("bias") and tensor.module not in ("norm", "experts")
-    return _is_fp32(held) and (tensor.kind == "linear" or bias)
-
-
-def _is_table_of_ids(held: RankTensor) -> bool:
-    tensor = held.tensor
-    return _is_fp32(held) and tensor.kind == "embedding" and tensor.split == "vocabulary"
-
-
-def _is_fp32(held: RankTensor) -> bool:
-    return held.weight_bytes == PLAIN_BYTES["fp32"]
+    table = with_table and tensor.kind == "embedding" and tensor.split == "vocabulary"
+    return tensor.kind == "linear" or bias or table
 
 
 def gathered_line(
@@ -160,7 +152,7 @@ def _layers_line(
 
 
 def _live_line(tensors: tuple[RankTensor, ...], computed: int) -> Line:
-    largest, every = max(held.size for held in tensors), count_among(tensors, 1)
+    largest, every = max(share.size for share in tensors), count_among(tensors, 1)
     at_most = min(every, MAX_LIVE_PARAMETERS + PREFETCH_BUCKET) + largest
     return GATHERED_ZERO.line(
         {"q_computed": computed, "P_live": max(2 * largest, min(every, MAX_LIVE_PARAMETERS))},
@@ -219,23 +211,23 @@ def _largest_layer(tensors: tuple[RankTensor, ...], computed: int = 1) -> int:
     Others have `computed` bytes an element, by default 1: the number of elements.
     """
     layers: Counter[int] = Counter()
-    for held in tensors:
-        is_packed = computed > 1 and held.weight_bytes < PLAIN_BYTES["bf16"]
-        size = round(held.size * (held.weight_bytes if is_packed else computed))
-        for layer in held.layers or ():
+    for share in tensors:
+        is_packed = computed > 1 and share.weight_bytes < PLAIN_BYTES["bf16"]
+        size = round(share.size * (share.weight_bytes if is_packed else computed))
+        for layer in share.layers or ():
             layers[layer] += size
     return max(layers.values(), default=0)
 
 
 def _largest_quantized(tensors: tuple[RankTensor, ...]) -> int:
     """Return the elements of the largest quantized matrix; stacked experts are one each."""
-    small = [held for held in tensors if held.weight_bytes < PLAIN_BYTES["bf16"]]
-    return max((math.prod(held.shape[-2:]) for held in small), default=0)
+    small = [share for share in tensors if share.weight_bytes < PLAIN_BYTES["bf16"]]
+    return max((math.prod(share.shape[-2:]) for share in small), default=0)
 
 
 def _largest_outside(tensors: tuple[RankTensor, ...]) -> int:
-    return max((held.size for held in tensors if held.layers is None), default=0)
+    return max((share.size for share in tensors if share.layers is None), default=0)
 
 
 def _outside_layers(tensors: tuple[RankTensor, ...]) -> int:
-    return count_among((held for held in tensors if held.layers is None), 1)
+    return count_among((share for share in tensors if share.layers is None), 1)

@@ -52,7 +52,7 @@ def offloaded_lines(
     """
     if training.offload == "none":
         return ()
-    trained = tuple(held for held in tensors if held.trained)
+    trained = tuple(share for share in tensors if share.trained)
     scheme, ranks = scheme_of(training), {"R": ranks_per_node(training)}
     if sharding_of(training).program == "fsdp":
         scheme = replace(scheme, main_gradient=scheme.main_gradient + scheme.gradient)
@@ -104,7 +104,7 @@ def checkpoint_bill(model: Model, training: TrainingSettings) -> Bill:
     """
     alone = replace(training, **_ALONE)
     check_parallelism(model, alone)
-    trained = [held for held in rank_tensors(model, alone) if held.trained]
+    trained = [share for share in rank_tensors(model, alone) if share.trained]
     scheme = scheme_of(training)
     weights = {"q": scheme.weight, "P_trained": count_among(trained, 1)}
     saved = kept_states(trained, off_gpu(training.optimizer), replace(scheme, main_gradient=0), 1)

@@ -8,12 +8,25 @@ from tokmill.bill.models.model import Model
 from tokmill.bill.models.shapeless import is_counted
 from tokmill.bill.models.weight_types import PLAIN_BYTES
 from tokmill.bill.states.optimizers import PRECISION_AWARE
-from tokmill.bill.states.parallel import expert_tensor_parallel, sharding_of
+from tokmill.bill.states.parallel import SHARDINGS, expert_tensor_parallel, sharding_of
 from tokmill.errors import UsageError
-from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import WEIGHTS, TrainingSettings
 
 KERNEL = ("megatron", "kernel")
 """Megatron-LM's cross_entropy_loss_fusion splits the logits."""
+
+ONLY_HF = {
+    "adapter": (("qlora", "dora"), "choose lora"),
+    "weights": (set(WEIGHTS) - {"auto", *PLAIN_BYTES}, "choose auto"),
+    "sharding": (
+        set(SHARDINGS) - {"ddp", "distributed-optimizer"},
+        "expected ddp or distributed-optimizer with framework megatron",
+    ),
+    "precision": (("amp",), "Megatron-LM has no autocast, choose mixed-18"),
+    "optimizer": (("adamw-8bit", "adafactor"), "choose adamw"),
+    "attention": (("sdpa-mask",), "choose flash or eager"),
+}
+"""Values of settings that Megatron-LM does not have, and what to do."""
 
 
 def check_parallelism(model: Model, training: TrainingSettings) -> None:
@@ -29,24 +42,20 @@ def check_parallelism(model: Model, training: TrainingSettings) -> None:
     if not model.has_shape:
         for problem in _of_shape(model, training):
             raise UsageError(f"{problem}; give --model or --family")
-    for problems in (_of_ranks, _of_tensors, _of_stages, _of_experts, _of_sequences, _of_sharing):
+    for problems in (_of_widths, _of_stages, _of_experts, _of_settings, _of_megatron):
         for problem in problems(model, training):
             raise UsageError(problem)
-    for problem in (*_of_adapters(training), *_of_loss(training), *_of_megatron(model, training)):
-        raise UsageError(problem)
 
 
-def _of_ranks(model: Model, training: TrainingSettings) -> Iterator[str]:
+def _of_widths(model: Model, training: TrainingSettings) -> Iterator[str]:
+    """Yield what tensor-parallel GPUs cannot divide, and GPUs that no layout fills."""
     t, p, c = (training.tensor_parallel, training.pipeline_parallel, training.context_parallel)
+    heads, kv_heads = model.attention.heads, model.attention.kv_heads
     if training.gpus % (t * p * c):
         yield (
             f"gpus: expected a multiple of {t * p * c} (tensor_parallel {t} x pipeline_parallel "
             f"{p} x context_parallel {c}), found {training.gpus}"
         )
-
-
-def _of_tensors(model: Model, training: TrainingSettings) -> Iterator[str]:
-    t, heads, kv_heads = training.tensor_parallel, model.attention.heads, model.attention.kv_heads
     if heads % t:
         yield f"tensor_parallel: expected a divisor of the {heads} heads of a layer, found {t}"
     if kv_heads % t and t % kv_heads:
@@ -75,6 +84,7 @@ def _of_shape(model: Model, training: TrainingSettings) -> Iterator[str]:
 
 
 def _of_stages(model: Model, training: TrainingSettings) -> Iterator[str]:
+    """Yield what pipeline stages cannot divide or have."""
     p, v = training.pipeline_parallel, training.virtual_stages
     if v > 1 and p == 1:
         yield f"virtual_stages: {v} chunks need pipeline_parallel of 2 or more, found 1"
@@ -94,6 +104,7 @@ def _of_stages(model: Model, training: TrainingSettings) -> Iterator[str]:
 
 
 def _of_experts(model: Model, training: TrainingSettings) -> Iterator[str]:
+    """Yield ways to share experts that the model or the GPUs do not allow."""
     ep, etp = training.expert_parallel, expert_tensor_parallel(training)
     if training.expert_tensor_parallel and training.framework != "megatron":
         yield "expert_tensor_parallel: only Megatron splits experts by another number than layers"
@@ -119,7 +130,11 @@ def _of_experts(model: Model, training: TrainingSettings) -> Iterator[str]:
         )
 
 
-def _of_sequences(model: Model, training: TrainingSettings) -> Iterator[str]:
+def _of_settings(model: Model, training: TrainingSettings) -> Iterator[str]:
+    """Yield settings that exclude each other, whatever the model is."""
+    offload, sharding = training.offload, training.sharding
+    split = "sequence_parallel" if training.sequence_parallel else ""
+    split = "framework megatron" if training.framework == "megatron" else split
     parts = training.context_parallel
     parts *= training.tensor_parallel if training.sequence_parallel else 1
     if training.sequence % parts:
@@ -128,13 +143,7 @@ def _of_sequences(model: Model, training: TrainingSettings) -> Iterator[str]:
             f"(context_parallel, and tensor_parallel with sequence_parallel), "
             f"found {training.sequence}"
         )
-
-
-def _of_sharing(model: Model, training: TrainingSettings) -> Iterator[str]:
-    offload, sharding = training.offload, training.sharding
-    if offload == "none":
-        return
-    if sharding == "ddp":
+    if offload != "none" and sharding == "ddp":
         yield (
             f"offload: {offload} needs sharding zero-1, zero-2, zero-3, fsdp or "
             "distributed-optimizer, found ddp"
@@ -143,9 +152,6 @@ def _of_sharing(model: Model, training: TrainingSettings) -> Iterator[str]:
         yield f"offload: weights need sharding zero-3 or fsdp, found {sharding}"
     elif offload == "optimizer" and sharding_of(training).program == "fsdp":
         yield "offload: fsdp offloads weights and optimizer states together; choose all"
-
-
-def _of_adapters(training: TrainingSettings) -> Iterator[str]:
     if training.adapter == "none" and training.weights != "auto":
         yield (
             f"weights: {training.weights} is for weights that are not trained, but adapter is "
@@ -156,11 +162,6 @@ def _of_adapters(training: TrainingSettings) -> Iterator[str]:
             f"adapter: qlora has a quantized base, found weights {training.weights}; choose "
             f"adapter lora"
         )
-
-
-def _of_loss(training: TrainingSettings) -> Iterator[str]:
-    split = "sequence_parallel" if training.sequence_parallel else ""
-    split = "framework megatron" if training.framework == "megatron" else split
     if training.loss != "full" and split and (training.framework, training.loss) != KERNEL:
         yield f"loss: {training.loss} needs logits of all ids, which {split} splits; choose full"
 
@@ -176,21 +177,9 @@ def _of_megatron(model: Model, training: TrainingSettings) -> Iterator[str]:
         return
     if model.cross_layers:
         yield f"framework: megatron has no encoder-decoder formulas ({model.family}); choose hf"
-    if training.adapter in ("qlora", "dora"):
-        yield f"adapter: {training.adapter} needs framework hf; choose lora"
-    if training.weights not in ("auto", *PLAIN_BYTES):
-        yield f"weights: {training.weights} needs framework hf; choose auto"
-    if training.sharding not in ("ddp", "distributed-optimizer"):
-        yield (
-            f"sharding: {training.sharding} needs framework hf; expected ddp or "
-            f"distributed-optimizer with framework megatron"
-        )
-    if training.precision == "amp":
-        yield "precision: amp needs framework hf; Megatron-LM has no autocast, choose mixed-18"
-    if training.optimizer in ("adamw-8bit", "adafactor"):
-        yield f"optimizer: {training.optimizer} needs framework hf; choose adamw"
-    if training.attention == "sdpa-mask":
-        yield "attention: sdpa-mask needs framework hf; choose flash or eager"
+    for setting, (values, instead) in ONLY_HF.items():
+        if (value := getattr(training, setting)) in values:
+            yield f"{setting}: {value} needs framework hf; {instead}"
     if training.metric_batches:
         yield "metric_batches: expected 0 with framework megatron: its evaluation keeps no logits"
     if model.experts and training.tensor_parallel > 1 and not training.sequence_parallel:

@@ -56,7 +56,7 @@ def optimizer_lines(
     kept = kept_states(tensors, training.optimizer, scheme_of(training), shards)
     less = 0
     if training.optimizer == "adamw-8bit":
-        tables = [held for held in tensors if held.tensor.kind == "embedding"]
+        tables = [share for share in tensors if share.tensor.kind == "embedding"]
         less = round((FP32_BYTES - 1 - SCALE_BYTES) * count_among(tables, shards) / shards)
     lines = []
     for name, symbols in kept.items():
@@ -71,8 +71,8 @@ def kept_states(
     """Return the symbols of each kind of state, by its name in `STATES`; no empty ones."""
     trained = count_among(tensors, shards)
     elements = Counter({MASTER: trained, MAIN_GRADIENT: trained})
-    for held in tensors:
-        elements.update(states_of(held.among(shards), optimizer))
+    for share in tensors:
+        elements.update(states_of(share.among(shards), optimizer))
     moment = moment_bytes(optimizer, scheme)
     n_bytes: dict[str, float] = dict.fromkeys((MOMENTUM, FIRST, SECOND, FACTORS), moment)
     master = scheme.master // 2 if optimizer in PRECISION_AWARE else scheme.master
@@ -85,39 +85,39 @@ def kept_states(
     }
 
 
-def states_of(held: RankTensor, optimizer: str) -> dict[str, int]:
+def states_of(share: RankTensor, optimizer: str) -> dict[str, int]:
     """Return the elements of each kind of state of all copies of a tensor."""
-    count = held.count
+    count = share.count
     match optimizer:
         case "sgd":
             return {}
         case "momentum" | "lion":
             return {MOMENTUM: count}
-        case "adafactor" if len(held.shape) > 1:
-            rows, columns = held.shape[-2:]
+        case "adafactor" if len(share.shape) > 1:
+            rows, columns = share.shape[-2:]
             return {FACTORS: count // rows + count // columns}
         case "adafactor":
             return {SECOND: count}
-        case "muon" if is_orthogonalized(held):
+        case "muon" if is_orthogonalized(share):
             return {MOMENTUM: count}
-        case "adamw-8bit" if is_kept_in_8_bit(held):
+        case "adamw-8bit" if is_kept_in_8_bit(share):
             return {FIRST_8BIT: count, SECOND_8BIT: count, SCALES: 2 * count}
         case _:
             return {FIRST: count, SECOND: count}
 
 
-def is_orthogonalized(held: RankTensor) -> bool:
+def is_orthogonalized(share: RankTensor) -> bool:
     """Return whether Muon updates a tensor: a matrix or stacked experts inside a layer."""
-    axes = {"linear": 2, "experts": 3}.get(held.tensor.kind)
-    return held.layers is not None and len(held.shape) == axes
+    axes = {"linear": 2, "experts": 3}.get(share.tensor.kind)
+    return share.layers is not None and len(share.shape) == axes
 
 
-def is_kept_in_8_bit(held: RankTensor) -> bool:
+def is_kept_in_8_bit(share: RankTensor) -> bool:
     """Return whether bitsandbytes' AdamW keeps a tensor's moments in 8 bit.
 
     Small tensors stay in 32 bit, and with Hugging Face's Trainer embeddings too.
     """
-    return held.size >= SMALLEST_8BIT and held.tensor.kind != "embedding"
+    return share.size >= SMALLEST_8BIT and share.tensor.kind != "embedding"
 
 
 def moment_bytes(optimizer: str, scheme: Scheme) -> int:
@@ -158,9 +158,9 @@ def step_line(tensors: Sequence[RankTensor], training: TrainingSettings, shards:
     """
     if training.optimizer != "muon":
         return _step(tensors, training, shards)
-    rest = [held for held in tensors if not is_orthogonalized(held)]
-    matrices = [held for held in tensors if is_orthogonalized(held)]
-    lines = [_step(rest, training, shards), *(_muon_step(held, training) for held in matrices)]
+    rest = [share for share in tensors if not is_orthogonalized(share)]
+    matrices = [share for share in tensors if is_orthogonalized(share)]
+    lines = [_step(rest, training, shards), *(_muon_step(share, training) for share in matrices)]
     return max(lines, key=lambda line: line.n_bytes)
 
 
@@ -173,7 +173,7 @@ def _step(tensors: Sequence[RankTensor], training: TrainingSettings, shards: int
     if at_once or sharding_of(training).program == "deepspeed":
         elements = count_among(tensors, shards)
     else:
-        elements = max((held.size for held in tensors), default=0)
+        elements = max((share.size for share in tensors), default=0)
     return STEP.line(
         _symbols(training) | {"copies": copies, "P_step": math.ceil(elements / shards)}
     )
@@ -198,8 +198,8 @@ def _copies(training: TrainingSettings) -> tuple[int, bool]:
             return {"foreach": (1, True), "for-loop": (2, False), "fused": (0, False)}[step]
 
 
-def _muon_step(held: RankTensor, training: TrainingSettings) -> Line:
-    rows, columns = held.shape[-2:]
+def _muon_step(share: RankTensor, training: TrainingSettings) -> Line:
+    rows, columns = share.shape[-2:]
     return STEP_MUON.line(
         _symbols(training) | {"P_step": rows * columns, "narrow": min(rows, columns)}
     )

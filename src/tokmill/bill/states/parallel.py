@@ -44,8 +44,8 @@ SHARDINGS = {
 
 def sharding_of(training: TrainingSettings) -> Sharding:
     """Return the states that ranks share; `program` is always megatron under Megatron-LM."""
-    found = SHARDINGS[training.sharding]
-    return found._replace(program="megatron") if training.framework == "megatron" else found
+    sharding = SHARDINGS[training.sharding]
+    return sharding._replace(program="megatron") if training.framework == "megatron" else sharding
 
 
 def shards(training: TrainingSettings, *, shared: bool) -> int:
@@ -135,7 +135,7 @@ def stage_layers(model: Model, training: TrainingSettings, stage: int) -> range 
 
 def count_among(tensors: Iterable[RankTensor], ranks: int) -> int:
     """Return the number of elements that `ranks` ranks share."""
-    return sum(held.among(ranks).count for held in tensors)
+    return sum(share.among(ranks).count for share in tensors)
 
 
 def rank_tensors(
@@ -169,26 +169,27 @@ def _all_stages(model: Model, training: TrainingSettings) -> tuple[RankTensor, .
 
 
 def _matrix_elements(tensors: tuple[RankTensor, ...]) -> int:
-    return sum(held.count for held in tensors if held.tensor.kind != "vector")
+    return sum(share.count for share in tensors if share.tensor.kind != "vector")
 
 
 def _of_stage(
     tensors: tuple[RankTensor, ...], model: Model, training: TrainingSettings, stage: int
 ) -> tuple[RankTensor, ...]:
+    """Return the tensors of a stage: the first has the embedding, the last what follows layers."""
     last = training.pipeline_parallel - 1
     layers = frozenset(stage_layers(model, training, stage))
-    found = []
-    for held in tensors:
-        if held.layers is not None:
-            here = tuple(layer for layer in held.layers if layer in layers)
-            found += [replace(held, layers=here)] if here else []
-        elif held.tensor.kind == "embedding":
+    own = []
+    for share in tensors:
+        if share.layers is not None:
+            here = tuple(layer for layer in share.layers if layer in layers)
+            own += [replace(share, layers=here)] if here else []
+        elif share.tensor.kind == "embedding":
             # The last stage has a second copy of a tied embedding, for the logits.
-            copied = model.tied and held.tensor.split == "vocabulary" and stage == last
-            found += [held] if stage == 0 or copied else []
+            copied = model.tied and share.tensor.split == "vocabulary" and stage == last
+            own += [share] if stage == 0 or copied else []
         elif stage == last:
-            found.append(held)
-    return tuple(found)
+            own.append(share)
+    return tuple(own)
 
 
 def _of_rank(

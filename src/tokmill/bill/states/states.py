@@ -79,7 +79,7 @@ def rank_states(model: Model, training: TrainingSettings, stage: int | None = No
     """
     check_parallelism(model, training)
     tensors = rank_tensors(model, training, stage)
-    trained = tuple(held for held in tensors if held.trained)
+    trained = tuple(share for share in tensors if share.trained)
     offloads, shared = training.offload != "none", sharding_of(training)
     # With offload the host holds the states and steps; only ZeRO-1 keeps gradients on the GPU.
     stepped = () if offloads else trained
@@ -105,6 +105,7 @@ def rank_states(model: Model, training: TrainingSettings, stage: int | None = No
 
 
 def _left_out(model: Model, training: TrainingSettings) -> Iterator[str]:
+    """Yield what is not counted of weights that are gathered, quantized or adapted."""
     if is_counted(model) and sharding_of(training).weights:
         yield f"layers that {training.sharding} gathers: their size is not known"
     if training.adapter == "none" or training.framework == "megatron":

@@ -69,13 +69,13 @@ def weight_symbols(tensors: Iterable[RankTensor], training: TrainingSettings) ->
     ranks = shards(training, shared=sharding_of(training).weights)
     symbols: dict[str, float] = {"shards": ranks}
     parts: dict[str, list[RankTensor]] = {"trained": [], "frozen": [], "quantized": []}
-    for held in tensors:
-        quantized = held.weight_bytes < PLAIN_BYTES["bf16"]
-        part = "trained" if held.trained else "quantized" if quantized else "frozen"
-        parts[part].append(held.among(ranks))
-    for part, held_of in parts.items():
-        symbols[f"P_{part}"] = elements = sum(held.count for held in held_of)
-        n_bytes = sum(held.count * held.weight_bytes for held in held_of)
+    for share in tensors:
+        quantized = share.weight_bytes < PLAIN_BYTES["bf16"]
+        part = "trained" if share.trained else "quantized" if quantized else "frozen"
+        parts[part].append(share.among(ranks))
+    for part, shares in parts.items():
+        symbols[f"P_{part}"] = elements = sum(share.count for share in shares)
+        n_bytes = sum(share.count * share.weight_bytes for share in shares)
         symbols[f"q_{part}"] = n_bytes / elements if elements else 0.0
     return symbols
 
