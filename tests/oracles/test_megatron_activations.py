@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tokmill.bill.activations.amounts import summed
 from tokmill.bill.activations.megatron import megatron_parts
+from tokmill.bill.activations.part import summed
 from tokmill.bill.activations.situation import activation_symbols, situation
 from tokmill.bill.formula import evaluate
 from tokmill.bill.models.load import model_from_config

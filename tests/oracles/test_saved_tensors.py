@@ -14,8 +14,8 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from tokmill.bill.activations.amounts import summed  # noqa: E402
 from tokmill.bill.activations.layers import layer_parts  # noqa: E402
+from tokmill.bill.activations.part import summed  # noqa: E402
 from tokmill.bill.activations.situation import (  # noqa: E402
     activation_symbols,
     situation,

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from tokmill.bill.activations import metrics
 from tokmill.bill.activations.adapters import GRADIENT_ADAPTER, forward_rows
-from tokmill.bill.activations.amounts import kept_lines, rows_line, work_lines
 from tokmill.bill.activations.layers import (
     CHECKPOINTS,
     HELD_BY_HOOKS,
@@ -31,7 +30,7 @@ from tokmill.bill.activations.loss import (
     reference_lines,
 )
 from tokmill.bill.activations.megatron import megatron_outside
-from tokmill.bill.activations.part import Part, final_norm
+from tokmill.bill.activations.part import Part, final_norm, kept_lines, rows_line, work_lines
 from tokmill.bill.activations.stage import (
     Stage,
     casts_before,

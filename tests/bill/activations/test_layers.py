@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokmill.bill.activations.amounts import summed
 from tokmill.bill.activations.attention import FUSED, KEY, QUERY, REPEATED, VALUE
 from tokmill.bill.activations.layers import layer_parts
+from tokmill.bill.activations.part import summed
 from tokmill.bill.activations.situation import activation_symbols, situation
 from tokmill.bill.formula import evaluate
 from tokmill.bill.models.load import load_model, model_from_config

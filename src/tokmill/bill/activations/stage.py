@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tokmill.bill.activations.amounts import rows_line
-from tokmill.bill.activations.part import GRADIENT_RESIDUAL, STEPS, Part
+from tokmill.bill.activations.part import GRADIENT_RESIDUAL, STEPS, Part, rows_line
 from tokmill.bill.activations.situation import Situation
 from tokmill.bill.formula import Formula, Line
 from tokmill.bill.models.model import Model
