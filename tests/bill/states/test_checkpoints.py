@@ -57,3 +57,13 @@ def test_an_adapter_is_saved_without_its_base(gpt2):
     trained = 12 * 8 * (768 + 3 * 768)
     saved = [line.n_bytes for line in checkpoint_bill(gpt2, training).lines]
     assert saved == [4 * trained, 4 * trained, 4 * trained]
+
+
+def test_checkpoints_of_the_precision_aware_optimizer_hold_fp32_states() -> None:
+    megatron = {"framework": "megatron", "sharding": "distributed-optimizer", "gpus": 8}
+    model = load_model(ModelSettings(name="gpt2"))
+    plain, aware = (
+        checkpoint_bill(model, TrainingSettings(optimizer=name, **megatron))  # type: ignore[arg-type]
+        for name in ("adamw", "adamw-bf16")
+    )
+    assert aware == plain

@@ -102,12 +102,12 @@ def checkpoint_bill(model: Model, training: TrainingSettings) -> Bill:
     Raises:
         UsageError: settings contradict each other or the model.
     """
-    alone = replace(training, **_ALONE)
+    alone = replace(training, **_ALONE, optimizer=off_gpu(training.optimizer))
     check_parallelism(model, alone)
     trained = [share for share in rank_tensors(model, alone) if share.trained]
     scheme = scheme_of(training)
     weights = {"q": scheme.weight, "P_trained": count_among(trained, 1)}
-    saved = kept_states(trained, off_gpu(training.optimizer), replace(scheme, main_gradient=0), 1)
+    saved = kept_states(trained, alone.optimizer, replace(scheme, main_gradient=0), 1)
     lines = []
     for formula, symbols in [
         (SAVED_WEIGHTS, weights),
