@@ -32,7 +32,7 @@ GPT2 = ("memory", "--model", "gpt2")
         ((*GPT2[1:], "--weights", "nf4"), "weights: nf4 is for weights that are not trained, but"),
         (
             (*GPT2[1:], "--gpus", "2", "--offload", "all"),
-            "offload: all needs sharding zero-1, zero-2, zero-3 or",
+            "offload: all needs sharding zero-1, zero-2, zero-3, fsdp or",
         ),
     ],
 )
@@ -48,7 +48,7 @@ def test_a_mistake_is_one_line(tokmill, options, expected):
     [
         (b"", "not JSON (Expecting value: line 1 column 1 (char 0))"),
         (b"[]", "expected a JSON object, found list"),
-        (b'{"model_type": "mamba"}', "cannot count the parameters of mamba; known: plain, gpt"),
+        (b'{"model_type": "unheard_of"}', "cannot count the parameters of unheard_of: "),
         (b'{"model_type": "llama", "hidden_size": "64"}', "hidden_size: expected a whole number f"),
     ],
 )

@@ -172,7 +172,7 @@ def show_at_end(config: Config, manifest: dict[str, Any]) -> None:
     is_flag=False,
     flag_value="",
     metavar="[SETTING[=VALUE,...]]",
-    help="Compare values of settings: model=gpt2,gpt2-xl, gpu=T4,A10, weight-type=int8,int4, or "
+    help="Compare values of settings: model=gpt2,gpt2-xl, gpu=T4,A10, or "
     "precision,adapter. Without a setting: precision (or sharding), checkpointing and adapter.",
 )
 @click.option("--models", "list_models", is_flag=True, help="List the built-in models.")

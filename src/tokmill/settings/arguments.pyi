@@ -237,7 +237,7 @@ class _Training(TypedDict, total=False):
     """Type of frozen weights (base model of LoRA); auto: quantization_config of config.json,
     else 16 bit; q4_k_m and the like are GGUF."""
     optimizer: str
-    """Optimizer; adamw-bf16 and adamw-fp8: Megatron's precision-aware one, by its moments."""
+    """Optimizer. adamw-bf16 and adamw-fp8: Megatron's precision-aware one, by its moments."""
     optimizer_step: str
     """Implementation of the optimizer step; foreach needs a temporary copy."""
     micro_batch: int

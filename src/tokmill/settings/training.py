@@ -56,7 +56,7 @@ class TrainingSettings:
     )
     optimizer: str = runtime_setting(
         "adamw",
-        "Optimizer; adamw-bf16 and adamw-fp8: Megatron's precision-aware one, by its moments.",
+        "Optimizer. adamw-bf16 and adamw-fp8: Megatron's precision-aware one, by its moments.",
         choices=OPTIMIZERS,
     )
     optimizer_step: str = runtime_setting(
