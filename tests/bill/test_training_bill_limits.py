@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tokmill.bill.activations.situation import situation
-from tokmill.bill.gpus import Gpu
+from tokmill.bill.gpus import BARELY, Gpu, gpu_verdict
 from tokmill.bill.models.load import load_model
 from tokmill.bill.training_bill import left_out, training_bill
-from tokmill.bill.verdict import BARELY, gpu_verdict
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
 

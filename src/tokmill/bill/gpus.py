@@ -1,4 +1,4 @@
-"""GPUs by name: the memory that a program can use, and peak speeds.
+"""GPUs by name: the memory that a program can use, peak speeds, and whether a bill fits.
 
 Memory is `torch.cuda.get_device_properties(0).total_memory` of recent drivers, as torch prints it
 ("total capacity of 79.18 GiB"). It is less than the advertised size, because ECC and the driver
@@ -12,7 +12,14 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
+from tokmill.bill.formula import Bill
 from tokmill.errors import UsageError
+
+FITS = "fits"
+BARELY = "fits by the estimate, not by the upper bound"
+DOES_NOT_FIT = "does not fit"
+AT_LEAST = "at least"
+"""A part of the need is not known, and the rest fits."""
 
 _GIB = 1 << 30
 _UNITS = {
@@ -37,6 +44,46 @@ class Gpu:
     def peak(self, n_bytes: int) -> float:
         """Return the peak FLOP/s of matrix products of elements of so many bytes."""
         return self.fp32_flops if n_bytes == 4 else self.flops
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Bytes that are needed: expected, upper bound, and the part in /dev/shm.
+
+    `missing` names what is not known: the amounts are then only a part.
+    """
+
+    n_bytes: int
+    high_bytes: int
+    shm_bytes: int = 0
+    missing: str = ""
+
+    @classmethod
+    def of(cls, bill: Bill) -> Need:
+        """Return the need of a bill."""
+        return cls(bill.n_bytes, bill.high_bytes, missing=bill.missing)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Bytes that are available; `shm_bytes` is the size of /dev/shm, 0 if it is not limited."""
+
+    n_bytes: int
+    shm_bytes: int = 0
+
+
+def verdict(need: Need, room: Room) -> str:
+    """Return FITS, BARELY, DOES_NOT_FIT, or AT_LEAST if a part of what fits is not known."""
+    if need.n_bytes > room.n_bytes or 0 < room.shm_bytes < need.shm_bytes:
+        return DOES_NOT_FIT
+    if need.missing:
+        return AT_LEAST
+    return BARELY if need.high_bytes > room.n_bytes else FITS
+
+
+def gpu_verdict(bill: Bill, gpu: Gpu) -> str:
+    """Return whether a bill fits on a GPU, by its upper bound over all moments."""
+    return verdict(Need.of(bill), Room(gpu.memory_bytes))
 
 
 def find_gpu(text: str) -> Gpu:

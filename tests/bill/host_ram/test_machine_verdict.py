@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from tokmill.bill.gpus import BARELY, DOES_NOT_FIT, Need
 from tokmill.bill.host_ram.machine import NOT_NOW, Machine, Verdict, host_verdict
-from tokmill.bill.verdict import BARELY, Need
 from tokmill.settings.training import TrainingSettings
 
 GIB = 1 << 30
@@ -47,8 +47,8 @@ def test_one_setting_that_is_enough_is_named_alone():
     found = judged(Machine(memory_bytes=16 * GIB), loading="read", metric_batches=3)
     assert found.said == "does not fit"
     assert found.together == ("--loading memmap",)
-    assert [(one.options, one.saved_bytes, one.fits) for one in found.remedies] == [
-        (("--loading memmap",), 20 * GIB, True)
+    assert [(one.options, one.saved_bytes, one.verdict) for one in found.remedies] == [
+        (("--loading memmap",), 20 * GIB, BARELY)
     ]
     assert found.text == (
         "does not fit: needs 30.00 GiB, this machine has 16.00 GiB; fits with --loading memmap"
@@ -63,7 +63,7 @@ def test_settings_that_are_enough_together_are_named_in_order_of_their_cost():
     assert found.together == (
         "--loading lazy", "--initialization meta", "--start-method fork"
     )  # fmt: skip
-    assert not any(one.fits for one in found.remedies)
+    assert {one.verdict for one in found.remedies} == {DOES_NOT_FIT}
 
 
 def test_spawned_workers_are_told_to_open_the_dataset_themselves():

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tokmill.bill.bill_settings import BillSettings
+from tokmill.bill.gpus import AT_LEAST, DOES_NOT_FIT, FITS
 from tokmill.bill.models.load import load_model
 from tokmill.bill.remedies.advice import training_peak
 from tokmill.bill.remedies.comparison import (
@@ -17,7 +18,6 @@ from tokmill.bill.remedies.comparison import (
 )
 from tokmill.bill.serving.inference import inference_bill
 from tokmill.bill.training_bill import training_bill
-from tokmill.bill.verdict import AT_LEAST, DOES_NOT_FIT, FITS
 from tokmill.errors import UsageError
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings

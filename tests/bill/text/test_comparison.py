@@ -4,9 +4,9 @@ import io
 
 from rich.console import Console
 
+from tokmill.bill.gpus import AT_LEAST, BARELY, DOES_NOT_FIT, FITS
 from tokmill.bill.remedies.comparison import Alternative, Comparison
 from tokmill.bill.text.comparison import comparison_tables
-from tokmill.bill.verdict import AT_LEAST, BARELY, DOES_NOT_FIT, FITS
 
 GIB = 1 << 30
 

@@ -14,6 +14,7 @@ from typing import Any
 from tokmill.bill.activations.metrics import host_line
 from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.formula import Bill, Formula, Line
+from tokmill.bill.gpus import Need
 from tokmill.bill.host_ram.loading import Loading
 from tokmill.bill.host_ram.machine import Machine, Verdict, host_verdict
 from tokmill.bill.models.model import Model
@@ -23,7 +24,6 @@ from tokmill.bill.states.parallel import sharding_of
 from tokmill.bill.states.precision import scheme_of
 from tokmill.bill.states.states import rank_states
 from tokmill.bill.training_bill import offloaded_lines
-from tokmill.bill.verdict import Need
 from tokmill.settings.training import TrainingSettings
 
 _CREATED = (

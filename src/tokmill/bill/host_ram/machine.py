@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tokmill.bill.gpus import find_gpu
+from tokmill.bill.gpus import BARELY, DOES_NOT_FIT, FITS, Need, Room, find_gpu
 from tokmill.bill.remedies.savings import Case, on_host
 from tokmill.bill.remedies.search import Offer, Search
 from tokmill.bill.states.parallel import ranks_per_node
-from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS, Need, Room
 from tokmill.errors import UsageError
 from tokmill.settings.training import TrainingSettings
 from tokmill.words.units import memory

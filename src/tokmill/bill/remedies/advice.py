@@ -9,7 +9,7 @@ from functools import cache
 
 from tokmill.bill.activations.situation import default_sequence
 from tokmill.bill.formula import Bill
-from tokmill.bill.gpus import Gpu
+from tokmill.bill.gpus import Gpu, Need, Room, gpu_verdict
 from tokmill.bill.models.known import known_config, known_models
 from tokmill.bill.models.load import model_from_config
 from tokmill.bill.models.model import Model
@@ -17,7 +17,6 @@ from tokmill.bill.remedies.savings import Case, S, Saving, of_serving, of_traini
 from tokmill.bill.remedies.search import Offer, Search, largest
 from tokmill.bill.serving.inference import inference_bill
 from tokmill.bill.training_bill import training_bill
-from tokmill.bill.verdict import Need, Room, gpu_verdict
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.training import TrainingSettings
 

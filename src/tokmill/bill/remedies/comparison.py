@@ -11,13 +11,12 @@ from typing import Any
 from tokmill.bill.activations.situation import default_sequence
 from tokmill.bill.bill_settings import BillSettings, complete_training
 from tokmill.bill.compute import operations_per_token
-from tokmill.bill.gpus import find_gpu
+from tokmill.bill.gpus import find_gpu, gpu_verdict
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
 from tokmill.bill.remedies.savings import options
 from tokmill.bill.serving.inference import inference_bill
 from tokmill.bill.training_bill import training_bill
-from tokmill.bill.verdict import gpu_verdict
 from tokmill.errors import UsageError
 from tokmill.settings.load import build_config
 from tokmill.settings.names import by_keyword

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Generic
 
+from tokmill.bill.gpus import FITS, Need, Room, verdict
 from tokmill.bill.remedies.savings import Case, S, Saving, cost, options
-from tokmill.bill.verdict import FITS, Need, Room, verdict
 from tokmill.errors import UsageError
 
 MOST_TOGETHER = 3
@@ -24,7 +24,7 @@ class Offer:
     """A saving that was applied and billed, and that needs less memory.
 
     `saved_bytes` and `peak_bytes` are expected amounts, the second one with the saving;
-    `high_bytes` is its upper bound. `fits`: whether the expected amount fits.
+    `high_bytes` is its upper bound. `verdict`: whether it then fits.
     """
 
     name: str
@@ -33,7 +33,6 @@ class Offer:
     saved_bytes: int
     peak_bytes: int
     high_bytes: int
-    fits: bool
     verdict: str
 
 
@@ -128,7 +127,6 @@ class Search(Generic[S]):
             saved_bytes=self._size(before)[0] - need.n_bytes,
             peak_bytes=need.n_bytes,
             high_bytes=need.high_bytes,
-            fits=self.fits(after),
             verdict=verdict(need, self._room),
         )
 

@@ -13,6 +13,7 @@ from tokmill.bill.bill_settings import BillSettings
 from tokmill.bill.compute import Compute
 from tokmill.bill.dataset_size import LongDocuments
 from tokmill.bill.full_bill import FullBill, ModelBill
+from tokmill.bill.gpus import AT_LEAST, BARELY, FITS
 from tokmill.bill.host_ram.host import HostBill
 from tokmill.bill.measuring.process_tree import Measured
 from tokmill.bill.models.model import Model
@@ -26,7 +27,6 @@ from tokmill.bill.text.tables import (
     rows_table,
     totals_table,
 )  # fmt: skip
-from tokmill.bill.verdict import AT_LEAST, BARELY, FITS
 from tokmill.words.plural import plural
 from tokmill.words.units import count, memory, seconds, size
 

@@ -8,10 +8,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tokmill.bill.gpus import AT_LEAST, BARELY, DOES_NOT_FIT, FITS
 from tokmill.bill.remedies.comparison import Alternative, Comparison
 from tokmill.bill.remedies.savings import cost
 from tokmill.bill.text.tables import indented, labelled, one_line
-from tokmill.bill.verdict import AT_LEAST, BARELY, DOES_NOT_FIT, FITS
 from tokmill.words.units import scale
 
 _VERDICTS = {

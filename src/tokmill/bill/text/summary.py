@@ -10,7 +10,7 @@ from tokmill.bill.bill_settings import BillSettings
 from tokmill.bill.compute import Compute
 from tokmill.bill.formula import Bill
 from tokmill.bill.full_bill import FullBill, ModelBill
-from tokmill.bill.gpus import Gpu
+from tokmill.bill.gpus import AT_LEAST, BARELY, DOES_NOT_FIT, FITS, Gpu, gpu_verdict
 from tokmill.bill.host_ram.host import HostBill
 from tokmill.bill.host_ram.machine import Verdict
 from tokmill.bill.models.model import Model
@@ -23,7 +23,6 @@ from tokmill.bill.states.precision import precision_of, stored_note
 from tokmill.bill.text import INFERENCE_PARTS, TRAINING_PARTS
 from tokmill.bill.text.tables import bounded, moment
 from tokmill.bill.training_bill import activation_bytes
-from tokmill.bill.verdict import AT_LEAST, BARELY, DOES_NOT_FIT, FITS, gpu_verdict
 from tokmill.settings.training import TrainingSettings
 from tokmill.words.plural import plural
 from tokmill.words.printable import printable

@@ -8,9 +8,9 @@ import itertools
 import pytest
 
 import tokmill
+from tokmill.bill.gpus import gpu_verdict
 from tokmill.bill.text.summary import bounds, verdict_text
 from tokmill.bill.text.tables import moment
-from tokmill.bill.verdict import gpu_verdict
 from tokmill.errors import UsageError
 from tokmill.page.report.bill.cases import (
     VERDICTS,

@@ -10,10 +10,10 @@ import tokmill
 from tests.page.report.bill.conftest import MACHINE
 from tokmill.bill.bill_settings import BillSettings
 from tokmill.bill.dataset_size import DatasetSize
+from tokmill.bill.gpus import gpu_verdict
 from tokmill.bill.host_ram.host import host_bill
 from tokmill.bill.host_ram.machine import Machine
 from tokmill.bill.models.load import load_model
-from tokmill.bill.verdict import gpu_verdict
 from tokmill.page.report.bill.axes import axes_of
 from tokmill.page.report.bill.cases import VERDICTS
 from tokmill.page.report.bill.others import (

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.bill.formula import Bill, Line
-from tokmill.bill.gpus import Gpu
+from tokmill.bill.gpus import AT_LEAST, Gpu, gpu_verdict
 from tokmill.bill.text.summary import verdict_text
-from tokmill.bill.verdict import AT_LEAST, gpu_verdict
 from tokmill.page.report.bill.cases import VERDICTS, verdict_digit
 from tokmill.page.report.bill.words import (
     AS_SET,

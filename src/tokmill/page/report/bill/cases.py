@@ -15,7 +15,7 @@ from tokmill.bill.bill_settings import complete_training
 from tokmill.bill.compute import compute, compute_on_each
 from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.formula import Bill
-from tokmill.bill.gpus import Gpu
+from tokmill.bill.gpus import BARELY, DOES_NOT_FIT, FITS, Gpu, Need, Room, verdict
 from tokmill.bill.models.model import Model
 from tokmill.bill.overhead import WORKSPACES, workspace_line
 from tokmill.bill.remedies.savings import Case
@@ -23,7 +23,6 @@ from tokmill.bill.states.contradictions import check_parallelism
 from tokmill.bill.text.summary import duration
 from tokmill.bill.text.tables import moment
 from tokmill.bill.training_bill import training_bill
-from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS, Need, Room, verdict
 from tokmill.errors import UsageError
 from tokmill.page.report.bill.axes import Axes, applied, spread_training
 from tokmill.page.report.bill.groups import TRAINING_GROUPS, grouped, training_group

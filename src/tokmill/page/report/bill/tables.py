@@ -7,11 +7,11 @@ from itertools import product
 from typing import Any
 
 from tokmill.bill.dataset_size import DatasetSize
+from tokmill.bill.gpus import BARELY, DOES_NOT_FIT, FITS
 from tokmill.bill.host_ram.host import host_bill
 from tokmill.bill.host_ram.machine import NOT_NOW, Machine
 from tokmill.bill.models.model import Model
 from tokmill.bill.serving.inference import inference_bill
-from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS
 from tokmill.errors import UsageError
 from tokmill.page.report.bill.axes import Axes, near
 from tokmill.page.report.bill.cases import IMPOSSIBLE, verdict_digit

@@ -9,11 +9,10 @@ from typing import Any
 
 from tokmill.bill.bill_settings import BillSettings
 from tokmill.bill.dataset_size import DatasetSize
-from tokmill.bill.gpus import Gpu
+from tokmill.bill.gpus import BARELY, DOES_NOT_FIT, FITS, Gpu
 from tokmill.bill.inputs import model_notes, stored_notes, training_notes
 from tokmill.bill.remedies.savings import options
 from tokmill.bill.text.tables import bounded
-from tokmill.bill.verdict import BARELY, DOES_NOT_FIT, FITS
 from tokmill.page.report.bill.axes import Axes, place, spread_training
 from tokmill.page.report.bill.cases import Cases
 from tokmill.page.report.bill.chart import FITS_KINDS, NO_AMOUNT, Bar, Limit, shown
