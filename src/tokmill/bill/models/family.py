@@ -300,7 +300,7 @@ class Family:
     names: Mapping[str, str] = field(default_factory=dict)
     implied: Mapping[str, Any] = field(default_factory=dict)
     other: tuple[str, ...] = ()
-    name: str = ""  # `registry` sets it
+    name: str = ""  # `families` sets it
 
     def common(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return a configuration with the common keys; the family's own keys win over them."""
