@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tokmill.cli.bill import memory_command
+from tokmill.cli.main import cli
 
 ZERO_2 = {
     "bf16": {"enabled": True},
@@ -20,7 +20,7 @@ ZERO_2 = {
 
 def screen(command: str) -> list[str]:
     """Return the lines that `tokmill memory` prints in 80 columns."""
-    result = CliRunner().invoke(memory_command, shlex.split(command), env={"COLUMNS": "80"})
+    result = CliRunner().invoke(cli, ["memory", *shlex.split(command)], env={"COLUMNS": "80"})
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
     assert max(map(len, lines)) <= 80
