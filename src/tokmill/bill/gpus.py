@@ -64,26 +64,21 @@ class Need:
         return cls(bill.n_bytes, bill.high_bytes, missing=bill.missing)
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Bytes that are available; `shm_bytes` is the size of /dev/shm, 0 if it is not limited."""
+def verdict(need: Need, n_bytes: int, shm_bytes: int = 0) -> str:
+    """Return FITS, BARELY, DOES_NOT_FIT, or AT_LEAST if a part of what fits is not known.
 
-    n_bytes: int
-    shm_bytes: int = 0
-
-
-def verdict(need: Need, room: Room) -> str:
-    """Return FITS, BARELY, DOES_NOT_FIT, or AT_LEAST if a part of what fits is not known."""
-    if need.n_bytes > room.n_bytes or 0 < room.shm_bytes < need.shm_bytes:
+    `n_bytes` are available; `shm_bytes` is the size of /dev/shm, 0 if it is not limited.
+    """
+    if need.n_bytes > n_bytes or 0 < shm_bytes < need.shm_bytes:
         return DOES_NOT_FIT
     if need.missing:
         return AT_LEAST
-    return BARELY if need.high_bytes > room.n_bytes else FITS
+    return BARELY if need.high_bytes > n_bytes else FITS
 
 
 def gpu_verdict(bill: Bill, gpu: Gpu) -> str:
     """Return whether a bill fits on a GPU, by its upper bound over all moments."""
-    return verdict(Need.of(bill), Room(gpu.memory_bytes))
+    return verdict(Need.of(bill), gpu.memory_bytes)
 
 
 def find_gpu(text: str) -> Gpu:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tokmill.bill.gpus import BARELY, DOES_NOT_FIT, FITS, Need, Room, find_gpu
+from tokmill.bill.gpus import BARELY, DOES_NOT_FIT, FITS, Need, find_gpu
 from tokmill.bill.remedies.savings import Case, on_host
 from tokmill.bill.remedies.search import Offer, Search
 from tokmill.bill.states.parallel import ranks_per_node
@@ -123,7 +123,7 @@ def host_verdict(
         def need_of(other: Case[TrainingSettings]) -> Need:
             return need(other.settings)
 
-        search = Search(need_of, Room(usable, machine.shm_bytes))
+        search = Search(need_of, usable, machine.shm_bytes)
         case = Case(None, training)
         savings = tuple(on_host(training))
         together = tuple(option for each in search.plan(case, savings) for option in each.options)

@@ -9,7 +9,7 @@ from functools import cache
 
 from tokmill.bill.activations.situation import default_sequence
 from tokmill.bill.formula import Bill
-from tokmill.bill.gpus import Gpu, Need, Room, gpu_verdict
+from tokmill.bill.gpus import Gpu, Need, gpu_verdict
 from tokmill.bill.models.known import known_config, known_models
 from tokmill.bill.models.load import model_from_config
 from tokmill.bill.models.model import Model
@@ -145,7 +145,7 @@ def _advice(
     def need(other: Case[S]) -> Need:
         return Need.of(bill_of(other))
 
-    search = Search(need, Room(gpu.memory_bytes))
+    search = Search(need, gpu.memory_bytes)
     positions = case.model.positions if case.model else 0
     most = positions or LARGEST_SEQUENCE
     units = largest(

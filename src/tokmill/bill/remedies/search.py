@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Generic
 
-from tokmill.bill.gpus import FITS, Need, Room, verdict
+from tokmill.bill.gpus import FITS, Need, verdict
 from tokmill.bill.remedies.savings import Case, S, Saving, cost, options
 from tokmill.errors import UsageError
 
@@ -37,10 +37,13 @@ class Offer:
 
 
 class Search(Generic[S]):
-    """Computes the need of cases, each once, and compares it with the available memory."""
+    """Computes the need of cases, each once, and compares it with the available memory.
 
-    def __init__(self, need: Callable[[Case[S]], Need], room: Room) -> None:
-        self._need, self._room = need, room
+    `available` are bytes, `shm_bytes` those of /dev/shm, 0 if it is not limited.
+    """
+
+    def __init__(self, need: Callable[[Case[S]], Need], available: int, shm_bytes: int = 0) -> None:
+        self._need, self._available = need, (available, shm_bytes)
         self._known: dict[tuple[int, S], Need] = {}
 
     def fits(self, case: Case[S], *, surely: bool = False) -> bool:
@@ -50,7 +53,7 @@ class Search(Generic[S]):
         """
         need = self._need_of(case)
         n_bytes = need.high_bytes if surely else need.n_bytes
-        return verdict(Need(n_bytes, n_bytes, need.shm_bytes), self._room) == FITS
+        return verdict(Need(n_bytes, n_bytes, need.shm_bytes), *self._available) == FITS
 
     def offers(self, case: Case[S], savings: Iterable[Saving]) -> tuple[Offer, ...]:
         """Return the savings that need less memory, each applied alone.
@@ -127,7 +130,7 @@ class Search(Generic[S]):
             saved_bytes=self._size(before)[0] - need.n_bytes,
             peak_bytes=need.n_bytes,
             high_bytes=need.high_bytes,
-            verdict=verdict(need, self._room),
+            verdict=verdict(need, *self._available),
         )
 
 

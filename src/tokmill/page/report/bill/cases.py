@@ -15,7 +15,7 @@ from tokmill.bill.bill_settings import complete_training
 from tokmill.bill.compute import compute, compute_on_each
 from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.formula import Bill
-from tokmill.bill.gpus import BARELY, DOES_NOT_FIT, FITS, Gpu, Need, Room, verdict
+from tokmill.bill.gpus import BARELY, DOES_NOT_FIT, FITS, Gpu, Need, verdict
 from tokmill.bill.models.model import Model
 from tokmill.bill.overhead import WORKSPACES, workspace_line
 from tokmill.bill.remedies.savings import Case
@@ -187,7 +187,7 @@ def _verdicts(bill: Bill, n_bytes: int, gpus: tuple[Gpu, ...], workspaces: tuple
 
 def verdict_digit(bill: Bill, n_bytes: int, gpu: Gpu) -> str:
     """Return the digit of the verdict on a bill whose expected bytes are `n_bytes`."""
-    found = verdict(Need(n_bytes, bill.high_bytes), Room(gpu.memory_bytes))
+    found = verdict(Need(n_bytes, bill.high_bytes), gpu.memory_bytes)
     is_known = not bill.missing or found == DOES_NOT_FIT
     return str(VERDICTS.index(found) + (0 if is_known else len(VERDICTS)))
 
