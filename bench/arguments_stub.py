@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from tokmill.mixing.settings import MixSettings
 from tokmill.settings.names import Setting, every_setting, schema
 from tokmill.trainers.options import ExportOptions
 
@@ -30,6 +31,8 @@ _INDENTED: Any = {
 }  # fmt: skip
 _IN_SIGNATURES = ("input.paths", "tokenizer.path", "output.dir", "model.name")
 """Settings that are parameters of the functions."""
+_BOOLEAN_TOO = ("mix.dedup", "mix.shuffle")
+_OF_MIX = ("mix.inputs", "mix.output")
 _CLASSES = {
     # class: (its bases, what it is for)
     "_RunOfBoth": (
@@ -60,11 +63,15 @@ def stub() -> str:
         parts.append(f'{line}\n    """{text}"""\n')
     of_source = {s.key: s for s in every_setting() if s.metadata.get("of_source")}
     parts.append(_class("SourceArguments", "Settings of a `tokmill.Source`.", of_source))
-    exports = {
-        f.name: Setting("export", f.name, type(f.default), f.default, f.metadata)
-        for f in dataclasses.fields(ExportOptions)
-    }
+    exports, mixes = (
+        {
+            f.name: Setting(section, f.name, type(f.default), f.default, f.metadata)
+            for f in dataclasses.fields(declared)
+        }
+        for section, declared in (("export", ExportOptions), ("mix", MixSettings))
+    )
     parts.append(_class("ExportArguments", "Options of `Dataset.export`.", exports))
+    parts.append(_class("MixArguments", "Settings of `tokmill.mix`.", mixes, _OF_MIX))
     return "\n".join(parts)
 
 
@@ -92,6 +99,8 @@ def _kind(setting: Setting) -> str:
         return "str | Callable[[Any], Any]"
     if setting.key == "input.sources":
         return "Sequence[Source | Mapping[str, Any]]"
+    if setting.key in _BOOLEAN_TOO:
+        return f"bool | {setting.kind.__name__}"
     if metadata.get("is_mapping"):
         return "Pairs"
     if metadata.get("is_json"):

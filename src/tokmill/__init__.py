@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tokmill.api.functions import (
         finish,
         import_dataset,
+        mix,
         plan,
         pretrain,
         run_part,
@@ -51,6 +52,7 @@ __all__ = [
     "finish",
     "import_dataset",
     "loader",
+    "mix",
     "open",
     "plan",
     "pretrain",
@@ -63,11 +65,11 @@ __all__ = [
 
 _MODULES = {
     **dict.fromkeys(
-        ("finish", "import_dataset", "plan", "pretrain", "run_part", "sft", "status", "verify"),
+        ("finish", "import_dataset", "mix", "plan", "pretrain", "run_part", "sft", "status"),
         "api.functions",
     ),
     **dict.fromkeys(("Dataset", "ShardInfo", "open"), "api.dataset"),
-    "write_plan": "api.functions",
+    **dict.fromkeys(("verify", "write_plan"), "api.functions"),
     "ArrayStatus": "executors.tasks",
     "Export": "trainers.exporting.export",
     "Origin": "dataset.origins",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import select
+import selectors
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 from tokmill.interrupts import sigint_blocked
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _START = (
     "import sys; module, sys.path[:] = sys.argv[1], sys.argv[2:]; "
@@ -142,6 +143,44 @@ class Child:
         self._process.kill()
         self.wait()
         self._connection.close()
+
+
+def share_out(
+    children: Sequence[Child],
+    items: Iterable[Any],
+    named: Callable[[Any], str],
+    answered: Callable[[Any], bool],
+) -> None:
+    """Send each child one item after another, then None; it gets its next within a millisecond.
+
+    Args:
+        children: whose `main` answers each item until it receives None; at most one for each item.
+        items: what is sent.
+        named: says what a child is asked to do, for a message.
+        answered: gets every message of a child; returns whether it ends the answer to an item.
+
+    Raises:
+        ChildEndedError: a child has ended before its last item was answered.
+    """
+    waiting = iter(items)
+
+    def send_next(child: Child) -> bool:
+        item = next(waiting, None)
+        child.work = "its end" if item is None else named(item)
+        child.send(item)
+        return item is not None
+
+    with selectors.DefaultSelector() as selector:
+        for child in children:
+            if send_next(child):
+                selector.register(child, selectors.EVENT_READ, child)
+        while selector.get_map():
+            for key, _ in selector.select():
+                child = key.data
+                if answered(child.receive()) and not send_next(child):
+                    selector.unregister(child)
+    for child in children:
+        child.wait()
 
 
 class _StopWatch:

@@ -238,6 +238,20 @@ def share_blocks(source: BinaryIO, target: BinaryIO) -> bool:
     return True
 
 
+_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES)
+
+
+def link(source: Path, path: Path) -> bool:
+    """Make a hard link to a file; return whether the file systems can. Raises `OSError`."""
+    try:
+        path.hardlink_to(source.resolve())  # a link to a link would break when moved
+    except OSError as error:
+        if error.errno not in _NO_LINK:
+            raise
+        return False
+    return True
+
+
 def free_bytes(path: Path) -> int:
     """Return the bytes that this user can still write on the file system of `path`."""
     while not path.exists():

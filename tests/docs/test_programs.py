@@ -21,7 +21,9 @@ from typing import Any
 from tests.docs.conftest import Installed
 from tests.docs.pages import PAGES, Block, blocks
 
-FOLDERS = ("docs/index.md", "docs/faq.md", "docs/start/", "docs/trainers/", "docs/loader.md")
+FOLDERS = (
+    "docs/index.md", "docs/faq.md", "docs/start/", "docs/trainers/", "docs/loader.md", "docs/mix.md"
+)  # fmt: skip
 TESTED = [page for page in PAGES if page.startswith(FOLDERS)]
 SHELL = ("bash", "console", "sh")
 DEADLINE_S = 1200

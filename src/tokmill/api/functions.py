@@ -26,7 +26,12 @@ if TYPE_CHECKING:
     from tokmill.api.forecast import RunForecast
     from tokmill.dataset.verify import Verification
     from tokmill.executors.tasks import ArrayStatus
-    from tokmill.settings.arguments import PlanArguments, PretrainArguments, SftArguments
+    from tokmill.settings.arguments import (
+        MixArguments,
+        PlanArguments,
+        PretrainArguments,
+        SftArguments,
+    )
 
 Paths = str | Path | Sequence[str | Path]
 ProgressCall = Callable[[Progress], object]
@@ -123,6 +128,50 @@ def sft(
     """
     arguments = {"tokenizer": tokenizer, "output": output, **settings}
     return _run("sft", inputs, config, arguments, overwrite, progress)
+
+
+@keyword_errors()
+def mix(
+    inputs: Sequence[str | Path] | Mapping[str, Any] = (),
+    *,
+    output: str | Path | None = None,
+    config: str | Path | None = None,
+    overwrite: bool = False,
+    progress: bool | ProgressCall | None = None,
+    **settings: Unpack[MixArguments],
+) -> Dataset:
+    """Write a dataset of the documents of finished datasets, and return it.
+
+    Without settings the datasets are merged: their files are linked, and take no space. The same
+    call continues one that was stopped.
+
+    Args:
+        inputs: directories, or a mapping of them to shares of the tokens (`{"wiki": 0.4}`) or to
+            epochs (`{"wiki": "2.5x"}`); `"DIR#SOURCE"` is one source of a dataset.
+        output: the directory to write the dataset to.
+        config: a TOML file with a table `[mix]`; arguments win.
+        overwrite: remove the mix in `output` first.
+        progress: see `pretrain`; bytes are those of tokens, once for each pass over them.
+        **settings: every setting of `tokmill mix`, such as `tokens="60B"`, `shuffle=7` or
+            `dedup=True`; `tokmill mix --help` explains them.
+
+    Returns:
+        The dataset, open for reading; `dataset.manifest["mix"]` says what each source gave.
+
+    Raises:
+        TokmillError: a setting or a dataset is at fault, or files cannot be written.
+        KeyboardInterrupt: its message says what is kept.
+
+    Example:
+        >>> tokmill.mix({"baike": 0.4, "code": 0.6}, tokens="60B", shuffle=7, output="mixed")
+    """
+    from tokmill.mixing.make import mix as make
+    from tokmill.mixing.settings import mix_settings
+
+    chosen = mix_settings(inputs, config, output=output, **settings)
+    with _observer(progress) as observer:
+        make(chosen, observer, overwrite=overwrite)
+    return open_dataset(chosen.output)
 
 
 @keyword_errors()

@@ -40,6 +40,10 @@ COMMANDS = {
     "memory": ("tokmill.cli.bill:memory_command", "Estimate GPU memory and host RAM of a model."),
     "verify": ("tokmill.cli.checks:verify", "Check a dataset against its manifest."),
     "inspect": ("tokmill.cli.inspect", "Show documents of a dataset, decoded."),
+    "mix": (
+        "tokmill.cli.mix:mix_command",
+        "Merge, blend, shuffle and deduplicate finished datasets.",
+    ),
     "export": (
         "tokmill.cli.trainers:export_dataset",
         "Write a dataset in the layout of another trainer.",

@@ -37,6 +37,7 @@ DATASET_FILE = re.compile(
     r"|rejects/(?P<rejects>[0-9]{7,})\.jsonl"
     r"|packed-(?:train|val)-[0-9]{4,}\.(?:bin|idx|mask|weight)"
     r"|packs-(?:train|val)-(?:rows|samples)\.bin"
+    r"|duplicates-(?:train|val)\.bin"
 )
 """Relative name of a file of a dataset, except plan and manifest."""
 
@@ -57,6 +58,11 @@ def packed_stem(split: str, number: int) -> str:
 def pack_names(split: str) -> tuple[str, str]:
     """Return the names of the two files of a split's pack index: rows, samples."""
     return f"packs-{split}-rows.bin", f"packs-{split}-samples.bin"
+
+
+def duplicates_name(split: str) -> str:
+    """Return the name of the file that marks documents of a split which equal one before."""
+    return f"duplicates-{split}.bin"
 
 
 def part_name(part: int) -> str:

@@ -181,7 +181,12 @@ def origin_numbers(slice_index: int, places: Numbers) -> Numbers:
 def as_places(numbers: Numbers) -> Numbers:
     """Return the slice of documents, and the record and the byte in it, from (n, 2): (3, n)."""
     keys, offsets = numbers.T
-    return np.stack((keys >> _SLICE_BITS, keys & ((1 << _SLICE_BITS) - 1), offsets))
+    return np.stack((*slices_of(keys), offsets))
+
+
+def slices_of(keys: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the slices and the records in them of the first numbers of documents: (n,) each."""
+    return keys >> _SLICE_BITS, keys & ((1 << _SLICE_BITS) - 1)
 
 
 class OriginEncoder:
@@ -231,6 +236,37 @@ def numbers_of(data: npt.NDArray[np.uint8], document: int) -> Numbers:
         ValueError: the bytes do not hold it.
     """
     group, place = divmod(document, GROUP)
+    start = _group_start(data, group)
+    numbers, _ = _group(data[start : start + 2 * GROUP * _MOST_BYTES])
+    if place >= len(numbers):
+        raise ValueError("too few documents")
+    return numbers[place : place + 1]
+
+
+def read_numbers(path: Path, start: int, stop: int) -> Numbers:
+    """Return the numbers of documents `start` to `stop - 1` of a shard: (n, 2) int64.
+
+    Raises:
+        VerifyError: the file is missing, or does not hold them.
+        StorageError: the user may not read it.
+    """
+    first = start // GROUP
+    with read_errors(path):
+        data = np.memmap(path, np.uint8, "r")
+        groups, n = [], first * GROUP
+        for numbers in read_groups(data[_group_start(data, first) :]):
+            groups.append(numbers)
+            n += len(numbers)
+            if n >= stop:
+                break
+        if n < stop:
+            raise ValueError("too few documents")
+    found: Numbers = np.concatenate(groups)[start - first * GROUP : stop - first * GROUP]
+    return found
+
+
+def _group_start(data: npt.NDArray[np.uint8], group: int) -> int:
+    """Return the byte at which a group of documents begins; raises `ValueError` if it does not."""
     n_left, start = 2 * GROUP * group, 0
     while n_left:
         ends = data[start : start + _SCAN_BYTES] < 128
@@ -238,13 +274,9 @@ def numbers_of(data: npt.NDArray[np.uint8], document: int) -> Numbers:
         if not n_ends:
             raise ValueError("too few documents")
         if n_ends >= n_left:
-            start += int(np.flatnonzero(ends)[n_left - 1]) + 1
-            break
+            return start + int(np.flatnonzero(ends)[n_left - 1]) + 1
         n_left, start = n_left - n_ends, start + len(ends)
-    numbers, _ = _group(data[start : start + 2 * GROUP * _MOST_BYTES])
-    if place >= len(numbers):
-        raise ValueError("too few documents")
-    return numbers[place : place + 1]
+    return start
 
 
 def _group(data: npt.NDArray[np.uint8]) -> tuple[Numbers, int]:

@@ -72,6 +72,16 @@ class Place(Protocol):
         `check` is called as late as possible before it does; it may raise.
         """
 
+    def take(self, other: Place, entry: FileEntry, name: str) -> None:
+        """Make a file of another place of this kind stand here, too: linked, or copied where it is.
+
+        `entry`: what the other place says of the file. `name`: its name here.
+
+        Raises:
+            VerifyError: the file is missing, or has another size.
+            UsageError: the other place is of another kind.
+        """
+
     def fetch(self, names: Iterable[str]) -> None:
         """Make files of the place stand in `local`, too."""
 

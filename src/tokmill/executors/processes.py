@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pickle
-import selectors
 import traceback
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
-from tokmill.children import Child, ChildEndedError, Parent
+from tokmill.children import Child, ChildEndedError, Parent, share_out
 from tokmill.engines.engine import thread_variables
 from tokmill.errors import TokmillError, WorkerError
 from tokmill.place import open_place
@@ -43,8 +42,18 @@ def run_parts(
             stack.enter_context(Child(_MODULE, defaults=threads))  # is killed at the end
             for _ in range(min(n_workers, len(parts)))
         ]
+
+        def answered(answer: object) -> bool:
+            if isinstance(answer, BaseException):
+                raise answer
+            if isinstance(answer, Increments):
+                report(answer)
+            return answer is None
+
         try:
-            _work_on(parts, workers, spec, report)
+            for worker in workers:
+                worker.send(spec)
+            share_out(workers, parts, _work, answered)
         except ChildEndedError as error:
             how = error.stopped or "process died (killed, or out of memory)"
             fewer = "" if error.stopped else ", with fewer --workers if memory is short"
@@ -54,39 +63,8 @@ def run_parts(
             ) from None
 
 
-def _work_on(
-    parts: Sequence[Part],
-    workers: Sequence[Child],
-    spec: RunSpec,
-    report: Callable[[Increments], None],
-) -> None:
-    """Send each worker one part after another; it gets its next one within a millisecond."""
-    waiting = iter(parts)
-    with selectors.DefaultSelector() as selector:
-        for worker in workers:
-            worker.send(spec)
-            _send(worker, next(waiting))
-            selector.register(worker, selectors.EVENT_READ, worker)
-        while selector.get_map():
-            for key, _ in selector.select():
-                worker = key.data
-                answer = worker.receive()
-                if isinstance(answer, Increments):
-                    report(answer)
-                    continue
-                if isinstance(answer, BaseException):
-                    raise answer
-                part = next(waiting, None)
-                _send(worker, part)
-                if part is None:
-                    selector.unregister(worker)
-    for worker in workers:
-        worker.wait()
-
-
-def _send(worker: Child, part: Part | None) -> None:
-    worker.work = f"part {part.index} ({part.slices[0].file.path})" if part else "its end"
-    worker.send(part)
+def _work(part: Part) -> str:
+    return f"part {part.index} ({part.slices[0].file.path})"
 
 
 def main() -> None:

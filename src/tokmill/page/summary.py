@@ -9,7 +9,7 @@ from tokmill.dataset.counts import TRAINED_TURNS
 from tokmill.fields import ENOUGH, describe_fields, noted_sources, percent, used_share
 from tokmill.page.engine_text import describe_engine, engine_line
 from tokmill.words.plural import counted, plural
-from tokmill.words.units import seconds, size
+from tokmill.words.units import count, seconds, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -96,10 +96,26 @@ def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
             )
             for split, pack in packs.items()
         ),
+        *(("mix", "\n".join(map(": ".join, lines))) for lines in [mix_rows(manifest)] if lines),
         ("tokenizer", _tokenizer(manifest["tokenizer"])),
         ("engine", describe_engine(manifest["engine"], totals.get("checks"))),
         ("files", _files(manifest)),
         ("time", _time(run)),
+    ]
+
+
+def mix_rows(manifest: Mapping[str, Any]) -> Rows:
+    """Return what each source gave to train of a mix: wanted, got, epochs; no row for no mix."""
+    sources = manifest.get("mix", {}).get("sources", ())
+    total = sum(source["tokens"] for source in sources)
+    return [
+        (
+            source["name"],
+            f"{count(source['tokens'])} of {count(source['wanted'])} wanted tokens of train "
+            f"({source['tokens'] / max(1, total):.2%}), {source['epochs']:.4g} epochs, "
+            f"{plural(source['documents'], 'document')}",
+        )
+        for source in sources
     ]
 
 

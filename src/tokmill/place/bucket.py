@@ -18,7 +18,7 @@ from stat import S_ISDIR
 from typing import TYPE_CHECKING, TypeVar
 
 from tokmill.dataset.layout import FOLDERS, LOCK_NAME
-from tokmill.errors import StorageError, UsageError
+from tokmill.errors import StorageError, UsageError, VerifyError
 from tokmill.place.lock import is_locked, locked
 from tokmill.place.stores import OBSTORE, StoreObjects, begun, request, retried
 from tokmill.storage import make_directory, storage_errors
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tokmill.dataset.checksum import FileEntry
+    from tokmill.dataset.place import Place
 
 T = TypeVar("T")
 
@@ -195,6 +196,29 @@ class Bucket:
                 writer.write(chunk)
         check()
         writer.close()  # only now does the object appear
+
+    def take(self, other: Place, entry: FileEntry, name: str) -> None:
+        """Let the store copy an object of the same bucket, with the sum beside it."""
+        import obstore
+
+        if not isinstance(other, Bucket) or other.root != self.root:
+            raise UsageError(f"{other.where}: expected a place in {self.root}, as {self.where} is")
+        if other.differs(entry):
+            raise VerifyError(
+                f"{other.where}/{entry.name}: missing or cut: see tokmill verify {other.where}"
+            )
+        source, target = (
+            f"{place.where.removeprefix(self.root)}/{named}"
+            for place, named in ((other, entry.name), (self, name))
+        )
+        bucket = StoreObjects(self.root).store
+        request(lambda: obstore.copy(bucket, source, target), f"{self.where}/{name}")
+
+    @property
+    def root(self) -> str:
+        """Return the URL of the bucket."""
+        scheme, _, rest = self.where.partition("://")
+        return f"{scheme}://{rest.partition('/')[0]}/"
 
     def fetch(self, names: Iterable[str]) -> None:
         """Download objects."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING
 
 from tokmill.dataset.layout import DATASET_FILE, FOLDERS
+from tokmill.errors import UsageError, VerifyError
 from tokmill.place.lock import locked
 from tokmill.storage import (
+    link,
     make_directory,
     open_regular,
     remove_file,
+    share_blocks,
     storage_errors,
     write_chunks,
     write_file,
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tokmill.dataset.checksum import FileEntry
+    from tokmill.dataset.place import Place
 
 _CHUNK_BYTES = 1 << 20
 
@@ -95,6 +100,23 @@ class Directory:
 
     def keep(self, entry: FileEntry, check: Callable[[], None]) -> None:
         """Leave the file where it was written."""
+
+    def take(self, other: Place, entry: FileEntry, name: str) -> None:
+        """Link a file of another directory, or let both share its blocks, or copy it."""
+        if other.mapped is None:
+            raise UsageError(f"{other.where}: expected a directory, as {self.where} is one")
+        source, target = other.mapped / entry.name, self.local / name
+        with storage_errors(target):
+            if other.differs(entry):
+                raise VerifyError(f"{source}: missing or cut: see tokmill verify {other.where}")
+            target.unlink(missing_ok=True)  # of an attempt that was stopped
+            if link(source, target):
+                return
+            with source.open("rb") as original, target.open("xb") as copy:
+                if not share_blocks(original, copy):
+                    shutil.copyfileobj(original, copy, _CHUNK_BYTES)
+                os.fchmod(copy.fileno(), 0o444)
+                os.fsync(copy.fileno())
 
     def fetch(self, names: Iterable[str]) -> None:
         """Leave the files where they are."""

@@ -446,3 +446,36 @@ class ExportArguments(TypedDict, total=False):
     """litdata, litgpt: tokens that the reader returns at once (block_size; in litgpt
     max_seq_length + 1). Chunks end at a multiple, so that only the last block of a split can be
     incomplete. K, M, B, T: 10^3, 10^6, 10^9, 10^12."""
+
+class MixArguments(TypedDict, total=False):
+    """Settings of `tokmill.mix`."""
+
+    tokens: Amount
+    """Write at most this many tokens of train; 0: as many as need no document twice. K, M, B,
+    T: 10^3, 10^6, 10^9, 10^12."""
+    count: str
+    """Tokens that shares and --tokens count; trained: those that the masks of chats train."""
+    shuffle: bool | int
+    """Seed of a shuffled order of all documents; without it they keep the order of the
+    inputs."""
+    dedup: bool | str
+    """Documents whose ids are those of one before, in val or train; drop: leave them out; mark:
+    keep them, and list them in duplicates-train.bin."""
+    drop: Names
+    """JSON Lines of documents to leave out: {"source": "a.jsonl", "record": 7}, or {"hash":
+    "…"}. Once for each file."""
+    min_tokens: Amount
+    """Leave out documents with fewer tokens, eos included. K, M, B, T: 10^3, 10^6, 10^9,
+    10^12."""
+    max_tokens: Amount
+    """Leave out longer documents; 0: no limit. K, M, B, T: 10^3, 10^6, 10^9, 10^12."""
+    where: str
+    """Keep the documents for which a function is true, package.module:function; it gets ids,
+    lengths and origins of a batch."""
+    file_tokens: Amount
+    """Maximum number of tokens in a shard; 0: 1 GiB of tokens. K, M, B, T: 10^3, 10^6, 10^9,
+    10^12."""
+    dtype: str
+    """uint32: also accept datasets of uint16, and widen their ids."""
+    workers: int
+    """Worker processes; 0: one for each core."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.dataset.checksum import FileEntry, digest_of
 from tokmill.errors import StorageError
 from tokmill.settings.schema import BLAKE3
-from tokmill.storage import make_directory, share_blocks, storage_errors
+from tokmill.storage import link, make_directory, share_blocks, storage_errors
 from tokmill.trainers.source_sums import COPY_BYTES
 from tokmill.trainers.trainer import Linked, Written
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokmill.trainers.source_sums import SourceSums
-
-_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +76,8 @@ def place(
 
 def _duplicate(source: Path, path: Path, owner: SourceSums | None, *, copy: bool) -> str:
     """Link a file, or share its blocks, or copy it; return which. Raises `OSError`."""
-    if not copy:
-        try:
-            path.hardlink_to(source.resolve())  # a link to a link would break when moved
-        except OSError as error:
-            if error.errno not in _NO_LINK:
-                raise
-        else:
-            return "link"
+    if not copy and link(source, path):
+        return "link"
     with source.open("rb") as old, path.open("xb") as new:
         how = "copy" if copy or not share_blocks(old, new) else "reflink"
         if how == "copy" and owner is not None:

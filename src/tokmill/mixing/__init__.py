@@ -1,0 +1,1 @@
+"""Documents of finished datasets in another order: merged, shared, shuffled, without duplicates."""

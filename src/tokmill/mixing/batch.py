@@ -1,0 +1,134 @@
+"""Documents in memory: a record batch of Arrow, with a row for each.
+
+| column              | holds                                                              |
+|---------------------|--------------------------------------------------------------------|
+| `bin`, the sidecars | large binary: the document's bytes in each file beside the tokens  |
+| `record`, `byte`    | int64: its origin, with slices numbered over all inputs            |
+| `mark`              | uint8: 1 if it equals one before                                   |
+
+Arrow takes rows in any order by copying one document at a time, and maps what it has written.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from tokmill.dataset.layout import ORIGIN
+from tokmill.dataset.origins import origin_numbers, read_numbers
+from tokmill.dataset.reader import open_shard
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from tokmill.mixing.inputs import Chunk, Inputs
+
+
+def read_chunk(
+    inputs: Inputs, chunk: Chunk, marks: npt.NDArray[np.uint8] | None = None
+) -> pa.RecordBatch:
+    """Return the documents of a chunk, with ids of the mix's dtype; its bytes may be mapped.
+
+    `marks`: (n,) of its documents; None: none is marked.
+
+    Raises:
+        VerifyError: the shard is missing or damaged.
+        StorageError: it cannot be read.
+    """
+    dataset, entry, here = inputs.datasets[chunk.input], chunk.entry, slice(chunk.start, chunk.stop)
+    shard = open_shard(dataset.directory, dict(dataset.manifest), entry)
+    ends = np.cumsum(np.append(0, shard.lengths[here]), dtype=np.int64)
+    start = int(shard.offsets[chunk.start]) // shard.tokens.itemsize
+    tokens = slice(start, start + int(ends[-1]))
+    bodies = {"bin": shard.tokens[tokens].astype(inputs.dtype, copy=False)}
+    bodies |= {ending: body[tokens] for ending, body in shard.sidecars.items()}
+    numbers = origins_of(inputs, chunk)
+    return pa.RecordBatch.from_pydict(
+        {
+            **{ending: _rows(body, ends) for ending, body in bodies.items()},
+            "record": np.ascontiguousarray(numbers[:, 0]),
+            "byte": np.ascontiguousarray(numbers[:, 1]),
+            "mark": np.zeros(len(chunk), np.uint8) if marks is None else marks,
+        }
+    )
+
+
+def origins_of(inputs: Inputs, chunk: Chunk) -> npt.NDArray[np.int64]:
+    """Return the origins of the documents of a chunk: (n, 2); raises as `read_chunk`.
+
+    Imported tokens have a part for each file: the number of a document in it is its record.
+    """
+    dataset, entry = inputs.datasets[chunk.input], chunk.entry
+    if "first_slice" in entry:
+        path = dataset.directory / f"{entry['name']}.{ORIGIN}"
+        numbers = read_numbers(path, chunk.start, chunk.stop)
+        return origin_numbers(dataset.first_slice + entry["first_slice"], numbers)
+    records = np.arange(chunk.start, chunk.stop) + chunk.before + 1
+    numbers = np.stack([records, np.full(len(records), -1)], axis=1)
+    return origin_numbers(dataset.first_slice + int(entry["name"].split("-")[1]), numbers)
+
+
+def _rows(values: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> pa.LargeBinaryArray:
+    """Return values cut at `ends`, of which the first is 0; nothing is copied."""
+    data = pa.py_buffer(np.ascontiguousarray(values))
+    buffers = [None, pa.py_buffer(ends * values.itemsize), data]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(ends) - 1, buffers)
+
+
+def bounds(batch: pa.RecordBatch, dtype: np.dtype[Any], ending: str = "bin") -> npt.NDArray[Any]:
+    """Return where documents begin in the buffer of a column, and the end of the last: (n + 1,)."""
+    column = batch.column(ending)
+    offsets = np.frombuffer(column.buffers()[1], np.int64)
+    return offsets[column.offset : column.offset + len(column) + 1] // dtype.itemsize
+
+
+def values(batch: pa.RecordBatch, dtype: np.dtype[Any], ending: str = "bin") -> npt.NDArray[Any]:
+    """Return the values of all documents, end to end: (n_tokens,)."""
+    ends = bounds(batch, dtype, ending)
+    data = np.frombuffer(batch.column(ending).buffers()[2] or b"", np.uint8)
+    return data[int(ends[0]) * dtype.itemsize : int(ends[-1]) * dtype.itemsize].view(dtype)
+
+
+def trained(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return the tokens of each document that its mask trains: (n,) int64; 0 without masks."""
+    if "mask" not in batch.schema.names or not len(batch):
+        return np.zeros(len(batch), np.int64)
+    starts = bounds(batch, np.dtype(np.uint8), "mask")[:-1]
+    mask = values(batch, np.dtype(np.uint8), "mask")
+    sums: npt.NDArray[np.int64] = np.add.reduceat(mask, starts - starts[0], dtype=np.int64)
+    return sums
+
+
+def column(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
+    """Return a column of numbers."""
+    array: npt.NDArray[Any] = batch.column(name).to_numpy()
+    return array
+
+
+def write_run(path: Path, batch: pa.RecordBatch, places: npt.NDArray[np.int64]) -> None:
+    """Write documents sorted by their places; the file is not synced."""
+    order = np.argsort(places)
+    run = batch.take(pa.array(order)).append_column("place", pa.array(places[order]))
+    temporary = path.with_suffix(f".{os.getpid()}")
+    with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, run.schema) as writer:
+        writer.write_batch(run)
+    temporary.replace(path)
+
+
+def read_run(path: Path, start: int, stop: int) -> pa.RecordBatch:
+    """Return the documents of a run at places `start` to `stop - 1`, mapped."""
+    run = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
+    low, high = np.searchsorted(column(run, "place"), (start, stop)).tolist()
+    return run.slice(low, high - low)
+
+
+def sorted_by_place(runs: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the documents of several runs in the order of their places."""
+    table = pa.Table.from_batches(runs).combine_chunks()
+    joined = table.to_batches()[0] if table.num_rows else runs[0]
+    return joined.take(pa.array(np.argsort(column(joined, "place"))))

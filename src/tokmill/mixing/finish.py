@@ -1,0 +1,188 @@
+"""The counts and the manifest of a mix."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokmill.dataset.canonical import json_chunks, manifest_sha256
+from tokmill.dataset.counts import Counts
+from tokmill.dataset.layout import FORMAT_VERSION, MANIFEST, SIDECARS
+from tokmill.errors import StateError
+from tokmill.mixing.batch import origins_of
+from tokmill.mixing.survey import KEPT, LEFT_OUT, MARKED, open_reasons
+from tokmill.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from tokmill.dataset.checksum import FileEntry
+    from tokmill.mixing.inputs import Inputs
+    from tokmill.mixing.tasks import Job
+
+ENGINE = "mix"
+"""Name of the engine in the manifest of a mix: nothing was encoded."""
+
+NOT_TAKEN = "not in the share"
+"""Why a document is left out that no filter has refused."""
+
+
+def source_rows(job: Job, written: npt.NDArray[np.int64] | None) -> list[dict[str, Any]]:
+    """Return the sources of all inputs, with the counts of what was written of each.
+
+    Records and rejects stay. A document that is left out is a drop, and one that is repeated is an
+    `extra`. Bytes of text are in proportion to the tokens: nobody knows those of a document.
+    `written`: of each source (documents, tokens, trained tokens, repeats); None if all documents of
+    all inputs are.
+    """
+    left_out = _left_out(job)
+    rows = []
+    for number, row in enumerate(job.inputs.rows):
+        rest = {key: value for key, value in row.items() if key != "reading"}
+        name = {"name": row.get("name") or _request_name(job.inputs, number)}
+        if written is None:
+            rows.append({**rest, **name})
+            continue
+        counts = Counts.from_json(row).mutable()
+        documents, tokens, trained, repeats = written[number].tolist()
+        left = left_out.get(number, Counter())
+        n_not_taken = counts.documents - (documents - repeats) - left.total()
+        counts.drops.update({**left, **({NOT_TAKEN: n_not_taken} if n_not_taken else {})})
+        counts.extra += repeats
+        counts.text_bytes = round(counts.text_bytes * tokens / max(1, counts.tokens))
+        counts.documents, counts.tokens, counts.trained_tokens = documents, tokens, trained
+        rows.append({**rest, **name, **counts.as_json()})
+        if not trained:
+            rows[-1].pop("trained_tokens", None)
+    return rows
+
+
+def _request_name(inputs: Inputs, row: int) -> str:
+    """Return the name that a source without one has in the mix: that of its dataset."""
+    dataset = max((d for d in inputs.datasets if d.first_row <= row), key=lambda d: d.first_row)
+    return dataset.place
+
+
+def _left_out(job: Job) -> dict[int, Counter[str]]:
+    """Return, by source, how many documents a filter or an equal one before has removed."""
+    left: dict[int, Counter[str]] = {}
+    if not job.has_reasons:
+        return left
+    reasons = open_reasons(job.temporary)
+    for chunk in job.chunks:
+        own = reasons[chunk.numbers]
+        if np.isin(own, (KEPT, MARKED)).all():
+            continue
+        pairs = np.stack([job.inputs.rows_of(origins_of(job.inputs, chunk)[:, 0]), own])
+        kinds, counts = np.unique(pairs, axis=1, return_counts=True)
+        for row, reason, n in zip(*kinds.tolist(), counts.tolist(), strict=True):
+            if reason in LEFT_OUT:
+                left.setdefault(row, Counter())[LEFT_OUT[reason]] += n
+    return left
+
+
+def _engine(inputs: Inputs) -> dict[str, Any]:
+    """Return the manifest's entry for the engine."""
+    engines = dict.fromkeys(d.manifest["engine"]["name"] for d in inputs.datasets)
+    return {
+        "name": ENGINE,
+        "version": __version__,
+        "reason": f"documents of finished datasets, encoded by {', '.join(engines)}",
+        "mb_per_s": {},
+        "n_checked": sum(d.manifest["engine"]["n_checked"] for d in inputs.datasets),
+        "refused": {},
+    }
+
+
+def write_manifest(
+    job: Job,
+    files: Sequence[FileEntry],
+    shards: Sequence[Mapping[str, Any]],
+    written: tuple[npt.NDArray[np.int64], list[int]] | None,
+    mix: Mapping[str, Any],
+    run: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Write the manifest, last of all files, and return it.
+
+    `mix`: what was asked and got. `written`: the counts of `source_rows`, and the histogram.
+    """
+    first = job.inputs.manifest
+    rows = source_rows(job, None if written is None else written[0])
+    totals = Counts()
+    for row in rows:
+        totals.add(Counts.from_json(row))
+    unread = [
+        d.manifest["totals"]["unread"]
+        for d in job.inputs.datasets
+        if "unread" in d.manifest["totals"]
+    ]
+    summed = {"unread": {key: sum(u[key] for u in unread) for key in unread[0]}} if unread else {}
+    listed = [entry.as_json() for entry in files]
+    config = {**first["config"]}
+    config["output"] = {
+        **config["output"],
+        "dir": job.place.where,
+        "dtype": job.inputs.dtype.name,
+    }
+    config["input"] = {**config["input"], "paths": [d.place for d in job.inputs.datasets]}
+    manifest: dict[str, Any] = {
+        "format_version": FORMAT_VERSION,
+        "tokmill_version": __version__,
+        "kind": first.get("kind", "pretrain"),
+        "config": config,
+        "tokenizer": first["tokenizer"],
+        **({"mask": _mask(job.inputs)} if "mask" in first else {}),
+        "engine": _engine(job.inputs),
+        "dtype": job.inputs.dtype.name,
+        "totals": {**totals.as_json(), **summed},
+        "length_histogram": _histogram(job.inputs) if written is None else written[1],
+        "mix": dict(mix),
+        "sources": rows,
+        "shards": list(shards),
+        "files": listed,
+        "run": dict(run),
+    }
+    manifest["totals"].pop("noticed", None)
+    if packing := config.get("sft", {}).get("packing"):
+        _pack(job, manifest, packing, is_padded=config["sft"]["packed_rows"])
+    manifest["sha256"] = manifest_sha256(manifest)
+    if not job.place.create(MANIFEST, json_chunks(manifest)):
+        raise StateError(f"{job.place.where}/{MANIFEST}: another program has just written it")
+    return manifest
+
+
+def _mask(inputs: Inputs) -> dict[str, Any]:
+    """Return the entry for the masks: the rule of all, and their templates."""
+    masks = [dataset.manifest["mask"] for dataset in inputs.datasets]
+    templates = " and ".join(dict.fromkeys(mask["template"] for mask in masks))
+    return {**masks[0], "template": templates, "cut": sum(mask["cut"] for mask in masks)}
+
+
+def _histogram(inputs: Inputs) -> list[int]:
+    """Return the documents of all inputs by length."""
+    pairs = zip_longest(*(d.manifest["length_histogram"] for d in inputs.datasets), fillvalue=0)
+    return [sum(pair) for pair in pairs]
+
+
+def _pack(job: Job, manifest: dict[str, Any], packing: int, *, is_padded: bool) -> None:
+    """Write the packs of chats, as a run of `tokmill sft` does, and add them to the manifest."""
+    from tokmill.dataset.packs import write_packed_rows, write_packs
+
+    endings = ("idx", *(("bin", *SIDECARS) if is_padded else ()))
+    job.place.fetch(file["name"] for file in manifest["files"] if file["name"].endswith(endings))
+    files, manifest["packs"] = write_packs(
+        job.place.local, manifest["shards"], packing, job.algorithm
+    )
+    if is_padded:
+        rows, listed = write_packed_rows(job.place.local, manifest, job.algorithm)
+        files += rows
+        for split, shards in listed.items():
+            manifest["packs"][split]["shards"] = shards
+    for entry in files:
+        job.place.keep(entry, lambda: None)
+    manifest["files"] += [entry.as_json() for entry in files]

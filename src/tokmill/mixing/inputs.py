@@ -1,0 +1,321 @@
+"""The datasets of a mix: opened, compared, and numbered as one, in chunks that fit into memory.
+
+Slices, sources (rows of the manifest) and documents of all inputs are numbered in one go: those of
+the first input, then those of the second. Documents of val come before all documents of train.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokmill.dataset.idx_file import open_index
+from tokmill.dataset.layout import DATASET_FILE, SPLITS
+from tokmill.dataset.origins import slices_of
+from tokmill.dataset.reader import manifest_in, read_intact_manifest, sidecars_of
+from tokmill.errors import UsageError
+from tokmill.place import open_place
+from tokmill.urls import store_url
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from tokmill.mixing.settings import MixSettings, Request
+
+CHUNK_TOKENS = 16 << 20
+"""Tokens of a chunk, which a worker holds in memory two or three times."""
+
+MOST_CHUNKS = 4096
+"""About the most chunks: a shuffle reads each range of places from each of them.
+
+So memory is flat up to 2^36 tokens, and then a part of 4,096 of them."""
+
+ORDER_OF_SPLITS = ("val", "train")
+"""The splits in the order of numbering: of equal documents, that of validation comes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A dataset that is mixed, and the numbers of its first slice, source and part among all."""
+
+    directory: Path
+    manifest: Mapping[str, Any]
+    first_slice: int
+    first_row: int
+    first_part: int
+
+    @property
+    def place(self) -> str:
+        """Return its directory, or the URL of a store."""
+        return store_url(self.directory) or str(self.directory)
+
+    def entries(self, split: str) -> list[Mapping[str, Any]]:
+        """Return the rows of the shards of a split, in the order of the dataset."""
+        return [entry for entry in self.manifest["shards"] if entry["split"] == split]
+
+    def n_documents(self, split: str) -> int:
+        """Return the documents of a split."""
+        return sum(entry["documents"] for entry in self.entries(split))
+
+    def n_tokens(self, split: str) -> int:
+        """Return the tokens of a split."""
+        return sum(entry["tokens"] for entry in self.entries(split))
+
+    @property
+    def n_parts(self) -> int:
+        """Return the number above that of every part that has a file."""
+        names = (DATASET_FILE.fullmatch(file["name"]) for file in self.manifest["files"])
+        parts = (
+            match and (match["shard"] or match["record"] or match["rejects"]) for match in names
+        )
+        return 1 + max((int(part) for part in parts if part), default=-1)
+
+    @property
+    def n_slices(self) -> int:
+        """Return the slices of all sources."""
+        return sum(len(row.get("slices", (0,))) for row in self.manifest["sources"])
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Consecutive documents of a shard.
+
+    Attributes:
+        input: number of the dataset.
+        split: `train` or `val`.
+        entry: row of the shard in its manifest.
+        start: first document in the shard; `stop` is the one after the last.
+        in_input: documents of the split of the input before the first.
+        first: number of the first document among those of all inputs.
+        before: documents of the same part before the shard, for datasets without origins.
+    """
+
+    input: int
+    split: str
+    entry: Mapping[str, Any]
+    start: int
+    stop: int
+    in_input: int
+    first: int
+    before: int
+
+    def __len__(self) -> int:
+        """Return the number of documents."""
+        return self.stop - self.start
+
+    @property
+    def numbers(self) -> slice:
+        """Return its documents among those of all inputs."""
+        return slice(self.first, self.first + len(self))
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """All datasets of a mix.
+
+    Attributes:
+        datasets: the datasets, each once, in the order in which they are first named.
+        requests: the sources as they were asked for.
+        dtype: of the ids that are written.
+    """
+
+    datasets: tuple[Input, ...]
+    requests: tuple[Request, ...]
+    dtype: np.dtype[np.unsignedinteger]
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """Return the manifest of the first dataset; the others agree with it."""
+        return self.datasets[0].manifest
+
+    @property
+    def sidecars(self) -> tuple[str, ...]:
+        """Return the endings of the files beside the tokens."""
+        return sidecars_of(self.manifest)
+
+    @cached_property
+    def n_tokens(self) -> int:
+        """Return the tokens of all datasets."""
+        return sum(dataset.n_tokens(split) for dataset in self.datasets for split in SPLITS)
+
+    @cached_property
+    def rows(self) -> list[Mapping[str, Any]]:
+        """Return the sources of all manifests."""
+        return [row for dataset in self.datasets for row in dataset.manifest["sources"]]
+
+    @cached_property
+    def slice_rows(self) -> npt.NDArray[np.int64]:
+        """Return the source of every slice: (n_slices,) int64."""
+        counts = [len(row.get("slices", (0,))) for row in self.rows]
+        return np.repeat(np.arange(len(counts)), counts)
+
+    @cached_property
+    def records_before(self) -> npt.NDArray[np.int64]:
+        """Return the records of the same file before every slice: (n_slices,) int64."""
+        before: list[int] = []
+        for row in self.rows:
+            n = 0
+            for piece in row.get("slices", ({"records": 0},)):
+                before.append(n)
+                n += piece["records"]
+        return np.array(before, np.int64)
+
+    @cached_property
+    def request_of_row(self) -> npt.NDArray[np.int64]:
+        """Return the number of the request that has each source; -1: none.
+
+        Raises:
+            UsageError: a request names a source that its dataset does not have, or that another
+                request has.
+        """
+        numbers = np.full(len(self.rows), -1)
+        for number, request in enumerate(self.requests):
+            dataset = self.datasets[self.input_of(request)]
+            names = [_names_of(row) for row in dataset.manifest["sources"]]
+            rows = [i for i, own in enumerate(names) if request.source in ("", *own)]
+            if not rows:
+                known = ", ".join(dict.fromkeys(own[0] for own in names[:_MOST_NAMED]))
+                raise UsageError(f"{request.name}: no such source; there are {known}")
+            at = np.array(rows) + dataset.first_row
+            if (numbers[at] >= 0).any():
+                raise UsageError(f"{request.name}: another input has this source already")
+            numbers[at] = number
+        return numbers
+
+    def rows_of(self, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the source of documents by the first number of their origins: (n,) int64."""
+        rows: npt.NDArray[np.int64] = self.slice_rows[slices_of(records)[0]]
+        return rows
+
+    def input_of(self, request: Request) -> int:
+        """Return the number of the dataset of a request."""
+        directories = [dataset.directory for dataset in self.datasets]
+        return directories.index(request.directory)
+
+    @cached_property
+    def chunk_tokens(self) -> int:
+        """Return the most tokens of a chunk: a document that is longer is one for itself."""
+        return max(CHUNK_TOKENS, self.n_tokens // MOST_CHUNKS)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the documents of all inputs in chunks of at most `chunk_tokens`, val first.
+
+        Raises:
+            VerifyError: an index is missing or broken.
+        """
+        first = 0
+        for split in ORDER_OF_SPLITS:
+            for number, dataset in enumerate(self.datasets):
+                in_input = 0
+                of_part: dict[str, int] = {}
+                for entry in dataset.entries(split):
+                    part = entry["name"].split("-")[1]
+                    before = of_part.get(part, 0)
+                    of_part[part] = before + entry["documents"]
+                    path = dataset.directory / f"{entry['name']}.idx"
+                    lengths, _ = open_index(path, entry["documents"])
+                    for start, stop in _cut(lengths, self.chunk_tokens):
+                        yield Chunk(number, split, entry, start, stop, in_input, first, before)
+                        in_input += stop - start
+                        first += stop - start
+
+
+def _cut(lengths: npt.NDArray[np.int32], n_tokens: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of documents with at most `n_tokens`, but at least one document."""
+    start, n = 0, len(lengths)
+    while start < n:
+        ends = np.cumsum(lengths[start : start + n_tokens], dtype=np.int64)
+        stop = start + max(1, int(np.searchsorted(ends, n_tokens, "right")))
+        yield start, stop
+        start = stop
+
+
+_MOST_NAMED = 20
+
+
+def _names_of(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names by which a request can mean a source: its own, its path, its file's."""
+    own = (row["name"],) if "name" in row else ()
+    return (*own, row["path"], Path(row["path"]).name)
+
+
+def open_inputs(requests: Sequence[Request], settings: MixSettings) -> Inputs:
+    """Open the datasets, and check that their documents can stand in one dataset.
+
+    Raises:
+        UsageError: they cannot; the message says what differs.
+        TokmillError: a dataset is missing, damaged or not finished.
+    """
+    datasets: list[Input] = []
+    first_slice = first_row = first_part = 0
+    for directory in dict.fromkeys(request.directory for request in requests):
+        url = store_url(directory)
+        manifest = manifest_in(open_place(url)) if url else read_intact_manifest(directory)
+        datasets.append(Input(directory, manifest, first_slice, first_row, first_part))
+        first_slice += datasets[-1].n_slices
+        first_row += len(manifest["sources"])
+        first_part += datasets[-1].n_parts
+    widest = max((d.manifest["dtype"] for d in datasets), key=lambda name: np.dtype(name).itemsize)
+    for dataset in datasets[1:]:
+        _check_same(datasets[0], dataset, is_widened=bool(settings.dtype))
+    if settings.count != "all" and "mask" not in datasets[0].manifest:
+        raise UsageError("count: trained tokens are those of chats: these datasets have no masks")
+    dtype = np.dtype(settings.dtype or widest).newbyteorder("<")
+    return Inputs(tuple(datasets), tuple(requests), dtype)
+
+
+_RULES = ("preset", "boundary", "alignment", "trained", "turns", "ends")
+"""Keys of `mask` that say what is trained; templates may differ."""
+
+
+def _check_same(first: Input, other: Input, *, is_widened: bool) -> None:
+    """Check that two datasets agree in all that their readers rely on."""
+    pairs = [_compared(first.manifest), _compared(other.manifest)]
+    for what, (mine, theirs) in {key: (pairs[0][key], pairs[1][key]) for key in pairs[0]}.items():
+        if mine == theirs or (what == "dtype" and is_widened):
+            continue
+        hint = ": --dtype uint32 widens the ids" if what == "dtype" else ""
+        raise UsageError(
+            f"{other.directory}: {what} is {theirs}, that of {first.directory} is {mine}: "
+            f"datasets of a mix must agree in it{hint}"
+        )
+
+
+def _compared(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what must be equal, as a message names it."""
+    tokenizer, mask = manifest["tokenizer"], manifest.get("mask", {})
+    bos = tokenizer["bos"]
+    return {
+        "kind": manifest.get("kind", "pretrain"),
+        "the tokenizer's sha256": tokenizer["sha256"],
+        "eos": tokenizer["eos"]["id"],
+        "bos": bos and bos["id"],
+        "dtype": manifest["dtype"],
+        **{f"the mask's {key}": mask.get(key) for key in _RULES},
+        "weights": sidecars_of(manifest)[1:] and "in files",
+    }
+
+
+def overlaps(inputs: Inputs) -> bool:
+    """Return whether equal documents can stand in val of one input and in train of another.
+
+    A hash of the text decides, so datasets with one `val_fraction` never disagree.
+    """
+    fractions = {
+        dataset.manifest["config"]["output"]["val_fraction"] for dataset in inputs.datasets
+    }
+    return len(fractions) > 1 and any(dataset.n_documents("val") for dataset in inputs.datasets)
+
+
+def described(inputs: Inputs) -> str:
+    """Return the inputs in a line: their number, documents and tokens."""
+    documents = sum(d.n_documents(split) for d in inputs.datasets for split in SPLITS)
+    n = plural(len(inputs.datasets), "dataset")
+    return f"{n}, {plural(documents, 'document')}, {plural(inputs.n_tokens, 'token')}"

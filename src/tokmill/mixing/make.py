@@ -1,0 +1,333 @@
+"""Make a mix: look at documents, choose, write, finish; a call that was stopped goes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tokmill.bill.measuring.machine import usable_cores
+from tokmill.dataset.canonical import canonical_json, sha256_hex
+from tokmill.dataset.layout import DATASET_FILE, MANIFEST, SHARD_BYTES, SPLITS, duplicates_name
+from tokmill.dataset.reader import manifest_in
+from tokmill.dataset.writer import ShardEntry, write_hashed_chunks
+from tokmill.errors import RecordError, StateError, UsageError
+from tokmill.mixing.duplicates import n_buckets
+from tokmill.mixing.finish import write_manifest
+from tokmill.mixing.inputs import described, open_inputs, overlaps
+from tokmill.mixing.merge import link_rejects, link_shards
+from tokmill.mixing.output import parts_of, pieces_of
+from tokmill.mixing.selection import choose, everything
+from tokmill.mixing.settings import MARK, requests
+from tokmill.mixing.survey import make_reasons
+from tokmill.mixing.tasks import Job, do_tasks, summed
+from tokmill.place import open_place
+from tokmill.recipes.spec import Increments
+from tokmill.run.output import remove_leftovers
+from tokmill.settings.schema import BLAKE3
+from tokmill.storage import make_directory
+from tokmill.urls import refuse_store, store_url
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tokmill.dataset.checksum import FileEntry
+    from tokmill.dataset.place import Place
+    from tokmill.mixing.inputs import Inputs
+    from tokmill.mixing.settings import MixSettings
+
+TEMPORARY = ".mix"
+"""The directory inside the output for what tasks write for each other."""
+
+_REQUEST = "request.json"
+
+
+class Watcher(Protocol):
+    """Follows a mix."""
+
+    def begin(self, total_bytes: int) -> None:
+        """Receive the bytes that will be read, before the first is."""
+
+    def progressed(self, progress: Increments) -> None:
+        """Receive what was read since the last call."""
+
+    def noted(self, text: str) -> None:
+        """Receive a line about what is going on."""
+
+    def warned(self, text: str) -> None:
+        """Receive a line about what may not be wanted."""
+
+    def peak_memory_bytes(self) -> int:
+        """Return the most memory of all processes so far."""
+
+
+def mix(settings: MixSettings, watcher: Watcher, *, overwrite: bool = False) -> dict[str, Any]:
+    """Write a dataset of the documents of others, and return its manifest.
+
+    The same call continues one that was stopped, and returns at once if the dataset is complete.
+
+    Raises:
+        UsageError: a setting is wrong, or the datasets differ in what readers rely on.
+        StateError: something else stands at the output.
+        RecordError: no document is left.
+        VerifyError: an input is damaged.
+        StorageError: no space, no permission.
+        WorkerError: a worker died.
+        KeyboardInterrupt: its message says what is kept.
+    """
+    inputs = open_inputs(requests(settings), settings)
+    assert inputs.request_of_row is not None  # names of sources are checked before anything is made
+    place = open_place(settings.output)
+    _check_output(place, inputs, settings)
+    sums = [dataset.manifest["sha256"] for dataset in inputs.datasets]
+    fingerprint = sha256_hex(canonical_json([settings.identity(), sums]))
+    with place.held():
+        complete = _prepare(place, fingerprint, overwrite=overwrite)
+        if complete is not None:
+            return complete
+        watcher.noted(described(inputs))
+        try:
+            return _Mix(settings, inputs, watcher, place).make(fingerprint)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                "interrupted; what is done is kept: the same command continues"
+            ) from None
+
+
+def _check_output(place: Place, inputs: Inputs, settings: MixSettings) -> None:
+    """Check that the inputs can be read, and that none of them stands in the output.
+
+    Raises:
+        StateError: one does.
+        UsageError: the output or an input is in a store, and this is more than a merge.
+    """
+    output = Path(settings.output)
+    for dataset in inputs.datasets:
+        if store_url(dataset.directory):
+            if place.mapped is not None or not is_linked(settings, inputs) or settings.dedup:
+                refuse_store(dataset.directory)
+        elif output.resolve() in (path.resolve() for path in _with_parents(dataset.directory)):
+            raise StateError(f"{output}: {dataset.place} would be replaced: name another output")
+        elif place.mapped is None:
+            raise UsageError(
+                f"{dataset.place}: is on a disk and the output in a store: write the mix to a "
+                "disk, and copy it"
+            )
+
+
+def _with_parents(directory: Path) -> Sequence[Path]:
+    return (directory.absolute(), *directory.absolute().parents)
+
+
+def _prepare(place: Place, fingerprint: str, *, overwrite: bool) -> dict[str, Any] | None:
+    """Check what stands at the output; return the manifest of this very mix if it is complete.
+
+    Raises:
+        StateError: it is something else, which is not to be replaced.
+    """
+    temporary, entries = place.local / TEMPORARY, place.entries()
+    visible = [name for name in entries if not name.startswith(".")]
+    if MANIFEST in entries:
+        manifest = manifest_in(place)
+        if "mix" not in manifest:
+            raise StateError(f"{place.where}: holds a dataset that is no mix: name another output")
+        if manifest["mix"]["fingerprint"] == fingerprint and not overwrite:
+            shutil.rmtree(temporary, ignore_errors=True)
+            for file in manifest["files"]:
+                if entries.get(file["name"]) != file["bytes"]:
+                    name = f"{place.where}/{file['name']}"
+                    raise StateError(f"{name}: was removed or cut: --overwrite makes the mix again")
+            return manifest
+    elif others := [name for name in visible if not DATASET_FILE.fullmatch(name)]:
+        raise StateError(f"{place.where}: is not empty ({others[0]}): name another output")
+    elif place.mapped is None or _stopped(temporary) == fingerprint:
+        if not overwrite:
+            return None
+    elif visible and not temporary.is_dir():
+        raise StateError(f"{place.where}: is not empty ({visible[0]}): name another output")
+    if visible and not overwrite:
+        raise StateError(
+            f"{place.where}: holds a mix of other inputs or settings: name another output, or "
+            "--overwrite removes it"
+        )
+    for name in sorted(visible, key=lambda name: name != MANIFEST):  # the manifest first
+        place.remove(name)
+    shutil.rmtree(temporary, ignore_errors=True)
+    make_directory(temporary)
+    (temporary / _REQUEST).write_text(json.dumps([fingerprint, _boot()]))
+    return None
+
+
+def _stopped(temporary: Path) -> str:
+    """Return the fingerprint of a mix that was stopped; what it has not synced may be lost.
+
+    After a crash of the machine the files of its tasks are removed.
+    """
+    try:
+        fingerprint, boot = json.loads((temporary / _REQUEST).read_bytes())
+    except (OSError, ValueError):
+        return ""
+    if boot != _boot():
+        for path in temporary.iterdir():
+            if path.name != _REQUEST:
+                path.unlink()
+        (temporary / _REQUEST).write_text(json.dumps([fingerprint, _boot()]))
+    return str(fingerprint)
+
+
+def _boot() -> str:
+    """Return what is another one after the machine was started again; '' where nobody says it."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+@dataclass
+class _Mix:
+    """One attempt at a mix, whose output is held."""
+
+    settings: MixSettings
+    inputs: Inputs
+    watcher: Watcher
+    place: Place
+
+    def make(self, fingerprint: str) -> dict[str, Any]:
+        """Make what is missing, and return the manifest."""
+        started_s = time.perf_counter()
+        settings, inputs, place = self.settings, self.inputs, self.place
+        place.make_folders()
+        remove_leftovers(place)
+        linked = is_linked(settings, inputs)
+        shard_tokens = settings.file_tokens or SHARD_BYTES // inputs.dtype.itemsize
+        algorithm = inputs.manifest["config"]["output"].get("checksum", BLAKE3)
+        job = Job(place, place.local / TEMPORARY, inputs, settings, (), shard_tokens, algorithm)
+        job.has_hashes = bool(settings.dedup) or (place.mapped is not None and overlaps(inputs))
+        job.has_reasons = job.has_hashes or settings.has_filters
+        n_passes = job.has_reasons + (not linked) * (1 + settings.is_shuffled)
+        self.watcher.begin(inputs.n_tokens * n_passes * inputs.dtype.itemsize)
+        if n_passes:
+            job.chunks = tuple(inputs.chunks())
+        found = self._look(job)
+        written = None
+        if linked:
+            job.taken = everything(inputs)
+            files, shards = link_shards(inputs, place)
+        else:
+            job.taken = choose(inputs, settings, job.chunks, job.selection(), self.watcher.warned)
+            entries, written = self._write(job)
+            files = [file for entry in entries for file in entry.files]
+            shards = [entry.as_row() for entry in entries]
+        if not shards:
+            raise RecordError(
+                f"{place.where}: no document is left: filters or shares leave all out"
+            )
+        files += link_rejects(inputs, place)
+        if settings.dedup == MARK:
+            files += self._marks(job)
+        run = {
+            "wall_s": round(time.perf_counter() - started_s, 3),
+            "text_bytes_per_s": 0,
+            "peak_memory_bytes": self.watcher.peak_memory_bytes(),
+            "resumed_parts": 0,
+        }
+        manifest = write_manifest(
+            job, files, shards, written, self._entry(job, fingerprint, found), run
+        )
+        shutil.rmtree(job.temporary, ignore_errors=True)
+        return manifest
+
+    def _tasks(self, job: Job, name: str, n: int) -> list[Any]:
+        item, is_last = self.inputs.dtype.itemsize, name == "part"
+
+        def report(n_tokens: int) -> None:
+            n_bytes = n_tokens * item
+            tokens = n_tokens if is_last else 0
+            self.watcher.progressed(Increments(n_bytes, n_bytes, tokens=tokens))
+
+        return do_tasks(job, name, n, self.settings.workers or usable_cores(), report)
+
+    def _look(self, job: Job) -> dict[str, int]:
+        """Look at each document if a setting asks for it; return equal ones and overlaps found."""
+        if not job.has_reasons:
+            return {}
+        n_documents = sum(map(len, job.chunks))
+        make_reasons(job.temporary, n_documents)
+        self._tasks(job, "survey", len(job.chunks))
+        if not job.has_hashes:
+            return {}
+        job.n_buckets = n_buckets(n_documents)
+        counts = self._tasks(job, "duplicates", job.n_buckets)
+        duplicates, overlap = (sum(of_bucket[i] for of_bucket in counts) for i in (0, 1))
+        if overlap and not self.settings.dedup:
+            self.watcher.warned(
+                f"{plural(overlap, 'document')} of train {_is(overlap)} also in val: the datasets "
+                "have other validation fractions; --dedup keeps those of val alone"
+            )
+        if self.settings.dedup:
+            self.watcher.noted(f"{plural(duplicates, 'document')} equal one before")
+        return {"duplicates": duplicates, "overlap": overlap}
+
+    def _write(self, job: Job) -> tuple[list[ShardEntry], tuple[Any, list[int]]]:
+        """Write all parts; return their shards, and the counts by source and by length."""
+        is_shuffled = self.settings.is_shuffled
+        job.pieces = pieces_of(self.inputs, job.chunks, job.selection())
+        job.parts = parts_of(job.pieces, job.shard_tokens, is_shuffled=is_shuffled)
+        runs = self._tasks(job, "run", len(job.pieces)) if is_shuffled else []
+        parts = self._tasks(job, "part", len(job.parts))
+        entries = [ShardEntry.from_json(shard) for part in parts for shard in part["shards"]]
+        for file in (file for entry in entries for file in entry.files):
+            if self.place.differs(file):
+                name = f"{self.place.where}/{file.name}"
+                raise StateError(f"{name}: was removed or cut: --overwrite makes the mix again")
+        return entries, summed([*runs, *parts], len(self.inputs.rows))
+
+    def _marks(self, job: Job) -> list[FileEntry]:
+        """Write the files of marks: a byte for each document of a split, in order."""
+        files = []
+        for split in SPLITS:
+            if job.parts:
+                own = [part.number for part in job.parts if part.split == split]
+                chunks = [(job.temporary / f"marks-{number}").read_bytes() for number in own]
+            else:
+                selection = job.selection()
+                marks = (selection.marks(chunk) for chunk in job.chunks if chunk.split == split)
+                chunks = [m.tobytes() for m in marks if m is not None]
+            if chunks:
+                name, local = duplicates_name(split), self.place.local
+                self.place.remove(name)
+                files.append(write_hashed_chunks(local, name, chunks, job.algorithm))
+        return files
+
+    def _entry(self, job: Job, fingerprint: str, found: Mapping[str, int]) -> dict[str, Any]:
+        """Return the manifest's entry `mix`: what was asked, and what was got."""
+        return {
+            "fingerprint": fingerprint,
+            "settings": self.settings.identity(),
+            "inputs": [
+                {
+                    "directory": dataset.place,
+                    "sha256": dataset.manifest["sha256"],
+                    **({"mix": dataset.manifest["mix"]} if "mix" in dataset.manifest else {}),
+                }
+                for dataset in self.inputs.datasets
+            ],
+            "sources": [of_source.as_json() for of_source in job.taken],
+            **found,
+        }
+
+
+def _is(n: int) -> str:
+    return "is" if n == 1 else "are"
+
+
+def is_linked(settings: MixSettings, inputs: Inputs) -> bool:
+    """Return whether all shards stay as they are."""
+    is_whole = all(r.epochs == 1 and not r.source for r in inputs.requests)
+    changes = settings.is_shuffled or settings.has_filters or settings.file_tokens
+    is_widened = any(d.manifest["dtype"] != inputs.dtype.name for d in inputs.datasets)
+    return is_whole and not changes and settings.dedup in ("", MARK) and not is_widened

@@ -1,0 +1,178 @@
+"""The pieces of a mix and the parts of its output, and the shards of a part.
+
+Without a shuffle a part is some pieces, in order. A shuffle is an external sort: each piece is
+written as a run, its documents sorted by their places in the order, which the loader's bijection
+computes; a part is a range of places, read from every run, where it is a range too, and sorted in
+memory. So all files are read and written in long pieces, any worker can make any part, and the
+bytes depend on none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from tokmill.dataset.layout import ORIGIN, SIDECARS, SPLITS, shard_stem
+from tokmill.dataset.writer import ShardWriter
+from tokmill.mixing.batch import bounds, column, values
+
+if TYPE_CHECKING:
+    from tokmill.dataset.writer import ShardEntry
+    from tokmill.mixing.inputs import Chunk, Inputs
+    from tokmill.mixing.selection import Selection
+
+_FILLED = 0.98
+"""Part of a full shard that a part of a shuffle has on average: few of them need a second shard."""
+
+_MOST_AT_ONCE = 4 << 20
+"""Tokens that a shard gets at once: some of these wait for its writing thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The documents that are taken of a chunk, once.
+
+    Attributes:
+        chunk: number of the chunk.
+        split: `train` or `val`.
+        repeat: how often its documents stand in pieces before.
+        first: documents of the split before its first.
+        documents: their number.
+        tokens: their tokens.
+    """
+
+    chunk: int
+    split: str
+    repeat: int
+    first: int
+    documents: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPart:
+    """A part of the output: numbers of pieces, or places `start` to `stop - 1` of a shuffle."""
+
+    number: int
+    split: str
+    pieces: tuple[int, ...] = ()
+    start: int = 0
+    stop: int = 0
+
+
+def pieces_of(inputs: Inputs, chunks: Sequence[Chunk], selection: Selection) -> list[Piece]:
+    """Return all pieces, in the order of the mix: by split, input, repeat and chunk.
+
+    Reads the lengths of all documents, once more for each repeat.
+    """
+    pieces: list[Piece] = []
+    for split in SPLITS:
+        first = 0
+        for number in range(len(inputs.datasets)):
+            own = [i for i, c in enumerate(chunks) if (c.split, c.input) == (split, number)]
+            for repeat in range(selection.n_repeats if split == "train" else 1):
+                for i in own:
+                    documents = selection.numbers(chunks[i], repeat)
+                    tokens = int(selection.lengths(chunks[i])[documents].sum())
+                    if tokens:
+                        pieces.append(Piece(i, split, repeat, first, len(documents), tokens))
+                    first += len(documents)
+    return pieces
+
+
+def parts_of(pieces: Sequence[Piece], shard_tokens: int, *, is_shuffled: bool) -> list[OutputPart]:
+    """Return the parts of the output; each has about as many tokens as a shard may have."""
+    parts: list[OutputPart] = []
+    for split in SPLITS:
+        own = [i for i, piece in enumerate(pieces) if piece.split == split]
+        if is_shuffled:
+            documents, tokens = amounts_of(pieces, split)
+            n = -(-tokens // max(1, int(shard_tokens * _FILLED)))
+            stops = dict.fromkeys(documents * i // n for i in range(n + 1)) if n else ()
+            for start, stop in pairwise(stops):
+                parts.append(OutputPart(len(parts), split, (), start, stop))
+            continue
+        ends = np.cumsum([pieces[i].tokens for i in own])
+        while own:
+            before = ends[-len(own) - 1] if len(own) < len(ends) else 0
+            n = max(1, int(np.searchsorted(ends[-len(own) :] - before, shard_tokens, "right")))
+            parts.append(OutputPart(len(parts), split, tuple(own[:n])))
+            own = own[n:]
+    return parts
+
+
+def amounts_of(pieces: Sequence[Piece], split: str) -> tuple[int, int]:
+    """Return the documents and tokens of a split."""
+    own = [piece for piece in pieces if piece.split == split]
+    return sum(piece.documents for piece in own), sum(piece.tokens for piece in own)
+
+
+def ranges_of(part: OutputPart, pieces: Sequence[Piece], n_tokens: int) -> Iterator[range]:
+    """Yield the places of a part in ranges that have about `n_tokens`."""
+    documents, tokens = amounts_of(pieces, part.split)
+    step = max(1, documents * n_tokens // max(1, tokens))
+    for start in range(part.start, part.stop, step):
+        yield range(start, min(start + step, part.stop))
+
+
+class Shards:
+    """Writes the documents of a part, in shards of at most `shard_tokens` or one document."""
+
+    def __init__(
+        self, directory: Path, part: OutputPart, inputs: Inputs, shard_tokens: int, algorithm: str
+    ) -> None:
+        self._directory, self._part, self._algorithm = directory, part, algorithm
+        self._dtype, self._sidecars = inputs.dtype, inputs.sidecars
+        self._shard_tokens = shard_tokens
+        self._shard: ShardWriter | None = None
+        self._entries: list[ShardEntry] = []
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Write documents; raises `StorageError`."""
+        ends = bounds(batch, self._dtype)
+        start = 0
+        while start < len(batch):
+            shard = self._shard or self._open()
+            room = min(self._shard_tokens - shard.n_tokens, _MOST_AT_ONCE)
+            stop = int(np.searchsorted(ends, ends[start] + room, "right")) - 1
+            if stop == start and shard.n_documents and room < _MOST_AT_ONCE:
+                self._close()
+                continue
+            stop = max(stop, start + 1)
+            self._append(shard, batch.slice(start, stop - start))
+            start = stop
+
+    def _append(self, shard: ShardWriter, batch: pa.RecordBatch) -> None:
+        bodies = {ending: values(batch, SIDECARS[ending], ending) for ending in self._sidecars}
+        numbers = np.stack([column(batch, "record"), column(batch, "byte")], axis=1)
+        lengths = np.diff(bounds(batch, self._dtype))
+        shard.append(values(batch, self._dtype), lengths, {**bodies, ORIGIN: numbers})
+
+    def _open(self) -> ShardWriter:
+        stem = shard_stem(self._part.split, self._part.number, len(self._entries))
+        self._shard = ShardWriter(
+            self._directory, self._part.split, stem, self._dtype, (*self._sidecars, ORIGIN),
+            algorithm=self._algorithm,
+        )  # fmt: skip
+        return self._shard
+
+    def _close(self) -> None:
+        if self._shard is not None:
+            self._entries.append(self._shard.commit())
+            self._shard = None
+
+    def finish(self) -> list[ShardEntry]:
+        """Commit the last shard, and return all."""
+        self._close()
+        return self._entries
+
+    def discard(self) -> None:
+        """Remove what is not committed."""
+        if self._shard is not None:
+            self._shard.discard()

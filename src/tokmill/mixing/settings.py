@@ -1,0 +1,208 @@
+"""The settings of a mix, and what its sources are asked for: a share, or epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from tokmill.errors import UsageError
+from tokmill.settings.declare import dataset_setting, runtime_setting
+from tokmill.settings.load import checked_values, read_toml
+from tokmill.settings.names import settings_of
+
+DROP, MARK = "drop", "mark"
+TRAINED = "trained"
+NO_SHUFFLE = -1
+_SECTION = "mix"
+
+
+@dataclass(frozen=True, slots=True)
+class MixSettings:
+    """The settings of a mix; their help is that of the options of `tokmill mix`."""
+
+    inputs: tuple[str, ...] = dataset_setting(
+        (), "Datasets: DIR, DIR=SHARE, DIR=EPOCHSx; DIR#SOURCE is one source of a dataset."
+    )
+    output: str = runtime_setting("", "Directory to write the dataset to.")
+    tokens: int = dataset_setting(
+        0,
+        "Write at most this many tokens of train; 0: as many as need no document twice.",
+        unit="count",
+        minimum=0,
+    )
+    count: str = dataset_setting(
+        "all",
+        "Tokens that shares and --tokens count; trained: those that the masks of chats train.",
+        choices=("all", TRAINED),
+    )
+    shuffle: int = dataset_setting(
+        NO_SHUFFLE,
+        "Seed of a shuffled order of all documents; without it they keep the order of the inputs.",
+        minimum=NO_SHUFFLE,
+        metavar="SEED",
+    )
+    dedup: str = dataset_setting(
+        "",
+        "Documents whose ids are those of one before, in val or train; drop: leave them out; "
+        "mark: keep them, and list them in duplicates-train.bin.",
+        choices=("", DROP, MARK),
+    )
+    drop: tuple[str, ...] = dataset_setting(
+        (),
+        'JSON Lines of documents to leave out: {"source": "a.jsonl", "record": 7}, or '
+        '{"hash": "…"}. Once for each file.',
+        metavar="FILE",
+    )
+    min_tokens: int = dataset_setting(
+        0, "Leave out documents with fewer tokens, eos included.", unit="count", minimum=0
+    )
+    max_tokens: int = dataset_setting(
+        0, "Leave out longer documents; 0: no limit.", unit="count", minimum=0
+    )
+    where: str = dataset_setting(
+        "",
+        "Keep the documents for which a function is true, package.module:function; it gets ids, "
+        "lengths and origins of a batch.",
+        metavar="FUNCTION",
+    )
+    file_tokens: int = dataset_setting(
+        0, "Maximum number of tokens in a shard; 0: 1 GiB of tokens.", unit="count", minimum=0
+    )
+    dtype: str = dataset_setting(
+        "", "uint32: also accept datasets of uint16, and widen their ids.", choices=("", "uint32")
+    )
+    workers: int = runtime_setting(
+        0, "Worker processes; 0: one for each core.", minimum=0, maximum=256
+    )
+
+    @property
+    def is_shuffled(self) -> bool:
+        """Return whether documents are put into a seeded order."""
+        return self.shuffle != NO_SHUFFLE
+
+    @property
+    def seed(self) -> int:
+        """Return the seed of the order, and of the documents that a share takes."""
+        return max(0, self.shuffle)
+
+    @property
+    def has_filters(self) -> bool:
+        """Return whether a setting looks at each document by itself."""
+        return bool(self.drop or self.min_tokens or self.max_tokens or self.where)
+
+    def identity(self) -> dict[str, Any]:
+        """Return the settings that decide the bytes, as plain values."""
+        settings = settings_of(_SECTION, MixSettings).values()
+        kept = [setting.name for setting in settings if setting.metadata["affects_output"]]
+        values = {name: getattr(self, name) for name in kept}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One source as it was asked for.
+
+    Attributes:
+        name: as the user wrote it, without share and epochs.
+        directory: of the dataset.
+        source: a source inside it, by its name or the path of its file; '' for all.
+        share: of the tokens, a positive number whose sum over all sources means nothing; or None.
+        epochs: how often each document is written; None with a share.
+    """
+
+    name: str
+    directory: Path
+    source: str
+    share: Fraction | None
+    epochs: Fraction | None
+
+
+def mix_settings(
+    inputs: Sequence[str | Path] | Mapping[str, Any] = (),
+    config: str | Path | None = None,
+    **values: Any,
+) -> MixSettings:
+    """Return the settings of keyword arguments, then of the table `[mix]` of a TOML file.
+
+    `inputs`: datasets, or a mapping of datasets to shares (`0.4`) or epochs (`"2.5x"`).
+
+    Raises:
+        UsageError: a setting is unknown or wrong.
+    """
+    table = dict(read_toml(Path(config)).get(_SECTION, {})) if config else {}
+    given = {name: value for name, value in values.items() if value is not None}
+    if inputs:
+        given["inputs"] = inputs
+    merged = {**table, **given}
+    for name in ("dedup", "shuffle"):
+        if merged.get(name) is False:
+            del merged[name]
+    if merged.get("dedup") is True:
+        merged["dedup"] = DROP
+    if merged.get("shuffle") is True:
+        merged["shuffle"] = 0
+    wanted = merged.get("inputs", ())
+    pairs = wanted.items() if isinstance(wanted, Mapping) else ((name, "") for name in wanted)
+    merged["inputs"] = [f"{name}={value}" if value != "" else str(name) for name, value in pairs]
+    if isinstance(merged.get("output"), Path):
+        merged["output"] = str(merged["output"])
+    if isinstance(merged.get("drop"), str | Path):
+        merged["drop"] = [str(merged["drop"])]
+    settings = MixSettings(**checked_values(_SECTION, settings_of(_SECTION, MixSettings), merged))
+    if not settings.inputs:
+        raise UsageError("no dataset to mix: name directories, such as wiki=0.4 code=0.6")
+    if not settings.output:
+        raise UsageError("expected a directory to write to, found none", f"{_SECTION}.output")
+    return settings
+
+
+def requests(settings: MixSettings) -> list[Request]:
+    """Return what is asked of each source: shares of all, or epochs (1 by default) of each.
+
+    Raises:
+        UsageError: a number is wrong, a source is named twice, or settings contradict each other.
+    """
+    asked = [_request(text) for text in settings.inputs]
+    names = [request.name for request in asked]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"{twice[0]}: named twice: {twice[0]}=2x writes it two times")
+    with_share = [request for request in asked if request.share is not None]
+    if with_share and len(with_share) < len(asked):
+        other = next(request for request in asked if request.share is None)
+        raise UsageError(
+            f"{other.name}: has no share, and {with_share[0].name} has one: give all of them "
+            "shares (0.4), or epochs (2.5x)"
+        )
+    if not with_share and settings.tokens:
+        raise UsageError(
+            "tokens: a budget is divided by shares: give each dataset one, such as wiki=0.4"
+        )
+    return asked
+
+
+def _request(text: str) -> Request:
+    name, equals, amount = text.rpartition("=")
+    if not equals or not _looks_like_number(amount):
+        name, amount = text, "1x"
+    directory, _, source = name.partition("#")
+    number = _number(amount.removesuffix("x"), text)
+    is_epochs = amount.endswith("x")
+    share, epochs = (None, number) if is_epochs else (number, None)
+    return Request(name, Path(directory), source, share, epochs)
+
+
+def _looks_like_number(text: str) -> bool:
+    return text[:1].isdigit() or text[:1] in (".", "-", "+")
+
+
+def _number(text: str, where: str) -> Fraction:
+    try:
+        number = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        number = Fraction(0)
+    if number <= 0:
+        raise UsageError(f"{where}: expected a share such as 0.4 or epochs such as 2.5x above 0")
+    return number

@@ -1,0 +1,215 @@
+"""Look at each document by itself: filters, lists of documents, and hashes of equal ids.
+
+The outcome is a byte for every document, in one file that workers map: `KEPT`, `MARKED`, or the
+reason why it is left out. Hashes are written as sorted runs, one for each chunk.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import blake3
+import numpy as np
+import pyarrow as pa
+
+from tokmill.dataset.origins import slices_of
+from tokmill.errors import UsageError
+from tokmill.extensions import find_path
+from tokmill.mixing.batch import bounds, column, read_chunk, values
+from tokmill.words.plural import plural
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from tokmill.mixing.inputs import Chunk, Inputs
+    from tokmill.mixing.settings import MixSettings
+
+KEPT, DUPLICATE, LISTED, SHORT, LONG, FILTERED, MARKED = 0, 1, 2, 3, 4, 5, 16
+LEFT_OUT = {
+    DUPLICATE: "duplicate",
+    LISTED: "in a drop list",
+    SHORT: "fewer than min_tokens",
+    LONG: "more than max_tokens",
+    FILTERED: "refused by where",
+}
+"""Why a document is left out, as the manifest says it."""
+
+_HASH_BYTES = 16
+_RECORD_BITS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """The records that the documents of a batch were made from: what `--where` gets.
+
+    Attributes:
+        paths: the input files of all datasets.
+        sources: (n,) int64, the number of each document's file in `paths`.
+        records: (n,) int64, the number of its record in the file, from 1.
+    """
+
+    paths: Sequence[str]
+    sources: npt.NDArray[np.int64]
+    records: npt.NDArray[np.int64]
+
+
+Filter = Callable[[Any, Any, Origins], Any]
+
+
+class Survey:
+    """The filters of a mix, ready to look at batches."""
+
+    def __init__(self, inputs: Inputs, settings: MixSettings) -> None:
+        self._inputs, self._settings = inputs, settings
+        self._paths = [row["path"] for row in inputs.rows]
+        self._listed = DropList(settings.drop, inputs) if settings.drop else None
+        self._where: Filter | None = find_filter(settings.where) if settings.where else None
+
+    def reasons(self, batch: pa.RecordBatch) -> npt.NDArray[np.uint8]:
+        """Return `KEPT`, or why a document is left out: (n,) uint8; the first reason counts."""
+        reasons = np.full(len(batch), KEPT, np.uint8)
+        settings, lengths = self._settings, np.diff(bounds(batch, self._inputs.dtype))
+        if settings.min_tokens:
+            reasons[lengths < settings.min_tokens] = SHORT
+        if settings.max_tokens:
+            reasons[lengths > settings.max_tokens] = LONG
+        if self._listed is not None:
+            reasons[(reasons == KEPT) & self._listed.has(batch)] = LISTED
+        if self._where is not None:
+            reasons[(reasons == KEPT) & ~self._accepted(self._where, batch)] = FILTERED
+        return reasons
+
+    def _accepted(self, where: Filter, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        origins = Origins(self._paths, *records_of(batch, self._inputs))
+        lengths = np.diff(bounds(batch, self._inputs.dtype))
+        accepted = np.asarray(where(values(batch, self._inputs.dtype), lengths, origins))
+        if accepted.shape != (len(batch),) or accepted.dtype != np.bool_:
+            raise UsageError(
+                f"where {self._settings.where}: expected a boolean for each of "
+                f"{plural(len(batch), 'document')}, found {accepted.dtype} {accepted.shape}"
+            )
+        return accepted
+
+
+def find_filter(where: str) -> Filter:
+    """Return the function of `--where`; raises `UsageError` if it cannot be imported."""
+    function: Filter = find_path("where", where).value
+    if not callable(function):
+        raise UsageError(f"where {where}: expected a function, found {type(function).__name__}")
+    return function
+
+
+def records_of(
+    batch: pa.RecordBatch, inputs: Inputs
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the source of each document, and the number of its record in the file: (n,) int64."""
+    slices, records = slices_of(column(batch, "record"))
+    return inputs.slice_rows[slices], records + inputs.records_before[slices]
+
+
+class DropList:
+    """Documents that are named by source and record, or by the hash of their ids.
+
+    Memory: 8 bytes for a record, about 100 for a hash.
+    """
+
+    def __init__(self, paths: Sequence[str], inputs: Inputs) -> None:
+        self._inputs = inputs
+        self._hashes: set[bytes] = set()
+        rows: dict[str, list[int]] = {}
+        for number, row in enumerate(inputs.rows):
+            rows.setdefault(row["path"], []).append(number)
+        keys = [key for path in paths for key in self._read(Path(path), rows)]
+        self._keys = np.unique(np.array(keys, np.int64))
+
+    def _read(self, path: Path, rows: dict[str, list[int]]) -> list[int]:
+        """Return the keys of the records in a file, and keep its hashes."""
+        keys: list[int] = []
+        try:
+            with path.open(encoding="utf-8") as lines:
+                for number, line in enumerate(lines, 1):
+                    if line.strip():
+                        keys += self._entry(line, f"{path}, line {number}", rows)
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{path}: cannot be read: {error}", "mix.drop") from None
+        return keys
+
+    def _entry(self, line: str, where: str, rows: dict[str, list[int]]) -> list[int]:
+        expected = 'expected {"source": PATH, "record": NUMBER} or {"hash": 32 hex digits}'
+        try:
+            entry = json.loads(line)
+            if "hash" in entry:
+                digest = bytes.fromhex(entry["hash"])
+                if len(digest) != _HASH_BYTES:
+                    raise ValueError
+                self._hashes.add(digest)
+                return []
+            source, record = entry["source"], entry["record"]
+            if type(record) is not int or record < 1:
+                raise ValueError
+        except (ValueError, TypeError, KeyError):
+            raise UsageError(f"{where}: {expected}, found {line.strip()[:80]!r}") from None
+        if source not in rows:
+            raise UsageError(f"{where}: no dataset of the mix has the source {source!r}")
+        return [(row << _RECORD_BITS) + record for row in rows[source]]
+
+    def has(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Return which documents are listed: (n,) bool."""
+        rows, records = records_of(batch, self._inputs)
+        listed = np.isin((rows << _RECORD_BITS) + records, self._keys)
+        if self._hashes:
+            listed |= np.array([digest in self._hashes for digest in hashes_of(batch)], bool)
+        return listed
+
+
+def hashes_of(batch: pa.RecordBatch) -> list[bytes]:
+    """Return BLAKE3-128 of the ids of each document, and of its mask if it has one."""
+    masks = batch.column("mask") if "mask" in batch.schema.names else None
+    digests = []
+    for number, tokens in enumerate(batch.column("bin")):
+        digest = blake3.blake3(tokens.as_buffer())
+        if masks is not None:
+            digest.update(masks[number].as_buffer())
+        digests.append(digest.digest(length=_HASH_BYTES))
+    return digests
+
+
+def survey_chunk(
+    inputs: Inputs, survey: Survey, chunk: Chunk, directory: Path, *, has_hashes: bool
+) -> int:
+    """Write the reasons of a chunk, and its run of hashes, `hashes-NUMBER.npy`, sorted.
+
+    A run is (3, n) uint64: the halves of each hash, and the document's number among all. Returns
+    the tokens of the chunk.
+    """
+    batch = read_chunk(inputs, chunk)
+    reasons = survey.reasons(batch)
+    open_reasons(directory)[chunk.numbers] = reasons
+    n_tokens = int(np.ptp(bounds(batch, inputs.dtype)))
+    if not has_hashes:
+        return n_tokens
+    kept = np.flatnonzero(reasons == KEPT)
+    digests = np.frombuffer(b"".join(hashes_of(batch.take(pa.array(kept)))), ">u8").reshape(-1, 2)
+    run = np.stack([digests[:, 0], digests[:, 1], kept + chunk.first]).astype(np.uint64)
+    np.save(directory / f"hashes-{chunk.first}.npy", run[:, np.lexsort(run[::-1])])
+    return n_tokens
+
+
+def make_reasons(directory: Path, n_documents: int) -> None:
+    """Make the file of reasons, all `KEPT`, unless it is there."""
+    path = directory / _REASONS
+    if not path.exists() or path.stat().st_size != n_documents:
+        with path.open("wb") as file:
+            file.truncate(n_documents)
+
+
+def open_reasons(directory: Path) -> npt.NDArray[np.uint8]:
+    """Map the reasons of all documents: (n,) uint8, which can be written."""
+    return np.memmap(directory / _REASONS, np.uint8, "r+")
+
+
+_REASONS = "reasons"

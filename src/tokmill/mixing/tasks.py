@@ -1,0 +1,261 @@
+"""The tasks of a mix, in this process or on workers; each leaves a file when it is done.
+
+A task that is done is not done again, unless the machine was started anew since: what tasks write
+for each other is not synced.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokmill.children import Child, ChildEndedError, Parent, share_out
+from tokmill.errors import TokmillError, WorkerError
+from tokmill.loader.order import shuffled
+from tokmill.mixing.batch import (
+    bounds,
+    column,
+    read_chunk,
+    read_run,
+    sorted_by_place,
+    trained,
+    write_run,
+)
+from tokmill.mixing.duplicates import find_duplicates
+from tokmill.mixing.output import Shards, amounts_of, ranges_of
+from tokmill.mixing.selection import Selection
+from tokmill.mixing.settings import DROP, MARK, MixSettings
+from tokmill.mixing.survey import Survey, open_reasons, survey_chunk
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from tokmill.dataset.place import Place
+    from tokmill.mixing.inputs import Chunk, Inputs
+    from tokmill.mixing.output import OutputPart, Piece
+    from tokmill.mixing.selection import Taken
+
+_MODULE = __name__
+"""Its `main` runs in a worker."""
+
+BINS = 64
+"""Of the histogram of lengths."""
+
+
+@dataclass
+class Job:
+    """What every task needs.
+
+    Attributes:
+        place: of the output.
+        temporary: the directory of what tasks write for each other.
+        algorithm: of the checksums.
+        has_reasons: whether documents are looked at.
+        has_hashes: whether their hashes are compared, in `n_buckets` tasks.
+        taken: of each source.
+        pieces: what is written, in order.
+        parts: of the output.
+    """
+
+    place: Place
+    temporary: Path
+    inputs: Inputs
+    settings: MixSettings
+    chunks: Sequence[Chunk]
+    shard_tokens: int
+    algorithm: str
+    has_reasons: bool = False
+    has_hashes: bool = False
+    n_buckets: int = 0
+    taken: Sequence[Taken] = ()
+    pieces: Sequence[Piece] = ()
+    parts: Sequence[OutputPart] = ()
+
+    def selection(self) -> Selection:
+        """Return the selection of what is taken."""
+        reasons = open_reasons(self.temporary) if self.has_reasons else None
+        return Selection(self.inputs, self.settings, reasons, self.taken)
+
+
+class Worker:
+    """Does the tasks of a job, by name and number; keeps what they share."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._survey: Survey | None = None
+        self._selection: Selection | None = None
+
+    def do(self, name: str, number: int) -> tuple[int, Any]:
+        """Do a task unless it is done; return the tokens it read, and its outcome."""
+        path = self._job.temporary / f"done-{name}-{number}.json"
+        if path.exists():
+            return 0, json.loads(path.read_bytes())
+        tasks = {"survey": self._look, "duplicates": self._compare, "run": self._sort}
+        n_tokens, outcome = tasks.get(name, self._write)(number)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(json.dumps(outcome))
+        temporary.replace(path)
+        return n_tokens, outcome
+
+    def _look(self, number: int) -> tuple[int, Any]:
+        job, chunk = self._job, self._job.chunks[number]
+        self._survey = self._survey or Survey(job.inputs, job.settings)
+        n_tokens = survey_chunk(
+            job.inputs, self._survey, chunk, job.temporary, has_hashes=job.has_hashes
+        )
+        return n_tokens, None
+
+    def _compare(self, number: int) -> tuple[int, Any]:
+        job = self._job
+        firsts = [chunk.first for chunk in job.chunks]
+        n_val = sum(len(chunk) for chunk in job.chunks if chunk.split == "val")
+        marks = {MARK: True, DROP: False}.get(job.settings.dedup)
+        buckets = number, job.n_buckets
+        return 0, find_duplicates(job.temporary, firsts, buckets, n_val, marks=marks)
+
+    def _sort(self, number: int) -> tuple[int, Any]:
+        """Write a piece as a run of a shuffle."""
+        job, piece, counts = self._job, self._job.pieces[number], Counts(self._job.inputs)
+        n, _ = amounts_of(job.pieces, piece.split)
+        batch = self._taken_of(piece)
+        numbers = np.arange(piece.first, piece.first + piece.documents)
+        places = shuffled(numbers, n, seed=job.settings.seed)
+        write_run(job.temporary / f"run-{number}", batch, places)
+        counts.add(batch, is_repeat=piece.repeat > 0)
+        return piece.tokens, counts.as_json()
+
+    def _write(self, number: int) -> tuple[int, Any]:
+        """Write a part of the output."""
+        job, part, counts = self._job, self._job.parts[number], Counts(self._job.inputs)
+        shards = Shards(job.place.local, part, job.inputs, job.shard_tokens, job.algorithm)
+        n_tokens, marks = 0, []
+        try:
+            for batch in self._batches(part, counts):
+                shards.append(batch)
+                marks.append(column(batch, "mark"))
+                n_tokens += int(np.ptp(bounds(batch, job.inputs.dtype)))
+            entries = [entry.as_json() for entry in shards.finish()]
+        except BaseException:
+            shards.discard()
+            raise
+        if job.settings.dedup == MARK:
+            np.concatenate(marks).tofile(job.temporary / f"marks-{number}")
+        return n_tokens, {"shards": entries, **counts.as_json()}
+
+    def _batches(self, part: OutputPart, counts: Counts) -> Any:
+        """Yield the documents of a part; those of a shuffle have been counted."""
+        job = self._job
+        for number in part.pieces:
+            batch = self._taken_of(job.pieces[number])
+            counts.add(batch, is_repeat=job.pieces[number].repeat > 0)
+            yield batch
+        runs = [i for i, piece in enumerate(job.pieces) if piece.split == part.split]
+        for places in ranges_of(part, job.pieces, job.inputs.chunk_tokens):
+            paths = (job.temporary / f"run-{i}" for i in runs)
+            yield sorted_by_place([read_run(path, places.start, places.stop) for path in paths])
+
+    def _taken_of(self, piece: Piece) -> pa.RecordBatch:
+        """Return the documents of a piece."""
+        import pyarrow as pa
+
+        job, chunk = self._job, self._job.chunks[piece.chunk]
+        self._selection = self._selection or job.selection()
+        batch = read_chunk(job.inputs, chunk, self._selection.marks(chunk))
+        numbers = self._selection.numbers(chunk, piece.repeat)
+        return batch if len(numbers) == len(batch) else batch.take(pa.array(numbers))
+
+
+class Counts:
+    """Counts what a task writes, by source and by length."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        self._inputs = inputs
+        self._by_row = np.zeros((len(inputs.rows), 4), np.int64)
+        self._histogram = np.zeros(BINS, np.int64)
+
+    def add(self, batch: pa.RecordBatch, *, is_repeat: bool) -> None:
+        """Count documents; `is_repeat`: they stand in the mix before."""
+        lengths = np.diff(bounds(batch, self._inputs.dtype))
+        ones = np.ones(len(batch), np.int64)
+        columns = np.stack([ones, lengths, trained(batch), ones * is_repeat], axis=1)
+        np.add.at(self._by_row, self._inputs.rows_of(column(batch, "record")), columns)
+        exponents = np.frexp(lengths.astype(np.float64))[1] - 1
+        self._histogram += np.bincount(exponents, minlength=BINS)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return `counts`: source, documents, tokens, trained tokens, repeats; and `histogram`."""
+        rows = np.flatnonzero(self._by_row[:, 0])
+        by_row = np.column_stack([rows, self._by_row[rows]])
+        return {"counts": by_row.tolist(), "histogram": self._histogram.tolist()}
+
+
+def summed(outcomes: Sequence[Any], n_rows: int) -> tuple[npt.NDArray[np.int64], list[int]]:
+    """Return the counts of tasks by source, (n_rows, 4) as in `Counts.as_json`; the histogram."""
+    by_row, histogram = np.zeros((n_rows, 4), np.int64), np.zeros(BINS, np.int64)
+    for outcome in outcomes:
+        counts = np.array(outcome["counts"], np.int64).reshape(-1, 5)
+        np.add.at(by_row, counts[:, 0], counts[:, 1:])
+        histogram += np.array(outcome["histogram"], np.int64)
+    return by_row, np.trim_zeros(histogram, "b").tolist()
+
+
+def do_tasks(
+    job: Job, name: str, n: int, n_workers: int, report: Callable[[int], None]
+) -> list[Any]:
+    """Do the tasks 0 to n - 1 of a name; return their outcomes. `report` gets tokens read.
+
+    Raises:
+        WorkerError: a worker died.
+        TokmillError: what a task raised; tasks that are done stay.
+    """
+    outcomes: dict[int, Any] = {}
+
+    def answered(answer: Any) -> bool:
+        if isinstance(answer, BaseException):
+            raise answer
+        number, (n_tokens, outcome) = answer
+        outcomes[number] = outcome
+        report(n_tokens)
+        return True
+
+    if min(n, n_workers) <= 1:
+        worker = Worker(job)
+        for number in range(n):
+            answered((number, worker.do(name, number)))
+        return [outcomes[number] for number in range(n)]
+    with ExitStack() as stack:
+        children = [stack.enter_context(Child(_MODULE)) for _ in range(min(n, n_workers))]
+        try:
+            for child in children:
+                child.send(job)
+            items = [(name, number) for number in range(n)]
+            share_out(children, items, lambda item: f"{item[0]} {item[1]}", answered)
+        except ChildEndedError as error:
+            how = error.stopped or "process died (killed, or out of memory)"
+            raise WorkerError(
+                f"a worker {how}: what is done is kept; run the same command again to continue, "
+                "with fewer --workers if memory is short"
+            ) from None
+    return [outcomes[number] for number in range(n)]
+
+
+def main() -> None:
+    """Do, in a worker process, the tasks that the parent sends until it sends None."""
+    parent = Parent()
+    worker = Worker(parent.receive())
+    while (item := parent.receive()) is not None:
+        name, number = item
+        try:
+            parent.send((number, worker.do(name, number)))
+        except TokmillError as error:
+            parent.send(error)
+        except BaseException as error:  # a bug
+            parent.send(RuntimeError(f"in a worker process: {type(error).__name__}: {error}"))

@@ -1,0 +1,393 @@
+"""Mix finished datasets: every promise of `tokmill mix`, seen in the datasets that it writes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tokmill
+from tests.fixtures.datasets import TOKENIZER
+from tokmill.api.dataset import Dataset
+from tokmill.mixing import inputs as mixing_inputs
+from tokmill.mixing.survey import Origins
+
+Make = Callable[..., Dataset]
+
+
+@pytest.fixture(scope="module")
+def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """Make a dataset of texts."""
+
+    def make(texts: Sequence[str], **settings: Any) -> Dataset:
+        folder = tmp_path_factory.mktemp("made")
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+        path = folder / settings.pop("file", "texts.jsonl")
+        path.write_text(lines, encoding="utf-8")
+        return tokmill.pretrain(
+            path, tokenizer=TOKENIZER, output=folder / "out", progress=False, **settings
+        )
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def numbers(make: Make) -> list[Dataset]:
+    """Two datasets of many short documents, each of another text, with val."""
+    return [
+        make([f"{word} {n} " * (1 + n % 7) for n in range(900)], val_fraction=0.05, part_bytes=9000)
+        for word in ("one", "two")
+    ]
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a chunk have 1,000 tokens, so that small datasets have many."""
+    monkeypatch.setattr(mixing_inputs, "CHUNK_TOKENS", 1000)
+
+
+def documents(dataset: Dataset, split: str = "train") -> list[bytes]:
+    return [ids.tobytes() for ids in dataset.split(split)]
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    names = [path for path in directory.rglob("*") if path.suffix in (".bin", ".idx", ".origin")]
+    return {path.name: path.read_bytes() for path in names}
+
+
+def mixed(inputs: Any, output: Path, **settings: Any) -> Dataset:
+    settings = {"workers": 1, "progress": False, **settings}
+    dataset = tokmill.mix(inputs, output=output, **settings)
+    dataset.verify()
+    return dataset
+
+
+class TestMerge:
+    def test_the_documents_of_all_follow_each_other(self, numbers, tmp_path) -> None:
+        dataset = mixed([d.directory for d in numbers], tmp_path / "all")
+        for split in ("train", "val"):
+            expected = [ids for source in numbers for ids in documents(source, split)]
+            assert documents(dataset, split) == expected
+
+    def test_shards_are_links_and_take_no_space(self, numbers, tmp_path) -> None:
+        dataset = mixed([d.directory for d in numbers], tmp_path / "all")
+        for shard in dataset.shards:
+            assert (dataset.directory / f"{shard.name}.bin").stat().st_nlink > 1
+
+    def test_without_links_files_are_copied(self, numbers, tmp_path, monkeypatch) -> None:
+        monkeypatch.setattr("tokmill.place.directory.link", lambda source, path: False)
+        dataset = mixed([d.directory for d in numbers], tmp_path / "all")
+        assert len(dataset) == sum(map(len, numbers))
+
+    def test_counts_and_rejects_are_those_of_all(self, pretrained, single, tmp_path) -> None:
+        dataset = mixed([pretrained.directory, single.directory], tmp_path / "all")
+        for key in ("records", "rejects", "drops", "documents", "input_bytes"):
+            totals = [d.manifest["totals"][key] for d in (pretrained, single)]
+            total = (
+                sum(map(Counter, totals), Counter()) if key in ("rejects", "drops") else sum(totals)
+            )
+            assert dataset.manifest["totals"][key] == total
+        assert len(list((dataset.directory / "rejects").iterdir())) == sum(
+            len(list((d.directory / "rejects").iterdir())) for d in (pretrained, single)
+        )
+
+    def test_origins_stay(self, numbers, tmp_path) -> None:
+        dataset = mixed([d.directory for d in numbers], tmp_path / "all")
+        train = dataset.split("train")
+        first, second = (d.split("train") for d in numbers)
+        for number in (0, len(first) - 1):
+            assert train.origin(number).record == first.origin(number).record
+        origin = train.origin(len(first) + 5)
+        assert (origin.path, origin.record) == (
+            second.origin(5).path,
+            second.origin(5).record,
+        )
+
+    def test_a_mix_can_be_merged_again(self, numbers, tmp_path) -> None:
+        inner = mixed([d.directory for d in numbers], tmp_path / "inner", shuffle=3)
+        outer = mixed([inner.directory, numbers[0].directory], tmp_path / "outer")
+        assert documents(outer) == documents(inner) + documents(numbers[0])
+        assert outer.origin(7).record == inner.origin(7).record
+        assert outer.manifest["mix"]["inputs"][0]["mix"] == inner.manifest["mix"]
+
+    def test_chats_keep_masks_and_are_packed_again(self, chats, tmp_path) -> None:
+        copy = tmp_path / "copy"
+        shutil.copytree(chats.directory, copy)
+        dataset = mixed([chats.directory, copy], tmp_path / "all")
+        n = len(chats.split("train"))
+        train, own = dataset.split("train"), chats.split("train")
+        assert all(
+            train.mask(k * n + i).tolist() == own.mask(i).tolist() for i in range(n) for k in (0, 1)
+        )
+        assert dataset.manifest["packs"]["train"]["samples"] == 2 * n
+
+    def test_imported_tokens_can_be_mixed(self, numbers, tmp_path) -> None:
+        numbers[0].export("megatron", tmp_path / "megatron")
+        imported = tokmill.import_dataset(
+            tmp_path / "megatron", trainer="megatron", output=tmp_path / "imported",
+            tokenizer=TOKENIZER, progress=False,
+        )  # fmt: skip
+        inputs = [imported.directory, numbers[1].directory]
+        merged = mixed(inputs, tmp_path / "all")
+        assert documents(merged) == documents(imported) + documents(numbers[1])
+        shuffled = mixed(inputs, tmp_path / "shuffled", shuffle=1)
+        assert Counter(documents(shuffled)) == Counter(documents(merged))
+
+
+class TestShuffle:
+    @pytest.fixture
+    def one(self, numbers, tmp_path, small_chunks) -> Dataset:
+        return mixed([d.directory for d in numbers], tmp_path / "one", shuffle=7, file_tokens=3000)
+
+    def test_every_document_stands_there_once(self, numbers, one) -> None:
+        for split in ("train", "val"):
+            expected = Counter(ids for d in numbers for ids in documents(d, split))
+            assert Counter(documents(one, split)) == expected
+        assert len(one.shards) > 3
+
+    def test_the_bytes_do_not_depend_on_workers(self, numbers, one, tmp_path) -> None:
+        two = tokmill.mix(
+            [d.directory for d in numbers], output=tmp_path / "two", shuffle=7, file_tokens=3000,
+            workers=3, progress=False,
+        )  # fmt: skip
+        assert files_of(two.directory) == files_of(one.directory)
+
+    def test_the_order_is_that_of_the_loader(self, numbers, one) -> None:
+        before = [ids for d in numbers for ids in documents(d)]
+        places = tokmill.loader.order.shuffled(np.arange(len(before)), len(before), seed=7)
+        expected = [b""] * len(before)
+        for place, ids in zip(places.tolist(), before, strict=True):
+            expected[place] = ids
+        assert documents(one) == expected
+
+    def test_documents_have_their_origins(self, numbers, one) -> None:
+        by_record = {}
+        for source in numbers:
+            for number in range(len(source)):
+                origin = source.origin(number)
+                by_record[origin.path, origin.record] = source[number].tobytes()
+        for number in range(0, len(one), 37):
+            origin = one.origin(number)
+            assert by_record[origin.path, origin.record] == one[number].tobytes()
+
+    def test_masks_and_weights_go_with_their_tokens(self, chats, tmp_path, small_chunks) -> None:
+        dataset = mixed([chats.directory], tmp_path / "all", shuffle=1)
+        pairs = [
+            Counter((d[i].tobytes(), d.mask(i).tobytes()) for i in range(len(d)))
+            for d in (chats, dataset)
+        ]
+        assert pairs[0] == pairs[1]
+        assert dataset.manifest["packs"]["train"]["capacity"] == 4096
+
+
+class TestShares:
+    def test_a_budget_is_divided_within_a_document(self, make, tmp_path, small_chunks) -> None:
+        shares = {"a": 0.001, "b": 0.02, "c": 0.1, "d": 0.279, "e": 0.6}
+        sources = {
+            name: make([f"{name} {n} " * (1 + n % 5) for n in range(400)]) for name in shares
+        }
+        budget = 6000
+        dataset = mixed(
+            {d.directory: shares[name] for name, d in sources.items()},
+            tmp_path / "all",
+            tokens=budget,
+        )
+        assert dataset.n_tokens <= budget
+        for got, name in zip(dataset.manifest["mix"]["sources"], shares, strict=True):
+            longest = max(map(len, sources[name]))
+            assert shares[name] * budget - longest < got["tokens"] <= shares[name] * budget
+        by_source = Counter()
+        for number in range(len(dataset)):
+            by_source[dataset.origin(number).path] += len(dataset[number])
+        told = {row["path"]: row["tokens"] for row in dataset.manifest["sources"]}
+        assert by_source == Counter(told)
+
+    def test_epochs_give_each_document_two_or_three_times(self, numbers, tmp_path) -> None:
+        dataset = mixed({numbers[0].directory: "2.5x"}, tmp_path / "all", shuffle=0)
+        times = Counter(Counter(documents(dataset)).values())
+        assert set(times) == {2, 3}
+        tokens = numbers[0].split("train").n_tokens
+        assert 2.5 * tokens - 60 < dataset.split("train").n_tokens <= 2.5 * tokens
+        assert Counter(documents(dataset, "val")) == Counter(documents(numbers[0], "val"))
+        totals = dataset.manifest["totals"]
+        assert totals["extra"] > 0
+
+    def test_without_a_budget_no_source_repeats(self, numbers, tmp_path) -> None:
+        dataset = mixed(
+            {d.directory: w for d, w in zip(numbers, (0.2, 0.8), strict=True)}, tmp_path / "all"
+        )
+        epochs = [source["epochs"] for source in dataset.manifest["mix"]["sources"]]
+        assert epochs == [pytest.approx(0.25, abs=0.02), 1.0]
+
+    def test_a_source_that_is_too_small_is_said(self, numbers, tmp_path, caplog) -> None:
+        n = numbers[0].split("train").n_tokens
+        mixed({d.directory: 0.5 for d in numbers}, tmp_path / "all", tokens=3 * n)
+        assert "its documents are written 1.5" in caplog.text
+
+    def test_trained_tokens_can_count(self, chats, unpacked, tmp_path) -> None:
+        wanted = {chats.directory: "0.5x"}
+        dataset = mixed(wanted, tmp_path / "all", count="trained")
+        trained = sum(
+            int(chats.split("train").mask(i).sum()) for i in range(len(chats.split("train")))
+        )
+        got = dataset.manifest["mix"]["sources"][0]["tokens"]
+        longest = max(int(chats.mask(i).sum()) for i in range(len(chats)))
+        assert trained / 2 - longest < got <= trained / 2
+
+    def test_a_source_inside_a_dataset(self, make, numbers, tmp_path) -> None:
+        both = mixed([d.directory for d in numbers], tmp_path / "both")
+        path = numbers[1].manifest["sources"][0]["path"]
+        dataset = mixed([f"{both.directory}#{path}"], tmp_path / "all")
+        assert documents(dataset) == documents(numbers[1])
+
+
+class TestDuplicates:
+    @pytest.fixture
+    def three(self, make: Make) -> list[Dataset]:
+        texts = [f"text {n}" for n in range(300)]
+        return [
+            make(texts, val_fraction=0.1),
+            make([*texts[:120], *(f"more {n}" for n in range(100)), "more 5", "more 6"]),
+            make(["text 7", "alone", "alone"], val_fraction=0.5),
+        ]
+
+    def test_each_text_stands_there_once_and_val_wins(
+        self, three, tmp_path, small_chunks, monkeypatch
+    ) -> None:
+        monkeypatch.setattr("tokmill.mixing.duplicates.BUCKET_DOCUMENTS", 100)
+        dataset = mixed([d.directory for d in three], tmp_path / "all", dedup=True)
+        val, train = (documents(dataset, split) for split in ("val", "train"))
+        of_val = list(dict.fromkeys(ids for d in three for ids in documents(d, "val")))
+        of_train = dict.fromkeys(ids for d in three for ids in documents(d, "train"))
+        assert val == of_val
+        assert train == [ids for ids in of_train if ids not in set(of_val)]
+        left = dataset.manifest["totals"]["drops"]["duplicate"]
+        assert left == sum(map(len, three)) - len(dataset)
+
+    def test_marks_keep_all_documents(self, three, tmp_path) -> None:
+        for shuffle in (None, 5):
+            dataset = mixed(
+                [d.directory for d in three], tmp_path / f"all{shuffle}", dedup="mark",
+                shuffle=shuffle,
+            )  # fmt: skip
+            assert len(dataset) == sum(map(len, three))
+            kept: Counter[bytes] = Counter()
+            for split in ("val", "train"):
+                marks = np.fromfile(dataset.directory / f"duplicates-{split}.bin", np.uint8)
+                own = documents(dataset, split)
+                assert len(marks) == len(own)
+                kept.update(ids for ids, mark in zip(own, marks, strict=True) if not mark)
+            assert set(kept.values()) == {1}
+            assert kept.keys() == {
+                ids for d in three for ids in (*documents(d), *documents(d, "val"))
+            }
+
+    def test_an_overlap_of_splits_is_said(self, three, tmp_path, caplog) -> None:
+        mixed([d.directory for d in three[:2]], tmp_path / "all")
+        assert "of train are also in val" in caplog.text
+
+    def test_chats_are_equal_with_their_masks(self, chats, unpacked, tmp_path) -> None:
+        copy = tmp_path / "copy"
+        shutil.copytree(chats.directory, copy)
+        dataset = mixed([chats.directory, copy], tmp_path / "all", dedup=True)
+        pairs = {(chats[i].tobytes(), chats.mask(i).tobytes()) for i in range(len(chats))}
+        assert len(dataset) == len(pairs)
+
+
+def only_even(ids: np.ndarray, lengths: np.ndarray, origins: Origins) -> np.ndarray:
+    assert len(ids) == lengths.sum()
+    return origins.records % 2 == 0
+
+
+class TestFilters:
+    def test_lengths(self, numbers, tmp_path) -> None:
+        dataset = mixed([numbers[0].directory], tmp_path / "all", min_tokens=8, max_tokens=20)
+        expected = [ids for ids in numbers[0].split("train") if 8 <= len(ids) <= 20]
+        assert documents(dataset) == [ids.tobytes() for ids in expected]
+        drops = dataset.manifest["totals"]["drops"]
+        assert drops["fewer than min_tokens"] + drops["more than max_tokens"] == len(
+            numbers[0]
+        ) - len(dataset)
+
+    def test_a_list_of_records_and_hashes(self, numbers, tmp_path, small_chunks) -> None:
+        source = numbers[0].split("train")
+        listed = [source.origin(i) for i in (3, 600)]
+        hashed = [3, 10, 11]
+        import blake3
+
+        lines = [{"source": o.path, "record": o.record} for o in listed]
+        lines += [{"hash": blake3.blake3(source[i].tobytes()).digest(16).hex()} for i in hashed]
+        path = tmp_path / "drop.jsonl"
+        path.write_text("\n".join(map(json.dumps, lines)))
+        dataset = mixed([numbers[0].directory], tmp_path / "all", drop=[path.name and str(path)])
+        gone = {source[i].tobytes() for i in (3, 600, 10, 11)}
+        assert documents(dataset) == [ids for ids in documents(source) if ids not in gone]
+
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_a_function(self, numbers, tmp_path, workers) -> None:
+        dataset = mixed(
+            [numbers[0].directory], tmp_path / "all", where=f"{__name__}:only_even",
+            workers=workers,
+        )  # fmt: skip
+        assert all(dataset.origin(i).record % 2 == 0 for i in range(len(dataset)))
+        assert len(dataset) == 450
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("inputs", "settings", "message"),
+        [
+            ([], {}, "no dataset to mix"),
+            (["{0}", "{0}"], {}, "named twice"),
+            ({"{0}": 0.4, "{1}": "2x"}, {}, "give all of them"),
+            (["{0}"], {"tokens": "1M"}, "a budget is divided by shares"),
+            ({"{0}": 0}, {}, "above 0"),
+            (["{0}#nobody"], {}, "no such source"),
+            (["{0}"], {"where": "nobody:nothing"}, "cannot be imported"),
+            (["{0}"], {"drop": ["missing.jsonl"]}, "cannot be read"),
+            (["{0}"], {"min_tokens": 10**6}, "no document is left"),
+            (["{0}"], {"count": "trained"}, "have no masks"),
+        ],
+    )
+    def test_one_line_says_what_is_wrong(
+        self, numbers, tmp_path, inputs, settings, message
+    ) -> None:
+        directories = [str(d.directory) for d in numbers]
+        named = [name.format(*directories) for name in inputs]
+        wanted = (
+            dict(zip(named, inputs.values(), strict=True)) if isinstance(inputs, dict) else named
+        )
+        with pytest.raises(tokmill.TokmillError, match=message):
+            mixed(wanted, tmp_path / "all", **settings)
+
+    def test_datasets_that_differ(self, pretrained, wide, chats, tmp_path) -> None:
+        for other, message in ((wide, "--dtype|dtype"), (chats, "kind is sft")):
+            with pytest.raises(tokmill.TokmillError, match=message):
+                mixed([pretrained.directory, other.directory], tmp_path / "all")
+
+    def test_ids_are_widened_on_request(self, pretrained, wide, tmp_path) -> None:
+        dataset = mixed([pretrained.directory, wide.directory], tmp_path / "all", dtype="uint32")
+        assert dataset[0].dtype == np.uint32
+        assert dataset[0].tolist() == pretrained[0].tolist()
+
+    def test_what_stands_at_the_output_is_not_replaced(self, numbers, tmp_path) -> None:
+        inputs = [d.directory for d in numbers]
+        with pytest.raises(tokmill.TokmillError, match="would be replaced"):
+            mixed(inputs, numbers[0].directory)
+        (tmp_path / "full").mkdir()
+        (tmp_path / "full" / "a.txt").write_text("mine")
+        with pytest.raises(tokmill.TokmillError, match="not empty"):
+            mixed(inputs, tmp_path / "full")
+        mixed(inputs, tmp_path / "all")
+        with pytest.raises(tokmill.TokmillError, match="overwrite"):
+            mixed(inputs, tmp_path / "all", shuffle=1)
+        assert mixed(inputs, tmp_path / "all", shuffle=1, overwrite=True)
+        before = (tmp_path / "all" / "manifest.json").stat().st_mtime_ns
+        mixed(inputs, tmp_path / "all", shuffle=1)
+        assert (tmp_path / "all" / "manifest.json").stat().st_mtime_ns == before
