@@ -24,12 +24,14 @@ if TYPE_CHECKING:
         pretrain,
         run_part,
         sft,
+        stats,
         status,
         verify,
         write_plan,
     )
     from tokmill.api.progress import Progress
     from tokmill.dataset.origins import Origin
+    from tokmill.dataset.statistics import Statistics
     from tokmill.dataset.verify import Verification
     from tokmill.errors import TokmillError
     from tokmill.executors.tasks import ArrayStatus
@@ -45,6 +47,7 @@ __all__ = [
     "RunForecast",
     "ShardInfo",
     "Source",
+    "Statistics",
     "TokmillError",
     "Verification",
     "__version__",
@@ -58,6 +61,7 @@ __all__ = [
     "pretrain",
     "run_part",
     "sft",
+    "stats",
     "status",
     "verify",
     "write_plan",
@@ -68,14 +72,15 @@ _MODULES = {
         ("finish", "import_dataset", "mix", "plan", "pretrain", "run_part", "sft", "status"),
         "api.functions",
     ),
+    **dict.fromkeys(("stats", "verify", "write_plan"), "api.functions"),
     **dict.fromkeys(("Dataset", "ShardInfo", "open"), "api.dataset"),
-    **dict.fromkeys(("verify", "write_plan"), "api.functions"),
     "ArrayStatus": "executors.tasks",
     "Export": "trainers.exporting.export",
     "Origin": "dataset.origins",
     "Progress": "api.progress",
     "RunForecast": "api.forecast",
     "Source": "settings.source",
+    "Statistics": "dataset.statistics",
     "TokmillError": "errors",
     "Verification": "dataset.verify",
 }

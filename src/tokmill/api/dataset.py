@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.bill.full_bill import FullBill
+    from tokmill.dataset.statistics import Statistics
     from tokmill.dataset.verify import Verification
     from tokmill.page.chosen import Choice
     from tokmill.settings.arguments import BillArguments, ExportArguments
@@ -218,6 +219,14 @@ class Dataset:
         import tokmill
 
         return tokmill.verify(self.directory, tokenizer=self._tokenizer)
+
+    @keyword_errors()
+    def stats(self) -> Statistics:
+        """Return what the whole dataset holds, from all of its tokens; see `tokmill.stats`."""
+        from tokmill.page.samples import statistics_of
+
+        check_complete(self.manifest, self.directory)
+        return statistics_of(self.directory, self.manifest, self._tokenizer)
 
     @keyword_errors()
     def export(

@@ -24,6 +24,7 @@ from tokmill.settings.names import keyword_errors
 
 if TYPE_CHECKING:
     from tokmill.api.forecast import RunForecast
+    from tokmill.dataset.statistics import Statistics
     from tokmill.dataset.verify import Verification
     from tokmill.executors.tasks import ArrayStatus
     from tokmill.settings.arguments import (
@@ -237,6 +238,28 @@ def verify(directory: str | Path, *, tokenizer: str | Path = "") -> Verification
     verification = verify_dataset(path, str(tokenizer or ""))
     verification.check(path)
     return verification
+
+
+@keyword_errors()
+def stats(directory: str | Path, *, tokenizer: str | Path = "") -> Statistics:
+    """Return what a dataset holds, from all of its tokens, as `tokmill stats` shows it.
+
+    Lengths of documents, shares of sources, frequent and unused ids with their texts, equal
+    documents, and what was left out. Memory does not grow with the dataset: hashes of documents,
+    32 bytes for each, are in the temporary directory (`TMPDIR`) meanwhile.
+
+    Args:
+        directory: the directory of the dataset.
+        tokenizer: the tokenizer, if it has moved; without it, ids have no texts.
+
+    Raises:
+        TokmillError: there is no finished dataset, or a file is missing or damaged.
+
+    Example:
+        >>> statistics = tokmill.stats("out")
+        >>> statistics.lengths.percentile(99), statistics.duplicates.documents
+    """
+    return open_dataset(directory, tokenizer=tokenizer).stats()
 
 
 @keyword_errors()

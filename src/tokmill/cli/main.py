@@ -39,6 +39,7 @@ COMMANDS = {
     "report": ("tokmill.cli.report", "Show the contents and memory needs of a dataset."),
     "memory": ("tokmill.cli.bill:memory_command", "Estimate GPU memory and host RAM of a model."),
     "verify": ("tokmill.cli.checks:verify", "Check a dataset against its manifest."),
+    "stats": ("tokmill.cli.stats", "Show lengths, sources, duplicates and ids of a dataset."),
     "inspect": ("tokmill.cli.inspect", "Show documents of a dataset, decoded."),
     "mix": (
         "tokmill.cli.mix:mix_command",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.chat.template_source import emitted_strings, template_source
@@ -13,7 +13,8 @@ from tokmill.dataset.canonical import sha256_hex
 from tokmill.dataset.documents import Documents
 from tokmill.dataset.origins import OriginFinder
 from tokmill.dataset.packs import open_packs
-from tokmill.errors import UsageError, VerifyError
+from tokmill.dataset.statistics import read_statistics
+from tokmill.errors import TokmillError, UsageError, VerifyError
 from tokmill.settings.load import build_config
 from tokmill.settings.schema import TokenizerSettings
 from tokmill.settings.sft import SftSettings
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokmill.dataset.origins import Origin
+    from tokmill.dataset.statistics import Statistics
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 
@@ -222,6 +224,30 @@ def tokenizer_of(manifest: dict[str, Any], moved: str) -> Tokenizer:
             "name the right one with --tokenizer"
         )
     return loaded
+
+
+def statistics_of(directory: Path, manifest: dict[str, Any], moved: str) -> Statistics:
+    """Return the statistics of a dataset; without its tokenizer, they say why ids have no texts.
+
+    Raises:
+        UsageError: `moved` is not the tokenizer of the dataset.
+        TokmillError: a file is missing, damaged, or cannot be read.
+    """
+    try:
+        tokenizer = tokenizer_of(manifest, moved)
+    except TokmillError as error:
+        if moved:
+            raise
+        return replace(read_statistics(directory, manifest), no_texts=str(error))
+    control, is_sft = control_ids(manifest, tokenizer), manifest.get("kind") == "sft"
+    decoder = TokenDecoder(tokenizer, control, is_sft=is_sft)
+
+    def text_of(id_: int) -> str:
+        # The second of two: SentencePiece drops the space before the first.
+        texts = decoder.runs((id_, id_), (0, 0), by_token=True)[0].texts
+        return escaped(texts[-1])
+
+    return read_statistics(directory, manifest, text_of)
 
 
 def evenly_spread(total: int, wanted: int) -> Sequence[int]:

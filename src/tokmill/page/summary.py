@@ -9,10 +9,13 @@ from tokmill.dataset.counts import TRAINED_TURNS
 from tokmill.fields import ENOUGH, describe_fields, noted_sources, percent, used_share
 from tokmill.page.engine_text import describe_engine, engine_line
 from tokmill.words.plural import counted, plural
+from tokmill.words.printable import printable
 from tokmill.words.units import count, seconds, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from tokmill.dataset.statistics import Statistics
 
 Rows = list[tuple[str, str]]
 
@@ -23,6 +26,7 @@ _MOST_REASONS = 4
 _MOST_KEYS = 8
 _MOST_SOURCES = 12
 _MOST_UNREAD = 3
+_MOST_UNUSED = 8
 _MOST_READINGS = 4
 _KINDS = ("bin", "idx", "mask", "weight", "origin")
 
@@ -117,6 +121,34 @@ def mix_rows(manifest: Mapping[str, Any]) -> Rows:
         )
         for source in sources
     ]
+
+
+def statistics_rows(statistics: Statistics) -> Rows:
+    """Return what the tokens of a dataset tell: lengths, duplicates, ids that never occur."""
+    lengths, equal, n_ids = statistics.lengths, statistics.duplicates, len(statistics.id_counts)
+    n_documents, n_tokens = (max(1, statistics.totals[key]) for key in ("documents", "tokens"))
+    quantiles = (f"{percent} % up to {lengths.percentile(percent):,}" for percent in (50, 90, 99))
+    spread = f"mean {lengths.mean:,.0f}; {', '.join(quantiles)}; longest {lengths.longest:,}"
+    repeated = "none is equal to an earlier one"
+    if equal.documents:
+        repeated = (
+            f"{equal.documents:,} ({equal.documents / n_documents:.2%}), with "
+            f"{plural(equal.tokens, 'token')} ({equal.tokens / n_tokens:.2%})\n"
+            f"most often, {equal.most:,} times: document {equal.example}"
+        )
+    if equal.in_both_splits:
+        repeated += f"\n{equal.in_both_splits:,} of val are in train, too"
+    unused = f"{statistics.n_unused:,} of {n_ids:,} ({statistics.n_unused / n_ids:.1%})"
+    if examples := statistics.unused[:_MOST_UNUSED]:
+        texts = (f"{named.id} {quoted(named.text)}".strip() for named in examples)
+        unused += f"\nsuch as {', '.join(texts)}"
+    rows = [("lengths", spread), ("duplicates", repeated), ("unused ids", unused)]
+    return rows + ([("no texts", statistics.no_texts)] if statistics.no_texts else [])
+
+
+def quoted(text: str) -> str:
+    """Return the text of an id between marks that show its spaces; '' without a text."""
+    return f"'{printable(text)}'" if text else ""
 
 
 def _unread(manifest: Mapping[str, Any]) -> str:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from tokmill.dataset.reader import read_manifest
-from tokmill.page.report.lengths import CONTEXTS
+from tokmill.dataset.statistics import CONTEXTS
+from tokmill.page.report import ids_section
 from tokmill.page.report.losses_section import reject_examples
 from tokmill.page.report.sources_section import grouped
 
@@ -80,6 +81,15 @@ def test_lengths_are_those_of_every_document(page, dataset):
     assert page.read.bars["lengths-histogram"] == [n for row in rows for n in row]
 
 
+def test_ids_and_duplicates_are_those_of_stats(page, dataset, capsys):
+    statistics = dataset.stats().as_json()
+    assert page.data["ids"] == {key: statistics[key] for key in ("ids", "duplicates")}
+    frequent = statistics["ids"]["frequent"]
+    counts = [named["count"] for named in frequent]
+    assert [n for n, _ in page.read.tables["ids"].values()] == counts
+    assert f"{statistics['ids']['unused']:,} of {statistics['ids']['vocabulary']:,}" in page.text
+
+
 def test_splits_stages_and_sums_are_those_of_the_manifest(page):
     manifest = page.manifest
     splits = {split: [0, 0, 0] for split in ("train", "val")}
@@ -111,7 +121,9 @@ def test_what_is_trained_and_packed_is_that_of_the_manifest(chats, page_of: Make
 def test_a_pretraining_page_has_no_section_on_training(pretrained, page_of: Make):
     page = page_of(pretrained.directory)
     assert "trained" not in page.data
-    assert list(page.data) == ["overview", "sources", "lengths", "losses", "texts", "bill", "run"]
+    assert list(page.data) == [
+        "overview", "sources", "lengths", "ids", "losses", "texts", "bill", "run",
+    ]  # fmt: skip
 
 
 def test_drops_rejects_and_their_examples_are_counted(
@@ -197,3 +209,10 @@ def test_without_its_indices_the_page_has_the_histogram_of_the_manifest(
     page = page_of(pretrained.directory, manifest)
     assert "The exact lengths are not known" in page.text
     assert page.data["lengths"] == {"length_histogram": manifest["length_histogram"]}
+
+
+def test_a_page_does_not_read_all_tokens_of_a_large_dataset(pretrained, page_of: Make, monkeypatch):
+    monkeypatch.setattr(ids_section, "MOST_TOKENS", 1000)
+    page = page_of(pretrained.directory)
+    assert f"tokmill stats {pretrained.directory}" in page.text
+    assert "ids" not in page.data

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokmill.dataset.statistics import CONTEXTS, N_BINS, Lengths, read_lengths
 from tokmill.errors import TokmillError
 from tokmill.page.report.charts import Chart, Marks, Row, bars, columns
-from tokmill.page.report.lengths import CONTEXTS, N_BINS, Lengths, read_lengths
 from tokmill.page.report.section import Section, note
 
 if TYPE_CHECKING:
@@ -26,19 +26,18 @@ def lengths_section(directory: Path, manifest: Mapping[str, Any]) -> Section:
         found = read_lengths(directory, manifest)
     except TokmillError as error:
         found = _of_manifest(manifest)
-        html = note(f"The exact lengths are not known: {error}") + _histogram(found, things)
+        html = note(f"The exact lengths are not known: {error}")
+        html += _histogram(found, things, is_exact=False)
         return Section("lengths", "Lengths", html, _data(found, is_exact=False))
-    mean = totals["tokens"] / max(1, totals["documents"])
-    lead = note(f"{mean:,.0f} tokens on average; the longest has {found.longest:,}.")
-    html = lead + _histogram(found, things) + _contexts(found, totals, things)
+    lead = note(f"{found.mean:,.0f} tokens on average; the longest has {found.longest:,}.")
+    html = lead + _histogram(found, things, is_exact=True) + _contexts(found, totals, things)
     return Section("lengths", "Lengths", html, _data(found, is_exact=True))
 
 
 def _of_manifest(manifest: Mapping[str, Any]) -> Lengths:
-    counts = manifest["length_histogram"][:N_BINS]
-    found = Lengths()
-    found.documents[: len(counts)] = counts
-    return found
+    """Return the lengths of the manifest's histogram, each as the least of its column."""
+    counts = np.array(manifest["length_histogram"][:N_BINS], np.int64)
+    return Lengths(1 << np.arange(len(counts)), counts)
 
 
 def _data(found: Lengths, *, is_exact: bool) -> dict[str, Any]:
@@ -50,18 +49,18 @@ def _data(found: Lengths, *, is_exact: bool) -> dict[str, Any]:
             "tokens_by_length": found.tokens[:stop].tolist(),
             "longest": found.longest,
             "contexts": list(CONTEXTS),
-            "documents_longer": list(found.longer.values()),
-            "tokens_beyond": list(found.beyond.values()),
+            "documents_longer": list(map(found.longer, CONTEXTS)),
+            "tokens_beyond": list(map(found.beyond, CONTEXTS)),
         }
     return data
 
 
-def _histogram(found: Lengths, things: str) -> str:
+def _histogram(found: Lengths, things: str, *, is_exact: bool) -> str:
     filled = np.flatnonzero(found.documents)
     if not len(filled):
         return ""
     first, stop = int(filled[0]), int(filled[-1]) + 1
-    names = (things, "tokens") if found.tokens.any() else (things,)
+    names = (things, "tokens") if is_exact else (things,)
     amounts = (found.documents, found.tokens)[: len(names)]
     chart = Chart(
         "lengths-histogram",
@@ -104,15 +103,15 @@ def _contexts(found: Lengths, totals: Mapping[str, Any], things: str) -> str:
         key="context",
     )
     n_documents, n_tokens = totals["documents"] or 1, totals["tokens"] or 1
-    n_passed = sum(1 for n in found.longer.values() if n)
+    n_passed = sum(1 for context in CONTEXTS if found.longer(context))
     shown = CONTEXTS[: n_passed + 1]  # nothing is longer than those after the first without any
     rows = [
         Row(
             f"{context:,} tokens",
-            (found.longer[context], found.beyond[context]),
-            f"{_percent(found.longer[context] / n_documents)} longer, "
-            f"{_percent(found.beyond[context] / n_tokens)} past it"
-            if found.longer[context]
+            (found.longer(context), found.beyond(context)),
+            f"{_percent(found.longer(context) / n_documents)} longer, "
+            f"{_percent(found.beyond(context) / n_tokens)} past it"
+            if found.longer(context)
             else "none longer",
         )
         for context in shown

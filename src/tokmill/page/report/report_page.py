@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.page.markup import label
 from tokmill.page.report.bill.section import bill_section
 from tokmill.page.report.head import head_section
+from tokmill.page.report.ids_section import ids_section
 from tokmill.page.report.lengths_section import lengths_section
 from tokmill.page.report.losses_section import losses_section
 from tokmill.page.report.page_script import PAGE_SCRIPT, section_script
@@ -45,15 +46,17 @@ def report_page(
         TokmillError: a file of the dataset is damaged.
     """
     texts = texts_section(directory, manifest, tokenizer, numbers)
-    return assembled(directory.resolve().name, _sections(directory, manifest, bill, texts))
+    ids = ids_section(directory, manifest, tokenizer)
+    return assembled(directory.resolve().name, _sections(directory, manifest, bill, ids, texts))
 
 
 def _sections(
-    directory: Path, manifest: Mapping[str, Any], bill: FullBill, texts: Section
+    directory: Path, manifest: Mapping[str, Any], bill: FullBill, ids: Section, texts: Section
 ) -> Iterable[Section]:
     yield head_section(directory, manifest, bill)
     yield sources_section(manifest)
     yield lengths_section(directory, manifest)
+    yield ids
     yield losses_section(directory, manifest)
     if manifest.get("kind") == "sft":
         yield trained_section(directory, manifest)

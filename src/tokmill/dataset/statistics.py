@@ -1,0 +1,332 @@
+"""Statistics of a finished dataset: lengths, ids, shares of sources, duplicates.
+
+Lengths come from the indices, ids and duplicates from all tokens, everything else from the
+manifest. Shards are mapped one after the other, and memory does not grow with the dataset.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from blake3 import blake3
+
+from tokmill.dataset.idx_file import open_index
+from tokmill.dataset.reader import open_shard
+from tokmill.errors import VerifyError
+from tokmill.storage import storage_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    import numpy.typing as npt
+
+    from tokmill.dataset.reader import Shard
+
+    Counts = npt.NDArray[np.int64]
+
+CONTEXTS = (512, 2048, 4096, 8192, 32768)
+PERCENTILES = (1, 10, 25, 50, 75, 90, 99)
+N_BINS = 32
+MOST_IDS = 20
+"""Ids that are named: the most frequent ones, and examples of those that never occur."""
+
+_CHUNK_DOCUMENTS = 1 << 20
+_CHUNK_TOKENS = 1 << 20
+_HASHED_AT_ONCE = 1 << 14
+_KEPT_DOCUMENTS = 1 << 20
+"""Documents whose hashes are in memory: 32 MiB, and about four times as much to sort them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How many documents have each length.
+
+    Attributes:
+        values: (m,) int64, the lengths that occur, in tokens, increasing. Documents of m lengths
+            have at least m^2 / 2 tokens: so 10^12 tokens have at most 1.4 million lengths.
+        counts: (m,) int64, the documents of each length.
+    """
+
+    values: Counts
+    counts: Counts
+
+    @classmethod
+    def of(cls, chunks: Iterable[npt.NDArray[np.integer[Any]]]) -> Lengths:
+        """Return the counts of the lengths of all documents, which come in chunks."""
+        documents: Counter[int] = Counter()
+        for chunk in chunks:
+            values, counts = np.unique(chunk, return_counts=True)
+            documents.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+        values = np.array(sorted(documents), np.int64)
+        return cls(values, np.array([documents[n] for n in values.tolist()], np.int64))
+
+    @property
+    def documents(self) -> Counts:
+        """Return documents by length: (32,), entry i of 2^i to 2^(i + 1) - 1 tokens."""
+        return self._by_length(self.counts)
+
+    @property
+    def tokens(self) -> Counts:
+        """Return the tokens of these documents: (32,)."""
+        return self._by_length(self.counts * self.values)
+
+    def _by_length(self, amounts: Counts) -> Counts:
+        sums = np.zeros(N_BINS, np.int64)
+        np.add.at(sums, np.maximum(np.frexp(self.values)[1] - 1, 0), amounts)
+        return sums
+
+    @property
+    def longest(self) -> int:
+        """Return the tokens of the longest document."""
+        return int(self.values.max(initial=0))
+
+    @property
+    def mean(self) -> float:
+        """Return the tokens of a document on average."""
+        return float(self.counts @ self.values / max(1, self.counts.sum()))
+
+    def percentile(self, percent: int) -> int:
+        """Return the least length that at least `percent` of the documents do not exceed."""
+        upto = np.cumsum(self.counts)
+        return int(self.values[np.searchsorted(100 * upto, percent * upto[-1])])
+
+    def longer(self, context: int) -> int:
+        """Return the documents with more tokens than a context."""
+        return int(self.counts[self.values > context].sum())
+
+    def beyond(self, context: int) -> int:
+        """Return the tokens of documents after those that a context holds."""
+        return int(self.counts @ np.maximum(self.values - context, 0))
+
+
+def read_lengths(directory: Path, manifest: Mapping[str, Any]) -> Lengths:
+    """Return the lengths of all documents; memory does not grow with their number.
+
+    Raises:
+        VerifyError: an index is missing or damaged.
+        StorageError: it cannot be read.
+    """
+
+    def chunks() -> Iterator[npt.NDArray[np.int32]]:
+        for entry in manifest["shards"]:
+            lengths, _ = open_index(directory / f"{entry['name']}.idx", entry["documents"])
+            for start in range(0, len(lengths), _CHUNK_DOCUMENTS):
+                yield lengths[start : start + _CHUNK_DOCUMENTS]
+
+    return Lengths.of(chunks())
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicates:
+    """Documents whose ids (in SFT also the mask) are those of an earlier one.
+
+    Attributes:
+        documents: how many there are, without the first of each.
+        tokens: their tokens.
+        most: documents that are equal, of the text that is repeated most; 1 if nothing is.
+        example: the number of the first of them in the dataset.
+        in_both_splits: documents of val that are in train, too.
+    """
+
+    documents: int = 0
+    tokens: int = 0
+    most: int = 1
+    example: int = 0
+    in_both_splits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NamedId:
+    """An id, its text ('' without a tokenizer), and how often it occurs."""
+
+    id: int
+    text: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What a dataset holds; see `tokmill.stats`.
+
+    Attributes:
+        totals: those of the manifest: `records`, `documents`, `tokens`, `text_bytes` (0: unknown),
+            `trained_tokens` (SFT), and `drops` and `rejects` by reason.
+        splits: `documents` and `tokens` of each split.
+        sources: of each input file its `path` and the same counts as in `totals`.
+        lengths: documents by length.
+        id_counts: (vocabulary,) int64, how often each id occurs.
+        frequent: the ids that occur most, the most frequent first.
+        unused: examples of ids that never occur, evenly spread.
+        n_unused: how many never occur.
+        duplicates: equal documents.
+        no_texts: why ids have no texts, or ''.
+    """
+
+    totals: dict[str, Any]
+    splits: dict[str, dict[str, int]]
+    sources: tuple[dict[str, Any], ...]
+    lengths: Lengths
+    id_counts: Counts
+    frequent: tuple[NamedId, ...]
+    unused: tuple[NamedId, ...]
+    n_unused: int
+    duplicates: Duplicates
+    no_texts: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the statistics as plain values, without `id_counts`."""
+        lengths = self.lengths
+        return {
+            "totals": _counts(self.totals),
+            "splits": self.splits,
+            "sources": [{"path": row["path"], **_counts(row)} for row in self.sources],
+            "lengths": {
+                "mean": lengths.mean,
+                "longest": lengths.longest,
+                "percentiles": {str(p): lengths.percentile(p) for p in PERCENTILES},
+                "documents_by_length": np.trim_zeros(lengths.documents, "b").tolist(),
+                "tokens_by_length": np.trim_zeros(lengths.tokens, "b").tolist(),
+            },
+            "ids": {
+                "vocabulary": len(self.id_counts),
+                "unused": self.n_unused,
+                "unused_examples": [asdict(named) for named in self.unused],
+                "frequent": [asdict(named) for named in self.frequent],
+                "no_texts": self.no_texts,
+            },
+            "duplicates": asdict(self.duplicates),
+        }
+
+
+def _counts(row: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("records", "documents", "tokens", "text_bytes", "trained_tokens", "drops", "rejects")
+    return {name: row[name] for name in names if name in row}
+
+
+def read_statistics(
+    directory: Path, manifest: dict[str, Any], text_of: Callable[[int], str] | None = None
+) -> Statistics:
+    """Return the statistics of a dataset, of whose shards all tokens are read.
+
+    `text_of` returns the text of an id. Hashes of documents, 32 bytes for each, are in the
+    temporary directory meanwhile.
+
+    Raises:
+        VerifyError: a file is missing or damaged.
+        StorageError: one cannot be read, or the temporary directory cannot be written to.
+    """
+    name = text_of or (lambda _: "")
+    counts = np.zeros(manifest["tokenizer"]["vocab_size"], np.int64)
+    splits: dict[str, dict[str, int]] = {}
+    with tempfile.TemporaryDirectory(prefix="tokmill-stats-") as folder:
+        hashes = _Hashes(Path(folder), sum(entry["documents"] for entry in manifest["shards"]))
+        for entry in manifest["shards"]:
+            shard = open_shard(directory, manifest, entry)
+            _count_ids(directory, shard, counts)
+            hashes.add_documents(shard)
+            split = splits.setdefault(shard.split, {"documents": 0, "tokens": 0})
+            split["documents"] += len(shard.lengths)
+            split["tokens"] += len(shard.tokens)
+        duplicates = hashes.duplicates()
+    never = np.flatnonzero(counts == 0)
+    n_examples = min(MOST_IDS, len(never))
+    spread = never[np.arange(n_examples) * len(never) // max(1, n_examples)]
+    often = np.argsort(-counts, kind="stable")[:MOST_IDS]
+    frequent, unused = (
+        tuple(NamedId(i, name(i), int(counts[i])) for i in ids.tolist())
+        for ids in (often[counts[often] > 0], spread)
+    )
+    return Statistics(
+        manifest["totals"], splits, tuple(manifest["sources"]), read_lengths(directory, manifest),
+        counts, frequent, unused, len(never), duplicates,
+    )  # fmt: skip
+
+
+def _count_ids(directory: Path, shard: Shard, counts: Counts) -> None:
+    """Add how often each id occurs in a shard."""
+    for start in range(0, len(shard.tokens), _CHUNK_TOKENS):
+        ids = shard.tokens[start : start + _CHUNK_TOKENS]
+        if (largest := int(ids.max())) >= len(counts):
+            raise VerifyError(
+                f"{directory}/{shard.name}.bin: id {largest:,} is outside the vocabulary of "
+                f"{len(counts):,}; see tokmill verify"
+            )
+        counts += np.bincount(ids, minlength=len(counts))
+
+
+class _Hashes:
+    """BLAKE3 hashes of 128 bits of documents; equal ones are counted, in bounded memory.
+
+    A row has four uint64: the hash, 2 x tokens + (1 if in val), and the number of the document.
+    Rows go to files by their hash, so that equal documents are in one file, in their order; one
+    file after the other is sorted.
+    """
+
+    def __init__(self, folder: Path, n_documents: int) -> None:
+        self._folder, self._n_files = folder, -(-n_documents // _KEPT_DOCUMENTS)
+        self._kept: list[npt.NDArray[np.uint64]] = []
+        self._n_documents = 0
+
+    def add_documents(self, shard: Shard) -> None:
+        """Add the documents of the next shard."""
+        item = shard.tokens.itemsize
+        ids = shard.tokens.view(np.uint8).data
+        mask = None if shard.mask is None else shard.mask.data
+        for first in range(0, len(shard.lengths), _HASHED_AT_ONCE):
+            offsets = shard.offsets[first : first + _HASHED_AT_ONCE].tolist()
+            lengths = shard.lengths[first : first + _HASHED_AT_ONCE]
+            digests = []
+            for offset, length in zip(offsets, lengths.tolist(), strict=True):
+                document = blake3(ids[offset : offset + length * item])
+                if mask is not None:
+                    document.update(mask[offset // item : offset // item + length])
+                digests.append(document.digest(16))
+            rows = np.empty((len(lengths), 4), np.uint64)
+            rows[:, :2] = np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2)
+            rows[:, 2] = 2 * lengths.astype(np.int64) + (shard.split == "val")
+            rows[:, 3] = np.arange(self._n_documents, self._n_documents + len(rows))
+            self._n_documents += len(rows)
+            self._kept.append(rows)
+            if len(self._kept) * _HASHED_AT_ONCE >= _KEPT_DOCUMENTS:
+                self._write()
+
+    def _write(self) -> None:
+        """Append the rows in memory to their files."""
+        if not self._kept:
+            return
+        rows = np.concatenate(self._kept)
+        files = rows[:, 0] % np.uint64(self._n_files)
+        order = np.argsort(files, kind="stable")
+        bounds = np.searchsorted(files[order], np.arange(self._n_files + 1))
+        with storage_errors(self._folder):
+            for number, (start, stop) in enumerate(pairwise(bounds.tolist())):
+                with (self._folder / f"{number}").open("ab") as file:
+                    file.write(rows[order[start:stop]].data)
+        self._kept = []
+
+    def duplicates(self) -> Duplicates:
+        """Return what is equal among the documents that were added."""
+        documents = tokens = in_both = 0
+        largest = (1, 0)
+        self._write()
+        for number in range(self._n_files):
+            rows = np.fromfile(self._folder / f"{number}", np.uint64).reshape(-1, 4)
+            rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))].view(np.int64)
+            if not len(rows):
+                continue
+            is_first = np.append(True, (rows[1:, :2] != rows[:-1, :2]).any(axis=1))
+            starts = np.flatnonzero(is_first)
+            sizes = np.diff(starts, append=len(rows))
+            documents += len(rows) - len(starts)
+            tokens += int((sizes - 1) @ (rows[starts, 2] >> 1))
+            n_val = np.add.reduceat(rows[:, 2] & 1, starts)
+            in_both += int(n_val[n_val < sizes].sum())
+            most = int(sizes.max())
+            largest = max(largest, (most, -int(rows[starts[sizes == most], 3].min())))
+        return Duplicates(documents, tokens, largest[0], -largest[1], in_both)

@@ -1,0 +1,86 @@
+"""`tokmill stats` as a user types it: the numbers, Chinese text, JSON, a missing tokenizer."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from tokmill.api.dataset import Dataset
+
+RECORDS = [{"text": "猫猫 狗狗"}] * 3 + [{"text": "hello world"}, {"text": ""}, b"{broken"]
+
+
+def width(line: str) -> int:
+    return sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in line)
+
+
+@pytest.fixture
+def written(pretrain, write_rows, tmp_path: Path) -> Path:
+    rows = tmp_path / "rows.jsonl"
+    lines = [row if isinstance(row, bytes) else json.dumps(row).encode() for row in RECORDS]
+    rows.write_bytes(b"\n".join(lines) + b"\n")
+    assert pretrain(rows, "--max-reject-fraction", "1", "-q").code == 0
+    return tmp_path / "out"
+
+
+def test_it_says_what_the_dataset_holds(tokmill, written: Path) -> None:
+    outcome = tokmill("stats", written)
+    assert (outcome.code, outcome.err) == (0, "")
+    lines = dict(re.findall(r"^(\w[\w ]*?)  +(.*)$", outcome.out, re.MULTILINE))
+    assert lines["duplicates"].startswith("2 (50.00%), with ")
+    assert re.search(r"^ +most often, 3 times: document 0$", outcome.out, re.MULTILINE)
+    assert re.fullmatch(r"mean .*; 50 % up to \d+, .*; longest \d+", lines["lengths"])
+    assert re.fullmatch(r"[\d,]+ of [\d,]+ \(\d+\.\d%\)", lines["unused ids"])
+    assert re.search(r"^rejects +2: ", outcome.out, re.MULTILINE)
+    assert re.search(r"^  rows\.jsonl +4 +100\.0% ", outcome.out, re.MULTILINE)
+    assert "<eos>" in outcome.out
+
+
+def test_tables_with_chinese_text_are_aligned_in_80_columns(
+    tokmill, written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = tokmill("stats", written).out
+    assert max(map(width, out.splitlines())) <= 80
+    table = out.split("most frequent ids")[1].splitlines()[1:]
+    ends = {width(line) for line in table if line}
+    assert len(ends) == 1
+    assert any("猫" in line for line in table)
+
+
+def test_json_is_what_the_library_says(tokmill, pretrained: Dataset) -> None:
+    outcome = tokmill("stats", pretrained.directory, "--json")
+    assert outcome.code == 0
+    assert json.loads(outcome.out) == json.loads(json.dumps(pretrained.stats().as_json()))
+
+
+def test_without_the_tokenizer_ids_have_no_texts_and_the_reason_is_said(
+    tokmill, written: Path, tokenizer_dir: Path, tmp_path: Path
+) -> None:
+    manifest = json.loads((written / "manifest.json").read_bytes())
+    named = Path(manifest["config"]["tokenizer"]["path"])
+    moved = tmp_path / "moved"
+    named.rename(moved)
+    try:
+        outcome = tokmill("stats", written)
+        assert outcome.code == 0
+        assert f"no texts    {named}: " in outcome.out
+        assert "<eos>" in tokmill("stats", written, "--tokenizer", moved).out
+        wrong = tokmill("stats", written, "--tokenizer", tmp_path / "nothing")
+        assert wrong.code == 2
+        assert "nothing" in wrong.error
+    finally:
+        moved.rename(named)
+
+
+def test_what_is_no_dataset_and_what_is_damaged_is_one_line(
+    tokmill, written: Path, tmp_path: Path
+) -> None:
+    assert "not a tokmill dataset" in tokmill("stats", tmp_path).error
+    (shard,) = written.glob("*.bin")
+    shard.unlink()
+    assert f"{shard.name}: " in tokmill("stats", written).error

@@ -1,0 +1,189 @@
+"""Statistics against plain counting: lengths, ids, equal documents, in any amount of memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as Library
+
+from tests.fixtures.datasets import TOKENIZER
+from tokmill.api.dataset import Dataset
+from tokmill.dataset import statistics as module
+from tokmill.dataset.statistics import (
+    CONTEXTS,
+    N_BINS,
+    Duplicates,
+    Lengths,
+    read_lengths,
+    read_statistics,
+)
+from tokmill.errors import StorageError, VerifyError
+
+EQUAL = {
+    "train-0000000-0000": [[1, 7, 8, 2], [1, 9, 2], [1, 7, 8, 2], [1, 5, 2]],
+    "val-0000000-0000": [[1, 9, 2], [1, 6, 2], [1, 6, 2], [1, 9, 2]],
+    "train-0000000-0001": [[1, 7, 8, 2], [1, 11, 12, 13, 2], [1, 9, 2]],
+}
+"""Document 1 stands there four times, twice of them in val; 0 three times, 5 twice."""
+
+
+def lengths_of(*lengths: int) -> Lengths:
+    return Lengths.of([np.array(lengths, np.int32)])
+
+
+@given(st.lists(st.integers(1, 2**31 - 1), max_size=30))
+def test_every_document_is_in_the_bin_of_its_highest_bit(lengths: list[int]) -> None:
+    counted = lengths_of(*lengths)
+    for i in range(N_BINS):
+        inside = [length for length in lengths if length.bit_length() - 1 == i]
+        assert counted.documents[i] == len(inside)
+        assert counted.tokens[i] == sum(inside)
+    assert counted.longest == max(lengths, default=0)
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 100))
+def test_a_percentile_is_the_least_length_that_enough_documents_do_not_exceed(
+    lengths: list[int], percent: int
+) -> None:
+    enough = (
+        length
+        for length in sorted(lengths)
+        if 100 * sum(other <= length for other in lengths) >= percent * len(lengths)
+    )
+    assert lengths_of(*lengths).percentile(percent) == next(enough)
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_a_document_as_long_as_a_context_is_not_longer(context: int) -> None:
+    assert lengths_of(context).longer(context) == 0
+    three = lengths_of(context + 1, context, 1)
+    assert (three.longer(context), three.beyond(context)) == (1, 1)
+
+
+def test_the_chunks_in_which_an_index_is_read_change_nothing(
+    pretrained: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = read_lengths(pretrained.directory, pretrained.manifest)
+    monkeypatch.setattr(module, "_CHUNK_DOCUMENTS", 7)
+    pieces = read_lengths(pretrained.directory, pretrained.manifest)
+    assert whole.values.tolist() == pieces.values.tolist()
+    assert whole.counts.tolist() == pieces.counts.tolist()
+
+
+def test_an_index_of_other_documents_is_refused(pretrained: Dataset) -> None:
+    shard = {**pretrained.manifest["shards"][0], "documents": 5}
+    with pytest.raises(VerifyError, match="the manifest says 5"):
+        read_lengths(pretrained.directory, {"shards": [shard]})
+
+
+def test_ids_are_counted_as_a_plain_count_does(pretrained: Dataset, chats: Dataset) -> None:
+    for dataset in (pretrained, chats):
+        statistics = dataset.stats()
+        expected = Counter(i for document in dataset for i in document.tolist())
+        counts = statistics.id_counts
+        assert {i: n for i, n in enumerate(counts.tolist()) if n} == dict(expected)
+        most = [(named.id, named.count) for named in statistics.frequent]
+        assert most == sorted(expected.items(), key=lambda row: (-row[1], row[0]))[:20]
+        assert statistics.n_unused == len(counts) - len(expected)
+        assert not {named.id for named in statistics.unused} & set(expected)
+        assert [named.id for named in statistics.unused] == sorted(
+            {named.id for named in statistics.unused}
+        )
+
+
+def test_unused_ids_are_spread_over_the_vocabulary(make_dataset) -> None:
+    many, few = 100, 17
+    directory, manifest = make_dataset()
+    unused = [named.id for named in read_statistics(directory, manifest).unused]
+    used = {1, 2, 7, 8, 9, 10, 11, 12, 13}
+    assert unused == [sorted({*range(many)} - used)[i * (many - 9) // 20] for i in range(20)]
+    manifest["tokenizer"]["vocab_size"] = few
+    unused = [named.id for named in read_statistics(directory, manifest).unused]
+    assert unused == sorted({*range(few)} - used)
+
+
+def test_texts_of_ids_are_those_of_the_reference_with_their_spaces(pretrained: Dataset) -> None:
+    reference = Library.from_file(str(TOKENIZER / "tokenizer.json"))
+    named = [*pretrained.stats().frequent, *pretrained.stats().unused]
+    for id_, text in ((one.id, one.text) for one in named):
+        expected = reference.decode([id_], skip_special_tokens=False)
+        assert text == expected or "\ufffd" in expected, id_
+    assert any(one.text.startswith(" ") and len(one.text) > 1 for one in named)
+
+
+def test_splits_sources_and_totals_are_those_of_the_manifest(chats: Dataset) -> None:
+    statistics = chats.stats()
+    assert statistics.splits == {
+        name: {"documents": len(chats.split(name)), "tokens": chats.split(name).n_tokens}
+        for name in ("train", "val")
+    }
+    said = statistics.as_json()
+    n_trained = sum(int(chats.mask(i).sum()) for i in range(len(chats)))
+    assert said["totals"]["trained_tokens"] == n_trained
+    (source,) = said["sources"]
+    assert source == {"path": source["path"], **said["totals"]}
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3, 1 << 21])
+def test_equal_documents_are_counted_whatever_is_kept_in_memory(
+    make_dataset, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    directory, manifest = make_dataset(EQUAL)
+    monkeypatch.setattr(module, "_KEPT_DOCUMENTS", kept)
+    monkeypatch.setattr(module, "_HASHED_AT_ONCE", 2)
+    assert read_statistics(directory, manifest).duplicates == Duplicates(
+        documents=6, tokens=2 * 4 + 3 * 3 + 3, most=4, example=1, in_both_splits=2
+    )
+
+
+def test_duplicates_are_those_of_a_plain_count(pretrained: Dataset, chats: Dataset) -> None:
+    for dataset in (pretrained, chats):
+        documents = [
+            (*dataset[i].tolist(), *(dataset.mask(i) if dataset.kind == "sft" else ()))
+            for i in range(len(dataset))
+        ]
+        counts = Counter(documents)
+        duplicates = dataset.stats().duplicates
+        assert duplicates.documents == len(documents) - len(counts)
+        assert duplicates.most == max(counts.values())
+
+
+def test_nothing_is_equal_without_duplicates(make_dataset) -> None:
+    directory, manifest = make_dataset()
+    assert read_statistics(directory, manifest).duplicates == Duplicates()
+
+
+def test_samples_with_equal_ids_and_other_masks_are_not_equal(make_sft) -> None:
+    samples = {
+        "train-0000000-0000": [
+            ([1, 7, 8, 3], [0, 0, 1, 1]),
+            ([1, 7, 8, 3], [0, 1, 1, 1]),
+            ([1, 7, 8, 3], [0, 0, 1, 1]),
+        ]
+    }
+    directory, manifest = make_sft(samples)
+    duplicates = read_statistics(directory, manifest).duplicates
+    assert (duplicates.documents, duplicates.most, duplicates.example) == (1, 2, 0)
+
+
+def test_an_id_outside_the_vocabulary_is_one_line(make_dataset) -> None:
+    documents = {"train-0000000-0000": [[1, 4_000_000_000, 2]]}
+    directory, manifest = make_dataset(documents, "uint32")
+    with pytest.raises(VerifyError, match=r"000\.bin: id 4,000,000,000 is outside .* of 100; see"):
+        read_statistics(directory, manifest)
+
+
+def test_hashes_that_find_no_space_are_one_line(
+    make_dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, manifest = make_dataset(EQUAL)
+    monkeypatch.setattr(module, "_KEPT_DOCUMENTS", 2)
+    hashes = module._Hashes(Path("/proc/nothing"), manifest["totals"]["documents"])
+    shard = module.open_shard(directory, manifest, manifest["shards"][0])
+    with pytest.raises(StorageError, match=r"^/proc/nothing: no such file or directory"):
+        hashes.add_documents(shard)
