@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from tokmill.executors.run import run
-from tokmill.page.samples import evenly_spread, tokenizer_of
+from tokmill.page.samples import evenly_spread
 from tokmill.page.trained_text import check_trained_text
 from tokmill.settings.sft import SftSettings
+from tokmill.tokenizer.tokenizer import tokenizer_of
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
 

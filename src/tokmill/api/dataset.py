@@ -309,7 +309,8 @@ class Dataset:
 
     @cached_property
     def _decoded(self) -> Callable[[list[int]], str]:
-        from tokmill.page.samples import text_decoder, tokenizer_of
+        from tokmill.page.samples import text_decoder
+        from tokmill.tokenizer.tokenizer import tokenizer_of
 
         return text_decoder(self.manifest, tokenizer_of(self.manifest, self._tokenizer))
 

@@ -206,8 +206,9 @@ def _check_text(
     directory: Path, manifest: dict[str, Any], moved: str
 ) -> tuple[int, str, tuple[str, ...]]:
     """Check the trained text of some samples; return how many, or why none, and the problems."""
-    from tokmill.page.samples import evenly_spread, tokenizer_of
+    from tokmill.page.samples import evenly_spread
     from tokmill.page.trained_text import MOST_SAMPLES, check_trained_text
+    from tokmill.tokenizer.tokenizer import tokenizer_of
 
     try:
         loaded = tokenizer_of(manifest, moved)

@@ -93,7 +93,8 @@ def command(
     from tokmill.dataset.reader import check_complete, read_manifest
     from tokmill.page.chosen import chosen_documents, noticed_documents
     from tokmill.page.page_file import check_page, write_page
-    from tokmill.page.samples import SampleReader, tokenizer_of
+    from tokmill.page.samples import SampleReader
+    from tokmill.tokenizer.tokenizer import tokenizer_of
 
     if row is not None and (document is not None or sample is not None):
         raise UsageError("--row shows the samples of one row: leave --document and --sample out")

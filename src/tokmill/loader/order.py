@@ -77,7 +77,7 @@ def shuffled(
     return _walk(places.astype(np.uint64).reshape(-1), n, keys).reshape(places.shape)
 
 
-def _mix(x: Words) -> Words:
+def mix(x: Words) -> Words:
     """Return the outputs of splitmix64 for the states `x`."""
     x = x + _GAMMA
     x = (x ^ x >> _30) * _A
@@ -87,9 +87,9 @@ def _mix(x: Words) -> Words:
 
 def _keys(seed: int, stream: int, epochs: Words) -> list[Words]:
     """Return the keys of each round: one for all positions, or one for each."""
-    of_stream = _mix(_mix(np.array([seed], dtype=np.uint64)) ^ np.uint64(stream))
-    of_epoch = _mix(of_stream ^ epochs)
-    return [_mix(of_epoch ^ np.uint64(number)) for number in range(ROUNDS)]
+    of_stream = mix(mix(np.array([seed], dtype=np.uint64)) ^ np.uint64(stream))
+    of_epoch = mix(of_stream ^ epochs)
+    return [mix(of_epoch ^ np.uint64(number)) for number in range(ROUNDS)]
 
 
 def _walk(x: Words, n: int, keys: list[Words]) -> NDArray[np.int64]:

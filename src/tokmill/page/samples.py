@@ -16,11 +16,10 @@ from tokmill.dataset.packs import open_packs
 from tokmill.dataset.statistics import read_statistics
 from tokmill.errors import TokmillError, UsageError, VerifyError
 from tokmill.settings.load import build_config
-from tokmill.settings.schema import TokenizerSettings
 from tokmill.settings.sft import SftSettings
 from tokmill.tokenizer.control_tokens import added_tokens, kept_as_text
 from tokmill.tokenizer.decode import TokenDecoder, TokenRun, escaped
-from tokmill.tokenizer.tokenizer import load_tokenizer
+from tokmill.tokenizer.tokenizer import tokenizer_of
 from tokmill.words.plural import plural
 from tokmill.words.printable import printable
 
@@ -202,28 +201,6 @@ def _template(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> str:
         return ""
     expected = manifest.get("mask", {}).get("template_sha256")
     return source if sha256_hex(source.encode()) == expected else ""
-
-
-def tokenizer_of(manifest: dict[str, Any], moved: str) -> Tokenizer:
-    """Load the tokenizer of a dataset, from `moved` where that is not ''.
-
-    Raises:
-        UsageError: it is not there, or not the same.
-    """
-    settings = manifest["config"]["tokenizer"]
-    loaded = load_tokenizer(
-        TokenizerSettings(
-            path=moved or settings["path"],
-            pattern=settings["pattern"],
-            eos_token=str(manifest["tokenizer"]["eos"]["id"]),
-        )
-    )
-    if loaded.sha256 != manifest["tokenizer"]["sha256"]:
-        raise UsageError(
-            f"{moved or settings['path']}: not the tokenizer of this dataset (sha256 differs): "
-            "name the right one with --tokenizer"
-        )
-    return loaded
 
 
 def statistics_of(directory: Path, manifest: dict[str, Any], moved: str) -> Statistics:

@@ -6,7 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokmill.errors import TokenizerError
+from tokmill.errors import TokenizerError, UsageError
+from tokmill.settings.schema import TokenizerSettings
 from tokmill.tokenizer.end_of_text import find_eos, find_token
 from tokmill.tokenizer.equivalent_json import equivalent_text
 from tokmill.tokenizer.files import (
@@ -41,13 +42,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from tokmill.settings.schema import TokenizerSettings
-
     _Read = tuple[dict[str, Any], Mapping[str, int], Token | None]
     """Of a file: the fields of a `Tokenizer` that it decides, with `max_emittable_id` the largest
     id that text can produce; the ids of all tokens; and the eos of a SentencePiece model."""
 
-__all__ = ["PROBE_TEXT", "AddedToken", "Token", "Tokenizer", "load_tokenizer", "tokenizer_entry"]
+__all__ = [
+    "PROBE_TEXT",
+    "AddedToken",
+    "Token",
+    "Tokenizer",
+    "load_tokenizer",
+    "tokenizer_entry",
+    "tokenizer_of",
+]
 
 PROBE_TEXT = "Hello, 世界! 123\n\tx = {}"
 """Text whose ids are in the manifest: they show another tokenizer of the same name."""
@@ -141,6 +148,28 @@ def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> To
         named=tuple(sorted(companions.named.items())),
         eos_note=note,
     )
+
+
+def tokenizer_of(manifest: dict[str, Any], moved: str) -> Tokenizer:
+    """Load the tokenizer of a dataset, from `moved` where that is not ''.
+
+    Raises:
+        UsageError: it is not there, or not the same.
+    """
+    settings = manifest["config"]["tokenizer"]
+    loaded = load_tokenizer(
+        TokenizerSettings(
+            path=moved or settings["path"],
+            pattern=settings["pattern"],
+            eos_token=str(manifest["tokenizer"]["eos"]["id"]),
+        )
+    )
+    if loaded.sha256 != manifest["tokenizer"]["sha256"]:
+        raise UsageError(
+            f"{moved or settings['path']}: not the tokenizer of this dataset (sha256 differs): "
+            "name the right one with --tokenizer"
+        )
+    return loaded
 
 
 def tokenizer_entry(tokenizer: Tokenizer, probe_ids: Sequence[int]) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from tokmill.errors import TokmillError
 from tokmill.page.markup import label
 from tokmill.page.report.section import Section, note
 from tokmill.page.sample_page import legend, sample_card
-from tokmill.page.samples import SampleReader, tokenizer_of
+from tokmill.page.samples import SampleReader
+from tokmill.tokenizer.tokenizer import tokenizer_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
