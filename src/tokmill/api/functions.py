@@ -164,7 +164,8 @@ def mix(
         KeyboardInterrupt: its message says what is kept.
 
     Example:
-        >>> tokmill.mix({"baike": 0.4, "code": 0.6}, tokens="60B", shuffle=7, output="mixed")
+        >>> mixed = tokmill.mix({"out": "2.5x"}, shuffle=7, dedup=True, output="mixed")
+        >>> mixed.manifest["mix"]["sources"]
     """
     from tokmill.mixing.make import mix as make
     from tokmill.mixing.settings import mix_settings
