@@ -264,7 +264,7 @@ def test_inputs_tokenizer_and_output_may_stand_in_the_file(source, tokenizer_dir
     ("settings", "message"),
     [
         ({"val_fractoin": 1}, "val_fractoin: no such setting: did you mean val_fraction? "),
-        ({"packing": 4096}, "packing: no such setting: it belongs to [sft]; known: "),
+        ({"roles": ["user"]}, "roles: no such setting: it belongs to [sft]; known: "),
         ({"val_fraction": 2.0}, "val_fraction: expected between 0.0 and 1.0, found 2.0"),
         ({"workers": "2"}, "workers: expected int, found str ('2')"),
         ({"part_bytes": "2 parsecs"}, "part_bytes: expected a size such as 8MiB or 1GB, "),

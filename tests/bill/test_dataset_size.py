@@ -47,9 +47,11 @@ def test_a_token_of_sft_with_weights_takes_seven_bytes():
 
 
 def test_a_manifest_from_before_there_was_sft_is_one_of_pretraining():
-    older = {key: MANIFEST[key] for key in MANIFEST if key not in ("kind", "mask")}
+    older = {key: MANIFEST[key] for key in MANIFEST if key not in ("kind", "mask", "packs")}
     size = dataset_size({**older, "config": {}, "dtype": "uint32", "shards": []})
     assert (size.kind, size.bytes_per_token, size.capacity) == ("pretrain", 4, 0)
+    packed = {**older, "config": {}, "dtype": "uint32", "shards": [], "packs": MANIFEST["packs"]}
+    assert dataset_size(packed).capacity == MANIFEST["packs"]["train"]["capacity"]
     assert (size.shards, size.largest_shard_tokens) == (0, 0)
 
 

@@ -85,7 +85,7 @@ def test_a_variable_of_sft_is_none_of_report(tokmill, monkeypatch):
 
 def test_help_names_the_variables_that_are_not_named_after_their_option_alone(tokmill):
     shown = re.findall(r"\[env\s+var:\s+(\w+)", tokmill("sft", "--help").out)
-    assert shown == ["TOKMILL_SFT_FIELDS", "TOKMILL_SFT_TEMPLATE", "TOKMILL_SFT_WEIGHTS"]
+    assert shown == [f"TOKMILL_SFT_{name}" for name in ("FIELDS", "TEMPLATE", "WEIGHTS", "PACKING")]
 
 
 def test_the_help_shows_defaults_in_words():
@@ -203,7 +203,9 @@ TEXT = '{"text": "hello world"}'
         (CHAT, {}, "", "sft", "chats (messages[].role, messages[].content)"),
         (PAIR, {}, "", "sft", "questions with answers (instruction, output)"),
         (TEXT, {}, "", "pretrain", "text"),
-        (TEXT, {"packing": 64}, "", "sft", ""),
+        (TEXT, {"packing": 64}, "", "pretrain", "text"),
+        (CHAT, {"packing": 64}, "", "sft", "chats"),
+        (TEXT, {"roles": ["assistant"]}, "", "sft", ""),
         (CHAT, {"renderer": "text"}, "", "pretrain", ""),
         (TEXT, {}, "[sft]\n", "sft", ""),
         (CHAT, {}, "[render]\n", "pretrain", ""),

@@ -23,7 +23,12 @@ def test_names_are_those_of_the_format_page():
     assert part_name(3) == "0000003.json"
     assert rejects_name(3) == "0000003.jsonl"
     assert packed_stem("val", 12) == "packed-val-0012"
-    assert pack_names("train") == ("packs-train-rows.bin", "packs-train-samples.bin")
+    assert pack_names("train", {}) == ("packs-train-rows.bin", "packs-train-samples.bin")
+    assert pack_names("val", {"capacity": 64, "last": "drop"}) == (
+        "packs-val-64-drop-rows.bin",
+        "packs-val-64-drop-samples.bin",
+        "packs-val-64-drop-pieces.bin",
+    )
 
 
 @pytest.mark.parametrize(
@@ -35,6 +40,9 @@ def test_names_are_those_of_the_format_page():
         ("val-0000000-0000.weight", True),
         ("packs-train-rows.bin", True),
         ("packs-val-samples.bin", True),
+        ("packs-train-4096-fragment-pieces.bin", True),
+        ("packs-train-pieces.bin", False),
+        ("packs-train-4096-kept-rows.bin", False),
         ("packed-train-0000.bin", True),
         ("packed-val-12345.mask", True),
         ("packed-train-0000-0000.bin", False),

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.dataset.packs import MEMORY_BYTES_PER_SAMPLE, Packs, open_packs, pack, write_packs
+from tokmill.dataset.packing import MEMORY_BYTES_PER_SAMPLE, Packs, pack
+from tokmill.dataset.packs import open_packs, write_packs
 from tokmill.dataset.writer import ShardWriter
 from tokmill.errors import UsageError, VerifyError
 
@@ -110,7 +111,7 @@ def test_packs_of_every_split_are_written_and_described(tmp_path: Path):
         "val": {**both, "rows": 1, "samples": 1, "tokens": 9, "fill": 0.9},
     }
     assert json.loads(json.dumps(found)) == found
-    packs = open_packs(tmp_path, "train")
+    packs = open_packs(tmp_path, "train", {})
     assert [packs.row(i).tolist() for i in range(packs.n_rows)] == [[0, 1], [2, 3]]
 
 

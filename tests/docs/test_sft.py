@@ -90,7 +90,7 @@ def test_the_samples_are_those_of_the_train_split(page, samples):
 
 def test_packed_rows_keep_their_samples_apart(dataset, page, samples):
     directory, manifest = dataset
-    packs = open_packs(directory / "out" / "sft", "train")
+    packs = open_packs(directory / "out" / "sft", "train", {})
     assert page["n_rows"] == packs.n_rows == manifest["packs"]["train"]["rows"] > 10
     for row in range(packs.n_rows):
         ids, labels, cu_seqlens, position_ids = page["packed_row"](row, pad_id=77)

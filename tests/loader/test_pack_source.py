@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tokmill
 from tests.loader.naive import check_sample, naive
 from tokmill.api.dataset import Dataset
 from tokmill.errors import UsageError, VerifyError
@@ -108,6 +109,68 @@ def test_every_sample_is_in_one_row(chats: Dataset, split: str, pad: bool) -> No
     assert sorted(seen) == list(range(len(expected.documents)))
 
 
+# Pieces of documents
+
+
+@pytest.mark.parametrize("shift", [False, True])
+def test_a_piece_is_a_segment_that_predicts_nothing_beyond_it(make_dataset, shift: bool) -> None:
+    directory, _ = make_dataset()  # 1 7 8 2 | 1 9 2 | 1 2 | 1 11 12 13 2
+    source = packs(tokmill.pack(directory, 4), shift=shift)
+    rows = [
+        ([1, 7, 8, 2], [0, 1, 2, 3], [-100, 7, 8, 2]),
+        ([1, 9, 2, 2], [0, 1, 2, 0], [-100, 9, 2, -100]),  # the last is a piece of document 3
+        ([1, 2, 2, 2], [0, 1, 0, 1], [-100, 2, -100, -100]),  # the last two are padding
+        ([1, 11, 12, 13], [0, 1, 2, 3], [-100, 11, 12, 13]),  # goes on in row 1
+    ]
+    assert len(source) == len(rows)
+    for i, (ids, positions, labels) in enumerate(rows):
+        check_sample(
+            source[i],
+            input_ids=ids,
+            labels=[*labels[1:], -100] if shift else labels,
+            position_ids=positions,
+            cu_seqlens=np.array([*np.flatnonzero(np.array(positions) == 0), 4], np.int32),
+        )
+    flat = packs(directory, shift=shift, pad=False).batch([2, 3])
+    own = [-100, 2, -100, 11, 12, 13]
+    np.testing.assert_array_equal(flat["labels"], [[*own[1:], -100] if shift else own])
+    np.testing.assert_array_equal(flat["cu_seqlens"], [0, 2, 6])
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+@pytest.mark.parametrize("shift", [False, True])
+def test_every_token_of_every_document_is_in_one_row(pieces: Dataset, split, shift) -> None:
+    source, expected, index = packs(pieces, split, shift=shift), naive(pieces, split), pieces.packs
+    seen = [np.zeros(len(document), int) for document in expected.documents]
+    n_labels = n_pieces = 0
+    for i, row in enumerate(source.__getitems__(range(len(source)))):
+        ends = row["cu_seqlens"].tolist()
+        spans = index[split].row_pieces(i)
+        for j, (number, span) in enumerate(zip(index[split].row(i), spans, strict=True)):
+            own, ids = slice(ends[j], ends[j + 1]), expected.documents[number][span]
+            seen[number][span] += 1
+            np.testing.assert_array_equal(row["input_ids"][own], ids)
+            np.testing.assert_array_equal(row["position_ids"][own], np.arange(len(ids)))
+            labels = [*ids[1:], -100] if shift else [-100, *ids[1:]]
+            np.testing.assert_array_equal(row["labels"][own], labels)
+        n_labels += np.count_nonzero(row["labels"] != -100)
+        n_pieces += len(spans)
+    assert all((times == 1).all() for times in seen)
+    assert n_labels == pieces.split(split).n_tokens - n_pieces
+    assert len(source) > 1
+
+
+def test_a_loader_goes_over_pieces_and_another_index_is_another_dataset(make_dataset) -> None:
+    directory, _ = make_dataset()
+    source = packs(tokmill.pack(directory, 4), shift=True)
+    batches = list(tokmill.loader.Loader(source, batch=2, epochs=1))
+    assert [batch["input_ids"].shape for batch in batches] == [(2, 4), (2, 4)]
+    other = packs(tokmill.pack(directory, 5), shift=True)
+    assert source.fingerprint != other.fingerprint
+    with pytest.raises(VerifyError, match="was replaced after it was opened"):
+        source.check()
+
+
 def test_a_batch_is_its_rows_in_the_order_asked_for(chats: Dataset) -> None:
     source = packs(chats, shift=False)
     numbers = [2, 0, -1, 2]
@@ -122,9 +185,12 @@ def test_a_batch_is_its_rows_in_the_order_asked_for(chats: Dataset) -> None:
 
 
 def test_a_dataset_without_packs_is_refused(unpacked: Dataset, pretrained: Dataset) -> None:
-    for dataset in (unpacked, pretrained):
-        with pytest.raises(UsageError, match="samples are not packed: make it with"):
-            packs(dataset.directory, shift=False)
+    with pytest.raises(UsageError, match="samples are not packed: make it with tokmill sft"):
+        packs(unpacked.directory, shift=False)
+    with pytest.raises(
+        UsageError, match=r"documents are not packed: run tokmill pack \S+ --length="
+    ):
+        packs(pretrained.directory, shift=False)
 
 
 def test_a_pickled_source_reads_the_same_rows(chats: Dataset) -> None:

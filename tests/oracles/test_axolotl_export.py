@@ -28,6 +28,13 @@ def test_the_collator_returns_every_document(name: str, tmp_path, request) -> No
     assert made.checked.compared.startswith(f"{len(dataset):,} documents, ")
 
 
+def test_the_collator_returns_every_piece(pieces, tmp_path) -> None:
+    made = export(pieces.directory, "axolotl", tmp_path / "e", ExportOptions(), check=True)
+    assert made.checked is not None
+    n = sum(entry["pieces"] for entry in pieces.manifest["packs"].values())
+    assert made.checked.compared.startswith(f"{n:,} pieces, {pieces.n_tokens:,} tokens")
+
+
 def test_a_label_of_another_token_is_found(chats, tmp_path, monkeypatch) -> None:
     def early(batch):
         labels, offsets = arrow_directory.labels(batch)

@@ -38,6 +38,16 @@ def test_the_collator_returns_every_sample(name, options, tmp_path, request) -> 
     assert made.checked.compared.startswith("139 documents, 27,590 tokens in ")
 
 
+@pytest.mark.parametrize("multiple", [1, 4])
+def test_the_collator_returns_every_piece_of_two_tokens(pieces, tmp_path, multiple) -> None:
+    options = ExportOptions(pad_samples_to=multiple)
+    made = export(pieces.directory, "megatron-bridge", tmp_path / "e", options, check=True)
+    assert made.checked is not None
+    lengths = [length for packs in pieces.packs.values() for _, length in packs.pieces.tolist()]
+    n = sum(length > 1 for length in lengths)
+    assert made.checked.compared.startswith(f"{n:,} pieces, ")
+
+
 def unshifted(batch):
     return batch.mask.astype(np.int8)
 

@@ -29,6 +29,13 @@ def test_every_row_is_a_document(name: str, tmp_path, request) -> None:
     assert made.checked.compared.startswith(f"{len(dataset):,} documents, ")
 
 
+def test_every_row_is_a_pack_of_pieces(pieces, tmp_path) -> None:
+    made = export(pieces.directory, "datasets", tmp_path / "e", ExportOptions(), check=True)
+    assert made.checked is not None
+    n_rows = sum(entry["rows"] for entry in pieces.manifest["packs"].values())
+    assert made.checked.compared.endswith(f"{pieces.n_tokens:,} tokens in {n_rows:,} packs")
+
+
 def test_a_directory_saved_again_by_datasets_has_the_same_rows(chats, tmp_path, datasets) -> None:
     export(chats.directory, "datasets", tmp_path / "e", ExportOptions())
     ours = datasets.load_from_disk(str(tmp_path / "e"))

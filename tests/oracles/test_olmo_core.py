@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.fixtures.torchao_stub import stub_torchao
-from tokmill.dataset.packs import pack
+from tokmill.dataset.packing import pack
 from tokmill.settings.sft import SftSettings
 
 REASON = "the oracle is not installed: make oracles"

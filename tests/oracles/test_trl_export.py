@@ -32,6 +32,8 @@ def reader() -> None:
         ("unpacked", {"packing": 3000}, r"^139 documents, 27,590 tokens in \d\d packs$"),
         ("unpacked", {}, "^139 documents, 27,590 tokens$"),
         ("pretrained", {}, "documents, "),
+        ("pieces", {}, r"^[\d,]+ pieces, [\d,]+ tokens in \d+ packs$"),
+        ("pieces", {"unpacked": True}, r"^180 documents, [\d,]+ tokens$"),
     ],
 )
 def test_the_collator_returns_every_sample(name, options, compared, tmp_path, request) -> None:
@@ -74,7 +76,7 @@ def tiny_model(vocab_size):
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("chats", {}), ("chats", {"unpacked": True}), ("single", {}), ("wide", {})],
+    [("chats", {}), ("chats", {"unpacked": True}), ("single", {}), ("wide", {}), ("pieces", {})],
 )
 def test_the_usage_runs_as_it_is_printed(name, options, tmp_path, request, monkeypatch) -> None:
     import trl

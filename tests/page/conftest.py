@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tokmill.dataset.packing import Packs
 from tokmill.dataset.packs import write_pack_index
 from tokmill.dataset.writer import ShardWriter
 from tokmill.tokenizer.tokenizer import Tokenizer
@@ -43,7 +44,8 @@ def dataset(tmp_path: Path, tokenizer: Tokenizer) -> Callable[..., tuple[Path, d
             entry = writer.commit()
             counts = {"documents": entry.n_documents, "tokens": entry.n_tokens}
             listed.append({"name": name, "split": split, **counts})
-        write_pack_index(tmp_path, "train", np.array([0, 1, 4]), np.array([2, 0, 1, 3]), "blake3")
+        packs = Packs(np.array([0, 1, 4]), np.array([2, 0, 1, 3]))
+        write_pack_index(tmp_path, "train", {}, [packs], "blake3")
         n_tokens = sum(entry["tokens"] for entry in listed)
         manifest: dict[str, Any] = {
             "kind": "sft",

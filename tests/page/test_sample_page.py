@@ -187,7 +187,7 @@ def test_the_facts_of_a_dataset_of_sft(manifest):
 
 
 def test_a_page_of_documents_has_no_mask(manifest):
-    documents = {**manifest, "kind": "pretrain"}
+    documents = {**manifest, "kind": "pretrain", "packs": {}}
     found = sample(run("text"), run("<eos>", is_control=True), mask=False)
     html = sample_page("out", documents, [found])
     page = Page(html)

@@ -97,6 +97,16 @@ def test_packs_are_those_of_a_directory(url, objects, out, configure, listener):
     assert {"packs-train-rows.bin", "packed-train-0000.bin"} <= set(objects())
 
 
+def test_packs_of_documents_are_those_of_a_directory(url, objects, out, make_config, listener):
+    local = run(make_config(packing=16, val_fraction=0.3), listener)
+    assert local["packs"].keys() == {"train", "val"}
+    stored = run(make_config(packing=16, val_fraction=0.3, dir=url), listener)
+    assert comparable(stored) == comparable(local)
+    assert objects() == files(out)
+    assert len([name for name in objects() if name.startswith("packs-")]) == 6
+    assert not verify_dataset(Path(url)).problems
+
+
 def test_input_among_faults_gives_the_same_bytes(
     url, place, faults, in_directory, out, make_config, sources, listener, tmp_path
 ):

@@ -117,7 +117,8 @@ def test_new_packs_hold_as_many_tokens_as_the_model_sees(unpacked: Dataset, tmp_
         ("unpacked", {}, "add --packing with the tokens of a row"),
         ("chats", {"pad_samples_to": 3}, "rows of 4096 tokens are no multiple of it"),
         ("chats", {"packing": 64}, "fits in no row of 64"),
-        ("single", {}, "Megatron-Bridge is for chats with loss masks"),
+        ("single", {}, r"and train has none: run tokmill pack \S+ --length 4096 first"),
+        ("single", {"packing": 64}, r"whole chats into rows, .* run tokmill pack \S+ --length 64"),
     ],
 )
 def test_what_it_cannot_read_is_refused(fixture, options, named, request, tmp_path) -> None:

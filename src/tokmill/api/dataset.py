@@ -13,7 +13,8 @@ from tokmill.api import jobs
 from tokmill.dataset.documents import Documents
 from tokmill.dataset.layout import SPLITS
 from tokmill.dataset.origins import Origin, OriginFinder
-from tokmill.dataset.packs import Packs, open_packs
+from tokmill.dataset.packing import Packs
+from tokmill.dataset.packs import open_packs
 from tokmill.dataset.reader import check_complete
 from tokmill.errors import UsageError
 from tokmill.settings.names import keyword_errors
@@ -206,13 +207,15 @@ class Dataset:
     def packs(self) -> dict[str, Packs]:
         """Return the pack index by split, mapped; empty if the dataset is not packed.
 
-        `packs["train"].row(0)` are numbers of samples of `dataset.split("train")`.
+        `packs["train"].row(0)` are numbers of samples of `dataset.split("train")`. Where documents
+        were cut, `row_pieces(0)` are the spans of their tokens that the row has.
 
         Raises:
             VerifyError: a file of the index is missing or damaged.
         """
         packed = self.manifest.get("packs", {})
-        return {name: open_packs(self.directory, name) for name in self.splits if name in packed}
+        splits = [name for name in self.splits if name in packed]
+        return {name: open_packs(self.directory, name, packed[name]) for name in splits}
 
     def verify(self) -> Verification:
         """Check every file of the dataset against its manifest; see `tokmill.verify`."""

@@ -378,6 +378,44 @@ def finish(output: str | Path) -> Dataset:
 
 
 @keyword_errors()
+def pack(
+    directory: str | Path,
+    length: int | str,
+    *,
+    last: Literal["fragment", "drop"] = "fragment",
+    split: Literal["", "train", "val"] = "",
+) -> Dataset:
+    """Pack the documents of a dataset for pretraining into rows, and return the dataset.
+
+    Documents that are longer than a row are cut into full rows; short ones and last pieces are
+    packed together. Only an index is written, which replaces an earlier one.
+
+    Args:
+        directory: of a finished dataset of text. Chats are packed by `tokmill.sft(packing=4096)`.
+        length: tokens of a row, such as 4096 or "32k".
+        last: what becomes of the last piece of a document that is cut. `fragment`: it is packed
+            like a document. `drop`: it is left out, and counted.
+        split: pack this one, and leave the packs of the other as they are; "": all splits.
+
+    Returns:
+        The dataset, open for reading; `manifest["packs"]` has rows, fill, padding, tokens left out.
+
+    Raises:
+        TokmillError: there is no such dataset, or the index cannot be written.
+
+    Example:
+        >>> dataset = tokmill.pack("out", length=4096)
+        >>> dataset.manifest["packs"]["train"]["fill"], tokmill.loader.packs(dataset, shift=True)
+    """
+    from tokmill.dataset.packs import pack_dataset
+    from tokmill.place import open_place
+
+    manifest = pack_dataset(open_place(place_of(directory)), length, last, split)
+    tokenizer = manifest["config"]["tokenizer"]["path"]
+    return Dataset(Path(directory), manifest, split="", tokenizer=tokenizer)
+
+
+@keyword_errors()
 def import_dataset(
     sources: Paths,
     *,

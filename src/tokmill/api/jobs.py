@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Inputs = str | Path | Source | Sequence[str | Path | Source]
 
-_OF_BOTH = ("fields", "template")
+_OF_BOTH = ("fields", "template", "packing")
 """Settings that each recipe has, in its own section."""
 _FILES_LOOKED_AT, _RECORDS, _BYTES = 3, 100, 1 << 20
 """What is read to find out the recipe of a plan."""
@@ -101,6 +101,10 @@ def run_config(
         raise UsageError(f"{file}: [sft] is for tokmill sft, this is tokmill pretrain")
     if recipe == "sft" and config.render != RenderSettings():
         raise UsageError("[render] is for tokmill pretrain: what sft writes is set in [sft]")
+    if config.output.packing == 1:
+        raise UsageError("expected rows of at least 2 tokens, found 1", "output.packing")
+    if recipe == "sft" and config.output.packing:
+        raise UsageError("is for tokmill pretrain: set packing in [sft]", "output.packing")
     if config.model is not None or config.training is not None:
         from tokmill.bill.bill_settings import BillSettings
         from tokmill.bill.full_bill import check

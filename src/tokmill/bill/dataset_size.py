@@ -70,6 +70,8 @@ def dataset_size(manifest: Mapping[str, Any]) -> DatasetSize:
     """Return the size of a finished dataset from its manifest."""
     shards = [shard["tokens"] for shard in manifest["shards"]]
     sft = manifest["config"].get("sft") or {}
+    packs = manifest.get("packs", {})
+    own: Mapping[str, Any] = packs.get("train") or next(iter(packs.values()), {})
     val = [shard for shard in manifest["shards"] if shard["split"] == "val"]
     return DatasetSize(
         kind=manifest.get("kind", "pretrain"),
@@ -82,11 +84,11 @@ def dataset_size(manifest: Mapping[str, Any]) -> DatasetSize:
         largest_shard_tokens=max(shards, default=0),
         vocabulary=manifest["tokenizer"]["vocab_size"],
         length_histogram=tuple(map(int, manifest["length_histogram"])),
-        capacity=sft.get("packing", 0),
+        capacity=sft.get("packing", 0) or own.get("capacity", 0),
         packed_rows=sft.get("packed_rows", False),
         val_tokens=sum(shard["tokens"] for shard in val),
         val_documents=sum(shard["documents"] for shard in val),
-        train_rows=manifest.get("packs", {}).get("train", {}).get("rows", 0),
+        train_rows=packs.get("train", {}).get("rows", 0),
     )
 
 

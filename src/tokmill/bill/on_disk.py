@@ -30,7 +30,10 @@ ORIGINS = Formula("origins (.origin)", "found", _LISTED, _EXACT)
 EXPECTED_ORIGINS = Formula(
     "origins (.origin)", "4 * D", "measured: 2 to 4 B a document", "lower for short records, tables"
 )
+METADATA = Formula("metadata columns (.meta)", "found", _LISTED, _EXACT)
+DUPLICATES = Formula("marks of duplicates", "found", _LISTED, _EXACT)
 PACK_INDEX = Formula("pack index", "8 * (D + rows + splits)", _LAYOUT, _EXACT)
+PIECE_INDEX = Formula("pack index of pieces", "16 * pieces + 8 * (rows + splits)", _LAYOUT, _EXACT)
 PACKED_ROWS = Formula(
     "packed rows", "(q + beside) * rows * row_tokens + 42 * files + 20 * rows", _LAYOUT, _EXACT
 )
@@ -78,6 +81,7 @@ MEGATRON_CACHE = Formula(
 _LISTS = ("manifest.json", "plan.json")
 _FOLDERS = {"rejects": REJECTS, "parts": RECORDS}
 _BODIES = {"bin": TOKENS, "idx": INDEX, "mask": MASKS, "weight": LOSS_WEIGHTS, "origin": ORIGINS}
+_BODIES["meta"] = METADATA
 
 
 class OpenDataset(Protocol):
@@ -221,7 +225,8 @@ def predicted_disk(
     kinds = [TOKENS, INDEX, EXPECTED_ORIGINS] + [MASKS] * size.mask + [LOSS_WEIGHTS] * size.weights
     if size.capacity:
         symbols |= {"rows": rows or -(-size.tokens // size.capacity), "row_tokens": size.capacity}
-        kinds += [PACK_INDEX] + [PACKED_ROWS] * size.packed_rows
+        symbols["pieces"] = size.documents + size.tokens // size.capacity  # at most
+        kinds += [PACK_INDEX if size.mask else PIECE_INDEX] + [PACKED_ROWS] * size.packed_rows
 
     def line(kind: Formula) -> Line:
         n_bytes = kind.evaluate(symbols)
@@ -324,7 +329,9 @@ def _kind(name: str) -> Formula:
     if name in _LISTS:
         return LISTS
     if name.startswith("packs-"):
-        return PACK_INDEX
+        return PIECE_INDEX if name.count("-") > 2 else PACK_INDEX  # packs-train-4096-drop-rows.bin
+    if name.startswith("duplicates-"):
+        return DUPLICATES
     if name.startswith("packed-"):
         return PACKED_ROWS
     return _BODIES[name.rpartition(".")[2]]
@@ -335,9 +342,11 @@ def _lines(manifest: Mapping[str, Any], by_kind: Mapping[Formula, int]) -> Itera
     packs = manifest.get("packs", {})
     symbols = {**_symbols(dataset_size(manifest)), "splits": len(packs)}
     symbols["rows"] = sum(pack["rows"] for pack in packs.values())
+    symbols["pieces"] = sum(pack.get("pieces", 0) for pack in packs.values())
     symbols["row_tokens"] = max((pack["capacity"] for pack in packs.values()), default=0)
     packed = {"files": sum(len(pack.get("shards", ())) for pack in packs.values())}
-    for kind in (*_BODIES.values(), PACK_INDEX, PACKED_ROWS, REJECTS, RECORDS, LISTS, UNLISTED):
+    packing = PACK_INDEX, PIECE_INDEX, PACKED_ROWS, DUPLICATES
+    for kind in (*_BODIES.values(), *packing, REJECTS, RECORDS, LISTS, UNLISTED):
         n_bytes = by_kind.get(kind, 0)
         if not n_bytes:
             continue

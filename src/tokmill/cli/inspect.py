@@ -142,8 +142,9 @@ def _chosen(
         samples = reader.read_row(row)
         capacity = manifest["packs"]["train"]["capacity"]
         n_tokens = sum(len(sample.ids) for sample in samples)
+        kind = "piece" if "last" in manifest["packs"]["train"] else "sample"
         heading = (
-            f"row {row} of train: {plural(len(samples), 'sample')}, {n_tokens:,} of "
+            f"row {row} of train: {plural(len(samples), kind)}, {n_tokens:,} of "
             f"{plural(capacity, 'token')} ({n_tokens / capacity:.1%})"
         )
         return heading, iter(samples)
@@ -152,16 +153,19 @@ def _chosen(
 
 def _as_json(sample: Sample, reader: SampleReader, row: int | None) -> dict[str, Any]:
     """Return a document or a sample as the object that --json prints."""
+    in_row: dict[str, Any] = {} if row is None else {"row": row, "row_start": sample.row_start}
     if sample.mask is None:
+        if sample.piece is not None:
+            in_row["piece"] = [sample.piece.start, sample.piece.stop]
         where = {"document": sample.number, "shard": sample.shard, "tokens": len(sample.ids)}
         origin = sample.origin and asdict(sample.origin)
         return {
+            **in_row,
             **where,
             "origin": origin,
             "ids": sample.ids,
             "text": reader.decoder.decode(sample.ids),
         }
-    in_row = {} if row is None else {"row": row, "row_start": sample.row_start}
     return {**in_row, **sample.as_json()}
 
 

@@ -36,6 +36,7 @@ COMMANDS = {
     "run-part": ("tokmill.cli.run:run_part", "Work on one task's share of a plan."),
     "status": ("tokmill.cli.run:status", "Show which parts of a plan are done."),
     "finish": ("tokmill.cli.run:finish", "Finish a plan whose parts are done."),
+    "pack": ("tokmill.cli.pack", "Pack the documents of a dataset into rows for pretraining."),
     "report": ("tokmill.cli.report", "Show the contents and memory needs of a dataset."),
     "memory": ("tokmill.cli.bill:memory_command", "Estimate GPU memory and host RAM of a model."),
     "verify": ("tokmill.cli.checks:verify", "Check a dataset against its manifest."),

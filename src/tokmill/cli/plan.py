@@ -103,7 +103,7 @@ def _next_steps(status: ArrayStatus, config: Config, n_samples: int) -> list[tup
     """Return what to do with the plan of an array; who packs, and with what memory."""
     output, parts, packs = status.directory, status.parts, ""
     if config.sft is not None and config.sft.packing:
-        from tokmill.dataset.packs import MEMORY_BYTES_PER_SAMPLE
+        from tokmill.dataset.packing import MEMORY_BYTES_PER_SAMPLE
 
         packs = (
             f"; it packs all samples, with {size(MEMORY_BYTES_PER_SAMPLE * n_samples)} of memory"

@@ -10,6 +10,7 @@ import numpy as np
 from tokmill.errors import StateError, TokenizerError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 FORMAT_VERSION = 1
@@ -31,6 +32,14 @@ SIDECARS: dict[str, np.dtype[Any]] = {"mask": np.dtype("u1"), "weight": np.dtype
 ORIGIN = "origin"
 """The ending of the file with the record of each document; see `origin_file`."""
 
+FRAGMENT, DROP = LAST_PIECES = ("fragment", "drop")
+"""What becomes of the last piece of a document that is cut: packed like a document; left out."""
+
+CUT_INDEX = re.compile(
+    rf"packs-(?:train|val)-[0-9]+-(?:{FRAGMENT}|{DROP})-(?:rows|samples|pieces)\.bin"
+)
+"""Name of a file of a pack index for pretraining; one that is not listed is left from another."""
+
 DATASET_FILE = re.compile(
     r"(?:train|val)-(?P<shard>[0-9]{7,})-[0-9]{4,}\.(?:bin|idx|mask|weight|origin)"
     r"|parts/(?P<record>[0-9]{7,})\.json"
@@ -38,6 +47,7 @@ DATASET_FILE = re.compile(
     r"|packed-(?:train|val)-[0-9]{4,}\.(?:bin|idx|mask|weight)"
     r"|packs-(?:train|val)-(?:rows|samples)\.bin"
     r"|duplicates-(?:train|val)\.bin"
+    r"|" + CUT_INDEX.pattern
 )
 """Relative name of a file of a dataset, except plan and manifest."""
 
@@ -55,9 +65,16 @@ def packed_stem(split: str, number: int) -> str:
     return f"packed-{split}-{number:04d}"
 
 
-def pack_names(split: str) -> tuple[str, str]:
-    """Return the names of the two files of a split's pack index: rows, samples."""
-    return f"packs-{split}-rows.bin", f"packs-{split}-samples.bin"
+def pack_names(split: str, entry: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the files of a split's pack index: rows, samples; pieces of documents.
+
+    `entry`: of the packs in the manifest. If it has `last`, documents are cut, and the names say
+    how: with other rules the index has other names.
+    """
+    if "last" not in entry:
+        return f"packs-{split}-rows.bin", f"packs-{split}-samples.bin"
+    stem = f"packs-{split}-{entry['capacity']}-{entry['last']}"
+    return f"{stem}-rows.bin", f"{stem}-samples.bin", f"{stem}-pieces.bin"
 
 
 def duplicates_name(split: str) -> str:

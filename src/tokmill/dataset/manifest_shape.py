@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import starmap
 from typing import Any
 
-from tokmill.dataset.layout import DATASET_FILE, PLAN, SPLITS
+from tokmill.dataset.layout import DATASET_FILE, LAST_PIECES, PLAN, SPLITS
 from tokmill.settings.schema import CHECKSUMS
 
 _MOST_BINS = 64
@@ -103,7 +103,9 @@ _SHAPE = {
         _ANY: {
             **dict.fromkeys(("capacity", "rows", "samples", "tokens"), _POSITIVE),
             "fill": _NUMBER,
-            "bytes_per_sample": _NUMBER,
+            "bytes_per_sample?": _NUMBER,
+            "last?": set(LAST_PIECES),
+            **dict.fromkeys(("pieces?", "padding?", "left_out?"), _COUNT),
             "shards?": _shards("packed-(?:train|val)-[0-9]{4,}"),
         }
     },

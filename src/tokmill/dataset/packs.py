@@ -1,180 +1,201 @@
-"""Packs: samples of a split in rows of a given length, their index, and rows as shards.
+"""Packs: the index of the packed rows of a split, and rows as shards.
 
 | file                     | holds                                                      |
 |--------------------------|------------------------------------------------------------|
 | `packs-SPLIT-rows.bin`   | (n_rows + 1,) i64: row r is samples[rows[r]:rows[r + 1]]    |
 | `packs-SPLIT-samples.bin`| (n_samples,) i64: numbers in the split, dataset order, from 0 |
+| `packs-SPLIT-pieces.bin` | (n_samples, 2) i32: first token, tokens; of documents alone |
 
-Little-endian, no header. Neither file is of use without the other. A shard of packed rows has the
-samples of each row end to end, and padding up to the length that all rows have.
-
-Packing is best-fit-decreasing over a split, and deterministic. Samples are placed from the longest
-to the shortest; equal lengths in their order. Each goes to the row with the least room that is
-enough; among equal rows, to the one that reached that room first. If there is none, a new row
-begins. No sample is split.
-
-Samples of one length are placed in groups: the best row for the first stays the best until it is
-full, so rows with room f take f // length samples each. Python works once for each group of rows
-and length; NumPy does the work for each sample.
+Little-endian, no header. No file is of use without the others. Of documents, the names also say how
+they were cut: a new index is written beside the old one, and the manifest says which counts. A
+shard of packed rows has the samples of each row end to end, and padding up to the length of rows.
 """
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left, insort
-from collections import deque
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokmill.dataset.canonical import json_chunks, manifest_sha256
+from tokmill.dataset.checksum import FileEntry
 from tokmill.dataset.documents import Documents, ShardFiles, Spans, close_files
 from tokmill.dataset.idx_file import open_index
-from tokmill.dataset.layout import SHARD_BYTES, SPLITS, pack_names, packed_stem
-from tokmill.dataset.reader import sidecars_of
-from tokmill.dataset.writer import ShardWriter, write_hashed_chunks
+from tokmill.dataset.layout import (
+    CUT_INDEX,
+    FRAGMENT,
+    LAST_PIECES,
+    MANIFEST,
+    PRIVATE_FILE,
+    SHARD_BYTES,
+    SPLITS,
+    pack_names,
+    packed_stem,
+)
+from tokmill.dataset.packing import (
+    MEMORY_BYTES_PER_SAMPLE,
+    MOST_LENGTH,
+    Packs,
+    pack,
+    pack_documents,
+)
+from tokmill.dataset.reader import read_intact_manifest, sidecars_of
+from tokmill.dataset.writer import HashedFile, ShardWriter
 from tokmill.errors import UsageError, VerifyError
-from tokmill.storage import read_errors
-from tokmill.words.plural import plural
+from tokmill.settings.declare import parse_quantity
+from tokmill.storage import read_errors, write_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
 
-    from tokmill.dataset.checksum import FileEntry
+    from tokmill.dataset.place import Place
 
-MEMORY_BYTES_PER_SAMPLE = 45
-"""Peak memory of packing with the lengths: 32 at ten samples a row, 45 at one. A test checks it."""
+    Rows = Sequence[Mapping[str, Any]]
 
 BLOCK_TOKENS = 1 << 20
 """Tokens of the rows that are read at a time, about."""
 
 _CHUNK_BYTES = 8 << 20
+_BLOCK_DOCUMENTS = 1 << 18
 
 
-@dataclass(frozen=True, slots=True)
-class Packs:
-    """Rows of samples: row r is `samples[row_offsets[r]:row_offsets[r + 1]]`, at least one sample.
+@dataclass(slots=True)
+class PackTotals:
+    """Rows and samples, or pieces, of the packs so far; `n_tokens`: of pieces alone."""
 
-    `row_offsets`: (n_rows + 1,) int64. `samples`: (n_samples,) int64, every number in the split
-    once, increasing within a row. Rows are in the order of their first sample; in the order of
-    creation the first rows would have all the longest samples.
-    """
+    n_rows: int = 0
+    n_samples: int = 0
+    n_tokens: int = 0
 
-    row_offsets: npt.NDArray[np.int64]
-    samples: npt.NDArray[np.int64]
+    def counted(self, groups: Iterable[Packs]) -> Iterator[Packs]:
+        """Yield groups of packs, and count each."""
+        for packs in groups:
+            self.n_rows += packs.n_rows
+            self.n_samples += len(packs.samples)
+            if packs.pieces is not None:
+                self.n_tokens += int(packs.pieces[:, 1].sum(dtype=np.int64))
+            yield packs
 
-    @property
-    def n_rows(self) -> int:
-        """Return the number of rows."""
-        return len(self.row_offsets) - 1
+    def as_json(self, of_split: Rows, rule: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the manifest's entry for the packs of the shards of a split.
 
-    def row(self, i: int) -> npt.NDArray[np.int64]:
-        """Return the samples of row `i`, by their numbers in the split."""
-        return self.samples[int(self.row_offsets[i]) : int(self.row_offsets[i + 1])]
-
-
-def pack(lengths: npt.NDArray[np.integer], capacity: int) -> Packs:
-    """Pack samples of (n,) lengths into rows of at most `capacity` tokens.
-
-    Memory: `MEMORY_BYTES_PER_SAMPLE` with `lengths` in int32; the result takes 8, and 8 a row.
-
-    Raises:
-        UsageError: a sample is longer than a row, or empty.
-    """
-    n = len(lengths)
-    if not n:
-        return Packs(np.zeros(1, np.int64), np.zeros(0, np.int64))
-    for i in (int(lengths.argmax()), int(lengths.argmin())):
-        if not 1 <= lengths[i] <= capacity:
-            raise UsageError(
-                f"sample {i}: {plural(int(lengths[i]), 'token')}, but a packed row holds "
-                f"1 to {capacity}: set --max-tokens to at most {capacity}"
-            )
-    rows = _Rows(capacity)
-    counts = np.bincount(lengths)
-    distinct = np.flatnonzero(counts)[::-1]
-    for length, count in zip(distinct.tolist(), counts[distinct].tolist(), strict=True):
-        rows.take(length, count)
-    by_length = _sorted_by(capacity - lengths.astype(np.int64), n)
-    row_of = np.empty(n, np.int64)
-    row_of[by_length] = rows.of_samples()
-    del by_length
-    return _in_order(row_of, rows.n)
+        `rule`: its `capacity`, and `last` for documents. `fill`: share of rows without padding.
+        """
+        total, room = sum(row["tokens"] for row in of_split), self.n_rows * rule["capacity"]
+        n_tokens = self.n_tokens if "last" in rule else total
+        entry = {
+            "capacity": rule["capacity"],
+            "rows": self.n_rows,
+            "samples": sum(row["documents"] for row in of_split),
+            "tokens": n_tokens,
+            "fill": round(n_tokens / room, 6),
+        }
+        if "last" in rule:
+            entry |= {"last": rule["last"], "pieces": self.n_samples}
+            entry |= {"padding": room - n_tokens, "left_out": total - n_tokens}
+        return entry
 
 
 def write_pack_index(
-    directory: Path,
-    split: str,
-    row_offsets: npt.NDArray[np.int64],
-    samples: npt.NDArray[np.int64],
-    algorithm: str,
+    directory: Path, split: str, entry: Mapping[str, Any], groups: Iterable[Packs], algorithm: str
 ) -> list[FileEntry]:
-    """Write the two files of a split, and return their entries; raises `StorageError`."""
-    files = []
-    for name, values in zip(pack_names(split), (row_offsets, samples), strict=True):
-        data = np.ascontiguousarray(values, "<i8").view(np.uint8).data
-        chunks = (data[i : i + _CHUNK_BYTES] for i in range(0, len(data), _CHUNK_BYTES))
-        files.append(write_hashed_chunks(directory, name, chunks, algorithm))
-    return files
+    """Write the index of a split group by group, and return the entries of its files.
+
+    `entry`: of the packs in the manifest, which names the files; see `layout.pack_names`. Nothing
+    is left if `groups` raises an error, or the disk is full (`StorageError`).
+    """
+    n_samples = 0
+    with ExitStack() as stack:
+        names = pack_names(split, entry)
+        files = [stack.enter_context(HashedFile(directory, name, algorithm)) for name in names]
+        files[0].add(bytes(8))  # row 0 begins with sample 0
+        for packs in groups:
+            rows, *others = packs.columns()
+            for file, values in zip(files, (rows[1:] + n_samples, *others), strict=True):
+                little = values.astype(values.dtype.newbyteorder("<"), order="C", copy=False)
+                data = little.view(np.uint8).data
+                for start in range(0, len(data), _CHUNK_BYTES):
+                    file.add(data[start : start + _CHUNK_BYTES])
+            n_samples += len(packs.samples)
+        return [file.commit_entry() for file in files]
 
 
-def open_packs(directory: Path, split: str) -> Packs:
-    """Map the pack index of a split.
+def open_packs(directory: Path, split: str, entry: Mapping[str, Any]) -> Packs:
+    """Map the pack index of a split; `entry`: of its packs in the manifest.
 
     Raises:
         VerifyError: a file is missing, or its size is no multiple of 8 bytes.
         StorageError: the user may not read a file.
     """
-    mapped = []
-    for name in pack_names(split):
+    mapped: list[npt.NDArray[Any]] = []
+    for name, dtype in zip(pack_names(split, entry), ("<i8", "<i8", "<i4, <i4"), strict=False):
         with read_errors(directory / name):
-            mapped.append(np.memmap(directory / name, dtype="<i8", mode="r"))
-    return Packs(*mapped)
+            mapped.append(np.memmap(directory / name, dtype=dtype, mode="r"))
+    rows, samples, *pieces = mapped
+    if pieces and len(pieces[0]) != len(samples):
+        raise VerifyError(f"{directory / name}: {len(pieces[0])} pieces, expected {len(samples)}")
+    return Packs(rows, samples, *(one.view("<i4").reshape(-1, 2) for one in pieces))
 
 
-def summary(n_rows: int, n_samples: int, n_tokens: int, capacity: int) -> dict[str, int | float]:
-    """Return the manifest's entry for the packs of a split; `fill` is the share of real tokens."""
-    return {
-        "capacity": capacity,
-        "rows": n_rows,
-        "samples": n_samples,
-        "tokens": n_tokens,
-        "fill": round(n_tokens / (n_rows * capacity), 6),
-    }
-
-
-def sample_lengths(
-    directory: Path, shards: Sequence[Mapping[str, Any]], split: str
-) -> npt.NDArray[np.int32]:
-    """Return the tokens of every sample of a split, in the order of the dataset: (n,) int32.
+def lengths_of(directory: Path, of_split: Rows) -> Iterator[npt.NDArray[np.int32]]:
+    """Yield the tokens of the documents of shards in order, some at a time.
 
     Raises:
         VerifyError: an index is missing, broken, or has other documents than its entry says.
         StorageError: the user may not read an index.
     """
+    for entry in of_split:
+        lengths, _ = open_index(directory / f"{entry['name']}.idx", entry["documents"])
+        for start in range(0, len(lengths), _BLOCK_DOCUMENTS):
+            yield np.asarray(lengths[start : start + _BLOCK_DOCUMENTS])
+
+
+def sample_lengths(directory: Path, shards: Rows, split: str) -> npt.NDArray[np.int32]:
+    """Return the tokens of every sample of a split, in the order of the dataset: (n,) int32.
+
+    Raises:
+        TokmillError: see `lengths_of`.
+    """
     of_split = [entry for entry in shards if entry["split"] == split]
     lengths = np.empty(sum(entry["documents"] for entry in of_split), np.int32)
-    start = 0
-    for entry in of_split:
-        stop = start + entry["documents"]
-        index = open_index(directory / f"{entry['name']}.idx", entry["documents"])
-        lengths[start:stop], start = index[0], stop
+    stop = 0
+    for some in lengths_of(directory, of_split):
+        start, stop = stop, stop + len(some)
+        lengths[start:stop] = some
     return lengths
 
 
+def packed_groups(directory: Path, of_split: Rows, rule: Mapping[str, Any]) -> Iterator[Packs]:
+    """Yield the packs of the shards of a split: documents in groups, samples of SFT all at once.
+
+    `rule`: see `PackTotals.as_json`. Memory: for samples, `MEMORY_BYTES_PER_SAMPLE`; else that of
+    `pack_documents`.
+
+    Raises:
+        UsageError: a sample is longer than a row.
+        TokmillError: see `lengths_of`.
+    """
+    if "last" in rule:
+        yield from pack_documents(lengths_of(directory, of_split), rule["capacity"], rule["last"])
+    else:
+        yield pack(sample_lengths(directory, of_split, of_split[0]["split"]), rule["capacity"])
+
+
 def write_packs(
-    directory: Path, shards: Sequence[Mapping[str, Any]], capacity: int, algorithm: str
+    directory: Path, shards: Rows, capacity: int, algorithm: str, last: str = ""
 ) -> tuple[list[FileEntry], dict[str, Any]]:
     """Pack every split of a dataset with the listed shards, and write its pack index.
 
-    Memory: `MEMORY_BYTES_PER_SAMPLE` for each sample of the larger split.
+    `last`: cut documents, for pretraining, and do this with the last pieces; '': samples of SFT.
+    Memory: see `packed_groups`.
 
     Returns:
-        The files written, and the manifest's entry for every split with samples: its `summary`,
-        and `bytes_per_sample` of memory.
+        The files written, and the manifest's entry for every split with samples.
 
     Raises:
         UsageError: a sample is longer than a row.
@@ -183,26 +204,105 @@ def write_packs(
     """
     files: list[FileEntry] = []
     packs: dict[str, Any] = {}
+    rule = {"capacity": capacity, **({"last": last} if last else {})}
     for split in SPLITS:
-        lengths = sample_lengths(directory, shards, split)
-        if not len(lengths):
+        of_split = [entry for entry in shards if entry["split"] == split]
+        if not of_split:
             continue
-        made = pack(lengths, capacity)
-        files += write_pack_index(directory, split, made.row_offsets, made.samples, algorithm)
-        n_tokens = int(lengths.sum(dtype=np.int64))
-        counts = summary(made.n_rows, len(lengths), n_tokens, capacity)
-        packs[split] = {**counts, "bytes_per_sample": MEMORY_BYTES_PER_SAMPLE}
+        totals = PackTotals()
+        groups = totals.counted(packed_groups(directory, of_split, rule))
+        files += write_pack_index(directory, split, rule, groups, algorithm)
+        packs[split] = totals.as_json(of_split, rule)
+        if not last:
+            packs[split]["bytes_per_sample"] = MEMORY_BYTES_PER_SAMPLE
     return files, packs
 
 
+def pack_dataset(
+    place: Place, length: int | str, last: str = FRAGMENT, split: str = ""
+) -> dict[str, Any]:
+    """Pack the documents of a finished dataset for pretraining; return its new manifest.
+
+    Only an index is written. The new manifest then replaces the old one, so a process that is
+    killed leaves the old dataset or the new one; files of no use are removed by the next call.
+    Arguments are those of `tokmill.pack`.
+
+    Raises:
+        UsageError: an argument is wrong, or the dataset is one of chats, or not in a directory.
+        StateError: a run, or another process that packs, is writing in the directory.
+        TokmillError: the dataset is damaged, or the index cannot be written.
+    """
+    directory, capacity = place.mapped, parse_quantity(str(length), "context", "length")
+    if directory is None:
+        raise UsageError(
+            f"{place.where}: only a dataset in a directory can be packed: copy it to a disk, or "
+            "make it with --packing"
+        )
+    if not 2 <= capacity <= MOST_LENGTH:
+        raise UsageError(f"expected rows of 2 to {MOST_LENGTH:,} tokens, found {length}", "length")
+    if last not in LAST_PIECES:
+        raise UsageError(f"expected one of {', '.join(LAST_PIECES)}; found {last!r}", "last")
+    shards = read_intact_manifest(directory)["shards"]  # before the lock, which makes a directory
+    splits = sorted({entry["split"] for entry in shards})
+    if split and split not in splits:
+        raise UsageError(f"expected {' or '.join(splits)}, found {split!r}", "split")
+    with place.held():
+        manifest = read_intact_manifest(directory)
+        if manifest.get("kind") == "sft":
+            raise UsageError(
+                f"{directory}: a dataset of chats, which are packed whole when it is made: run "
+                "tokmill sft with --packing=4096 for it"
+            )
+        _remove_useless(place, manifest)
+        algorithm = FileEntry.from_json(manifest["files"][0]).algorithm
+        shards = [entry for entry in manifest["shards"] if split in ("", entry["split"])]
+        files, packs = write_packs(directory, shards, capacity, algorithm, last)
+        entries = {**manifest.get("packs", {}), **packs}
+        kept = [file for file in manifest["files"] if not CUT_INDEX.fullmatch(file["name"])]
+        listed = {file["name"]: file for file in manifest["files"]}
+        listed |= {file.name: file.as_json() for file in files}
+        indexes = [listed[n] for one in sorted(entries) for n in pack_names(one, entries[one])]
+        manifest |= {"packs": entries, "files": kept + indexes}
+        manifest["sha256"] = manifest_sha256(manifest)
+        write_chunks(directory / MANIFEST, json_chunks(manifest), replace=True)
+        _remove_useless(place, manifest)
+    return manifest
+
+
+def _remove_useless(place: Place, manifest: Mapping[str, Any]) -> None:
+    """Remove indexes that the manifest does not list, and what a killed process was writing."""
+    listed = {file["name"] for file in manifest["files"]}
+    for name in place.entries():
+        private = PRIVATE_FILE.fullmatch(name)
+        final = private["name"] if private else name
+        is_index = CUT_INDEX.fullmatch(final) is not None and name not in listed
+        if is_index or (private and final == MANIFEST):
+            place.remove(name)
+
+
+@dataclass(frozen=True, slots=True)
+class RowTokens:
+    """Rows, end to end.
+
+    `bodies`: `bin` and sidecars, (n_tokens,) each. `starts`: (n_samples,) where samples, or pieces,
+    begin in them. `lengths`: (n_rows,) tokens of rows without padding.
+    """
+
+    bodies: dict[str, npt.NDArray[Any]]
+    starts: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+
+
 class PackReader:
-    """Reads rows from the shards of a split.
+    """Reads rows from the shards of a split in `directory`.
 
     `capacity`: tokens of a row. `pad_id`: the id of padding, with mask and weight 0.
     """
 
     def __init__(self, documents: Documents, packs: Packs, capacity: int, pad_id: int) -> None:
         self._files = ShardFiles(documents)
+        self.directory = documents.directory
+        self._name = f"{self.directory}: the pack index of {documents.entries[0]['split']}"
         self.packs = packs
         self.capacity = capacity
         self.pad_id = pad_id
@@ -213,35 +313,60 @@ class PackReader:
         return max(1, BLOCK_TOKENS // self.capacity)
 
     def rows(self, start: int, stop: int) -> dict[str, npt.NDArray[Any]]:
-        """Return rows start:stop, `bin` and sidecars: (n_tokens,) each, rows end to end.
+        """Return the tokens of rows start:stop, padded; see `read`."""
+        return self.read(np.arange(start, stop)).bodies
+
+    def read(self, numbers: npt.NDArray[np.int64], *, is_padded: bool = True) -> RowTokens:
+        """Return rows by their numbers.
 
         Raises:
-            VerifyError: a row is longer than the capacity, or a shard is truncated.
+            VerifyError: a row is longer than the capacity, names no sample, or a shard is cut.
         """
-        offsets = np.asarray(self.packs.row_offsets[start : stop + 1])
-        samples = self._files.document_spans(self.packs.samples[int(offsets[0]) : int(offsets[-1])])
-        offsets = offsets - offsets[0]
-        lengths = np.add.reduceat(samples.lengths, offsets[:-1])
-        if lengths.max() > self.capacity:
-            raise VerifyError(f"pack index: a row of {lengths.max()} tokens, not {self.capacity}")
-        padding_before = np.cumsum(self.capacity - lengths) - (self.capacity - lengths)
-        targets = samples.targets + np.repeat(padding_before, np.diff(offsets))
+        firsts = np.asarray(self.packs.row_offsets[numbers])
+        counts = np.asarray(self.packs.row_offsets[numbers + 1]) - firsts
+        try:
+            row_of_sample = np.repeat(np.arange(len(numbers)), counts)
+            before = np.cumsum(counts) - counts
+            places = np.arange(len(row_of_sample)) + np.repeat(firsts - before, counts)
+            samples = self._spans(places)
+        except (IndexError, ValueError):
+            raise VerifyError(
+                f"{self._name} names samples that are not there; see tokmill verify"
+            ) from None
+        lengths = np.bincount(row_of_sample, samples.lengths, len(numbers)).astype(np.int64)
+        if len(lengths) and lengths.max() > self.capacity:
+            raise VerifyError(
+                f"{self._name} has a row of {lengths.max():,} tokens, more than "
+                f"{self.capacity:,}; see tokmill verify"
+            )
+        padding = (self.capacity - lengths) * is_padded
+        targets = samples.targets + (np.cumsum(padding) - padding)[row_of_sample]
         by_shard = np.argsort(samples.shards, kind="stable")  # few files are opened
         columns = (samples.shards, samples.starts, samples.lengths, targets)
         spans = Spans(*(column[by_shard] for column in columns))
-        gathered: dict[str, npt.NDArray[Any]] = {}
+        bodies: dict[str, npt.NDArray[Any]] = {}
         for ending, dtype in self._files.dtypes.items():
-            padding = self.pad_id if ending == "bin" else 0
-            gathered[ending] = np.full((stop - start) * self.capacity, padding, dtype)
-            self._files.read(spans, ending, gathered[ending])
-        return gathered
+            pad = self.pad_id if ending == "bin" else 0
+            bodies[ending] = np.full(int((lengths + padding).sum()), pad, dtype)
+            self._files.read(spans, ending, bodies[ending])
+        return RowTokens(bodies, targets, lengths)
+
+    def _spans(self, places: npt.NDArray[np.int64]) -> Spans:
+        """Return the spans at some places of the index, end to end; raises `IndexError`."""
+        spans, pieces = self._files.document_spans(self.packs.samples[places]), self.packs.pieces
+        if pieces is None:
+            return spans
+        starts, lengths = np.asarray(pieces[places]).T.astype(np.int64)
+        if ((starts < 0) | (lengths < 1) | (starts + lengths > spans.lengths)).any():
+            raise IndexError("a piece is outside of its document")
+        return Spans(spans.shards, spans.starts + starts, lengths, np.cumsum(lengths) - lengths)
 
 
 def open_rows(directory: Path, manifest: dict[str, Any], split: str) -> PackReader:
     """Return the reader of a split's rows; raises like `open_packs`, and when read `PackReader`."""
     return PackReader(
         Documents(directory, manifest, split),
-        open_packs(directory, split),
+        open_packs(directory, split, manifest["packs"][split]),
         manifest["packs"][split]["capacity"],
         manifest["tokenizer"]["eos"]["id"],
     )
@@ -289,88 +414,3 @@ def write_packed_rows(
             rows[split].append(entry.as_row())
     close_files()
     return files, rows
-
-
-def _sorted_by(keys: npt.NDArray[np.int64], n: int) -> npt.NDArray[np.int64]:
-    """Return 0 … n - 1 sorted by `keys` (below 2^31, overwritten); equal keys stay in order.
-
-    Sorting integers that combine key and number takes a third of the time of a stable argsort.
-    """
-    bits = max(1, (n - 1).bit_length())
-    keys <<= bits
-    keys |= np.arange(n)
-    keys.sort()
-    keys &= (1 << bits) - 1
-    return keys
-
-
-def _in_order(row_of: npt.NDArray[np.int64], n_rows: int) -> Packs:
-    """Return rows in the order of their first sample, from the row of each sample (overwritten)."""
-    n = len(row_of)
-    first = np.full(n_rows, n)
-    np.minimum.at(first, row_of, np.arange(n))
-    rank = np.empty(n_rows, np.int64)
-    rank[np.argsort(first)] = np.arange(n_rows)
-    row_of[:] = rank[row_of]
-    row_offsets = np.zeros(n_rows + 1, np.int64)
-    np.cumsum(np.bincount(row_of, minlength=n_rows), out=row_offsets[1:])
-    return Packs(row_offsets, _sorted_by(row_of, n))
-
-
-@dataclass(slots=True)
-class _Rows:
-    """The rows so far, as ranges of their numbers in the order of creation, by their free room.
-
-    `spaces`: all rooms of rows, increasing. `queues`: the rows of each room, in the order in which
-    they reached it. `placed`: the placements in order, three numbers each: the first row, rows, and
-    samples that each of them took.
-    """
-
-    capacity: int
-    n: int = 0
-    spaces: list[int] = field(default_factory=list)
-    queues: dict[int, deque[tuple[int, int]]] = field(default_factory=dict)
-    placed: array[int] = field(default_factory=lambda: array("q"))
-
-    def take(self, length: int, count: int) -> None:
-        """Place `count` samples of one length, not longer than those before."""
-        best = bisect_left(self.spaces, length)
-        changed: list[tuple[int, int, int]] = []
-        while count:
-            if best == len(self.spaces):
-                n_new = -(-count // (self.capacity // length))
-                self._put(self.capacity, self.n, self.n + n_new)
-                self.n += n_new
-            space = self.spaces[best]
-            queue = self.queues[space]
-            start, stop = queue.popleft()
-            most = space // length
-            n_rows, n_each = max(1, min(stop - start, count // most)), min(count, most)
-            self.placed.extend((start, n_rows, n_each))
-            changed.append((space - n_each * length, start, start + n_rows))
-            count -= n_rows * n_each
-            if start + n_rows < stop:
-                queue.appendleft((start + n_rows, stop))
-            if not queue:
-                del self.queues[space], self.spaces[best]
-        for space, start, stop in changed:
-            self._put(space, start, stop)
-
-    def _put(self, space: int, start: int, stop: int) -> None:
-        """Queue rows that have reached a room; full ones are done."""
-        queue = self.queues.get(space)
-        if queue is not None and queue[-1][1] == start:
-            queue[-1] = (queue[-1][0], stop)
-        elif queue is not None:
-            queue.append((start, stop))
-        elif space:
-            insort(self.spaces, space)
-            self.queues[space] = deque([(start, stop)])
-
-    def of_samples(self) -> npt.NDArray[np.int64]:
-        """Return the row of every sample, in the order of placement: (n_samples,)."""
-        starts, n_rows, n_each = np.array(self.placed, np.int64).reshape(-1, 3).T
-        firsts = np.cumsum(n_rows) - n_rows
-        taking = np.repeat(starts - firsts, n_rows)
-        taking += np.arange(len(taking))
-        return np.repeat(taking, np.repeat(n_each, n_rows))

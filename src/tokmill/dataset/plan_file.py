@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.canonical import sha256_without
 from tokmill.dataset.layout import (
+    CUT_INDEX,
     DATASET_FILE,
     FORMAT_VERSION,
     MANIFEST,
@@ -53,8 +54,9 @@ class OwnedNames:
         parts = DATASET_FILE.fullmatch(name)
         if parts is None:
             return False
-        is_of_sft = name.startswith("pack") or name.endswith((".mask", ".weight"))
-        if is_of_sft and self.is_sft is False:
+        is_cut = CUT_INDEX.fullmatch(name) is not None
+        is_of_sft = (name.startswith("pack") and not is_cut) or name.endswith((".mask", ".weight"))
+        if (is_of_sft and self.is_sft is False) or (is_cut and self.is_sft):
             return False
         part = parts["shard"] or parts["record"] or parts["rejects"]
         return part is None or self.n_parts is None or int(part) < self.n_parts

@@ -10,17 +10,17 @@ import numpy as np
 
 from tokmill.dataset.canonical import json_chunks
 from tokmill.dataset.checksum import FileEntry, digest_of_chunks
-from tokmill.dataset.layout import LOCK_NAME, MANIFEST, ORIGIN, pack_names
+from tokmill.dataset.layout import CUT_INDEX, LOCK_NAME, MANIFEST, ORIGIN, pack_names
 from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.dataset.origins import origins_problem
-from tokmill.dataset.packs import open_rows, pack, sample_lengths, summary
+from tokmill.dataset.packs import PackTotals, open_rows, packed_groups
 from tokmill.dataset.reader import is_intact, open_shard, sidecars_of
 from tokmill.errors import TokmillError, UsageError, VerifyError
 from tokmill.urls import shown_place
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
@@ -74,7 +74,7 @@ def verify(place: Place, manifest: dict[str, Any]) -> Verification:
 def _files_of_packs(manifest: Mapping[str, Any]) -> Iterator[str]:
     """Yield the names of all files of packs: the index, and the shards of packed rows."""
     for split, said in manifest.get("packs", {}).items():
-        yield from pack_names(split)
+        yield from pack_names(split, said)
         yield from _files_of(said.get("shards", ()), manifest)
 
 
@@ -125,12 +125,14 @@ class _Checks:
     def _check_files(self) -> set[str]:
         """Check every file against the manifest; return the names of those that are there.
 
-        Names that begin with a dot are noted and not opened.
+        Names that begin with a dot are noted and not opened, and so are indexes of packs that
+        were replaced.
         """
         manifest, entries = self.manifest, self.place.entries()
         listed = Counter(entry["name"] for entry in manifest["files"])
         for name, n_bytes in entries.items():
-            if any(part.startswith(".") for part in name.split("/")):
+            is_left = CUT_INDEX.fullmatch(name) is not None and name not in listed
+            if is_left or any(part.startswith(".") for part in name.split("/")):
                 self.notes += [] if name == LOCK_NAME else [name]
             elif n_bytes is None:
                 self._found(f"{name}: a link or a directory, not a file of the dataset")
@@ -289,18 +291,18 @@ class _Checks:
     def _check_packs(self, directory: Path) -> None:
         """Check the packs of every split, whose shards have no problem: packs it again.
 
-        Memory: `MEMORY_BYTES_PER_SAMPLE` for each sample of the larger split.
+        Of documents, a split may have none. Memory: see `packs.packed_groups`.
         """
         packs, shards = self.manifest["packs"], self.manifest["shards"]
         splits = {entry["split"] for entry in shards}
-        if set(packs) != splits:
+        are_cut = all("last" in said for said in packs.values())
+        if set(packs) != splits and not (are_cut and set(packs) < splits):
             self._found(f"{MANIFEST}: packs of {sorted(packs)}, shards of {sorted(splits)}")
             return
         for split, said in packs.items():
             try:
                 source = open_rows(directory, self.manifest, split)
-                lengths = sample_lengths(directory, shards, split)
-                problem = _pack_problem(source, split, said, lengths)
+                problem = _pack_problem(source, split, said, shards)
                 if not problem and "shards" in said:
                     problem = _rows_problem(directory, self.manifest, source, split)
             except (UsageError, VerifyError) as error:
@@ -339,23 +341,34 @@ def _weight_problem(mask: npt.NDArray[np.uint8], weights: npt.NDArray[np.float32
 
 
 def _pack_problem(
-    source: PackReader, split: str, said: dict[str, Any], lengths: npt.NDArray[np.int32]
+    source: PackReader, split: str, said: dict[str, Any], shards: Sequence[Mapping[str, Any]]
 ) -> str:
     """Return a difference of a pack index from packing again, or from the manifest, or ''."""
-    made = pack(lengths, source.capacity)
-    pairs = ((source.packs.row_offsets, made.row_offsets), (source.packs.samples, made.samples))
-    for name, (kept, expected) in zip(pack_names(split), pairs, strict=True):
-        if len(kept) != len(expected):
-            return (
-                f"{name}: {plural(len(kept), 'number')}, packing the samples gives {len(expected)}"
-            )
-        if len(differs := np.flatnonzero(kept != expected)):
-            at = int(differs[0])
-            return f"{name}: entry {at} is {kept[at]}, packing the samples gives {expected[at]}"
-    counts = summary(made.n_rows, len(lengths), int(lengths.sum(dtype=np.int64)), source.capacity)
-    for key, value in counts.items():
-        if said[key] != value:
-            return f"{MANIFEST}: says {said[key]} {key} of packs of {split}, found {value}"
+    kept = source.packs.columns()
+    of_split = [entry for entry in shards if entry["split"] == split]
+    totals, difference = PackTotals(), ""
+    names, stops = pack_names(split, said), [1, 0, 0]  # row 0 begins with sample 0
+    for packs in totals.counted(packed_groups(source.directory, of_split, said)):
+        rows, *others = packs.columns()
+        expected = (rows[1:] + stops[1], *others)
+        for i, (name, values) in enumerate(zip(names, expected, strict=True)):
+            start, stops[i] = stops[i], stops[i] + len(values)
+            part = kept[i][start : stops[i]]
+            differs = np.flatnonzero(part != values[: len(part)])
+            if len(differs) and not difference:
+                at = int(differs[0])
+                difference = (
+                    f"{name}: entry {start + at} is {part[at]}, packing the samples gives "
+                    f"{values[at]}"
+                )
+    for name, values, n in zip(names, kept, stops, strict=False):
+        if len(values) != n:
+            return f"{name}: {plural(len(values), 'number')}, packing the samples gives {n}"
+    if difference or kept[0][0] != 0:
+        return difference or f"{names[0]}: entry 0 is {kept[0][0]}, packing the samples gives 0"
+    for key, value in totals.as_json(of_split, said).items():
+        if said.get(key) != value:
+            return f"{MANIFEST}: says {said.get(key)} {key} of packs of {split}, found {value}"
     return ""
 
 

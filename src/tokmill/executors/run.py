@@ -16,6 +16,7 @@ from tokmill.dataset.canonical import json_chunks, manifest_sha256
 from tokmill.dataset.checksum import Digest
 from tokmill.dataset.layout import (
     FORMAT_VERSION,
+    FRAGMENT,
     MANIFEST,
     PARTS,
     PLAN,
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from tokmill.run.begin import Begun, Observer
     from tokmill.run.plan import Plan
     from tokmill.settings.schema import Config
-    from tokmill.settings.sft import SftSettings
 
 _TIMES = 2
 """How often parts are made: again, if a file of one was removed while the run went on."""
@@ -302,8 +302,8 @@ def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
         "files": [plan_sum.entry(PLAN).as_json(), *sums.files],
         "run": dict(usage),
     }
-    if config.sft is not None and config.sft.packing:
-        _pack(run, manifest, config.sft)
+    if config.output.packing if config.sft is None else config.sft.packing:
+        _pack(run, manifest)
     manifest["sha256"] = manifest_sha256(manifest)
     run.check()  # packing may have taken long
     if not place.create(MANIFEST, json_chunks(manifest)):
@@ -333,17 +333,18 @@ def _readings(
     ]
 
 
-def _pack(run: Begun, manifest: dict[str, Any], settings: SftSettings) -> None:
+def _pack(run: Begun, manifest: dict[str, Any]) -> None:
     """Write the packs, which need all parts, and add them to the manifest."""
     from tokmill.dataset.packs import write_packed_rows, write_packs
 
-    place, algorithm = run.place, run.plan.spec.config.output.checksum
-    endings = ("idx", *(("bin", *SIDECARS) if settings.packed_rows else ()))
+    place, config = run.place, run.plan.spec.config
+    algorithm, sft = config.output.checksum, config.sft
+    length, last = (config.output.packing, FRAGMENT) if sft is None else (sft.packing, "")
+    writes_rows = sft is not None and sft.packed_rows
+    endings = ("idx", *(("bin", *SIDECARS) if writes_rows else ()))
     place.fetch(file["name"] for file in manifest["files"] if file["name"].endswith(endings))
-    files, manifest["packs"] = write_packs(
-        place.local, manifest["shards"], settings.packing, algorithm
-    )
-    if settings.packed_rows:
+    files, manifest["packs"] = write_packs(place.local, manifest["shards"], length, algorithm, last)
+    if writes_rows:
         rows, listed = write_packed_rows(place.local, manifest, algorithm)
         files += rows
         for split, shards in listed.items():

@@ -1,15 +1,13 @@
-"""Packs: the packed rows of an SFT dataset, whole samples side by side."""
+"""Packs: the packed rows of a dataset, whole samples or pieces of documents side by side."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.documents import Spans
-from tokmill.dataset.packs import open_packs
+from tokmill.dataset.packs import open_rows
 from tokmill.errors import UsageError, VerifyError
 from tokmill.loader.row_source import EVERY_ROW, RowSource, checked_shift, labels_of
 from tokmill.loader.segments import cu_seqlens, position_ids
@@ -22,17 +20,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.dataset.packs import Packs
+    from tokmill.dataset.packs import PackReader
     from tokmill.loader.source import Arrays, OpenDataset
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Samples of rows, and the tokens of each row without padding: (n,) int64."""
-
-    spans: Spans
-    row_of_sample: npt.NDArray[np.int64]
-    lengths: npt.NDArray[np.int64]
 
 
 class PackSource(RowSource):
@@ -40,7 +29,7 @@ class PackSource(RowSource):
 
     Attributes:
         length: the most tokens of a row; with padding, the tokens of every row.
-        shift: whether labels are the next tokens of the same sample.
+        shift: whether labels are the next tokens of the same sample or piece.
         padded: whether rows are padded to `length`.
     """
 
@@ -59,10 +48,10 @@ class PackSource(RowSource):
         super().__init__(dataset, split, options, ("shift",))
         packed = self._manifest.get("packs", {})
         if split not in packed:
-            raise UsageError(
-                f"{self.directory}: its samples are not packed: make it with tokmill sft "
-                "--packing=4096, or read it with documents or windows"
-            )
+            how = f"documents are not packed: run tokmill pack {self.directory} --length=4096"
+            if self.kind == "sft":
+                how = "samples are not packed: make it with tokmill sft --packing=4096"
+            raise UsageError(f"{self.directory}: its {how}, or read it with documents or windows")
         self.length, self._n_rows = packed[split]["capacity"], packed[split]["rows"]
         self.dtypes = dict.fromkeys(("input_ids", "labels", "position_ids"), np.int64)
         if "weight" in self._files.dtypes:
@@ -76,9 +65,9 @@ class PackSource(RowSource):
         """Return several rows, read together; see `packs`."""
         if self.padded:
             return super().__getitems__(numbers)
-        rows = self._rows(self.numbers(numbers))
-        flat, ends = self._flat(rows), np.cumsum(rows.lengths)[:-1]
-        found: list[Arrays] = [{} for _ in rows.lengths]
+        flat, lengths = self._flat(numbers)
+        ends = np.cumsum(lengths)[:-1]
+        found: list[Arrays] = [{} for _ in lengths]
         for name, values in flat.items():
             for row, own in zip(found, np.split(values, ends), strict=False):
                 row[name] = own
@@ -96,7 +85,7 @@ class PackSource(RowSource):
         """
         if self.padded:
             return super().batch(numbers, allocate)
-        flat = self._flat(self._rows(self.numbers(numbers)))
+        flat, _ = self._flat(numbers)
         found = {name: values[None] for name, values in flat.items()}
         if self.has_cu_seqlens:
             found["cu_seqlens"] = cu_seqlens(flat["position_ids"])
@@ -115,65 +104,39 @@ class PackSource(RowSource):
         """
         if not self.padded:
             raise UsageError("packs without padding have rows of different lengths: use batch")
-        found = self._rows(self.numbers(numbers))
-        shape = (len(found.lengths), self.length)
-        for name, values in self._flat(found).items():
-            into[name][rows] = values.reshape(shape)
+        for name, values in self._flat(numbers)[0].items():
+            into[name][rows] = values.reshape(-1, self.length)
 
     @cached_property
-    def _index(self) -> Packs:
-        """Return the pack index, mapped when the first row is read."""
+    def _reader(self) -> PackReader:
+        """Return the reader, whose index is mapped when the first row is read."""
         self.check()
-        index = open_packs(self.directory, self.split)
-        if index.n_rows != self._n_rows:
+        reader = open_rows(self.directory, self._manifest, self.split)
+        if reader.packs.n_rows != self._n_rows:
             raise VerifyError(
                 f"{self.directory}: the pack index of {self.split} has "
-                f"{plural(index.n_rows, 'row')}, {self._n_rows:,} by the manifest; "
+                f"{plural(reader.packs.n_rows, 'row')}, {self._n_rows:,} by the manifest; "
                 "see tokmill verify"
             )
-        return index
+        return reader
 
-    def _rows(self, numbers: npt.NDArray[np.int64]) -> _Rows:
-        """Return the samples of rows; targets are places in the rows, end to end."""
-        index = self._index
-        firsts = np.asarray(index.row_offsets[numbers])
-        counts = np.asarray(index.row_offsets[numbers + 1]) - firsts
-        try:
-            row_of_sample = np.repeat(np.arange(len(numbers)), counts)
-            before = np.cumsum(counts) - counts
-            places = np.arange(len(row_of_sample)) + np.repeat(firsts - before, counts)
-            spans = self._files.document_spans(np.asarray(index.samples[places]))
-        except (IndexError, ValueError):
-            raise VerifyError(
-                f"{self.directory}: the pack index of {self.split} names samples that are not "
-                "there; see tokmill verify"
-            ) from None
-        lengths = np.bincount(row_of_sample, spans.lengths, len(numbers)).astype(np.int64)
-        if len(lengths) and lengths.max() > self.length:
-            raise VerifyError(
-                f"{self.directory}: the pack index of {self.split} has a row of "
-                f"{lengths.max():,} tokens, more than {self.length:,}; see tokmill verify"
-            )
-        if self.padded:
-            padding = np.cumsum(self.length - lengths) - (self.length - lengths)
-            targets = spans.targets + padding[row_of_sample]
-            spans = Spans(spans.shards, spans.starts, spans.lengths, targets)
-        return _Rows(spans, row_of_sample, lengths)
-
-    def _flat(self, rows: _Rows) -> Arrays:
-        """Return the arrays of rows, end to end: (n_tokens,) each."""
-        n_tokens = len(rows.lengths) * self.length if self.padded else int(rows.lengths.sum())
-        read: dict[str, npt.NDArray[Any]] = {}
-        for ending, dtype in self._files.dtypes.items():
-            values = np.full(n_tokens, self.pad_id if ending == "bin" else 0, dtype)
-            self._files.read(rows.spans, ending, values)
-            read[ending] = values
-        labels = labels_of(read["bin"], read.get("mask")).astype(np.int64, copy=False)
+    def _flat(
+        self, numbers: Sequence[int] | npt.NDArray[np.int64]
+    ) -> tuple[Arrays, npt.NDArray[np.int64]]:
+        """Return the arrays of rows, end to end: (n_tokens,) each, and the rows' real tokens."""
+        rows = self._reader.read(self.numbers(numbers), is_padded=self.padded)
+        read, starts = rows.bodies, rows.starts
+        n_tokens, mask = len(read["bin"]), read.get("mask")
+        if mask is None:  # of text, all but the first token of a piece, which nothing precedes
+            mask = np.ones(n_tokens, np.uint8)
+            mask[starts] = 0
+            if self.padded:
+                mask.reshape(-1, self.length)[np.arange(self.length) >= rows.lengths[:, None]] = 0
+        labels = labels_of(read["bin"], mask).astype(np.int64, copy=False)
         if self.shift:  # the first token of a sample is never a target, nor is padding
             labels = np.append(labels[1:], IGNORED)
             if "weight" in read:
                 read["weight"] = np.append(read["weight"][1:], np.float32(0))
-        starts = rows.spans.targets
         if self.padded:  # padding is a segment of its own, so that no sample attends to it
             short = rows.lengths < self.length
             padding = (np.arange(len(rows.lengths)) * self.length + rows.lengths)[short]
@@ -185,7 +148,7 @@ class PackSource(RowSource):
         }
         if "weight" in read:
             arrays["weights"] = read["weight"]
-        return arrays
+        return arrays, rows.lengths
 
 
 def packs(
@@ -196,13 +159,17 @@ def packs(
     pad: bool = True,
     cu_seqlens: bool = True,
 ) -> PackSource:
-    """Return the packed rows of an SFT dataset as training samples: whole samples side by side.
+    """Return the packed rows of a dataset as training samples: whole samples side by side.
 
     A row has `input_ids`, `labels` and `position_ids`: (capacity,) int64 each, where the capacity
     is that of the dataset; and `cu_seqlens`: (m + 1,) int32, where the samples of the row begin,
     then its length. Labels are -100 where the mask is 0: the first token of each sample is never a
     target, so no token is predicted from another sample. Position ids are from 0 in each sample.
     `weights`: float32, if the dataset has them.
+
+    In a dataset for pretraining that `tokmill.pack` has packed, samples are whole documents and
+    pieces of long ones. A piece is a segment of its own, also one that goes on in another row: its
+    positions are from 0, and its first token is not a target; all other tokens are.
 
     Args:
         dataset: a directory, or an open `tokmill.Dataset`.
@@ -217,7 +184,7 @@ def packs(
         cu_seqlens: with `cu_seqlens`; their lengths differ from row to row.
 
     Raises:
-        UsageError: there is no dataset, the split is empty, or its samples are not packed.
+        UsageError: there is no dataset, the split is empty, or it is not packed.
         TokmillError: the manifest is damaged or cannot be read.
 
     Example:

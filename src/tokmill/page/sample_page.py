@@ -85,7 +85,7 @@ def page_facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
             ("trained parts", ", ".join(mask.get("trained", ()))),
             ("turns", str(mask.get("turns", ""))),
         ]
-        facts += [(f"rows, {split}", _rows(p)) for split, p in manifest.get("packs", {}).items()]
+    facts += [(f"rows, {split}", _rows(p)) for split, p in manifest.get("packs", {}).items()]
     facts.append(("tokenizer", f"{tokenizer['name']}, {tokenizer['vocab_size']:,} ids"))
     return [fact for fact in facts if fact[1]]
 

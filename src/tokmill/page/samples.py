@@ -38,8 +38,8 @@ class Sample:
 
     `number`: position in the dataset, from 0. `mask`, `weights`: per token, None if the dataset has
     none. `runs`: its text, in order. `row_start`: position of its first token in its packed row, if
-    it was read as part of one. `n_unread`: tokens at its end that were not read. `origin`: None in
-    a dataset of imported tokens.
+    it was read as part of one. `piece`: its tokens in the document, if documents are cut.
+    `n_unread`: tokens at its end that were not read. `origin`: None of imported tokens.
     """
 
     number: int
@@ -51,6 +51,7 @@ class Sample:
     row_start: int | None = None
     n_unread: int = 0
     origin: Origin | None = None
+    piece: slice | None = None
 
     @property
     def kind(self) -> str:
@@ -76,6 +77,8 @@ class Sample:
             facts += [f"{self.n_trained:,} trained", f"{share:.1%}"]
         if self.row_start is not None:
             facts.append(f"from token {self.row_start:,} of the row")
+        if self.piece is not None:
+            facts.append(f"tokens {self.piece.start:,} to {self.piece.stop - 1:,} of the document")
         return [*facts, f"from {printable(str(self.origin))}"] if self.origin else facts
 
     def as_json(self) -> dict[str, Any]:
@@ -116,8 +119,17 @@ class SampleReader:
         self._origins = OriginFinder(directory, manifest)
         self._documents = Documents(directory, manifest)
 
-    def read(self, number: int, row_start: int | None = None, *, most_tokens: int = 0) -> Sample:
-        """Read a sample by its number in the dataset; of a longer one, `most_tokens` if not 0.
+    def read(
+        self,
+        number: int,
+        row_start: int | None = None,
+        piece: slice | None = None,
+        *,
+        most_tokens: int = 0,
+    ) -> Sample:
+        """Read a sample by its number in the dataset, or a piece of one that stands in a row.
+
+        `most_tokens`: of a longer one, read so many, if it is not 0.
 
         Raises:
             UsageError: there is no such sample.
@@ -128,6 +140,8 @@ class SampleReader:
             raise UsageError(f"{self._directory}: no document {number}; {held}")
         shard, i = self._documents.find(number)
         span = whole = shard.span(i)
+        if piece is not None:
+            span = whole = slice(whole.start + piece.start, whole.start + piece.stop)
         if most_tokens:
             span = slice(whole.start, min(whole.stop, whole.start + most_tokens))
         ids = tuple(shard.tokens[span].tolist())
@@ -138,7 +152,9 @@ class SampleReader:
         origin, n_unread = None, whole.stop - span.stop
         with suppress(UsageError):  # of imported tokens
             origin = self._origins.find(shard.name, i)
-        return Sample(number, shard.name, ids, mask, weights, runs, row_start, n_unread, origin)
+        return Sample(
+            number, shard.name, ids, mask, weights, runs, row_start, n_unread, origin, piece
+        )
 
     def read_row(self, number: int, split: str = "train") -> list[Sample]:
         """Read the samples of a row of the pack index, in their order.
@@ -149,7 +165,7 @@ class SampleReader:
         """
         if split not in self._manifest.get("packs", {}):
             raise UsageError(f"{self._directory}: not packed, so it has no rows of {split}")
-        packs = open_packs(self._directory, split)
+        packs = open_packs(self._directory, split, self._manifest["packs"][split])
         if not 0 <= number < packs.n_rows:
             raise UsageError(
                 f"{self._directory}: no row {number} of {split}; it holds 0 to {packs.n_rows - 1}"
@@ -157,11 +173,12 @@ class SampleReader:
         of_split = Documents(self._directory, self._manifest, split)
         is_here = [entry["split"] == split for entry in self._documents.entries]
         firsts, samples, start = self._documents.firsts[is_here].tolist(), [], 0
-        for found in packs.row(number).tolist():
+        for found, span in zip(packs.row(number).tolist(), packs.row_pieces(number), strict=True):
             if not 0 <= found < len(of_split):
                 raise VerifyError(f"packs of {split}: no sample {found}; it has {len(of_split):,}")
             shard, place = of_split.place(found)
-            samples.append(self.read(firsts[shard] + place, start))
+            piece = None if packs.pieces is None else span
+            samples.append(self.read(firsts[shard] + place, start, piece))
             start += len(samples[-1].ids)
         return samples
 

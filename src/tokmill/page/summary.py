@@ -92,14 +92,7 @@ def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
         *((label, text) for label, text in [("fields", fields_line(manifest))] if text),
         ("tokens", _tokens(manifest)),
         *(_mask_rows(manifest) if _is_sft(manifest) else ()),
-        *(
-            (
-                f"packs, {split}",
-                f"{plural(pack['samples'], 'sample')} in {_rows(pack)}; "
-                f"{pack['bytes_per_sample']} bytes of memory per sample",
-            )
-            for split, pack in packs.items()
-        ),
+        *((f"packs, {split}", _packing(pack)) for split, pack in packs.items()),
         *(("mix", "\n".join(map(": ".join, lines))) for lines in [mix_rows(manifest)] if lines),
         ("tokenizer", _tokenizer(manifest["tokenizer"])),
         ("engine", describe_engine(manifest["engine"], totals.get("checks"))),
@@ -253,6 +246,18 @@ def _share(totals: Mapping[str, Any]) -> str:
 def _rows(pack: Mapping[str, Any]) -> str:
     rows = plural(pack["rows"], "row")
     return f"{rows} of {pack['capacity']:,} tokens, {pack['fill']:.2%} full"
+
+
+def _packing(pack: Mapping[str, Any]) -> str:
+    """Return what was packed into the rows of a split, and what is no training token."""
+    if "last" not in pack:
+        memory = f"{pack['bytes_per_sample']} bytes of memory per sample"
+        return f"{plural(pack['samples'], 'sample')} in {_rows(pack)}; {memory}"
+    return (
+        f"{plural(pack['pieces'], 'piece')} of {plural(pack['samples'], 'document')} in "
+        f"{_rows(pack)}; {plural(pack['padding'], 'token')} of padding, "
+        f"{pack['left_out']:,} left out (last pieces: {pack['last']})"
+    )
 
 
 def _shares(sources: Sequence[Mapping[str, Any]]) -> str:

@@ -14,6 +14,7 @@ from tokmill.chat.reading.schemas import MIXED, STANFORD
 from tokmill.chat.render_pool import ChatRenderer, shared_pool
 from tokmill.chat.template_source import emitted_strings, template_name, template_source
 from tokmill.chat.weights import mask_rule
+from tokmill.dataset.packing import MOST_LENGTH
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.tokenizer.continuation import continuation_tokenizer
 from tokmill.tokenizer.control_tokens import added_tokens, kept_as_text, with_control_tokens
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
     from tokmill.settings.schema import Config
     from tokmill.settings.sft import SftSettings
     from tokmill.tokenizer.tokenizer import Tokenizer
-
-
-_LONGEST_ROW = 1 << 28
-"""In tokens: a padded row is written in full, and lengths are sorted by counting."""
 
 
 def sft_settings(config: Config) -> SftSettings:
@@ -99,10 +96,8 @@ def _with_lengths(config: Config, settings: SftSettings) -> Config:
     """
     row = settings.packing
     longest = config.limits.max_tokens or row
-    if row > _LONGEST_ROW:
-        raise UsageError(
-            f"expected at most {_LONGEST_ROW} tokens a row, found {row}", "sft.packing"
-        )
+    if row > MOST_LENGTH:
+        raise UsageError(f"expected at most {MOST_LENGTH} tokens a row, found {row}", "sft.packing")
     if row and longest > row:
         raise UsageError(
             f"rows of {row} tokens cannot hold samples of up to {longest} tokens: set --max-tokens "

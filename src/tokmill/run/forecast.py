@@ -13,7 +13,8 @@ import numpy as np
 from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.measuring.machine import usable_memory
 from tokmill.bill.on_disk import OnDisk, predicted_disk
-from tokmill.dataset.packs import pack
+from tokmill.dataset.layout import FRAGMENT
+from tokmill.dataset.packing import pack_documents
 from tokmill.engines.choose import comparison_cost
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import RecordError, TokmillError, UnreadInputError, UsageError
@@ -185,7 +186,7 @@ def predict(spec: RunSpec, parts: Sequence[Part], sample: InputSample) -> tuple[
         largest_shard_tokens=min(tokens.value, config.output.shard_tokens),
         vocabulary=spec.tokenizer.vocab_size,
         length_histogram=_histogram(sample, documents.value),
-        capacity=0 if sft is None else sft.packing,
+        capacity=config.output.packing if sft is None else sft.packing,
         packed_rows=sft is not None and sft.packed_rows,
         val_tokens=round(tokens.value * val),
         val_documents=round(documents.value * val),
@@ -237,7 +238,7 @@ def _rows(sampled: InputSample, size: DatasetSize) -> int:
         if len(lengths):
             share = round(size.documents * len(lengths) / len(sampled.lengths))
             lengths = np.resize(lengths, max(len(lengths), min(PACKED_DOCUMENTS, share)))
-            n_rows += pack(lengths, size.capacity).n_rows
+            n_rows += sum(p.n_rows for p in pack_documents([lengths], size.capacity, FRAGMENT))
             n_tokens += int(lengths.sum())
     return max(1, round(n_rows * size.tokens / n_tokens))
 

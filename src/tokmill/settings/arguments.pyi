@@ -68,6 +68,9 @@ class _Output(TypedDict, total=False):
     10^12."""
     val_fraction: float
     """Fraction of documents for validation shards; 0: none."""
+    packing: Amount
+    """Pack documents into rows of this many tokens, by an index; longer ones are cut, as by
+    tokmill pack. 0: no packing. 32k is 32,768."""
     checksum: str
     """Checksum of files; sha256 is slower, but sha256sum can check it."""
 
@@ -433,7 +436,7 @@ class ExportArguments(TypedDict, total=False):
     """trl, megatron-bridge: pack chats into rows of this many tokens; 0: the dataset's own
     packs, if it has any. 32k is 32,768."""
     unpacked: bool
-    """trl: write a row for each chat, even if the dataset is packed."""
+    """trl, datasets: write a row for each document, even if the dataset is packed."""
     pad_samples_to: Amount
     """megatron-bridge: pad each chat of a pack to a multiple of this many tokens, as context
     parallelism needs (2 x its GPUs). K, M, B, T: 10^3, 10^6, 10^9, 10^12."""

@@ -199,7 +199,7 @@ class TokenizerSettings:
 
 @dataclass(frozen=True, slots=True)
 class OutputSettings:
-    """Where the dataset is written, and how it is divided into parts, shards and splits."""
+    """Where the dataset is written, and how it is divided into parts, shards, splits and rows."""
 
     dir: str = runtime_setting("", "Directory to write the dataset to.")
     dtype: str = dataset_setting(
@@ -217,6 +217,14 @@ class OutputSettings:
     )
     val_fraction: float = dataset_setting(
         0.0, "Fraction of documents for validation shards; 0: none.", minimum=0.0, maximum=1.0
+    )
+    packing: int = dataset_setting(
+        0,
+        "Pack documents into rows of this many tokens, by an index; longer ones are cut, as by "
+        "tokmill pack. 0: no packing.",
+        minimum=0,
+        maximum=1 << 28,
+        unit="context",
     )
     checksum: str = runtime_setting(
         BLAKE3,

@@ -1,6 +1,7 @@
 """axolotl: a directory of `datasets` with exactly `input_ids`, `attention_mask` and `labels`.
 
-axolotl takes a dataset with these columns as tokenized, and packs it when it loads it. The types
+axolotl takes a dataset with these columns as tokenized, and packs it when it loads it. So packs for
+pretraining become a row for each piece of a document: none is longer than a row. The types
 are those of its own datasets, int32, int8 and int64: datasets of other types cannot be merged.
 
 Source of the layout: axolotl, utils/data/shared.py (`load_dataset_with_config`), utils/data/sft.py,
@@ -12,15 +13,16 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokmill.errors import UsageError
-from tokmill.trainers.checks.compare_rows import check_count, check_equal, compared, expected_rows
+from tokmill.trainers.checks.compare_rows import check_columns, check_count, compared, expected_rows
 from tokmill.trainers.hf_datasets import loaded
 from tokmill.trainers.layouts.arrow_directory import INPUT_IDS, Column, arrow_files, labels, ones
-from tokmill.trainers.layouts.rows import DocumentRows
+from tokmill.trainers.layouts.rows import DocumentRows, PackedRows, Rows
 from tokmill.trainers.trainer import Checked, Layout
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ COLUMNS = (INPUT_IDS, Column("attention_mask", "int8", ones), Column("labels", "
 
 
 class Axolotl:
-    """axolotl, with a row for each document."""
+    """axolotl, with a row for each document, or for each piece of one that was cut."""
 
     title = "axolotl"
     kinds = frozenset({"pretrain", "sft"})
@@ -43,7 +45,7 @@ class Axolotl:
 
     def layout(self, source: ExportSource, options: ExportOptions, output: Path) -> Layout:
         """Return the files of the directory; see `Trainer.layout`."""
-        rows = [DocumentRows(source, split) for split in source.splits]
+        rows = [_rows(source, split) for split in source.splits]
         notes = [
             "axolotl drops rows longer than its sequence_len, unless excess_length_strategy is set"
         ]
@@ -52,21 +54,25 @@ class Axolotl:
 
     def check(self, source: ExportSource, options: ExportOptions, output: Path) -> Checked:
         """Compare every row as axolotl's collator for packing returns it; see `Trainer.check`."""
-        collate, splits = _collator(), [DocumentRows(source, split) for split in source.splits]
+        collate, splits = _collator(), [_rows(source, split) for split in source.splits]
         for rows in splits:
             found = loaded(output, rows.split)
             check_count(len(found), rows, str(output))
             for i, samples in enumerate(expected_rows(source, rows)):
                 batch, where = collate([[found[i]]]), f"{output}: row {i} of {rows.split}"
-                wanted = {
-                    "input_ids": samples[0].ids,
-                    "labels": samples[0].labels,
-                    "attention_mask": np.ones(len(samples[0].ids), np.int64),
-                }
-                for name, values in wanted.items():
-                    check_equal(batch[name][0].numpy(), values, where, name)
+                own = {column.name: batch[column.name][0].numpy() for column in COLUMNS}
+                check_columns(own, samples, where)
         version = importlib.metadata.version("axolotl")
         return Checked(f"axolotl {version}", compared(splits))
+
+
+def _rows(source: ExportSource, split: str) -> Rows:
+    """Return a row for each piece of documents that are cut, in the order of their packs."""
+    packs = source.packs.get(split)
+    if packs is None or packs.pieces is None:
+        return DocumentRows(source, split)
+    rows = np.arange(len(packs.samples) + 1)
+    return PackedRows(source, split, replace(packs, row_offsets=rows))
 
 
 def _usage(source: ExportSource, output: Path) -> str:
@@ -75,7 +81,9 @@ def _usage(source: ExportSource, output: Path) -> str:
     lines = ["datasets:", f"  - path: {path}", "    split: train", "    type:"]
     if "val" in source.splits:
         lines += ["test_datasets:", f"  - path: {path}", "    split: val", "    type:"]
-    return "\n".join([*lines, "sequence_len: 4096", "sample_packing: true"])
+    packs = source.manifest.get("packs", {}) if source.kind == "pretrain" else {}
+    length = max((entry["capacity"] for entry in packs.values()), default=4096)
+    return "\n".join([*lines, f"sequence_len: {length}", "sample_packing: true"])
 
 
 def _yaml_text(text: str) -> str:

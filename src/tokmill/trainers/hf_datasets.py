@@ -2,24 +2,29 @@
 
 Columns: `input_ids`, and `labels` for chats (-100 where the mask is 0, at the token's own place).
 With weights other than 0 and 1 also `weights`, float32, at the token's own place.
+
+A dataset for pretraining that is packed becomes a row for each pack, with `labels` (-100 at the
+first token of each piece) and `seq_lengths`, the tokens of each piece.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tokmill.trainers.checks.compare_rows import check_count, check_equal, compared, expected_rows
+from tokmill.trainers.checks.compare_rows import check_columns, check_count, compared, expected_rows
 from tokmill.trainers.layouts.arrow_directory import (
     INPUT_IDS,
     LABELS,
+    SEQ_LENGTHS,
     WEIGHTS,
     Column,
     arrow_files,
 )
-from tokmill.trainers.layouts.rows import DocumentRows
+from tokmill.trainers.layouts.rows import DocumentRows, Rows, rows_of
 from tokmill.trainers.trainer import Checked, Layout
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from tokmill.trainers.options import ExportOptions
@@ -31,13 +36,13 @@ class HfDatasets:
 
     title = "Hugging Face datasets"
     kinds = frozenset({"pretrain", "sft"})
-    options: frozenset[str] = frozenset()
+    options = frozenset({"unpacked"})
     reader: tuple[str, ...] = ("datasets",)
 
     def layout(self, source: ExportSource, options: ExportOptions, output: Path) -> Layout:
         """Return the files of the directory; see `Trainer.layout`."""
-        rows = [DocumentRows(source, split) for split in source.splits]
-        columns = _columns(source, options)
+        rows = _rows(source, options)
+        columns = _columns(source, options, rows)
         files = arrow_files(source, rows, columns)
         place = str(output.absolute())
         usage = f"from datasets import load_from_disk\n\ndataset = load_from_disk({place!r})"
@@ -48,24 +53,28 @@ class HfDatasets:
         """Compare every row that `datasets` reads; see `Trainer.check`."""
         import datasets
 
-        columns = _columns(source, options)
-        splits = [DocumentRows(source, split) for split in source.splits]
+        splits = _rows(source, options)
+        columns = _columns(source, options, splits)
         for rows in splits:
             found = loaded(output, rows.split).with_format("numpy")
             check_count(len(found), rows, str(output))
-            for i, (row, samples) in enumerate(
-                zip(found, expected_rows(source, rows), strict=True)
-            ):
-                where = f"{output}: row {i} of {rows.split}"
-                check_equal(row["input_ids"], samples[0].ids, where, "input_ids")
-                if source.kind == "sft":
-                    check_equal(row["labels"], samples[0].labels, where, "labels")
-                if WEIGHTS in columns and samples[0].weights is not None:
-                    check_equal(row["weights"], samples[0].weights, where, "weights")
+            for i, samples in enumerate(expected_rows(source, rows)):
+                row = found[i]
+                own = {column.name: row[column.name] for column in columns}
+                check_columns(own, samples, f"{output}: row {i} of {rows.split}")
         return Checked(f"datasets {datasets.__version__}", compared(splits))
 
 
-def _columns(source: ExportSource, options: ExportOptions) -> list[Column]:
+def _rows(source: ExportSource, options: ExportOptions) -> list[Rows]:
+    """Return the rows of all splits: packs of text if there are any; chats one by one."""
+    if source.kind == "sft":
+        return [DocumentRows(source, split) for split in source.splits]
+    return [rows_of(source, split, options) for split in source.splits]
+
+
+def _columns(source: ExportSource, options: ExportOptions, splits: Sequence[Rows]) -> list[Column]:
+    if any(rows.packs is not None for rows in splits):
+        return [INPUT_IDS, LABELS, SEQ_LENGTHS]
     columns = [INPUT_IDS, LABELS] if source.kind == "sft" else [INPUT_IDS]
     return [*columns, WEIGHTS] if source.has_weights and not options.drop_weights else columns
 

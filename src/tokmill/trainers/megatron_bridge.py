@@ -1,4 +1,4 @@
-"""Megatron-Bridge and NeMo: packed chats as Parquet, `train.idx.parquet` and `val.idx.parquet`.
+"""Megatron-Bridge and NeMo: packs as Parquet, `train.idx.parquet` and `val.idx.parquet`.
 
 | column         | type        | holds                                                     |
 |----------------|-------------|-----------------------------------------------------------|
@@ -7,7 +7,8 @@
 | `seq_start_id` | list<int32> | the token where each sample begins                        |
 
 The collator feeds `sample[:-1]` and trains `sample[1:]`, so a sample of n tokens takes n - 1 of a
-row, and `pad_samples_to` makes that a multiple.
+row, and `pad_samples_to` makes that a multiple. Of packs for pretraining, samples are pieces of
+documents; those of one token, which train nothing, are left out.
 
 Source of the layout: Megatron-Bridge, data/packing/parquet.py, gpt_sft.py, offline.py and
 algorithms.py (in 0.5: data/datasets/packed_parquet.py and sft.py).
@@ -22,10 +23,18 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from tokmill.dataset.packs import Packs, sample_lengths
+from tokmill.dataset.packing import Packs
+from tokmill.dataset.packs import sample_lengths
 from tokmill.errors import UsageError
 from tokmill.trainers.checks.megatron_bridge import check_rows
-from tokmill.trainers.layouts.rows import BATCH_TOKENS, PackedRows, RowBatch, packed
+from tokmill.trainers.layouts.rows import (
+    BATCH_TOKENS,
+    PackedRows,
+    RowBatch,
+    check_packing,
+    lengths_in,
+    packed,
+)
 from tokmill.trainers.padding import padded
 from tokmill.trainers.trainer import Checked, Layout, Written
 
@@ -44,10 +53,10 @@ ROW_GROUP_TOKENS = 1 << 18
 
 
 class MegatronBridge:
-    """Packed supervised fine-tuning of Megatron-Bridge, and of NeMo on top of it."""
+    """Packed sequences of Megatron-Bridge, and of NeMo on top of it."""
 
     title = "Megatron-Bridge"
-    kinds = frozenset({"sft"})
+    kinds = frozenset({"pretrain", "sft"})
     options = frozenset({"packing", "pad_samples_to"})
     reader: tuple[str, ...] = ("megatron-bridge", "torch")
 
@@ -68,7 +77,10 @@ class MegatronBridge:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The packs of a split. `capacity`: tokens of a row. `used`: (n_samples,) tokens in a row."""
+    """The packs of a split. `capacity`: tokens of a row.
+
+    `used`: (n_samples,) tokens that samples take in a row, in the order of the packs.
+    """
 
     rows: PackedRows
     packs: Packs
@@ -79,8 +91,7 @@ class _Plan:
 
     def row_sums(self) -> npt.NDArray[np.int64]:
         """Return the tokens that the reader makes of each row: (n_rows,)."""
-        starts = np.asarray(self.packs.row_offsets[:-1])
-        return np.add.reduceat(self.used[self.packs.samples], starts)
+        return np.add.reduceat(self.used, np.asarray(self.packs.row_offsets[:-1]))
 
     def file(self) -> Written:
         """Return the Parquet file; its size counts every token with 6 bytes, before compression."""
@@ -103,11 +114,14 @@ class _Plan:
 
 
 def _plan(source: ExportSource, split: str, options: ExportOptions) -> _Plan:
+    check_packing(source, options)
     multiple, capacity = options.pad_samples_to, options.packing
     if not capacity and split not in source.packs:
+        how = f"run tokmill pack {source.directory} --length 4096 first"
+        if source.kind == "sft":
+            how = "add --packing with the tokens of a row, such as --packing 4096"
         raise UsageError(
-            f"{source.directory}: Megatron-Bridge reads packs, and this dataset has none: "
-            "add --packing with the tokens of a row, such as --packing 4096"
+            f"{source.directory}: Megatron-Bridge reads packs, and {split} has none: {how}"
         )
     capacity = capacity or int(source.manifest["packs"][split]["capacity"])
     if capacity % multiple:
@@ -119,14 +133,32 @@ def _plan(source: ExportSource, split: str, options: ExportOptions) -> _Plan:
         raise UsageError(
             f"{source.directory}: Megatron-Bridge pads with eos, and this tokenizer has none"
         )
-    lengths = sample_lengths(source.directory, source.entries(split), split)
-    used = padded(lengths.astype(np.int64) - 1, multiple)
-    if options.packing or multiple > 1:
-        packs = packed(used, capacity, source)
-    else:
-        packs = source.packs[split]
+    packs = _packs(source, split, capacity, options)
+    used = padded(lengths_in(source, split, packs).astype(np.int64) - 1, multiple)
     rows = PackedRows(source, split, packs)
     return _Plan(rows, packs, capacity, multiple, source.eos_id, used)
+
+
+def _packs(source: ExportSource, split: str, capacity: int, options: ExportOptions) -> Packs:
+    """Return the packs of the dataset, or new ones of its samples if their lengths in rows differ.
+
+    Raises:
+        UsageError: a sample is longer than a row.
+    """
+    multiple, packs = options.pad_samples_to, source.packs.get(split)
+    is_new = packs is None or options.packing or multiple > 1
+    if packs is None or packs.pieces is None:
+        if packs is not None and not is_new:
+            return packs
+        lengths = sample_lengths(source.directory, source.entries(split), split)
+        return packed(padded(lengths.astype(np.int64) - 1, multiple), capacity, source)
+    places = np.flatnonzero(packs.pieces[:, 1] > 1)
+    offsets = np.unique(np.searchsorted(places, packs.row_offsets))
+    if is_new:
+        lengths = packs.pieces[places, 1].astype(np.int64)
+        made = packed(padded(lengths - 1, multiple), capacity, source)
+        places, offsets = places[made.samples], made.row_offsets
+    return Packs(offsets, packs.samples[places], packs.pieces[places])
 
 
 def _write(plan: _Plan, file: BinaryIO) -> None:
@@ -176,7 +208,7 @@ def _record_batch(plan: _Plan, batch: RowBatch, schema: pa.Schema) -> pa.RecordB
 def predictor_mask(batch: RowBatch) -> npt.NDArray[np.int8]:
     """Return 1 where the next token of the same sample is a target; 0 at its last token."""
     if batch.mask is None:
-        raise TypeError("rows of pretraining have no mask")
+        raise TypeError("whole documents of pretraining have no mask")
     shifted = np.zeros(len(batch.mask), np.int8)
     shifted[:-1] = batch.mask[1:]
     shifted[batch.sample_starts + batch.sample_lengths - 1] = 0

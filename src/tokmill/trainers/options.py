@@ -46,7 +46,7 @@ class ExportOptions:
         maximum=_MOST_INT32,
     )
     unpacked: bool = runtime_setting(
-        False, "trl: write a row for each chat, even if the dataset is packed."
+        False, "trl, datasets: write a row for each document, even if the dataset is packed."
     )
     pad_samples_to: int = runtime_setting(
         1,

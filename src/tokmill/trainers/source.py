@@ -12,7 +12,8 @@ import numpy as np
 from tokmill.dataset.checksum import FileEntry
 from tokmill.dataset.documents import Documents
 from tokmill.dataset.layout import PLAN, SPLITS
-from tokmill.dataset.packs import Packs, open_packs
+from tokmill.dataset.packing import Packs
+from tokmill.dataset.packs import open_packs
 from tokmill.dataset.reader import read_intact_manifest
 from tokmill.errors import StorageError, VerifyError
 from tokmill.trainers.source_sums import SourceSums
@@ -142,4 +143,5 @@ class ExportSource:
     def packs(self) -> dict[str, Packs]:
         """Return the pack index by split, mapped; empty if the dataset is not packed."""
         packed = self.manifest.get("packs", {})
-        return {one: open_packs(self.directory, one) for one in self.splits if one in packed}
+        splits = [split for split in self.splits if split in packed]
+        return {split: open_packs(self.directory, split, packed[split]) for split in splits}

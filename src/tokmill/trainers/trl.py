@@ -1,8 +1,8 @@
 """TRL's SFTTrainer: a directory for `load_from_disk`, tokenized and with labels.
 
 Columns: `input_ids`; for chats `labels` (-100 where the mask is 0, at the token's own place); for
-packs `seq_lengths`, the tokens of each sample of a row. There is no `attention_mask`: one of all
-ones hides the ends of samples from FlashAttention.
+packs `seq_lengths`, the tokens of each sample, or piece of a document, of a row. There is no
+`attention_mask`: one of all ones hides the ends of samples from FlashAttention.
 
 Source of the layout: TRL, trainer/sft_trainer.py (`SFTTrainer.__init__`,
 `DataCollatorForLanguageModeling`).
@@ -79,7 +79,7 @@ def _columns(source: ExportSource, *, is_packed: bool) -> list[Column]:
 
 
 def _usage(source: ExportSource, output: Path, *, is_packed: bool) -> str:
-    if source.kind != "sft":
+    if source.kind != "sft" and not is_packed:
         settings = '    packing=True, packing_strategy="wrapped", max_length=4096,  # rows of 4,096'
     else:
         settings = (

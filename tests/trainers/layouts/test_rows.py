@@ -30,5 +30,5 @@ def test_options_choose_the_rows(chats: Dataset, unpacked: Dataset) -> None:
 
 
 def test_unpacked_text_is_refused(pretrained: Dataset) -> None:
-    with pytest.raises(UsageError, match="--unpacked is for packed chats, and this dataset has te"):
+    with pytest.raises(UsageError, match="--unpacked is for packs, and this dataset has none"):
         rows_of(ExportSource(pretrained.directory), "train", ExportOptions(unpacked=True))

@@ -73,6 +73,7 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "narrow": ("shorter side of a matrix", "elements"),
     "outside": ("gathered weights outside the layers", "B"),
     "pickled": ("size of the pickled dataset object", "B"),
+    "pieces": ("pieces of documents in packed rows", ""),
     "prefetch": ("batches that each worker loads in advance", ""),
     "q": ("bytes per element", "B per element"),
     "q_computed": ("weight in the type of the computation", "B per element"),

@@ -18,7 +18,7 @@ from tokmill.page.report.report_style import report_style
 from tokmill.page.report.run_section import run_section
 from tokmill.page.report.sources_section import sources_section
 from tokmill.page.report.texts_section import texts_section
-from tokmill.page.report.trained_section import trained_section
+from tokmill.page.report.trained_section import packing_section, trained_section
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -60,6 +60,8 @@ def _sections(
     yield losses_section(directory, manifest)
     if manifest.get("kind") == "sft":
         yield trained_section(directory, manifest)
+    elif manifest.get("packs"):
+        yield packing_section(directory, manifest)
     yield texts
     yield bill_section(directory, manifest, bill)
     yield run_section(manifest)

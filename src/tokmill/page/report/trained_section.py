@@ -1,4 +1,4 @@
-"""SFT: which tokens are trained, by source, and how full packed rows are."""
+"""Which tokens of SFT are trained, by source, and how full packed rows are."""
 
 from __future__ import annotations
 
@@ -32,6 +32,13 @@ def trained_section(directory: Path, manifest: Mapping[str, Any]) -> Section:
         "packs": {split: {key: pack.get(key) for key in keys} for split, pack in packs.items()},
     }
     return Section("trained", "Trained tokens", html, data)
+
+
+def packing_section(directory: Path, manifest: Mapping[str, Any]) -> Section:
+    """Return the section of a dataset for pretraining that is packed."""
+    packs = manifest["packs"]
+    rows = [row for row in detail_rows(manifest, str(directory)) if row[0].startswith("packs, ")]
+    return Section("packing", "Packed rows", _packing(packs) + facts(rows), {"packs": packs})
 
 
 def _shares(manifest: Mapping[str, Any]) -> str:

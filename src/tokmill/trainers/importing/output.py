@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokmill.dataset.layout import MANIFEST, PLAN
+from tokmill.dataset.layout import LOCK_NAME, MANIFEST, PLAN
 from tokmill.dataset.reader import read_intact_manifest
 from tokmill.errors import StateError
 from tokmill.trainers.private_directory import check_replaceable
@@ -45,4 +45,4 @@ def _imported_files(output: Path) -> Set[str] | None:
     manifest = read_intact_manifest(output)
     if manifest["engine"]["name"] != ENGINE:
         return None
-    return {MANIFEST, *(file["name"] for file in manifest["files"])}
+    return {MANIFEST, LOCK_NAME, *(file["name"] for file in manifest["files"])}

@@ -70,7 +70,7 @@ def ones(batch: RowBatch) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
 
 
 def seq_lengths(batch: RowBatch) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """Return the tokens of each sample of a row."""
+    """Return the tokens of each sample, or piece, of a row."""
     return batch.sample_lengths, batch.row_samples
 
 
@@ -157,7 +157,7 @@ def fingerprint(source: ExportSource, rows: Rows, columns: Sequence[Column]) -> 
     shape = [[one.name, one.dtype] for one in columns]
     digest = hashlib.sha256(json.dumps([known, shape], sort_keys=True).encode())
     if rows.packs is not None:
-        for array in (rows.packs.row_offsets, rows.packs.samples):
+        for array in rows.packs.columns():
             digest.update(np.ascontiguousarray(array).view(np.uint8).data)
     return digest.hexdigest()[:16]
 

@@ -1,13 +1,18 @@
-"""Rows of a split for trainers that read rows: one for each document, or one for each pack."""
+"""Rows of a split for trainers that read rows: one for each document, or one for each pack.
+
+In packs of documents that were cut, a sample is a piece. Its first token is no target, since what
+comes before it stands in another row, or is another document.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokmill.dataset.packs import PackReader, Packs, pack, sample_lengths
+from tokmill.dataset.packing import Packs, pack
+from tokmill.dataset.packs import PackReader, sample_lengths
 from tokmill.errors import UsageError
 from tokmill.words.plural import plural
 
@@ -27,8 +32,8 @@ BATCH_TOKENS = 1 << 18
 class RowBatch:
     """Some rows, end to end.
 
-    `ids`: (n_tokens,) uint16 or uint32. `mask`: (n_tokens,) uint8, 1 for a target; None for
-    pretraining. `row_offsets`: (n_rows + 1,) int64, the tokens where rows begin and end.
+    `ids`: (n_tokens,) uint16 or uint32. `mask`: (n_tokens,) uint8, 1 for a target; None for whole
+    documents of pretraining. `row_offsets`: (n_rows + 1,) int64, the tokens where rows begin, end.
     `sample_lengths`: (n_samples,) int64 in tokens. `row_samples`: (n_rows + 1,) int64: row r has
     the samples `row_samples[r]:row_samples[r + 1]`. `weights`: (n_tokens,) float32, of rows that
     are documents of a dataset with weights.
@@ -47,34 +52,18 @@ class RowBatch:
         return np.cumsum(self.sample_lengths) - self.sample_lengths
 
 
-class Rows(Protocol):
-    """The rows of a split, numbered from 0.
+class DocumentRows:
+    """The rows of a split, numbered from 0: one for each document.
+
+    Memory: the index of one shard, and one batch.
 
     Attributes:
+        packs: the pack index of rows that are packs, else None.
         split: `train` or `val`.
         n_rows: rows.
-        n_samples: documents in all rows.
+        n_samples: documents, or pieces, in all rows.
         n_tokens: tokens in all rows.
     """
-
-    split: str
-    n_rows: int
-    n_samples: int
-    n_tokens: int
-
-    @property
-    def packs(self) -> Packs | None:
-        """Return the pack index of rows that are packs, else None."""
-
-    def cuts(self, n_parts: int) -> npt.NDArray[np.int64]:
-        """Return the rows where parts of about equal size begin, and `n_rows`; no part is empty."""
-
-    def batches(self, start: int, stop: int) -> Iterator[RowBatch]:
-        """Yield rows start:stop in order, about `BATCH_TOKENS` tokens at a time."""
-
-
-class DocumentRows:
-    """One row for each document; see `Rows`. Memory: the index of one shard, and one batch."""
 
     packs = None
 
@@ -85,7 +74,7 @@ class DocumentRows:
         self._source = source
 
     def cuts(self, n_parts: int) -> npt.NDArray[np.int64]:
-        """Return the rows where parts begin; see `Rows`."""
+        """Return the rows where parts of about equal size begin, and `n_rows`; none is empty."""
         wanted = np.linspace(0, self.n_tokens, n_parts + 1).astype(np.int64)
         found, n_tokens, n_rows = [np.zeros(1, np.int64)], 0, 0
         for shard in self._source.shards(self.split):
@@ -96,7 +85,7 @@ class DocumentRows:
         return np.unique(np.concatenate(found))
 
     def batches(self, start: int, stop: int) -> Iterator[RowBatch]:
-        """Yield rows start:stop; see `Rows`."""
+        """Yield rows start:stop in order, about `BATCH_TOKENS` tokens at a time."""
         first = 0
         for shard in self._source.shards(self.split):
             count = len(shard.lengths)
@@ -124,36 +113,49 @@ class DocumentRows:
 
 
 class PackedRows:
-    """One row for each pack; see `Rows`. Memory: 24 bytes for each sample, and one batch."""
+    """One row for each pack; see `DocumentRows`.
+
+    Memory: 24 bytes for each sample, or 8 for each row of pieces, and one batch.
+    """
 
     def __init__(self, source: ExportSource, split: str, packs: Packs) -> None:
         self.packs: Packs = packs
-        lengths = sample_lengths(source.directory, source.entries(split), split)
-        offsets = np.asarray(packs.row_offsets)
-        sizes = np.add.reduceat(lengths[packs.samples], offsets[:-1], dtype=np.int64)
+        lengths = lengths_in(source, split, packs)
+        sizes = np.add.reduceat(lengths, np.asarray(packs.row_offsets[:-1]), dtype=np.int64)
         self.split = split
         self.n_rows, self.n_samples = packs.n_rows, len(lengths)
-        self.n_tokens = int(lengths.sum(dtype=np.int64))
-        self._lengths, self._sizes = lengths, sizes
+        self.n_tokens = int(sizes.sum())
+        self._lengths = lengths
         self._reader = PackReader(source.documents(split), packs, int(sizes.max()), 0)
 
     def cuts(self, n_parts: int) -> npt.NDArray[np.int64]:
-        """Return the rows where parts begin; see `Rows`."""
+        """Return the rows where parts begin; see `DocumentRows`."""
         return np.unique(np.linspace(0, self.n_rows, n_parts + 1).astype(np.int64))
 
     def batches(self, start: int, stop: int) -> Iterator[RowBatch]:
-        """Yield rows start:stop; see `Rows`."""
+        """Yield rows start:stop; see `DocumentRows`."""
         n_rows = max(1, BATCH_TOKENS // self._reader.capacity)
         for first in range(start, stop, n_rows):
             last = min(first + n_rows, stop)
-            bodies, sizes = self._reader.rows(first, last), self._sizes[first:last]
-            real = np.arange(self._reader.capacity) < sizes[:, None]
-            ids = bodies["bin"].reshape(real.shape)[real]
-            mask = bodies["mask"].reshape(real.shape)[real] if "mask" in bodies else None
+            read = self._reader.read(np.arange(first, last), is_padded=False)
+            mask = read.bodies.get("mask")
+            if mask is None:
+                mask = np.ones(len(read.bodies["bin"]), np.uint8)
+                mask[read.starts] = 0
             offsets = np.asarray(self.packs.row_offsets[first : last + 1])
-            samples = self.packs.samples[offsets[0] : offsets[-1]]
-            lengths = self._lengths[samples].astype(np.int64)
-            yield RowBatch(ids, mask, _sums(sizes), lengths, offsets - offsets[0])
+            lengths = self._lengths[offsets[0] : offsets[-1]].astype(np.int64)
+            row_samples = offsets - offsets[0]
+            yield RowBatch(read.bodies["bin"], mask, _sums(read.lengths), lengths, row_samples)
+
+
+Rows = DocumentRows | PackedRows
+
+
+def lengths_in(source: ExportSource, split: str, packs: Packs) -> npt.NDArray[np.int32]:
+    """Return the tokens of every sample, or piece, of packs, in their order: (n_samples,)."""
+    if packs.pieces is not None:
+        return packs.pieces[:, 1]
+    return sample_lengths(source.directory, source.entries(split), split)[packs.samples]
 
 
 def _sums(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -166,11 +168,12 @@ def rows_of(source: ExportSource, split: str, options: ExportOptions) -> Rows:
     """Return the rows of a split: its packs or new ones if `options` says so, else its documents.
 
     Raises:
-        UsageError: a document is longer than a pack, or packs are asked for of pretraining data.
+        UsageError: a sample is longer than a pack, or new packs are asked for of pretraining data.
     """
     check_packing(source, options)
     if options.packing:
-        return PackedRows(source, split, new_packs(source, split, options.packing))
+        lengths = sample_lengths(source.directory, source.entries(split), split)
+        return PackedRows(source, split, packed(lengths, options.packing, source))
     if split in source.packs and not options.unpacked:
         return PackedRows(source, split, source.packs[split])
     return DocumentRows(source, split)
@@ -181,22 +184,12 @@ def check_packing(source: ExportSource, options: ExportOptions) -> None:
     if options.packing and source.kind != "sft":
         raise UsageError(
             "--packing puts whole chats into rows, and this dataset has documents of any length: "
-            "leave it out; the trainer cuts documents into rows"
+            f"run tokmill pack {source.directory} --length {options.packing} first"
         )
-    if options.unpacked and source.kind != "sft":
-        raise UsageError("--unpacked is for packed chats, and this dataset has text: leave it out")
+    if options.unpacked and source.kind != "sft" and not source.packs:
+        raise UsageError("--unpacked is for packs, and this dataset has none: leave it out")
     if options.packing and options.unpacked:
         raise UsageError("--packing and --unpacked exclude each other: leave one out")
-
-
-def new_packs(source: ExportSource, split: str, capacity: int) -> Packs:
-    """Return new packs of whole samples, at most `capacity` tokens each; see `dataset.packs`.
-
-    Raises:
-        UsageError: a sample is longer.
-    """
-    lengths = sample_lengths(source.directory, source.entries(split), split)
-    return packed(lengths, capacity, source)
 
 
 def packed(lengths: npt.NDArray[np.integer], capacity: int, source: ExportSource) -> Packs:
