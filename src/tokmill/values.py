@@ -92,7 +92,8 @@ class Records:
 
     `rejects`: other records, in order of place in each block. `ends`: of each block. `samples`:
     some rows in order, each with its complete record, to weigh the fields that are left out; their
-    places in the slice alone decide which rows these are.
+    places in the slice alone decide which rows these are. `metadata`: a column of large_string for
+    each field that is kept, a row for each record; None if none is.
     """
 
     batch: pa.RecordBatch
@@ -102,6 +103,7 @@ class Records:
     rejects: Sequence[Reject] = ()
     ends: Sequence[BlockEnd] = ()
     samples: Sequence[tuple[int, Mapping[str, Any]]] = ()
+    metadata: pa.RecordBatch | None = None
 
     @property
     def unread(self) -> UnreadInput | None:

@@ -46,7 +46,8 @@ def documented_keys() -> set[str]:
     section = FORMAT_PAGE.read_text().split("## `manifest.json`")[1].split("\n`records = ")[0]
     cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
     keys = {key for cell in cells for key in re.findall(r"`(\w+)`", cell)}
-    return keys - {"extensions"}  # only of runs with an extension: tests/extensions
+    # only of runs with an extension, and of those with the setting: tests/extensions, test_keep.py
+    return keys - {"extensions", "keep"}
 
 
 def test_the_manifest_has_the_keys_of_the_page_of_the_format_and_no_other(finished):

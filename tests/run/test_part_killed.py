@@ -29,7 +29,7 @@ def make(name, kill_at):
     for folder in ("parts", "rejects"):
         (out / folder).mkdir(parents=True, exist_ok=True)
     prepared = prepare(build_config({
-        "input": {"paths": [source]}, "tokenizer": {"path": tokenizer},
+        "input": {"paths": [source], "keep": ["url"]}, "tokenizer": {"path": tokenizer},
         "output": {"dir": str(out), "shard_tokens": 500, "val_fraction": 0.3},
         "run": {"block_bytes": 400, "threads": 1},
     }, where="test"))
@@ -94,7 +94,7 @@ print(kill_at)
 def test_a_part_killed_before_any_call_is_made_again_with_the_same_bytes(
     tmp_path, tokenizer_dir, write_rows
 ):
-    rows = [{"text": f"{i} hello 猫 " * (i % 5 + 1)} for i in range(36)]
+    rows = [{"text": f"{i} hello 猫 " * (i % 5 + 1), "url": f"{i}"} for i in range(36)]
     rows[9:9] = [b"{bad"]
     source: Path = write_rows(tmp_path / "in.jsonl", rows)
     done = subprocess.run(

@@ -39,7 +39,7 @@ class ShardInfo:
 
     Attributes:
         name: its files are `NAME.bin`, `NAME.idx` and, where the dataset has them, `NAME.mask`,
-            `NAME.weight` and `NAME.origin`.
+            `NAME.weight`, `NAME.origin` and `NAME.meta`.
         split: `train` or `val`.
         documents: number of documents or samples.
         tokens: number of tokens, eos included.
@@ -202,6 +202,18 @@ class Dataset:
         """
         index, place = self._documents.place(number)
         return self._origins.find(self._documents.entries[index]["name"], place)
+
+    def meta(self, number: SupportsIndex) -> dict[str, str | None]:
+        """Return the fields of a document's record that the run kept; None where there is none.
+
+        Raises:
+            UsageError: the run kept none; `keep=["url"]` of `tokmill.pretrain` does.
+            IndexError: there is no such document.
+            VerifyError: their file is missing or damaged.
+        """
+        if "keep" not in self.manifest:
+            raise UsageError(f"{self.directory}: no metadata: make the dataset with keep=['url']")
+        return dict(self._documents.metadata(number).to_pylist()[0])
 
     @cached_property
     def packs(self) -> dict[str, Packs]:

@@ -163,6 +163,7 @@ def _as_json(sample: Sample, reader: SampleReader, row: int | None) -> dict[str,
             **in_row,
             **where,
             "origin": origin,
+            **({"meta": sample.meta} if sample.meta else {}),
             "ids": sample.ids,
             "text": reader.decoder.decode(sample.ids),
         }

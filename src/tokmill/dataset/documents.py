@@ -20,6 +20,7 @@ import numpy as np
 
 from tokmill.dataset.idx_file import open_index
 from tokmill.dataset.layout import MANIFEST, SIDECARS
+from tokmill.dataset.metadata import METADATA, read_metadata
 from tokmill.dataset.reader import Shard, open_shard, read_manifest, sidecars_of
 from tokmill.errors import VerifyError
 from tokmill.storage import open_regular, read_errors, storage_errors
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from typing import SupportsIndex
 
     import numpy.typing as npt
+    import pyarrow as pa
 
     Index = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
 
@@ -117,6 +119,13 @@ class Documents:
         """
         index, place = self.place(number)
         return self.shard(index), place
+
+    def metadata(self, start: SupportsIndex, n: int = 1) -> pa.Table:
+        """Return the fields that were kept of `n` documents of one shard; raises as `find`."""
+        refuse_store(self.directory)
+        index, place = self.place(start)
+        path = self.directory / f"{self.entries[index]['name']}.{METADATA}"
+        return read_metadata(path, place, place + n)
 
     def shard(self, index: int) -> Shard:
         """Return shard `index` of `entries`, mapped; see `find`."""

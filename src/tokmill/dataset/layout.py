@@ -41,7 +41,7 @@ CUT_INDEX = re.compile(
 """Name of a file of a pack index for pretraining; one that is not listed is left from another."""
 
 DATASET_FILE = re.compile(
-    r"(?:train|val)-(?P<shard>[0-9]{7,})-[0-9]{4,}\.(?:bin|idx|mask|weight|origin)"
+    r"(?:train|val)-(?P<shard>[0-9]{7,})-[0-9]{4,}\.(?:bin|idx|mask|weight|origin|meta)"
     r"|parts/(?P<record>[0-9]{7,})\.json"
     r"|rejects/(?P<rejects>[0-9]{7,})\.jsonl"
     r"|packed-(?:train|val)-[0-9]{4,}\.(?:bin|idx|mask|weight)"

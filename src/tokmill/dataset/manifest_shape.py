@@ -60,6 +60,7 @@ _SHAPE = {
         "bos": (_TOKEN, None),
     },
     "fields_read?": [_TEXT],
+    "keep?": [_TEXT],
     "readings?": [{"source": _TEXT, "files": _TEXT, "settings": {}, "fields_read?": [_TEXT]}],
     "engine": {
         "name": _TEXT,

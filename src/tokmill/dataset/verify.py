@@ -12,6 +12,7 @@ from tokmill.dataset.canonical import json_chunks
 from tokmill.dataset.checksum import FileEntry, digest_of_chunks
 from tokmill.dataset.layout import CUT_INDEX, LOCK_NAME, MANIFEST, ORIGIN, pack_names
 from tokmill.dataset.manifest_shape import shape_problem
+from tokmill.dataset.metadata import METADATA, read_metadata
 from tokmill.dataset.origins import origins_problem
 from tokmill.dataset.packs import PackTotals, open_rows, packed_groups
 from tokmill.dataset.reader import is_intact, open_shard, sidecars_of
@@ -81,7 +82,9 @@ def _files_of_packs(manifest: Mapping[str, Any]) -> Iterator[str]:
 def _files_of(shards: Iterable[Mapping[str, Any]], manifest: Mapping[str, Any]) -> Iterator[str]:
     for entry in shards:
         origin = (ORIGIN,) if "first_slice" in entry else ()
-        for ending in ("bin", "idx", *sidecars_of(manifest), *origin):
+        is_packed = entry["name"].startswith("packed-")
+        metadata = (METADATA,) if "keep" in manifest and not is_packed else ()
+        for ending in ("bin", "idx", *sidecars_of(manifest), *origin, *metadata):
             yield f"{entry['name']}.{ending}"
 
 
@@ -173,6 +176,11 @@ class _Checks:
                 if problem := origins_problem(directory / name, entry["documents"], n_left):
                     self._found(f"{name}: {problem}")
             try:
+                if "keep" in manifest:
+                    name = f"{entry['name']}.{METADATA}"
+                    rows = read_metadata(directory / name)
+                    if (rows.num_rows, rows.column_names) != (entry["documents"], manifest["keep"]):
+                        self._found(f"{name}: not a row for each document, or other columns")
                 shard = open_shard(directory, manifest, entry)
             except VerifyError as error:
                 self._found(_said_by(error, directory))

@@ -13,6 +13,7 @@ import numpy as np
 from tokmill.dataset.checksum import Digest, FileEntry, digest_of
 from tokmill.dataset.idx_file import MAX_LENGTH, IndexWriter
 from tokmill.dataset.layout import ORIGIN, SIDECARS
+from tokmill.dataset.metadata import METADATA, MetadataEncoder
 from tokmill.dataset.origins import OriginEncoder
 from tokmill.errors import RecordError
 from tokmill.settings.schema import BLAKE3
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.timing import StageSeconds
+
+OF_DOCUMENTS = (ORIGIN, METADATA)
+"""Endings of the sidecars with a value for every document, not for every token."""
 
 MOST_PENDING = 3
 """Most writes that wait for the writing thread."""
@@ -106,8 +110,8 @@ def write_hashed_chunks(
 class ShardWriter:
     """An open shard of one split; `stem` is its name without ending.
 
-    `sidecars`: endings of the files beside the tokens, of `SIDECARS` and `ORIGIN`. `algorithm`: of
-    the checksums. `stage_s`: seconds so far, by stage.
+    `sidecars`: endings of the files beside the tokens, of `SIDECARS` and `OF_DOCUMENTS`.
+    `algorithm`: of the checksums. `stage_s`: seconds so far, by stage.
 
     One thread hashes and writes, in order. Memory: about `MOST_PENDING` appends. An error of the
     thread is raised by a later call.
@@ -130,10 +134,10 @@ class ShardWriter:
         self._pending: deque[Future[dict[str, StageSeconds]]] = deque()
         self._waiting: list[tuple[npt.NDArray[Any], ...]] = []
         self._n_waiting = 0
-        kinds = {**SIDECARS, "bin": dtype, ORIGIN: np.dtype(np.int64)}
+        kinds = {**SIDECARS, "bin": dtype, ORIGIN: np.dtype(np.int64), METADATA: np.dtype(object)}
         self._bodies: list[HashedFile] = []
         self._dtypes: list[np.dtype[Any]] = []
-        self._origins = OriginEncoder()
+        self._origins, self._metadata = OriginEncoder(), MetadataEncoder()
         with ExitStack() as files:
             for ending in ("bin", *sidecars):
                 self._bodies.append(HashedFile(directory, f"{stem}.{ending}", algorithm))
@@ -158,7 +162,8 @@ class ShardWriter:
             tokens: (n,) of the shard's dtype, eos included.
             lengths: (n_documents,), summing to n.
             sidecars: (n,) each, of its own dtype, for exactly the shard's endings; of `origin`,
-                (n_documents, 2).
+                (n_documents, 2); of `meta`, n_documents rows of a
+                `pyarrow.RecordBatch` or `Table`, as `read_metadata` returns it.
 
         Raises:
             TypeError: an array has another dtype; a cast would be unchecked.
@@ -168,7 +173,8 @@ class ShardWriter:
         """
         sidecars = sidecars or {}
         if tuple(sidecars) != self._sidecars or any(
-            len(b) != len(lengths if ending == ORIGIN else tokens) for ending, b in sidecars.items()
+            len(b) != len(lengths if ending in OF_DOCUMENTS else tokens)
+            for ending, b in sidecars.items()
         ):
             lengths_found = {ending: len(body) for ending, body in sidecars.items()}
             raise ValueError(
@@ -179,8 +185,8 @@ class ShardWriter:
                 f"{self._idx.path}: expected documents of at most {MAX_LENGTH:,} tokens, found "
                 f"one of {longest:,}: set --max-tokens to leave it out"
             )
-        values = (
-            array.astype(dtype, casting="equiv", copy=False)
+        values = (  # of objects is metadata, which is no array
+            array if dtype.hasobject else array.astype(dtype, casting="equiv", copy=False)
             for array, dtype in zip((tokens, *sidecars.values()), self._dtypes, strict=True)
         )
         self._waiting.append((lengths, *values))
@@ -194,22 +200,21 @@ class ShardWriter:
         """Let the thread write what waits, as one piece."""
         if not self._waiting:
             return
-        lengths, *values = (
-            parts[0] if len(parts) == 1 else np.concatenate(parts)
-            for parts in zip(*self._waiting, strict=True)
-        )
+        lengths, *values = map(_joined, zip(*self._waiting, strict=True))
         self._waiting, self._n_waiting = [], 0
         self._wait(MOST_PENDING - 1)
         self._pending.append(self._thread.submit(self._take, values, lengths))
 
     def _take(
-        self, values: Sequence[npt.NDArray[Any]], lengths: npt.NDArray[np.int64]
+        self, values: Sequence[Any], lengths: npt.NDArray[np.int64]
     ) -> dict[str, StageSeconds]:
         """Hash and write documents, on the thread; return the seconds of each stage."""
         timer = StageTimer()
         data = [
             self._origins.encode(array)
             if ending == ORIGIN
+            else self._metadata.encode(array)
+            if ending == METADATA
             else np.ascontiguousarray(array).view(np.uint8).data
             for ending, array in zip(("bin", *self._sidecars), values, strict=True)
         ]
@@ -232,6 +237,9 @@ class ShardWriter:
         self._wait(0)
         self._thread.shutdown()
         timer = StageTimer()
+        if METADATA in self._sidecars:
+            metadata = self._bodies[1 + self._sidecars.index(METADATA)]
+            metadata.add(self._metadata.finish())
         self._index.finish()
         self._idx.file.seek(0)
         idx = digest_of(self._idx.file, self._algorithm).entry(self._idx.path.name)
@@ -247,3 +255,10 @@ class ShardWriter:
         """Close the files, and remove them."""
         self._thread.shutdown(cancel_futures=True)
         self._files.close()
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """Return arrays end to end; batches of metadata stay apart."""
+    if len(parts) == 1 and isinstance(parts[0], np.ndarray):
+        return parts[0]
+    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else parts

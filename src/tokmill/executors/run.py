@@ -291,6 +291,7 @@ def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
         **mask,
         **({"fields_read": sorted(used[0])} if used[0] and not readings else {}),
         **({"readings": readings} if readings else {}),
+        **({"keep": list(config.input.keep)} if config.input.keep else {}),
         "engine": spec.engine.as_json(),
         **spec.outside(),
         "dtype": config.output.dtype,

@@ -39,7 +39,8 @@ class Sample:
     `number`: position in the dataset, from 0. `mask`, `weights`: per token, None if the dataset has
     none. `runs`: its text, in order. `row_start`: position of its first token in its packed row, if
     it was read as part of one. `piece`: its tokens in the document, if documents are cut.
-    `n_unread`: tokens at its end that were not read. `origin`: None of imported tokens.
+    `n_unread`: tokens at its end that were not read. `origin`: None of imported tokens. `meta`: the
+    fields of its record that were kept.
     """
 
     number: int
@@ -52,6 +53,7 @@ class Sample:
     n_unread: int = 0
     origin: Origin | None = None
     piece: slice | None = None
+    meta: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -79,7 +81,9 @@ class Sample:
             facts.append(f"from token {self.row_start:,} of the row")
         if self.piece is not None:
             facts.append(f"tokens {self.piece.start:,} to {self.piece.stop - 1:,} of the document")
-        return [*facts, f"from {printable(str(self.origin))}"] if self.origin else facts
+        facts += [f"from {printable(str(self.origin))}"] if self.origin else []
+        kept = [(key, value) for key, value in self.meta.items() if value is not None]
+        return facts + [printable(f"{key}: {value}"[:200]) for key, value in kept]
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain values; bytes of incomplete characters are written as escapes."""
@@ -87,6 +91,7 @@ class Sample:
             "document": self.number,
             "shard": self.shard,
             "origin": self.origin and dataclasses.asdict(self.origin),
+            **({"meta": self.meta} if self.meta else {}),
             "tokens": len(self.ids),
             "trained_tokens": self.n_trained,
             "ids": self.ids,
@@ -152,8 +157,9 @@ class SampleReader:
         origin, n_unread = None, whole.stop - span.stop
         with suppress(UsageError):  # of imported tokens
             origin = self._origins.find(shard.name, i)
+        meta = self._documents.metadata(number).to_pylist()[0] if "keep" in self._manifest else {}
         return Sample(
-            number, shard.name, ids, mask, weights, runs, row_start, n_unread, origin, piece
+            number, shard.name, ids, mask, weights, runs, row_start, n_unread, origin, piece, meta
         )
 
     def read_row(self, number: int, split: str = "train") -> list[Sample]:

@@ -52,7 +52,8 @@ class EncodedBlock:
     by the names of `Counts.checks`. `unread_keys`: by row; None where all keys are read. `fields`:
     sampled rows in order, each with the bytes of its fields, see `Counts.fields`. `differences`:
     for each text whose ids are not the reference's, in order, its record's line in its slice, and a
-    message; the run stops at the first.
+    message; the run stops at the first. `metadata`: n rows of the fields that are kept, see
+    `Records`; None if none is.
     """
 
     tokens: npt.NDArray[np.unsignedinteger]
@@ -73,6 +74,7 @@ class EncodedBlock:
     unread_keys: UnreadKeys | None = None
     fields: Sequence[tuple[int, Mapping[str, int]]] = field(default_factory=list)
     differences: Sequence[tuple[int, str]] = ()
+    metadata: pa.RecordBatch | None = None
 
     @property
     def n_documents(self) -> int:
@@ -110,6 +112,7 @@ def process_blocks(
             of_block = encoded if len(blocks) == 1 else _part_of(encoded, rows)
             places = records.places[first : end.n_rows]
             read = records.rejects[first_reject : end.n_rejects]
+            metadata = records.metadata and records.metadata.take(of_block.rows + first)
             results.append(
                 replace(
                     of_block,
@@ -118,6 +121,7 @@ def process_blocks(
                     rejects=sorted((*read, *rejects), key=lambda reject: reject.place),
                     unread=end.unread,
                     input_bytes=block.input_bytes,
+                    metadata=metadata,
                 )
             )
             first, first_reject, _ = end

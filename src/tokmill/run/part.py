@@ -21,10 +21,11 @@ import numpy as np
 
 from tokmill.dataset.counts import TRAINED_TURNS, Counts
 from tokmill.dataset.layout import ORIGIN, PARTS, SPLITS, part_name, rejects_name, shard_stem
+from tokmill.dataset.metadata import METADATA
 from tokmill.dataset.origins import origin_numbers
 from tokmill.dataset.part_record import PartRecord
 from tokmill.dataset.rejects import RejectsFile, describe_reject
-from tokmill.dataset.writer import ShardWriter
+from tokmill.dataset.writer import OF_DOCUMENTS, ShardWriter
 from tokmill.errors import ParityError, RecordError, StateError
 from tokmill.fields import add_fields
 from tokmill.interrupts import DelayedInterrupts
@@ -282,15 +283,17 @@ class PartWriter:
         self._histogram += np.bincount(exponents, minlength=_N_LENGTH_BINS)
         origins = origin_numbers(slice_index, block.places)
         bodies = {"bin": block.tokens, **block.sidecars, ORIGIN: origins}
+        metadata = {} if block.metadata is None else {METADATA: block.metadata}
         if not block.is_val.any():
-            self._append("train", lengths, block.rows, bodies)
+            self._append("train", lengths, block.rows, {**bodies, **metadata})
             return
         for split, member in (("train", ~block.is_val), ("val", block.is_val)):
             of_tokens = np.repeat(member, lengths)
-            chosen = {
+            chosen: dict[str, Any] = {
                 ending: body[member if ending == ORIGIN else of_tokens]
                 for ending, body in bodies.items()
             }
+            chosen |= {ending: rows.filter(member) for ending, rows in metadata.items()}
             self._append(split, lengths[member], block.rows[member], chosen)
 
     def _append(
@@ -302,8 +305,8 @@ class PartWriter:
     ) -> None:
         """Append n documents of these lengths and rows, (n,), to the shards of a split.
 
-        `bodies`: by ending, tokens and sidecars with a value for every token; `ORIGIN` has one for
-        every document.
+        `bodies`: by ending, tokens and sidecars with a value for every token, or for every document
+        in those of `OF_DOCUMENTS`.
         """
         ends = np.cumsum(lengths)
         start = start_token = 0
@@ -332,7 +335,7 @@ class PartWriter:
                 stop_token = int(ends[stop - 1])
                 of_tokens, of_documents = slice(start_token, stop_token), slice(start, stop)
                 own = {
-                    ending: body[of_documents if ending == ORIGIN else of_tokens]
+                    ending: body[of_documents if ending in OF_DOCUMENTS else of_tokens]
                     for ending, body in bodies.items()
                 }
                 shard.append(own.pop("bin"), lengths[of_documents], own)

@@ -32,8 +32,10 @@ from tokmill.render.renderer import make_renderer
 from tokmill.settings.names import of_source
 from tokmill.settings.schema import RenderSettings
 from tokmill.settings.source import UnclearNamesError
+from tokmill.sources.blocks import value_at
 from tokmill.sources.files import Discovery, discover
 from tokmill.sources.first_records import check_encoding, check_kind, first_block, first_of_file
+from tokmill.sources.formats import format_named
 from tokmill.values import WHOLE_RECORD
 from tokmill.words.plural import plural
 
@@ -216,6 +218,7 @@ class _Groups:
         self._groups: dict[tuple[_Folder, frozenset[str]], _FileGroup] = {}
         self._seen: set[SourceFile] = set()
         self._left_out: set[SourceFile] = set()
+        self._not_seen = list(source.config.input.keep)  # fields without a value so far
         self.resolved: list[_FileGroup] = []
 
     def look_at(self, files: Iterable[SourceFile]) -> None:
@@ -242,6 +245,11 @@ class _Groups:
     def _add(self, file: SourceFile, n_records: int, n_bytes: int) -> None:
         """Add the first records of a file to the group of its folder, format and keys."""
         config = self._source.config
+        if config.input.keep and format_named(file.format).holds == "text":
+            raise UsageError(
+                f"{file.path}: plain text has no fields to keep: leave --keep out, or write the "
+                "texts and their fields as JSON Lines"
+            )
         if check_kind(file, config.input):
             return  # text of another encoding: see `check_encoding`
         nested = () if config.sft is not None else nested_keys(config.render)
@@ -251,6 +259,9 @@ class _Groups:
         keys = frozenset(chain.from_iterable(records))
         if not keys:
             return
+        for path in [*self._not_seen]:
+            if any(value_at(record, path) is not None for record in records):
+                self._not_seen.remove(path)
         if config.sft is not None:
             from tokmill.chat.reading.detect import speakers_in
 
@@ -372,6 +383,12 @@ class _Groups:
     def readings(self) -> list[FoundReading]:
         """Return the readings, each with its files, in the order of their first files."""
         self._decide_sections()
+        if self._not_seen and self.resolved:
+            keys = ", ".join(self.resolved[0].fields.keys or self.resolved[0].records[0])
+            self._source.discovery.warnings.append(
+                f"--keep={','.join(self._not_seen)}: the first records have no value there; their "
+                f"keys are {keys}"
+            )
         of_file: dict[SourceFile, Any] = {}
         of_folder: dict[_Folder, Any] = {}
         for group in self.resolved:

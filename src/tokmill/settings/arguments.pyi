@@ -24,6 +24,9 @@ class _Input(TypedDict, total=False):
     """Separator between documents in plain text; empty: one document per file."""
     csv_delimiter: str
     """Delimiter of CSV files."""
+    keep: Names
+    """Fields of the records to keep beside the tokens, such as url,meta.language: a column of
+    strings for each in a .meta file beside every shard."""
     max_record_bytes: Amount
     """Reject longer records; they are never held in memory."""
     max_decompression_ratio: int

@@ -138,12 +138,18 @@ def output_settings(config: Config) -> dict[str, dict[str, Any]]:
 def plain(config: Config) -> dict[str, dict[str, Any]]:
     """Return every setting of the sections that are used, ready for JSON.
 
-    A run of SFT renders by [sft], others by [render].
+    A run of SFT renders by [sft], others by [render]. A setting `in_plan_if_set` that has its
+    default is left out.
     """
     unused = () if config.sft is None else ("render",)
     sections = {name: getattr(config, name) for name in schema() if name not in unused}
     return {
-        name: {key: _as_json(getattr(section, key)) for key in schema()[name]}
+        name: {
+            key: _as_json(value)
+            for key, setting in schema()[name].items()
+            if (value := getattr(section, key)) != setting.default
+            or not setting.metadata.get("in_plan_if_set")
+        }
         for name, section in sections.items()
         if section is not None
     }

@@ -53,6 +53,13 @@ class InputSettings:
         of_source=True,
     )
     csv_delimiter: str = dataset_setting(",", "Delimiter of CSV files.", of_source=True)
+    keep: tuple[str, ...] = dataset_setting(
+        (),
+        "Fields of the records to keep beside the tokens, such as url,meta.language: a column of "
+        "strings for each in a .meta file beside every shard.",
+        in_plan_if_set=True,
+        metavar="FIELD,…",
+    )
     max_record_bytes: int = dataset_setting(
         64 << 20,
         "Reject longer records; they are never held in memory.",
@@ -67,6 +74,13 @@ class InputSettings:
         minimum=0,
         is_hidden=True,
     )
+
+    def __post_init__(self) -> None:
+        if "" in self.keep or len(set(self.keep)) < len(self.keep):
+            raise UsageError(
+                f"expected different fields, such as url,meta.language; found {self.keep!r}",
+                "input.keep",
+            )
 
     @property
     def all_paths(self) -> tuple[str, ...]:

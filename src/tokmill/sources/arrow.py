@@ -39,7 +39,7 @@ def open_arrow(slice_: Slice, reading: Reading) -> RowReader:
     names, rows = layout(path)
     stop = slice_.stop if slice_.stop >= 0 else len(rows)
     mapped = _map(path)
-    columns = wanted_columns(path, names, reading.schema)
+    columns = wanted_columns(path, names, reading)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in _batches(path, mapped, slice_.start, stop):

@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from tokmill.fields import json_in
 from tokmill.offsets import offsets_of
 from tokmill.sources.utf8 import Bytes, find_bad, is_utf8, utf8_message
 from tokmill.values import RAW_LIMIT_BYTES, WHOLE_RECORD, BlockEnd, RecordPlace, Records, Reject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import BinaryIO
 
     import numpy.typing as npt
@@ -185,6 +186,7 @@ def span_records(
     sampled = sampled_rows(places[rows], (stops - starts)[rows], is_head)
     if wants_record_json(blocks[0].reading.schema):
         sampled = []
+    keep = blocks[0].reading.settings.keep
     return Records(
         batch,
         places[rows],
@@ -193,7 +195,39 @@ def span_records(
         rejects=rejects,
         ends=ends,
         samples=[(row, sample) for row in sampled if (sample := record(row)) is not None],
+        metadata=metadata_of(map(record, range(len(rows))), keep) if keep else None,
     )
+
+
+def metadata_of(records: Iterable[Mapping[str, Any] | None], keep: Sequence[str]) -> pa.RecordBatch:
+    """Return the values at some paths of records as columns of strings, null where there is none.
+
+    A value that is no string is written as JSON. None is a record that cannot be read.
+    """
+    columns: list[list[bytes | None]] = [[] for _ in keep]
+    for record in records:
+        for path, column in zip(keep, columns, strict=True):
+            value = value_at(record or {}, path)
+            if value is not None and not isinstance(value, str):
+                value = json.dumps(value, ensure_ascii=False)
+            # JSON inside a string may hold half of a surrogate pair.
+            column.append(None if value is None else value.encode("utf-8", "backslashreplace"))
+    arrays = [pa.array(column, pa.large_string()) for column in columns]
+    return pa.RecordBatch.from_arrays(arrays, names=list(keep))
+
+
+def value_at(record: Mapping[str, Any], path: str) -> Any:
+    """Return the value of a record at a path such as `meta.url`, or None.
+
+    A key with dots in it comes first. An object can be a JSON string, as in CSV.
+    """
+    if path in record:
+        return record[path]
+    value: Any = record
+    for key in path.split("."):
+        value = json_in(value)
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def join_records(parsed: Sequence[Records]) -> Records:
@@ -230,6 +264,9 @@ def join_records(parsed: Sequence[Records]) -> Records:
             for before, records in zip(rows, parsed, strict=False)
             for row, record in records.samples
         ],
+        metadata=pa.concat_batches([records.metadata for records in parsed])
+        if parsed[0].metadata is not None
+        else None,
     )
 
 
@@ -254,11 +291,15 @@ def wants_record_json(schema: pa.Schema) -> bool:
     return bool(schema.names == [WHOLE_RECORD])
 
 
-def columns_to_read(schema: pa.Schema, names: Sequence[str]) -> list[str]:
-    """Return the columns of a file, out of `names`, that must be read for a schema."""
+def columns_to_read(schema: pa.Schema, names: Sequence[str], keep: Sequence[str] = ()) -> list[str]:
+    """Return the columns of a file, out of `names`, that must be read for a schema.
+
+    `keep`: paths of the fields that are kept, too.
+    """
     if wants_record_json(schema):
         return list(dict.fromkeys(names))
-    return [name for name in dict.fromkeys(schema.names) if name in names]
+    kept = (name for path in keep for name in (path, path.partition(".")[0]))
+    return [name for name in dict.fromkeys([*schema.names, *kept]) if name in names]
 
 
 def span_texts(data: Bytes, starts: Numbers, stops: Numbers) -> pa.LargeStringArray:

@@ -50,7 +50,7 @@ def open_parquet(slice_: Slice, reading: Reading) -> RowReader:
     rows = [file.metadata.row_group(i).num_rows for i in range(stop)]
     groups = range(slice_.start, stop)
     names = file.schema_arrow.names
-    columns = wanted_columns(path, names, reading.schema)
+    columns = wanted_columns(path, names, reading)
     footer = ParquetColumns(file)
     for column in chain.from_iterable(map(footer.sizes, groups)):  # before 2 GB are unpacked
         sizes = column.stored, column.plain

@@ -17,7 +17,10 @@ from tokmill.errors import StorageError
 from tokmill.sources.blocks import (
     HEAD_ROWS,
     columns_to_read,
+    json_record,
+    metadata_of,
     next_block_bytes,
+    row_batch,
     row_samples,
     too_large,
     wants_record_json,
@@ -88,7 +91,15 @@ class RowBlock:
             rejects=rejects,
             ends=[BlockEnd(len(rows), len(rejects), None)],
             samples=self._samples(batch, rows),
+            metadata=self._metadata(batch, rows) if reading.settings.keep else None,
         )
+
+    def _metadata(self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
+        """Return the fields that are kept of some rows; null if a value of them is not UTF-8."""
+        keep = self.source.reading.settings.keep
+        columns = columns_to_read(pa.schema([]), batch.schema.names, keep)
+        texts = row_batch(batch.select(columns).take(rows), {}).column(0)
+        return metadata_of((json_record(text or "") for text in texts.to_pylist()), keep)
 
     def _samples(self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> Samples:
         """Return the first rows of the slice with the columns that are left out, too.
@@ -266,13 +277,13 @@ def decoded_type(kind: pa.DataType) -> pa.DataType:
     )
 
 
-def wanted_columns(path: str, names: Sequence[str], schema: pa.Schema) -> list[str]:
-    """Return the columns of a file, out of `names`, that must be read for a schema.
+def wanted_columns(path: str, names: Sequence[str], reading: Reading) -> list[str]:
+    """Return the columns of a file, out of `names`, that must be read.
 
     Raises:
         StorageError: it has several of a name that is read: Arrow would give none of them.
     """
-    wanted = columns_to_read(schema, names)
+    wanted = columns_to_read(reading.schema, names, reading.settings.keep)
     repeated = next((name for name in wanted if names.count(name) > 1), None)
     if repeated is not None:
         raise StorageError(

@@ -1,0 +1,205 @@
+"""`keep`: fields of records stand beside the tokens, equal for every format and every worker."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import json
+import shutil
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tokmill
+from tokmill.dataset.canonical import manifest_sha256
+from tokmill.dataset.verify import verify
+from tokmill.errors import StateError, UsageError, VerifyError
+from tokmill.executors.run import run
+from tokmill.place import open_place
+from tokmill.run.prepare import prepare
+from tokmill.settings.sft import SftSettings
+
+KEEP = ("url", "meta.language", "meta", "day")
+N = 600
+
+
+def row(i: int) -> dict:
+    return {
+        "text": f"hello {i} " * (i % 5 + 1),
+        "url": None if i % 3 == 0 else f"http://site/{i}",
+        "meta": {"language": "猫" if i % 2 else None, "n": i},
+        "day": dt.date(2026, 1, 1 + i % 28),
+    }
+
+
+ROWS = [row(i) for i in range(N)]
+AS_JSON = [{**record, "day": str(record["day"])} for record in ROWS]
+
+
+def kept(record: dict) -> dict:
+    meta = record["meta"]
+    texts = meta["language"], json.dumps(meta, ensure_ascii=False), str(record["day"])
+    return dict(zip(KEEP, (record["url"], *texts), strict=True))
+
+
+def write(path, ending):
+    path = path / f"in.{ending}"
+    table = pa.Table.from_pylist(ROWS)
+    if ending == "jsonl":
+        path.write_text("".join(json.dumps(record) + "\n" for record in AS_JSON))
+    elif ending == "json":
+        path.write_text(json.dumps(AS_JSON))
+    elif ending == "parquet":
+        pq.write_table(table, path, row_group_size=70)
+    elif ending == "arrow":
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as stream:
+            stream.write_table(table, max_chunksize=50)
+    else:
+        with path.open("w", newline="") as file:
+            cells = csv.writer(file)
+            cells.writerow(AS_JSON[0])
+            for record in AS_JSON:
+                meta = json.dumps(record["meta"], ensure_ascii=False)
+                cells.writerow([{**record, "meta": meta}[name] for name in record])
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, configure, silent):
+    """A dataset of JSON Lines with several parts and splits: to be read only."""
+    place = tmp_path_factory.mktemp("keep")
+    settings = {"part_bytes": 30_000, "shard_tokens": 900, "val_fraction": 0.2}
+    run(configure(place / "out", write(place, "jsonl"), keep=KEEP, **settings), silent)
+    return tokmill.open(place / "out")
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json", "parquet", "arrow", "csv"])
+def test_every_format_with_fields_gives_the_same_columns(tmp_path, configure, silent, ending):
+    path = write(tmp_path, ending)
+    run(configure(tmp_path / "out", path, keep=KEEP, block_bytes=5000, renderer="text"), silent)
+    dataset = tokmill.open(tmp_path / "out")
+    wanted = [kept(record) for record in ROWS]
+    if ending == "csv":
+        wanted = [values | {"url": values["url"] or ""} for values in wanted]  # csv has no null
+    assert [dataset.meta(i) for i in range(N)] == wanted
+    with pa.memory_map(str(tmp_path / "out/train-0000000-0000.meta")) as mapped:
+        assert pa.ipc.open_file(mapped).read_all().to_pylist() == wanted
+
+
+def test_the_columns_belong_to_the_documents_of_both_splits(made):
+    assert len(made.splits) == 2
+    assert len(made.shards) > 8
+    for number in range(len(made)):
+        record = ROWS[made.origin(number).record - 1]
+        assert made.text(number).removesuffix("<eos>").strip() == record["text"].strip()
+        assert made.meta(number) == kept(record)
+    assert made.manifest["keep"] == list(KEEP)
+    assert not made.verify().problems
+
+
+@pytest.mark.parametrize(
+    ("workers", "threads", "block_bytes"), [(1, 3, 1), (1, 1, 900), (2, 1, 700)]
+)
+def test_blocks_and_workers_change_no_byte(
+    made, files_of, tmp_path, configure, silent, workers, threads, block_bytes
+):
+    source = made.directory.parent / "in.jsonl"
+    config = configure(
+        tmp_path, source, keep=KEEP, part_bytes=30_000, shard_tokens=900, val_fraction=0.2,
+        workers=workers, threads=threads, block_bytes=block_bytes,
+    )  # fmt: skip
+    run(config, silent)
+    assert files_of(tmp_path) == files_of(made.directory)
+
+
+def test_without_it_plan_and_manifest_have_no_word_of_it(tmp_path, configure, silent, write_rows):
+    source = write_rows(tmp_path / "in.jsonl", AS_JSON[:9])
+    run(configure(tmp_path / "out", source), silent)
+    assert b"keep" not in (tmp_path / "out/plan.json").read_bytes()
+    dataset = tokmill.open(tmp_path / "out")
+    assert "keep" not in dataset.manifest["config"]["input"]
+    with pytest.raises(UsageError, match="no metadata: make the dataset with keep="):
+        dataset.meta(0)
+
+
+def test_another_choice_does_not_continue_a_run(made, configure, silent):
+    config = configure(made.directory, made.directory.parent / "in.jsonl", keep=("url",))
+    with pytest.raises(StateError, match=r"--keep \(input\.keep\) was \['url', 'meta"):
+        run(config, silent)
+
+
+def test_values_that_are_no_strings_are_json(tmp_path, configure, silent, write_rows):
+    records = [
+        {"text": "a", "v": 1.5, "a.b": "key with a dot", "a": {"b": "inside"}},
+        {"text": "a", "v": True, "a": '{"b": "json in a string \\ud800"}'},
+        {"text": "a", "v": ["x", None], "a": "no object"},
+        {"text": "a", "v": ""},
+    ]
+    source = write_rows(tmp_path / "in.jsonl", records)
+    run(configure(tmp_path / "out", source, keep=("v", "a.b", "none"), renderer="text"), silent)
+    dataset = tokmill.open(tmp_path / "out")
+    assert [tuple(dataset.meta(i).values()) for i in range(4)] == [
+        ("1.5", "key with a dot", None),
+        ("true", "json in a string \\ud800", None),
+        ('["x", null]', None, None),
+        ("", None, None),
+    ]
+
+
+def test_a_row_whose_value_is_no_utf8_keeps_its_document(tmp_path, configure, silent):
+    table = pa.table({"text": ["one", "two"], "url": pa.array([b"\xff", b"b"])})
+    pq.write_table(table, tmp_path / "in.parquet")
+    run(configure(tmp_path / "out", tmp_path / "in.parquet", keep=("url",)), silent)
+    dataset = tokmill.open(tmp_path / "out")
+    assert [dataset.meta(i) for i in range(2)] == [{"url": None}, {"url": "b"}]
+
+
+def test_a_field_that_no_record_has_is_told_before_the_run(tmp_path, configure, write_rows):
+    source = write_rows(tmp_path / "in.jsonl", AS_JSON[:9])
+    prepared = prepare(configure(tmp_path / "out", source, keep=("url", "langauge", "meta.n")))
+    told = "the first records have no value there; their keys are text, url, meta, day"
+    assert prepared.discovery.warnings == [f"--keep=langauge: {told}"]
+
+
+def test_plain_text_has_no_fields(tmp_path, configure):
+    (tmp_path / "in.txt").write_text("hello")
+    with pytest.raises(UsageError, match=r"in\.txt: plain text has no fields to keep"):
+        prepare(configure(tmp_path / "out", tmp_path / "in.txt", keep=("url",)))
+
+
+@pytest.mark.parametrize("keep", [("url", "url"), ("",)])
+def test_fields_have_different_names(tmp_path, configure, keep):
+    with pytest.raises(UsageError, match="expected different fields"):
+        configure(tmp_path / "out", tmp_path / "in.jsonl", keep=keep)
+
+
+def test_samples_of_chats_have_them_too(tmp_path, configure, silent, write_rows):
+    turn = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hello there"}]
+    records = [{"messages": turn * (1 + i % 2), "url": f"http://site/{i}"} for i in range(5)]
+    source = write_rows(tmp_path / "in.jsonl", records)
+    packed = SftSettings(template="plain", packing=60, packed_rows=True)
+    run(configure(tmp_path / "out", source, keep=("url",), sft=packed), silent)
+    dataset = tokmill.open(tmp_path / "out")
+    assert [dataset.meta(i)["url"] for i in range(5)] == [record["url"] for record in records]
+    assert not dataset.verify().problems
+
+
+def test_verify_compares_rows_and_columns(made):
+    place = open_place(str(made.directory))
+    for keep, problem in ((["url"], "or other columns"), ([*KEEP, "more"], "or other columns")):
+        manifest = {**made.manifest, "keep": keep}
+        manifest["sha256"] = manifest_sha256(manifest)
+        assert any(problem in told for told in verify(place, manifest).problems)
+
+
+def test_a_missing_file_of_columns_is_named(made, tmp_path):
+    shutil.copytree(made.directory, tmp_path / "copy")
+    name = f"{made.shards[0].name}.meta"
+    (tmp_path / "copy" / name).unlink()
+    dataset = tokmill.open(tmp_path / "copy")
+    with pytest.raises(VerifyError, match=r"\.meta"):
+        dataset.meta(0)
+    with pytest.raises(VerifyError) as failed:
+        dataset.verify().check(dataset.directory)
+    assert any(f"{name}: missing" in problem for problem in failed.value.problems)
