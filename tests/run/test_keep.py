@@ -193,6 +193,19 @@ def test_verify_compares_rows_and_columns(made):
         assert any(problem in told for told in verify(place, manifest).problems)
 
 
+def test_exports_of_datasets_have_the_columns(made, tmp_path):
+    pytest.importorskip("datasets")
+    from datasets import load_from_disk
+
+    made.export("datasets", tmp_path / "out", check=True)
+    val = made.split("val")
+    rows = load_from_disk(str(tmp_path / "out"))["val"]
+    assert rows.column_names == ["input_ids", *KEEP]
+    for number in range(len(val)):
+        assert {name: rows[number][name] for name in KEEP} == val.meta(number)
+    made.export("nanogpt", tmp_path / "other")
+
+
 def test_a_missing_file_of_columns_is_named(made, tmp_path):
     shutil.copytree(made.directory, tmp_path / "copy")
     name = f"{made.shards[0].name}.meta"

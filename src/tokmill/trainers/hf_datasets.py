@@ -4,13 +4,15 @@ Columns: `input_ids`, and `labels` for chats (-100 where the mask is 0, at the t
 With weights other than 0 and 1 also `weights`, float32, at the token's own place.
 
 A dataset for pretraining that is packed becomes a row for each pack, with `labels` (-100 at the
-first token of each piece) and `seq_lengths`, the tokens of each piece.
+first token of each piece) and `seq_lengths`, the tokens of each piece. Rows that are documents have
+the fields that the run kept as columns of strings.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tokmill.errors import VerifyError
 from tokmill.trainers.checks.compare_rows import check_columns, check_count, compared, expected_rows
 from tokmill.trainers.layouts.arrow_directory import (
     INPUT_IDS,
@@ -58,18 +60,28 @@ class HfDatasets:
         for rows in splits:
             found = loaded(output, rows.split).with_format("numpy")
             check_count(len(found), rows, str(output))
+            texts, documents = loaded(output, rows.split), source.documents(rows.split)
             for i, samples in enumerate(expected_rows(source, rows)):
                 row = found[i]
                 own = {column.name: row[column.name] for column in columns}
-                check_columns(own, samples, f"{output}: row {i} of {rows.split}")
+                where = f"{output}: row {i} of {rows.split}"
+                check_columns(own, samples, where)
+                kept = documents.metadata(i).to_pylist()[0] if rows.keep else {}
+                if any(texts[i][name] != kept[name] for name in rows.keep):
+                    raise VerifyError(f"{where}: {', '.join(rows.keep)}: expected {kept}")
         return Checked(f"datasets {datasets.__version__}", compared(splits))
 
 
 def _rows(source: ExportSource, options: ExportOptions) -> list[Rows]:
-    """Return the rows of all splits: packs of text if there are any; chats one by one."""
+    """Return the rows of all splits: packs of text if there are any; chats one by one.
+
+    Documents have the kept fields whose names no column of tokens has.
+    """
+    names = [column.name for column in (INPUT_IDS, LABELS, SEQ_LENGTHS, WEIGHTS)]
+    keep = [name for name in source.manifest.get("keep", ()) if name not in names]
     if source.kind == "sft":
-        return [DocumentRows(source, split) for split in source.splits]
-    return [rows_of(source, split, options) for split in source.splits]
+        return [DocumentRows(source, split, keep) for split in source.splits]
+    return [rows_of(source, split, options, keep) for split in source.splits]
 
 
 def _columns(source: ExportSource, options: ExportOptions, splits: Sequence[Rows]) -> list[Column]:
@@ -77,6 +89,13 @@ def _columns(source: ExportSource, options: ExportOptions, splits: Sequence[Rows
         return [INPUT_IDS, LABELS, SEQ_LENGTHS]
     columns = [INPUT_IDS, LABELS] if source.kind == "sft" else [INPUT_IDS]
     return [*columns, WEIGHTS] if source.has_weights and not options.drop_weights else columns
+
+
+def _rows(source: ExportSource, columns: list[Column]) -> list[DocumentRows]:
+    """Return the rows of all splits, with the kept fields whose names no column of tokens has."""
+    names = [column.name for column in columns]
+    keep = [name for name in source.manifest.get("keep", ()) if name not in names]
+    return [DocumentRows(source, split, keep) for split in source.splits]
 
 
 def loaded(output: Path, split: str) -> Any:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tokmill.dataset.reader import Shard
 
-_READ = (".bin", ".idx", ".mask", ".weight")
+_READ = (".bin", ".idx", ".mask", ".weight", ".meta")
 _WEIGHTS_READ = 1 << 20
 """Tokens whose weights are compared with their mask at a time."""
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from tokmill.dataset.metadata import METADATA
 from tokmill.errors import UsageError
 from tokmill.trainers.layouts.rows import BATCH_TOKENS, RowBatch, Rows
 from tokmill.trainers.trainer import Written
@@ -116,10 +117,13 @@ def _split_files(
     n_parts = min(rows.n_rows, -(-rows.n_tokens * token_bytes // FILE_BYTES))
     cuts = rows.cuts(max(1, n_parts)).tolist()
     names = [f"data-{i:05d}-of-{len(cuts) - 1:05d}.arrow" for i in range(len(cuts) - 1)]
+    sizes = ((one["name"], one["bytes"]) for one in source.manifest["files"])
+    n_kept = sum(n for name, n in sizes if rows.keep and name.endswith(f".{METADATA}"))
     files = []
     for name, start, stop in zip(names, cuts[:-1], cuts[1:], strict=True):
         write = partial(_write, rows, start, stop, columns)
-        files.append(Written(folder + name, _most_bytes(rows, token_bytes, len(names)), write))
+        n_bytes = _most_bytes(rows, token_bytes, len(names)) + n_kept // len(names)
+        files.append(Written(folder + name, n_bytes, write))
     return [
         *files,
         _json(f"{folder}state.json", _state(names, fingerprint(source, rows, columns), rows.split)),
@@ -154,7 +158,7 @@ def fingerprint(source: ExportSource, rows: Rows, columns: Sequence[Column]) -> 
     stems = {entry["name"] for entry in source.entries(rows.split)}
     files = [one for one in source.manifest["files"] if one["name"].partition(".")[0] in stems]
     known = [{key: value for key, value in one.items() if key != "bytes"} for one in files]
-    shape = [[one.name, one.dtype] for one in columns]
+    shape = [*([one.name, one.dtype] for one in columns), *rows.keep]
     digest = hashlib.sha256(json.dumps([known, shape], sort_keys=True).encode())
     if rows.packs is not None:
         for array in rows.packs.columns():
@@ -170,10 +174,14 @@ def _json(name: str, value: dict[str, Any]) -> Written:
 def _write(rows: Rows, start: int, stop: int, columns: Sequence[Column], file: BinaryIO) -> None:
     import pyarrow as pa
 
-    schema = pa.schema([(one.name, pa.list_(pa.type_for_alias(one.dtype))) for one in columns])
+    fields = [(one.name, pa.list_(pa.type_for_alias(one.dtype))) for one in columns]
+    schema = pa.schema([*fields, *((name, pa.string()) for name in rows.keep)])
     with pa.ipc.new_stream(file, schema) as stream:
         for batch in rows.batches(start, stop):
             arrays = [_lists(one, batch) for one in columns]
+            if batch.metadata is not None:
+                kept = batch.metadata.columns
+                arrays += [column.combine_chunks().cast(pa.string()) for column in kept]
             stream.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
 
 

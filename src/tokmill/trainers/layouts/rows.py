@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokmill.dataset.metadata import METADATA, read_metadata
 from tokmill.dataset.packing import Packs, pack
 from tokmill.dataset.packs import PackReader, sample_lengths
 from tokmill.errors import UsageError
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
+    import pyarrow as pa
 
     from tokmill.trainers.options import ExportOptions
     from tokmill.trainers.source import ExportSource
@@ -36,7 +38,7 @@ class RowBatch:
     documents of pretraining. `row_offsets`: (n_rows + 1,) int64, the tokens where rows begin, end.
     `sample_lengths`: (n_samples,) int64 in tokens. `row_samples`: (n_rows + 1,) int64: row r has
     the samples `row_samples[r]:row_samples[r + 1]`. `weights`: (n_tokens,) float32, of rows that
-    are documents of a dataset with weights.
+    are documents of a dataset with weights. `metadata`: a row for each, with the columns `keep`.
     """
 
     ids: npt.NDArray[np.unsignedinteger]
@@ -45,6 +47,7 @@ class RowBatch:
     sample_lengths: npt.NDArray[np.int64]
     row_samples: npt.NDArray[np.int64]
     weights: npt.NDArray[np.float32] | None = None
+    metadata: pa.Table | None = None
 
     @property
     def sample_starts(self) -> npt.NDArray[np.int64]:
@@ -63,12 +66,13 @@ class DocumentRows:
         n_rows: rows.
         n_samples: documents, or pieces, in all rows.
         n_tokens: tokens in all rows.
+        keep: metadata columns that batches have.
     """
 
     packs = None
 
-    def __init__(self, source: ExportSource, split: str) -> None:
-        self.split = split
+    def __init__(self, source: ExportSource, split: str, keep: Sequence[str] = ()) -> None:
+        self.split, self.keep = split, keep
         self.n_rows = self.n_samples = len(source.documents(split))
         self.n_tokens = source.n_tokens(split)
         self._source = source
@@ -96,6 +100,7 @@ class DocumentRows:
             offsets = shard.offsets // shard.tokens.itemsize
             stops = offsets + shard.lengths
             row = here.start
+            path = self._source.path(shard.name, METADATA)
             while row < here.stop:
                 last = int(np.searchsorted(stops, offsets[row] + BATCH_TOKENS, "right"))
                 last = min(max(last, row + 1), here.stop)
@@ -108,6 +113,7 @@ class DocumentRows:
                     lengths,
                     np.arange(len(lengths) + 1),
                     None if shard.weights is None else shard.weights[span],
+                    read_metadata(path, row, last).select(self.keep) if self.keep else None,
                 )
                 row = last
 
@@ -117,6 +123,8 @@ class PackedRows:
 
     Memory: 24 bytes for each sample, or 8 for each row of pieces, and one batch.
     """
+
+    keep: Sequence[str] = ()
 
     def __init__(self, source: ExportSource, split: str, packs: Packs) -> None:
         self.packs: Packs = packs
@@ -164,8 +172,12 @@ def _sums(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return sums
 
 
-def rows_of(source: ExportSource, split: str, options: ExportOptions) -> Rows:
+def rows_of(
+    source: ExportSource, split: str, options: ExportOptions, keep: Sequence[str] = ()
+) -> Rows:
     """Return the rows of a split: its packs or new ones if `options` says so, else its documents.
+
+    `keep`: the metadata columns of documents.
 
     Raises:
         UsageError: a sample is longer than a pack, or new packs are asked for of pretraining data.
@@ -176,7 +188,7 @@ def rows_of(source: ExportSource, split: str, options: ExportOptions) -> Rows:
         return PackedRows(source, split, packed(lengths, options.packing, source))
     if split in source.packs and not options.unpacked:
         return PackedRows(source, split, source.packs[split])
-    return DocumentRows(source, split)
+    return DocumentRows(source, split, keep)
 
 
 def check_packing(source: ExportSource, options: ExportOptions) -> None:
