@@ -91,13 +91,6 @@ def _columns(source: ExportSource, options: ExportOptions, splits: Sequence[Rows
     return [*columns, WEIGHTS] if source.has_weights and not options.drop_weights else columns
 
 
-def _rows(source: ExportSource, columns: list[Column]) -> list[DocumentRows]:
-    """Return the rows of all splits, with the kept fields whose names no column of tokens has."""
-    names = [column.name for column in columns]
-    keep = [name for name in source.manifest.get("keep", ()) if name not in names]
-    return [DocumentRows(source, split, keep) for split in source.splits]
-
-
 def loaded(output: Path, split: str) -> Any:
     """Return a split of a directory, loaded with `datasets`."""
     import datasets
