@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import tokmill
-from tests.fixtures.datasets import TOKENIZER
+from tests.fixtures.datasets import CHATS, TOKENIZER
 from tokmill.api.dataset import Dataset
+from tokmill.errors import StateError, UsageError, VerifyError
 from tokmill.mixing import inputs as mixing_inputs
 from tokmill.mixing.survey import Origins
 
@@ -127,7 +128,21 @@ class TestMerge:
         )
         assert dataset.manifest["packs"]["train"]["samples"] == 2 * n
 
-    def test_imported_tokens_can_be_mixed(self, numbers, tmp_path) -> None:
+    @pytest.mark.parametrize("order", [(0, 1), (1, 0), (0, 2), (2, 0)])
+    def test_rows_of_packs_have_room_for_all(self, chats, unpacked, tmp_path, order) -> None:
+        short = tokmill.sft(
+            CHATS, tokenizer=TOKENIZER, output=tmp_path / "short", packing=512, max_tokens=512,
+            progress=False,
+        )  # fmt: skip
+        own = [(short, chats, unpacked)[i] for i in order]
+        dataset = mixed([d.directory for d in own], tmp_path / "all")
+        if unpacked in own:
+            assert "packs" not in dataset.manifest
+            assert dataset.manifest["config"]["sft"]["packing"] == 0
+        else:
+            assert dataset.manifest["packs"]["train"]["capacity"] == 4096
+
+    def test_imported_tokens_can_be_mixed(self, numbers, single, tmp_path) -> None:
         numbers[0].export("megatron", tmp_path / "megatron")
         imported = tokmill.import_dataset(
             tmp_path / "megatron", trainer="megatron", output=tmp_path / "imported",
@@ -136,6 +151,12 @@ class TestMerge:
         inputs = [imported.directory, numbers[1].directory]
         merged = mixed(inputs, tmp_path / "all")
         assert documents(merged) == documents(imported) + documents(numbers[1])
+        several = mixed([numbers[1].directory, imported.directory], tmp_path / "several")
+        outer = mixed([single.directory, several.directory], tmp_path / "outer", shuffle=1)
+        own = (single, numbers[1], imported)
+        assert [row["documents"] for row in outer.manifest["sources"]] == [
+            row["documents"] for d in own for row in d.manifest["sources"]
+        ]
         shuffled = mixed(inputs, tmp_path / "shuffled", shuffle=1)
         assert Counter(documents(shuffled)) == Counter(documents(merged))
 
@@ -338,6 +359,62 @@ class TestFilters:
         assert all(dataset.origin(i).record % 2 == 0 for i in range(len(dataset)))
         assert len(dataset) == 450
 
+    @pytest.mark.parametrize("function", ["raises", "exits", "ragged", "changes"])
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_a_function_that_fails(
+        self, numbers, tmp_path, function, workers, small_chunks
+    ) -> None:
+        with pytest.raises(UsageError, match=f"{function} raised .*test_mix.py"):
+            mixed(
+                [d.directory for d in numbers], tmp_path / "all", dtype="uint32",
+                where=f"{__name__}:{function}", workers=workers,
+            )  # fmt: skip
+
+    def test_another_list_of_the_same_name_is_another_mix(self, numbers, tmp_path) -> None:
+        source, path = numbers[0].split("train"), tmp_path / "drop.jsonl"
+        for number, overwrite in ((3, False), (4, True)):
+            origin = source.origin(number)
+            path.write_text(json.dumps({"source": origin.path, "record": origin.record}))
+            if overwrite:
+                with pytest.raises(StateError, match="other inputs or settings"):
+                    mixed([numbers[0].directory], tmp_path / "all", drop=path)
+            dataset = mixed(
+                [numbers[0].directory], tmp_path / "all", drop=path, overwrite=overwrite
+            )
+            expected = documents(source)
+            assert documents(dataset) == expected[:number] + expected[number + 1 :]
+
+
+def raises(ids: np.ndarray, lengths: np.ndarray, origins: Origins) -> np.ndarray:
+    raise ValueError("two\nlines")
+
+
+def exits(ids: np.ndarray, lengths: np.ndarray, origins: Origins) -> np.ndarray:
+    raise SystemExit(3)
+
+
+def ragged(ids: np.ndarray, lengths: np.ndarray, origins: Origins) -> Any:
+    return np.array([[True], [True, False]])
+
+
+def changes(ids: np.ndarray, lengths: np.ndarray, origins: Origins) -> np.ndarray:
+    ids[:] = 0
+    return lengths > 0
+
+
+class TestNames:
+    @pytest.mark.parametrize("name", ["year=2024", "C#", "a#b=1", "with space", "中文"])
+    def test_a_directory_may_have_any_name(self, single, tmp_path, monkeypatch, name) -> None:
+        monkeypatch.chdir(tmp_path)
+        shutil.copytree(single.directory, name)
+        path = single.manifest["sources"][0]["path"]
+        wanted = documents(single)
+        for text in (name, f"{name}/", f"{name}=1x", f"{name}#{path}", f"{name}#{path}=1"):
+            assert documents(mixed([text], "all", overwrite=True)) == wanted
+
+    def test_one_input_needs_no_list(self, single, tmp_path) -> None:
+        assert documents(mixed(single.directory, tmp_path / "all")) == documents(single)
+
 
 class TestRefusals:
     @pytest.mark.parametrize(
@@ -365,6 +442,59 @@ class TestRefusals:
         )
         with pytest.raises(tokmill.TokmillError, match=message):
             mixed(wanted, tmp_path / "all", **settings)
+
+    @pytest.mark.parametrize(
+        ("inputs", "message"),
+        [
+            (5, "expected datasets, found 5"),
+            ([5], "expected a directory, found 5"),
+            ({"a": None}, "a=None: expected a share"),
+            ({"a": True}, "a=True: expected a share"),
+            ({"a": float("nan")}, "a=nan: expected a share"),
+            (["a=1e999999999"], "expected a share"),
+        ],
+    )
+    def test_inputs_of_a_wrong_type(self, tmp_path, inputs, message) -> None:
+        with pytest.raises(UsageError, match=message):
+            mixed(inputs, tmp_path / "all")
+
+    @pytest.mark.parametrize("text", ["mix = 5", "[[mix]]", "[mix]\ninputs = 5"])
+    def test_a_table_of_a_wrong_type(self, tmp_path, text) -> None:
+        path = tmp_path / "mix.toml"
+        path.write_text(text)
+        with pytest.raises(UsageError, match=r"expected (a table|datasets)"):
+            mixed((), tmp_path / "all", config=path)
+
+    def test_a_source_that_would_be_repeated_without_end(self, numbers, tmp_path) -> None:
+        for wanted, settings in (("1e18x", {}), (1, {"tokens": 10**30})):
+            with pytest.raises(UsageError, match="more than 10,000 times"):
+                mixed({numbers[0].directory: wanted}, tmp_path / "all", **settings)
+
+    @pytest.mark.parametrize(
+        "line",
+        ['{"source": [1], "record": 1}', '{"source": "PATH", "record": 1e3}', "[" * 100_000,
+         json.dumps({"source": "PATH", "record": 2**70})],
+    )  # fmt: skip
+    def test_a_bad_line_of_a_drop_list(self, numbers, tmp_path, line) -> None:
+        path = tmp_path / "drop.jsonl"
+        path.write_text(line.replace("PATH", numbers[0].manifest["sources"][0]["path"]))
+        with pytest.raises(UsageError, match="line 1: expected"):
+            mixed([numbers[0].directory], tmp_path / "all", drop=path)
+
+    def test_a_damaged_index(self, numbers, tmp_path) -> None:
+        copy = tmp_path / "copy"
+        shutil.copytree(numbers[0].directory, copy)
+        index = next(copy.glob("train*.idx"))
+        content = bytearray(index.read_bytes())
+        content[40] ^= 255
+        index.chmod(0o644)
+        index.write_bytes(content)
+        with pytest.raises(VerifyError, match="do not sum up"):
+            mixed([copy], tmp_path / "all", shuffle=1)
+
+    def test_an_output_inside_an_input(self, numbers, tmp_path) -> None:
+        with pytest.raises(StateError, match="is inside"):
+            mixed([d.directory for d in numbers], numbers[1].directory / "all")
 
     def test_datasets_that_differ(self, pretrained, wide, chats, tmp_path) -> None:
         for other, message in ((wide, "--dtype|dtype"), (chats, "kind is sft")):

@@ -20,6 +20,7 @@ import pyarrow as pa
 from tokmill.dataset.layout import ORIGIN
 from tokmill.dataset.origins import origin_numbers, read_numbers
 from tokmill.dataset.reader import open_shard
+from tokmill.mixing.inputs import slice_of_part
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +44,7 @@ def read_chunk(
     dataset, entry, here = inputs.datasets[chunk.input], chunk.entry, slice(chunk.start, chunk.stop)
     shard = open_shard(dataset.directory, dict(dataset.manifest), entry)
     ends = np.cumsum(np.append(0, shard.lengths[here]), dtype=np.int64)
-    start = int(shard.offsets[chunk.start]) // shard.tokens.itemsize
+    start = int(shard.lengths[: chunk.start].sum(dtype=np.int64))
     tokens = slice(start, start + int(ends[-1]))
     bodies = {"bin": shard.tokens[tokens].astype(inputs.dtype, copy=False)}
     bodies |= {ending: body[tokens] for ending, body in shard.sidecars.items()}
@@ -70,7 +71,8 @@ def origins_of(inputs: Inputs, chunk: Chunk) -> npt.NDArray[np.int64]:
         return origin_numbers(dataset.first_slice + entry["first_slice"], numbers)
     records = np.arange(chunk.start, chunk.stop) + chunk.before + 1
     numbers = np.stack([records, np.full(len(records), -1)], axis=1)
-    return origin_numbers(dataset.first_slice + int(entry["name"].split("-")[1]), numbers)
+    part = slice_of_part(dataset.manifest.get("mix", {}), int(entry["name"].split("-")[1]))
+    return origin_numbers(dataset.first_slice + part, numbers)
 
 
 def _rows(values: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> pa.LargeBinaryArray:
@@ -110,9 +112,9 @@ def column(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
     return array
 
 
-def write_run(path: Path, batch: pa.RecordBatch, places: npt.NDArray[np.int64]) -> None:
+def write_run(path: Path, batches: list[pa.RecordBatch], places: npt.NDArray[np.int64]) -> None:
     """Write documents sorted by their places; the file is not synced."""
-    order = np.argsort(places)
+    order, batch = np.argsort(places), _joined(batches)
     run = batch.take(pa.array(order)).append_column("place", pa.array(places[order]))
     temporary = path.with_suffix(f".{os.getpid()}")
     with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, run.schema) as writer:
@@ -129,6 +131,13 @@ def read_run(path: Path, start: int, stop: int) -> pa.RecordBatch:
 
 def sorted_by_place(runs: list[pa.RecordBatch]) -> pa.RecordBatch:
     """Return the documents of several runs in the order of their places."""
-    table = pa.Table.from_batches(runs).combine_chunks()
-    joined = table.to_batches()[0] if table.num_rows else runs[0]
+    joined = _joined(runs)
     return joined.take(pa.array(np.argsort(column(joined, "place"))))
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the documents of several batches in one."""
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.Table.from_batches(batches).combine_chunks()
+    return table.to_batches()[0] if table.num_rows else batches[0]

@@ -148,8 +148,13 @@ def write_manifest(
         "run": dict(run),
     }
     manifest["totals"].pop("noticed", None)
-    if packing := config.get("sft", {}).get("packing"):
-        _pack(job, manifest, packing, is_padded=config["sft"]["packed_rows"])
+    if "sft" in config:
+        packings = [d.manifest["config"]["sft"]["packing"] for d in job.inputs.datasets]
+        packing = max(packings) if all(packings) else 0  # rows of which all documents have room
+        is_padded = bool(packing) and config["sft"]["packed_rows"]
+        config["sft"] = {**config["sft"], "packing": packing, "packed_rows": is_padded}
+        if packing:
+            _pack(job, manifest, packing, is_padded=is_padded)
     manifest["sha256"] = manifest_sha256(manifest)
     if not job.place.create(MANIFEST, json_chunks(manifest)):
         raise StateError(f"{job.place.where}/{MANIFEST}: another program has just written it")

@@ -17,7 +17,7 @@ from tokmill.dataset.idx_file import open_index
 from tokmill.dataset.layout import DATASET_FILE, SPLITS
 from tokmill.dataset.origins import slices_of
 from tokmill.dataset.reader import manifest_in, read_intact_manifest, sidecars_of
-from tokmill.errors import UsageError
+from tokmill.errors import UsageError, VerifyError
 from tokmill.place import open_place
 from tokmill.urls import store_url
 from tokmill.words.plural import plural
@@ -81,6 +81,18 @@ class Input:
     def n_slices(self) -> int:
         """Return the slices of all sources."""
         return sum(len(row.get("slices", (0,))) for row in self.manifest["sources"])
+
+
+def slice_of_part(mix: Mapping[str, Any], part: int) -> int:
+    """Return the slice of a part of imported tokens, whose number is that of its file.
+
+    `mix`: the entry of the manifest, if the part was linked from one of its inputs.
+    """
+    for entry in reversed(mix.get("inputs", ())):
+        if entry["first_part"] <= part:
+            inner = slice_of_part(entry.get("mix", {}), part - entry["first_part"])
+            return int(entry["first_slice"]) + inner
+    return part
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +233,11 @@ class Inputs:
                     of_part[part] = before + entry["documents"]
                     path = dataset.directory / f"{entry['name']}.idx"
                     lengths, _ = open_index(path, entry["documents"])
+                    if lengths.min() < 1 or lengths.sum(dtype=np.int64) != entry["tokens"]:
+                        raise VerifyError(
+                            f"{path}: its documents do not sum up to the {entry['tokens']:,} "
+                            "tokens of the manifest; see tokmill verify"
+                        )
                     for start, stop in _cut(lengths, self.chunk_tokens):
                         yield Chunk(number, split, entry, start, stop, in_input, first, before)
                         in_input += stop - start

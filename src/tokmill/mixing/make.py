@@ -15,11 +15,12 @@ from tokmill.dataset.layout import DATASET_FILE, MANIFEST, SHARD_BYTES, SPLITS, 
 from tokmill.dataset.reader import manifest_in
 from tokmill.dataset.writer import ShardEntry, write_hashed_chunks
 from tokmill.errors import RecordError, StateError, UsageError
+from tokmill.extensions import find_path
 from tokmill.mixing.duplicates import n_buckets
 from tokmill.mixing.finish import write_manifest
 from tokmill.mixing.inputs import described, open_inputs, overlaps
 from tokmill.mixing.merge import link_rejects, link_shards
-from tokmill.mixing.output import parts_of, pieces_of
+from tokmill.mixing.output import parts_of, pieces_of, runs_of
 from tokmill.mixing.selection import choose, everything
 from tokmill.mixing.settings import MARK, requests
 from tokmill.mixing.survey import make_reasons
@@ -82,9 +83,8 @@ def mix(settings: MixSettings, watcher: Watcher, *, overwrite: bool = False) -> 
     inputs = open_inputs(requests(settings), settings)
     assert inputs.request_of_row is not None  # names of sources are checked before anything is made
     place = open_place(settings.output)
-    _check_output(place, inputs, settings)
-    sums = [dataset.manifest["sha256"] for dataset in inputs.datasets]
-    fingerprint = sha256_hex(canonical_json([settings.identity(), sums]))
+    check_output(place, inputs, settings)
+    fingerprint = sha256_hex(canonical_json(_identity(settings, inputs)))
     with place.held():
         complete = _prepare(place, fingerprint, overwrite=overwrite)
         if complete is not None:
@@ -98,20 +98,37 @@ def mix(settings: MixSettings, watcher: Watcher, *, overwrite: bool = False) -> 
             ) from None
 
 
-def _check_output(place: Place, inputs: Inputs, settings: MixSettings) -> None:
+def _identity(settings: MixSettings, inputs: Inputs) -> list[Any]:
+    """Return what decides the bytes: settings, inputs, the lists to drop, the code of `--where`."""
+    sums = [dataset.manifest["sha256"] for dataset in inputs.datasets]
+    for path in map(Path, settings.drop):
+        try:
+            sums.append(sha256_hex(path.read_bytes()))
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read: {error.strerror}", "mix.drop") from None
+    if settings.where and (extension := find_path("where", settings.where).extension):
+        sums.append(extension.sha256)
+    return [settings.identity(), sums]
+
+
+def check_output(place: Place, inputs: Inputs, settings: MixSettings) -> None:
     """Check that the inputs can be read, and that none of them stands in the output.
 
     Raises:
         StateError: one does.
         UsageError: the output or an input is in a store, and this is more than a merge.
     """
-    output = Path(settings.output)
+    output = Path(settings.output).resolve()
     for dataset in inputs.datasets:
         if store_url(dataset.directory):
             if place.mapped is not None or not is_linked(settings, inputs) or settings.dedup:
                 refuse_store(dataset.directory)
-        elif output.resolve() in (path.resolve() for path in _with_parents(dataset.directory)):
-            raise StateError(f"{output}: {dataset.place} would be replaced: name another output")
+        elif output in (path.resolve() for path in _with_parents(dataset.directory)):
+            raise StateError(
+                f"{place.where}: {dataset.place} would be replaced: name another output"
+            )
+        elif dataset.directory.resolve() in output.parents:
+            raise StateError(f"{place.where}: is inside {dataset.place}: name another output")
         elif place.mapped is None:
             raise UsageError(
                 f"{dataset.place}: is on a disk and the output in a store: write the mix to a "
@@ -275,9 +292,11 @@ class _Mix:
     def _write(self, job: Job) -> tuple[list[ShardEntry], tuple[Any, list[int]]]:
         """Write all parts; return their shards, and the counts by source and by length."""
         is_shuffled = self.settings.is_shuffled
-        job.pieces = pieces_of(self.inputs, job.chunks, job.selection())
+        job.pieces = pieces_of(job.chunks, job.selection())
+        if is_shuffled:
+            job.runs = runs_of(job.pieces, self.inputs.chunk_tokens)
         job.parts = parts_of(job.pieces, job.shard_tokens, is_shuffled=is_shuffled)
-        runs = self._tasks(job, "run", len(job.pieces)) if is_shuffled else []
+        runs = self._tasks(job, "run", len(job.runs))
         parts = self._tasks(job, "part", len(job.parts))
         entries = [ShardEntry.from_json(shard) for part in parts for shard in part["shards"]]
         for file in (file for entry in entries for file in entry.files):
@@ -312,6 +331,8 @@ class _Mix:
                 {
                     "directory": dataset.place,
                     "sha256": dataset.manifest["sha256"],
+                    "first_part": dataset.first_part,
+                    "first_slice": dataset.first_slice,
                     **({"mix": dataset.manifest["mix"]} if "mix" in dataset.manifest else {}),
                 }
                 for dataset in self.inputs.datasets

@@ -66,44 +66,57 @@ class OutputPart:
     stop: int = 0
 
 
-def pieces_of(inputs: Inputs, chunks: Sequence[Chunk], selection: Selection) -> list[Piece]:
-    """Return all pieces, in the order of the mix: by split, input, repeat and chunk.
-
-    Reads the lengths of all documents, once more for each repeat.
-    """
-    pieces: list[Piece] = []
-    for split in SPLITS:
-        first = 0
-        for number in range(len(inputs.datasets)):
-            own = [i for i, c in enumerate(chunks) if (c.split, c.input) == (split, number)]
-            for repeat in range(selection.n_repeats if split == "train" else 1):
-                for i in own:
-                    documents = selection.numbers(chunks[i], repeat)
-                    tokens = int(selection.lengths(chunks[i])[documents].sum())
-                    if tokens:
-                        pieces.append(Piece(i, split, repeat, first, len(documents), tokens))
-                    first += len(documents)
+def pieces_of(chunks: Sequence[Chunk], selection: Selection) -> list[Piece]:
+    """Return all pieces, in the order of the mix: by split, input, repeat and chunk."""
+    rows: list[tuple[str, int, int, int, int, int]] = []
+    for i, chunk in enumerate(chunks):
+        times = selection.times(chunk)
+        amounts = [np.bincount(times), np.bincount(times, selection.lengths(chunk))]
+        # [k]: of the documents that are written more than k times
+        more = np.stack([amount[:0:-1].cumsum()[::-1] for amount in amounts], axis=1)
+        rows += [
+            (chunk.split, chunk.input, repeat, i, int(documents), int(tokens))
+            for repeat, (documents, tokens) in enumerate(more.tolist())
+        ]
+    pieces, first = [], dict.fromkeys(SPLITS, 0)
+    for split, _, repeat, i, documents, tokens in sorted(rows):
+        pieces.append(Piece(i, split, repeat, first[split], documents, tokens))
+        first[split] += documents
     return pieces
+
+
+def _groups(pieces: Sequence[Piece], split: str, n_tokens: int) -> list[tuple[int, ...]]:
+    """Return the numbers of the pieces of a split, in groups of `n_tokens` or one piece."""
+    groups: list[list[int]] = []
+    room = 0
+    for i, piece in enumerate(pieces):
+        if piece.split == split:
+            if not groups or piece.tokens > room:
+                groups.append([])
+                room = n_tokens
+            groups[-1].append(i)
+            room -= piece.tokens
+    return list(map(tuple, groups))
+
+
+def runs_of(pieces: Sequence[Piece], n_tokens: int) -> list[tuple[int, ...]]:
+    """Return the pieces of each run of a shuffle; small ones share one, as all runs are mapped."""
+    return [group for split in SPLITS for group in _groups(pieces, split, n_tokens)]
 
 
 def parts_of(pieces: Sequence[Piece], shard_tokens: int, *, is_shuffled: bool) -> list[OutputPart]:
     """Return the parts of the output; each has about as many tokens as a shard may have."""
     parts: list[OutputPart] = []
     for split in SPLITS:
-        own = [i for i, piece in enumerate(pieces) if piece.split == split]
-        if is_shuffled:
-            documents, tokens = amounts_of(pieces, split)
-            n = -(-tokens // max(1, int(shard_tokens * _FILLED)))
-            stops = dict.fromkeys(documents * i // n for i in range(n + 1)) if n else ()
-            for start, stop in pairwise(stops):
-                parts.append(OutputPart(len(parts), split, (), start, stop))
+        if not is_shuffled:
+            for group in _groups(pieces, split, shard_tokens):
+                parts.append(OutputPart(len(parts), split, group))
             continue
-        ends = np.cumsum([pieces[i].tokens for i in own])
-        while own:
-            before = ends[-len(own) - 1] if len(own) < len(ends) else 0
-            n = max(1, int(np.searchsorted(ends[-len(own) :] - before, shard_tokens, "right")))
-            parts.append(OutputPart(len(parts), split, tuple(own[:n])))
-            own = own[n:]
+        documents, tokens = amounts_of(pieces, split)
+        n = -(-tokens // max(1, int(shard_tokens * _FILLED)))
+        stops = dict.fromkeys(documents * i // n for i in range(n + 1)) if n else ()
+        for start, stop in pairwise(stops):
+            parts.append(OutputPart(len(parts), split, (), start, stop))
     return parts
 
 

@@ -11,10 +11,11 @@ from tokmill.bill.measuring.machine import usable_cores
 from tokmill.dataset.layout import SIDECARS
 from tokmill.mixing.batch import bounds, read_chunk
 from tokmill.mixing.inputs import open_inputs
-from tokmill.mixing.make import is_linked
-from tokmill.mixing.selection import Selection, choose
+from tokmill.mixing.make import check_output, is_linked
+from tokmill.mixing.selection import Selection, choose, everything
 from tokmill.mixing.settings import requests
 from tokmill.mixing.survey import hashes_of
+from tokmill.place import open_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,16 +40,19 @@ def plan_mix(settings: MixSettings, warn: Callable[[str], None]) -> dict[str, An
         `before_filters`: whether filters or duplicates will leave documents out of these amounts.
     """
     inputs = open_inputs(requests(settings), settings)
-    chunks = tuple(inputs.chunks())
-    taken = choose(inputs, settings, chunks, Selection(inputs, settings, None), warn)
+    check_output(open_place(settings.output), inputs, settings)
+    chunks = () if is_linked(settings, inputs) else tuple(inputs.chunks())
+    taken = everything(inputs)
+    if chunks:
+        taken = choose(inputs, settings, chunks, Selection(inputs, settings, None), warn)
     of_val = sum(dataset.n_tokens("val") for dataset in inputs.datasets)
     tokens = sum(of_source.tokens for of_source in taken) + of_val
-    share = tokens / max(1, inputs.n_tokens)
-    item = inputs.dtype.itemsize + sum(SIDECARS[ending].itemsize for ending in inputs.sidecars)
-    written = tokens * item + round(share * sum(map(len, chunks))) * _BYTES_OF_DOCUMENT
-    time_s = _seconds(inputs, chunks[0], settings) * share
-    if is_linked(settings, inputs):
-        written, time_s = 0, 0.5
+    written, time_s = 0, 0.5
+    if chunks:
+        share = tokens / max(1, inputs.n_tokens)
+        item = inputs.dtype.itemsize + sum(SIDECARS[ending].itemsize for ending in inputs.sidecars)
+        written = tokens * item + round(share * sum(map(len, chunks))) * _BYTES_OF_DOCUMENT
+        time_s = _seconds(inputs, chunks[0], settings) * share
     return {
         "sources": [of_source.as_json() for of_source in taken],
         "tokens": tokens,

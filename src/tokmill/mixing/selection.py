@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.idx_file import open_index
-from tokmill.errors import RecordError
+from tokmill.errors import RecordError, UsageError
 from tokmill.loader.order import shuffled
 from tokmill.mixing.batch import origins_of, read_chunk, trained
 from tokmill.mixing.settings import TRAINED
@@ -29,7 +29,12 @@ if TYPE_CHECKING:
     from tokmill.mixing.inputs import Chunk, Inputs
     from tokmill.mixing.settings import MixSettings
 
-_RANGES = 1 << 16
+MOST_EPOCHS = 10_000
+"""How often a source may be repeated: a list has each repeat of each chunk."""
+
+_RANGES = 1 << 20
+"""Ranges of ranks of all sources together."""
+
 _STREAM = 1 << 32
 """Streams from here on are ranks: the order of the output has stream 0."""
 
@@ -82,22 +87,16 @@ class Selection:
             return None
         return np.asarray(self._reasons[chunk.numbers] == MARKED).astype(np.uint8)
 
-    def numbers(self, chunk: Chunk, repeat: int) -> npt.NDArray[np.int64]:
-        """Return the documents of a chunk that are written more than `repeat` times, in order."""
+    def times(self, chunk: Chunk) -> npt.NDArray[np.int64]:
+        """Return how often each document of a chunk is written: (n,) int64."""
         sources = self._sources(chunk)
         if chunk.split == "val":
-            return np.flatnonzero((sources >= 0) & (repeat == 0))
+            return (sources >= 0).astype(np.int64)
         epochs = np.array([taken.epochs for taken in self.taken] + [0])
         limits = np.array([taken.limit for taken in self.taken] + [0])
-        times = epochs[sources]
-        if limits.any():
-            times = times + (self._ranks(chunk, sources) < limits[sources])
-        return np.flatnonzero((sources >= 0) & (times > repeat))
-
-    @property
-    def n_repeats(self) -> int:
-        """Return how often a document is written at most."""
-        return max((taken.epochs + (taken.limit > 0) for taken in self.taken), default=1)
+        if not limits.any():
+            return epochs[sources]
+        return np.asarray(epochs[sources] + (self._ranks(chunk, sources) < limits[sources]))
 
     def amounts(
         self, chunk: Chunk, *, has_ranks: bool
@@ -162,6 +161,7 @@ def choose(
 
     Raises:
         RecordError: a source has no document left for its share.
+        UsageError: a source would be repeated too often.
     """
     of_train = [chunk for chunk in chunks if chunk.split == "train"]
     n = len(inputs.requests)
@@ -174,6 +174,14 @@ def choose(
         if not n_tokens and request.share is not None:
             raise RecordError(f"{request.name}: no document of train is left for its share")
     wanted = _wanted(inputs, settings, available.tolist())
+    for request, n_tokens, n_wanted in zip(
+        inputs.requests, available.tolist(), wanted, strict=True
+    ):
+        if n_wanted > MOST_EPOCHS * n_tokens:
+            raise UsageError(
+                f"{request.name}: its {n_tokens:,} tokens would be written more than "
+                f"{MOST_EPOCHS:,} times: ask for less of it"
+            )
     epochs, rest = np.divmod(np.array(wanted), np.maximum(available, 1))
     limits, part_tokens, part_documents = _limits(selection, of_train, inputs, rest)
     taken = []
@@ -216,8 +224,9 @@ def _limits(
     if not rest.any():
         return limits
     sizes = [inputs.datasets[inputs.input_of(r)].n_documents("train") for r in inputs.requests]
-    widths = np.array([max(1, -(-size // _RANGES)) for size in sizes])
-    sums = np.zeros((2, n, _RANGES), np.int64)
+    n_ranges = max(1, _RANGES // n)
+    widths = np.array([max(1, -(-size // n_ranges)) for size in sizes])
+    sums = np.zeros((2, n, n_ranges), np.int64)
     for chunk in chunks:
         sources, tokens, ranks = selection.amounts(chunk, has_ranks=True)
         np.add.at(sums[0], (sources, ranks // widths[sources]), tokens)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -132,21 +133,18 @@ def mix_settings(
     Raises:
         UsageError: a setting is unknown or wrong.
     """
-    table = dict(read_toml(Path(config)).get(_SECTION, {})) if config else {}
-    given = {name: value for name, value in values.items() if value is not None}
+    table = read_toml(Path(config)).get(_SECTION, {}) if config else {}
+    if not isinstance(table, dict):
+        raise UsageError(f"{config}: expected a table [{_SECTION}], found {table!r}")
+    merged = {**table, **{name: value for name, value in values.items() if value is not None}}
     if inputs:
-        given["inputs"] = inputs
-    merged = {**table, **given}
-    for name in ("dedup", "shuffle"):
-        if merged.get(name) is False:
+        merged["inputs"] = inputs
+    merged["inputs"] = _as_texts(merged.get("inputs", ()))
+    for name, default in (("dedup", DROP), ("shuffle", 0)):
+        if merged.get(name) is True:
+            merged[name] = default
+        elif merged.get(name) is False:
             del merged[name]
-    if merged.get("dedup") is True:
-        merged["dedup"] = DROP
-    if merged.get("shuffle") is True:
-        merged["shuffle"] = 0
-    wanted = merged.get("inputs", ())
-    pairs = wanted.items() if isinstance(wanted, Mapping) else ((name, "") for name in wanted)
-    merged["inputs"] = [f"{name}={value}" if value != "" else str(name) for name, value in pairs]
     if isinstance(merged.get("output"), Path):
         merged["output"] = str(merged["output"])
     if isinstance(merged.get("drop"), str | Path):
@@ -157,6 +155,25 @@ def mix_settings(
     if not settings.output:
         raise UsageError("expected a directory to write to, found none", f"{_SECTION}.output")
     return settings
+
+
+def _as_texts(inputs: Any) -> list[str]:
+    """Return inputs as they are written in a command; raises `UsageError`."""
+    if isinstance(inputs, str | Path):
+        inputs = [inputs]
+    is_mapping = isinstance(inputs, Mapping)
+    if not is_mapping and not isinstance(inputs, Sequence):
+        raise UsageError(f"expected datasets, found {inputs!r}", f"{_SECTION}.inputs")
+    texts = []
+    for name in inputs:
+        if not isinstance(name, str | Path):
+            raise UsageError(f"expected a directory, found {name!r}", f"{_SECTION}.inputs")
+        texts.append(str(name))
+        if is_mapping:
+            amount = "1x" if inputs[name] == "" else str(inputs[name])
+            _number(amount.removesuffix("x"), f"{name}={amount}")
+            texts[-1] += f"={amount}"
+    return texts
 
 
 def requests(settings: MixSettings) -> list[Request]:
@@ -184,24 +201,27 @@ def requests(settings: MixSettings) -> list[Request]:
 
 
 def _request(text: str) -> Request:
-    name, equals, amount = text.rpartition("=")
-    if not equals or not _looks_like_number(amount):
-        name, amount = text, "1x"
-    directory, _, source = name.partition("#")
+    """Return what `DIR`, `DIR#SOURCE` or either with an amount asks for.
+
+    A directory that exists is one, whatever is in its name: `year=2024`, `C#`.
+    """
+    name, amount = text, "1x"
+    before, equals, after = text.rpartition("=")
+    is_amount = after[:1] in "0123456789.-+" and not {"#", "/"} & set(after)
+    if equals and is_amount and not Path(text).is_dir():
+        name, amount = before, after
+    stops = [i for i, character in enumerate(f"{name}#") if character == "#"]
+    stop = next((i for i in reversed(stops) if Path(name[:i]).is_dir()), stops[0])
     number = _number(amount.removesuffix("x"), text)
-    is_epochs = amount.endswith("x")
-    share, epochs = (None, number) if is_epochs else (number, None)
-    return Request(name, Path(directory), source, share, epochs)
-
-
-def _looks_like_number(text: str) -> bool:
-    return text[:1].isdigit() or text[:1] in (".", "-", "+")
+    share, epochs = (None, number) if amount.endswith("x") else (number, None)
+    return Request(name, Path(name[:stop]), name[stop + 1 :], share, epochs)
 
 
 def _number(text: str, where: str) -> Fraction:
+    """Return a share, or a number of epochs; raises `UsageError`."""
     try:
-        number = Fraction(text)
-    except (ValueError, ZeroDivisionError):
+        number = Fraction(text) if isfinite(float(text)) else Fraction(0)
+    except ValueError:
         number = Fraction(0)
     if number <= 0:
         raise UsageError(f"{where}: expected a share such as 0.4 or epochs such as 2.5x above 0")

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from tokmill.dataset.origins import slices_of
 from tokmill.errors import UsageError
-from tokmill.extensions import find_path
+from tokmill.extensions import find_path, one_line
 from tokmill.mixing.batch import bounds, column, read_chunk, values
 from tokmill.words.plural import plural
 
@@ -84,9 +84,14 @@ class Survey:
         return reasons
 
     def _accepted(self, where: Filter, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Return which documents the function of `--where` accepts: (n,) bool."""
         origins = Origins(self._paths, *records_of(batch, self._inputs))
-        lengths = np.diff(bounds(batch, self._inputs.dtype))
-        accepted = np.asarray(where(values(batch, self._inputs.dtype), lengths, origins))
+        ids, lengths = values(batch, self._inputs.dtype), np.diff(bounds(batch, self._inputs.dtype))
+        ids.flags.writeable = False  # they are hashed after it
+        try:
+            accepted = np.asarray(where(ids, lengths, origins))
+        except (Exception, SystemExit) as error:  # whatever it raises
+            raise UsageError(f"where {self._settings.where} raised {one_line(error)}") from error
         if accepted.shape != (len(batch),) or accepted.dtype != np.bool_:
             raise UsageError(
                 f"where {self._settings.where}: expected a boolean for each of "
@@ -149,13 +154,14 @@ class DropList:
                 self._hashes.add(digest)
                 return []
             source, record = entry["source"], entry["record"]
-            if type(record) is not int or record < 1:
+            if type(record) is not int or not 0 < record < 1 << _RECORD_BITS:
                 raise ValueError
-        except (ValueError, TypeError, KeyError):
+            of_source = rows.get(source)
+        except (ValueError, TypeError, KeyError, RecursionError):
             raise UsageError(f"{where}: {expected}, found {line.strip()[:80]!r}") from None
-        if source not in rows:
+        if of_source is None:
             raise UsageError(f"{where}: no dataset of the mix has the source {source!r}")
-        return [(row << _RECORD_BITS) + record for row in rows[source]]
+        return [(row << _RECORD_BITS) + record for row in of_source]
 
     def has(self, batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         """Return which documents are listed: (n,) bool."""

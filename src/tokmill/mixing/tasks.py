@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from tokmill.children import Child, ChildEndedError, Parent, share_out
 from tokmill.errors import TokmillError, WorkerError
@@ -36,7 +37,6 @@ from tokmill.mixing.survey import Survey, open_reasons, survey_chunk
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    import pyarrow as pa
 
     from tokmill.dataset.place import Place
     from tokmill.mixing.inputs import Chunk, Inputs
@@ -62,6 +62,7 @@ class Job:
         has_hashes: whether their hashes are compared, in `n_buckets` tasks.
         taken: of each source.
         pieces: what is written, in order.
+        runs: the numbers of the pieces of each run of a shuffle.
         parts: of the output.
     """
 
@@ -77,6 +78,7 @@ class Job:
     n_buckets: int = 0
     taken: Sequence[Taken] = ()
     pieces: Sequence[Piece] = ()
+    runs: Sequence[tuple[int, ...]] = ()
     parts: Sequence[OutputPart] = ()
 
     def selection(self) -> Selection:
@@ -122,15 +124,15 @@ class Worker:
         return 0, find_duplicates(job.temporary, firsts, buckets, n_val, marks=marks)
 
     def _sort(self, number: int) -> tuple[int, Any]:
-        """Write a piece as a run of a shuffle."""
-        job, piece, counts = self._job, self._job.pieces[number], Counts(self._job.inputs)
-        n, _ = amounts_of(job.pieces, piece.split)
-        batch = self._taken_of(piece)
-        numbers = np.arange(piece.first, piece.first + piece.documents)
-        places = shuffled(numbers, n, seed=job.settings.seed)
-        write_run(job.temporary / f"run-{number}", batch, places)
-        counts.add(batch, is_repeat=piece.repeat > 0)
-        return piece.tokens, counts.as_json()
+        """Write some pieces as a run of a shuffle."""
+        job, counts = self._job, Counts(self._job.inputs)
+        pieces = [job.pieces[i] for i in job.runs[number]]
+        batches = [self._taken_of(piece, counts) for piece in pieces]
+        start, stop = pieces[0].first, pieces[-1].first + pieces[-1].documents
+        n, _ = amounts_of(job.pieces, pieces[0].split)
+        places = shuffled(np.arange(start, stop), n, seed=job.settings.seed)
+        write_run(job.temporary / f"run-{number}", batches, places)
+        return sum(piece.tokens for piece in pieces), counts.as_json()
 
     def _write(self, number: int) -> tuple[int, Any]:
         """Write a part of the output."""
@@ -154,23 +156,21 @@ class Worker:
         """Yield the documents of a part; those of a shuffle have been counted."""
         job = self._job
         for number in part.pieces:
-            batch = self._taken_of(job.pieces[number])
-            counts.add(batch, is_repeat=job.pieces[number].repeat > 0)
-            yield batch
-        runs = [i for i, piece in enumerate(job.pieces) if piece.split == part.split]
+            yield self._taken_of(job.pieces[number], counts)
+        runs = [i for i, run in enumerate(job.runs) if job.pieces[run[0]].split == part.split]
         for places in ranges_of(part, job.pieces, job.inputs.chunk_tokens):
             paths = (job.temporary / f"run-{i}" for i in runs)
             yield sorted_by_place([read_run(path, places.start, places.stop) for path in paths])
 
-    def _taken_of(self, piece: Piece) -> pa.RecordBatch:
-        """Return the documents of a piece."""
-        import pyarrow as pa
-
+    def _taken_of(self, piece: Piece, counts: Counts) -> pa.RecordBatch:
+        """Return the documents of a piece, and count them."""
         job, chunk = self._job, self._job.chunks[piece.chunk]
         self._selection = self._selection or job.selection()
         batch = read_chunk(job.inputs, chunk, self._selection.marks(chunk))
-        numbers = self._selection.numbers(chunk, piece.repeat)
-        return batch if len(numbers) == len(batch) else batch.take(pa.array(numbers))
+        taken = np.flatnonzero(self._selection.times(chunk) > piece.repeat)
+        batch = batch if len(taken) == len(batch) else batch.take(pa.array(taken))
+        counts.add(batch, is_repeat=piece.repeat > 0)
+        return batch
 
 
 class Counts:
