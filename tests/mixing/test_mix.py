@@ -311,7 +311,7 @@ class TestDuplicates:
 
     def test_an_overlap_of_splits_is_said(self, three, tmp_path, caplog) -> None:
         mixed([d.directory for d in three[:2]], tmp_path / "all")
-        assert "of train are also in val" in caplog.text
+        assert "train and val share" in caplog.text
 
     def test_chats_are_equal_with_their_masks(self, chats, unpacked, tmp_path) -> None:
         copy = tmp_path / "copy"

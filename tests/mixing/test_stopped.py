@@ -3,29 +3,44 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tokmill
 from tests.fixtures.datasets import TOKENIZER
+from tokmill.api.dataset import Dataset
 
 
-@pytest.fixture
-def texts(tmp_path: Path) -> Path:
-    path = tmp_path / "texts.jsonl"
-    rows = (json.dumps({"text": f"text {n} " * 40}) + "\n" for n in range(20_000))
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of many parts, so that a mix has many tasks."""
+    folder = tmp_path_factory.mktemp("texts")
+    path = folder / "texts.jsonl"
+    rows = (json.dumps({"text": f"text {n} " * 40}) + "\n" for n in range(6_000))
     path.write_text("".join(rows), encoding="utf-8")
     return tokmill.pretrain(
-        path, tokenizer=TOKENIZER, output=tmp_path / "texts", progress=False, part_bytes="500KB"
+        path, tokenizer=TOKENIZER, output=folder / "texts", progress=False, part_bytes="150KB"
     ).directory
+
+
+SETTINGS: dict[str, Any] = {"shuffle": 3, "dedup": True, "file_tokens": "90k", "progress": False}
+
+
+@pytest.fixture(scope="module")
+def whole(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """The mix that was not stopped."""
+    output = tmp_path_factory.mktemp("whole") / "out"
+    return tokmill.mix({texts: "3x"}, output=output, workers=1, **SETTINGS)
 
 
 @pytest.mark.parametrize("name", ["done-run-*", "done-part-*", "hashes-*"])
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
-def test_a_stopped_mix_goes_on(texts, tmp_path, start, name, stop) -> None:
-    options = ["--shuffle", "3", "--dedup", "--file-tokens", "300k"]
+def test_a_stopped_mix_goes_on(texts, whole, tmp_path, start, name, stop) -> None:
+    options = ["--shuffle", "3", "--dedup", "--file-tokens", "90k"]
     arguments = ["mix", f"{texts}=3x", *options, "--workers", "2", "-q"]
     output = tmp_path / "stopped"
     command = start(*arguments, "-o", output)
@@ -36,13 +51,26 @@ def test_a_stopped_mix_goes_on(texts, tmp_path, start, name, stop) -> None:
     if stop is signal.SIGINT:
         assert "the same command continues" in command.errors()
     kept = {path: path.stat().st_mtime_ns for path in temporary.glob("done-*.json")}
-    settings = {"shuffle": 3, "dedup": True, "file_tokens": "300k", "progress": False}
-    again = tokmill.mix({texts: "3x"}, output=output, workers=1, **settings)
+    again = tokmill.mix({texts: "3x"}, output=output, workers=1, **SETTINGS)
     again.verify()
-    whole = tokmill.mix({texts: "3x"}, output=tmp_path / "whole", workers=1, **settings)
     assert [s.name for s in again.shards] == [s.name for s in whole.shards]
     for path in whole.directory.glob("*.bin"):
         assert (output / path.name).read_bytes() == path.read_bytes()
     assert again.manifest["totals"] == whole.manifest["totals"]
     assert kept or name == "hashes-*"
     assert not temporary.exists()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_full_disk_is_said_in_a_line(texts, whole, tmp_path, start, workers) -> None:
+    options = ["--shuffle", "3", "--dedup", "--file-tokens", "90k", "--workers", workers]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        command = start("mix", f"{texts}=3x", *options, "-q", "-o", tmp_path / "full")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert command.process.wait(60) == 5
+    assert len(command.errors().splitlines()) == 1
+    full = tokmill.mix({texts: "3x"}, output=tmp_path / "full", workers=1, **SETTINGS)
+    assert full.manifest["totals"] == whole.manifest["totals"]

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.dataset.layout import ORIGIN
-from tokmill.dataset.origins import origin_numbers, read_numbers
+from tokmill.dataset.origins import origin_numbers, read_numbers, slices_of
 from tokmill.dataset.reader import open_shard
 from tokmill.mixing.inputs import slice_of_part
 
@@ -73,6 +73,15 @@ def origins_of(inputs: Inputs, chunk: Chunk) -> npt.NDArray[np.int64]:
     numbers = np.stack([records, np.full(len(records), -1)], axis=1)
     part = slice_of_part(dataset.manifest.get("mix", {}), int(entry["name"].split("-")[1]))
     return origin_numbers(dataset.first_slice + part, numbers)
+
+
+def rows_of(inputs: Inputs, chunk: Chunk) -> npt.NDArray[np.int64]:
+    """Return the source of each document of a chunk among those of all inputs: (n,) int64."""
+    dataset = inputs.datasets[chunk.input]
+    if len(dataset.manifest["sources"]) == 1:
+        return np.full(len(chunk), dataset.first_row)
+    slices, _ = slices_of(origins_of(inputs, chunk)[:, 0])
+    return np.asarray(inputs.slice_rows[slices])
 
 
 def _rows(values: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> pa.LargeBinaryArray:

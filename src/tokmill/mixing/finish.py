@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,8 @@ from tokmill.dataset.canonical import json_chunks, manifest_sha256
 from tokmill.dataset.counts import Counts
 from tokmill.dataset.layout import FORMAT_VERSION, MANIFEST, SIDECARS
 from tokmill.errors import StateError
-from tokmill.mixing.batch import origins_of
-from tokmill.mixing.survey import KEPT, LEFT_OUT, MARKED, open_reasons
+from tokmill.mixing.batch import read_chunk, rows_of, trained
+from tokmill.mixing.survey import LEFT_OUT, MARKED
 from tokmill.version import __version__
 
 if TYPE_CHECKING:
@@ -25,22 +25,56 @@ if TYPE_CHECKING:
     from tokmill.mixing.inputs import Inputs
     from tokmill.mixing.tasks import Job
 
-ENGINE = "mix"
+_ENGINE = "mix"
 """Name of the engine in the manifest of a mix: nothing was encoded."""
 
-NOT_TAKEN = "not in the share"
+_NOT_TAKEN = "not in the share"
 """Why a document is left out that no filter has refused."""
 
+_BINS = 64
+"""Of the histogram of lengths."""
 
-def source_rows(job: Job, written: npt.NDArray[np.int64] | None) -> list[dict[str, Any]]:
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a mix has of each source, and by length; n: the sources of all inputs.
+
+    `by_row`: (4, n) int64, documents, tokens, trained tokens and repeats. `left_out`: (n, MARKED +
+    1) int64, documents by the reason why they are left out. `histogram`: documents by length.
+    """
+
+    by_row: npt.NDArray[np.int64]
+    left_out: npt.NDArray[np.int64]
+    histogram: list[int]
+
+
+def count(job: Job) -> Written:
+    """Count what the pieces of a mix hold; reads lengths, origins and masks of all inputs."""
+    inputs, selection = job.inputs, job.selection()
+    by_row = np.zeros((4, len(inputs.rows)), np.int64)
+    left_out = np.zeros((len(inputs.rows), MARKED + 1), np.int64)
+    histogram = np.zeros(_BINS, np.int64)
+    for chunk in job.chunks:
+        times, lengths = selection.times(chunk), selection.lengths(chunk)
+        rows = rows_of(inputs, chunk)
+        amounts = [times, times * lengths, times * 0, np.maximum(times - 1, 0)]
+        if "mask" in inputs.sidecars:
+            amounts[2] = times * trained(read_chunk(inputs, chunk))
+        for of_row, amount in zip(by_row, amounts, strict=True):
+            np.add.at(of_row, rows, amount)
+        if selection.reasons is not None:
+            np.add.at(left_out, (rows, selection.reasons[chunk.numbers]), 1)
+        np.add.at(histogram, np.frexp(lengths.astype(np.float64))[1] - 1, times)
+    return Written(by_row, left_out, np.trim_zeros(histogram, "b").tolist())
+
+
+def _source_rows(job: Job, written: Written | None) -> list[dict[str, Any]]:
     """Return the sources of all inputs, with the counts of what was written of each.
 
     Records and rejects stay. A document that is left out is a drop, and one that is repeated is an
     `extra`. Bytes of text are in proportion to the tokens: nobody knows those of a document.
-    `written`: of each source (documents, tokens, trained tokens, repeats); None if all documents of
-    all inputs are.
+    `written`: None if all documents of all inputs are.
     """
-    left_out = _left_out(job)
     rows = []
     for number, row in enumerate(job.inputs.rows):
         rest = {key: value for key, value in row.items() if key != "reading"}
@@ -49,16 +83,16 @@ def source_rows(job: Job, written: npt.NDArray[np.int64] | None) -> list[dict[st
             rows.append({**rest, **name})
             continue
         counts = Counts.from_json(row).mutable()
-        documents, tokens, trained, repeats = written[number].tolist()
-        left = left_out.get(number, Counter())
-        n_not_taken = counts.documents - (documents - repeats) - left.total()
-        counts.drops.update({**left, **({NOT_TAKEN: n_not_taken} if n_not_taken else {})})
+        documents, tokens, trained_tokens, repeats = written.by_row[:, number].tolist()
+        left = {why: int(written.left_out[number, reason]) for reason, why in LEFT_OUT.items()}
+        left[_NOT_TAKEN] = counts.documents - (documents - repeats) - sum(left.values())
+        counts.drops.update({why: n for why, n in left.items() if n})
         counts.extra += repeats
         counts.text_bytes = round(counts.text_bytes * tokens / max(1, counts.tokens))
-        counts.documents, counts.tokens, counts.trained_tokens = documents, tokens, trained
+        counts.documents, counts.tokens = documents, tokens
+        counts.trained_tokens = trained_tokens
+        rest.pop("trained_tokens", None)  # which counts do not say if it is 0
         rows.append({**rest, **name, **counts.as_json()})
-        if not trained:
-            rows[-1].pop("trained_tokens", None)
     return rows
 
 
@@ -68,29 +102,11 @@ def _request_name(inputs: Inputs, row: int) -> str:
     return dataset.place
 
 
-def _left_out(job: Job) -> dict[int, Counter[str]]:
-    """Return, by source, how many documents a filter or an equal one before has removed."""
-    left: dict[int, Counter[str]] = {}
-    if not job.has_reasons:
-        return left
-    reasons = open_reasons(job.temporary)
-    for chunk in job.chunks:
-        own = reasons[chunk.numbers]
-        if np.isin(own, (KEPT, MARKED)).all():
-            continue
-        pairs = np.stack([job.inputs.rows_of(origins_of(job.inputs, chunk)[:, 0]), own])
-        kinds, counts = np.unique(pairs, axis=1, return_counts=True)
-        for row, reason, n in zip(*kinds.tolist(), counts.tolist(), strict=True):
-            if reason in LEFT_OUT:
-                left.setdefault(row, Counter())[LEFT_OUT[reason]] += n
-    return left
-
-
 def _engine(inputs: Inputs) -> dict[str, Any]:
     """Return the manifest's entry for the engine."""
     engines = dict.fromkeys(d.manifest["engine"]["name"] for d in inputs.datasets)
     return {
-        "name": ENGINE,
+        "name": _ENGINE,
         "version": __version__,
         "reason": f"documents of finished datasets, encoded by {', '.join(engines)}",
         "mb_per_s": {},
@@ -103,16 +119,16 @@ def write_manifest(
     job: Job,
     files: Sequence[FileEntry],
     shards: Sequence[Mapping[str, Any]],
-    written: tuple[npt.NDArray[np.int64], list[int]] | None,
+    written: Written | None,
     mix: Mapping[str, Any],
     run: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Write the manifest, last of all files, and return it.
 
-    `mix`: what was asked and got. `written`: the counts of `source_rows`, and the histogram.
+    `mix`: what was asked and got. `written`: None if all documents of all inputs are.
     """
     first = job.inputs.manifest
-    rows = source_rows(job, None if written is None else written[0])
+    rows = _source_rows(job, written)
     totals = Counts()
     for row in rows:
         totals.add(Counts.from_json(row))
@@ -140,7 +156,7 @@ def write_manifest(
         "engine": _engine(job.inputs),
         "dtype": job.inputs.dtype.name,
         "totals": {**totals.as_json(), **summed},
-        "length_histogram": _histogram(job.inputs) if written is None else written[1],
+        "length_histogram": written.histogram if written else _histogram(job.inputs),
         "mix": dict(mix),
         "sources": rows,
         "shards": list(shards),

@@ -15,7 +15,6 @@ import numpy as np
 
 from tokmill.dataset.idx_file import open_index
 from tokmill.dataset.layout import DATASET_FILE, SPLITS
-from tokmill.dataset.origins import slices_of
 from tokmill.dataset.reader import manifest_in, read_intact_manifest, sidecars_of
 from tokmill.errors import UsageError, VerifyError
 from tokmill.place import open_place
@@ -200,11 +199,6 @@ class Inputs:
                 raise UsageError(f"{request.name}: another input has this source already")
             numbers[at] = number
         return numbers
-
-    def rows_of(self, records: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the source of documents by the first number of their origins: (n,) int64."""
-        rows: npt.NDArray[np.int64] = self.slice_rows[slices_of(records)[0]]
-        return rows
 
     def input_of(self, request: Request) -> int:
         """Return the number of the dataset of a request."""

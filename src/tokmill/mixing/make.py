@@ -17,16 +17,17 @@ from tokmill.dataset.writer import ShardEntry, write_hashed_chunks
 from tokmill.errors import RecordError, StateError, UsageError
 from tokmill.extensions import find_path
 from tokmill.mixing.duplicates import n_buckets
-from tokmill.mixing.finish import write_manifest
+from tokmill.mixing.finish import count, write_manifest
 from tokmill.mixing.inputs import described, open_inputs, overlaps
 from tokmill.mixing.merge import link_rejects, link_shards
 from tokmill.mixing.output import parts_of, pieces_of, runs_of
 from tokmill.mixing.selection import choose, everything
 from tokmill.mixing.settings import MARK, requests
 from tokmill.mixing.survey import make_reasons
-from tokmill.mixing.tasks import Job, do_tasks, summed
+from tokmill.mixing.tasks import Job, do_tasks
 from tokmill.place import open_place
 from tokmill.recipes.spec import Increments
+from tokmill.run.begin import Observer
 from tokmill.run.output import remove_leftovers
 from tokmill.settings.schema import BLAKE3
 from tokmill.storage import make_directory
@@ -34,7 +35,7 @@ from tokmill.urls import refuse_store, store_url
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from tokmill.dataset.checksum import FileEntry
     from tokmill.dataset.place import Place
@@ -47,23 +48,11 @@ TEMPORARY = ".mix"
 _REQUEST = "request.json"
 
 
-class Watcher(Protocol):
+class Watcher(Observer, Protocol):
     """Follows a mix."""
 
     def begin(self, total_bytes: int) -> None:
         """Receive the bytes that will be read, before the first is."""
-
-    def progressed(self, progress: Increments) -> None:
-        """Receive what was read since the last call."""
-
-    def noted(self, text: str) -> None:
-        """Receive a line about what is going on."""
-
-    def warned(self, text: str) -> None:
-        """Receive a line about what may not be wanted."""
-
-    def peak_memory_bytes(self) -> int:
-        """Return the most memory of all processes so far."""
 
 
 def mix(settings: MixSettings, watcher: Watcher, *, overwrite: bool = False) -> dict[str, Any]:
@@ -123,21 +112,17 @@ def check_output(place: Place, inputs: Inputs, settings: MixSettings) -> None:
         if store_url(dataset.directory):
             if place.mapped is not None or not is_linked(settings, inputs) or settings.dedup:
                 refuse_store(dataset.directory)
-        elif output in (path.resolve() for path in _with_parents(dataset.directory)):
+        elif output in ((source := dataset.directory.resolve()), *source.parents):
             raise StateError(
                 f"{place.where}: {dataset.place} would be replaced: name another output"
             )
-        elif dataset.directory.resolve() in output.parents:
+        elif source in output.parents:
             raise StateError(f"{place.where}: is inside {dataset.place}: name another output")
         elif place.mapped is None:
             raise UsageError(
                 f"{dataset.place}: is on a disk and the output in a store: write the mix to a "
                 "disk, and copy it"
             )
-
-
-def _with_parents(directory: Path) -> Sequence[Path]:
-    return (directory.absolute(), *directory.absolute().parents)
 
 
 def _prepare(place: Place, fingerprint: str, *, overwrite: bool) -> dict[str, Any] | None:
@@ -236,7 +221,7 @@ class _Mix:
             files, shards = link_shards(inputs, place)
         else:
             job.taken = choose(inputs, settings, job.chunks, job.selection(), self.watcher.warned)
-            entries, written = self._write(job)
+            entries, written = self._write(job), count(job)
             files = [file for entry in entries for file in entry.files]
             shards = [entry.as_row() for entry in entries]
         if not shards:
@@ -282,28 +267,28 @@ class _Mix:
         duplicates, overlap = (sum(of_bucket[i] for of_bucket in counts) for i in (0, 1))
         if overlap and not self.settings.dedup:
             self.watcher.warned(
-                f"{plural(overlap, 'document')} of train {_is(overlap)} also in val: the datasets "
+                f"train and val share {plural(overlap, 'document')}: the datasets "
                 "have other validation fractions; --dedup keeps those of val alone"
             )
         if self.settings.dedup:
             self.watcher.noted(f"{plural(duplicates, 'document')} equal one before")
         return {"duplicates": duplicates, "overlap": overlap}
 
-    def _write(self, job: Job) -> tuple[list[ShardEntry], tuple[Any, list[int]]]:
-        """Write all parts; return their shards, and the counts by source and by length."""
+    def _write(self, job: Job) -> list[ShardEntry]:
+        """Write all parts, and return their shards."""
         is_shuffled = self.settings.is_shuffled
         job.pieces = pieces_of(job.chunks, job.selection())
         if is_shuffled:
             job.runs = runs_of(job.pieces, self.inputs.chunk_tokens)
         job.parts = parts_of(job.pieces, job.shard_tokens, is_shuffled=is_shuffled)
-        runs = self._tasks(job, "run", len(job.runs))
+        self._tasks(job, "run", len(job.runs))
         parts = self._tasks(job, "part", len(job.parts))
-        entries = [ShardEntry.from_json(shard) for part in parts for shard in part["shards"]]
+        entries = [ShardEntry.from_json(shard) for part in parts for shard in part]
         for file in (file for entry in entries for file in entry.files):
             if self.place.differs(file):
                 name = f"{self.place.where}/{file.name}"
                 raise StateError(f"{name}: was removed or cut: --overwrite makes the mix again")
-        return entries, summed([*runs, *parts], len(self.inputs.rows))
+        return entries
 
     def _marks(self, job: Job) -> list[FileEntry]:
         """Write the files of marks: a byte for each document of a split, in order."""
@@ -340,10 +325,6 @@ class _Mix:
             "sources": [of_source.as_json() for of_source in job.taken],
             **found,
         }
-
-
-def _is(n: int) -> str:
-    return "is" if n == 1 else "are"
 
 
 def is_linked(settings: MixSettings, inputs: Inputs) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 from tokmill.dataset.idx_file import open_index
 from tokmill.errors import RecordError, UsageError
 from tokmill.loader.order import shuffled
-from tokmill.mixing.batch import origins_of, read_chunk, trained
+from tokmill.mixing.batch import read_chunk, rows_of, trained
 from tokmill.mixing.settings import TRAINED
 from tokmill.mixing.survey import KEPT, MARKED
 
@@ -78,22 +78,22 @@ class Selection:
         reasons: npt.NDArray[np.uint8] | None,
         taken: Sequence[Taken] = (),
     ) -> None:
-        self._inputs, self._settings, self._reasons = inputs, settings, reasons
-        self.taken = tuple(taken)
+        self._inputs, self._settings = inputs, settings
+        self.reasons, self._taken = reasons, tuple(taken)
 
     def marks(self, chunk: Chunk) -> npt.NDArray[np.uint8] | None:
         """Return which documents of a chunk equal one before: (n,) uint8; None: nobody looked."""
-        if self._reasons is None:
+        if self.reasons is None:
             return None
-        return np.asarray(self._reasons[chunk.numbers] == MARKED).astype(np.uint8)
+        return np.asarray(self.reasons[chunk.numbers] == MARKED).astype(np.uint8)
 
     def times(self, chunk: Chunk) -> npt.NDArray[np.int64]:
         """Return how often each document of a chunk is written: (n,) int64."""
         sources = self._sources(chunk)
         if chunk.split == "val":
             return (sources >= 0).astype(np.int64)
-        epochs = np.array([taken.epochs for taken in self.taken] + [0])
-        limits = np.array([taken.limit for taken in self.taken] + [0])
+        epochs = np.array([taken.epochs for taken in self._taken] + [0])
+        limits = np.array([taken.limit for taken in self._taken] + [0])
         if not limits.any():
             return epochs[sources]
         return np.asarray(epochs[sources] + (self._ranks(chunk, sources) < limits[sources]))
@@ -119,13 +119,15 @@ class Selection:
         """Return the request of each document; -1: it is left out."""
         inputs, dataset = self._inputs, self._inputs.datasets[chunk.input]
         rows = slice(dataset.first_row, dataset.first_row + len(dataset.manifest["sources"]))
-        requests = inputs.request_of_row[rows]
-        if (requests == requests[0]).all():
-            sources = np.full(len(chunk), requests[0])
-        else:
-            sources = inputs.request_of_row[inputs.rows_of(origins_of(inputs, chunk)[:, 0])]
-        if self._reasons is not None:
-            sources[~np.isin(self._reasons[chunk.numbers], (KEPT, MARKED))] = -1
+        sources = inputs.request_of_row[rows]
+        is_one = (sources == sources[0]).all()  # then origins need not be read
+        sources = (
+            np.full(len(chunk), sources[0])
+            if is_one
+            else inputs.request_of_row[rows_of(inputs, chunk)]
+        )
+        if self.reasons is not None:
+            sources[~np.isin(self.reasons[chunk.numbers], (KEPT, MARKED))] = -1
         return sources
 
     def _ranks(self, chunk: Chunk, sources: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

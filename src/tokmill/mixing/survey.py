@@ -20,6 +20,7 @@ from tokmill.dataset.origins import slices_of
 from tokmill.errors import UsageError
 from tokmill.extensions import find_path, one_line
 from tokmill.mixing.batch import bounds, column, read_chunk, values
+from tokmill.storage import storage_errors
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tokmill.mixing.inputs import Chunk, Inputs
     from tokmill.mixing.settings import MixSettings
 
-KEPT, DUPLICATE, LISTED, SHORT, LONG, FILTERED, MARKED = 0, 1, 2, 3, 4, 5, 16
+KEPT, DUPLICATE, LISTED, SHORT, LONG, FILTERED, MARKED = range(7)
 LEFT_OUT = {
     DUPLICATE: "duplicate",
     LISTED: "in a drop list",
@@ -209,8 +210,9 @@ def make_reasons(directory: Path, n_documents: int) -> None:
     """Make the file of reasons, all `KEPT`, unless it is there."""
     path = directory / _REASONS
     if not path.exists() or path.stat().st_size != n_documents:
-        with path.open("wb") as file:
-            file.truncate(n_documents)
+        with storage_errors(path), path.open("wb") as file:
+            for start in range(0, n_documents, _ZEROS):  # a hole would have no space on a full disk
+                file.write(bytes(min(_ZEROS, n_documents - start)))
 
 
 def open_reasons(directory: Path) -> npt.NDArray[np.uint8]:
@@ -219,3 +221,4 @@ def open_reasons(directory: Path) -> npt.NDArray[np.uint8]:
 
 
 _REASONS = "reasons"
+_ZEROS = 1 << 20

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,6 @@ from tokmill.mixing.batch import (
     read_chunk,
     read_run,
     sorted_by_place,
-    trained,
     write_run,
 )
 from tokmill.mixing.duplicates import find_duplicates
@@ -34,10 +33,9 @@ from tokmill.mixing.output import Shards, amounts_of, ranges_of
 from tokmill.mixing.selection import Selection
 from tokmill.mixing.settings import DROP, MARK, MixSettings
 from tokmill.mixing.survey import Survey, open_reasons, survey_chunk
+from tokmill.storage import storage_errors
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from tokmill.dataset.place import Place
     from tokmill.mixing.inputs import Chunk, Inputs
     from tokmill.mixing.output import OutputPart, Piece
@@ -45,9 +43,6 @@ if TYPE_CHECKING:
 
 _MODULE = __name__
 """Its `main` runs in a worker."""
-
-BINS = 64
-"""Of the histogram of lengths."""
 
 
 @dataclass
@@ -101,10 +96,11 @@ class Worker:
         if path.exists():
             return 0, json.loads(path.read_bytes())
         tasks = {"survey": self._look, "duplicates": self._compare, "run": self._sort}
-        n_tokens, outcome = tasks.get(name, self._write)(number)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps(outcome))
-        temporary.replace(path)
+        with storage_errors(self._job.temporary):
+            n_tokens, outcome = tasks.get(name, self._write)(number)
+            temporary = path.with_suffix(f".{os.getpid()}")
+            temporary.write_text(json.dumps(outcome))
+            temporary.replace(path)
         return n_tokens, outcome
 
     def _look(self, number: int) -> tuple[int, Any]:
@@ -125,22 +121,22 @@ class Worker:
 
     def _sort(self, number: int) -> tuple[int, Any]:
         """Write some pieces as a run of a shuffle."""
-        job, counts = self._job, Counts(self._job.inputs)
+        job = self._job
         pieces = [job.pieces[i] for i in job.runs[number]]
-        batches = [self._taken_of(piece, counts) for piece in pieces]
+        batches = [self._taken_of(piece) for piece in pieces]
         start, stop = pieces[0].first, pieces[-1].first + pieces[-1].documents
         n, _ = amounts_of(job.pieces, pieces[0].split)
         places = shuffled(np.arange(start, stop), n, seed=job.settings.seed)
         write_run(job.temporary / f"run-{number}", batches, places)
-        return sum(piece.tokens for piece in pieces), counts.as_json()
+        return sum(piece.tokens for piece in pieces), None
 
     def _write(self, number: int) -> tuple[int, Any]:
         """Write a part of the output."""
-        job, part, counts = self._job, self._job.parts[number], Counts(self._job.inputs)
+        job, part = self._job, self._job.parts[number]
         shards = Shards(job.place.local, part, job.inputs, job.shard_tokens, job.algorithm)
         n_tokens, marks = 0, []
         try:
-            for batch in self._batches(part, counts):
+            for batch in self._batches(part):
                 shards.append(batch)
                 marks.append(column(batch, "mark"))
                 n_tokens += int(np.ptp(bounds(batch, job.inputs.dtype)))
@@ -150,61 +146,25 @@ class Worker:
             raise
         if job.settings.dedup == MARK:
             np.concatenate(marks).tofile(job.temporary / f"marks-{number}")
-        return n_tokens, {"shards": entries, **counts.as_json()}
+        return n_tokens, entries
 
-    def _batches(self, part: OutputPart, counts: Counts) -> Any:
-        """Yield the documents of a part; those of a shuffle have been counted."""
+    def _batches(self, part: OutputPart) -> Iterator[pa.RecordBatch]:
+        """Yield the documents of a part."""
         job = self._job
         for number in part.pieces:
-            yield self._taken_of(job.pieces[number], counts)
+            yield self._taken_of(job.pieces[number])
         runs = [i for i, run in enumerate(job.runs) if job.pieces[run[0]].split == part.split]
         for places in ranges_of(part, job.pieces, job.inputs.chunk_tokens):
             paths = (job.temporary / f"run-{i}" for i in runs)
             yield sorted_by_place([read_run(path, places.start, places.stop) for path in paths])
 
-    def _taken_of(self, piece: Piece, counts: Counts) -> pa.RecordBatch:
-        """Return the documents of a piece, and count them."""
+    def _taken_of(self, piece: Piece) -> pa.RecordBatch:
+        """Return the documents of a piece."""
         job, chunk = self._job, self._job.chunks[piece.chunk]
         self._selection = self._selection or job.selection()
         batch = read_chunk(job.inputs, chunk, self._selection.marks(chunk))
         taken = np.flatnonzero(self._selection.times(chunk) > piece.repeat)
-        batch = batch if len(taken) == len(batch) else batch.take(pa.array(taken))
-        counts.add(batch, is_repeat=piece.repeat > 0)
-        return batch
-
-
-class Counts:
-    """Counts what a task writes, by source and by length."""
-
-    def __init__(self, inputs: Inputs) -> None:
-        self._inputs = inputs
-        self._by_row = np.zeros((len(inputs.rows), 4), np.int64)
-        self._histogram = np.zeros(BINS, np.int64)
-
-    def add(self, batch: pa.RecordBatch, *, is_repeat: bool) -> None:
-        """Count documents; `is_repeat`: they stand in the mix before."""
-        lengths = np.diff(bounds(batch, self._inputs.dtype))
-        ones = np.ones(len(batch), np.int64)
-        columns = np.stack([ones, lengths, trained(batch), ones * is_repeat], axis=1)
-        np.add.at(self._by_row, self._inputs.rows_of(column(batch, "record")), columns)
-        exponents = np.frexp(lengths.astype(np.float64))[1] - 1
-        self._histogram += np.bincount(exponents, minlength=BINS)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return `counts`: source, documents, tokens, trained tokens, repeats; and `histogram`."""
-        rows = np.flatnonzero(self._by_row[:, 0])
-        by_row = np.column_stack([rows, self._by_row[rows]])
-        return {"counts": by_row.tolist(), "histogram": self._histogram.tolist()}
-
-
-def summed(outcomes: Sequence[Any], n_rows: int) -> tuple[npt.NDArray[np.int64], list[int]]:
-    """Return the counts of tasks by source, (n_rows, 4) as in `Counts.as_json`; the histogram."""
-    by_row, histogram = np.zeros((n_rows, 4), np.int64), np.zeros(BINS, np.int64)
-    for outcome in outcomes:
-        counts = np.array(outcome["counts"], np.int64).reshape(-1, 5)
-        np.add.at(by_row, counts[:, 0], counts[:, 1:])
-        histogram += np.array(outcome["histogram"], np.int64)
-    return by_row, np.trim_zeros(histogram, "b").tolist()
+        return batch if len(taken) == len(batch) else batch.take(pa.array(taken))
 
 
 def do_tasks(
