@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.page.markup import shortened
 from tokmill.page.report.charts import Chart, Line, Row, bars
-from tokmill.page.report.section import Section, note
+from tokmill.page.report.section import Cell, Section, note, table
 from tokmill.words.plural import plural
 from tokmill.words.units import count
 
@@ -29,7 +29,22 @@ def sources_section(manifest: Mapping[str, Any]) -> Section:
     html = note(f"{lead}.") + _amounts(rows, totals, things) + _densities(rows, totals)
     if len(rows) == 1:  # a chart of one bar says nothing
         html = note(f"All {things} come from {shortened(folder + rows[0]['name'], 200)}.")
+    html += _shares(manifest.get("mix", {}).get("sources", ()))
     return Section("sources", "Sources", html, {"sources": rows, "folder": folder})
+
+
+def _shares(sources: Sequence[Mapping[str, Any]]) -> str:
+    """Return what each source gave to train of a mix; '' for no mix."""
+    rows = (
+        (
+            source["name"],
+            *(Cell(f"{source[key]:,}", source[key]) for key in ("wanted", "tokens", "documents")),
+            Cell(f"{source['epochs']:.4g}", source["epochs"]),
+        )
+        for source in sources
+    )
+    head = ("source", "wanted tokens", "tokens", "documents", "epochs")
+    return table(head, rows, "What each source of the mix gave to train") if sources else ""
 
 
 def grouped(sources: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], str]:
