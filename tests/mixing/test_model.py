@@ -308,7 +308,7 @@ CHOICES: dict[str, list[Any]] = {
     "chunk_tokens": [50, 400, 1 << 20],
 }
 INTERNAL = ("inputs", "are_sources", "n_listed", "chunk_tokens", "listed")
-MOST = 12
+MOST = 6
 
 
 def check_counts(mixed: Dataset, own: list[Dataset]) -> None:

@@ -61,6 +61,20 @@ def test_a_stopped_mix_goes_on(texts, whole, tmp_path, start, name, stop) -> Non
     assert not temporary.exists()
 
 
+def test_after_a_crash_of_the_machine_all_is_made_again(texts, whole, tmp_path, start) -> None:
+    output, options = tmp_path / "stopped", ["--shuffle", "3", "--dedup", "--file-tokens", "90k"]
+    command = start("mix", f"{texts}=3x", *options, "--workers", "2", "-q", "-o", output)
+    request = output / ".mix" / "request.json"
+    command.stop_when(lambda: any(request.parent.glob("done-part-*")), signal.SIGKILL)
+    fingerprint, _ = json.loads(request.read_text())
+    request.write_text(json.dumps([fingerprint, "the boot before"]))
+    for path in request.parent.glob("run-*"):
+        path.write_bytes(b"")  # what was not synced is lost
+    again = tokmill.mix({texts: "3x"}, output=output, workers=1, **SETTINGS)
+    again.verify()
+    assert again.manifest["shards"] == whole.manifest["shards"]
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_full_disk_is_said_in_a_line(texts, whole, tmp_path, start, workers) -> None:
     options = ["--shuffle", "3", "--dedup", "--file-tokens", "90k", "--workers", workers]

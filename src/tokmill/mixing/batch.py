@@ -4,7 +4,6 @@
 |---------------------|--------------------------------------------------------------------|
 | `bin`, the sidecars | large binary: the document's bytes in each file beside the tokens  |
 | `record`, `byte`    | int64: its origin, with slices numbered over all inputs            |
-| `mark`              | uint8: 1 if it equals one before                                   |
 
 Arrow takes rows in any order by copying one document at a time, and maps what it has written.
 """
@@ -30,12 +29,8 @@ if TYPE_CHECKING:
     from tokmill.mixing.inputs import Chunk, Inputs
 
 
-def read_chunk(
-    inputs: Inputs, chunk: Chunk, marks: npt.NDArray[np.uint8] | None = None
-) -> pa.RecordBatch:
+def read_chunk(inputs: Inputs, chunk: Chunk) -> pa.RecordBatch:
     """Return the documents of a chunk, with ids of the mix's dtype; its bytes may be mapped.
-
-    `marks`: (n,) of its documents; None: none is marked.
 
     Raises:
         VerifyError: the shard is missing or damaged.
@@ -54,7 +49,6 @@ def read_chunk(
             **{ending: _rows(body, ends) for ending, body in bodies.items()},
             "record": np.ascontiguousarray(numbers[:, 0]),
             "byte": np.ascontiguousarray(numbers[:, 1]),
-            "mark": np.zeros(len(chunk), np.uint8) if marks is None else marks,
         }
     )
 

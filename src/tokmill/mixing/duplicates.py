@@ -21,11 +21,6 @@ BUCKET_DOCUMENTS = 2 << 20
 """Documents of a bucket: 48 MiB of hashes, and twice as much while they are sorted."""
 
 
-def n_buckets(n_documents: int) -> int:
-    """Return how many buckets there are."""
-    return max(1, -(-n_documents // BUCKET_DOCUMENTS))
-
-
 def find_duplicates(
     directory: Path, firsts: list[int], bucket: tuple[int, int], n_val: int, *, marks: bool | None
 ) -> tuple[int, int]:
@@ -41,7 +36,7 @@ def find_duplicates(
     Returns:
         How many there are, and how many of train equal one of val.
     """
-    low, high = (_bound(number, bucket[1]) for number in (bucket[0], bucket[0] + 1))
+    low, high = ((number << 64) // bucket[1] for number in (bucket[0], bucket[0] + 1))
     paths = [directory / f"hashes-{first}.npy" for first in firsts]
     hashes = np.concatenate([_range(path, low, high) for path in paths], axis=1)
     hashes = hashes[:, np.lexsort(hashes[::-1])]
@@ -56,13 +51,8 @@ def find_duplicates(
     return int(np.count_nonzero(is_equal)), n_overlap
 
 
-def _bound(bucket: int, n: int) -> int:
-    """Return the least upper half of a hash that is in a bucket."""
-    return (bucket << 64) // n
-
-
 def _range(path: Path, low: int, high: int) -> npt.NDArray[np.uint64]:
-    """Return the hashes of a run from `low` to below `high`: (3, n)."""
+    """Return the hashes of a run whose upper halves are `low` to below `high`: (3, n)."""
     run = np.load(path, mmap_mode="r")
     start = int(np.searchsorted(run[0], np.uint64(low)))
     stop = run.shape[1] if high >> 64 else int(np.searchsorted(run[0], np.uint64(high)))

@@ -288,8 +288,9 @@ _RULES = ("preset", "boundary", "alignment", "trained", "turns", "ends")
 
 def _check_same(first: Input, other: Input, *, is_widened: bool) -> None:
     """Check that two datasets agree in all that their readers rely on."""
-    pairs = [_compared(first.manifest), _compared(other.manifest)]
-    for what, (mine, theirs) in {key: (pairs[0][key], pairs[1][key]) for key in pairs[0]}.items():
+    wanted, others = _compared(first.manifest), _compared(other.manifest)
+    for what, mine in wanted.items():
+        theirs = others[what]
         if mine == theirs or (what == "dtype" and is_widened):
             continue
         hint = ": --dtype uint32 widens the ids" if what == "dtype" else ""

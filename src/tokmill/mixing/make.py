@@ -5,31 +5,31 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from tokmill.bill.measuring.machine import usable_cores
 from tokmill.dataset.canonical import canonical_json, sha256_hex
-from tokmill.dataset.layout import DATASET_FILE, MANIFEST, SHARD_BYTES, SPLITS, duplicates_name
+from tokmill.dataset.layout import DATASET_FILE, MANIFEST, SPLITS, duplicates_name
 from tokmill.dataset.reader import manifest_in
 from tokmill.dataset.writer import ShardEntry, write_hashed_chunks
 from tokmill.errors import RecordError, StateError, UsageError
 from tokmill.extensions import find_path
-from tokmill.mixing.duplicates import n_buckets
+from tokmill.mixing import duplicates
 from tokmill.mixing.finish import count, write_manifest
 from tokmill.mixing.inputs import described, open_inputs, overlaps
 from tokmill.mixing.merge import link_rejects, link_shards
-from tokmill.mixing.output import parts_of, pieces_of, runs_of
+from tokmill.mixing.output import amounts_of, parts_of, pieces_of, runs_of
 from tokmill.mixing.selection import choose, everything
 from tokmill.mixing.settings import MARK, requests
-from tokmill.mixing.survey import make_reasons
+from tokmill.mixing.survey import MARKED, make_reasons, open_reasons
 from tokmill.mixing.tasks import Job, do_tasks
 from tokmill.place import open_place
 from tokmill.recipes.spec import Increments
 from tokmill.run.begin import Observer
 from tokmill.run.output import remove_leftovers
-from tokmill.settings.schema import BLAKE3
 from tokmill.storage import make_directory
 from tokmill.urls import refuse_store, store_url
 from tokmill.words.plural import plural
@@ -80,7 +80,9 @@ def mix(settings: MixSettings, watcher: Watcher, *, overwrite: bool = False) -> 
             return complete
         watcher.noted(described(inputs))
         try:
-            return _Mix(settings, inputs, watcher, place).make(fingerprint)
+            return _make(
+                Job(place, place.local / TEMPORARY, inputs, settings), watcher, fingerprint
+            )
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 "interrupted; what is done is kept: the same command continues"
@@ -132,6 +134,7 @@ def _prepare(place: Place, fingerprint: str, *, overwrite: bool) -> dict[str, An
         StateError: it is something else, which is not to be replaced.
     """
     temporary, entries = place.local / TEMPORARY, place.entries()
+    request, stopped = [fingerprint, _boot()], _stopped(temporary)
     visible = [name for name in entries if not name.startswith(".")]
     if MANIFEST in entries:
         manifest = manifest_in(place)
@@ -146,12 +149,13 @@ def _prepare(place: Place, fingerprint: str, *, overwrite: bool) -> dict[str, An
             return manifest
     elif others := [name for name in visible if not DATASET_FILE.fullmatch(name)]:
         raise StateError(f"{place.where}: is not empty ({others[0]}): name another output")
-    elif place.mapped is None or _stopped(temporary) == fingerprint:
+    elif place.mapped is None or stopped == request:
         if not overwrite:
             return None
     elif visible and not temporary.is_dir():
         raise StateError(f"{place.where}: is not empty ({visible[0]}): name another output")
-    if visible and not overwrite:
+    # What tasks write for each other is not synced: after a crash of the machine all is made again.
+    if visible and not overwrite and stopped[0] != fingerprint:
         raise StateError(
             f"{place.where}: holds a mix of other inputs or settings: name another output, or "
             "--overwrite removes it"
@@ -160,25 +164,16 @@ def _prepare(place: Place, fingerprint: str, *, overwrite: bool) -> dict[str, An
         place.remove(name)
     shutil.rmtree(temporary, ignore_errors=True)
     make_directory(temporary)
-    (temporary / _REQUEST).write_text(json.dumps([fingerprint, _boot()]))
+    (temporary / _REQUEST).write_text(json.dumps(request))
     return None
 
 
-def _stopped(temporary: Path) -> str:
-    """Return the fingerprint of a mix that was stopped; what it has not synced may be lost.
-
-    After a crash of the machine the files of its tasks are removed.
-    """
+def _stopped(temporary: Path) -> list[str]:
+    """Return the fingerprint of a mix that was stopped, and what `_boot` was then."""
     try:
-        fingerprint, boot = json.loads((temporary / _REQUEST).read_bytes())
+        return list(json.loads((temporary / _REQUEST).read_bytes()))
     except (OSError, ValueError):
-        return ""
-    if boot != _boot():
-        for path in temporary.iterdir():
-            if path.name != _REQUEST:
-                path.unlink()
-        (temporary / _REQUEST).write_text(json.dumps([fingerprint, _boot()]))
-    return str(fingerprint)
+        return ["", ""]
 
 
 def _boot() -> str:
@@ -189,142 +184,133 @@ def _boot() -> str:
         return ""
 
 
-@dataclass
-class _Mix:
-    """One attempt at a mix, whose output is held."""
+def _make(job: Job, watcher: Watcher, fingerprint: str) -> dict[str, Any]:
+    """Make what is missing, and return the manifest."""
+    started_s = time.perf_counter()
+    settings, inputs, place = job.settings, job.inputs, job.place
+    place.make_folders()
+    remove_leftovers(place)
+    linked = is_linked(settings, inputs)
+    job.has_hashes = bool(settings.dedup) or (place.mapped is not None and overlaps(inputs))
+    job.has_reasons = job.has_hashes or settings.has_filters
+    n_passes = job.has_reasons + (not linked) * (1 + settings.is_shuffled)
+    watcher.begin(inputs.n_tokens * n_passes * inputs.dtype.itemsize)
+    if n_passes:
+        job.chunks = tuple(inputs.chunks())
+    found = _look(job, watcher)
+    written = None
+    if linked:
+        job.taken = everything(inputs)
+        files, shards = link_shards(inputs, place)
+    else:
+        job.taken = choose(inputs, settings, job.chunks, job.selection(), watcher.warned)
+        entries, written = _write(job, watcher), count(job)
+        files = [file for entry in entries for file in entry.files]
+        shards = [entry.as_row() for entry in entries]
+    if not shards:
+        raise RecordError(f"{place.where}: no document is left: filters or shares leave all out")
+    files += link_rejects(inputs, place)
+    if settings.dedup == MARK:
+        files += _marks(job)
+    run = {
+        "wall_s": round(time.perf_counter() - started_s, 3),
+        "text_bytes_per_s": 0,
+        "peak_memory_bytes": watcher.peak_memory_bytes(),
+        "resumed_parts": 0,
+    }
+    manifest = write_manifest(job, files, shards, written, _entry(job, fingerprint, found), run)
+    shutil.rmtree(job.temporary, ignore_errors=True)
+    return manifest
 
-    settings: MixSettings
-    inputs: Inputs
-    watcher: Watcher
-    place: Place
 
-    def make(self, fingerprint: str) -> dict[str, Any]:
-        """Make what is missing, and return the manifest."""
-        started_s = time.perf_counter()
-        settings, inputs, place = self.settings, self.inputs, self.place
-        place.make_folders()
-        remove_leftovers(place)
-        linked = is_linked(settings, inputs)
-        shard_tokens = settings.file_tokens or SHARD_BYTES // inputs.dtype.itemsize
-        algorithm = inputs.manifest["config"]["output"].get("checksum", BLAKE3)
-        job = Job(place, place.local / TEMPORARY, inputs, settings, (), shard_tokens, algorithm)
-        job.has_hashes = bool(settings.dedup) or (place.mapped is not None and overlaps(inputs))
-        job.has_reasons = job.has_hashes or settings.has_filters
-        n_passes = job.has_reasons + (not linked) * (1 + settings.is_shuffled)
-        self.watcher.begin(inputs.n_tokens * n_passes * inputs.dtype.itemsize)
-        if n_passes:
-            job.chunks = tuple(inputs.chunks())
-        found = self._look(job)
-        written = None
-        if linked:
-            job.taken = everything(inputs)
-            files, shards = link_shards(inputs, place)
-        else:
-            job.taken = choose(inputs, settings, job.chunks, job.selection(), self.watcher.warned)
-            entries, written = self._write(job), count(job)
-            files = [file for entry in entries for file in entry.files]
-            shards = [entry.as_row() for entry in entries]
-        if not shards:
-            raise RecordError(
-                f"{place.where}: no document is left: filters or shares leave all out"
-            )
-        files += link_rejects(inputs, place)
-        if settings.dedup == MARK:
-            files += self._marks(job)
-        run = {
-            "wall_s": round(time.perf_counter() - started_s, 3),
-            "text_bytes_per_s": 0,
-            "peak_memory_bytes": self.watcher.peak_memory_bytes(),
-            "resumed_parts": 0,
-        }
-        manifest = write_manifest(
-            job, files, shards, written, self._entry(job, fingerprint, found), run
+def _tasks(job: Job, watcher: Watcher, name: str, n: int) -> list[Any]:
+    item, is_last = job.inputs.dtype.itemsize, name == "part"
+
+    def report(n_tokens: int) -> None:
+        n_bytes = n_tokens * item
+        tokens = n_tokens if is_last else 0
+        watcher.progressed(Increments(n_bytes, n_bytes, tokens=tokens))
+
+    return do_tasks(job, name, n, job.settings.workers or usable_cores(), report)
+
+
+def _look(job: Job, watcher: Watcher) -> dict[str, int]:
+    """Look at each document if a setting asks for it; return equal ones and overlaps found."""
+    if not job.has_reasons:
+        return {}
+    n_documents = sum(map(len, job.chunks))
+    make_reasons(job.temporary, n_documents)
+    _tasks(job, watcher, "survey", len(job.chunks))
+    if not job.has_hashes:
+        return {}
+    job.n_buckets = -(-n_documents // duplicates.BUCKET_DOCUMENTS)
+    counts = _tasks(job, watcher, "duplicates", job.n_buckets)
+    n_equal, overlap = (sum(of_bucket[i] for of_bucket in counts) for i in (0, 1))
+    if overlap and not job.settings.dedup:
+        watcher.warned(
+            f"train and val share {plural(overlap, 'document')}: the datasets "
+            "have other validation fractions; --dedup keeps those of val alone"
         )
-        shutil.rmtree(job.temporary, ignore_errors=True)
-        return manifest
+    if job.settings.dedup:
+        watcher.noted(f"{plural(n_equal, 'document')} equal one before")
+    return {"duplicates": n_equal, "overlap": overlap}
 
-    def _tasks(self, job: Job, name: str, n: int) -> list[Any]:
-        item, is_last = self.inputs.dtype.itemsize, name == "part"
 
-        def report(n_tokens: int) -> None:
-            n_bytes = n_tokens * item
-            tokens = n_tokens if is_last else 0
-            self.watcher.progressed(Increments(n_bytes, n_bytes, tokens=tokens))
+def _write(job: Job, watcher: Watcher) -> list[ShardEntry]:
+    """Write all parts, and return their shards."""
+    is_shuffled = job.settings.is_shuffled
+    job.pieces = pieces_of(job.chunks, job.selection())
+    if is_shuffled:
+        job.runs = runs_of(job.pieces, job.inputs.chunk_tokens)
+    job.parts = parts_of(job.pieces, job.shard_tokens, is_shuffled=is_shuffled)
+    _tasks(job, watcher, "run", len(job.runs))
+    parts = _tasks(job, watcher, "part", len(job.parts))
+    entries = [ShardEntry.from_json(shard) for part in parts for shard in part]
+    for file in (file for entry in entries for file in entry.files):
+        if job.place.differs(file):
+            name = f"{job.place.where}/{file.name}"
+            raise StateError(f"{name}: was removed or cut: --overwrite makes the mix again")
+    return entries
 
-        return do_tasks(job, name, n, self.settings.workers or usable_cores(), report)
 
-    def _look(self, job: Job) -> dict[str, int]:
-        """Look at each document if a setting asks for it; return equal ones and overlaps found."""
-        if not job.has_reasons:
-            return {}
-        n_documents = sum(map(len, job.chunks))
-        make_reasons(job.temporary, n_documents)
-        self._tasks(job, "survey", len(job.chunks))
-        if not job.has_hashes:
-            return {}
-        job.n_buckets = n_buckets(n_documents)
-        counts = self._tasks(job, "duplicates", job.n_buckets)
-        duplicates, overlap = (sum(of_bucket[i] for of_bucket in counts) for i in (0, 1))
-        if overlap and not self.settings.dedup:
-            self.watcher.warned(
-                f"train and val share {plural(overlap, 'document')}: the datasets "
-                "have other validation fractions; --dedup keeps those of val alone"
+def _marks(job: Job) -> list[FileEntry]:
+    """Write the files of marks: a byte for each document of a split, in order; memory is theirs."""
+    files, selection, reasons = [], job.selection(), open_reasons(job.temporary)
+    pieces = job.pieces or pieces_of(job.chunks, selection)
+    for split in SPLITS:
+        n, _ = amounts_of(pieces, split)
+        marks = np.zeros(n, np.uint8)
+        for piece in (piece for piece in pieces if piece.split == split):
+            chunk = job.chunks[piece.chunk]
+            is_taken = selection.times(chunk) > piece.repeat
+            marks[job.places(piece.first, piece.documents, n)] = (
+                reasons[chunk.numbers][is_taken] == MARKED
             )
-        if self.settings.dedup:
-            self.watcher.noted(f"{plural(duplicates, 'document')} equal one before")
-        return {"duplicates": duplicates, "overlap": overlap}
+        if n:
+            name, local = duplicates_name(split), job.place.local
+            job.place.remove(name)
+            files.append(write_hashed_chunks(local, name, [marks.data], job.algorithm))
+    return files
 
-    def _write(self, job: Job) -> list[ShardEntry]:
-        """Write all parts, and return their shards."""
-        is_shuffled = self.settings.is_shuffled
-        job.pieces = pieces_of(job.chunks, job.selection())
-        if is_shuffled:
-            job.runs = runs_of(job.pieces, self.inputs.chunk_tokens)
-        job.parts = parts_of(job.pieces, job.shard_tokens, is_shuffled=is_shuffled)
-        self._tasks(job, "run", len(job.runs))
-        parts = self._tasks(job, "part", len(job.parts))
-        entries = [ShardEntry.from_json(shard) for part in parts for shard in part]
-        for file in (file for entry in entries for file in entry.files):
-            if self.place.differs(file):
-                name = f"{self.place.where}/{file.name}"
-                raise StateError(f"{name}: was removed or cut: --overwrite makes the mix again")
-        return entries
 
-    def _marks(self, job: Job) -> list[FileEntry]:
-        """Write the files of marks: a byte for each document of a split, in order."""
-        files = []
-        for split in SPLITS:
-            if job.parts:
-                own = [part.number for part in job.parts if part.split == split]
-                chunks = [(job.temporary / f"marks-{number}").read_bytes() for number in own]
-            else:
-                selection = job.selection()
-                marks = (selection.marks(chunk) for chunk in job.chunks if chunk.split == split)
-                chunks = [m.tobytes() for m in marks if m is not None]
-            if chunks:
-                name, local = duplicates_name(split), self.place.local
-                self.place.remove(name)
-                files.append(write_hashed_chunks(local, name, chunks, job.algorithm))
-        return files
-
-    def _entry(self, job: Job, fingerprint: str, found: Mapping[str, int]) -> dict[str, Any]:
-        """Return the manifest's entry `mix`: what was asked, and what was got."""
-        return {
-            "fingerprint": fingerprint,
-            "settings": self.settings.identity(),
-            "inputs": [
-                {
-                    "directory": dataset.place,
-                    "sha256": dataset.manifest["sha256"],
-                    "first_part": dataset.first_part,
-                    "first_slice": dataset.first_slice,
-                    **({"mix": dataset.manifest["mix"]} if "mix" in dataset.manifest else {}),
-                }
-                for dataset in self.inputs.datasets
-            ],
-            "sources": [of_source.as_json() for of_source in job.taken],
-            **found,
-        }
+def _entry(job: Job, fingerprint: str, found: Mapping[str, int]) -> dict[str, Any]:
+    """Return the manifest's entry `mix`: what was asked, and what was got."""
+    return {
+        "fingerprint": fingerprint,
+        "settings": job.settings.identity(),
+        "inputs": [
+            {
+                "directory": dataset.place,
+                "sha256": dataset.manifest["sha256"],
+                "first_part": dataset.first_part,
+                "first_slice": dataset.first_slice,
+                **({"mix": dataset.manifest["mix"]} if "mix" in dataset.manifest else {}),
+            }
+            for dataset in job.inputs.datasets
+        ],
+        "sources": [of_source.as_json() for of_source in job.taken],
+        **found,
+    }
 
 
 def is_linked(settings: MixSettings, inputs: Inputs) -> bool:

@@ -155,17 +155,15 @@ class Shards:
             room = min(self._shard_tokens - shard.n_tokens, _MOST_AT_ONCE)
             stop = int(np.searchsorted(ends, ends[start] + room, "right")) - 1
             if stop == start and shard.n_documents and room < _MOST_AT_ONCE:
-                self._close()
+                self.finish()
                 continue
             stop = max(stop, start + 1)
-            self._append(shard, batch.slice(start, stop - start))
+            own = batch.slice(start, stop - start)
+            bodies = {ending: values(own, SIDECARS[ending], ending) for ending in self._sidecars}
+            numbers = np.stack([column(own, "record"), column(own, "byte")], axis=1)
+            lengths = np.diff(ends[start : stop + 1])
+            shard.append(values(own, self._dtype), lengths, {**bodies, ORIGIN: numbers})
             start = stop
-
-    def _append(self, shard: ShardWriter, batch: pa.RecordBatch) -> None:
-        bodies = {ending: values(batch, SIDECARS[ending], ending) for ending in self._sidecars}
-        numbers = np.stack([column(batch, "record"), column(batch, "byte")], axis=1)
-        lengths = np.diff(bounds(batch, self._dtype))
-        shard.append(values(batch, self._dtype), lengths, {**bodies, ORIGIN: numbers})
 
     def _open(self) -> ShardWriter:
         stem = shard_stem(self._part.split, self._part.number, len(self._entries))
@@ -175,14 +173,11 @@ class Shards:
         )  # fmt: skip
         return self._shard
 
-    def _close(self) -> None:
+    def finish(self) -> list[ShardEntry]:
+        """Commit the open shard, and return all."""
         if self._shard is not None:
             self._entries.append(self._shard.commit())
             self._shard = None
-
-    def finish(self) -> list[ShardEntry]:
-        """Commit the last shard, and return all."""
-        self._close()
         return self._entries
 
     def discard(self) -> None:

@@ -81,12 +81,6 @@ class Selection:
         self._inputs, self._settings = inputs, settings
         self.reasons, self._taken = reasons, tuple(taken)
 
-    def marks(self, chunk: Chunk) -> npt.NDArray[np.uint8] | None:
-        """Return which documents of a chunk equal one before: (n,) uint8; None: nobody looked."""
-        if self.reasons is None:
-            return None
-        return np.asarray(self.reasons[chunk.numbers] == MARKED).astype(np.uint8)
-
     def times(self, chunk: Chunk) -> npt.NDArray[np.int64]:
         """Return how often each document of a chunk is written: (n,) int64."""
         sources = self._sources(chunk)
@@ -172,32 +166,29 @@ def choose(
         sources, tokens, _ = selection.amounts(chunk, has_ranks=False)
         np.add.at(available, sources, tokens)
         documents += np.bincount(sources, minlength=n)
-    for request, n_tokens in zip(inputs.requests, available.tolist(), strict=True):
-        if not n_tokens and request.share is not None:
+    for request, has_tokens in zip(inputs.requests, available.tolist(), strict=True):
+        if not has_tokens and request.share is not None:
             raise RecordError(f"{request.name}: no document of train is left for its share")
     wanted = _wanted(inputs, settings, available.tolist())
-    for request, n_tokens, n_wanted in zip(
-        inputs.requests, available.tolist(), wanted, strict=True
+    for request, most, asked in zip(
+        inputs.requests, (MOST_EPOCHS * available).tolist(), wanted, strict=True
     ):
-        if n_wanted > MOST_EPOCHS * n_tokens:
+        if asked > most:
             raise UsageError(
-                f"{request.name}: its {n_tokens:,} tokens would be written more than "
-                f"{MOST_EPOCHS:,} times: ask for less of it"
+                f"{request.name}: its tokens would be written more than {MOST_EPOCHS:,} times: ask "
+                "for less of it"
             )
     epochs, rest = np.divmod(np.array(wanted), np.maximum(available, 1))
     limits, part_tokens, part_documents = _limits(selection, of_train, inputs, rest)
-    taken = []
-    for i, request in enumerate(inputs.requests):
-        numbers = (
-            available[i], wanted[i], epochs[i], limits[i],
-            epochs[i] * available[i] + part_tokens[i],
-            epochs[i] * documents[i] + part_documents[i],
-        )  # fmt: skip
-        taken.append(Taken(request.name, *map(int, numbers)))
-        if request.share is not None and wanted[i] > available[i]:
+    n_tokens = epochs * available + part_tokens
+    n_documents = epochs * documents + part_documents
+    columns = np.stack([available, wanted, epochs, limits, n_tokens, n_documents], axis=1)
+    taken = [Taken(r.name, *row) for r, row in zip(inputs.requests, columns.tolist(), strict=True)]
+    for request, own in zip(inputs.requests, taken, strict=True):
+        if request.share is not None and own.wanted > own.available:
             warn(
-                f"{request.name}: has {int(available[i]):,} tokens, its share is {wanted[i]:,}: "
-                f"its documents are written {wanted[i] / int(available[i]):.2f} times"
+                f"{own.name}: has {own.available:,} tokens, its share is {own.wanted:,}: "
+                f"its documents are written {own.wanted / own.available:.2f} times"
             )
     return taken
 

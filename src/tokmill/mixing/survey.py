@@ -7,7 +7,7 @@ reason why it is left out. Hashes are written as sorted runs, one for each chunk
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,7 +68,9 @@ class Survey:
         self._inputs, self._settings = inputs, settings
         self._paths = [row["path"] for row in inputs.rows]
         self._listed = DropList(settings.drop, inputs) if settings.drop else None
-        self._where: Filter | None = find_filter(settings.where) if settings.where else None
+        self._where: Filter | None = None
+        if settings.where:
+            self._where = find_path("where", settings.where).value
 
     def reasons(self, batch: pa.RecordBatch) -> npt.NDArray[np.uint8]:
         """Return `KEPT`, or why a document is left out: (n,) uint8; the first reason counts."""
@@ -91,7 +93,7 @@ class Survey:
         ids.flags.writeable = False  # they are hashed after it
         try:
             accepted = np.asarray(where(ids, lengths, origins))
-        except (Exception, SystemExit) as error:  # whatever it raises
+        except (Exception, SystemExit) as error:  # whatever it raises; also: it is no function
             raise UsageError(f"where {self._settings.where} raised {one_line(error)}") from error
         if accepted.shape != (len(batch),) or accepted.dtype != np.bool_:
             raise UsageError(
@@ -99,14 +101,6 @@ class Survey:
                 f"{plural(len(batch), 'document')}, found {accepted.dtype} {accepted.shape}"
             )
         return accepted
-
-
-def find_filter(where: str) -> Filter:
-    """Return the function of `--where`; raises `UsageError` if it cannot be imported."""
-    function: Filter = find_path("where", where).value
-    if not callable(function):
-        raise UsageError(f"where {where}: expected a function, found {type(function).__name__}")
-    return function
 
 
 def records_of(
@@ -132,17 +126,15 @@ class DropList:
         keys = [key for path in paths for key in self._read(Path(path), rows)]
         self._keys = np.unique(np.array(keys, np.int64))
 
-    def _read(self, path: Path, rows: dict[str, list[int]]) -> list[int]:
-        """Return the keys of the records in a file, and keep its hashes."""
-        keys: list[int] = []
+    def _read(self, path: Path, rows: dict[str, list[int]]) -> Iterator[int]:
+        """Yield the keys of the records in a file, and keep its hashes."""
         try:
             with path.open(encoding="utf-8") as lines:
                 for number, line in enumerate(lines, 1):
                     if line.strip():
-                        keys += self._entry(line, f"{path}, line {number}", rows)
+                        yield from self._entry(line, f"{path}, line {number}", rows)
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"{path}: cannot be read: {error}", "mix.drop") from None
-        return keys
 
     def _entry(self, line: str, where: str, rows: dict[str, list[int]]) -> list[int]:
         expected = 'expected {"source": PATH, "record": NUMBER} or {"hash": 32 hex digits}'

@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.children import Child, ChildEndedError, Parent, share_out
+from tokmill.dataset.layout import SHARD_BYTES
 from tokmill.errors import TokmillError, WorkerError
 from tokmill.loader.order import shuffled
 from tokmill.mixing.batch import (
     bounds,
-    column,
     read_chunk,
     read_run,
     sorted_by_place,
@@ -33,9 +33,12 @@ from tokmill.mixing.output import Shards, amounts_of, ranges_of
 from tokmill.mixing.selection import Selection
 from tokmill.mixing.settings import DROP, MARK, MixSettings
 from tokmill.mixing.survey import Survey, open_reasons, survey_chunk
+from tokmill.settings.schema import BLAKE3
 from tokmill.storage import storage_errors
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from tokmill.dataset.place import Place
     from tokmill.mixing.inputs import Chunk, Inputs
     from tokmill.mixing.output import OutputPart, Piece
@@ -52,7 +55,6 @@ class Job:
     Attributes:
         place: of the output.
         temporary: the directory of what tasks write for each other.
-        algorithm: of the checksums.
         has_reasons: whether documents are looked at.
         has_hashes: whether their hashes are compared, in `n_buckets` tasks.
         taken: of each source.
@@ -65,9 +67,7 @@ class Job:
     temporary: Path
     inputs: Inputs
     settings: MixSettings
-    chunks: Sequence[Chunk]
-    shard_tokens: int
-    algorithm: str
+    chunks: Sequence[Chunk] = ()
     has_reasons: bool = False
     has_hashes: bool = False
     n_buckets: int = 0
@@ -75,6 +75,22 @@ class Job:
     pieces: Sequence[Piece] = ()
     runs: Sequence[tuple[int, ...]] = ()
     parts: Sequence[OutputPart] = ()
+
+    @property
+    def shard_tokens(self) -> int:
+        """Return the most tokens of a shard."""
+        return self.settings.file_tokens or SHARD_BYTES // self.inputs.dtype.itemsize
+
+    @property
+    def algorithm(self) -> str:
+        """Return the algorithm of the checksums."""
+        return str(self.inputs.manifest["config"]["output"].get("checksum", BLAKE3))
+
+    def places(self, first: int, n: int, n_all: int) -> npt.NDArray[np.int64]:
+        """Return where `n` documents from the one numbered `first` on stand in their split."""
+        numbers = np.arange(first, first + n)
+        settings = self.settings
+        return shuffled(numbers, n_all, seed=settings.seed) if settings.is_shuffled else numbers
 
     def selection(self) -> Selection:
         """Return the selection of what is taken."""
@@ -124,9 +140,8 @@ class Worker:
         job = self._job
         pieces = [job.pieces[i] for i in job.runs[number]]
         batches = [self._taken_of(piece) for piece in pieces]
-        start, stop = pieces[0].first, pieces[-1].first + pieces[-1].documents
         n, _ = amounts_of(job.pieces, pieces[0].split)
-        places = shuffled(np.arange(start, stop), n, seed=job.settings.seed)
+        places = job.places(pieces[0].first, sum(piece.documents for piece in pieces), n)
         write_run(job.temporary / f"run-{number}", batches, places)
         return sum(piece.tokens for piece in pieces), None
 
@@ -134,18 +149,15 @@ class Worker:
         """Write a part of the output."""
         job, part = self._job, self._job.parts[number]
         shards = Shards(job.place.local, part, job.inputs, job.shard_tokens, job.algorithm)
-        n_tokens, marks = 0, []
+        n_tokens = 0
         try:
             for batch in self._batches(part):
                 shards.append(batch)
-                marks.append(column(batch, "mark"))
                 n_tokens += int(np.ptp(bounds(batch, job.inputs.dtype)))
             entries = [entry.as_json() for entry in shards.finish()]
         except BaseException:
             shards.discard()
             raise
-        if job.settings.dedup == MARK:
-            np.concatenate(marks).tofile(job.temporary / f"marks-{number}")
         return n_tokens, entries
 
     def _batches(self, part: OutputPart) -> Iterator[pa.RecordBatch]:
@@ -162,7 +174,7 @@ class Worker:
         """Return the documents of a piece."""
         job, chunk = self._job, self._job.chunks[piece.chunk]
         self._selection = self._selection or job.selection()
-        batch = read_chunk(job.inputs, chunk, self._selection.marks(chunk))
+        batch = read_chunk(job.inputs, chunk)
         taken = np.flatnonzero(self._selection.times(chunk) > piece.repeat)
         return batch if len(taken) == len(batch) else batch.take(pa.array(taken))
 
