@@ -521,3 +521,40 @@ class TestRefusals:
         before = (tmp_path / "all" / "manifest.json").stat().st_mtime_ns
         mixed(inputs, tmp_path / "all", shuffle=1)
         assert (tmp_path / "all" / "manifest.json").stat().st_mtime_ns == before
+
+
+def test_kept_fields_go_with_their_documents(tmp_path) -> None:
+    datasets = []
+    for name, keys in (("a", ("url", "lang")), ("b", ("lang",)), ("c", ())):
+        path = tmp_path / f"{name}.jsonl"
+        rows = [{"text": f"{name} {n}", "url": f"{name}/{n}", "lang": name} for n in range(700)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        keep = {"keep": list(keys)} if keys else {}
+        datasets.append(
+            tokmill.pretrain(
+                path, tokenizer=TOKENIZER, output=tmp_path / name, progress=False, **keep
+            )
+        )
+    shuffled = mixed([d.directory for d in datasets], tmp_path / "all", shuffle=4)
+    assert shuffled.manifest["keep"] == ["url", "lang"]
+    for number in range(0, len(shuffled), 50):
+        word, n = shuffled.text(number).removesuffix("<eos>").split()
+        has_url, has_lang = word == "a", word in "ab"
+        expected = {"url": f"a/{n}" if has_url else None, "lang": word if has_lang else None}
+        assert shuffled.meta(number) == expected
+    merged = mixed([datasets[0].directory, datasets[1].directory], tmp_path / "merged")
+    assert merged.meta(0) == {"url": "a/0", "lang": "a"}
+    assert merged.meta(len(merged) - 1) == {"url": None, "lang": "b"}
+    linked = mixed([datasets[0].directory], tmp_path / "linked")
+    assert linked.meta(3) == {"url": "a/3", "lang": "a"}
+
+
+def test_a_mix_of_packed_documents_can_be_packed_again(numbers, tmp_path) -> None:
+    copies = []
+    for number, source in enumerate(numbers):
+        copies.append(tmp_path / f"{number}")
+        shutil.copytree(source.directory, copies[-1])
+        tokmill.pack(copies[-1], length=64)
+    dataset = mixed(copies, tmp_path / "all", shuffle=2)
+    assert "packs" not in dataset.manifest
+    assert tokmill.pack(dataset.directory, length=64).verify().problems == ()

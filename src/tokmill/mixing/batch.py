@@ -4,6 +4,7 @@
 |---------------------|--------------------------------------------------------------------|
 | `bin`, the sidecars | large binary: the document's bytes in each file beside the tokens  |
 | `record`, `byte`    | int64: its origin, with slices numbered over all inputs            |
+| `meta NAME`         | large string: a field of its record that was kept, or null         |
 
 Arrow takes rows in any order by copying one document at a time, and maps what it has written.
 """
@@ -17,11 +18,13 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.dataset.layout import ORIGIN
+from tokmill.dataset.metadata import METADATA, read_metadata
 from tokmill.dataset.origins import origin_numbers, read_numbers, slices_of
 from tokmill.dataset.reader import open_shard
 from tokmill.mixing.inputs import slice_of_part
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     import numpy.typing as npt
@@ -49,8 +52,28 @@ def read_chunk(inputs: Inputs, chunk: Chunk) -> pa.RecordBatch:
             **{ending: _rows(body, ends) for ending, body in bodies.items()},
             "record": np.ascontiguousarray(numbers[:, 0]),
             "byte": np.ascontiguousarray(numbers[:, 1]),
+            **_metadata(inputs, chunk),
         }
     )
+
+
+def _metadata(inputs: Inputs, chunk: Chunk) -> dict[str, pa.Array]:
+    """Return the kept fields of a chunk; those that its dataset does not have are null."""
+    if not inputs.keep:
+        return {}
+    dataset = inputs.datasets[chunk.input]
+    fields = dict.fromkeys(inputs.keep, pa.nulls(len(chunk), pa.large_string()))
+    if dataset.keep:
+        path = dataset.directory / f"{chunk.entry['name']}.{METADATA}"
+        table = read_metadata(path, chunk.start, chunk.stop).combine_chunks()
+        fields |= {name: table.column(name).combine_chunks() for name in dataset.keep}
+    return {f"{METADATA} {name}": field for name, field in fields.items()}
+
+
+def metadata(batch: pa.RecordBatch, keep: Sequence[str]) -> pa.RecordBatch:
+    """Return the kept fields of documents, with their own names."""
+    columns = [batch.column(f"{METADATA} {name}") for name in keep]
+    return pa.RecordBatch.from_arrays(columns, names=list(keep))
 
 
 def origins_of(inputs: Inputs, chunk: Chunk) -> npt.NDArray[np.int64]:

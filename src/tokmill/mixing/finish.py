@@ -153,6 +153,7 @@ def write_manifest(
         "config": config,
         "tokenizer": first["tokenizer"],
         **({"mask": _mask(job.inputs)} if "mask" in first else {}),
+        **({"keep": list(job.inputs.keep)} if job.inputs.keep else {}),
         "engine": _engine(job.inputs),
         "dtype": job.inputs.dtype.name,
         "totals": {**totals.as_json(), **summed},
@@ -164,7 +165,9 @@ def write_manifest(
         "run": dict(run),
     }
     manifest["totals"].pop("noticed", None)
-    if "sft" in config:
+    if "sft" not in config:
+        config["output"]["packing"] = 0  # `tokmill pack` is what packs documents
+    else:
         packings = [d.manifest["config"]["sft"]["packing"] for d in job.inputs.datasets]
         packing = max(packings) if all(packings) else 0  # rows of which all documents have room
         is_padded = bool(packing) and config["sft"]["packed_rows"]

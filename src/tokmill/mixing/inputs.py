@@ -55,6 +55,11 @@ class Input:
         """Return its directory, or the URL of a store."""
         return store_url(self.directory) or str(self.directory)
 
+    @property
+    def keep(self) -> tuple[str, ...]:
+        """Return the metadata columns."""
+        return tuple(self.manifest.get("keep", ()))
+
     def entries(self, split: str) -> list[Mapping[str, Any]]:
         """Return the rows of the shards of a split, in the order of the dataset."""
         return [entry for entry in self.manifest["shards"] if entry["split"] == split]
@@ -150,6 +155,12 @@ class Inputs:
     def sidecars(self) -> tuple[str, ...]:
         """Return the endings of the files beside the tokens."""
         return sidecars_of(self.manifest)
+
+    @cached_property
+    def keep(self) -> tuple[str, ...]:
+        """Return the metadata columns of all datasets."""
+        columns = (name for dataset in self.datasets for name in dataset.keep)
+        return tuple(dict.fromkeys(columns))
 
     @cached_property
     def n_tokens(self) -> int:

@@ -318,4 +318,6 @@ def is_linked(settings: MixSettings, inputs: Inputs) -> bool:
     is_whole = all(r.epochs == 1 and not r.source for r in inputs.requests)
     changes = settings.is_shuffled or settings.has_filters or settings.file_tokens
     is_widened = any(d.manifest["dtype"] != inputs.dtype.name for d in inputs.datasets)
-    return is_whole and not changes and settings.dedup in ("", MARK) and not is_widened
+    has_others = any(dataset.keep != inputs.keep for dataset in inputs.datasets)
+    is_same = not (changes or is_widened or has_others)
+    return is_whole and is_same and settings.dedup in ("", MARK)

@@ -13,14 +13,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from tokmill.dataset.layout import ORIGIN, SIDECARS, SPLITS, shard_stem
+from tokmill.dataset.metadata import METADATA
 from tokmill.dataset.writer import ShardWriter
-from tokmill.mixing.batch import bounds, column, values
+from tokmill.mixing.batch import bounds, column, metadata, values
 
 if TYPE_CHECKING:
     from tokmill.dataset.writer import ShardEntry
@@ -141,7 +142,7 @@ class Shards:
         self, directory: Path, part: OutputPart, inputs: Inputs, shard_tokens: int, algorithm: str
     ) -> None:
         self._directory, self._part, self._algorithm = directory, part, algorithm
-        self._dtype, self._sidecars = inputs.dtype, inputs.sidecars
+        self._dtype, self._sidecars, self._keep = inputs.dtype, inputs.sidecars, inputs.keep
         self._shard_tokens = shard_tokens
         self._shard: ShardWriter | None = None
         self._entries: list[ShardEntry] = []
@@ -159,18 +160,22 @@ class Shards:
                 continue
             stop = max(stop, start + 1)
             own = batch.slice(start, stop - start)
-            bodies = {ending: values(own, SIDECARS[ending], ending) for ending in self._sidecars}
-            numbers = np.stack([column(own, "record"), column(own, "byte")], axis=1)
+            beside: dict[str, Any] = {
+                ending: values(own, SIDECARS[ending], ending) for ending in self._sidecars
+            }
+            beside[ORIGIN] = np.stack([column(own, "record"), column(own, "byte")], axis=1)
+            if self._keep:
+                beside[METADATA] = metadata(own, self._keep)
             lengths = np.diff(ends[start : stop + 1])
-            shard.append(values(own, self._dtype), lengths, {**bodies, ORIGIN: numbers})
+            shard.append(values(own, self._dtype), lengths, beside)
             start = stop
 
     def _open(self) -> ShardWriter:
         stem = shard_stem(self._part.split, self._part.number, len(self._entries))
+        endings = (*self._sidecars, ORIGIN, *([METADATA] if self._keep else ()))
         self._shard = ShardWriter(
-            self._directory, self._part.split, stem, self._dtype, (*self._sidecars, ORIGIN),
-            algorithm=self._algorithm,
-        )  # fmt: skip
+            self._directory, self._part.split, stem, self._dtype, endings, algorithm=self._algorithm
+        )
         return self._shard
 
     def finish(self) -> list[ShardEntry]:
