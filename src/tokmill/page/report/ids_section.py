@@ -9,6 +9,7 @@ from tokmill.errors import TokmillError
 from tokmill.page.report.section import Cell, Section, facts, note, table
 from tokmill.page.samples import statistics_of
 from tokmill.page.summary import quoted, statistics_rows
+from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +25,7 @@ def ids_section(directory: Path, manifest: Mapping[str, Any], tokenizer: str) ->
     title, n_tokens = "Ids and duplicates", manifest["totals"]["tokens"]
     if n_tokens > MOST_TOKENS:
         command = f"tokmill stats {shlex.quote(str(directory))}"
-        return Section("ids", title, note(f"Reads all {n_tokens:,} tokens: {command}"))
+        return Section("ids", title, note(f"Reads {plural(n_tokens, 'token')}: {command}"))
     try:
         statistics = statistics_of(directory, dict(manifest), tokenizer)
     except TokmillError as error:
