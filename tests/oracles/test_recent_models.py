@@ -218,6 +218,7 @@ def test_a_model_with_images_is_counted_whole() -> None:
         ({"model_type": "mamba2", "num_hidden_layers": 1 << 40}, "are too many to make"),
         ({"model_type": "mamba2", "hidden_size": "wide"}, "cannot make it"),
         ({"model_type": "no_such_model"}, "does not know it"),
+        ({"model_type": "altclip_text_model"}, "makes it only as a part of other models"),
     ],
 )
 def test_what_transformers_cannot_make_is_one_line(config: dict[str, Any], why: str) -> None:

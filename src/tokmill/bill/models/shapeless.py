@@ -113,6 +113,8 @@ def _made(config: Mapping[str, Any]) -> Any:
     with _silent(transformers), torch.device("meta"):
         try:
             return _of_class(transformers, transformers.CONFIG_MAPPING[kind].from_dict(values))
+        except UsageError:
+            raise
         except Exception as error:  # whatever a configuration makes the library raise
             reason = " ".join(str(error).split())[:200]
             raise UsageError(
@@ -173,13 +175,21 @@ def _silent(transformers: Any) -> Iterator[None]:
 
 
 def _of_class(transformers: Any, settings: Any) -> Any:
-    """Return the model of the configuration's architecture, or else of the first fitting task."""
+    """Return the model of the configuration's architecture, or else of the first fitting task.
+
+    Raises:
+        UsageError: there is neither.
+    """
     named = (getattr(transformers, str(each), None) for each in settings.architectures or ())
     classes: list[Any] = [each for each in named if _is_model(transformers, each)]
     sequences = ["AutoModelForSeq2SeqLM"] if settings.is_encoder_decoder else []
     tasks = (*sequences, "AutoModelForImageTextToText", "AutoModelForCausalLM", "AutoModel")
     mappings = (getattr(transformers, task)._model_mapping for task in tasks)
     classes += [mapping[type(settings)] for mapping in mappings if type(settings) in mapping]
+    if not classes:
+        raise UsageError(
+            f"transformers {transformers.__version__} makes it only as a part of other models"
+        )
     for each in classes[:-1]:
         try:
             return each(settings)
