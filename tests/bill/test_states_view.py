@@ -169,6 +169,12 @@ def test_offloaded_states_are_in_the_host_ram_of_a_node() -> None:
     assert "ddp" not in out, "it has no offload"
 
 
+def test_amounts_have_a_unit_in_which_the_largest_can_be_read() -> None:
+    """Of offloaded weights a GPU keeps some bytes: the unit is that of the row below them."""
+    out = run("--model llama-3-8b --gpus 8 --sharding zero-3 --offload all --states")
+    assert re.search(r"^ +rule of thumb.* 4\.82 +4\.49$", out, re.MULTILINE)
+
+
 def test_it_stands_alone() -> None:
     result = CliRunner().invoke(cli, ["memory", "--model", "gpt2", "--states", "--compare"])
     assert "--states: leave out --compare" in str(result.exception)

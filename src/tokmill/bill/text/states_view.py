@@ -150,7 +150,8 @@ def _states_table(states: States, training: TrainingSettings) -> Table:
     amounts |= {"total": bill.n_bytes} | {line.name: line.n_bytes for line in besides}
     if besides:
         amounts["total with these"] = bill.n_bytes + sum(line.n_bytes for line in besides)
-    (gb, unit, digits), (gib, binary, _) = (scale(bill.n_bytes, binary=b) for b in (False, True))
+    most = max(amounts.values())
+    (gb, unit, digits), (gib, binary, _) = (scale(most, binary=b) for b in (False, True))
     rows = (
         (name, f"{n / states.parameters:.4g}", f"{n / gb:,.{digits}f}", f"{n / gib:,.{digits}f}")
         for name, n in amounts.items()
