@@ -135,14 +135,17 @@ def _inference_rows(of_model: ModelBill, settings: BillSettings) -> Iterator[Row
     bill, how, model = of_model.inference, settings.inference, of_model.model
     yield _verdict(bill, of_model.gpu)
     weights = next(line for line in bill.lines if line.name == "weights")
-    yield Row("GPU memory", f"{bounds(bill)}, of which weights {memory(weights.n_bytes)}")
+    each = " per GPU" if how.serving_gpus > 1 else ""
+    text = f"{bounds(bill)}{each}, of which weights {memory(weights.n_bytes)}"
+    yield Row("GPU memory", text)
     if bill.missing:
         yield Row("", f"not included: {bill.missing}", "yellow")
     context = how.context or settings.training.sequence
     cache = sum(line.n_bytes for line in bill.lines if "KV cache" in line.name)
     if cache:
         token = kv_cache_lines(model, replace(how, batch=1, kv_block=0), 1)
-        text = f"{sum(line.n_bytes for line in token) / 1024:,.1f} KiB per token"
+        of_gpu = " and GPU" if how.serving_gpus > 1 else ""
+        text = f"{sum(line.n_bytes for line in token) / 1024:,.1f} KiB per token{of_gpu}"
         windows = [window for window in model.attention.windows if 0 < window < context]
         text += f" (less beyond windows of {max(windows):,})" if windows else ""
         yield Row("KV cache", f"{text}, {memory(cache)} for {how.batch:,} x {context:,} tokens")
