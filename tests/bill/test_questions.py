@@ -96,6 +96,10 @@ def answer(command: str, label: str) -> str:
             "verdict", "verdict fits: micro-batch 1, 2; does not fit: micro-batch 64",
         ),
         (
+            "--model gpt2-xl --compare gpu=4090,T4,H100",
+            "verdict", "verdict fits: H100; does not fit: 4090, T4",
+        ),
+        (
             "--model llama-3-8b --gpu H200 --compare adapter=lora,dora",
             "verdict", "verdict fits: lora; a part is not known: dora",
         ),
@@ -129,6 +133,14 @@ def answer(command: str, label: str) -> str:
         (
             "--model llama-3-8b --context 8k --batch 4",
             "KV cache", "KV cache 128.0 KiB per token, 4.00 GiB for 4 x 8,192 tokens",
+        ),
+        (
+            "--model llama-3-8b --context 8k --batch 4 --serving-gpus 2",
+            "KV cache", "KV cache 64.0 KiB per token and GPU, 2.00 GiB for 4 x 8,192 tokens",
+        ),
+        (
+            "--model llama-3-8b --context 8k --serving-gpus 2",
+            "GPU memory", r"GPU memory .* GiB \(.*\) per GPU, of which weights 7.48 GiB",
         ),
         # In which precision, and why?
         (

@@ -19,7 +19,7 @@ from tokmill.bill.serving.inference import inference_bill
 from tokmill.bill.training_bill import training_bill
 from tokmill.errors import UsageError
 from tokmill.settings.load import build_config
-from tokmill.settings.names import by_keyword
+from tokmill.settings.names import Setting, by_keyword, from_text
 from tokmill.settings.schema import BILL_SECTIONS
 from tokmill.settings.training import TrainingSettings
 
@@ -104,17 +104,14 @@ def compare(
         UsageError: a setting or a value does not exist, there are over MOST_ROWS combinations, no
             model is named, or settings of training and of inference are to be compared together.
     """
-    places = {name: _place(name) for name in axes}
-    rows = list(product(*(_values(name, places[name], axes[name]) for name in axes)))
+    varied = {name: _setting(name) for name in axes}
+    rows = list(product(*(_values(name, varied[name], axes[name]) for name in axes)))
     if len(rows) > MOST_ROWS:
         raise UsageError(f"compare: expected at most {MOST_ROWS} combinations, found {len(rows)}")
-    kind = _kind(settings, places)
+    kind = _kind(settings, varied.values())
     every = [settings] * len(rows)
-    for at, (section, key) in enumerate(places.values()):
-        every = [
-            replace(each, **{section: replace(getattr(each, section), **{key: row[at]})})
-            for each, row in zip(every, rows, strict=True)
-        ]
+    for setting, values in zip(varied.values(), zip(*rows, strict=True), strict=True):
+        every = [_having(each, setting, value) for each, value in zip(every, values, strict=True)]
     load = cache(load_model)
     models = [model or load(each.model) for each in every]
     shortest = min(map(default_sequence, models))
@@ -157,32 +154,37 @@ def read_axes(texts: Iterable[str], training: TrainingSettings) -> dict[str, Seq
     return axes
 
 
-def _place(name: str) -> tuple[str, str]:
-    """Return the section of a setting, and its name there."""
+def _setting(name: str) -> Setting:
+    """Return a setting by its keyword argument."""
     known = by_keyword(BILL_SECTIONS)
     if name not in known:
         shown = ", ".join(known).replace("_", "-")
         raise UsageError(f"compare: no setting {name!r}; expected one of {shown}")
-    return known[name].section, known[name].name
+    return known[name]
 
 
-def _values(name: str, place: tuple[str, str], values: Sequence[Any]) -> tuple[Any, ...]:
-    """Return checked values of a setting; numbers may be text."""
+def _values(name: str, setting: Setting, values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return checked values of a setting; text is read as that of its option."""
     if isinstance(values, str) or not isinstance(values, Iterable) or not list(values):
         raise UsageError(f"compare: {name}: expected a list of values, found {values!r}")
-    section, key = place
     checked = []
     for value in values:
-        is_number = isinstance(value, str) and value.isdecimal()
-        contents = {section: {key: int(value) if is_number else value}}
+        read = from_text(setting, value) if isinstance(value, str) else value
+        contents = {setting.section: {setting.name: read}}
         config = build_config(contents, where=f"compare: {name}")
-        checked.append(getattr(getattr(config, section), key))
+        checked.append(getattr(getattr(config, setting.section), setting.name))
     return tuple(checked)
 
 
-def _kind(settings: BillSettings, places: Mapping[str, tuple[str, str]]) -> str:
+def _having(settings: BillSettings, setting: Setting, value: Any) -> BillSettings:
+    """Return the settings with another value of one."""
+    changed = replace(getattr(settings, setting.section), **{setting.name: value})
+    return replace(settings, **{setting.section: changed})
+
+
+def _kind(settings: BillSettings, varied: Iterable[Setting]) -> str:
     """Return whether training or inference is compared."""
-    names = {section: name for name, (section, _) in places.items() if name != "gpu"}
+    names = {each.section: each.keyword for each in varied if each.keyword != "gpu"}
     if "training" in names and "inference" in names:
         raise UsageError(
             "compare: expected settings of training or of inference, found "
