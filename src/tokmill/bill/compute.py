@@ -109,9 +109,9 @@ def compute_on_each(
     sequence = training.sequence
     step_sequences = training.micro_batch * training.accumulation * data_parallel(training)
     per_epoch = _sequences(dataset, sequence) // step_sequences
-    per_token, again = operations_per_token(model, training, sequence)
+    per_token, recomputed = operations_per_token(model, training, sequence)
     trained = round(dataset.train_tokens * training.epochs)
-    executed = (per_token + again) * trained
+    executed = (per_token + recomputed) * trained
     parameters = model.parameters
     step = plural(step_sequences, "sequence")
     too_small = () if per_epoch else (f"the dataset is smaller than a step of {step}",)
@@ -156,8 +156,8 @@ def operations_per_token(
     symbols = _symbols(model, sequence)
     is_adapted = training.adapter != "none"
     formula = ADAPTER_OPERATIONS if is_adapted else TRAINING_OPERATIONS
-    again = {"full": FORWARD_OPERATIONS, "selective": ATTENTION_OPERATIONS}
-    added = again.get(training.checkpointing)
+    formulas = {"full": FORWARD_OPERATIONS, "selective": ATTENTION_OPERATIONS}
+    added = formulas.get(training.checkpointing)
     return formula.evaluate(symbols), added.evaluate(symbols) if added else 0
 
 

@@ -166,9 +166,9 @@ def version_notes(model: Model, training: TrainingSettings) -> Iterator[str]:
     """Yield the needs of both versions of transformers, if none is set and they differ."""
     if training.transformers != "auto" or not version_matters(model, training):
         return
-    old, new = (bill.peak.n_bytes for bill in of_versions(model, training))
-    if old != new:
+    version_4, version_5 = (bill.peak.n_bytes for bill in of_versions(model, training))
+    if version_4 != version_5:
         yield (
-            f"transformers: version 4 needs {memory(old)}, version 5 {memory(new)}; counted as the "
-            "larger, set --transformers"
+            f"transformers: version 4 needs {memory(version_4)}, version 5 {memory(version_5)}; "
+            "counted as the larger, set --transformers"
         )

@@ -131,6 +131,7 @@ def _shared_files(pid: int, device: int) -> dict[int, int]:
 
 
 def _resident(pids: list[int]) -> Usage:
+    """Return the resident memory of processes; shared pages count once for each."""
     import psutil
 
     total = 0
@@ -204,6 +205,10 @@ class Sampler:
                 self.peak = usage
 
     def _watch(self) -> None:
+        """Keep the peak until stopped: exact amounts now and then, resident memory between them.
+
+        Resident memory is cheap to read; its growth since the last exact amounts is added to them.
+        """
         seen = pids = tree_of(self._pid)
         exact, counted = Usage(), 0
         next_exact = next_tree = 0.0

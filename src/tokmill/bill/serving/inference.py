@@ -115,10 +115,10 @@ def check_serving(model: Model, settings: InferenceSettings) -> None:
 
 def weight_line(model: Model, settings: InferenceSettings) -> Line:
     """Return the weights of one GPU, in bytes."""
-    held = _tensors_of_one_gpu(model, settings)
+    on_gpu = _tensors_of_one_gpu(model, settings)
     symbols: dict[str, float] = {"buffers": model.buffer_bytes}
     for name, matrices in (("linear", True), ("other", False)):
-        part = [each for each in held if is_matrix(each.tensor) == matrices]
+        part = [each for each in on_gpu if is_matrix(each.tensor) == matrices]
         symbols[f"P_{name}"] = elements = sum(each.count for each in part)
         n_bytes = sum(each.count * _bytes_of(each.tensor, model, settings) for each in part)
         symbols[f"q_{name}"] = n_bytes / elements if elements else 0.0
@@ -161,8 +161,8 @@ def _temporary_lines(model: Model, settings: InferenceSettings, context: int) ->
     stored = model.stored.kind if model.stored else "bf16"
     kind = stored if settings.weight_type == "auto" else settings.weight_type
     if kind.startswith("nf4"):
-        held = _tensors_of_one_gpu(model, settings)
-        largest = max(each.size for each in held if is_plain_linear(each.tensor))
+        on_gpu = _tensors_of_one_gpu(model, settings)
+        largest = max(each.size for each in on_gpu if is_plain_linear(each.tensor))
         yield DEQUANTIZED.line({**symbols, "largest": largest})
 
 
