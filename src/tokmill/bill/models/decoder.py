@@ -91,35 +91,35 @@ class Layer:
     leaves_out: tuple[str, ...] = ()
 
 
-def decoder(f: Fields, layer: Layer) -> Model:
+def decoder(fields: Fields, layer: Layer) -> Model:
     """Return the model of a layer."""
-    s, mixture = layer.shape, layer.mixture
-    positions = f.size("max_position_embeddings") if layer.positions else 0
+    shape, mixture = layer.shape, layer.mixture
+    positions = fields.size("max_position_embeddings") if layer.positions else 0
     tensors = (
-        *embedding(layer.embed, s.vocabulary, s.hidden),
-        *(embedding(layer.positions, positions, s.hidden, "none") if positions else ()),
-        *(norms(s, layer.embedding_norm, bias=True) if layer.embedding_norm else ()),
-        *in_layers(layer.layers, range(s.layers), layer.attention_tensors or _attention(layer)),
+        *embedding(layer.embed, shape.vocabulary, shape.hidden),
+        *(embedding(layer.positions, positions, shape.hidden, "none") if positions else ()),
+        *(norms(shape, layer.embedding_norm, bias=True) if layer.embedding_norm else ()),
+        *in_layers(layer.layers, range(shape.layers), layer.attention_tensors or _attention(layer)),
         *_feed_forward(layer),
         *in_layers(
             layer.layers,
-            range(s.layers),
+            range(shape.layers),
             layer.extra,
-            norms(s, *layer.before, *layer.after, bias=layer.norm_bias),
+            norms(shape, *layer.before, *layer.after, bias=layer.norm_bias),
         ),
-        *norms(s, layer.last, bias=layer.norm_bias),
-        *head(s, layer.head, bias=layer.head_bias),
+        *norms(shape, layer.last, bias=layer.norm_bias),
+        *head(shape, layer.head, bias=layer.head_bias),
     )
     buffers = layer.buffer_bytes
-    buffers = rotary_bytes(f, s.head_dim) if buffers is None else buffers
+    buffers = rotary_bytes(fields, shape.head_dim) if buffers is None else buffers
     return make_model(
-        f,
-        s,
+        fields,
+        shape,
         tensors,
         attention=layer.attention,
         windows=layer.windows,
         experts=mixture.experts if mixture and mixture.experts.layers else None,
-        style=_style(f.family.style, layer),
+        style=_style(fields.family.style, layer),
         buffer_bytes=buffers + (mixture.buffer_bytes if mixture else 0),
         leaves_out=layer.leaves_out,
     )
@@ -143,21 +143,23 @@ def _style(style: Style, layer: Layer) -> Style:
 
 def _attention(layer: Layer) -> Part:
     """Return the matrices of attention, and the norms of queries and keys."""
-    s, turned = layer.shape, layer.transposed
-    widths = [s.query_width, s.kv_width, s.kv_width]
+    shape, turned = layer.shape, layer.transposed
+    widths = [shape.query_width, shape.kv_width, shape.kv_width]
     widths = widths if len(layer.qkv) > 1 else [sum(widths)]
-    whole = (s.query_width, s.kv_width) if layer.norms_of_all_heads else (s.head_dim,) * 2
+    whole = (
+        (shape.query_width, shape.kv_width) if layer.norms_of_all_heads else (shape.head_dim,) * 2
+    )
     return (
         *(
             tensor
             for name, width in zip(layer.qkv, widths, strict=True)
             for tensor in linear(
-                name, s.hidden, width, "attention", "columns", bias=layer.qkv_bias,
+                name, shape.hidden, width, "attention", "columns", bias=layer.qkv_bias,
                 transposed=turned,
             )
         ),
         *linear(
-            layer.out, s.query_width, s.hidden, "attention", "rows", bias=layer.out_bias,
+            layer.out, shape.query_width, shape.hidden, "attention", "rows", bias=layer.out_bias,
             transposed=turned,
         ),
         *(
@@ -170,11 +172,11 @@ def _attention(layer: Layer) -> Part:
 
 def _feed_forward(layer: Layer) -> Part:
     """Return the feed-forward layers, of experts where the layer has them."""
-    s, mixture = layer.shape, layer.mixture
+    shape, mixture = layer.shape, layer.mixture
     mixed = mixture.experts.layers if mixture else ()
     plain = feed_forward(
-        s.hidden,
-        s.ffn,
+        shape.hidden,
+        shape.ffn,
         layer.up,
         layer.down,
         fused=layer.gated and len(layer.up) == 1,
@@ -182,13 +184,13 @@ def _feed_forward(layer: Layer) -> Part:
         transposed=layer.transposed,
     )
     return (
-        *in_layers(layer.layers, sorted(set(range(s.layers)) - set(mixed)), plain),
+        *in_layers(layer.layers, sorted(set(range(shape.layers)) - set(mixed)), plain),
         *(in_layers(layer.layers, mixed, mixture.tensors) if mixture else ()),
     )
 
 
 def mixture(
-    f: Fields,
+    fields: Fields,
     layers: tuple[int, ...],
     *,
     ffn: int = 0,
@@ -207,13 +209,13 @@ def mixture(
     Raises:
         UsageError: a number is missing, or more experts are active than exist.
     """
-    count, active = f.count("num_experts"), f.count("num_experts_per_tok")
+    count, active = fields.count("num_experts"), fields.count("num_experts_per_tok")
     if active > count:
         raise UsageError(
-            f"{f.where}: {f.label('num_experts_per_tok')} {active} is above "
-            f"{f.label('num_experts')} {count}"
+            f"{fields.where}: {fields.label('num_experts_per_tok')} {active} is above "
+            f"{fields.label('num_experts')} {count}"
         )
-    hidden, width = f.count("hidden_size"), f.count("moe_intermediate_size", ffn)
+    hidden, width = fields.count("hidden_size"), fields.count("moe_intermediate_size", ffn)
     into = (f"{shared_name}.gate_proj", f"{shared_name}.up_proj")
     return Mixture(
         experts=Experts(count, active, width, shared, layers),
@@ -228,7 +230,7 @@ def mixture(
 
 
 def make_model(
-    f: Fields,
+    fields: Fields,
     shape: Shape,
     tensors: Part,
     *,
@@ -247,27 +249,27 @@ def make_model(
     Defaults: attention of the shape, style of the family, activation of the configuration, and a
     head that reads the hidden size.
     """
-    labels = f.head.labels(f)
+    labels = fields.head.labels(fields)
     if labels is not None:
-        tensors = _with_head(f.head, tensors, shape.hidden, head_width or shape.hidden, labels)
+        tensors = _with_head(fields.head, tensors, shape.hidden, head_width or shape.hidden, labels)
     return Model(
-        name=f.name,
-        family=f.family.name,
+        name=fields.name,
+        family=fields.family.name,
         layers=shape.layers,
         hidden=shape.hidden,
         ffn=shape.ffn,
         vocabulary=shape.vocabulary,
-        positions=f.size("max_position_embeddings"),
+        positions=fields.size("max_position_embeddings"),
         tied=shape.tied and labels is None,
-        activation=activation or f.text("hidden_act"),
+        activation=activation or fields.text("hidden_act"),
         attention=attention or Attention(shape.heads, shape.kv_heads, shape.head_dim, windows),
         tensors=tensors,
         experts=experts,
-        dropout=max(f.share(key) for key in DROPOUTS),
-        attention_dropout=max(f.share(key) for key in ATTENTION_DROPOUTS),
+        dropout=max(fields.share(key) for key in DROPOUTS),
+        attention_dropout=max(fields.share(key) for key in ATTENTION_DROPOUTS),
         buffer_bytes=buffer_bytes,
         leaves_out=leaves_out,
-        style=style or f.family.style,
+        style=style or fields.family.style,
         labels=labels,
         encoder_layers=encoder_layers,
     )

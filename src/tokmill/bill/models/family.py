@@ -140,7 +140,7 @@ class Shape:
 
 
 def read_shape(
-    f: Fields, *, grouped: bool = True, ffn: int = 0, kv_heads: int = 0, head_dim: int = 0
+    fields: Fields, *, grouped: bool = True, ffn: int = 0, kv_heads: int = 0, head_dim: int = 0
 ) -> Shape:
     """Read the shape. `ffn`, `kv_heads` and `head_dim` replace values of the configuration.
 
@@ -149,68 +149,68 @@ def read_shape(
     Raises:
         UsageError: a number is missing or wrong, or heads are not a divisor.
     """
-    heads, hidden = f.count("num_attention_heads"), f.count("hidden_size")
-    kv_heads = kv_heads or (f.count("num_key_value_heads", heads) if grouped else heads)
+    heads, hidden = fields.count("num_attention_heads"), fields.count("hidden_size")
+    kv_heads = kv_heads or (fields.count("num_key_value_heads", heads) if grouped else heads)
     if heads % kv_heads:
         raise UsageError(
-            f"{f.where}: {f.label('num_attention_heads')} {heads} is not a multiple of "
-            f"{f.label('num_key_value_heads')} {kv_heads}"
+            f"{fields.where}: {fields.label('num_attention_heads')} {heads} is not a multiple of "
+            f"{fields.label('num_key_value_heads')} {kv_heads}"
         )
-    head_dim = head_dim or (f.size("head_dim") if grouped else 0)
+    head_dim = head_dim or (fields.size("head_dim") if grouped else 0)
     return Shape(
-        layers=f.count("num_hidden_layers"),
+        layers=fields.count("num_hidden_layers"),
         hidden=hidden,
         heads=heads,
         kv_heads=kv_heads,
-        head_dim=head_dim or _equal_share(f, hidden, heads),
-        ffn=ffn or f.count("intermediate_size"),
-        vocabulary=f.count("vocab_size"),
-        tied=f.flag("tie_word_embeddings"),
+        head_dim=head_dim or _equal_share(fields, hidden, heads),
+        ffn=ffn or fields.count("intermediate_size"),
+        vocabulary=fields.count("vocab_size"),
+        tied=fields.flag("tie_word_embeddings"),
     )
 
 
-def _equal_share(f: Fields, hidden: int, heads: int) -> int:
+def _equal_share(fields: Fields, hidden: int, heads: int) -> int:
     if hidden % heads:
         raise UsageError(
-            f"{f.where}: {f.label('hidden_size')} {hidden} is not a multiple of "
-            f"{f.label('num_attention_heads')} {heads}, and no size of a head is given"
+            f"{fields.where}: {fields.label('hidden_size')} {hidden} is not a multiple of "
+            f"{fields.label('num_attention_heads')} {heads}, and no size of a head is given"
         )
     return hidden // heads
 
 
-def rotary_bytes(f: Fields, head_dim: int, default: float = 1.0) -> int:
+def rotary_bytes(fields: Fields, head_dim: int, default: float = 1.0) -> int:
     """Return the bytes of the two fp32 buffers of rotary positions.
 
     Each has half of the rotated features of a head; `default` is the rotated share.
     """
-    scaling = f.table("rope_scaling") or f.table("rope_parameters")
-    own = f.share("partial_rotary_factor", default)
-    rotated = int(head_dim * replace(f, values=scaling).share("partial_rotary_factor", own))
+    scaling = fields.table("rope_scaling") or fields.table("rope_parameters")
+    own = fields.share("partial_rotary_factor", default)
+    rotated = int(head_dim * replace(fields, values=scaling).share("partial_rotary_factor", own))
     return 2 * FLOAT_BYTES * -(-rotated // 2)
 
 
-def all_windows(f: Fields, layers: int) -> tuple[int, ...]:
+def all_windows(fields: Fields, layers: int) -> tuple[int, ...]:
     """Return `sliding_window` for every layer, () if there is none."""
-    window = f.size("sliding_window")
+    window = fields.size("sliding_window")
     return (window,) * layers if window else ()
 
 
-def late_windows(f: Fields, layers: int) -> tuple[int, ...]:
+def late_windows(fields: Fields, layers: int) -> tuple[int, ...]:
     """Return the windows of Qwen2: the first `max_window_layers` layers have none."""
-    first = f.size("max_window_layers")
-    if not f.flag("use_sliding_window"):
+    first = fields.size("max_window_layers")
+    if not fields.flag("use_sliding_window"):
         return ()
-    return typed_windows(f, layers, lambda layer: layer >= first)
+    return typed_windows(fields, layers, lambda layer: layer >= first)
 
 
-def typed_windows(f: Fields, layers: int, rule: Callable[[int], bool]) -> tuple[int, ...]:
+def typed_windows(fields: Fields, layers: int, rule: Callable[[int], bool]) -> tuple[int, ...]:
     """Return the window of each layer, () if no layer has one; layers as in `layer_types`."""
-    window, types = f.size("sliding_window"), layer_types(f, layers, rule)
+    window, types = fields.size("sliding_window"), layer_types(fields, layers, rule)
     windows = tuple(window if kind == "sliding_attention" else 0 for kind in types)
     return windows if any(windows) else ()
 
 
-def layer_types(f: Fields, layers: int, rule: Callable[[int], bool]) -> list[str]:
+def layer_types(fields: Fields, layers: int, rule: Callable[[int], bool]) -> list[str]:
     """Return sliding_attention or full_attention for each layer.
 
     Without the key layer_types, the family's `rule` decides.
@@ -219,11 +219,11 @@ def layer_types(f: Fields, layers: int, rule: Callable[[int], bool]) -> list[str
         UsageError: there is not one type per layer, or a type is unknown.
     """
     names = ("full_attention", "sliding_attention")
-    found = f.items("layer_types", str)
+    found = fields.items("layer_types", str)
     if found is None:
         return [names[rule(layer)] for layer in range(layers)]
     if len(found) != layers or set(found) - set(names):
-        raise f.wrong("layer_types", f"{layers} of {' or '.join(names)}", found)
+        raise fields.wrong("layer_types", f"{layers} of {' or '.join(names)}", found)
     return found
 
 
@@ -244,13 +244,13 @@ class Head:
     renamed: tuple[str, str] = ("", "")
     encoder_only: bool = False
 
-    def labels(self, f: Fields) -> int | None:
+    def labels(self, fields: Fields) -> int | None:
         """Return the number of outputs, None for the vocabulary."""
         if self.features == "vocabulary":
             return None
         if self.features != "labels":
             return self.features
-        return len(f.table("id2label")) or f.count("num_labels", 2)
+        return len(fields.table("id2label")) or fields.count("num_labels", 2)
 
 
 LANGUAGE = Head("lm_head", features="vocabulary")

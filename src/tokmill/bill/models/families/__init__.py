@@ -65,7 +65,7 @@ def _build_of(read: Callable[[Fields], Layer], row: dict[str, Any]) -> Callable[
         key: tuple(value) if isinstance(value, list) else value
         for key, value in row.get("layer", {}).items()
     }
-    return lambda f: decoder(f, replace(read(f), **constant))
+    return lambda fields: decoder(fields, replace(read(fields), **constant))
 
 
 def _heads(row: dict[str, Any]) -> dict[str, Head]:

@@ -29,134 +29,140 @@ HEAD_NORMS = ("self_attn.q_norm", "self_attn.k_norm")
 NEXT_TOKENS = "layers of multi-token prediction, which transformers does not load"
 
 
-def _biased(f: Fields, shape: Shape | None = None) -> Layer:
+def _biased(fields: Fields, shape: Shape | None = None) -> Layer:
     """Return Llama's layer, whose attention has biases if the configuration says so."""
-    bias = f.flag("attention_bias")
-    return Layer(shape=shape or read_shape(f), qkv_bias=bias, out_bias=bias)
+    bias = fields.flag("attention_bias")
+    return Layer(shape=shape or read_shape(fields), qkv_bias=bias, out_bias=bias)
 
 
-def _llama(f: Fields) -> Layer:
-    return replace(_biased(f), mlp_bias=f.flag("mlp_bias"))
+def _llama(fields: Fields) -> Layer:
+    return replace(_biased(fields), mlp_bias=fields.flag("mlp_bias"))
 
 
-def _mistral(f: Fields) -> Layer:
-    s = read_shape(f)
-    return Layer(shape=s, windows=all_windows(f, s.layers))
+def _mistral(fields: Fields) -> Layer:
+    shape = read_shape(fields)
+    return Layer(shape=shape, windows=all_windows(fields, shape.layers))
 
 
-def _expert_shape(f: Fields) -> Shape:
+def _expert_shape(fields: Fields) -> Shape:
     """Return the shape of a model whose feed-forward layers are all of experts."""
-    return read_shape(f, ffn=f.count("moe_intermediate_size"))
+    return read_shape(fields, ffn=fields.count("moe_intermediate_size"))
 
 
-def _mixtral(f: Fields) -> Layer:
-    s = _expert_shape(f)
+def _mixtral(fields: Fields) -> Layer:
+    shape = _expert_shape(fields)
     return Layer(
-        shape=s, mixture=mixture(f, tuple(range(s.layers))), windows=all_windows(f, s.layers)
+        shape=shape,
+        mixture=mixture(fields, tuple(range(shape.layers))),
+        windows=all_windows(fields, shape.layers),
     )
 
 
-def _qwen2(f: Fields) -> Layer:
-    s = read_shape(f)
-    return Layer(shape=s, windows=late_windows(f, s.layers))
+def _qwen2(fields: Fields) -> Layer:
+    shape = read_shape(fields)
+    return Layer(shape=shape, windows=late_windows(fields, shape.layers))
 
 
-def _qwen3(f: Fields) -> Layer:
-    layer = _biased(f)
-    return replace(layer, windows=late_windows(f, layer.shape.layers))
+def _qwen3(fields: Fields) -> Layer:
+    layer = _biased(fields)
+    return replace(layer, windows=late_windows(fields, layer.shape.layers))
 
 
-def _qwen_shape(f: Fields) -> tuple[Shape, tuple[int, ...]]:
+def _qwen_shape(fields: Fields) -> tuple[Shape, tuple[int, ...]]:
     """Return the shape and the layers with experts: each `decoder_sparse_step`-th, less some."""
-    s = read_shape(f, ffn=f.size("intermediate_size") or f.count("moe_intermediate_size"))
-    step, dense = f.count("decoder_sparse_step", 1), f.items("mlp_only_layers", int) or []
-    return s, tuple(i for i in range(s.layers) if i not in dense and (i + 1) % step == 0)
+    shape = read_shape(
+        fields, ffn=fields.size("intermediate_size") or fields.count("moe_intermediate_size")
+    )
+    step, dense = fields.count("decoder_sparse_step", 1), fields.items("mlp_only_layers", int) or []
+    return shape, tuple(i for i in range(shape.layers) if i not in dense and (i + 1) % step == 0)
 
 
-def _qwen2_moe(f: Fields) -> Layer:
+def _qwen2_moe(fields: Fields) -> Layer:
     """Return Qwen2-MoE's layer: a shared expert with a gate."""
-    s, mixed = _qwen_shape(f)
-    first = f.size("max_window_layers")
-    windows = typed_windows(f, s.layers, lambda layer: layer % 2 == 0 and layer < first)
+    shape, mixed = _qwen_shape(fields)
+    first = fields.size("max_window_layers")
+    windows = typed_windows(fields, shape.layers, lambda layer: layer % 2 == 0 and layer < first)
     return Layer(
-        shape=s,
-        qkv_bias=f.flag("qkv_bias"),
+        shape=shape,
+        qkv_bias=fields.flag("qkv_bias"),
         mixture=mixture(
-            f,
+            fields,
             mixed,
-            shared=f.count("shared_expert_intermediate_size"),
+            shared=fields.count("shared_expert_intermediate_size"),
             shared_name="mlp.shared_expert",
-            extra=linear("mlp.shared_expert_gate", s.hidden, 1, "mlp"),
+            extra=linear("mlp.shared_expert_gate", shape.hidden, 1, "mlp"),
         ),
-        windows=windows if f.flag("use_sliding_window") else (),
+        windows=windows if fields.flag("use_sliding_window") else (),
     )
 
 
-def _qwen3_moe(f: Fields) -> Layer:
-    s, mixed = _qwen_shape(f)
+def _qwen3_moe(fields: Fields) -> Layer:
+    shape, mixed = _qwen_shape(fields)
     return replace(
-        _biased(f, s),
-        mixture=mixture(f, mixed),
-        windows=all_windows(f, s.layers) if f.flag("use_sliding_window") else (),
+        _biased(fields, shape),
+        mixture=mixture(fields, mixed),
+        windows=all_windows(fields, shape.layers) if fields.flag("use_sliding_window") else (),
     )
 
 
-def _gemma(f: Fields) -> Layer:
-    layer = _biased(f)
-    buffers = rotary_bytes(f, layer.shape.head_dim) + FLOAT_BYTES  # and the embedding's scale
+def _gemma(fields: Fields) -> Layer:
+    layer = _biased(fields)
+    buffers = rotary_bytes(fields, layer.shape.head_dim) + FLOAT_BYTES  # and the embedding's scale
     return replace(layer, buffer_bytes=buffers)
 
 
-def _gemma2(f: Fields) -> Layer:
-    layer = _gemma(f)
-    windows = typed_windows(f, layer.shape.layers, lambda i: i % 2 == 0)
+def _gemma2(fields: Fields) -> Layer:
+    layer = _gemma(fields)
+    windows = typed_windows(fields, layer.shape.layers, lambda i: i % 2 == 0)
     return replace(layer, windows=windows)
 
 
-def _slides(f: Fields, period: int) -> Callable[[int], bool]:
+def _slides(fields: Fields, period: int) -> Callable[[int], bool]:
     """Return the rule that each `period`-th layer has no window, by configuration or default."""
-    return lambda layer: (layer + 1) % f.count("sliding_window_pattern", period) > 0
+    return lambda layer: (layer + 1) % fields.count("sliding_window_pattern", period) > 0
 
 
-def _gemma3(f: Fields) -> Layer:
+def _gemma3(fields: Fields) -> Layer:
     """Return Gemma 3's layer: rotary positions by kind of layer."""
-    layer, rule = _gemma(f), _slides(f, 6)
-    s = layer.shape
-    kinds = len(set(layer_types(f, s.layers, rule)))
+    layer, rule = _gemma(fields), _slides(fields, 6)
+    shape = layer.shape
+    kinds = len(set(layer_types(fields, shape.layers, rule)))
     return replace(
         layer,
-        windows=typed_windows(f, s.layers, rule),
-        buffer_bytes=kinds * rotary_bytes(f, s.head_dim) + FLOAT_BYTES,
+        windows=typed_windows(fields, shape.layers, rule),
+        buffer_bytes=kinds * rotary_bytes(fields, shape.head_dim) + FLOAT_BYTES,
     )
 
 
-def _olmo3(f: Fields) -> Layer:
-    layer = _biased(f)
-    s = layer.shape
-    kinds = len(set(layer_types(f, s.layers, _slides(f, 4))))
-    windows = typed_windows(f, s.layers, _slides(f, 4))
-    return replace(layer, windows=windows, buffer_bytes=kinds * rotary_bytes(f, s.head_dim))
+def _olmo3(fields: Fields) -> Layer:
+    layer = _biased(fields)
+    shape = layer.shape
+    kinds = len(set(layer_types(fields, shape.layers, _slides(fields, 4))))
+    windows = typed_windows(fields, shape.layers, _slides(fields, 4))
+    return replace(
+        layer, windows=windows, buffer_bytes=kinds * rotary_bytes(fields, shape.head_dim)
+    )
 
 
-def _olmoe(f: Fields) -> Layer:
-    layer = _biased(f, _expert_shape(f))
-    mixed = mixture(f, tuple(range(layer.shape.layers)))
+def _olmoe(fields: Fields) -> Layer:
+    layer = _biased(fields, _expert_shape(fields))
+    mixed = mixture(fields, tuple(range(layer.shape.layers)))
     return replace(layer, mixture=mixed)
 
 
-def _gpt_oss(f: Fields) -> Layer:
+def _gpt_oss(fields: Fields) -> Layer:
     """Return gpt-oss's layer: attention sinks, experts and router with biases."""
-    s = _expert_shape(f)
-    mixed = mixture(f, tuple(range(s.layers)))
+    shape = _expert_shape(fields)
+    mixed = mixture(fields, tuple(range(shape.layers)))
     choosing = (
-        *linear("mlp.router", s.hidden, mixed.experts.count, "router", bias=True),
-        *_biased_experts(s.hidden, mixed.experts.ffn, mixed.experts.count),
+        *linear("mlp.router", shape.hidden, mixed.experts.count, "router", bias=True),
+        *_biased_experts(shape.hidden, mixed.experts.ffn, mixed.experts.count),
     )
     return replace(
-        _biased(f, s),
-        extra=vector("self_attn.sinks", s.heads, "attention", "columns"),
+        _biased(fields, shape),
+        extra=vector("self_attn.sinks", shape.heads, "attention", "columns"),
         mixture=Mixture(experts=mixed.experts, tensors=choosing),
-        windows=typed_windows(f, s.layers, lambda layer: layer % 2 == 0),
+        windows=typed_windows(fields, shape.layers, lambda layer: layer % 2 == 0),
     )
 
 
@@ -171,161 +177,169 @@ def _biased_experts(hidden: int, ffn: int, count: int) -> Part:
     )
 
 
-def _smollm3(f: Fields) -> Layer:
+def _smollm3(fields: Fields) -> Layer:
     """Return SmolLM3's layer: windows where there are no rotary positions."""
-    layer, step = _llama(f), f.count("no_rope_layer_interval", 4)
-    turned = f.items("no_rope_layers", int)
+    layer, step = _llama(fields), fields.count("no_rope_layer_interval", 4)
+    turned = fields.items("no_rope_layers", int)
 
     def rule(i: int) -> bool:  # layers without rotary positions have the window
         return turned[i : i + 1] == [0] if turned else (i + 1) % step == 0
 
-    windows = typed_windows(f, layer.shape.layers, rule)
-    return replace(layer, windows=windows if f.flag("use_sliding_window") else ())
+    windows = typed_windows(fields, layer.shape.layers, rule)
+    return replace(layer, windows=windows if fields.flag("use_sliding_window") else ())
 
 
-def _seed_oss(f: Fields) -> Layer:
-    return replace(_llama(f), out_bias=f.flag("attention_out_bias"))
+def _seed_oss(fields: Fields) -> Layer:
+    return replace(_llama(fields), out_bias=fields.flag("attention_out_bias"))
 
 
-def _glm(f: Fields) -> Layer:
-    s = read_shape(f)
-    rotary = rotary_bytes(f, s.head_dim, 0.5)
-    return Layer(shape=s, qkv_bias=f.flag("attention_bias"), buffer_bytes=rotary)
+def _glm(fields: Fields) -> Layer:
+    shape = read_shape(fields)
+    rotary = rotary_bytes(fields, shape.head_dim, 0.5)
+    return Layer(shape=shape, qkv_bias=fields.flag("attention_bias"), buffer_bytes=rotary)
 
 
-def late_experts(f: Fields, layers: int, *, router_buffer: bool) -> Mixture:
+def late_experts(fields: Fields, layers: int, *, router_buffer: bool) -> Mixture:
     """Return the experts of DeepSeek's kind: also shared ones, and none in the first layers."""
-    first, step = f.size("first_k_dense_replace"), f.count("moe_layer_freq", 1)
+    first, step = fields.size("first_k_dense_replace"), fields.count("moe_layer_freq", 1)
     mixed = tuple(i for i in range(layers) if i >= first and i % step == 0)
-    shared = f.size("n_shared_experts") * f.count("moe_intermediate_size")
-    return mixture(f, mixed, shared=shared, router_buffer=router_buffer)
+    shared = fields.size("n_shared_experts") * fields.count("moe_intermediate_size")
+    return mixture(fields, mixed, shared=shared, router_buffer=router_buffer)
 
 
-def next_tokens(f: Fields) -> tuple[str, ...]:
+def next_tokens(fields: Fields) -> tuple[str, ...]:
     """Return what is left out of a model that has layers of multi-token prediction."""
-    return (NEXT_TOKENS,) if f.size("num_nextn_predict_layers") else ()
+    return (NEXT_TOKENS,) if fields.size("num_nextn_predict_layers") else ()
 
 
-def _glm4_moe(f: Fields) -> Layer:
+def _glm4_moe(fields: Fields) -> Layer:
     """Return the layer of GLM-4.5: half of a head is rotated."""
-    s = read_shape(f)
+    shape = read_shape(fields)
     return Layer(
-        shape=s,
-        qkv_bias=f.flag("attention_bias"),
-        head_norms=HEAD_NORMS if f.flag("use_qk_norm") else (),
-        mixture=late_experts(f, s.layers, router_buffer=True),
-        buffer_bytes=rotary_bytes(f, s.head_dim, 0.5),
-        leaves_out=next_tokens(f),
+        shape=shape,
+        qkv_bias=fields.flag("attention_bias"),
+        head_norms=HEAD_NORMS if fields.flag("use_qk_norm") else (),
+        mixture=late_experts(fields, shape.layers, router_buffer=True),
+        buffer_bytes=rotary_bytes(fields, shape.head_dim, 0.5),
+        leaves_out=next_tokens(fields),
     )
 
 
-def _all_biased(f: Fields) -> Layer:
-    s, bias = read_shape(f), f.flag("use_bias")
-    windows = all_windows(f, s.layers)  # of StarCoder 2; ERNIE has none
-    return Layer(shape=s, qkv_bias=bias, out_bias=bias, mlp_bias=bias, windows=windows)
+def _all_biased(fields: Fields) -> Layer:
+    shape, bias = read_shape(fields), fields.flag("use_bias")
+    windows = all_windows(fields, shape.layers)  # of StarCoder 2; ERNIE has none
+    return Layer(shape=shape, qkv_bias=bias, out_bias=bias, mlp_bias=bias, windows=windows)
 
 
-def _ernie_moe(f: Fields) -> Layer:
+def _ernie_moe(fields: Fields) -> Layer:
     """Return ERNIE 4.5's layer: experts from a first to a last layer."""
-    s, step = read_shape(f), f.count("moe_layer_interval", 1)
-    first, last = f.size("moe_layer_start_index"), f.values.get("moe_layer_end_index", -1)
-    last = s.layers - 1 if last in (-1, None) else f.size("moe_layer_end_index")
-    mixed = tuple(i for i in range(first, min(last + 1, s.layers)) if (i + 1) % step == 0)
-    shared = f.size("moe_num_shared_experts") * f.count("moe_intermediate_size")
+    shape, step = read_shape(fields), fields.count("moe_layer_interval", 1)
+    first, last = fields.size("moe_layer_start_index"), fields.values.get("moe_layer_end_index", -1)
+    last = shape.layers - 1 if last in (-1, None) else fields.size("moe_layer_end_index")
+    mixed = tuple(i for i in range(first, min(last + 1, shape.layers)) if (i + 1) % step == 0)
+    shared = fields.size("moe_num_shared_experts") * fields.count("moe_intermediate_size")
     choice = Tensor(
-        "mlp.gate.moe_statics.e_score_correction_bias", (1, f.count("num_experts")), "router",
+        "mlp.gate.moe_statics.e_score_correction_bias", (1, fields.count("num_experts")), "router",
         "vector",
     )  # fmt: skip
-    return Layer(shape=s, mixture=mixture(f, mixed, shared=shared, extra=(choice,)))
+    return Layer(shape=shape, mixture=mixture(fields, mixed, shared=shared, extra=(choice,)))
 
 
-def _minimax_m2(f: Fields) -> Layer:
-    s = _expert_shape(f)
-    mixed = mixture(f, tuple(range(s.layers)), router_buffer=True)
-    return Layer(shape=s, mixture=mixed)
+def _minimax_m2(fields: Fields) -> Layer:
+    shape = _expert_shape(fields)
+    mixed = mixture(fields, tuple(range(shape.layers)), router_buffer=True)
+    return Layer(shape=shape, mixture=mixed)
 
 
-def _granitemoe(f: Fields) -> Layer:
-    s = _expert_shape(f)
+def _granitemoe(fields: Fields) -> Layer:
+    shape = _expert_shape(fields)
     names = ("block_sparse_moe.experts", "block_sparse_moe.router")
-    mixed = mixture(f, tuple(range(s.layers)), name=names[0], router=names[1])
-    return replace(_biased(f, s), mixture=mixed)
+    mixed = mixture(fields, tuple(range(shape.layers)), name=names[0], router=names[1])
+    return replace(_biased(fields, shape), mixture=mixed)
 
 
-def _ministral(f: Fields) -> Layer:
-    s = read_shape(f)
-    return Layer(shape=s, windows=typed_windows(f, s.layers, lambda _: True))
+def _ministral(fields: Fields) -> Layer:
+    shape = read_shape(fields)
+    return Layer(shape=shape, windows=typed_windows(fields, shape.layers, lambda _: True))
 
 
-def _exaone4(f: Fields) -> Layer:
-    s = read_shape(f)
-    windows = typed_windows(f, s.layers, _slides(f, 4)) if f.size("sliding_window") else ()
-    return Layer(shape=s, windows=windows)
+def _exaone4(fields: Fields) -> Layer:
+    shape = read_shape(fields)
+    windows = (
+        typed_windows(fields, shape.layers, _slides(fields, 4))
+        if fields.size("sliding_window")
+        else ()
+    )
+    return Layer(shape=shape, windows=windows)
 
 
-def _apertus(f: Fields) -> Layer:
+def _apertus(fields: Fields) -> Layer:
     """Return Apertus' layer, whose activation has two parameters."""
-    layer = _biased(f)
-    if f.text("hidden_act") != "xielu":
+    layer = _biased(fields)
+    if fields.text("hidden_act") != "xielu":
         return layer
     layer = replace(layer, leaves_out=(XIELU,))
     learned = ("mlp.act_fn.alpha_p", "mlp.act_fn.alpha_n")
-    s = layer.shape  # two numbers of each layer are no parameters
-    buffers = rotary_bytes(f, s.head_dim) + 2 * FLOAT_BYTES * s.layers
+    shape = layer.shape  # two numbers of each layer are no parameters
+    buffers = rotary_bytes(fields, shape.head_dim) + 2 * FLOAT_BYTES * shape.layers
     extra = tuple(tensor for name in learned for tensor in vector(name, 1, "mlp"))
     return replace(layer, extra=extra, buffer_bytes=buffers)
 
 
-def _stablelm(f: Fields) -> Layer:
+def _stablelm(fields: Fields) -> Layer:
     """Return StableLM's layer: a quarter of a head is rotated."""
-    s, parallel = read_shape(f), f.flag("use_parallel_residual")
+    shape, parallel = read_shape(fields), fields.flag("use_parallel_residual")
     return Layer(
-        shape=s,
-        qkv_bias=f.flag("use_qkv_bias"),
+        shape=shape,
+        qkv_bias=fields.flag("use_qkv_bias"),
         before=PRE_NORMS[:1] if parallel else PRE_NORMS,
-        buffer_bytes=rotary_bytes(f, s.head_dim, 0.25),
+        buffer_bytes=rotary_bytes(fields, shape.head_dim, 0.25),
         style={"one_norm": parallel},
     )
 
 
-def _baichuan(f: Fields) -> Layer:
+def _baichuan(fields: Fields) -> Layer:
     # 7B has rotary positions, 13B has ALiBi biases of scores: neither has parameters.
     out = ("tables of positions or of ALiBi biases that Baichuan's own code keeps",)
-    return Layer(shape=read_shape(f, grouped=False), leaves_out=out)
+    return Layer(shape=read_shape(fields, grouped=False), leaves_out=out)
 
 
-def _chatglm(f: Fields) -> Layer:
+def _chatglm(fields: Fields) -> Layer:
     """Return the layer of ChatGLM2, ChatGLM3 and GLM-4 (9B)."""
-    groups = f.count("num_attention_heads")
-    groups = f.count("num_key_value_heads", 1) if f.flag("multi_query_attention") else groups
-    s, bias = read_shape(f, kv_heads=groups), f.flag("add_bias_linear")
+    groups = fields.count("num_attention_heads")
+    groups = (
+        fields.count("num_key_value_heads", 1) if fields.flag("multi_query_attention") else groups
+    )
+    shape, bias = read_shape(fields, kv_heads=groups), fields.flag("add_bias_linear")
     return Layer(
-        shape=s,
-        qkv_bias=bias or f.flag("add_qkv_bias"),
+        shape=shape,
+        qkv_bias=bias or fields.flag("add_qkv_bias"),
         out_bias=bias,
         mlp_bias=bias,
         # Half of a head is rotated: one value per pair of features.
-        buffer_bytes=FLOAT_BYTES * (s.head_dim // 4),
+        buffer_bytes=FLOAT_BYTES * (shape.head_dim // 4),
     )
 
 
-def _minimind(f: Fields) -> Layer:
+def _minimind(fields: Fields) -> Layer:
     """Return MiniMind's layer, in versions 2 and 3."""
     # Since version 3 (num_experts), queries and keys have norms and the feed-forward width is
     # pi d; before (n_routed_experts), 8 / 3 d. The width is rounded up to a multiple of 64.
-    hidden, is_version_2 = f.count("hidden_size"), f.size("n_routed_experts") > 0
+    hidden, is_version_2 = fields.count("hidden_size"), fields.size("n_routed_experts") > 0
     width = math.floor(hidden * 8 / 3) if is_version_2 else math.ceil(hidden * math.pi)
-    s = read_shape(f, ffn=f.size("intermediate_size") or 64 * -(-width // 64))
+    shape = read_shape(fields, ffn=fields.size("intermediate_size") or 64 * -(-width // 64))
     layer = Layer(
-        shape=s,
+        shape=shape,
         head_norms=() if is_version_2 else HEAD_NORMS,
         # Cosine and sine of all positions, a head wide.
-        buffer_bytes=2 * FLOAT_BYTES * f.count("max_position_embeddings") * s.head_dim,
+        buffer_bytes=2 * FLOAT_BYTES * fields.count("max_position_embeddings") * shape.head_dim,
     )
-    if not f.flag("use_moe"):
+    if not fields.flag("use_moe"):
         return layer
-    shared = f.size("n_shared_experts") * s.ffn
-    return replace(layer, mixture=mixture(f, tuple(range(s.layers)), shared=shared, ffn=s.ffn))
+    shared = fields.size("n_shared_experts") * shape.ffn
+    return replace(
+        layer, mixture=mixture(fields, tuple(range(shape.layers)), shared=shared, ffn=shape.ffn)
+    )
 
 
 LAYERS: Mapping[str, Callable[[Fields], Layer]] = {

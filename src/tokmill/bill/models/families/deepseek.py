@@ -12,69 +12,73 @@ from tokmill.bill.models.model import INDEXER, Attention
 from tokmill.bill.models.tensors import Part, linear, norm
 
 
-def _layer(f: Fields, *, router_bias: bool = True, sparse: bool = False) -> Layer:
+def _layer(fields: Fields, *, router_bias: bool = True, sparse: bool = False) -> Layer:
     """Return the layer.
 
     `router_bias`: a bias per expert, a buffer, since V3. `sparse`: an indexer chooses the tokens
     that a token attends to, as in V3.2.
     """
-    mla = _read_mla(f)
-    s = read_shape(f, kv_heads=mla.kv_heads, head_dim=mla.head_dim)
+    mla = _read_mla(fields)
+    shape = read_shape(fields, kv_heads=mla.kv_heads, head_dim=mla.head_dim)
     return Layer(
-        shape=s,
+        shape=shape,
         attention=mla,
-        attention_tensors=_mla(f, s, mla),
-        mixture=late_experts(f, s.layers, router_buffer=router_bias),
-        extra=_indexer(f, s) if sparse else (),
-        buffer_bytes=rotary_bytes(f, mla.rope_dim),
-        leaves_out=(*((INDEXER,) if sparse else ()), *next_tokens(f)),
+        attention_tensors=_mla(fields, shape, mla),
+        mixture=late_experts(fields, shape.layers, router_buffer=router_bias),
+        extra=_indexer(fields, shape) if sparse else (),
+        buffer_bytes=rotary_bytes(fields, mla.rope_dim),
+        leaves_out=(*((INDEXER,) if sparse else ()), *next_tokens(fields)),
     )
 
 
-def _read_mla(f: Fields) -> Attention:
+def _read_mla(fields: Fields) -> Attention:
     """Return the shape of multi-head latent attention."""
-    heads = f.count("num_attention_heads")
+    heads = fields.count("num_attention_heads")
     return Attention(
         heads,
         heads,
-        f.count("qk_nope_head_dim") + f.count("qk_rope_head_dim"),
-        kv_rank=f.count("kv_lora_rank"),
-        q_rank=f.size("q_lora_rank"),
-        rope_dim=f.count("qk_rope_head_dim"),
-        nope_dim=f.count("qk_nope_head_dim"),
-        value_dim=f.count("v_head_dim"),
+        fields.count("qk_nope_head_dim") + fields.count("qk_rope_head_dim"),
+        kv_rank=fields.count("kv_lora_rank"),
+        q_rank=fields.size("q_lora_rank"),
+        rope_dim=fields.count("qk_rope_head_dim"),
+        nope_dim=fields.count("qk_nope_head_dim"),
+        value_dim=fields.count("v_head_dim"),
     )
 
 
-def _mla(f: Fields, s: Shape, mla: Attention) -> Part:
+def _mla(fields: Fields, shape: Shape, mla: Attention) -> Part:
     """Return multi-head latent attention; the matrices to the ranks are on every GPU."""
-    bias, query = f.flag("attention_bias"), s.heads * mla.head_dim
-    low, up = mla.kv_rank + mla.rope_dim, s.heads * (mla.nope_dim + mla.value_dim)
-    value, at = s.heads * mla.value_dim, "self_attn"
-    queries = linear(f"{at}.q_proj", s.hidden, query, "attention", "columns")
+    bias, query = fields.flag("attention_bias"), shape.heads * mla.head_dim
+    low, up = mla.kv_rank + mla.rope_dim, shape.heads * (mla.nope_dim + mla.value_dim)
+    value, at = shape.heads * mla.value_dim, "self_attn"
+    queries = linear(f"{at}.q_proj", shape.hidden, query, "attention", "columns")
     if mla.q_rank:
         queries = (
-            *linear(f"{at}.q_a_proj", s.hidden, mla.q_rank, "attention", bias=bias),
+            *linear(f"{at}.q_a_proj", shape.hidden, mla.q_rank, "attention", bias=bias),
             *norm(f"{at}.q_a_layernorm", mla.q_rank),
             *linear(f"{at}.q_b_proj", mla.q_rank, query, "attention", "columns"),
         )
     return (
         *queries,
-        *linear(f"{at}.kv_a_proj_with_mqa", s.hidden, low, "attention", bias=bias),
+        *linear(f"{at}.kv_a_proj_with_mqa", shape.hidden, low, "attention", bias=bias),
         *norm(f"{at}.kv_a_layernorm", mla.kv_rank),
         *linear(f"{at}.kv_b_proj", mla.kv_rank, up, "attention", "columns"),
-        *linear(f"{at}.o_proj", value, s.hidden, "attention", "rows", bias=bias),
+        *linear(f"{at}.o_proj", value, shape.hidden, "attention", "rows", bias=bias),
     )
 
 
-def _indexer(f: Fields, s: Shape) -> Part:
+def _indexer(fields: Fields, shape: Shape) -> Part:
     """Return the indexer of sparse attention; every GPU has all of it."""
-    heads, width, at = f.count("index_n_heads"), f.count("index_head_dim"), "self_attn.indexer"
+    heads, width, at = (
+        fields.count("index_n_heads"),
+        fields.count("index_head_dim"),
+        "self_attn.indexer",
+    )
     return (
-        *linear(f"{at}.wq_b", f.count("q_lora_rank"), heads * width, "attention"),
-        *linear(f"{at}.wk", s.hidden, width, "attention"),
+        *linear(f"{at}.wq_b", fields.count("q_lora_rank"), heads * width, "attention"),
+        *linear(f"{at}.wk", shape.hidden, width, "attention"),
         *norm(f"{at}.k_norm", width, bias=True),
-        *linear(f"{at}.weights_proj", s.hidden, heads, "attention"),
+        *linear(f"{at}.weights_proj", shape.hidden, heads, "attention"),
     )
 
 
