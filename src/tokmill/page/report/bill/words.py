@@ -22,7 +22,7 @@ from tokmill.words.units import count, memory
 
 AS_SET = "as chosen"
 NONE_ALONE = (
-    "no single change below is enough; sharding over more GPUs (ZeRO), shorter sequences or a "
+    "no single change below is enough; several together, more GPUs (ZeRO), shorter sequences or a "
     "smaller model need less"
 )
 NONE_NEEDED = "no change needed"
