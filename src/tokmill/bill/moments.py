@@ -23,12 +23,7 @@ from tokmill.bill.activations.layers import (
     selective_rows,
     shared_mask,
 )
-from tokmill.bill.activations.loss import (
-    backward_line,
-    forward_line,
-    loss_lines,
-    reference_lines,
-)
+from tokmill.bill.activations.loss import backward_line, forward_line, loss_lines, reference_lines
 from tokmill.bill.activations.megatron import megatron_outside
 from tokmill.bill.activations.part import Part, final_norm, kept_lines, rows_line, work_lines
 from tokmill.bill.activations.stage import (

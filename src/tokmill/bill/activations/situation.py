@@ -8,13 +8,7 @@ from tokmill.bill.models.adapters import adapted
 from tokmill.bill.models.model import Model, Style, Tensor
 from tokmill.bill.states.optimizers import FP32_BYTES
 from tokmill.bill.states.parallel import expert_tensor_parallel, sharding_of
-from tokmill.bill.states.precision import (
-    SCHEMES,
-    frozen_type,
-    is_prepared,
-    precision_of,
-    scheme_of,
-)
+from tokmill.bill.states.precision import SCHEMES, frozen_type, is_prepared, precision_of, scheme_of
 from tokmill.settings.training import TrainingSettings
 
 PEFT_LEAVES_CASTS = ("int8", "int4", "nf4", "nf4-double")

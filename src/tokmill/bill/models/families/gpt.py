@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 from tokmill.bill.models.decoder import PRE_NORMS, Layer, make_model
-from tokmill.bill.models.family import (
-    Fields,
-    read_shape,
-    rotary_bytes,
-)
+from tokmill.bill.models.family import Fields, read_shape, rotary_bytes
 from tokmill.bill.models.model import Model
-from tokmill.bill.models.tensors import (
-    attention,
-    embedding,
-    feed_forward,
-    in_layers,
-    linear,
-    norms,
-)
+from tokmill.bill.models.tensors import attention, embedding, feed_forward, in_layers, linear, norms
 
 
 def _gpt2(fields: Fields) -> Layer:
