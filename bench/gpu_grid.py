@@ -37,7 +37,7 @@ from bench.bill_cases import (
 )
 from bench.tables import table
 from tokmill.bill.overhead import CUDA_CONTEXT, WORKSPACES
-from tokmill.bill.serving.inference import inference_bill
+from tokmill.bill.serving import inference_bill
 from tokmill.bill.training_bill import allocated_bytes, training_bill
 from tokmill.words.units import memory
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.bill_cases import Case, measured_in_child
 from bench.tables import table
-from tokmill.bill.states.optimizers import STATES, STEP, STEP_MUON
+from tokmill.bill.states.optimizers import STATES, STEP
 from tokmill.bill.training_bill import allocated_bytes, training_bill
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ MIB = 1 << 20
 OF_LINES = {
     "weights": "weights",
     "gradients": "gradients",
-    **dict.fromkeys((*STATES, STEP.name, STEP_MUON.name), "optimizer"),
+    **dict.fromkeys((*STATES, STEP.name), "optimizer"),
 }
 KEPT = (
     "activations", "16-bit casts", "loss:", "tanh of", "inputs of checkpointed", "logits of"

@@ -79,8 +79,7 @@ def test_a_model_may_be_numbers():
     numbers = {"family": "llama", "layers": 2, "hidden": 64, "heads": 4, "ffn": 128}
     found = bill.training(**numbers, vocabulary=100, precision="fp32")
     layer = 4 * 64 * 64 + 3 * 64 * 128 + 2 * 64
-    rotary = 2 * 4 * 8
-    assert lines(found.peak)["weights"] == 4 * (2 * 100 * 64 + 2 * layer + 64) + rotary
+    assert lines(found.peak)["weights"] == 4 * (2 * 100 * 64 + 2 * layer + 64)
 
 
 def test_inference_has_weights_and_a_cache_of_all_tokens():
@@ -141,13 +140,12 @@ def test_the_complete_bill_of_a_model_and_a_dataset_is_what_the_dataset_gives(da
     assert json.dumps(found.as_json())
 
 
-def test_alternatives_are_compared_by_values_or_by_name():
+def test_alternatives_are_compared_by_their_values():
     found = bill.compare(TINY, axes={"gpus": [1, 4]}, sharding="zero-3", gpu="T4")
     assert isinstance(found, bill.Comparison)
     assert [each.values for each in found.alternatives] == [(1,), (4,)]
     assert found.alternatives[1].n_bytes < found.alternatives[0].n_bytes
     assert found.as_json()["alternatives"][1]["values"] == {"gpus": 4}
-    assert bill.compare(TINY, axes=["adapter"]).axes == ("adapter",)
     assert "checkpointing" in bill.compare(TINY).axes
     with pytest.raises(UsageError, match="compare: no setting 'speed'"):
         bill.compare(TINY, axes={"speed": [1]})
@@ -178,7 +176,6 @@ def test_a_variable_is_a_setting_that_is_not_given(monkeypatch: pytest.MonkeyPat
         (lambda: bill.count_parameters({"model_type": "gpt9"}), "gpt9"),
         (lambda: bill.count_parameters(5), "model: expected str, found int (5)"),
         (lambda: bill.disk("no/such/place"), "no/such/place: not a tokmill dataset"),
-        (lambda: bill.host(TINY, nodes=2), "nodes: expected gpus to be nodes times gpus_per_node"),
     ],
 )
 def test_a_mistake_is_a_usage_error_in_words_of_python(call: Any, expected: str):

@@ -15,11 +15,6 @@ TINY = model_from_config({**CONFIG, "n_positions": 77})
 PACKED = DatasetSize("sft", 1000, 10, 2, capacity=33, val_tokens=200)
 
 
-def gpus(**settings: int) -> tuple[int, int]:
-    found = complete_training(TrainingSettings(**settings), None, None)
-    return found.gpus, found.gpus_per_node
-
-
 def test_a_sequence_is_as_asked_or_packed_or_as_long_as_the_positions():
     asked = TrainingSettings(sequence=5)
     assert complete_training(asked, TINY, PACKED).sequence == 5
@@ -28,37 +23,13 @@ def test_a_sequence_is_as_asked_or_packed_or_as_long_as_the_positions():
     assert complete_training(TrainingSettings(), None, None).sequence == 2048
 
 
-def test_nodes_and_gpus_per_node_give_the_gpus():
-    assert gpus(nodes=4, gpus_per_node=8) == (32, 8)
-    assert gpus(nodes=4, gpus=16) == (16, 4)
-    assert gpus(nodes=2, gpus_per_node=4, gpus=8) == (8, 4)
-    assert gpus(nodes=1) == (1, 1)
-    assert gpus(gpus=16) == (16, 0)
-
-
-@pytest.mark.parametrize(
-    ("settings", "found"),
-    [
-        ({"nodes": 2}, "found 2 nodes with 1 GPU"),
-        ({"nodes": 3, "gpus": 8}, "found 3 nodes with 8 GPUs"),
-        ({"nodes": 2, "gpus": 16, "gpus_per_node": 4}, "found 2 nodes with 16 GPUs, 4 per node"),
-    ],
-)
-def test_nodes_that_contradict_the_gpus_are_refused(settings: dict[str, int], found: str):
-    with pytest.raises(UsageError) as caught:
-        gpus(**settings)
-    assert str(caught.value) == (
-        f"nodes: expected --gpus to be --nodes times --gpus-per-node, {found}"
-    )
-
-
 def test_tokens_to_train_on_decide_the_epochs_of_a_dataset():
     assert complete_training(TrainingSettings(tokens=1600), None, PACKED).epochs == 2.0
     assert complete_training(TrainingSettings(tokens=1600, epochs=3), None, None).epochs == 3
 
 
 def test_completed_settings_stay_as_they_are():
-    once = complete_training(TrainingSettings(nodes=2, gpus_per_node=4, tokens=1600), TINY, PACKED)
+    once = complete_training(TrainingSettings(gpus=8, gpus_per_node=4, tokens=1600), TINY, PACKED)
     assert complete_training(once, TINY, PACKED) == once
 
 

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from tokmill.bill.bill_settings import BillSettings
-from tokmill.bill.compute import Compute, compute, compute_on_each, operations_per_token
+from tokmill.bill.compute import Compute, compute, operations_per_token
 from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.full_bill import full_bill
 from tokmill.bill.gpus import Gpu, find_gpu
@@ -183,14 +183,3 @@ def test_fp32_is_as_slow_as_its_own_peak():
 
 
 T4 = find_gpu("T4")
-
-
-@pytest.mark.parametrize("tokens", [100_000, 10])
-def test_all_gpus_at_once_take_what_each_takes_alone(tokens):
-    gpus = [find_gpu("RTX 4090"), None, find_gpu("H100")]
-    training = TrainingSettings(sequence=100, micro_batch=2, price_per_hour=0.5)
-    given = a_model(EMBEDDING, UP, HEAD), training, a_dataset(tokens)
-    found = compute_on_each(*given, gpus)
-    assert found == [compute(*given, gpu) for gpu in gpus]
-    assert len({one.seconds for one in found}) == 3
-    assert all(("smaller than a step" in str(one.notes)) == (tokens == 10) for one in found)

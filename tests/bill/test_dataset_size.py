@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tokmill.bill.dataset_size import DatasetSize, assumed_size, dataset_size, long_documents
+from tokmill.bill.dataset_size import DatasetSize, assumed_size, dataset_size
 from tokmill.settings.training import TrainingSettings
 
 MANIFEST = {
@@ -86,13 +86,3 @@ def test_a_described_dataset_may_have_masks_beside_its_tokens():
 
 def test_settings_that_describe_no_dataset_have_none():
     assert assumed_size(TrainingSettings(), 300) is None
-
-
-def test_documents_of_longer_classes_are_longer_than_the_context():
-    histogram = (0, 0, 4, 0, 2)  # 4..7 and 16..31 tokens
-    lengths = DatasetSize("pretrain", 70, 10, 2, length_histogram=histogram)
-    found = long_documents(lengths, 15)
-    assert (found.least, found.documents, found.most) == (2, 2, 2)
-    assert found.share == pytest.approx(2 / 6)
-    assert 0 < found.tokens_beyond == pytest.approx(found.tokens - 2 * 15, abs=1)
-    assert found.tokens == pytest.approx(70 * 2 * 22.68 / (2 * 22.68 + 4 * 5.36), abs=1)

@@ -108,8 +108,6 @@ def test_the_optimizer_and_its_step(tmp_path, optimizer, expected):
     [
         ({"stage": 2, "offload_optimizer": {"device": "none"}}, None),
         ({"stage": 2, "offload_optimizer": {"device": "cpu"}}, "optimizer"),
-        ({"stage": 2, "cpu_offload": True}, "optimizer"),
-        ({"stage": 3, "cpu_offload_params": True}, "all"),
         ({"stage": 3, "offload_optimizer": {"device": "nvme"}}, "optimizer"),
     ],
 )

@@ -67,7 +67,7 @@ def test_without_a_dataset_nothing_is_said_of_one():
     found = made(ModelSettings(name="gpt2"), None, gpu="T4")
     assert found.additions == ()
     assert found.of_model is not None
-    assert (found.of_model.compute, found.of_model.long_documents) == (None, None)
+    assert found.of_model.compute is None
     assert found.of_model.advice is not None
 
 
@@ -89,7 +89,7 @@ def test_json_is_plain_and_has_the_same_keys_whatever_is_there(found: FullBill):
     assert json.dumps(plain)
     assert list(plain) == [
         "schema", "settings", "notes", "not_read", "model", "gpu", "training", "inference",
-        "advice", "inference_advice", "compute", "long_documents", "host", "disk",
+        "advice", "inference_advice", "compute", "host", "disk",
     ]  # fmt: skip
     assert list(plain["disk"]) == [
         "directory", "free_bytes", "dataset", "found", "additions", "checkpoints"
@@ -106,7 +106,6 @@ def test_a_dataset_may_be_a_number_of_bytes_or_tokens():
     assert found.of_model is not None
     assert found.of_model.compute is not None
     assert found.of_model.compute.tokens == 10**9 // 2
-    assert found.of_model.long_documents is None
 
 
 def test_the_verdict_is_against_the_machine_of_the_training():

@@ -87,7 +87,7 @@ def test_json_is_one_object_with_a_schema_whose_lines_add_up(tokmill):
     assert found["schema"] == 1
     assert set(found) == {
         "schema", "settings", "notes", "not_read", "model", "gpu", "training", "inference",
-        "advice", "inference_advice", "compute", "long_documents", "host", "disk",
+        "advice", "inference_advice", "compute", "host", "disk",
     }  # fmt: skip
     assert found["model"]["parameters"] == 124_439_808
     assert sum(found["model"]["by_module"].values()) == 124_439_808
@@ -115,10 +115,9 @@ def test_the_built_in_models_and_gpus_are_listed(tokmill):
 
 
 def test_all_formulas_are_printed_without_a_model(tokmill):
-    from tokmill.bill.text.formulas import formulas_json, formulas_page
+    from tokmill.bill.text.formulas import formulas_page
 
     assert tokmill("memory", "--formulas").out == formulas_page()
-    assert json.loads(tokmill("memory", "--formulas", "--json").out) == formulas_json()
 
 
 def test_alternatives_are_compared_side_by_side(tokmill):
@@ -126,14 +125,13 @@ def test_alternatives_are_compared_side_by_side(tokmill):
     verdict, title, heads, *_ = out.splitlines()
     assert verdict == "verdict  fits: none, full"
     assert title == "gpt2: GPU memory of training --sequence 1024 on T4, GiB"
-    assert heads.split() == ["checkpointing", "expected", "at", "most", "activations", "compute",
-                             "fits"]  # fmt: skip
-    assert re.search(r"^full +(\d\.\d\d +){3}x 1\.\d\d +yes$", out, re.MULTILINE)
+    assert heads.split() == ["checkpointing", "expected", "at", "most", "activations", "fits"]
+    assert re.search(r"^full +(\d\.\d\d +){3}yes$", out, re.MULTILINE)
     usual = json.loads(tokmill(*GPT2, "--compare", "--json").out)
     assert usual["axes"] == ["precision", "checkpointing", "adapter"]
     wrong = tokmill(*GPT2, "--compare", "colour")
     assert wrong.code == 2
-    assert "compare: 'colour' has no built-in values" in wrong.err
+    assert "compare: expected colour=VALUE,VALUE, found no values" in wrong.err
 
 
 def a_config(tmp_path: Path, quantization: dict[str, Any]) -> str:

@@ -5,8 +5,7 @@ import weakref
 import pytest
 
 from tokmill.bill.models.load import model_from_config
-from tokmill.bill.serving.inference import inference_bill
-from tokmill.bill.serving.kv_cache import kv_cache_lines
+from tokmill.bill.serving import inference_bill, kv_cache_lines
 from tokmill.settings.inference import InferenceSettings
 
 torch = pytest.importorskip("torch")

@@ -18,7 +18,6 @@ from tokmill.settings.model import ModelSettings
 from tokmill.settings.names import not_default
 from tokmill.settings.schema import BILL_SECTIONS
 from tokmill.settings.training import TrainingSettings
-from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     from tokmill.settings.schema import Config
@@ -98,13 +97,13 @@ def bill_settings(
 def complete_training(
     training: TrainingSettings, model: Model | None, size: DatasetSize | None
 ) -> TrainingSettings:
-    """Return the settings with sequence, GPUs, GPUs per node and epochs filled in.
+    """Return the settings with sequence, sharding and epochs filled in.
 
     `sequence` is the setting, else the length of packed rows, else `default_sequence`. Completing
     them again changes nothing.
 
     Raises:
-        UsageError: nodes and GPUs contradict each other, or the host RAM lacks its unit.
+        UsageError: the host RAM lacks its unit.
     """
     if 0 < training.host_ram < LEAST_HOST_RAM:
         raise UsageError(
@@ -112,7 +111,7 @@ def complete_training(
         )
     capacity = 0 if size is None else size.capacity
     otherwise = DEFAULT_SEQUENCE if model is None else default_sequence(model)
-    training = _with_nodes(replace(training, sequence=training.sequence or capacity or otherwise))
+    training = replace(training, sequence=training.sequence or capacity or otherwise)
     plain = training.sharding == "ddp" and training.framework == "hf"
     if training.offload != "none" and plain and state_ranks(training) == 1:
         # DeepSpeed offloads on one GPU too, where its kinds of sharding share nothing.
@@ -121,19 +120,3 @@ def complete_training(
     if training.tokens and size is not None and size.train_tokens:
         return replace(training, epochs=training.tokens / size.train_tokens)
     return training
-
-
-def _with_nodes(training: TrainingSettings) -> TrainingSettings:
-    """Return the settings with GPUs and GPUs per node that match `nodes`, if that is given."""
-    nodes, each, gpus = training.nodes, training.gpus_per_node, training.gpus
-    if not nodes:
-        return training
-    if gpus == 1 and each:
-        gpus = nodes * each
-    if gpus % nodes or (each and each * nodes != gpus):
-        per_node = f", {each} per node" if each else ""
-        raise UsageError(
-            "nodes: expected --gpus to be --nodes times --gpus-per-node, found "
-            f"{plural(nodes, 'node')} with {plural(gpus, 'GPU')}{per_node}"
-        )
-    return replace(training, gpus=gpus, gpus_per_node=gpus // nodes)

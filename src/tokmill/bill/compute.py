@@ -6,13 +6,12 @@ Operations are those of matrix products; a multiply-add counts as two.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.formula import Formula
 from tokmill.bill.gpus import Gpu
-from tokmill.bill.models.model import Attention, Model
+from tokmill.bill.models.model import Model
 from tokmill.bill.states.parallel import data_parallel
 from tokmill.bill.states.precision import scheme_of
 from tokmill.settings.training import TrainingSettings
@@ -99,50 +98,38 @@ def compute(
     `training` is completed. The time is that of the executed operations at `training.mfu`
     of the peak.
     """
-    return compute_on_each(model, training, dataset, (gpu,))[0]
-
-
-def compute_on_each(
-    model: Model, training: TrainingSettings, dataset: DatasetSize, gpus: Sequence[Gpu | None]
-) -> list[Compute]:
-    """Return `compute` of every GPU; the operations, which are the same, are counted once."""
-    sequence = training.sequence
+    sequence, parameters = training.sequence, model.parameters
     step_sequences = training.micro_batch * training.accumulation * data_parallel(training)
     per_epoch = _sequences(dataset, sequence) // step_sequences
-    per_token, recomputed = operations_per_token(model, training, sequence)
+    per_token, again = operations_per_token(model, training, sequence)
     trained = round(dataset.train_tokens * training.epochs)
-    executed = (per_token + recomputed) * trained
-    parameters = model.parameters
-    step = plural(step_sequences, "sequence")
-    too_small = () if per_epoch else (f"the dataset is smaller than a step of {step}",)
-    on_each = []
-    for gpu in gpus:
-        peak = 0.0 if gpu is None else gpu.peak(scheme_of(training).computed)
-        seconds = executed / (training.mfu * peak * training.gpus) if peak else None
-        notes = () if peak else (NO_PEAK,)
-        hours = None if seconds is None else seconds * training.gpus / 3600
-        on_each.append(
-            Compute(
-                tokens=dataset.train_tokens,
-                trained_tokens=trained,
-                parameters=parameters,
-                tokens_per_parameter=dataset.train_tokens / max(1, parameters),
-                chinchilla_tokens=CHINCHILLA_TOKENS * parameters,
-                sequence=sequence,
-                step_sequences=step_sequences,
-                step_tokens=step_sequences * sequence,
-                steps_per_epoch=per_epoch,
-                steps=math.floor(per_epoch * training.epochs),
-                operations_per_token=per_token,
-                operations=float(per_token * trained),
-                operations_with_recompute=float(executed),
-                seconds=seconds,
-                gpu_hours=hours,
-                cost=hours * training.price_per_hour if hours and training.price_per_hour else None,
-                notes=(*notes, *too_small),
-            )
-        )
-    return on_each
+    executed = (per_token + again) * trained
+    peak = 0.0 if gpu is None else gpu.peak(scheme_of(training).computed)
+    seconds = executed / (training.mfu * peak * training.gpus) if peak else None
+    hours = None if seconds is None else seconds * training.gpus / 3600
+    notes = [] if peak else [NO_PEAK]
+    if not per_epoch:
+        step = plural(step_sequences, "sequence")
+        notes.append(f"the dataset is smaller than a step of {step}")
+    return Compute(
+        tokens=dataset.train_tokens,
+        trained_tokens=trained,
+        parameters=parameters,
+        tokens_per_parameter=dataset.train_tokens / max(1, parameters),
+        chinchilla_tokens=CHINCHILLA_TOKENS * parameters,
+        sequence=sequence,
+        step_sequences=step_sequences,
+        step_tokens=step_sequences * sequence,
+        steps_per_epoch=per_epoch,
+        steps=math.floor(per_epoch * training.epochs),
+        operations_per_token=per_token,
+        operations=float(per_token * trained),
+        operations_with_recompute=float(executed),
+        seconds=seconds,
+        gpu_hours=hours,
+        cost=hours * training.price_per_hour if hours and training.price_per_hour else None,
+        notes=tuple(notes),
+    )
 
 
 def operations_per_token(
@@ -156,8 +143,8 @@ def operations_per_token(
     symbols = _symbols(model, sequence)
     is_adapted = training.adapter != "none"
     formula = ADAPTER_OPERATIONS if is_adapted else TRAINING_OPERATIONS
-    formulas = {"full": FORWARD_OPERATIONS, "selective": ATTENTION_OPERATIONS}
-    added = formulas.get(training.checkpointing)
+    again = {"full": FORWARD_OPERATIONS, "selective": ATTENTION_OPERATIONS}
+    added = again.get(training.checkpointing)
     return formula.evaluate(symbols), added.evaluate(symbols) if added else 0
 
 
@@ -170,21 +157,17 @@ def _symbols(model: Model, sequence: int) -> dict[str, float]:
         for tensor in model.tensors
         if tensor.kind == "embedding" and not (model.tied and tensor.split == "vocabulary")
     )
-    windows = model.attention.windows or (0,) * model.layers
+    shape, head_dim = model.attention, float(model.attention.head_dim)
+    if shape.kv_rank:  # MLA: the mean of the sizes for scores and for values
+        head_dim = (shape.nope_dim + shape.rope_dim + shape.value_dim) / 2
+    windows = shape.windows or (0,) * model.layers
     return {
         "P_used": model.active_parameters - tables,
         "P_layers": layers - idle,
-        "a": model.attention.heads,
-        "h": _score_width(model.attention),
+        "a": shape.heads,
+        "h": head_dim,
         "s_layers": sum(min(window or sequence, sequence) for window in windows),
     }
-
-
-def _score_width(attention: Attention) -> float:
-    """Return the size of a head; for MLA the mean of the sizes for scores and for values."""
-    if not attention.kv_rank:
-        return attention.head_dim
-    return (attention.nope_dim + attention.rope_dim + attention.value_dim) / 2
 
 
 def _sequences(dataset: DatasetSize, sequence: int) -> int:

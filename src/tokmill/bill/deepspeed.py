@@ -13,12 +13,13 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tokmill.errors import UsageError
 from tokmill.settings.load import check_regular
 from tokmill.settings.training import TrainingSettings
 
+T = TypeVar("T")
 MOST_BYTES = 4 << 20
 """A settings file is some kB; what is larger is another file."""
 MOST_SHOWN = 80
@@ -36,10 +37,6 @@ _OPTIMIZERS = {
 """Name -> optimizer and how it steps: DeepSpeed has kernels of its own for Adam and Lion."""
 _STAGES = {0: "ddp", 1: "zero-1", 2: "zero-2", 3: "zero-3"}
 _DEVICES = ("none", "cpu", "nvme")
-_OLD_OFFLOADS = {
-    "zero_optimization.cpu_offload": "optimizer",
-    "zero_optimization.cpu_offload_params": "all",
-}
 _OFFLOADS = {
     "zero_optimization.offload_optimizer.device": "optimizer",
     "zero_optimization.offload_param.device": "all",
@@ -171,9 +168,6 @@ def _read_zero(file: _File) -> None:
         if stage not in _STAGES:
             raise file.wrong(key, "0, 1, 2 or 3")
         file.training["sharding"] = _STAGES[stage]
-    for key, offload in _OLD_OFFLOADS.items():
-        if file.flag(key):
-            file.training["offload"] = offload
     for key, offload in _OFFLOADS.items():
         device = file.word(key)
         if device not in (None, *_DEVICES):
@@ -204,35 +198,32 @@ class _File:
 
     def table(self, key: str) -> Mapping[str, Any]:
         """Return a table; an empty one if the key is missing."""
-        value = self._value_or_none(key)
-        if value is None:
-            return {}
-        if not isinstance(value, dict):
-            raise self.wrong(key, "an object")
-        return value
+        return self._typed(key, dict, "an object") or {}
 
     def integer(self, key: str) -> int | None:
         """Return a whole number, which may be written as 5e8."""
-        value = self._value_or_none(key)
+        value = self.value(key)
         if isinstance(value, float) and value.is_integer():
             return int(value)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise self.wrong(key, "a whole number")
-        return value
+        return self._typed(key, int, "a whole number")
 
     def flag(self, key: str) -> bool | None:
         """Return true or false."""
-        value = self._value_or_none(key)
-        if not (value is None or isinstance(value, bool)):
-            raise self.wrong(key, "true or false")
-        return value
+        return self._typed(key, bool, "true or false")
 
     def word(self, key: str) -> str | None:
         """Return a text."""
-        value = self._value_or_none(key)
-        if value is not None and not isinstance(value, str):
-            raise self.wrong(key, "text")
+        value = self._typed(key, str, "text")
         return None if value is None else value.strip()
+
+    def _typed(self, key: str, kind: type[T], expected: str) -> T | None:
+        """Return a value of a type; None if the key is missing or "auto"."""
+        value = self.value(key)
+        if value in (None, "", "auto"):
+            return None
+        if type(value) is not kind:  # True is an int for isinstance
+            raise self.wrong(key, expected)
+        return value
 
     def set(self, setting: str, value: int | None, key: str) -> None:
         """Set a training setting to the value of `key`, unless it is None.
@@ -271,10 +262,6 @@ class _File:
                 yield from self.unread(value, f"{key}.")
             elif key not in self.read and _changes(value):
                 yield key
-
-    def _value_or_none(self, key: str) -> Any:
-        value = self.value(key)
-        return None if value in ("", "auto") else value
 
 
 def _changes(value: Any) -> bool:

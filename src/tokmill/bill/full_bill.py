@@ -8,7 +8,6 @@ from typing import Any
 
 from tokmill.bill.bill_settings import BillSettings, complete_training
 from tokmill.bill.compute import Compute, compute
-from tokmill.bill.dataset_size import LongDocuments, long_documents
 from tokmill.bill.formula import Bill, Line
 from tokmill.bill.gpus import Gpu, find_gpu
 from tokmill.bill.host_ram.host import HostBill, host_bill
@@ -17,8 +16,8 @@ from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
 from tokmill.bill.on_disk import OnDisk, additions
 from tokmill.bill.remedies.advice import Advice, advise, advise_serving
-from tokmill.bill.serving.inference import inference_bill
-from tokmill.bill.states.checkpoints import checkpoint_bill
+from tokmill.bill.serving import inference_bill
+from tokmill.bill.states.states import checkpoint_bill
 from tokmill.bill.training_bill import TrainingBill, of_versions, training_bill, version_matters
 from tokmill.settings.training import TrainingSettings
 from tokmill.words.units import memory
@@ -26,7 +25,6 @@ from tokmill.words.units import memory
 SCHEMA = 1
 MODEL_KEYS = (
     "model", "gpu", "training", "inference", "advice", "inference_advice", "compute",
-    "long_documents",
 )  # fmt: skip
 """Keys of the JSON that are null without a model."""
 _ANY_VOCABULARY = 1 << 16
@@ -37,8 +35,8 @@ _ANY_VOCABULARY = 1 << 16
 class ModelBill:
     """GPU memory of training and serving, checkpoints, and advice.
 
-    `gpu` is None without a GPU, and both advices also for a model without a shape; `compute` and
-    `long_documents` are None without a dataset.
+    `gpu` is None without a GPU, and both advices also for a model without a shape; `compute` is
+    None without a dataset.
     """
 
     model: Model
@@ -49,7 +47,6 @@ class ModelBill:
     advice: Advice | None
     inference_advice: Advice | None
     compute: Compute | None
-    long_documents: LongDocuments | None
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values, those of `MODEL_KEYS`."""
@@ -68,7 +65,6 @@ class ModelBill:
             "advice": self.advice and asdict(self.advice),
             "inference_advice": self.inference_advice and asdict(self.inference_advice),
             "compute": self.compute and asdict(self.compute),
-            "long_documents": self.long_documents and asdict(self.long_documents),
         }
 
 
@@ -158,7 +154,6 @@ def _model_bill(model: Model, inputs: Inputs) -> ModelBill:
         None if gpu is None else advise(model, training, gpu),
         None if gpu is None else advise_serving(model, settings.inference, gpu, context=context),
         None if size is None else compute(model, training, size, inputs.gpu),
-        long_documents(size, training.sequence) if size and size.length_histogram else None,
     )
 
 

@@ -13,9 +13,9 @@ from tokmill.bill.host_ram.host import HostBill, host_bill
 from tokmill.bill.inputs import Inputs, complete_inputs
 from tokmill.bill.models.load import model_from_config
 from tokmill.bill.on_disk import OnDisk, OpenDataset, on_disk, read_dataset
-from tokmill.bill.remedies.comparison import Comparison, read_axes
+from tokmill.bill.remedies.comparison import Comparison, default_axes
 from tokmill.bill.remedies.comparison import compare as compare_settings
-from tokmill.bill.serving.inference import inference_bill
+from tokmill.bill.serving import inference_bill
 from tokmill.bill.training_bill import TrainingBill, training_bill
 from tokmill.errors import UsageError
 from tokmill.settings.load import argument_values
@@ -195,7 +195,7 @@ def of(
 def compare(
     model: str | Path | Mapping[str, Any] | None = None,
     *,
-    axes: Mapping[str, Sequence[Any]] | Sequence[str] = (),
+    axes: Mapping[str, Sequence[Any]] | None = None,
     **settings: Unpack[BillArguments],
 ) -> Comparison:
     """Return the GPU memory of training or inference with every combination of some settings.
@@ -205,8 +205,7 @@ def compare(
     Args:
         model: see `count_parameters`; None with an axis `model`.
         axes: the settings to vary, each with its values, as in `{"model": ["gpt2", "gpt2-xl"]}`;
-            or names alone, whose usual values are taken; (): precision or sharding, checkpointing
-            and adapters.
+            None: precision or sharding, checkpointing and adapters.
         **settings: all other settings of the sections [model], [training] and [inference].
 
     Raises:
@@ -220,7 +219,7 @@ def compare(
     arguments = {**settings, "model": None if contents is not None else model}
     sections = ("model", "training", "inference")
     asked = bill_settings({}, None, None, argument_values(sections, arguments))
-    chosen = axes if isinstance(axes, Mapping) else read_axes(axes or [""], asked.training)
+    chosen = default_axes(asked.training) if axes is None else axes
     return compare_settings(
         asked, chosen, None if contents is None else model_from_config(contents)
     )

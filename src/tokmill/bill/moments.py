@@ -7,40 +7,38 @@ and makes the gradients of its weights; the gradient of a tied embedding waits f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tokmill.bill.activations import metrics
-from tokmill.bill.activations.adapters import GRADIENT_ADAPTER, forward_rows
 from tokmill.bill.activations.layers import (
     CHECKPOINTS,
     HELD_BY_HOOKS,
-    LAYER_INPUT,
-    PRODUCTS,
     kept_products,
-    last_kept,
     outside_rows,
     selective_rows,
     shared_mask,
 )
 from tokmill.bill.activations.loss import backward_line, forward_line, loss_lines, reference_lines
 from tokmill.bill.activations.megatron import megatron_outside
-from tokmill.bill.activations.part import Part, final_norm, kept_lines, rows_line, work_lines
-from tokmill.bill.activations.stage import (
-    Stage,
-    casts_before,
-    casts_lines,
-    first_gradient,
-    gradients_line,
-    last_gradients,
-    made_before,
-    made_by_head,
-    waiting_gradient,
+from tokmill.bill.activations.part import (
+    GRADIENT_ADAPTER,
+    GRADIENT_RESIDUAL,
+    Part,
+    final_norm,
+    forward_rows,
+    in_passing,
+    kept_lines,
+    rows_line,
+    work_lines,
 )
+from tokmill.bill.activations.situation import Situation
 from tokmill.bill.formula import Formula, Line
-from tokmill.bill.states.buffers import gathered_line
-from tokmill.bill.states.parallel import ranks_per_node, sharding_of
-from tokmill.bill.states.states import States
+from tokmill.bill.models.model import Model
+from tokmill.bill.states.buffers import CASTS, gathered_line
+from tokmill.bill.states.optimizers import FP32_BYTES
+from tokmill.bill.states.parallel import RankTensor, ranks_per_node, sharding_of
+from tokmill.bill.states.states import GRADIENTS, States
 from tokmill.settings.training import TrainingSettings
 
 Lines = tuple[Line, ...]
@@ -54,6 +52,59 @@ OFFLOADED = (
     "output head's activations stay on the GPU"
 )
 OFFLOADED_ERROR = "not measured; upper bound: pinned tensors are rounded up to powers of two"
+JUST_MADE = in_passing("gradient of a weight, just made", "q_gradient * P_made / shards")
+TIED_WAITING = in_passing(
+    "gradient of the tied head, kept until the embedding's", "q_gradient * P_table"
+)
+TIED_SUM = in_passing(
+    "gradients of the tied embedding: two, and their sum", "3 * q_gradient * P_table"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A pipeline stage and all that decides its moments.
+
+    `number` counts from 0. `layers` is the number of its layers, `in_flight` the number of micro
+    batches whose activations it keeps at the same time. `has_loss`: it is the last stage.
+    """
+
+    model: Model
+    training: TrainingSettings
+    states: States
+    parts: tuple[Part, ...]
+    facts: Situation
+    symbols: Mapping[str, float]
+    layers: int
+    in_flight: float
+    has_loss: bool
+    number: int = 0
+
+    @property
+    def is_hf(self) -> bool:
+        """Return whether its modules are Hugging Face's, not Megatron's."""
+        return self.training.framework == "hf"
+
+    @property
+    def selective(self) -> bool:
+        """Return whether a part of a layer is recomputed; in Megatron the rows omit that part."""
+        return self.training.checkpointing == "selective" and self.is_hf
+
+    @property
+    def recomputed(self) -> bool:
+        """Return whether layers are recomputed in backward, completely or partly."""
+        return self.selective or self.training.checkpointing == "full"
+
+    @property
+    def tied_gradient(self) -> bool:
+        """Return whether a tied embedding has one gradient for both uses; not in Megatron."""
+        trained = self.training.adapter == "none" and self.is_hf
+        return self.model.tied and trained and self.training.pipeline_parallel == 1
+
+    @property
+    def table(self) -> int:
+        """Return the elements of the token embedding, which is narrower than d in opt-350m."""
+        return _elements(_of_vocabulary(self.states.tensors, "embedding"))
 
 
 def moments_of(stage: Stage) -> Moments:
@@ -68,10 +119,10 @@ def moments_of(stage: Stage) -> Moments:
         gathered = _present(gathered_line(states.tensors, training, units=1 if first else 2))
         working = (*standing, *gathered, *(buckets if fsdp else ()))
         yield f"backward of the {name} layer", (*working, *_layer_backward(stage, first=first))
-    yield "end of backward", (*working, *last_gradients(stage), *flat)
+    yield "end of backward", (*working, *_last_gradients(stage), *flat)
     yield "optimizer's step", (*standing, states.gradients, *flat, states.step_temporary)
     if training.metric_batches and stage.has_loss and stage.is_hf:
-        yield from _evaluation(stage, (*standing, gradients_line(stage, 0)))
+        yield from _evaluation(stage, (*standing, _gradients_line(stage, 0)))
 
 
 def _moments_of_loss(stage: Stage, standing: Lines) -> Moments:
@@ -82,16 +133,16 @@ def _moments_of_loss(stage: Stage, standing: Lines) -> Moments:
     outside = (*standing, *(gathered if sharding_of(training).weights else ()))
     loss = loss_lines(training, symbols, capped=stage.facts.style.soft_cap)
     kept = (
-        *outside, gradients_line(stage, 0), *_all_kept(stage), *_kept_outside(stage), *loss
+        *outside, _gradients_line(stage, 0), *_all_kept(stage), *_kept_outside(stage), *loss
     )  # fmt: skip
     alive = 0 if stage.recomputed else stage.layers
     # Autocast caches the casts of trained weights only.
     cast = alive if training.adapter != "none" else stage.layers
     ahead = (forward_line(training, symbols), *reference_lines(training, symbols))
     end = "forward of the reference model" if training.reference_model else "end of forward"
-    yield end, (*kept, *casts_lines(stage, cast, head=True), *ahead)
+    yield end, (*kept, *_casts_lines(stage, cast, head=True), *ahead)
     behind = backward_line(training, symbols)
-    yield "start of backward", (*kept, *casts_lines(stage, alive, head=True), behind)
+    yield "start of backward", (*kept, *_casts_lines(stage, alive, head=True), behind)
     if stage.is_hf:
         yield "backward of the final norm", (*outside, *_norm_backward(stage))
 
@@ -99,7 +150,7 @@ def _moments_of_loss(stage: Stage, standing: Lines) -> Moments:
 def _evaluation(stage: Stage, standing: Lines) -> Moments:
     """Yield the moments of an evaluation that keeps logits for metrics."""
     trained = stage.training.adapter == "none"
-    casts = casts_lines(stage, stage.layers * trained, head=trained)
+    casts = _casts_lines(stage, stage.layers * trained, head=trained)
     batch = stage.facts, stage.training, stage.symbols
     yield "evaluation, forward", (*standing, *casts, *metrics.forward_lines(*batch))
     yield "evaluation, logits joined", (*standing, *metrics.joined_lines(*batch))
@@ -166,11 +217,13 @@ def _kept_outside(stage: Stage) -> Lines:
 def _norm_backward(stage: Stage) -> Lines:
     """Return the backward of the final norm: the loss is freed, all activations are kept."""
     rows, gradients = final_norm(stage.facts)
+    tensors = stage.states.tensors
+    head = [each for each in tensors if each.trained and each.tensor.module == "head"]
     return (
-        gradients_line(stage, made_by_head(stage)),
+        _gradients_line(stage, _elements(head)),
         *_all_kept(stage),
-        *casts_lines(stage, 0 if stage.recomputed else stage.layers),
-        *waiting_gradient(stage),
+        *_casts_lines(stage, 0 if stage.recomputed else stage.layers),
+        *_waiting_gradient(stage),
         rows_line("activations: outside the layers", rows, stage.symbols),
         rows_line("gradients inside the norm", gradients, stage.symbols),
     )
@@ -192,24 +245,53 @@ def _layer_backward(stage: Stage, *, first: bool) -> Lines:
         for moment in (part, *part.later)
     ]
     return (
-        *max([*moments, _adapters_forward(stage)], key=_total),
+        *max(
+            [*moments, _adapters_forward(stage)],
+            key=lambda lines: sum(line.n_bytes for line in lines),
+        ),
         *_kept(stage, waiting + earlier + input_kept),
-        *(_selected(stage) if stage.selective else ()),
         *(_held_by_hooks(stage) if first else ()),
-        *waiting_gradient(stage),
+        *_waiting_gradient(stage),
     )
 
 
 def _part_backward(stage: Stage, parts: tuple[Part, ...], index: int, *, first: bool) -> Lines:
-    """Return the largest moment in the backward of part `index` of a layer."""
+    """Return the largest moment in the backward of part `index` of the stage's first or last layer.
+
+    Backward has then passed the head, all later layers (for the `first` layer: all others), and
+    some tensors of this layer. Their gradients exist, and their casts are freed.
+    """
+    own, tensors = parts[index], stage.states.tensors
+    numbers = {number for each in tensors for number in each.layers or ()}
+    number = (min if first else max)(numbers, default=0)
+    layer = [each for each in tensors if number in (each.layers or ())]
+    passed = _passed(layer, own, parts[index + 1 :])
+    trained = [each for each in tensors if each.trained]
+    outside = [t for t in trained if t.layers is None and t.tensor.kind != "embedding"]
+    later = sum(t.size * sum(other > number for other in t.layers or ()) for t in trained)
+    made = _elements(outside) + later + _elements(each for each in passed if each.trained)
+    wide = [t for t in passed if t.tensor.kind == "linear" and t.weight_bytes == FP32_BYTES]
     layers = 1 if first or stage.recomputed else stage.layers
-    freed = casts_before(stage, parts, index, first=first)
+    lines = [_gradients_line(stage, made)]
+    if own.made == "all":
+        here = [t for t in layer if t.trained and t.tensor.module == own.module]
+        lines.append(_just_made(stage, _elements(t for t in here if t.tensor.split != "rows")))
     return (
-        gradients_line(stage, made_before(stage, parts, index, first=first)),
-        *first_gradient(stage, parts[index], first=first),
+        *lines,
         *work_lines(parts, index, stage.symbols, recomputed=stage.recomputed),
-        *casts_lines(stage, layers, freed=freed),
+        *_casts_lines(stage, layers, freed=_elements(wide)),
     )
+
+
+def _passed(layer: Sequence[RankTensor], own: Part, later: Sequence[Part]) -> list[RankTensor]:
+    """Return a layer's tensors in `later` parts, and the last matrix of its `own` part if made."""
+    modules = {part.module for part in later}
+
+    def is_passed(tensor: RankTensor) -> bool:
+        is_last = tensor.tensor.module == own.module and tensor.tensor.split == "rows"
+        return (is_last and own.made != "none") or tensor.tensor.module in modules
+
+    return [tensor for tensor in layer if is_passed(tensor)]
 
 
 def _adapters_forward(stage: Stage) -> Lines:
@@ -221,21 +303,12 @@ def _adapters_forward(stage: Stage) -> Lines:
     gradients = (GRADIENT_ADAPTER,) if stage.recomputed else ()
     named = (("activations: layer in forward", rows), ("gradients inside the layer", gradients))
     lines = (rows_line(name, some, stage.symbols) for name, some in named if some)
-    return (*lines, *casts_lines(stage, 1 if stage.recomputed else stage.layers))
-
-
-def _selected(stage: Stage) -> Lines:
-    """Return what selective checkpointing keeps of the layer in backward, besides what it saves.
-
-    The other kept tensors are its saved ones, or gone once they were used.
-    """
-    symbols = {**stage.symbols, "w_products": last_kept(stage.facts, stage.symbols)}
-    return (rows_line("activations: kept of this layer", (LAYER_INPUT, PRODUCTS), symbols),)
+    return (*lines, *_casts_lines(stage, 1 if stage.recomputed else stage.layers))
 
 
 def hooks_inputs(training: TrainingSettings) -> bool:
     """Return whether FSDP1 hooks the inputs of recomputed layers, as their base is frozen."""
-    fsdp1 = training.sharding in ("fsdp", "fsdp-grad-op") and training.framework == "hf"
+    fsdp1 = training.sharding == "fsdp" and training.framework == "hf"
     recomputed = training.checkpointing == "full" and not training.activation_offload
     return fsdp1 and recomputed and training.adapter != "none"
 
@@ -251,5 +324,62 @@ def _held_by_hooks(stage: Stage) -> Lines:
     return (HELD_BY_HOOKS.line({**stage.symbols, "layers": stage.layers}),)
 
 
-def _total(lines: Lines) -> int:
-    return sum(line.n_bytes for line in lines)
+def _elements(tensors: Iterable[RankTensor]) -> int:
+    return sum(tensor.size for tensor in tensors)
+
+
+def _of_vocabulary(tensors: Iterable[RankTensor], module: str) -> list[RankTensor]:
+    """Return the embedding of token ids, or the head."""
+    here = (tensor for tensor in tensors if tensor.tensor.module == module)
+    return [tensor for tensor in here if tensor.tensor.split == "vocabulary"]
+
+
+def _gradients_line(stage: Stage, elements: int) -> Line:
+    """Return the gradients when those of `elements` of the rank's trained elements exist.
+
+    All exist all the time if they accumulate, under Megatron-LM, and with ZeRO-3, which allocates
+    its shard before the first step (DeepSpeed's stage3.py, grad_partitions_flat_buffer).
+    """
+    training, states = stage.training, stage.states
+    lasting = sharding_of(training).program == "megatron" or training.sharding == "zero-3"
+    if lasting or training.accumulation > 1 or not states.trainable:
+        return states.gradients
+    symbols = states.gradients.symbols
+    made = round(symbols["P_trained"] * elements / states.trainable)
+    return GRADIENTS.line({**symbols, "P_trained": made})
+
+
+def _just_made(stage: Stage, elements: int) -> Line:
+    return JUST_MADE.line({**stage.states.gradients.symbols, "P_made": elements})
+
+
+def _casts_lines(
+    stage: Stage, layers: float, *, head: bool = False, freed: int = 0
+) -> tuple[Line, ...]:
+    """Return autocast's casts of `layers` layers of a stage, except `freed`, and of the head."""
+    casts, tensors = stage.states.casts, stage.states.tensors
+    if casts is None:
+        return ()
+    heads = _of_vocabulary(tensors, "embedding" if stage.model.tied else "head")
+    in_head = _elements(tensor for tensor in heads if tensor.weight_bytes == FP32_BYTES)
+    inside = (casts.symbols["P_cast"] - in_head) * layers / stage.layers
+    return (CASTS.line({"P_cast": round(max(inside - freed, 0) + in_head * head)}),)
+
+
+def _waiting_gradient(stage: Stage) -> tuple[Line, ...]:
+    """Return the gradient of a tied head, which waits for the embedding's."""
+    if not stage.tied_gradient:
+        return ()
+    return (TIED_WAITING.line({**stage.symbols, "P_table": stage.table}),)
+
+
+def _last_gradients(stage: Stage) -> tuple[Line, ...]:
+    """Return the gradients when that of the embedding is made, which is last."""
+    table, training = stage.table, stage.training
+    if training.adapter != "none" or not stage.is_hf or not table:
+        return (stage.states.gradients,)
+    made = _gradients_line(stage, stage.states.trainable - table)
+    if stage.tied_gradient:
+        return made, TIED_SUM.line({**stage.symbols, "P_table": table})
+    output = rows_line("gradient of the embedding's output", (GRADIENT_RESIDUAL,), stage.symbols)
+    return made, _just_made(stage, table), output

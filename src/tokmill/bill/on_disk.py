@@ -50,7 +50,6 @@ BOOKKEEPING = Formula(
 )
 
 ADD_MASKS = Formula("loss masks", "T", _LAYOUT, _EXACT)
-ADD_WEIGHTS = Formula("loss weights (.weight)", "4 * T", _LAYOUT, _EXACT)
 ADD_UINT32 = Formula("uint32 instead of uint16", "2 * T", _LAYOUT, _EXACT)
 ADD_PACKS = Formula("packing: the index", "8 * (D + rows + 1)", _LAYOUT, _ROWS)
 ADD_ROWS = Formula(
@@ -252,7 +251,7 @@ def additions(size: DatasetSize, *, sequence: int, epochs: float) -> tuple[Line,
     symbols["epochs"] = epochs
     choices = {
         ADD_MASKS: not size.mask,
-        ADD_WEIGHTS: size.mask and not size.weights,
+        LOSS_WEIGHTS: size.mask and not size.weights,
         ADD_UINT32: size.item_bytes == 2,
         ADD_PACKS: size.mask and not size.capacity,
         ADD_ROWS: size.mask and not size.packed_rows,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tokmill.bill.formula import Formula, Line
 from tokmill.bill.states.parallel import sharding_of
 from tokmill.settings.training import TrainingSettings
@@ -55,40 +53,29 @@ def workspace_line(gpu: str, *, megatron: bool, attention_bytes: float) -> Line:
     return WORKSPACES.line(large if newer else small, low_bytes=least, high_bytes=most)
 
 
-@dataclass(frozen=True, slots=True)
-class Fragmentation:
-    """What the allocator reserves beside tensors: shares of them, and blocks that logits left."""
+def overhead_lines(
+    allocated_bytes: int,
+    high_bytes: int,
+    training: TrainingSettings | None = None,
+    logits: float = 0,
+) -> tuple[Line, Line]:
+    """Return fragmentation and CUDA context beside tensors, which need `high_bytes` at most.
 
-    expected: float = 0.04
-    at_most: float = 0.3
-    split_logits: float = 0
-
-
-def fragmentation(training: TrainingSettings, logits: float) -> Fragmentation:
-    """Return what training reserves; `logits` is the number of elements of the logits."""
+    `training`: None for inference. `logits` is the number of elements of the logits.
+    """
+    training = training or TrainingSettings()
     program, at_most = sharding_of(training).program, training.fragmentation
     is_frozen, recomputed = training.adapter != "none", training.checkpointing != "none"
     split = is_frozen and recomputed and training.loss != "fused" and at_most > 0
     blocks = LOGITS_BYTES * logits if split else 0
+    share = 0.07 if is_frozen else 0.04
     if program == "megatron" or training.sharding == "fsdp2":
-        return Fragmentation(min(0.04, at_most), at_most)
-    if program == "fsdp":
-        share = 0.21 if is_frozen else 0.42
-        return Fragmentation(min(share, 2 * at_most), 2 * at_most, blocks)
-    return Fragmentation(min(0.07 if is_frozen else 0.04, at_most), at_most, blocks)
-
-
-def overhead_lines(
-    allocated_bytes: int, high_bytes: int, reserve: Fragmentation = Fragmentation()
-) -> tuple[Line, Line]:
-    """Return fragmentation and CUDA context beside tensors, which need `high_bytes` at most."""
-    symbols = {
-        "share": reserve.expected,
-        "allocated": allocated_bytes,
-        "split_logits": reserve.split_logits,
-    }
-    at_most = round(reserve.at_most * high_bytes + 2 * reserve.split_logits)
+        share, blocks = 0.04, 0
+    elif program == "fsdp":
+        share, at_most = (0.21 if is_frozen else 0.42), 2 * at_most
+    symbols = {"share": min(share, at_most), "allocated": allocated_bytes, "split_logits": blocks}
+    high = round(at_most * high_bytes + 2 * blocks)
     return (
-        FRAGMENTATION.line(symbols, low_bytes=0, high_bytes=at_most),
+        FRAGMENTATION.line(symbols, low_bytes=0, high_bytes=high),
         CUDA_CONTEXT.line({}, low_bytes=300 * MIB, high_bytes=1000 * MIB),
     )

@@ -13,12 +13,12 @@ from tokmill.bill.activations.layers import layer_parts
 from tokmill.bill.activations.megatron import megatron_parts
 from tokmill.bill.activations.part import Part
 from tokmill.bill.activations.situation import Situation, activation_symbols, situation
-from tokmill.bill.activations.stage import Stage
 from tokmill.bill.bill_settings import complete_training
 from tokmill.bill.formula import Bill, Line
 from tokmill.bill.models.model import UNCOUNTED, Model
 from tokmill.bill.moments import (
     Moments,
+    Stage,
     hooks_inputs,
     moments_of,
     moments_of_states,
@@ -28,7 +28,6 @@ from tokmill.bill.overhead import (
     CUDA_CONTEXT,
     FRAGMENTATION,
     WORKSPACES,
-    fragmentation,
     overhead_lines,
     workspace_line,
 )
@@ -36,8 +35,7 @@ from tokmill.bill.states.buffers import STREAMS_FSDP, streams_line
 from tokmill.bill.states.contradictions import check_parallelism
 from tokmill.bill.states.optimizers import FP32_BYTES
 from tokmill.bill.states.parallel import fullest_stage, stage_layers
-from tokmill.bill.states.states import EXPERTS_PRODUCT, States, rank_states
-from tokmill.bill.states.weights import GRADIENTS
+from tokmill.bill.states.states import EXPERTS_PRODUCT, GRADIENTS, States, rank_states
 from tokmill.settings.training import TrainingSettings
 
 MISSING = "activations and logits"
@@ -193,14 +191,13 @@ def _bills(
     workspace = workspace_line(
         training.gpu, megatron=training.framework == "megatron", attention_bytes=attention_bytes
     )
-    reserve = fragmentation(training, logits)
     for title, lines in moments:
         tensors = tuple(line for line in lines if line.high_bytes)
         allocated = sum(line.n_bytes for line in tensors)
         high = sum(line.high_bytes for line in tensors)
         made = sum(line.n_bytes for line in tensors if line.name == GRADIENTS.name)
         streams = states.gathered and streams_line(states.tensors, training, states.gradients, made)
-        outside = (workspace, *overhead_lines(allocated, high, reserve))
+        outside = (workspace, *overhead_lines(allocated, high, training, logits))
         yield Bill(
             f"GPU memory, training: {title}",
             (*tensors, *((streams,) if streams else ()), *outside),
@@ -280,23 +277,14 @@ def left_out(facts: Situation, training: TrainingSettings) -> Iterator[str]:
         yield "Megatron: memory of NCCL and exchange buffers of experts and stages"
         if model.experts:
             yield "experts: assumes evenly spread tokens; uneven ones take more on a GPU"
-        if model.encoder_layers:
-            yield "encoders and cross-attention: counted as GPT layers; not measured"
         return
     if not model.style.measured:
         yield f"activations of {model.family}: taken from a similar layer; not measured"
-    if model.encoder_layers and training.checkpointing != "none":
-        yield "recomputed layers of an encoder-decoder: up to 10% more was measured"
     if model.experts:
         yield "experts: assumes evenly spread tokens and grouped matrix products"
-    if model.attention.kv_rank and not facts.eager:
-        yield "compressed attention (MLA) with a kernel: a layer is 4% below what a CPU keeps"
     yield from _attention_limits(facts, training)
     if training.adapter == "dora":
         yield DORA
-    if training.weights in ("fp8", "int8"):
-        yield f"temporary memory of {training.weights} kernels: not modelled"
-    yield from _parallel_limits(training)
 
 
 def _attention_limits(facts: Situation, training: TrainingSettings) -> Iterator[str]:
@@ -313,16 +301,3 @@ def _attention_limits(facts: Situation, training: TrainingSettings) -> Iterator[
         yield f"{named}: counted as eager attention, its default"
     if not facts.eager:
         yield f"{named}: its default is eager attention; counted with the flash kernel that is set"
-
-
-def _parallel_limits(training: TrainingSettings) -> Iterator[str]:
-    """Yield what is assumed of parallelism."""
-    if training.tensor_parallel > 1:
-        logits = "and logits" if training.sequence_parallel else "but not logits"
-        yield f"tensor parallelism: heads, widths {logits} divided by t; not measured"
-    if training.sequence_parallel:
-        yield "sequence parallelism: divides only the loss and the inputs of checkpointed layers"
-    if training.pipeline_parallel > 1:
-        yield "pipeline: one forward, one backward (1F1B), equal stages; not measured"
-    if training.context_parallel > 1:
-        yield "context parallelism: s / c tokens per GPU, without exchange buffers; not measured"

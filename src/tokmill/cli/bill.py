@@ -171,9 +171,9 @@ def show_at_end(config: Config, manifest: dict[str, Any]) -> None:
     multiple=True,
     is_flag=False,
     flag_value="",
-    metavar="[SETTING[=VALUE,...]]",
-    help="Compare values of settings: model=gpt2,gpt2-xl, gpu=T4,A10, or "
-    "precision,adapter. Without a setting: precision (or sharding), checkpointing and adapter.",
+    metavar="[SETTING=VALUE,...]",
+    help="Compare values of settings: model=gpt2,gpt2-xl or gpu=T4,A10; may be repeated. Without "
+    "a setting: precision (or sharding), checkpointing and adapter.",
 )
 @click.option("--models", "list_models", is_flag=True, help="List the built-in models.")
 @click.option("--known-gpus", "list_gpus", is_flag=True, help="List the built-in GPUs.")
@@ -207,7 +207,12 @@ def memory_command(
       tokmill memory --parameters 7.5B --gpus 64 --states
     """
     if formulas:
-        _formulas(as_json=as_json)
+        from tokmill.bill.text.formulas import formulas_page
+
+        if as_json:
+            raise UsageError("--formulas: leave out --json")
+        for line in formulas_page().splitlines():
+            show(line)
         return
     if list_models or list_gpus:
         _list(models=list_models, gpus=list_gpus, as_json=as_json)
@@ -254,16 +259,6 @@ def _states(inputs: Inputs, *, explain: bool, as_json: bool) -> None:
         show_json(states_json(model, training))
     else:
         print_tables(states_tables(model, training, explain=explain))
-
-
-def _formulas(*, as_json: bool) -> None:
-    from tokmill.bill.text.formulas import formulas_json, formulas_page
-
-    if as_json:
-        show_json(formulas_json())
-        return
-    for line in formulas_page().splitlines():
-        show(line)
 
 
 def _list(*, models: bool, gpus: bool, as_json: bool) -> None:

@@ -230,8 +230,6 @@ class _Training(TypedDict, total=False):
     """Number of GPUs."""
     gpus_per_node: int
     """GPUs (and processes) per machine; default: all, at most 8."""
-    nodes: int
-    """Number of machines; 0: as many as the GPUs need."""
     host_ram: Amount
     """Host RAM of a machine (512GiB); 0: that of this machine."""
     precision: str
@@ -270,8 +268,8 @@ class _Training(TypedDict, total=False):
     """Major version of transformers: with adapters, 4 keeps more under FSDP1, 5 does not
     quantize experts; auto: the one that needs more."""
     sharding: str
-    """Data parallelism. ZeRO stages, FSDP1 (fsdp; fsdp-grad-op: weights stay gathered after the
-    forward pass), FSDP2 (fsdp2), or Megatron's distributed optimizer."""
+    """Data parallelism. ZeRO stages, FSDP1 (fsdp), FSDP2, or Megatron's distributed
+    optimizer."""
     offload: str
     """Offload to host RAM: optimizer states, or weights too (all)."""
     flat_buffer: bool
@@ -360,8 +358,6 @@ class _Inference(TypedDict, total=False):
     """Serving: tokens per block of a paged KV cache; 0: not paged."""
     prefill_chunk: int
     """Serving: prompt tokens at once (servers: 2,048 to 16,384); 0: all, as in generate."""
-    mla_cache: str
-    """Serving: KV cache of MLA: the compressed vector, or keys and values."""
     serving_gpus: int
     """Serving: GPUs that share the model (tensor parallel)."""
     logits: str

@@ -40,10 +40,6 @@ class InferenceSettings:
         8192, "Serving: prompt tokens at once (servers: 2,048 to 16,384); 0: all, as in generate.",
         minimum=0, maximum=1 << 30,
     )  # fmt: skip
-    mla_cache: str = runtime_setting(
-        "compressed", "Serving: KV cache of MLA: the compressed vector, or keys and values.",
-        choices=("compressed", "expanded"),
-    )  # fmt: skip
     serving_gpus: int = runtime_setting(
         1, "Serving: GPUs that share the model (tensor parallel).", minimum=1, maximum=4096
     )

@@ -33,9 +33,6 @@ class TrainingSettings:
     gpus_per_node: int = runtime_setting(
         0, "GPUs (and processes) per machine; default: all, at most 8.", minimum=1, maximum=1 << 10
     )
-    nodes: int = runtime_setting(
-        0, "Number of machines; 0: as many as the GPUs need.", minimum=0, maximum=1 << 20
-    )
     host_ram: int = runtime_setting(
         0, "Host RAM of a machine (512GiB); 0: that of this machine.",
         minimum=0, maximum=1 << 50, unit="bytes",
@@ -103,13 +100,9 @@ class TrainingSettings:
     )
     sharding: str = runtime_setting(
         "ddp",
-        "Data parallelism. ZeRO stages, FSDP1 (fsdp; fsdp-grad-op: weights stay gathered after "
-        "the forward pass), FSDP2 (fsdp2), or Megatron's distributed optimizer.",
-        choices=(
-            "ddp", "zero-1", "zero-2", "zero-3", "fsdp", "fsdp-grad-op", "fsdp2",
-            "distributed-optimizer",
-        ),
-    )  # fmt: skip
+        "Data parallelism. ZeRO stages, FSDP1 (fsdp), FSDP2, or Megatron's distributed optimizer.",
+        choices=("ddp", "zero-1", "zero-2", "zero-3", "fsdp", "fsdp2", "distributed-optimizer"),
+    )
     offload: str = runtime_setting(
         "none", "Offload to host RAM: optimizer states, or weights too (all).",
         choices=("none", "optimizer", "all"),

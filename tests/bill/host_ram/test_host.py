@@ -50,7 +50,7 @@ def test_100_gb_are_page_cache_if_mapped_and_committed_if_copied():
     spawned = replace(training, loading="read", start_method="spawn")
     copied = host_bill(None, spawned, size, MACHINE).peak
     held = {line.name: line.n_bytes for line in copied.lines}
-    assert held["token ids as in the files"] == 100 * 10**9
+    assert held["dataset as in the files"] == 100 * 10**9
     assert held["copies of the dataset in spawned workers"] == 8 * 100 * 10**9
 
 

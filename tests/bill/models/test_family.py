@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tokmill.bill.models.families import KNOWN
-from tokmill.bill.models.family import Fields, read_shape, typed_windows
+from tokmill.bill.models.families.decoders import windows
+from tokmill.bill.models.family import Fields, read_shape
 from tokmill.errors import UsageError
 
 
@@ -77,4 +79,4 @@ def test_heads_that_do_not_divide_are_refused() -> None:
 @pytest.mark.parametrize("wrong", [["full_attention"], ["full_attention", "linear_attention"]])
 def test_layer_types_that_are_unknown_or_of_another_number_are_refused(wrong: list[str]) -> None:
     with pytest.raises(UsageError, match="layer_types: expected 2 of full_attention or sliding"):
-        typed_windows(sized(layer_types=wrong), 2, bool)
+        windows(replace(sized(layer_types=wrong, sliding_window=9), family=KNOWN["olmo3"]), 2)

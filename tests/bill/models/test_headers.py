@@ -95,16 +95,6 @@ def test_one_file_wins_over_others_and_without_it_all_are_read(tmp_path: Path) -
     assert read_entries(tmp_path / "b.safetensors")[0].name == "b"
 
 
-def test_an_index_alone_gives_its_totals(tmp_path: Path) -> None:
-    index = tmp_path / "model.safetensors.index.json"
-    totals = {"total_size": 30, "total_parameters": 10}
-    index.write_text(json.dumps({"metadata": totals, "weight_map": {"a": "x.safetensors"}}))
-    assert read_entries(tmp_path) == [Entry("parameters", "F", (10,), 30)]
-    index.write_text(json.dumps({"metadata": {}, "weight_map": {"a": "x.safetensors"}}))
-    with pytest.raises(UsageError, match=r"x\.safetensors: no such file, but"):
-        read_entries(tmp_path)
-
-
 def test_a_directory_without_files_has_no_tensors(tmp_path: Path) -> None:
     assert read_entries(tmp_path) == []
 

@@ -103,11 +103,9 @@ def test_named_modules_stay_in_16_bit(key: str, names: object) -> None:
         ({**GPTQ, "bits": 8}, 1 + 3 / 128 + 4 / 4096),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, 0.5625),
         ({"quant_method": "bitsandbytes", "load_in_8bit": True}, 1 + 4 / 4096),
-        ({"load_in_8bit": True}, 1 + 4 / 4096),
         ({**AWQ, "quant_method": "auto-round"}, 0.5 + 2.5 / 128),
         (FP8, 1 + 4 / 128**2),
         ({"quant_method": "fp8"}, 1.0),
-        ({"quant_method": "fbgemm_fp8"}, 1 + 4 / 4096),
         (PACKED, 0.5 + 2 / 128),
     ],
 )

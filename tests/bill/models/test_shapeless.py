@@ -13,7 +13,7 @@ from tokmill.bill.models.headers import Entry
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.shapeless import stored_model
-from tokmill.bill.serving.inference import inference_bill, weight_line
+from tokmill.bill.serving import inference_bill, weight_line
 from tokmill.bill.states.states import rank_states
 from tokmill.bill.training_bill import training_bill
 from tokmill.errors import UsageError

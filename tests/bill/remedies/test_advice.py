@@ -1,81 +1,92 @@
-"""Advice asks a bill; these tests give it a small one, whose arithmetic fits a line."""
+"""Advice on training: the most that fits, and the fewest savings.
+
+Most tests search with a small need, whose arithmetic fits a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from tokmill.bill.formula import Bill, Line
-from tokmill.bill.gpus import BARELY, DOES_NOT_FIT, Gpu
+from tokmill.bill.gpus import BARELY, DOES_NOT_FIT, Gpu, Need
 from tokmill.bill.models.load import load_model
-from tokmill.bill.models.model import Attention, Model
-from tokmill.bill.remedies.advice import advise, built_in_smaller, gpu_verdict
+from tokmill.bill.remedies.advice import advise, training_peak
+from tokmill.bill.remedies.savings import of_training
+from tokmill.bill.remedies.search import Offer, Search
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
 
-
-def a_model(name="tiny", layers=8, positions=4096):
-    attention = Attention(heads=8, kv_heads=4, head_dim=8)
-    return Model(name, "llama", layers, 64, 128, 100, positions, False, "silu", attention, ())
+MODEL = load_model(ModelSettings(name="gpt2"))
+USUAL = TrainingSettings(sequence=1024)
 
 
-def peak(model, training):
-    """States of 1000 a layer, activations of 1 a token; 10% more at the most."""
-    states = 1000 * model.layers
+def need_of(training: TrainingSettings) -> Need:
+    """States of 8000, activations of 1 a token; 10% more at the most."""
+    states = 8000
     states //= {"zero-3": training.gpus}.get(training.sharding, 1)
     states //= {"none": 1, "optimizer": 2, "all": 8}[training.offload]
     states //= {"none": 1, "lora": 10, "qlora": 20}[training.adapter]
     activations = training.micro_batch * training.sequence
     activations //= {"none": 1, "selective": 1, "full": 4}[training.checkpointing]
     n_bytes = states + activations
-    return Bill("peak", (Line("all", n_bytes, n_bytes // 2, n_bytes * 11 // 10, "x"),))
+    return Need(n_bytes, n_bytes * 11 // 10)
 
 
-def advice(memory_bytes, model=None, smaller=(), **training):
-    return advise(
-        model or a_model(),
-        TrainingSettings(**{"sequence": 1024, "micro_batch": 1, **training}),
-        Gpu("test", memory_bytes),
-        peak=peak,
-        smaller_models=lambda model: smaller,
-    )
+def plan_of(
+    memory_bytes: int,
+    need: Callable[[TrainingSettings], Need] = need_of,
+    training: TrainingSettings = USUAL,
+) -> tuple[Offer, ...]:
+    return Search(need, memory_bytes).plan(training, of_training(training))
 
 
-def plan(*arguments, **settings):
-    return [option for step in advice(*arguments, **settings).plan for option in step.options]
-
-
-@pytest.mark.parametrize(
-    ("memory_bytes", "said"),
-    [(9926, "fits"), (9925, BARELY), (9024, BARELY),
-     (9023, "does not fit")],
-)  # fmt: skip
-def test_the_verdict_is_of_the_expected_and_of_the_upper_bound(memory_bytes, said):
-    found = advice(memory_bytes)
-    assert found.verdict == said
-    assert found.free_bytes == memory_bytes - 9024
-    assert gpu_verdict(peak(a_model(), TrainingSettings(sequence=1024)), found.gpu) == said
+def options_of(plan: tuple[Offer, ...]) -> list[str]:
+    return [option for offer in plan for option in offer.options]
 
 
 @pytest.mark.parametrize(
-    ("memory_bytes", "micro_batch"), [(8000 + 1023, 0), (8000 + 1024, 1), (8000 + 7 * 1024 + 5, 7)]
+    ("memory_bytes", "surely", "fits"),
+    [(9926, True, True), (9925, True, False), (9024, False, True), (9023, False, False)],
 )
-def test_the_largest_batch_is_the_last_that_fits(memory_bytes, micro_batch):
-    assert advice(memory_bytes).largest_batch == micro_batch
+def test_an_expected_need_fits_or_surely_an_upper_bound(
+    memory_bytes: int, surely: bool, fits: bool
+) -> None:
+    assert Search(need_of, memory_bytes).fits(USUAL, surely=surely) == fits
 
 
-@pytest.mark.parametrize(
-    ("memory_bytes", "sequence", "is_bounded"),
-    [(8063, 0, False), (8064, 64, False), (8000 + 1000, 960, False), (8000 + 4095, 4032, False),
-     (8000 + 4096, 4096, True), (99_000, 4096, True)],
-)  # fmt: skip
-def test_the_largest_sequence_ends_at_the_memory_or_the_models_positions(
-    memory_bytes, sequence, is_bounded
-):
-    found = advice(memory_bytes)
-    assert (found.largest_sequence, found.is_bounded) == (sequence, is_bounded)
+def fits(gpu: Gpu, **changed: Any) -> bool:
+    return training_peak(MODEL, replace(USUAL, **changed)).n_bytes <= gpu.memory_bytes
 
 
-def test_every_remedy_is_billed_alone_and_shown_if_it_needs_less():
-    found = advice(5000, micro_batch=8, gpus=2)
-    steps = {step.name: step for step in found.steps}
+def test_the_largest_batch_fits_and_one_more_does_not() -> None:
+    gpu = Gpu("16GiB", 16 << 30)
+    most = advise(MODEL, USUAL, gpu).largest_batch
+    assert fits(gpu, micro_batch=most)
+    assert not fits(gpu, micro_batch=most + 1)
+    assert advise(MODEL, USUAL, Gpu("1GiB", 1 << 30)).largest_batch == 0
+
+
+def test_the_largest_sequence_ends_at_the_memory_or_the_models_positions() -> None:
+    gpu = Gpu("16GiB", 16 << 30)
+    batch = advise(MODEL, USUAL, gpu).largest_batch + 1
+    found = advise(MODEL, replace(USUAL, micro_batch=batch), gpu)
+    assert not found.is_bounded
+    assert found.largest_sequence % 64 == 0
+    assert fits(gpu, micro_batch=batch, sequence=found.largest_sequence)
+    assert not fits(gpu, micro_batch=batch, sequence=found.largest_sequence + 64)
+    bounded = advise(MODEL, USUAL, gpu)
+    assert (bounded.largest_sequence, bounded.is_bounded) == (1024, True)
+    small = advise(MODEL, USUAL, Gpu("1GiB", 1 << 30))
+    assert (small.largest_sequence, small.is_bounded) == (0, False)
+
+
+def test_every_remedy_is_billed_alone_and_shown_if_it_needs_less() -> None:
+    training = replace(USUAL, micro_batch=8, gpus=2)
+    offers = Search(need_of, 5000).offers(training, of_training(training))
+    steps = {offer.name: offer for offer in offers}
     assert list(steps) == [
         "activation checkpointing", "gradient accumulation instead of batch", "shared weights",
         "offload", "smaller micro batch", "shorter sequences", "LoRA", "QLoRA",
@@ -87,68 +98,37 @@ def test_every_remedy_is_billed_alone_and_shown_if_it_needs_less():
     assert steps["smaller micro batch"].saved_bytes == 7 * 1024
 
 
-def test_a_plan_that_needs_another_model_takes_the_largest_that_fits():
-    smaller = (a_model("middle", layers=4), a_model("small", layers=2), a_model("mini", layers=1))
-    least = {"adapter": "qlora", "offload": "all", "checkpointing": "full", "sequence": 256}
-    found = advice(90, smaller=smaller, **least)
-    assert [step.options for step in found.plan] == [("--model small",)]
-    assert found.plan[-1].high_bytes <= 90
-
-
-def test_one_saving_that_fits_with_room_comes_before_two_that_need_less():
+def test_one_saving_that_fits_with_room_comes_before_two_that_need_less() -> None:
     # 8,000 of states, and 4,096 of activations or a quarter: 9,926 are needed for the upper bound.
-    assert plan(10_000, micro_batch=4) == ["--checkpointing full"]
-    assert plan(9_900, micro_batch=4) != ["--checkpointing full"]
+    training = replace(USUAL, micro_batch=4)
+    assert options_of(plan_of(10_000, training=training)) == ["--checkpointing full"]
+    assert options_of(plan_of(9_900, training=training)) != ["--checkpointing full"]
 
 
-def test_what_fits_by_the_estimate_alone_is_advised_where_nothing_has_room():
-    def n_bytes(training):
-        return 900 if training.checkpointing == "full" else 1100
+def test_what_fits_by_the_estimate_alone_is_advised_where_nothing_has_room() -> None:
+    def need(training: TrainingSettings) -> Need:
+        n_bytes = 900 if training.checkpointing == "full" else 1100
+        return Need(n_bytes, n_bytes + 100)
 
-    found = advice_by(n_bytes, 950, margin=100)
-    assert [step.verdict for step in found.plan] == [BARELY]
-    assert advice_by(n_bytes, 899).plan == ()
+    assert [offer.verdict for offer in plan_of(950, need)] == [BARELY]
+    assert plan_of(899, need) == ()
 
 
-def test_advice_is_never_more_than_three_savings():
+def test_advice_is_never_more_than_three_savings() -> None:
     helping = ("loss", "checkpointing", "optimizer", "optimizer_step")
-    usual = TrainingSettings()
 
-    def n_bytes(training):
-        return 1000 - sum(getattr(training, name) != getattr(usual, name) for name in helping)
+    def need(training: TrainingSettings) -> Need:
+        n = 1000 - sum(getattr(training, name) != getattr(USUAL, name) for name in helping)
+        return Need(n, n)
 
-    assert len(advice_by(n_bytes, 997).plan) == 3
-    assert advice_by(n_bytes, 996).plan == ()
-
-
-def advice_by(n_bytes, memory_bytes, margin=0):
-    """Return the advice where `n_bytes(training)` is the peak, and `margin` more the most."""
-
-    def peak(model, training):
-        size = n_bytes(training)
-        return Bill("peak", (Line("all", size, size, size + margin, "x"),))
-
-    gpu = Gpu("test", memory_bytes)
-    return advise(a_model(), TrainingSettings(), gpu, peak=peak, smaller_models=lambda model: ())
+    assert len(plan_of(997, need)) == 3
+    assert plan_of(996, need) == ()
 
 
-def a_plan_by(n_bytes, memory_bytes):
-    return [each for step in advice_by(n_bytes, memory_bytes).plan for each in step.options]
-
-
-def test_offload_is_not_planned_where_only_activations_are_short():
-    def n_bytes(training):
+def test_offload_is_not_planned_where_only_activations_are_short() -> None:
+    def need(training: TrainingSettings) -> Need:
         states = 500 if training.offload == "none" else 100
-        return states + (200 if training.checkpointing == "full" else 800)
+        n_bytes = states + (200 if training.checkpointing == "full" else 800)
+        return Need(n_bytes, n_bytes)
 
-    assert a_plan_by(n_bytes, 900) == ["--checkpointing full"]
-
-
-def test_built_in_models_of_the_family_come_largest_first():
-    model = load_model(ModelSettings(name="qwen2.5-7b"))
-    smaller = built_in_smaller(model)
-    sizes = [each.parameters for each in smaller]
-    assert sizes == sorted(sizes, reverse=True)
-    assert sizes[0] < model.parameters
-    assert {each.family for each in smaller} == {"qwen2"}
-    assert "qwen2.5-0.5b" in {each.name for each in smaller}
+    assert options_of(plan_of(900, need)) == ["--checkpointing full"]

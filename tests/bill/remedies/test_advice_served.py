@@ -9,7 +9,7 @@ import pytest
 from tokmill.bill.gpus import Gpu, find_gpu
 from tokmill.bill.models.load import load_model
 from tokmill.bill.remedies.advice import Advice, advise_serving
-from tokmill.bill.serving.inference import inference_bill
+from tokmill.bill.serving import inference_bill
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings
 

@@ -9,14 +9,13 @@ from tokmill.bill.gpus import AT_LEAST, DOES_NOT_FIT, FITS
 from tokmill.bill.models.load import load_model
 from tokmill.bill.remedies.advice import training_peak
 from tokmill.bill.remedies.comparison import (
-    AXES,
     MOST_ROWS,
     Comparison,
     compare,
     default_axes,
     read_axes,
 )
-from tokmill.bill.serving.inference import inference_bill
+from tokmill.bill.serving import inference_bill
 from tokmill.bill.training_bill import training_bill
 from tokmill.errors import UsageError
 from tokmill.settings.inference import InferenceSettings
@@ -41,9 +40,7 @@ def test_every_combination_has_the_peak_of_its_own_bill():
         precision, checkpointing = each.values
         training = TrainingSettings(precision=precision, checkpointing=checkpointing, sequence=2048)
         peak = training_peak(MODEL, training)
-        assert (each.n_bytes, each.low_bytes, each.high_bytes) == (
-            peak.n_bytes, peak.low_bytes, peak.high_bytes
-        )  # fmt: skip
+        assert (each.n_bytes, each.high_bytes) == (peak.n_bytes, peak.high_bytes)
 
 
 def test_models_are_compared_at_the_same_length():
@@ -55,9 +52,12 @@ def test_models_are_compared_at_the_same_length():
         assert (each.n_bytes, each.high_bytes) == (peak.n_bytes, peak.high_bytes)
 
 
-@pytest.mark.parametrize("axis", ["weight_type", "kv_type", "batch"])
-def test_settings_of_inference_compare_inference(axis):
-    found = compared({axis: AXES[axis][:2]}, gpu="T4")
+@pytest.mark.parametrize(
+    ("axis", "values"),
+    [("weight_type", ("bf16", "int4")), ("kv_type", ("bf16", "fp8")), ("batch", (1, 2))],
+)
+def test_settings_of_inference_compare_inference(axis, values):
+    found = compared({axis: values}, gpu="T4")
     assert found.kind == "inference"
     for each in found.alternatives:
         bill = inference_bill(MODEL, InferenceSettings(**{axis: each.values[0]}), context=2048)
@@ -99,15 +99,7 @@ def test_gpus_are_judged_one_by_one():
 
 
 def test_without_a_gpu_nothing_is_judged():
-    assert {each.verdict for each in compared({"loss": AXES["loss"]}).alternatives} == {""}
-
-
-def test_computation_is_a_multiple_of_the_first_alternatives():
-    first, full = compared({"checkpointing": ["none", "full"]}).alternatives
-    assert first.computation == 1
-    assert 1.2 < full.computation < 1.34  # forward again: a third of 6 P, but not of the head
-    frozen = compared({"adapter": ["none", "lora"]}).alternatives[1]
-    assert 0.6 < frozen.computation < 0.8
+    assert {each.verdict for each in compared({"loss": ["full", "fused"]}).alternatives} == {""}
 
 
 def test_what_cannot_be_says_why():
@@ -122,19 +114,12 @@ def test_axes_are_read_from_options():
     assert read_axes(["gpu=T4, A10", "micro-batch=1,2"], training) == {
         "gpu": ["T4", "A10"], "micro_batch": ["1", "2"]
     }  # fmt: skip
-    assert list(read_axes(["precision,micro-batch"], training)) == ["precision", "micro_batch"]
     assert read_axes([""], training) == default_axes(training)
 
 
 def test_the_usual_comparison_is_of_precision_or_of_sharding():
     assert list(default_axes(TrainingSettings())) == ["precision", "checkpointing", "adapter"]
     assert next(iter(default_axes(TrainingSettings(gpus=8)))) == "sharding"
-
-
-@pytest.mark.parametrize("name", AXES)
-def test_every_built_in_value_can_be_compared(name):
-    found = compared({name: AXES[name]}, sequence=4096)
-    assert len(found.alternatives) == len(AXES[name])
 
 
 @pytest.mark.parametrize(
@@ -158,6 +143,6 @@ def test_what_does_not_exist_is_refused(axes, message):
         compared(axes)
 
 
-def test_a_setting_without_built_in_values_needs_some():
-    with pytest.raises(UsageError, match="'prefetch' has no built-in values"):
-        read_axes(["prefetch"], TrainingSettings())
+def test_a_setting_needs_values():
+    with pytest.raises(UsageError, match="expected precision=VALUE,VALUE, found no values"):
+        read_axes(["precision"], TrainingSettings())

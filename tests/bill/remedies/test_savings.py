@@ -2,12 +2,9 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from tokmill.bill.models.model import Attention, Model
 from tokmill.bill.remedies.savings import (
     CHANGES_RESULT,
     COSTLY,
-    Case,
-    cost,
     of_serving,
     of_training,
     options,
@@ -16,14 +13,8 @@ from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.training import TrainingSettings
 
 
-def a_model(name="big", layers=8):
-    attention = Attention(heads=8, kv_heads=4, head_dim=8)
-    return Model(name, "llama", layers, 64, 128, 100, 4096, False, "silu", attention, ())
-
-
 def savings(**training):
-    settings = TrainingSettings(**{"sequence": 2048, **training})
-    return list(of_training(Case(a_model(), settings), lambda model: (a_model("small"),)))
+    return list(of_training(TrainingSettings(**{"sequence": 2048, **training})))
 
 
 def proposed(name, **training):
@@ -43,7 +34,6 @@ def test_what_needs_more_or_trains_something_else_comes_last():
     }  # fmt: skip
     assert levels[CHANGES_RESULT] == {
         "smaller micro batch", "16-bit weights", "shorter sequences", "LoRA", "QLoRA",
-        "smaller base model",
     }  # fmt: skip
 
 
@@ -67,13 +57,7 @@ def test_one_gpu_shares_nothing_and_offloads_alone():
 def test_a_server_rounds_only_to_fewer_bits():
     settings = InferenceSettings(kv_type="int8", context=512)
     names = {}
-    for each in of_serving(Case(a_model(), settings)):
+    for each in of_serving(settings):
         names.setdefault(each.name, []).append(" ".join(options(each.changes)))
     assert names["rounded KV cache"] == ["--kv-type int4"]
     assert names["rounded weights"] == ["--weight-type int8", "--weight-type int4"]
-
-
-def test_the_cost_of_changes_is_told_once():
-    assert cost({"loss": "fused"}) == "needs a fused kernel"
-    assert cost({"optimizer_step": "fused"}) == "nothing"
-    assert cost({"micro_batch": 2, "accumulation": 4}) == "speed"

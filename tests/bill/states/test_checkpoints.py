@@ -4,7 +4,7 @@ import pytest
 
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
-from tokmill.bill.states.checkpoints import checkpoint_bill
+from tokmill.bill.states.states import checkpoint_bill
 from tokmill.settings.model import ModelSettings
 from tokmill.settings.training import TrainingSettings
 

@@ -58,7 +58,7 @@ def test_a_narrow_screen_folds_names_and_cuts_no_number(width):
 
 
 def test_every_amount_is_explained_by_formula_symbols_note_source_and_error():
-    assert text(*explanation(BILL.lines, set())) == [
+    assert text(*explanation(BILL.lines)) == [
         "  weights = q * P",
         "    q = 2, P = 5,368,709,120",
         "    source: arithmetic; known error: exact",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from tokmill.bill.activations.adapters import adapter_rows
 from tokmill.bill.activations.part import (
-    EXACT,
     GRADIENT_RESIDUAL,
     INPUT,
     LAYER_NORM,
@@ -12,8 +10,10 @@ from tokmill.bill.activations.part import (
     STEPS,
     Part,
     Rows,
+    adapter_rows,
     dropout,
     head_norms,
+    in_passing,
     inputs,
     kept,
     norm,
@@ -48,8 +48,8 @@ SCORES_DROPOUT = Formula(
 SCORES_DROPPED = Formula(
     "eager attention: softmax after dropout in fp32", "4 * a * s", "as SCORES_DROPOUT", "formula"
 )
-GRADIENT_SCORES = Formula("gradients before and after softmax in fp32", "8 * a * s", STEPS, EXACT)
-GRADIENT_SCORES_Q = Formula("gradients before and after softmax", "2 * q * a * s", STEPS, EXACT)
+GRADIENT_SCORES = in_passing("gradients before and after softmax in fp32", "8 * a * s")
+GRADIENT_SCORES_Q = in_passing("gradients before and after softmax", "2 * q * a * s")
 
 POSITION_BIAS = Formula(
     "sdpa with learned positions: their biases in the queries' type, and the causal mask",
@@ -176,7 +176,7 @@ def _scores(facts: Situation) -> Rows:
     return (
         *((SOFT_CAP,) if facts.style.soft_cap else ()),
         *softmax,
-        *(dropped if facts.attention_dropout else ()),
+        *(dropped if facts.model.attention_dropout else ()),
     )
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokmill.bill.activations.adapters import adapter_rows
 from tokmill.bill.activations.part import (
-    EXACT,
     GRADIENT_RESIDUAL,
     HOOKS,
     STEPS,
     Part,
     Rows,
+    adapter_rows,
     dropout,
+    in_passing,
     inputs,
     kept,
     norm,
@@ -42,7 +42,7 @@ INNER_MASK = Formula(
     "formula; a CPU keeps masks of the input's type",
 )  # fmt: skip
 DOWN_INPUT = kept("feed-forward: input of the last matrix", "q * f")
-GRADIENT_F = Formula("gradient inside the feed-forward layer", "q * f", STEPS, EXACT)
+GRADIENT_F = in_passing("gradient inside the feed-forward layer", "q * f")
 GRADIENT_GELU_NEW = Formula(
     "gradients inside gelu_new under CUDA's autocast", "8 * f", STEPS, "as GELU_NEW_AUTOCAST"
 )
@@ -56,7 +56,7 @@ def feed_forward(facts: Situation) -> Part:
         *(() if style.one_norm and not facts.own_copies else inputs(facts, style.inputs[1])),
     )
     inside, gradients = _activation(facts)
-    if facts.dropout and style.inner_dropout:
+    if facts.model.dropout and style.inner_dropout:
         inside = (*inside, INNER_MASK)
     last = (DOWN_INPUT,) if facts.trained and not _shared_result(facts) else ()
     adapters = adapter_rows(facts, "mlp", DOWN_INPUT)
@@ -73,7 +73,7 @@ def feed_forward(facts: Situation) -> Part:
 
 def _shared_result(facts: Situation) -> bool:
     """Return whether the activation keeps its result, which is the last matrix's input."""
-    between = facts.style.inner_dropout and (facts.dropout or facts.autocast)
+    between = facts.style.inner_dropout and (facts.model.dropout or facts.autocast)
     return not facts.style.gated and facts.model.activation in LINEAR_ACTIVATIONS and not between
 
 
@@ -105,19 +105,16 @@ EXPERTS_CLAMPED = Formula(
     "active experts of gpt-oss: inputs, gate and up, clamped, sigmoid, products, output",
     "e * (2 * x_e * d + 7 * x_e * m)", HOOKS, "within 1% of a layer",
 )  # fmt: skip
-GRADIENT_OUTPUTS = Formula(
-    "gradients of the experts' outputs: weighted, and of both factors", "3 * e * x_e * d", STEPS,
-    EXACT,
-)  # fmt: skip
-GATES = Formula(
-    "active experts: inputs, gate, activated gate, up", "e * (x_e * d + 3 * x_e * m)", STEPS, EXACT
+GRADIENT_OUTPUTS = in_passing(
+    "gradients of the experts' outputs: weighted, and of both factors", "3 * e * x_e * d"
 )
-GRADIENT_GATES = Formula(
-    "gradients inside the experts: product, gate and up", "3 * e * x_e * m", STEPS, EXACT
+GATES = in_passing(
+    "active experts: inputs, gate, activated gate, up", "e * (x_e * d + 3 * x_e * m)"
 )
-INPUTS = Formula("active experts: inputs", "e * x_e * d", STEPS, EXACT)
-GRADIENT_INPUTS = Formula(
-    "gradients of the experts' inputs, gate and up", "e * (x_e * d + 2 * x_e * m)", STEPS, EXACT
+GRADIENT_GATES = in_passing("gradients inside the experts: product, gate and up", "3 * e * x_e * m")
+INPUTS = in_passing("active experts: inputs", "e * x_e * d")
+GRADIENT_INPUTS = in_passing(
+    "gradients of the experts' inputs, gate and up", "e * (x_e * d + 2 * x_e * m)"
 )
 SHARED_EXPERT = Formula(
     "shared expert: gate, activated gate, up, product", "4 * q * f_shared", HOOKS,

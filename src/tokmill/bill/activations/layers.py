@@ -84,18 +84,7 @@ def selective_rows(facts: Situation) -> Rows:
 
 
 def kept_products(facts: Situation, symbols: Mapping[str, float]) -> float:
-    """Return the width of the first matrix product of a layer, the third, the fifth and so on."""
-    return sum(_products(facts, symbols)[::2])
-
-
-def last_kept(facts: Situation, symbols: Mapping[str, float]) -> float:
-    """Return the width of a layer's last product if it is kept: no recomputation takes it."""
-    widths = _products(facts, symbols)
-    return widths[-1] if len(widths) % 2 else 0
-
-
-def _products(facts: Situation, symbols: Mapping[str, float]) -> list[float]:
-    """Return the widths of the last layer's products in their order, in elements of q bytes.
+    """Return the width of the first product of the last layer, the third and so on, of q bytes.
 
     An adapter makes two after its matrix. Grouped products of experts are none; the router's is.
     """
@@ -108,4 +97,4 @@ def _products(facts: Situation, symbols: Mapping[str, float]) -> list[float]:
         widths.append(width)
         if tensor.name in adapted:
             widths += [low_rank * symbols["r"], low_rank * width]
-    return widths
+    return sum(widths[::2])

@@ -112,7 +112,7 @@ def megatron_parts(facts: Situation, training: TrainingSettings) -> tuple[Part, 
 
 def megatron_outside(facts: Situation, *, first: bool, last: bool) -> Rows:
     """Return the rows outside the layers of a stage, which may be the `first` and the `last`."""
-    embedding = (EMBEDDING, *((DROPOUT,) if facts.dropout else ())) if first else ()
+    embedding = (EMBEDDING, *((DROPOUT,) if facts.model.dropout else ())) if first else ()
     return (*embedding, *((OUTPUT if facts.trained else FROZEN_OUTPUT,) if last else ()))
 
 
@@ -125,7 +125,7 @@ def _norm(facts: Situation, module: str) -> Rows:
     if not facts.trained and module != "experts":
         adapted = _has_adapters(facts, module, last=False)
         behind = (ADAPTER_INPUT, ADAPTER_RANK) if adapted else ()
-    return NORM, *behind, *((DROPOUT,) if facts.dropout else ())
+    return NORM, *behind, *((DROPOUT,) if facts.model.dropout else ())
 
 
 def _has_adapters(facts: Situation, module: str, *, last: bool) -> bool:
@@ -150,7 +150,7 @@ def _attention(facts: Situation, training: TrainingSettings) -> Part:
     gradients = (GRADIENT_RESIDUAL, gradient)
     inside: Rows = (LOG_SUM_EXP,)
     if not fused:
-        inside = (SCORES, *((SCORES_DROPPED,) if facts.attention_dropout else ()))
+        inside = (SCORES, *((SCORES_DROPPED,) if facts.model.attention_dropout else ()))
         gradients = (GRADIENT_RESIDUAL, GRADIENT_SCORES)
     kept = saved if training.checkpointing == "selective" else (*saved, *inside)
     left = (*saved, *inside)

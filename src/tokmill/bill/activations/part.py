@@ -33,13 +33,18 @@ def kept(name: str, expression: str) -> Formula:
     return Formula(name, expression, HOOKS, EXACT)
 
 
+def in_passing(name: str, expression: str) -> Formula:
+    """Return a row of tensors that exist for a moment, most of them in backward."""
+    return Formula(name, expression, STEPS, EXACT)
+
+
 IDS = kept("token ids and labels", "16")
 INPUT = kept("linear layer: its input of width d", "q * d")
 DROPOUT = Formula(
     "dropout: its mask", "d", "torch's native_dropout on CUDA: a byte each",
     "formula; a CPU keeps masks of the input's type",
 )  # fmt: skip
-GRADIENT_RESIDUAL = Formula("gradient of the residual", "x * d", STEPS, EXACT)
+GRADIENT_RESIDUAL = in_passing("gradient of the residual", "x * d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ def inputs(facts: Situation, linears: int) -> Rows:
 
 def dropout(facts: Situation) -> Rows:
     """Return the mask of a dropout of width d, if the family has one."""
-    return (DROPOUT,) if facts.dropout and facts.style.dropouts else ()
+    return (DROPOUT,) if facts.model.dropout and facts.style.dropouts else ()
 
 
 RMS_INPUT = kept("RMSNorm: input in fp32", "4 * d")
@@ -96,8 +101,8 @@ LAYER_NORM = kept("LayerNorm: its input", "x * d")
 LAYER_NORM_STATISTICS = Formula(
     "LayerNorm: mean and 1/deviation", "8", HOOKS, "fp32 on a GPU; of the input's type on a CPU"
 )
-GRADIENT_NORM = Formula("gradients inside an RMSNorm, five in fp32", "20 * d", STEPS, EXACT)
-GRADIENT_LAYER_NORM = Formula("gradients before and after a LayerNorm", "2 * x * d", STEPS, EXACT)
+GRADIENT_NORM = in_passing("gradients inside an RMSNorm, five in fp32", "20 * d")
+GRADIENT_LAYER_NORM = in_passing("gradients before and after a LayerNorm", "2 * x * d")
 
 
 def norm(facts: Situation, *, shared: bool = False) -> Rows:
@@ -126,6 +131,61 @@ def final_norm(facts: Situation) -> tuple[Rows, Rows]:
     if facts.style.norm == "layer":
         return (IDS, *norm(facts)), (GRADIENT_LAYER_NORM,)
     return (IDS, RMS_INPUT, RMS_INVERSE), (GRADIENT_NORM,)
+
+
+ADAPTER_D = kept("adapter: copy of an input of width d", "y * d")
+ADAPTER_AH = kept("adapter: copy of the attention output", "y * a * h")
+ADAPTER_F = kept("adapter: copy of an input of width f", "y * f")
+ADAPTER_RANK = kept("adapter: its low-rank features", "y * r")
+
+ADAPTER_SUM_F = Formula(
+    "adapter in forward: its output of width f, and the same scaled", "2 * y * f", STEPS,
+    "within 3% of a layer",
+)  # fmt: skip
+ADAPTER_CASTS_F = in_passing(
+    "adapter in forward under autocast: input of width f, and the same in fp32", "(q + 4) * f"
+)
+ADAPTER_SUM_D = in_passing(
+    "adapter in forward: outputs of base and adapter, the adapter's scaled, their sum", "4 * q * d"
+)
+GRADIENT_ADAPTER = in_passing(
+    "gradients of the last adapter, before a layer is recomputed", "2 * y * d"
+)
+NORMED = in_passing("output of a norm, not kept", "x * d")
+RESIDUALS = in_passing("the layer's input and the residual after attention", "2 * x * d")
+
+
+def adapter_rows(facts: Situation, module: str, last: Formula) -> Rows:
+    """Return the rows of a module's adapters: low-rank features, and inputs or copies of them.
+
+    `last` is the row of its last matrix's input.
+    """
+    here = [tensor for tensor in facts.targets if tensor.module == module and tensor.layers]
+    features = [ADAPTER_RANK] * len(here)
+    first = [tensor for tensor in here if tensor.split != "rows"]
+    ends = [tensor for tensor in here if tensor.split == "rows"]
+    if facts.adapter:
+        copy = ADAPTER_AH if module == "attention" else ADAPTER_F
+        return (*features, *[ADAPTER_D] * len(first), *[copy] * len(ends))
+    own = ends and (module != "attention" or facts.style.copied or facts.eager)
+    return (*features, *[INPUT] * bool(first), *([last] if own else []))
+
+
+def forward_rows(facts: Situation, layer: Rows) -> Rows:
+    """Return a layer at the largest moment of forward with adapters; () if backward needs more.
+
+    `layer` are the rows that it keeps. With autocast the moment is in the last matrix's adapter;
+    else, with adapters in fp32, in that of the up matrix.
+    """
+    if not facts.adapter or facts.model.experts or not facts.style.gated or ADAPTER_F not in layer:
+        return ()
+    if facts.autocast:
+        # Norms keep a fp32 residual itself.
+        residuals = () if facts.residual == FP32_BYTES else (RESIDUALS,)
+        return (*layer, ADAPTER_CASTS_F, ADAPTER_SUM_D, NORMED, *residuals)
+    rest = list(layer)
+    rest.remove(ADAPTER_F)
+    return (*rest, ADAPTER_SUM_F, NORMED, NORMED)
 
 
 def summed(rows: Sequence[Formula]) -> str:

@@ -41,16 +41,6 @@ class Situation:
         """Return whether every linear layer keeps a 16-bit copy of a fp32 input."""
         return self.residual != self.product
 
-    @property
-    def dropout(self) -> bool:
-        """Return whether dropout between matrices makes masks."""
-        return self.model.dropout > 0
-
-    @property
-    def attention_dropout(self) -> bool:
-        """Return whether dropout after softmax makes masks."""
-        return self.model.attention_dropout > 0
-
 
 def situation(model: Model, training: TrainingSettings) -> Situation:
     """Return the facts that decide which rows a layer has, from model and settings."""

@@ -7,7 +7,7 @@ fit, since the kernel can drop page cache.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -18,11 +18,10 @@ from tokmill.bill.gpus import Need
 from tokmill.bill.host_ram.loading import Loading
 from tokmill.bill.host_ram.machine import Machine, Verdict, host_verdict
 from tokmill.bill.models.model import Model
-from tokmill.bill.states.checkpoints import checkpoint_bill
 from tokmill.bill.states.optimizers import FP32_BYTES
 from tokmill.bill.states.parallel import sharding_of
 from tokmill.bill.states.precision import scheme_of
-from tokmill.bill.states.states import rank_states
+from tokmill.bill.states.states import checkpoint_bill, rank_states
 from tokmill.bill.training_bill import offloaded_lines
 from tokmill.settings.training import TrainingSettings
 
@@ -83,7 +82,7 @@ class HostBill:
             "moments": [bill.as_json() for bill in self.moments],
             "page_cache": self.page_cache.as_json(),
             "shared": self.shared.as_json(),
-            "verdict": self.verdict.as_json(),
+            "verdict": asdict(self.verdict),
         }
 
 

@@ -28,24 +28,17 @@ PROCESSES = Formula(
 FORKED = Formula("forked workers", "forked * w * R", MEASURED, CLOSE)
 SPAWNED = Formula("spawned workers", "(interpreter * w + tracker) * R", MEASURED, CLOSE)
 
-READ_IDS = Formula("token ids as in the files", "item * T * R", MEASURED, CLOSE)
-READ_BESIDE = Formula("masks and weights as in the files", "beside * T * R", MEASURED, CLOSE)
-CAST_IDS = Formula("token ids as int64", "8 * T * R", MEASURED, CLOSE)
-CAST_BESIDE = Formula(
-    "labels as int64, weights", "(8 * masked + 4 * weighted) * T * R", MEASURED, CLOSE
+READ = Formula("dataset as in the files", "(item + beside) * T * R", MEASURED, CLOSE)
+CAST = Formula(
+    "dataset, ids and labels as int64", "(8 + 8 * masked + 4 * weighted) * T * R", MEASURED, CLOSE
 )
-LISTED_IDS = Formula(
-    "token ids in lists", "(8 + 32 * large) * T * R",
-    f"{MEASURED}: a pointer, and an integer object unless it is below 257",
+LISTED = Formula(
+    "dataset in lists", "(8 + 32 * large + 8 * masked + 40 * weighted) * T * R",
+    f"{MEASURED}: a pointer, and an object unless it is an integer below 257, which exists once",
     f"{CLOSE}; lower bound: all ids are below 257",
 )  # fmt: skip
-LISTED_BESIDE = Formula(
-    "masks and weights in lists", "(8 * masked + 40 * weighted) * T * R",
-    f"{MEASURED}: 0 and 1 are objects that exist once", CLOSE,
-)  # fmt: skip
-OWN_IDS = Formula("token ids, read by each worker", "item * T * max(w, 1) * R", MEASURED, CLOSE)
-OWN_BESIDE = Formula(
-    "masks and weights, read by each worker", "beside * T * max(w, 1) * R", MEASURED, CLOSE
+OWN = Formula(
+    "dataset, read by each worker", "(item + beside) * T * max(w, 1) * R", MEASURED, CLOSE
 )
 
 JOINING = Formula(
@@ -96,16 +89,8 @@ DATASETS_BYTES = 65 << 20
 
 MAPPED_BY_WORKERS = (*LAZY_LOADING, "datasets")
 """Strategies whose dataset object holds paths alone: a copy for a worker is small."""
-_LOADED = {
-    "memmap": (),
-    "lazy": (),
-    "datasets": (),
-    "read": (READ_IDS, READ_BESIDE),
-    "concatenate": (READ_IDS, READ_BESIDE),
-    "int64": (CAST_IDS, CAST_BESIDE),
-    "lists": (LISTED_IDS, LISTED_BESIDE),
-    "copies": (OWN_IDS, OWN_BESIDE),
-}
+_LOADED = {"read": READ, "concatenate": READ, "int64": CAST, "lists": LISTED, "copies": OWN}
+"""The dataset in memory, by strategy; the others map its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +150,10 @@ class Loading:
 
     def loaded(self) -> list[Line]:
         """Return the dataset in the memory of the trainers (`copies`: of the workers)."""
-        if self.training.loading != "lists":
-            return self._lines(*_LOADED[self.training.loading])
-        without_objects = LISTED_IDS.evaluate({**self.symbols, "large": 0})
-        ids = self._lines(LISTED_IDS, low_bytes=without_objects)
-        return [*ids, *self._lines(LISTED_BESIDE)]
+        formula = _LOADED.get(self.training.loading)
+        if formula is None:
+            return []
+        return self._lines(formula, low_bytes=formula.evaluate({**self.symbols, "large": 0}))
 
     def copied(self) -> list[Line]:
         """Return the copies of the dataset in workers."""
@@ -230,7 +214,7 @@ def _object_symbols(loading: str, symbols: Mapping[str, float]) -> dict[str, flo
     if loading in MAPPED_BY_WORKERS:
         return {"data": 0, "pickled": 0, "block": 0}
     alone = {**symbols, "R": 1, "w": 0}
-    data = sum(formula.evaluate(alone) for formula in _LOADED[loading] or _LOADED["read"])
+    data = _LOADED.get(loading, READ).evaluate(alone)
     masked, weighted = symbols["masked"], symbols["weighted"]
     if loading == "lists":  # pickled integer: a byte for its kind, and its own bytes
         each = symbols["item"] + 1 + 2 * masked + 9 * weighted

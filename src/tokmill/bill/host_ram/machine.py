@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from tokmill.bill.gpus import BARELY, DOES_NOT_FIT, FITS, Need, find_gpu
-from tokmill.bill.remedies.savings import Case, on_host
-from tokmill.bill.remedies.search import Offer, Search
+from tokmill.bill.gpus import DOES_NOT_FIT, FITS, Need, find_gpu, verdict
+from tokmill.bill.remedies.savings import on_host
+from tokmill.bill.remedies.search import Search
 from tokmill.bill.states.parallel import ranks_per_node
 from tokmill.errors import UsageError
 from tokmill.settings.training import TrainingSettings
-from tokmill.words.units import memory
 
 MIB = 1 << 20
 
@@ -78,7 +76,6 @@ def _is_gpu(name: str, wanted: str) -> bool:
 
 
 NOT_NOW = "fits once memory is freed"
-_NO_ADVICE = "no setting of loading or initialization makes it fit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,26 +84,17 @@ class Verdict:
 
     Attributes:
         said: FITS, BARELY, NOT_NOW, DOES_NOT_FIT, or "unknown".
-        text: the same as a sentence, with the amounts.
-        remedies: settings that need less, each applied alone.
         together: options that together make it fit; () if it fits, or no options are enough.
         usable_bytes: memory of the machine; 0: not known.
         machine: name of the machine.
+        shm_bytes: size of /dev/shm if the batches of workers do not fit there, else 0.
     """
 
     said: str
-    text: str
-    remedies: tuple[Offer, ...] = ()
     together: tuple[str, ...] = ()
     usable_bytes: int = 0
     machine: str = ""
-
-    def __str__(self) -> str:
-        return self.text
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the verdict as plain values."""
-        return asdict(self)
+    shm_bytes: int = 0
 
 
 def host_verdict(
@@ -115,51 +103,13 @@ def host_verdict(
     """Return whether settings fit on a machine; `need` returns the need of any settings."""
     needed, usable = need(training), machine.usable_bytes
     if not usable:
-        text = f"needs {_needed(needed, training)}; set --host-ram to see whether it fits"
-        return Verdict("unknown", text)
-    problems = "; ".join(_problems(needed, training, machine))
-    if problems:
-
-        def need_of(other: Case[TrainingSettings]) -> Need:
-            return need(other.settings)
-
-        search = Search(need_of, usable, machine.shm_bytes)
-        case = Case(None, training)
-        savings = tuple(on_host(training))
-        together = tuple(option for each in search.plan(case, savings) for option in each.options)
-        advice = f"fits with {' '.join(together)}" if together else _NO_ADVICE
-        text = f"{DOES_NOT_FIT}: {problems}; {advice}"
-        offers = search.offers(case, savings)
-        return Verdict(DOES_NOT_FIT, text, offers, together, usable, machine.name)
-    said, more = FITS, ""
-    if needed.high_bytes > usable:
-        said, more = BARELY, f", upper bound {memory(needed.high_bytes)}"
-    elif 0 < machine.available_bytes < needed.n_bytes:
-        said, more = NOT_NOW, f", {memory(machine.available_bytes)} of it free now"
-    text = f"{said}: {_compared(needed, training, machine)}{more}"
-    return Verdict(said, text, usable_bytes=usable, machine=machine.name)
-
-
-def _problems(needed: Need, training: TrainingSettings, machine: Machine) -> Iterator[str]:
-    if needed.n_bytes > machine.usable_bytes:
-        yield _compared(needed, training, machine)
-    if 0 < machine.shm_bytes < needed.shm_bytes:
-        yield (
-            f"{memory(needed.shm_bytes)} of batches do not fit in /dev/shm, "
-            f"which has {memory(machine.shm_bytes)}"
-        )
-
-
-def _compared(needed: Need, training: TrainingSettings, machine: Machine) -> str:
-    limit = machine.limit_bytes
-    is_limit = limit and (not machine.memory_bytes or limit < machine.memory_bytes)
-    source = " (its cgroup's limit)" if is_limit else ""
-    room = f"{machine.name} has {memory(machine.usable_bytes)}{source}"
-    return f"needs {_needed(needed, training)}, {room}"
-
-
-def _needed(needed: Need, training: TrainingSettings) -> str:
-    """Return the need of a node and, if there are several processes, of each."""
-    ranks = ranks_per_node(training)
-    each = "" if ranks == 1 else f" per node ({memory(needed.n_bytes // ranks)} per process)"
-    return f"{memory(needed.n_bytes)}{each}"
+        return Verdict("unknown")
+    said = verdict(needed, usable, machine.shm_bytes)
+    if said == DOES_NOT_FIT:
+        steps = Search(need, usable, machine.shm_bytes).plan(training, on_host(training))
+        together = tuple(option for step in steps for option in step.options)
+        shm_bytes = machine.shm_bytes if needed.shm_bytes > machine.shm_bytes else 0
+        return Verdict(said, together, usable, machine.name, shm_bytes)
+    if said == FITS and 0 < machine.available_bytes < needed.n_bytes:
+        said = NOT_NOW
+    return Verdict(said, (), usable, machine.name)

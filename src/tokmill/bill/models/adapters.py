@@ -7,7 +7,6 @@ routers, by the names of their former modules; it skips dense layers of these na
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from tokmill.bill.models.model import Model, Tensor
@@ -15,7 +14,6 @@ from tokmill.errors import UsageError
 from tokmill.settings.training import TrainingSettings
 
 ALL_LINEAR = "all-linear"
-TRAINED_HEADS = ("classifier", "score")
 WEIGHT = ".weight"
 FUSED = "gate_up_proj"
 
@@ -38,12 +36,11 @@ def adapter_tensors(model: Model, training: TrainingSettings) -> tuple[Tensor, .
             f"adapter: dora cannot adapt the stacked experts and routers of {model.family}, but "
             "adapter_targets has some; choose lora, or name other matrices"
         )
-    factors = (
+    return tuple(
         factor
         for matrix in matrices
         for factor in _factors(matrix, _rank(matrix, training), training.adapter)
     )
-    return (*factors, *_trained_head(model))
 
 
 def adapted(model: Model, targets: str) -> tuple[Tensor, ...]:
@@ -64,15 +61,6 @@ def adapted(model: Model, targets: str) -> tuple[Tensor, ...]:
             raise UsageError(_no_such_matrix(end, modules, model))
     named = [t for name, t in modules.items() if any(_ends(name, end) for end in here)]
     return (*named, *_stacked(model, {_leaf(end) for end in ends} & set(known)))
-
-
-def _trained_head(model: Model) -> Iterator[Tensor]:
-    """Yield the trained copy of a classifier's head; peft keeps the frozen head too."""
-    if model.labels:
-        for tensor in model.tensors:
-            module, *rest = tensor.name.split(".")
-            if module in TRAINED_HEADS:
-                yield replace(tensor, name=".".join((module, "modules_to_save", *rest)))
 
 
 def is_plain_linear(tensor: Tensor) -> bool:

@@ -6,14 +6,15 @@ into a `Layer`; `decoder` makes the model of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from tokmill.bill.models.family import FLOAT_BYTES, Fields, Head, Shape, rotary_bytes
-from tokmill.bill.models.model import Attention, Experts, Model, Style
+from tokmill.bill.models.family import SEQUENCE_TASK, Fields, Shape
+from tokmill.bill.models.model import Attention, Experts, Model, Style, Tensor
 from tokmill.bill.models.tensors import (
     Part,
+    attention,
     embedding,
     feed_forward,
     head,
@@ -21,7 +22,6 @@ from tokmill.bill.models.tensors import (
     linear,
     norm,
     norms,
-    stacked_experts,
 )
 from tokmill.errors import UsageError
 
@@ -37,20 +37,6 @@ GATED = ("mlp.gate_proj", "mlp.up_proj")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mixture:
-    """The experts of some layers, and what these layers have instead of a feed-forward layer."""
-
-    experts: Experts
-    tensors: Part
-    buffer_bytes: int = 0
-
-    @property
-    def shared_gate(self) -> bool:
-        """Whether a gate limits the output of the shared expert."""
-        return any("shared_expert_gate" in tensor.name for tensor in self.tensors)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
     """The layer of a decoder, and the names of its tensors; those around the layers too.
 
@@ -60,6 +46,7 @@ class Layer:
     """
 
     shape: Shape
+    tensors: Part = ()  # all tensors of a model that the parts below do not describe
     qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
     out: str = "self_attn.o_proj"
     qkv_bias: bool = False
@@ -71,8 +58,10 @@ class Layer:
     up: tuple[str, ...] = GATED
     down: str = "mlp.down_proj"
     gated: bool = True
+    activation: str = ""  # "": that of the configuration
     mlp_bias: bool = False
-    mixture: Mixture | None = None
+    experts: Experts | None = None
+    expert_tensors: Part = ()  # instead of a feed-forward layer, in layers with experts
     before: tuple[str, ...] = PRE_NORMS
     after: tuple[str, ...] = ()
     norm_bias: bool = False
@@ -80,48 +69,65 @@ class Layer:
     windows: tuple[int, ...] = ()
     transposed: bool = False  # Conv1D stores (input, output)
     embed: str = "model.embed_tokens"
+    embed_width: int = 0  # 0: the hidden size
     positions: str = ""  # table of learned positions
+    n_positions: int = 0  # 0: max_position_embeddings
     embedding_norm: str = ""
     layers: str = "model.layers"
     last: str = "model.norm"
     head: str = "lm_head"
     head_bias: bool = False
-    buffer_bytes: int | None = None  # None: those of rotary positions
+    outside: Part = ()  # tensors outside the layers that only this family has
+    buffer_bytes: int = 0
+    encoder_layers: int = 0
     style: Mapping[str, Any] = field(default_factory=dict)  # where the configuration decides it
     leaves_out: tuple[str, ...] = ()
 
 
-def decoder(fields: Fields, layer: Layer) -> Model:
-    """Return the model of a layer."""
-    shape, mixture = layer.shape, layer.mixture
-    positions = fields.size("max_position_embeddings") if layer.positions else 0
-    tensors = (
-        *embedding(layer.embed, shape.vocabulary, shape.hidden),
-        *(embedding(layer.positions, positions, shape.hidden, "none") if positions else ()),
-        *(norms(shape, layer.embedding_norm, bias=True) if layer.embedding_norm else ()),
-        *in_layers(layer.layers, range(shape.layers), layer.attention_tensors or _attention(layer)),
-        *_feed_forward(layer),
-        *in_layers(
-            layer.layers,
-            range(shape.layers),
-            layer.extra,
-            norms(shape, *layer.before, *layer.after, bias=layer.norm_bias),
-        ),
-        *norms(shape, layer.last, bias=layer.norm_bias),
-        *head(shape, layer.head, bias=layer.head_bias),
-    )
-    buffers = layer.buffer_bytes
-    buffers = rotary_bytes(fields, shape.head_dim) if buffers is None else buffers
-    return make_model(
-        fields,
-        shape,
-        tensors,
-        attention=layer.attention,
-        windows=layer.windows,
-        experts=mixture.experts if mixture and mixture.experts.layers else None,
-        style=_style(fields.family.style, layer),
-        buffer_bytes=buffers + (mixture.buffer_bytes if mixture else 0),
+def decoder(f: Fields, layer: Layer) -> Model:
+    """Return the model of a layer, with the head of its task."""
+    s, tensors, labels = layer.shape, layer.tensors or _tensors(f, layer), f.labels
+    if labels is not None:
+        tensors = _with_head(f, tensors, s.hidden, layer.embed_width or s.hidden, labels)
+    return Model(
+        name=f.name,
+        family=f.family.name,
+        layers=s.layers,
+        hidden=s.hidden,
+        ffn=s.ffn,
+        vocabulary=s.vocabulary,
+        positions=f.size("max_position_embeddings"),
+        tied=s.tied and labels is None,
+        activation=layer.activation or f.text("hidden_act"),
+        attention=layer.attention or Attention(s.heads, s.kv_heads, s.head_dim, layer.windows),
+        tensors=tensors,
+        experts=layer.experts,
+        dropout=max(f.share(key) for key in DROPOUTS),
+        attention_dropout=max(f.share(key) for key in ATTENTION_DROPOUTS),
+        buffer_bytes=layer.buffer_bytes,
         leaves_out=layer.leaves_out,
+        style=_style(f.family.style, layer),
+        labels=labels,
+        encoder_layers=layer.encoder_layers,
+    )
+
+
+def _tensors(f: Fields, layer: Layer) -> Part:
+    """Return the tensors of a model whose layers are alike but for experts."""
+    s, layers = layer.shape, range(layer.shape.layers)
+    width = layer.embed_width or s.hidden
+    positions = layer.n_positions or f.size("max_position_embeddings") if layer.positions else 0
+    layer_norms = norms(s, *layer.before, *layer.after, bias=layer.norm_bias)
+    return (
+        *embedding(layer.embed, s.vocabulary, width),
+        *(embedding(layer.positions, positions, s.hidden, "none") if positions else ()),
+        *(norms(s, layer.embedding_norm, bias=True) if layer.embedding_norm else ()),
+        *in_layers(layer.layers, layers, layer.attention_tensors or _attention(layer)),
+        *_feed_forward(layer),
+        *in_layers(layer.layers, layers, (*layer.extra, *layer_norms)),
+        *layer.outside,
+        *(norms(s, layer.last, bias=layer.norm_bias) if layer.last else ()),
+        *head(replace(s, hidden=width), layer.head, bias=layer.head_bias),
     )
 
 
@@ -136,47 +142,34 @@ def _style(style: Style, layer: Layer) -> Style:
         heads=each if layer.head_norms else "",
         gated=layer.gated,
         embedding_norm=bool(layer.embedding_norm),
-        shared_gate=layer.mixture is not None and layer.mixture.shared_gate,
+        shared_gate=any("shared_expert_gate" in t.name for t in layer.expert_tensors),
         **layer.style,
     )
 
 
 def _attention(layer: Layer) -> Part:
     """Return the matrices of attention, and the norms of queries and keys."""
-    shape, turned = layer.shape, layer.transposed
-    widths = [shape.query_width, shape.kv_width, shape.kv_width]
-    widths = widths if len(layer.qkv) > 1 else [sum(widths)]
-    whole = (
-        (shape.query_width, shape.kv_width) if layer.norms_of_all_heads else (shape.head_dim,) * 2
+    s = layer.shape
+    widths = (s.query_width, s.kv_width) if layer.norms_of_all_heads else (s.head_dim,) * 2
+    head_norms = (
+        norm(name, width, bias=layer.norm_bias)
+        for name, width in zip(layer.head_norms, widths, strict=False)
     )
     return (
-        *(
-            tensor
-            for name, width in zip(layer.qkv, widths, strict=True)
-            for tensor in linear(
-                name, shape.hidden, width, "attention", "columns", bias=layer.qkv_bias,
-                transposed=turned,
-            )
+        *attention(
+            s, layer.qkv, layer.out, bias=layer.qkv_bias, out_bias=layer.out_bias,
+            transposed=layer.transposed,
         ),
-        *linear(
-            layer.out, shape.query_width, shape.hidden, "attention", "rows", bias=layer.out_bias,
-            transposed=turned,
-        ),
-        *(
-            tensor
-            for name, width in zip(layer.head_norms, whole, strict=False)
-            for tensor in norm(name, width, bias=layer.norm_bias)
-        ),
+        *(tensor for tensors in head_norms for tensor in tensors),
     )  # fmt: skip
 
 
 def _feed_forward(layer: Layer) -> Part:
     """Return the feed-forward layers, of experts where the layer has them."""
-    shape, mixture = layer.shape, layer.mixture
-    mixed = mixture.experts.layers if mixture else ()
+    s, mixed = layer.shape, layer.experts.layers if layer.experts else ()
     plain = feed_forward(
-        shape.hidden,
-        shape.ffn,
+        s.hidden,
+        s.ffn,
         layer.up,
         layer.down,
         fused=layer.gated and len(layer.up) == 1,
@@ -184,103 +177,58 @@ def _feed_forward(layer: Layer) -> Part:
         transposed=layer.transposed,
     )
     return (
-        *in_layers(layer.layers, sorted(set(range(shape.layers)) - set(mixed)), plain),
-        *(in_layers(layer.layers, mixed, mixture.tensors) if mixture else ()),
+        *in_layers(layer.layers, sorted(set(range(s.layers)) - set(mixed)), plain),
+        *in_layers(layer.layers, mixed, layer.expert_tensors),
     )
 
 
-def mixture(
-    fields: Fields,
-    layers: tuple[int, ...],
+def with_experts(
+    f: Fields,
+    layer: Layer,
+    mixed: Iterable[int],
     *,
-    ffn: int = 0,
     shared: int = 0,
     shared_name: str = "mlp.shared_experts",
     name: str = "mlp.experts",
     router: str = "mlp.gate",
     extra: Part = (),
-    router_buffer: bool = False,
-) -> Mixture:
-    """Read the experts of `layers`.
+) -> Layer:
+    """Return a layer with the experts of the configuration in the layers `mixed`.
 
-    `ffn` is the default of their width, `shared` the width of the experts that every token passes.
-    `router_buffer`: the router keeps an fp32 number per expert that is no parameter.
+    `shared` is the width of the experts that every token passes.
 
     Raises:
         UsageError: a number is missing, or more experts are active than exist.
     """
-    count, active = fields.count("num_experts"), fields.count("num_experts_per_tok")
+    count, active = f.count("num_experts"), f.count("num_experts_per_tok")
     if active > count:
         raise UsageError(
-            f"{fields.where}: {fields.label('num_experts_per_tok')} {active} is above "
-            f"{fields.label('num_experts')} {count}"
+            f"{f.where}: {f.label('num_experts_per_tok')} {active} is above "
+            f"{f.label('num_experts')} {count}"
         )
-    hidden, width = fields.count("hidden_size"), fields.count("moe_intermediate_size", ffn)
+    hidden, ffn = layer.shape.hidden, f.count("moe_intermediate_size", layer.shape.ffn)
     into = (f"{shared_name}.gate_proj", f"{shared_name}.up_proj")
-    return Mixture(
-        experts=Experts(count, active, width, shared, layers),
-        tensors=(
-            *linear(router, hidden, count, "router"),
-            *stacked_experts(hidden, width, count, name),
-            *(feed_forward(hidden, shared, into, f"{shared_name}.down_proj") if shared else ()),
-            *extra,
-        ),
-        buffer_bytes=FLOAT_BYTES * count * len(layers) if router_buffer else 0,
+    up, down = (count, 2 * ffn, hidden), (count, hidden, ffn)
+    tensors = (
+        *linear(router, hidden, count, "router"),
+        Tensor(f"{name}.gate_up_proj", up, "experts", "experts", "columns", hidden, 2 * ffn),
+        Tensor(f"{name}.down_proj", down, "experts", "experts", "rows", ffn, hidden),
+        *(feed_forward(hidden, shared, into, f"{shared_name}.down_proj") if shared else ()),
+        *extra,
     )
+    experts = Experts(count, active, ffn, shared, tuple(mixed))
+    return replace(layer, experts=experts, expert_tensors=tensors) if experts.layers else layer
 
 
-def make_model(
-    fields: Fields,
-    shape: Shape,
-    tensors: Part,
-    *,
-    attention: Attention | None = None,
-    windows: tuple[int, ...] = (),
-    experts: Experts | None = None,
-    style: Style | None = None,
-    activation: str = "",
-    encoder_layers: int = 0,
-    head_width: int = 0,
-    buffer_bytes: int = 0,
-    leaves_out: tuple[str, ...] = (),
-) -> Model:
-    """Return the model of a shape and its tensors, with the head of its architecture.
+def _with_head(f: Fields, tensors: Part, hidden: int, width: int, labels: int) -> Part:
+    """Return the tensors with the head of a task instead of that of the language model.
 
-    Defaults: attention of the shape, style of the family, activation of the configuration, and a
-    head that reads the hidden size.
+    It may begin with a d x d matrix; only heads without it that classify sequences have no bias.
     """
-    labels = fields.head.labels(fields)
-    if labels is not None:
-        tensors = _with_head(fields.head, tensors, shape.hidden, head_width or shape.hidden, labels)
-    return Model(
-        name=fields.name,
-        family=fields.family.name,
-        layers=shape.layers,
-        hidden=shape.hidden,
-        ffn=shape.ffn,
-        vocabulary=shape.vocabulary,
-        positions=fields.size("max_position_embeddings"),
-        tied=shape.tied and labels is None,
-        activation=activation or fields.text("hidden_act"),
-        attention=attention or Attention(shape.heads, shape.kv_heads, shape.head_dim, windows),
-        tensors=tensors,
-        experts=experts,
-        dropout=max(fields.share(key) for key in DROPOUTS),
-        attention_dropout=max(fields.share(key) for key in ATTENTION_DROPOUTS),
-        buffer_bytes=buffer_bytes,
-        leaves_out=leaves_out,
-        style=style or fields.family.style,
-        labels=labels,
-        encoder_layers=encoder_layers,
-    )
-
-
-def _with_head(head: Head, tensors: Part, hidden: int, width: int, labels: int) -> Part:
-    """Return the tensors with another head than that of the language model."""
-    before, after = head.renamed
-    body = (t for t in tensors if t.module != "head")
+    dense, is_sequence = f.family.dense.get(f.task, ""), f.task == SEQUENCE_TASK
+    bias = bool(dense) or not is_sequence
     return (
-        *(replace(t, name=after + t.name.removeprefix(before)) for t in body),
-        *(linear(head.dense, hidden, hidden, "mlp", bias=True) if head.dense else ()),
-        *(linear(head.matrix, width, labels, "head", bias=head.bias) if labels else ()),
+        *(tensor for tensor in tensors if tensor.module != "head"),
+        *(linear(dense, hidden, hidden, "mlp", bias=True) if dense else ()),
+        *(linear("score", width, labels, "head", bias=bias) if labels else ()),
     )

@@ -23,8 +23,6 @@ MOST_HEADER_BYTES = 100_000_000
 """The safetensors library reads no longer header."""
 INDEX_FILE = "model.safetensors.index.json"
 ONE_FILE = "model.safetensors"
-TOTAL = "parameters"
-"""Name of the only tensor of a model whose totals alone are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ def read_entries(path: Path) -> list[Entry]:
     """Return the tensors of a safetensors file, or of the model in a directory.
 
     A directory has an index of its files, else model.safetensors, else any safetensors files; []
-    without any of them. If all files of an index are missing, its totals are one tensor.
+    without any of them.
 
     Raises:
         UsageError: a file is damaged or missing.
@@ -63,28 +61,17 @@ def read_entries(path: Path) -> list[Entry]:
 
 
 def _indexed(index: Path) -> list[Entry]:
-    """Return the tensors of the files in an index, or its totals if all files are missing."""
+    """Return the tensors of the files in an index."""
     try:
-        found = json.loads(index.read_bytes())
-        totals = found.get("metadata", {})
-        files = {index.with_name(Path(name).name) for name in found["weight_map"].values()}
-        size, count = totals.get("total_size", 0), totals.get("total_parameters", 0)
+        names = json.loads(index.read_bytes())["weight_map"].values()
+        files = sorted({index.with_name(Path(name).name) for name in names})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{index}: expected an object with a weight_map ({error})") from error
-    missing = sorted(str(file) for file in files if not _is_file(file))
-    if len(missing) == len(files) and type(size) is type(count) is int and min(size, count) > 0:
-        return [Entry(TOTAL, "F", (count,), size)]
+    present = set(index.parent.iterdir())
+    missing = next((file for file in files if file not in present), None)
     if missing:
-        raise UsageError(f"{missing[0]}: no such file, but {index.name} names it; download it")
-    return [entry for file in sorted(files) for entry in _read_file(file)]
-
-
-def _is_file(path: Path) -> bool:
-    """Return whether there is a file; no file has a name that the file system refuses."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
+        raise UsageError(f"{missing}: no such file, but {index.name} names it; download it")
+    return [entry for file in files for entry in _read_file(file)]
 
 
 def hub_entries(name: str) -> list[Entry]:

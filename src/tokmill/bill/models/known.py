@@ -145,14 +145,10 @@ def _read_config(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise UsageError(f"{path}: expected a config.json, found a file over {MOST_BYTES} B")
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: expected JSON, found bytes that are no UTF-8") from error
+        config = json.loads(path.read_bytes())
     except OSError as error:
         raise StorageError(f"{path}: cannot be read ({error.strerror})") from error
-    try:
-        config = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
         raise UsageError(f"{path}: not JSON ({error})") from error
     if not isinstance(config, dict):
         raise UsageError(f"{path}: expected a JSON object, found {type(config).__name__}")

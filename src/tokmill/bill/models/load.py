@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tokmill.bill.models.families import KNOWN, family_name
+from tokmill.bill.models.families import KNOWN
 from tokmill.bill.models.family import WITH_FFN, Family, Fields
 from tokmill.bill.models.known import is_local, named_config, tensors_of
 from tokmill.bill.models.model import LLAMA, OTHER_PARTS, UNKNOWN_LAYERS, Model
@@ -15,6 +15,12 @@ from tokmill.bill.models.shapeless import counted_model, meta_model, stored_mode
 from tokmill.errors import UsageError
 from tokmill.settings.model import ModelSettings
 from tokmill.words.printable import printable
+
+OTHER_NAMES = {
+    "gemma3": "gemma3_text", "RefinedWeb": "falcon", "RefinedWebModel": "falcon",
+    "xlm-roberta": "roberta", "camembert": "roberta",
+}  # fmt: skip
+"""Other model_types of families: of a model around the text model, or of old files."""
 
 MOST_SHOWN = 80
 MOST_KEYS = 4
@@ -76,14 +82,27 @@ def load_model(settings: ModelSettings, *, vocabulary: int = 0) -> Model:
     if not settings.name:
         return _model_by_numbers(settings, vocabulary)
     config, name, where = named_config(settings.name)
+    return _model(config, name, where, settings)
+
+
+def model_from_config(config: Mapping[str, Any], name: str = "") -> Model:
+    """Return the model of the contents of a config.json.
+
+    Raises:
+        UsageError: nothing can count its tensors, or a value is missing or wrong.
+    """
+    return _model(config, name, name or "config.json", ModelSettings())
+
+
+def _model(config: Mapping[str, Any], name: str, where: str, settings: ModelSettings) -> Model:
+    """Return the model of a configuration, with the numbers of the settings instead of its own."""
     if not _family_name(config, where):
-        model = _of_another_kind(config, name, where, settings.name)
         if settings != ModelSettings(name=settings.name):
             raise UsageError(
                 f"{name}: its architecture is unknown, so numbers cannot change it; leave out "
                 "--family and numbers of a shape"
             )
-        return model
+        return _of_another_kind(config, name, where, settings.name)
     fields, left_out = _fields(config, name, where)
     if settings.family not in ("", fields.family.name):
         raise UsageError(
@@ -93,31 +112,19 @@ def load_model(settings: ModelSettings, *, vocabulary: int = 0) -> Model:
     return as_stored(_build_with(fields, settings, left_out), config, where)
 
 
-def model_from_config(config: Mapping[str, Any], name: str = "") -> Model:
-    """Return the model of the contents of a config.json.
-
-    Raises:
-        UsageError: nothing can count its tensors, or a value is missing or wrong.
-    """
-    where = name or "config.json"
-    if not _family_name(config, where):
-        return _of_another_kind(config, name, where)
-    return as_stored(_build(*_fields(config, name, where)), config, where)
-
-
 def _of_another_kind(config: Mapping[str, Any], name: str, where: str, path: str = "") -> Model:
     """Return a model of an unknown family: of its files, of transformers, or approximately.
 
     Raises:
         UsageError: none of these ways is open; the message says why, and names others.
     """
-    kind = _kind(config)
+    kind = printable(_kind(config, where))[:MOST_SHOWN]
     if path and (is_local(path) or not config) and (entries := tensors_of(path)):
         return stored_model(name, str(config.get("model_type") or name), entries)
     if not kind:
         raise UsageError(
-            f"{where}: no model_type, no architectures; give a config.json of transformers, "
-            "--parameters, or a directory with safetensors files"
+            f"{where}: no model_type; give a config.json of transformers, --parameters, or a "
+            "directory with safetensors files"
         )
     try:
         return as_stored(meta_model(config, name), config, where)
@@ -135,21 +142,21 @@ def _of_another_kind(config: Mapping[str, Any], name: str, where: str, path: str
         raise UsageError(
             f"{where}: cannot count the parameters of {kind}: {'; '.join(reasons)}; {WAYS}"
         )
-    return _approximate(config, name, where, "; ".join(reasons))
+    return _approximate(config, name, where, kind, "; ".join(reasons))
 
 
-def _approximate(config: Mapping[str, Any], name: str, where: str, reason: str) -> Model:
+def _approximate(config: Mapping[str, Any], name: str, where: str, kind: str, reason: str) -> Model:
     """Return an unknown decoder as one of Llama's kind, with a warning."""
-    kind = _kind(config)
     like = replace(KNOWN["llama"], name=kind, style=replace(LLAMA, measured=False))
-    model = _build(*_fields(config, name, where, like))
+    fields, left_out = _fields(config, name, where, like)
+    model = like.build(fields)
     warning = (
         f"{where}: {kind} is not known ({reason}): billed approximately, as a decoder of Llama's "
         f"kind; for exact numbers, {WAYS}"
     )
     return replace(
         as_stored(model, config, where),
-        leaves_out=(*model.leaves_out, UNKNOWN_LAYERS),
+        leaves_out=(*model.leaves_out, *left_out, UNKNOWN_LAYERS),
         warnings=(*model.warnings, warning),
     )
 
@@ -178,7 +185,8 @@ def _fields(
 ) -> tuple[Fields, tuple[str, ...]]:
     """Return the values over the family's defaults, and the parts that are not counted."""
     text, of = _text_config(config), like or KNOWN[_family_name(config, where)]
-    values = {**of.defaults, **of.common(text)}
+    renamed = {of.names[key]: value for key, value in text.items() if key in of.names}
+    values = {**of.defaults, **text, **renamed}  # the family's own keys win
     fields = Fields(values, of, name, where, {common: own for own, common in of.names.items()})
     if text is config:
         return fields, ()
@@ -193,25 +201,19 @@ def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return nested if isinstance(nested, dict) else config
 
 
-def _named(config: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return model_type and architectures."""
+def _kind(config: Mapping[str, Any], where: str) -> str:
+    """Return the model_type of the text model, or of the whole."""
     kind = _text_config(config).get("model_type") or config.get("model_type") or ""
-    return kind, config.get("architectures") or []
-
-
-def _kind(config: Mapping[str, Any]) -> str:
-    """Return model_type or architectures for a message."""
-    kind, architectures = _named(config)
-    return printable(kind or ", ".join(map(str, architectures)))[:MOST_SHOWN]
+    if not isinstance(kind, str):
+        raise UsageError(f"{where}: model_type: expected a string, found {kind!r:.80}")
+    return kind
 
 
 def _family_name(config: Mapping[str, Any], where: str) -> str:
     """Return the family of a configuration, '' if it is of another architecture."""
-    kind, architectures = _named(config)
-    if not isinstance(kind, str) or not isinstance(architectures, list):
-        raise UsageError(f"{where}: model_type and architectures: expected a string and a list")
-    name = family_name(kind, architectures)
-    return "" if _other_keys(_text_config(config), name) else name
+    kind = _kind(config, where)
+    name = OTHER_NAMES.get(kind, kind)
+    return name if name in KNOWN and not _other_keys(_text_config(config), name) else ""
 
 
 def _other_keys(config: Mapping[str, Any], name: str) -> list[str]:
@@ -254,13 +256,12 @@ def _build_with(fields: Fields, settings: ModelSettings, left_out: tuple[str, ..
     if "num_hidden_layers" in changed:
         values = {key: value for key, value in values.items() if key not in BY_LAYER}
     fields = replace(fields, values=values, shown={**fields.shown, **shown})
-    model = _build(fields, left_out)
-    _check_used(fields, overrides)
-    return model
-
-
-def _build(fields: Fields, left_out: tuple[str, ...]) -> Model:
     model = fields.family.build(fields)
+    for option, key, value in overrides:
+        if key not in fields.used:
+            raise UsageError(
+                f"{fields.where}: {option} {value} does not exist in {fields.family.name}"
+            )
     return replace(model, leaves_out=(*model.leaves_out, *left_out))
 
 
@@ -268,20 +269,6 @@ def _overrides(settings: ModelSettings, of: Family) -> list[tuple[str, str, int]
     """Return option, common key and value of the numbers that are given."""
     given = [(key, getattr(settings, name)) for name, key in OPTIONS.items()]
     return [(_option(key), of.names.get(key, key), value) for key, value in given if value]
-
-
-def _check_used(fields: Fields, overrides: list[tuple[str, str, int]]) -> None:
-    """Refuse a number that the family does not read, or that another option overrides."""
-    for option, key, value in overrides:
-        if key not in fields.used:
-            raise UsageError(
-                f"{fields.where}: {option} {value} does not exist in {fields.family.name}"
-            )
-        if fields.values[key] != value:
-            raise UsageError(
-                f"{fields.where}: {option} {value} and {_option(key)} {fields.values[key]} are the "
-                f"same number of {fields.family.name}; leave out one"
-            )
 
 
 def _option(key: str) -> str:

@@ -38,16 +38,6 @@ class Tensor:
     n_out: int = 0
     layers: tuple[int, ...] | None = None  # the layers that have a copy
     stored_bytes: float = 0.0  # per element in the model's files, with scales; 0: not known
-    first: int = (
-        0  # the layer that is number 0 in names: not 0 in a decoder that follows an encoder
-    )
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of all copies."""
-        if self.layers is None:
-            return (self.name,)
-        return tuple(self.name.format(layer - self.first) for layer in self.layers)
 
     @property
     def size(self) -> int:
@@ -55,14 +45,9 @@ class Tensor:
         return math.prod(self.shape)
 
     @property
-    def copies(self) -> int:
-        """Number of copies in the model."""
-        return 1 if self.layers is None else len(self.layers)
-
-    @property
     def count(self) -> int:
         """Elements of all copies."""
-        return self.size * self.copies
+        return self.size * (1 if self.layers is None else len(self.layers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +92,7 @@ class Style:
     The defaults are those of Llama.
     """
 
-    measured: bool  # its activations were compared with the tensors that autograd saves
+    measured: bool = True  # its activations were compared with the tensors that autograd saves
     kernels: tuple[Kernel, ...] = ("flash", "sdpa", "eager")  # that exist for its attention
     # rms and rms32 compute in fp32 from a copy, rms32 with its weight in fp32 too; t5 keeps copy
     # and original; layer is torch's LayerNorm.
@@ -153,7 +138,7 @@ class Style:
         return asked if exists else "eager"
 
 
-LLAMA = Style(measured=True)
+LLAMA = Style()
 OTHER_PARTS = "parts besides the text model (vision, audio)"
 """What `Model.leaves_out` says of a model of text and more."""
 INDEXER = "activations and cache of the indexer of sparse attention"

@@ -16,7 +16,6 @@ from tokmill.bill.models.model import Model, Stored, Tensor
 from tokmill.bill.models.weight_types import MATRIX_BYTES, is_matrix
 from tokmill.errors import UsageError
 
-KEYS = ("quantization_config", "compression_config")
 KEPT_BYTES = 2.0
 BITS = (2, 3, 4, 8)
 _LIST_KEYS = ("modules_to_not_convert", "llm_int8_skip_modules", "ignore")
@@ -29,8 +28,6 @@ class Method:
 
     stored: Stored
     element: Callable[[Tensor], float]  # bytes per element
-    head: bool = False  # the head is quantized too
-    experts_only: bool = False
 
 
 def as_stored(model: Model, config: Mapping[str, Any], where: str) -> Model:
@@ -42,12 +39,11 @@ def as_stored(model: Model, config: Mapping[str, Any], where: str) -> Model:
         UsageError: a value of the configuration is wrong.
     """
     configs = (each for each in (config, config.get("text_config")) if isinstance(each, dict))
-    known = (each.get(key) for each in configs for key in KEYS)
+    known = (each.get("quantization_config") for each in configs)
     found = next((each for each in known if isinstance(each, dict)), None)
     if not found:
         return model
-    is_old = found.get("load_in_4bit") or found.get("load_in_8bit")
-    name = str(found.get("quant_method", "bitsandbytes" if is_old else None))
+    name = str(found.get("quant_method"))
     try:
         method = METHODS[name](found) if name in METHODS else None
         skipped = [re.compile(_pattern(each)) for each in _not_converted(found)]
@@ -77,8 +73,7 @@ def _not_converted(config: Mapping[str, Any]) -> Iterator[str]:
 
 def _stored(tensor: Tensor, method: Method, skipped: list[re.Pattern[str]]) -> Tensor:
     """Return a tensor with the bytes of its method, less what stays in 16 bit."""
-    is_head = method.head and tensor.module == "head" and tensor.kind == "linear"
-    if not (is_head or is_matrix(tensor)) or (method.experts_only and tensor.kind != "experts"):
+    if not is_matrix(tensor):
         return tensor
     module = tensor.name.removesuffix(".weight")
     layers = tensor.layers or (0,)
@@ -100,18 +95,15 @@ def _pattern(name: str) -> str:
     return rf"^(?:{name}){_BOUNDARY}|(?:^|\.){re.escape(name)}$"
 
 
-def _grouped(
-    method: str, kind: str, bits: int, size: int, *, zeros: bool = True, head: bool = False
-) -> Method:
+def _grouped(method: str, kind: str, bits: int, size: int, *, zeros: bool = True) -> Method:
     """Return the layout of groups of `size` with a 16-bit scale; size -1: one group per row."""
     if bits not in BITS or not (size == -1 or _is_count(size)):
         raise ValueError(f"bits {bits}, group_size {size}")
     per_group = 2 + (bits / 8 if zeros else 0)
-    groups = "one group per row" if size == -1 else f"groups of {size}"
+    groups = "one group per row or matrix" if size == -1 else f"groups of {size}"
     return Method(
         Stored(kind, f"{method}, {bits} bit, {groups}"),
         lambda tensor: bits / 8 + per_group / (tensor.n_in if size == -1 else size),
-        head,
     )
 
 
@@ -129,47 +121,37 @@ def _gptq(config: Mapping[str, Any]) -> Method | None:
     """Return AWQ's layout and an int32 per input feature; None if layouts differ."""
     if not all(name.startswith("-:") for name in config.get("dynamic") or ()):
         return None
-    groups, head = _packed("GPTQ", config), bool(config.get("lm_head"))
-    return Method(groups.stored, lambda tensor: groups.element(tensor) + 4 / tensor.n_out, head)
+    groups = _packed("GPTQ", config)
+    return Method(groups.stored, lambda tensor: groups.element(tensor) + 4 / tensor.n_out)
 
 
 def _bitsandbytes(config: Mapping[str, Any]) -> Method:
     """Return the layout of LLM.int8 or of 4 bits."""
-    head = config.get("llm_int8_skip_modules") is not None
     if config.get("load_in_8bit"):
         stored = Stored("int8", "bitsandbytes, 8 bit")
-        return Method(stored, lambda tensor: 1 + 4 / tensor.n_in, head)
+        return Method(stored, lambda tensor: 1 + 4 / tensor.n_in)
     double = bool(config.get("bnb_4bit_use_double_quant"))
     kind = "nf4-double" if double else "nf4"
     note = f"bitsandbytes, {config.get('bnb_4bit_quant_type', 'fp4')}"
     note += ", scales quantized again" if double else ""
-    return Method(Stored(kind, note), lambda _: MATRIX_BYTES[kind], head)
+    return Method(Stored(kind, note), lambda _: MATRIX_BYTES[kind])
 
 
 def _mxfp4(_: Mapping[str, Any]) -> Method:
-    stored = Stored("mxfp4", "mxfp4, experts only", trains=False)
-    return Method(stored, lambda _: MATRIX_BYTES["mxfp4"], experts_only=True)
+    stored = Stored("mxfp4", "mxfp4", trains=False)
+    return Method(stored, lambda _: MATRIX_BYTES["mxfp4"])
 
 
 def _fp8(config: Mapping[str, Any]) -> Method:
     """Return DeepSeek-V3's layout: an fp32 scale per block, or per matrix."""
     block = config.get("weight_block_size")
-    head = config.get("modules_to_not_convert") is not None
     if not block:
-        return Method(Stored("fp8", "fp8, one scale per matrix"), lambda _: 1.0, head)
+        return Method(Stored("fp8", "fp8, one scale per matrix"), lambda _: 1.0)
     high, wide = block
     if not (_is_count(high) and _is_count(wide)):
         raise ValueError(f"weight_block_size {block}")
-
-    def element(tensor: Tensor) -> float:
-        blocks: int = -(-tensor.n_out // high) * -(-tensor.n_in // wide)
-        return 1 + blocks / (tensor.n_out * tensor.n_in) * 4
-
-    return Method(Stored("fp8", f"fp8, one scale per {high} x {wide} block"), element, head)
-
-
-def _fbgemm(_: Mapping[str, Any]) -> Method:
-    return Method(Stored("fp8", "fp8, one scale per row"), lambda tensor: 1 + 4 / tensor.n_in)
+    note = f"fp8, one scale per {high} x {wide} block"
+    return Method(Stored("fp8", note), lambda _: 1 + 4 / (high * wide))
 
 
 def _compressed(config: Mapping[str, Any]) -> Method | None:
@@ -179,18 +161,14 @@ def _compressed(config: Mapping[str, Any]) -> Method | None:
     if not weights or groups[0].get("targets") != ["Linear"]:
         return None
     bits, strategy = weights["num_bits"], weights["strategy"]
-    sizes = {"group": weights.get("group_size"), "channel": -1}
+    sizes = {"group": weights.get("group_size"), "channel": -1, "tensor": -1}
     kind = "fp8" if weights.get("type") == "float" else "int8" if bits == 8 else "int4"
-    head = config.get("ignore") is not None
     if bits not in BITS:
         raise ValueError(f"num_bits {bits}")
-    if strategy == "tensor":
-        note = f"compressed-tensors, {bits} bit, one scale per matrix"
-        return Method(Stored(kind, note), lambda _: bits / 8, head)
     if strategy not in sizes:
         return None
     zeros = not weights.get("symmetric", True)
-    return _grouped("compressed-tensors", kind, bits, sizes[strategy], zeros=zeros, head=head)
+    return _grouped("compressed-tensors", kind, bits, sizes[strategy], zeros=zeros)
 
 
 METHODS: Mapping[str, Callable[[Mapping[str, Any]], Method | None]] = {
@@ -200,6 +178,5 @@ METHODS: Mapping[str, Callable[[Mapping[str, Any]], Method | None]] = {
     "bitsandbytes": _bitsandbytes,
     "mxfp4": _mxfp4,
     "fp8": _fp8,
-    "fbgemm_fp8": _fbgemm,
     "compressed-tensors": _compressed,
 }

@@ -10,12 +10,11 @@ import re
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from tokmill.bill.models.family import MOST
-from tokmill.bill.models.headers import TOTAL, Entry
+from tokmill.bill.models.headers import Entry
 from tokmill.bill.models.model import (
     OTHER_PARTS,
     Attention,
@@ -29,6 +28,8 @@ from tokmill.bill.models.model import (
 )
 from tokmill.errors import UsageError
 
+TOTAL = "parameters"
+"""Name of the only tensor of a model whose number of parameters alone is known."""
 _LAYER = re.compile(r"\.(\d+)\.")
 _TABLES = ("embed", "wte", "wpe", "word_emb", "tok_emb")
 _HEADS = ("lm_head", "output", "embed_out", "score")
@@ -104,13 +105,16 @@ def _made(config: Mapping[str, Any]) -> Any:
         import transformers
     except ImportError as error:
         raise UsageError("transformers is not installed (pip install 'tokmill[models]')") from error
-    kind, layers = config.get("model_type"), max(_numbers(config), default=0)
+    kind, layers = config.get("model_type"), config.get("num_hidden_layers")
     if kind not in transformers.CONFIG_MAPPING:
         raise UsageError(f"transformers {transformers.__version__} does not know it")
-    if layers > MOST["num_hidden_layers"]:
+    if isinstance(layers, int) and layers > MOST["num_hidden_layers"]:
         raise UsageError(f"{layers:,} layers are too many to make")
     values = {key: value for key, value in config.items() if key not in NO_CODE}
-    with _silent(transformers), torch.device("meta"):
+    logging = transformers.utils.logging
+    level = logging.get_verbosity()
+    logging.set_verbosity(logging.CRITICAL)  # it warns of kernels that are not installed
+    with warnings.catch_warnings(action="ignore"), torch.device("meta"):
         try:
             return _of_class(transformers, transformers.CONFIG_MAPPING[kind].from_dict(values))
         except UsageError:
@@ -121,6 +125,8 @@ def _made(config: Mapping[str, Any]) -> Any:
                 f"transformers {transformers.__version__} cannot make it "
                 f"({type(error).__name__}: {reason})"
             ) from error
+        finally:
+            logging.set_verbosity(level)
 
 
 def _parameters(made: Any) -> Iterator[Entry]:
@@ -151,37 +157,11 @@ def _experts(settings: Any, tensors: tuple[Tensor, ...]) -> Experts | None:
     return Experts(count, active, ffn=0, shared_ffn=0, layers=tuple(layers))
 
 
-def _numbers(config: Mapping[str, Any]) -> Iterator[int]:
-    """Yield the numbers of layers in a configuration and in those inside it."""
-    for key, value in config.items():
-        if isinstance(value, dict):
-            yield from _numbers(value)
-        elif "layer" in str(key) and type(value) is int:
-            yield value
-
-
-@contextmanager
-def _silent(transformers: Any) -> Iterator[None]:
-    """Keep the warnings of transformers, about kernels that are not installed, from the screen."""
-    logging = transformers.utils.logging
-    level = logging.get_verbosity()
-    logging.set_verbosity(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.set_verbosity(level)
-
-
 def _of_class(transformers: Any, settings: Any) -> Any:
-    """Return the model of the configuration's architecture, or else of the first fitting task.
-
-    Raises:
-        UsageError: there is neither.
-    """
+    """Return the model of the configuration's architecture, or else of the first fitting task."""
+    base = transformers.PreTrainedModel
     named = (getattr(transformers, str(each), None) for each in settings.architectures or ())
-    classes: list[Any] = [each for each in named if _is_model(transformers, each)]
+    classes = [each for each in named if isinstance(each, type) and issubclass(each, base)]
     sequences = ["AutoModelForSeq2SeqLM"] if settings.is_encoder_decoder else []
     tasks = (*sequences, "AutoModelForImageTextToText", "AutoModelForCausalLM", "AutoModel")
     mappings = (getattr(transformers, task)._model_mapping for task in tasks)
@@ -196,10 +176,6 @@ def _of_class(transformers: Any, settings: Any) -> Any:
         except ImportError:  # of a library that only images or sounds need: try the text alone
             continue
     return classes[-1](settings)
-
-
-def _is_model(transformers: Any, found: object) -> bool:
-    return isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
 
 
 def _by_layer(entries: Iterable[Entry]) -> tuple[Tensor, ...]:

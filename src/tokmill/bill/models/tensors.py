@@ -7,7 +7,7 @@ matrices out of it by input features (rows), embedding and head by ids.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tokmill.bill.models.family import Shape
@@ -16,17 +16,11 @@ from tokmill.bill.models.model import Module, Split, Tensor
 Part = tuple[Tensor, ...]
 
 
-def in_layers(prefix: str, layers: Iterable[int], *parts: Part, first: int = 0) -> Part:
-    """Return the tensors of the parts, repeated in `layers` under `prefix`.
-
-    `first` is the layer that is number 0 in their names.
-    """
-    held = tuple(layers)
-    tensors = (tensor for part in parts for tensor in part)
+def in_layers(prefix: str, layers: Iterable[int], part: Part) -> Part:
+    """Return the tensors of a part, repeated in `layers` under `prefix`."""
+    numbers = tuple(layers)
     return tuple(
-        replace(t, name=f"{prefix}.{{}}.{t.name}", layers=held, first=first)
-        for t in tensors
-        if held
+        replace(t, name=f"{prefix}.{{}}.{t.name}", layers=numbers) for t in part if numbers
     )
 
 
@@ -43,12 +37,8 @@ def linear(
     """Return a matrix, and its bias: (n_out, n_in) of nn.Linear, `transposed` of Conv1D."""
     shape = (n_in, n_out) if transposed else (n_out, n_in)
     weight = Tensor(f"{name}.weight", shape, module, "linear", split, n_in, n_out)
-    return (weight, *linear_bias(name, n_out, module, split)) if bias else (weight,)
-
-
-def linear_bias(name: str, n_out: int, module: Module, split: Split) -> Part:
-    """Return the bias of a matrix, split like the output features of the matrix."""
-    return vector(f"{name}.bias", n_out, module, "none" if split == "rows" else split)
+    bias_split: Split = "none" if split == "rows" else split
+    return (weight, *vector(f"{name}.bias", n_out, module, bias_split)) if bias else (weight,)
 
 
 def vector(name: str, width: int, module: Module, split: Split = "none") -> Part:
@@ -76,19 +66,30 @@ def head(shape: Shape, name: str = "lm_head", *, bias: bool = False) -> Part:
     """Return the matrix of the logits. A tied head has no matrix, only the bias."""
     if not shape.tied:
         return linear(name, shape.hidden, shape.vocabulary, "head", "vocabulary", bias=bias)
-    return linear_bias(name, shape.vocabulary, "head", "vocabulary") if bias else ()
+    return vector(f"{name}.bias", shape.vocabulary, "head", "vocabulary") if bias else ()
 
 
 def attention(
-    s: Shape, names: Iterable[str], *, bias: bool = False, out_bias: bool = False
+    s: Shape,
+    qkv: Sequence[str],
+    out: str,
+    *,
+    bias: bool = False,
+    out_bias: bool = False,
+    transposed: bool = False,
 ) -> Part:
-    """Return the matrices of queries, keys, values and output; `names` has this order."""
-    query, key, value, out = names
+    """Return the matrices of queries, keys, values (or one of all three), and output."""
+    widths = [s.query_width, s.kv_width, s.kv_width]
+    widths = widths if len(qkv) > 1 else [sum(widths)]
+    into = (
+        linear(name, s.hidden, width, "attention", "columns", bias=bias, transposed=transposed)
+        for name, width in zip(qkv, widths, strict=True)
+    )
     return (
-        *linear(query, s.hidden, s.query_width, "attention", "columns", bias=bias),
-        *linear(key, s.hidden, s.kv_width, "attention", "columns", bias=bias),
-        *linear(value, s.hidden, s.kv_width, "attention", "columns", bias=bias),
-        *linear(out, s.query_width, s.hidden, "attention", "rows", bias=out_bias),
+        *(tensor for matrix in into for tensor in matrix),
+        *linear(
+            out, s.query_width, s.hidden, "attention", "rows", bias=out_bias, transposed=transposed
+        ),
     )
 
 
@@ -111,13 +112,4 @@ def feed_forward(
     return (
         *(tensor for matrix in into for tensor in matrix),
         *linear(down, ffn, hidden, "mlp", "rows", bias=bias, transposed=transposed),
-    )
-
-
-def stacked_experts(hidden: int, ffn: int, count: int, name: str) -> Part:
-    """Return the matrices of gated experts: (count, 2 ffn, hidden) and (count, hidden, ffn)."""
-    up, down = (count, 2 * ffn, hidden), (count, hidden, ffn)
-    return (
-        Tensor(f"{name}.gate_up_proj", up, "experts", "experts", "columns", hidden, 2 * ffn),
-        Tensor(f"{name}.down_proj", down, "experts", "experts", "rows", ffn, hidden),
     )

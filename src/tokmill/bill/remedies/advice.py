@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cache
+from typing import Any
 
 from tokmill.bill.activations.situation import default_sequence
 from tokmill.bill.formula import Bill
 from tokmill.bill.gpus import Gpu, Need, gpu_verdict
-from tokmill.bill.models.known import known_config, known_models
-from tokmill.bill.models.load import model_from_config
 from tokmill.bill.models.model import Model
-from tokmill.bill.remedies.savings import Case, S, Saving, of_serving, of_training
+from tokmill.bill.remedies.savings import S, Saving, of_serving, of_training
 from tokmill.bill.remedies.search import Offer, Search, largest
-from tokmill.bill.serving.inference import inference_bill
+from tokmill.bill.serving import inference_bill
 from tokmill.bill.training_bill import training_bill
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.training import TrainingSettings
@@ -33,7 +31,6 @@ class Advice:
     Attributes:
         gpu: the GPU.
         verdict: see `gpu_verdict`.
-        free_bytes: memory of the GPU minus the expected need; negative if it does not fit.
         largest_batch: sequences (of training: in a micro batch) whose expected need fits, all else
             equal; 0: not even one.
         largest_sequence: tokens of a sequence (of serving: the context) whose expected need fits,
@@ -46,7 +43,6 @@ class Advice:
 
     gpu: Gpu
     verdict: str
-    free_bytes: int
     largest_batch: int
     largest_sequence: int
     is_bounded: bool
@@ -59,53 +55,24 @@ def training_peak(model: Model, training: TrainingSettings) -> Bill:
     return training_bill(model, training).peak
 
 
-def built_in_smaller(model: Model) -> tuple[Model, ...]:
-    """Return the built-in models of a model's family with fewer parameters, the largest first."""
-    smaller = [each for each in _built_in(model.family) if each.parameters < model.parameters]
-    return tuple(sorted(smaller, key=lambda each: -each.parameters))
-
-
-@cache
-def _built_in(family: str) -> tuple[Model, ...]:
-    configs = (known_config(name) for name in known_models())
-    models = (
-        model_from_config(config, name)
-        for name, config in filter(None, configs)
-        if config.get("model_type") == family
-    )
-    return tuple(models)
-
-
-def advise(
-    model: Model,
-    training: TrainingSettings,
-    gpu: Gpu,
-    *,
-    peak: Callable[[Model, TrainingSettings], Bill] = training_peak,
-    smaller_models: Callable[[Model], tuple[Model, ...]] = built_in_smaller,
-) -> Advice:
+def advise(model: Model, training: TrainingSettings, gpu: Gpu) -> Advice:
     """Return whether training fits on the GPU and, if its upper bound does not, savings.
 
-    Args:
-        model: the model.
-        training: its settings; a sequence of 0 means the default of the model.
-        gpu: the GPU of every rank.
-        peak: returns the bill of a rank at its peak.
-        smaller_models: returns models that may replace this one, the largest first.
+    A sequence of 0 means the default of the model.
 
     Raises:
         UsageError: the settings contradict each other or the model.
     """
     training = replace(training, sequence=training.sequence or default_sequence(model))
     split = training.tensor_parallel if training.sequence_parallel else 1
-    case = Case(model, training)
     return _advice(
-        case,
+        training,
         gpu,
-        lambda other: peak(other.model or model, other.settings),
-        of_training(case, smaller_models),
+        lambda settings: training_peak(model, settings),
+        of_training(training),
         ("micro_batch", "sequence"),
-        math.lcm(FINEST_SEQUENCE, training.context_parallel * split),
+        unit=math.lcm(FINEST_SEQUENCE, training.context_parallel * split),
+        positions=model.positions,
     )
 
 
@@ -117,49 +84,49 @@ def advise_serving(model: Model, settings: InferenceSettings, gpu: Gpu, *, conte
     Raises:
         UsageError: the GPUs cannot share the model.
     """
-    case = Case(model, replace(settings, context=settings.context or context))
+    settings = replace(settings, context=settings.context or context)
     return _advice(
-        case,
+        settings,
         gpu,
-        lambda other: inference_bill(model, other.settings, context=context),
-        of_serving(case),
+        lambda other: inference_bill(model, other, context=context),
+        of_serving(settings),
         ("batch", "context"),
-        FINEST_SEQUENCE,
+        unit=FINEST_SEQUENCE,
+        positions=model.positions,
     )
 
 
 def _advice(
-    case: Case[S],
+    settings: S,
     gpu: Gpu,
-    bill_of: Callable[[Case[S]], Bill],
+    bill_of: Callable[[S], Bill],
     savings: Iterable[Saving],
     names: tuple[str, str],
+    *,
     unit: int,
+    positions: int,
 ) -> Advice:
-    """Return the advice on a case.
+    """Return the advice on settings; `names` are those of batch and sequence.
 
-    `names` are the settings of batch and sequence; sequences are searched in steps of `unit`.
+    Sequences are searched in steps of `unit`, up to the `positions` of the model (0: no limit).
     """
-    bill, (batch, sequence) = bill_of(case), names
+    batch, sequence = names
+    search: Search[S] = Search(lambda other: Need.of(bill_of(other)), gpu.memory_bytes)
 
-    def need(other: Case[S]) -> Need:
-        return Need.of(bill_of(other))
+    def fits(name: str, value: int) -> bool:
+        changes: dict[str, Any] = {name: value}
+        return search.fits(replace(settings, **changes))
 
-    search = Search(need, gpu.memory_bytes)
-    positions = case.model.positions if case.model else 0
     most = positions or LARGEST_SEQUENCE
-    units = largest(
-        lambda n: search.fits(case.having({sequence: min(n * unit, most)})), -(-most // unit)
-    )
+    units = largest(lambda n: fits(sequence, min(n * unit, most)), -(-most // unit))
     longest = min(units * unit, most)
-    offered = () if search.fits(case, surely=True) else tuple(savings)
+    offered = () if search.fits(settings, surely=True) else tuple(savings)
     return Advice(
         gpu=gpu,
-        verdict=gpu_verdict(bill, gpu),
-        free_bytes=gpu.memory_bytes - bill.n_bytes,
-        largest_batch=largest(lambda n: search.fits(case.having({batch: n})), LARGEST_BATCH),
+        verdict=gpu_verdict(bill_of(settings), gpu),
+        largest_batch=largest(lambda n: fits(batch, n), LARGEST_BATCH),
         largest_sequence=longest,
         is_bounded=longest == most,
-        steps=search.offers(case, offered),
-        plan=search.plan(case, offered),
+        steps=search.offers(settings, offered),
+        plan=search.plan(settings, offered),
     )

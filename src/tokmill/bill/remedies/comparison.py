@@ -1,4 +1,4 @@
-"""Comparison of alternatives: memory, verdict and computation of each combination of settings."""
+"""Comparison of alternatives: memory and verdict of each combination of settings."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Any
 
 from tokmill.bill.activations.situation import default_sequence
 from tokmill.bill.bill_settings import BillSettings, complete_training
-from tokmill.bill.compute import operations_per_token
 from tokmill.bill.gpus import find_gpu, gpu_verdict
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
 from tokmill.bill.remedies.savings import options
-from tokmill.bill.serving.inference import inference_bill
+from tokmill.bill.serving import inference_bill
 from tokmill.bill.training_bill import training_bill
 from tokmill.errors import UsageError
 from tokmill.settings.load import build_config
@@ -23,26 +22,6 @@ from tokmill.settings.names import Setting, by_keyword, from_text
 from tokmill.settings.schema import BILL_SECTIONS
 from tokmill.settings.training import TrainingSettings
 
-AXES: Mapping[str, tuple[Any, ...]] = {
-    "precision": ("fp32", "amp", "pure-16"),
-    "optimizer": ("adamw", "adamw-8bit", "adafactor", "lion", "sgd"),
-    "sharding": ("ddp", "zero-1", "zero-2", "zero-3", "fsdp"),
-    "checkpointing": ("none", "selective", "full"),
-    "adapter": ("none", "lora", "qlora"),
-    "offload": ("none", "optimizer", "all"),
-    "attention": ("flash", "eager"),
-    "loss": ("full", "fused"),
-    "micro_batch": (1, 2, 4, 8, 16, 32),
-    "sequence": (512, 1024, 2048, 4096, 8192, 16384, 32768),
-    "gpus": (1, 2, 4, 8, 16, 32, 64),
-    "gpu": ("T4", "RTX 4090", "A100 40GB", "A100 80GB", "H100", "H200"),
-    "weight_type": ("bf16", "int8", "int4"),
-    "kv_type": ("bf16", "fp8", "int4"),
-    "batch": (1, 2, 4, 8, 16, 32),
-    "context": (2048, 4096, 8192, 16384, 32768),
-    "serving_gpus": (1, 2, 4, 8),
-}
-"""Values that are compared if a setting is named without values."""
 MOST_ROWS = 200
 
 
@@ -50,21 +29,18 @@ MOST_ROWS = 200
 class Alternative:
     """A combination of settings, `values` in the order of the axes.
 
-    `n_bytes`, `low_bytes` and `high_bytes` are the need of the fullest GPU, of training at the
-    peak; `activation_bytes` the most that activations and logits take, which may be at another
-    moment; `computation` that of a token relative to the first alternative. `verdict` is ""
-    without a GPU; `missing` names what the amounts lack. An impossible alternative has only
-    `why_not`.
+    `n_bytes` and `high_bytes` are the need of the fullest GPU, of training at the peak;
+    `activation_bytes` the most that activations and logits take, which may be at another moment.
+    `verdict` is "" without a GPU; `missing` names what the amounts lack. An impossible alternative
+    has only `why_not`.
     """
 
     values: tuple[Any, ...]
     n_bytes: int = 0
-    low_bytes: int = 0
     high_bytes: int = 0
     activation_bytes: int = 0
     verdict: str = ""
     missing: str = ""
-    computation: float = 0.0
     why_not: str = ""
 
 
@@ -116,24 +92,16 @@ def compare(
     models = [model or load(each.model) for each in every]
     shortest = min(map(default_sequence, models))
     every = [_completed(each, kind, shortest) for each in every]
-    unit = _operations(models[0], every[0].training)
-    alternatives = map(partial(_alternative, kind, unit), rows, every, models)
+    alternatives = map(partial(_alternative, kind=kind), rows, every, models)
     title = _title(every[0], models[0], axes, kind)
     return Comparison(tuple(axes), tuple(alternatives), title, kind)
 
 
-def default_axes(training: TrainingSettings) -> dict[str, Sequence[Any]]:
-    """Return the axes precision (with several GPUs sharding), checkpointing and adapter."""
-    name = "precision" if training.gpus == 1 else "sharding"
-    first = {"precision": ("amp", "pure-16"), "sharding": ("ddp", "zero-1", "zero-2", "zero-3")}
-    return {name: first[name], "checkpointing": ("none", "full"), "adapter": AXES["adapter"]}
-
-
 def read_axes(texts: Iterable[str], training: TrainingSettings) -> dict[str, Sequence[Any]]:
-    """Return the axes that options name: `gpu=T4,A10`, `precision,adapter`, "" for the default.
+    """Return the axes that options name: `gpu=T4,A10`; "" for the usual ones of training.
 
     Raises:
-        UsageError: a setting is named without values, and has no built-in ones.
+        UsageError: a setting is named without values.
     """
     axes: dict[str, Sequence[Any]] = {}
     for text in texts:
@@ -143,15 +111,16 @@ def read_axes(texts: Iterable[str], training: TrainingSettings) -> dict[str, Seq
         elif equals:
             axes[name.strip().replace("-", "_")] = [each.strip() for each in values.split(",")]
         else:
-            names = [each.strip().replace("-", "_") for each in text.split(",")]
-            for unknown in (each for each in names if each not in AXES):
-                known = ", ".join(AXES).replace("_", "-")
-                raise UsageError(
-                    f"compare: {unknown!r} has no built-in values: expected one of {known}, or "
-                    "name=value,value"
-                )
-            axes |= {each: AXES[each] for each in names}
+            raise UsageError(f"compare: expected {text}=VALUE,VALUE, found no values")
     return axes
+
+
+def default_axes(training: TrainingSettings) -> dict[str, Sequence[Any]]:
+    """Return the axes precision (with several GPUs sharding), checkpointing and adapter."""
+    axes: dict[str, Sequence[Any]] = {"sharding": ("ddp", "zero-1", "zero-2", "zero-3")}
+    if training.gpus == 1:
+        axes = {"precision": ("amp", "pure-16")}
+    return {**axes, "checkpointing": ("none", "full"), "adapter": ("none", "lora", "qlora")}
 
 
 def _setting(name: str) -> Setting:
@@ -204,10 +173,6 @@ def _completed(settings: BillSettings, kind: str, default: int) -> BillSettings:
     return replace(settings, training=training, inference=inference)
 
 
-def _operations(model: Model, training: TrainingSettings) -> int:
-    return sum(operations_per_token(model, training, training.sequence))
-
-
 def _title(settings: BillSettings, model: Model, axes: Iterable[str], kind: str) -> str:
     """Return the model, the GPU and the options that all alternatives share."""
     how = getattr(settings, kind)
@@ -223,27 +188,24 @@ def _title(settings: BillSettings, model: Model, axes: Iterable[str], kind: str)
 
 
 def _alternative(
-    kind: str, unit: int, values: tuple[Any, ...], settings: BillSettings, model: Model
+    values: tuple[Any, ...], settings: BillSettings, model: Model, *, kind: str
 ) -> Alternative:
-    """Return a combination of values with its need; `unit` is the computation of the first one."""
+    """Return a combination of values with its need."""
     training = settings.training
     try:
         if kind == "inference":
             bill = inference_bill(model, settings.inference, context=training.sequence)
-            activations, computation = 0, 1.0
+            activation_bytes = 0
         else:
             whole = training_bill(model, training)
-            bill, activations = whole.peak, whole.activation_bytes
-            computation = _operations(model, training) / unit
+            bill, activation_bytes = whole.peak, whole.activation_bytes
     except UsageError as error:
         return Alternative(values, why_not=str(error))
     return Alternative(
         values,
         bill.n_bytes,
-        bill.low_bytes,
         bill.high_bytes,
-        activations,
+        activation_bytes,
         verdict=gpu_verdict(bill, find_gpu(training.gpu)) if training.gpu else "",
         missing=bill.missing,
-        computation=computation,
     )

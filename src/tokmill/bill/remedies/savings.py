@@ -5,22 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from tokmill.bill.models.model import Model
 from tokmill.bill.states.parallel import sharding_of, state_ranks
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.training import TrainingSettings
 
 S = TypeVar("S", bound=TrainingSettings | InferenceSettings)
 Changes = Mapping[str, Any]
-"""Settings by name; "model" is another model."""
+"""Settings by name."""
 
 COSTLY, CHANGES_RESULT = 1, 2
 """Levels of savings: those that need host RAM and several times as long, or a program with parallel
-layers; and those with which something else is trained or served (another model, shorter texts)."""
+layers; and those with which something else is trained or served (adapters, shorter texts)."""
 MOST_PARALLEL = 16
 """GPUs proposed at most for a kind of parallelism: few trainings have more."""
 GPUS_OF_A_NODE = 8
@@ -28,63 +27,6 @@ SHORTEST_SEQUENCE = 256
 """Shortest sequence proposed, in tokens."""
 SMALL_CHUNK = 2048
 """Prompt tokens at once that small servers take."""
-
-COSTS: Mapping[str, str | Mapping[Any, str]] = {
-    "accumulation": "speed",
-    "activation_offload": {True: "speed, host RAM"},
-    "adapter": {
-        **dict.fromkeys(("lora", "dora"), "learns low-rank updates only"),
-        "qlora": "low-rank updates only, rounded base",
-    },
-    "batch": "fewer sequences at once",
-    "checkpointing": {
-        "selective": "part of each layer computed twice",
-        "full": "a third more computation",
-    },
-    "context": "shorter texts",
-    "eval_accumulation": {1: "slower evaluation, host RAM"},
-    "kv_type": dict.fromkeys(("fp8", "int8", "int4"), "rounding of keys and values"),
-    "loader_workers": "slower loading",
-    "loss": {"fused": "needs a fused kernel"},
-    "metric_batches": {0: "no metrics from logits"},
-    "micro_batch": "fewer sequences per pass",
-    "model": "quality",
-    "offload": {"optimizer": "speed, host RAM", "all": "more speed, host RAM"},
-    "optimizer": {"adamw-8bit": "rounding of the moments"},
-    "pin_memory": {False: "slower copies to the GPU"},
-    "pipeline_parallel": "GPUs idle between batches",
-    "precision": {
-        "amp": "rounding in matrix products",
-        "pure-16": "rounding of weights and moments",
-    },
-    "prefetch": {1: "less is loaded ahead"},
-    "prefill_chunk": "slower prompts",
-    "sequence": "longer documents are truncated",
-    "serving_gpus": "more GPUs",
-    "sharding": {
-        **dict.fromkeys(("zero-1", "zero-2", "distributed-optimizer"), "little communication"),
-        **dict.fromkeys(("zero-3", "fsdp", "fsdp2"), "weights sent for each layer"),
-    },
-    "weight_type": dict.fromkeys(("fp8", "int8", "int4"), "rounding of weights"),
-    "weights": dict.fromkeys(("nf4", "nf4-double"), "rounding of the base"),
-    **dict.fromkeys(
-        ("tensor_parallel", "context_parallel", "expert_parallel"), "communication in every layer"
-    ),
-}
-"""The disadvantage of a setting, of each value or of some; all others have none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Case(Generic[S]):
-    """A model and its settings; without a model, only the loading of a dataset is billed."""
-
-    model: Model | None
-    settings: S
-
-    def having(self, changes: Changes) -> Case[S]:
-        """Return the case with these changes."""
-        settings = {name: value for name, value in changes.items() if name != "model"}
-        return Case(changes.get("model", self.model), replace(self.settings, **settings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,41 +41,23 @@ class Saving:
     level: int = 0
 
 
-def cost(changes: Changes) -> str:
-    """Return the disadvantages of changes in words, "nothing" if there are none."""
-    texts = {}
-    for name, value in changes.items():
-        text = COSTS.get(name, "")
-        if not (name == "micro_batch" and "accumulation" in changes):
-            texts[text if isinstance(text, str) else text.get(value, "")] = True
-    return ", ".join(filter(None, texts)) or "nothing"
-
-
 def options(changes: Changes) -> tuple[str, ...]:
     """Return changes as options of the command line ("--checkpointing full")."""
     texts = []
     for name, value in changes.items():
         option = "--" + name.replace("_", "-")
-        shown = value.name if name == "model" else value
         if value is False:
             texts.append(option.replace("--", "--no-", 1))
         else:
-            texts.append(option if value is True else f"{option} {shown}")
+            texts.append(option if value is True else f"{option} {value}")
     return tuple(texts)
 
 
-def of_training(
-    case: Case[TrainingSettings], smaller_models: Callable[[Model], tuple[Model, ...]]
-) -> Iterator[Saving]:
-    """Yield the savings of GPU memory that a case does not have, those that cost least speed first.
-
-    `smaller_models` returns other models of the same family, the largest first.
-    """
-    yield from _same_result(case.settings)
-    yield from _costly(case.settings)
-    yield from _other_result(case.settings)
-    for model in smaller_models(case.model) if case.model else ():
-        yield Saving("smaller base model", {"model": model}, CHANGES_RESULT)
+def of_training(how: TrainingSettings) -> Iterator[Saving]:
+    """Yield the savings of GPU memory that settings do not have, the least speed first."""
+    yield from _same_result(how)
+    yield from _costly(how)
+    yield from _other_result(how)
 
 
 def _same_result(how: TrainingSettings) -> Iterator[Saving]:
@@ -182,20 +106,16 @@ def _other_result(how: TrainingSettings) -> Iterator[Saving]:
         yield Saving("shorter sequences", {"sequence": length}, CHANGES_RESULT)
     if how.adapter == "none":
         yield Saving("LoRA", {"adapter": "lora"}, CHANGES_RESULT)
-    for kind in ("nf4", "nf4-double"):
-        if how.adapter == "none":
-            weights = {} if kind == "nf4" else {"weights": kind}
-            yield Saving("QLoRA", {"adapter": "qlora", **weights}, CHANGES_RESULT)
-        elif how.weights != kind:
-            yield Saving("QLoRA", {"weights": kind}, CHANGES_RESULT)
+        yield Saving("QLoRA", {"adapter": "qlora"}, CHANGES_RESULT)
+    elif how.adapter != "qlora" and how.weights not in ("nf4", "nf4-double"):
+        yield Saving("QLoRA", {"weights": "nf4"}, CHANGES_RESULT)
 
 
-def of_serving(case: Case[InferenceSettings]) -> Iterator[Saving]:
-    """Yield the savings of GPU memory of inference that a case does not have, the cheapest first.
+def of_serving(how: InferenceSettings) -> Iterator[Saving]:
+    """Yield the savings of GPU memory of inference that settings do not have, the cheapest first.
 
     `context` must be set.
     """
-    how = case.settings
     if (how.prefill_chunk or how.batch * how.context) > SMALL_CHUNK:
         yield Saving("smaller chunks of prompts", {"prefill_chunk": SMALL_CHUNK})
     yield from _after("kv_type", how.kv_type, "rounded KV cache", "fp8", "int8", "int4")
@@ -219,8 +139,6 @@ def on_host(how: TrainingSettings) -> Iterator[Saving]:
     if how.metric_batches:
         yield Saving("no logits kept for metrics", {"metric_batches": 0})
     yield from _after("initialization", how.initialization, "weights created once", "meta")
-    if how.pin_memory:
-        yield Saving("no pinned memory", {"pin_memory": False})
     if spawns:
         yield Saving("forked workers", {"start_method": "fork"})
     if workers > 0 and how.prefetch > 1:
@@ -249,8 +167,6 @@ def _sharding(how: TrainingSettings, name: str, *stages: int) -> Iterator[Saving
         if now < stage and not (megatron and stage > 1):
             kind = "distributed-optimizer" if megatron else f"zero-{stage}"
             yield Saving(name, {"sharding": kind})
-    if how.sharding == "fsdp-grad-op" and 3 in stages:
-        yield Saving(name, {"sharding": "fsdp"})
 
 
 def _offload(how: TrainingSettings) -> Iterator[Saving]:

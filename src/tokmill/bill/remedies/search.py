@@ -1,22 +1,22 @@
-"""Search for the fewest savings that make a case fit, and for the largest number that fits."""
+"""Search for the fewest savings that make settings fit, and for the largest number that fits."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import combinations, product
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, groupby, product
 from typing import Generic
 
 from tokmill.bill.gpus import FITS, Need, verdict
-from tokmill.bill.remedies.savings import Case, S, Saving, cost, options
+from tokmill.bill.remedies.savings import S, Saving, options
 from tokmill.errors import UsageError
 
 MOST_TOGETHER = 3
 """Savings of a plan at most: with more of them, another machine is the better advice."""
 
 _TOO_MUCH = Need(sys.maxsize, sys.maxsize)
-"""The need of a case that contradicts itself."""
+"""The need of settings that contradict each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,6 @@ class Offer:
     """
 
     name: str
-    cost: str
     options: tuple[str, ...]
     saved_bytes: int
     peak_bytes: int
@@ -37,95 +36,86 @@ class Offer:
 
 
 class Search(Generic[S]):
-    """Computes the need of cases, each once, and compares it with the available memory.
+    """Computes the need of settings, each once, and compares it with the available memory.
 
     `available` are bytes, `shm_bytes` those of /dev/shm, 0 if it is not limited.
     """
 
-    def __init__(self, need: Callable[[Case[S]], Need], available: int, shm_bytes: int = 0) -> None:
+    def __init__(self, need: Callable[[S], Need], available: int, shm_bytes: int = 0) -> None:
         self._need, self._available = need, (available, shm_bytes)
-        self._known: dict[tuple[int, S], Need] = {}
+        self._known: dict[S, Need] = {}
 
-    def fits(self, case: Case[S], *, surely: bool = False) -> bool:
-        """Return whether the expected need of a case fits, or `surely` its upper bound.
+    def fits(self, settings: S, *, surely: bool = False) -> bool:
+        """Return whether the expected need of settings fits, or `surely` its upper bound.
 
-        A case that contradicts itself does not fit.
+        Settings that contradict each other do not fit.
         """
-        need = self._need_of(case)
+        need = self._need_of(settings)
         n_bytes = need.high_bytes if surely else need.n_bytes
         return verdict(Need(n_bytes, n_bytes, need.shm_bytes), *self._available) == FITS
 
-    def offers(self, case: Case[S], savings: Iterable[Saving]) -> tuple[Offer, ...]:
+    def offers(self, settings: S, savings: Iterable[Saving]) -> tuple[Offer, ...]:
         """Return the savings that need less memory, each applied alone.
 
         Of those of one name, the first that fits is taken, else the one that needs least.
         """
         offers = []
         for alike in _by_name(savings):
-            fitting = (each for each in alike if self.fits(case.having(each.changes)))
-            least = min(alike, key=lambda each: self._size(case.having(each.changes)))
+            fitting = (each for each in alike if self.fits(_with(settings, [each])))
+            least = min(alike, key=lambda each: self._size(_with(settings, [each])))
             saving = next(fitting, least)
-            if self._size(case.having(saving.changes)) < self._size(case):
-                offers.append(self._offer(saving, case))
+            if self._size(_with(settings, [saving])) < self._size(settings):
+                offers.append(self._offer(saving, settings))
         return tuple(offers)
 
-    def plan(self, case: Case[S], savings: Iterable[Saving]) -> tuple[Offer, ...]:
-        """Return the fewest savings that make a case fit, () if it fits or none are enough.
+    def plan(self, settings: S, savings: Iterable[Saving]) -> tuple[Offer, ...]:
+        """Return the fewest savings that make settings fit, () if they fit or none are enough.
 
         The order: savings of a low level before those of a higher one; an upper bound that fits
         before an expected need that does; few options before many; a cheap saving before a costly
         one.
         """
-        if self.fits(case, surely=True):
+        if self.fits(settings, surely=True):
             return ()
         # One that needs as much alone may help beside others: another moment is then the peak.
-        most = self._size(case)
-        helpful = [s for s in savings if self._size(case.having(s.changes)) <= most]
-        goals = (True,) if self.fits(case) else (True, False)
+        most = self._size(settings)
+        helpful = [each for each in savings if self._size(_with(settings, [each])) <= most]
+        goals = (True,) if self.fits(settings) else (True, False)
         for level, surely in product(sorted({each.level for each in helpful}), goals):
             for group in _groups(_by_name(each for each in helpful if each.level <= level)):
-                chosen = self._mildest(case, group, surely=surely)
+                chosen = self._mildest(settings, group, surely=surely)
                 if chosen:
-                    return tuple(self._steps(case, chosen))
+                    before = [_with(settings, chosen[:n]) for n in range(len(chosen))]
+                    return tuple(map(self._offer, chosen, before))
         return ()
 
-    def _mildest(
-        self, case: Case[S], group: Sequence[list[Saving]], *, surely: bool
-    ) -> list[Saving]:
-        """Return a saving of each list with which a case fits; [] if there are none.
+    def _mildest(self, settings: S, group: Sequence[list[Saving]], *, surely: bool) -> list[Saving]:
+        """Return a saving of each list with which settings fit; [] if there are none.
 
         The lists stand in the order of their costs: of the last the mildest is taken.
         """
-        if not self.fits(_with(case, [alike[-1] for alike in group]), surely=surely):
+        if not self.fits(_with(settings, [alike[-1] for alike in group]), surely=surely):
             return []
         choices = (list(reversed(each)) for each in product(*reversed(group)))
-        return next(each for each in choices if self.fits(_with(case, each), surely=surely))
+        return next(each for each in choices if self.fits(_with(settings, each), surely=surely))
 
-    def _need_of(self, case: Case[S]) -> Need:
-        key = (id(case.model), case.settings)  # hashing a model takes long
-        if key not in self._known:
+    def _need_of(self, settings: S) -> Need:
+        if settings not in self._known:
             try:
-                self._known[key] = self._need(case)
+                self._known[settings] = self._need(settings)
             except UsageError:
-                self._known[key] = _TOO_MUCH
-        return self._known[key]
+                self._known[settings] = _TOO_MUCH
+        return self._known[settings]
 
-    def _size(self, case: Case[S]) -> tuple[int, int]:
-        need = self._need_of(case)
+    def _size(self, settings: S) -> tuple[int, int]:
+        need = self._need_of(settings)
         return need.n_bytes, need.shm_bytes
 
-    def _steps(self, case: Case[S], savings: Iterable[Saving]) -> Iterator[Offer]:
-        for saving in savings:
-            yield self._offer(saving, case)
-            case = case.having(saving.changes)
-
-    def _offer(self, saving: Saving, before: Case[S]) -> Offer:
+    def _offer(self, saving: Saving, before: S) -> Offer:
         """Return a saving with its need, and what it saves of the need before."""
-        after = before.having(saving.changes)
-        need = self._need_of(after)
+        need = self._need_of(_with(before, [saving]))
         return Offer(
             name=saving.name,
-            cost=cost(saving.changes),
             options=options(saving.changes),
             saved_bytes=self._size(before)[0] - need.n_bytes,
             peak_bytes=need.n_bytes,
@@ -135,11 +125,8 @@ class Search(Generic[S]):
 
 
 def _by_name(savings: Iterable[Saving]) -> list[list[Saving]]:
-    """Return the savings of each name, in the order of the first ones."""
-    names: dict[str, list[Saving]] = {}
-    for saving in savings:
-        names.setdefault(saving.name, []).append(saving)
-    return list(names.values())
+    """Return the savings of each name, which stand beside each other."""
+    return [list(alike) for _, alike in groupby(savings, lambda saving: saving.name)]
 
 
 def _groups(usable: list[list[Saving]]) -> list[tuple[list[Saving], ...]]:
@@ -159,10 +146,11 @@ def _groups(usable: list[list[Saving]]) -> list[tuple[list[Saving], ...]]:
     return [tuple(usable[i] for i in group) for group in apart]
 
 
-def _with(case: Case[S], savings: Iterable[Saving]) -> Case[S]:
+def _with(settings: S, savings: Iterable[Saving]) -> S:
+    """Return settings with the changes of savings."""
     for saving in savings:
-        case = case.having(saving.changes)
-    return case
+        settings = replace(settings, **saving.changes)
+    return settings
 
 
 def largest(fits: Callable[[int], bool], most: int) -> int:

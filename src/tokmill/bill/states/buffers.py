@@ -36,13 +36,6 @@ GATHERED_FSDP = Formula(
     "Llama-3-8B with LoRA under FSDP1: within 0.2%; bounds: modules outside the layers are wrapped "
     "alone, or not",
 )
-GATHERED_ALL = Formula(
-    "gathered weights (FSDP, until backward)",
-    "q_computed * P_gathered",
-    "FSDP's SHARD_GRAD_OP, FSDP2's reshard_after_forward=False: a layer stays gathered from its "
-    "forward to its backward",
-    "exact at the start of backward; the backward of a layer frees its part",
-)
 GATHERED_ZERO = Formula(
     "gathered modules (ZeRO-3)",
     "q_computed * P_live",
@@ -92,11 +85,6 @@ STREAMS_FSDP = Formula(
 )
 
 
-def flat_line(tensors: tuple[RankTensor, ...], training: TrainingSettings) -> Line | None:
-    """Return the flattened buffer for the gradients of the trained `tensors`, if it is set."""
-    return FLAT.line({"P_trained": count_among(tensors, 1)}) if training.flat_buffer else None
-
-
 def cast_line(
     model: Model, tensors: tuple[RankTensor, ...], training: TrainingSettings
 ) -> Line | None:
@@ -125,8 +113,6 @@ def gathered_line(
     `units`: layers that FSDP has gathered; 0: the head computes.
     """
     computed = SCHEMES[precision_of(training)].computed
-    if training.sharding == "fsdp-grad-op":
-        return GATHERED_ALL.line({"q_computed": computed, "P_gathered": count_among(tensors, 1)})
     if sharding_of(training).program == "fsdp":
         return _layers_line(tensors, training, computed, units)
     if training.sharding == "zero-3":

@@ -35,11 +35,9 @@ SHARDINGS = {
     "zero-2": Sharding("deepspeed", weights=False, gradients=True, optimizer=True),
     "zero-3": Sharding("deepspeed", weights=True, gradients=True, optimizer=True),
     "fsdp": Sharding("fsdp", weights=True, gradients=True, optimizer=True),
-    "fsdp-grad-op": Sharding("fsdp", weights=True, gradients=True, optimizer=True),
     "fsdp2": Sharding("fsdp", weights=True, gradients=True, optimizer=True),
     "distributed-optimizer": Sharding("megatron", weights=False, gradients=False, optimizer=True),
 }
-"""fsdp-grad-op (shard_grad_op) differs from fsdp: weights stay gathered after forward."""
 
 
 def sharding_of(training: TrainingSettings) -> Sharding:
@@ -152,9 +150,10 @@ def fullest_stage(model: Model, training: TrainingSettings) -> int:
     The first stage has the embedding and the most micro batches in flight.
     """
     tensors = _all_stages(model, training)
+    matrices = tuple(share for share in tensors if share.tensor.kind != "vector")
     return max(
         range(training.pipeline_parallel),
-        key=lambda stage: _matrix_elements(_of_stage(tensors, model, training, stage)),
+        key=lambda stage: count_among(_of_stage(matrices, model, training, stage), 1),
     )
 
 
@@ -166,10 +165,6 @@ def _all_stages(model: Model, training: TrainingSettings) -> tuple[RankTensor, .
         *(_of_rank(t, model, training, trained=base_is_trained) for t in model.tensors),
         *(_of_rank(t, model, training, trained=True) for t in adapters),
     )
-
-
-def _matrix_elements(tensors: tuple[RankTensor, ...]) -> int:
-    return sum(share.count for share in tensors if share.tensor.kind != "vector")
 
 
 def _of_stage(

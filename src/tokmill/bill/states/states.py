@@ -1,23 +1,106 @@
-"""Weights, gradients and optimizer states of the fullest rank, on its GPU and offloaded."""
+"""Weights, gradients and optimizer states of the fullest rank: on its GPU, offloaded, on disk."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from tokmill.bill.formula import Formula, Line
+from tokmill.bill.formula import Bill, Formula, Line
 from tokmill.bill.models.adapters import adapted
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.shapeless import is_counted
 from tokmill.bill.models.weight_types import PLAIN_BYTES
-from tokmill.bill.states.buffers import bucket_line, cast_line, flat_line, gathered_line
-from tokmill.bill.states.checkpoints import offloaded_lines
+from tokmill.bill.states.buffers import FLAT, bucket_line, cast_line, gathered_line
 from tokmill.bill.states.contradictions import check_parallelism
-from tokmill.bill.states.optimizers import optimizer_lines, step_line
-from tokmill.bill.states.parallel import RankTensor, count_among, rank_tensors, sharding_of, shards
-from tokmill.bill.states.precision import UNSTACKED, frozen_bytes, frozen_type
-from tokmill.bill.states.weights import REFERENCE, gradients_line, reference_symbols, weights_line
+from tokmill.bill.states.optimizers import (
+    FP32_BYTES,
+    MAIN_GRADIENT,
+    STATES,
+    kept_states,
+    off_gpu,
+    optimizer_lines,
+    step_line,
+)
+from tokmill.bill.states.parallel import (
+    RankTensor,
+    count_among,
+    rank_tensors,
+    ranks_per_node,
+    sharding_of,
+    shards,
+    state_ranks,
+)
+from tokmill.bill.states.precision import (
+    UNSTACKED,
+    frozen_bytes,
+    frozen_type,
+    precision_of,
+    scheme_of,
+    stored_note,
+)
 from tokmill.settings.training import TrainingSettings
+
+ZERO = "ZeRO (Rajbhandari et al. 2020), figure 1; Megatron-LM's distributed optimizer"
+WEIGHTS = Formula(
+    "weights",
+    "(q_trained * P_trained + q_frozen * P_frozen + q_quantized * P_quantized) / shards + buffers",
+    f"{ZERO}; 4 bit: QLoRA (Dettmers et al. 2023)",
+    "exact, scales included; upper bound: weights that are not quantized in fp32, as peft "
+    "prepares them",
+)
+GRADIENTS = Formula(
+    "gradients",
+    "q_gradient * P_trained / shards",
+    ZERO,
+    "exact; upper bound: also a fp32 buffer for accumulation (DeepSpeed's BF16_Optimizer)",
+)
+
+REFERENCE = Formula(
+    "weights of the reference model",
+    "q_trained * P_reference / shards",
+    "trl's DPOTrainer (1.16): in the type of the trained model, shared where its weights are",
+    "not measured",
+)
+BUFFERS = 1.5
+DEEPSPEED = "DeepSpeed's memory estimators"
+NOT_MEASURED = "not measured; upper bound: DeepSpeed's factor 1.5 for buffers and pinned memory"
+OFFLOADED = {
+    name: Formula(f"offloaded: {label}", f"R * {formula.expression}", DEEPSPEED, NOT_MEASURED)
+    for name, formula in STATES.items()
+    for label in ("gradients" if name == MAIN_GRADIENT else name,)
+}
+OFFLOADED_WEIGHTS = Formula(
+    "offloaded: weights",
+    "R * (q_trained * P_trained + q_frozen * P_frozen + q_quantized * P_quantized) / shards",
+    f"{DEEPSPEED}: 2 B a parameter in 16 bit",
+    NOT_MEASURED,
+)
+
+OFFLOADED_REFERENCE = Formula(
+    f"offloaded: {REFERENCE.name}", f"R * {REFERENCE.expression}", REFERENCE.source, NOT_MEASURED
+)
+SAVED_WEIGHTS = Formula(
+    "trained weights",
+    "(kept + 1) * q * P_trained",
+    "a file of tensors; safetensors of 1,152 MiB measured 1,207,965,248 B",
+    "without the header, some kB",
+)
+SAVED_STATES = {
+    name: Formula(
+        f"saved: {name}",
+        f"(kept + 1) * {formula.expression}",
+        "bf16 with AdamW: 2 + 12 B a parameter; the shards of ZeRO sum to the same",
+        "without the state of schedules and random numbers, some kB",
+    )
+    for name, formula in STATES.items()
+}
+_ALONE: dict[str, Any] = {
+    "gpus": 1, "gpus_per_node": 0, "sharding": "ddp", "offload": "none", "tensor_parallel": 1,
+    "sequence_parallel": False, "pipeline_parallel": 1, "virtual_stages": 1,
+    "context_parallel": 1, "expert_parallel": 1, "expert_tensor_parallel": 0,
+}  # fmt: skip
+"""Settings of a single rank: all ranks together save what one rank with all states would."""
 
 EXPERTS_PRODUCT = "the product of adapters on stacked experts, as large as the experts of a layer"
 
@@ -87,16 +170,18 @@ def rank_states(model: Model, training: TrainingSettings, stage: int | None = No
     ranks = shards(training, shared=shared.optimizer)
     no_layers = is_counted(model) and shared.weights
     return States(
-        weights=weights_line(on_gpu, model, training),
-        gradients=gradients_line(() if offloads and shared.gradients else trained, training),
+        weights=_weights_line(on_gpu, model, training),
+        gradients=_gradients_line(() if offloads and shared.gradients else trained, training),
         optimizer=optimizer_lines(stepped, training, ranks),
         casts=cast_line(model, tensors, training),
         gathered=None if no_layers else gathered_line(tensors, training),
         buckets=None if no_layers else bucket_line(trained, training),
-        flat_buffer=flat_line(trained, training),
-        reference=REFERENCE.line(reference_symbols(on_gpu, training)),
+        flat_buffer=FLAT.line({"P_trained": count_among(trained, 1)})
+        if training.flat_buffer
+        else None,
+        reference=REFERENCE.line(_reference_symbols(on_gpu, training)),
         step_temporary=step_line(stepped, training, ranks),
-        host=offloaded_lines(tensors, training),
+        host=_offloaded_lines(tensors, training),
         parameters=count_among(tensors, 1),
         trainable=count_among(trained, 1),
         tensors=tensors,
@@ -119,3 +204,116 @@ def _left_out(model: Model, training: TrainingSettings) -> Iterator[str]:
         yield "quantized experts: stacked ones are counted in 16 bit"
     if training.sharding == "zero-3" and quantized:
         yield "matrices that are dequantized after ZeRO-3 gathered them"
+
+
+def _weights_line(
+    tensors: tuple[RankTensor, ...], model: Model, training: TrainingSettings
+) -> Line:
+    """Return the weights of a rank's `tensors`, and the model's buffers."""
+    symbols = _weight_symbols(tensors, training) | {"buffers": model.buffer_bytes}
+    more = 0.0
+    if symbols["P_quantized"]:
+        more = (FP32_BYTES - symbols["q_frozen"]) * symbols["P_frozen"] / symbols["shards"]
+    return WEIGHTS.line(
+        symbols,
+        high_bytes=WEIGHTS.evaluate(symbols) + round(more),
+        note=stored_note(model, training),
+    )
+
+
+def _reference_symbols(
+    tensors: tuple[RankTensor, ...], training: TrainingSettings
+) -> dict[str, float]:
+    """Return the symbols of the reference model, whose tensors are those of the trained model.
+
+    With adapters it has no tensors: the reference is the model with its adapters switched off.
+    """
+    ranks = shards(training, shared=sharding_of(training).weights)
+    copied = tensors if training.reference_model and training.adapter == "none" else ()
+    return {
+        "q_trained": scheme_of(training).weight,
+        "P_reference": count_among(copied, ranks),
+        "shards": ranks,
+    }
+
+
+def _weight_symbols(tensors: Iterable[RankTensor], training: TrainingSettings) -> dict[str, float]:
+    """Return bytes per element, and elements, of trained, frozen and quantized weights."""
+    ranks = shards(training, shared=sharding_of(training).weights)
+    symbols: dict[str, float] = {"shards": ranks}
+    parts: dict[str, list[RankTensor]] = {"trained": [], "frozen": [], "quantized": []}
+    for share in tensors:
+        quantized = share.weight_bytes < PLAIN_BYTES["bf16"]
+        part = "trained" if share.trained else "quantized" if quantized else "frozen"
+        parts[part].append(share.among(ranks))
+    for part, shares in parts.items():
+        symbols[f"P_{part}"] = elements = sum(share.count for share in shares)
+        n_bytes = sum(share.count * share.weight_bytes for share in shares)
+        symbols[f"q_{part}"] = n_bytes / elements if elements else 0.0
+    return symbols
+
+
+def _gradients_line(trained: tuple[RankTensor, ...], training: TrainingSettings) -> Line:
+    """Return the gradients of all `trained` tensors."""
+    ranks = shards(training, shared=sharding_of(training).gradients)
+    elements = count_among(trained, ranks)
+    symbols = {"q_gradient": scheme_of(training).gradient, "P_trained": elements, "shards": ranks}
+    expected = GRADIENTS.evaluate(symbols)
+    buffered = training.accumulation > 1 and precision_of(training) == "mixed-16"
+    buffer = round(FP32_BYTES * elements / ranks) if buffered else 0
+    return GRADIENTS.line(symbols, high_bytes=expected + buffer)
+
+
+def _offloaded_lines(
+    tensors: tuple[RankTensor, ...], training: TrainingSettings
+) -> tuple[Line, ...]:
+    """Return the offloaded states of all ranks of a node.
+
+    DeepSpeed and Megatron-LM step on fp32 copies of weights and gradients; FSDP on the types of the
+    scheme.
+    """
+    if training.offload == "none":
+        return ()
+    trained = tuple(share for share in tensors if share.trained)
+    scheme, ranks = scheme_of(training), {"R": ranks_per_node(training)}
+    if sharding_of(training).program == "fsdp":
+        scheme = replace(scheme, main_gradient=scheme.main_gradient + scheme.gradient)
+    else:
+        scheme = replace(scheme, master=FP32_BYTES, main_gradient=FP32_BYTES, moment=FP32_BYTES)
+    kept = kept_states(trained, off_gpu(training.optimizer), scheme, state_ranks(training))
+    lines = [_buffered(OFFLOADED[name], {**symbols, **ranks}) for name, symbols in kept.items()]
+    if training.offload == "all":
+        lines.append(_buffered(OFFLOADED_WEIGHTS, _weight_symbols(tensors, training) | ranks))
+        reference = _buffered(OFFLOADED_REFERENCE, _reference_symbols(tensors, training) | ranks)
+        lines += [reference] if reference.n_bytes else []
+    return tuple(lines)
+
+
+def _buffered(formula: Formula, symbols: Mapping[str, float]) -> Line:
+    return formula.line(symbols, high_bytes=round(BUFFERS * formula.evaluate(symbols)))
+
+
+def checkpoint_bill(model: Model, training: TrainingSettings) -> Bill:
+    """Return the disk space of the checkpoints of a run: those kept, and one being written.
+
+    The lower bound is without the one being written. A frozen base is not saved with its adapters.
+
+    Raises:
+        UsageError: settings contradict each other or the model.
+    """
+    alone = replace(training, **_ALONE, optimizer=off_gpu(training.optimizer))
+    check_parallelism(model, alone)
+    trained = [share for share in rank_tensors(model, alone) if share.trained]
+    scheme = scheme_of(training)
+    weights = {"q": scheme.weight, "P_trained": count_among(trained, 1)}
+    saved = kept_states(trained, alone.optimizer, replace(scheme, main_gradient=0), 1)
+    lines = []
+    for formula, symbols in [
+        (SAVED_WEIGHTS, weights),
+        *((SAVED_STATES[name], symbols) for name, symbols in saved.items()),
+    ]:
+        each = formula.evaluate({**symbols, "kept": 0})
+        low = training.checkpoints * each
+        lines.append(formula.line({**symbols, "kept": training.checkpoints}, low_bytes=low))
+    name = "disk: checkpoints, kept and being written"
+    return Bill(name, tuple(lines), ("logs", "a model saved by hand"))

@@ -10,7 +10,6 @@ from rich.text import Text
 
 from tokmill.bill.gpus import AT_LEAST, BARELY, DOES_NOT_FIT, FITS
 from tokmill.bill.remedies.comparison import Alternative, Comparison
-from tokmill.bill.remedies.savings import cost
 from tokmill.bill.text.tables import indented, labelled, one_line
 from tokmill.words.units import scale
 
@@ -36,16 +35,14 @@ def comparison_tables(comparison: Comparison) -> Iterator[RenderableType]:
     columns = {"expected": "n_bytes", "at most": "high_bytes"}
     if len(comparison.axes) <= _MOST_AXES and len({each.activation_bytes for each in possible}) > 1:
         columns["activations"] = "activation_bytes"
-    computed = len({round(each.computation, 2) for each in possible}) > 1
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in comparison.axes:
         table.add_column(Text(name.replace("_", "-")), overflow="fold")
-    for heading in (*columns, *(["compute"] if computed else [])):
+    for heading in columns:
         table.add_column(Text(heading), justify="right", no_wrap=True, overflow="fold")
     table.add_column(Text("fits"), no_wrap=True)
     for each in comparison.alternatives:
         cells = [f"{getattr(each, name) / divisor:,.{digits}f}" for name in columns.values()]
-        cells += [f"x {each.computation:.2f}"] if computed else []
         if each.why_not:
             cells = [""] * len(cells)
         names = [one_line(str(value)) for value in each.values]
@@ -75,7 +72,7 @@ def _fits(each: Alternative) -> Text:
 
 
 def _notes(comparison: Comparison, *, activations: bool) -> Iterator[RenderableType]:
-    """Yield the meaning of words, the cost of each value, and why alternatives are not possible."""
+    """Yield the meaning of words, what is missing, and why alternatives are not possible."""
     if any(each.verdict == BARELY for each in comparison.alternatives):
         yield indented("may: the expected amount fits, the upper bound does not", "dim")
     for missing in dict.fromkeys(each.missing for each in comparison.alternatives if each.missing):
@@ -83,12 +80,5 @@ def _notes(comparison: Comparison, *, activations: bool) -> Iterator[RenderableT
     if activations:
         text = "activations: with the logits, at the moment when they are largest"
         yield indented(text, "dim")
-    columns = zip(*(each.values for each in comparison.alternatives), strict=True)
-    for axis, values in zip(comparison.axes, columns, strict=True):
-        named = dict.fromkeys(value for value in values if isinstance(value, str))
-        costs = {} if axis == "model" else {value: cost({axis: value}) for value in named}
-        known = [f"{value}: {text}" for value, text in costs.items() if text != "nothing"]
-        if known:
-            yield indented(f"{axis.replace('_', '-')}: {'; '.join(known)}", "dim")
     for why_not in dict.fromkeys(filter(None, (each.why_not for each in comparison.alternatives))):
         yield indented(f"not possible: {why_not}", "dim")

@@ -1,4 +1,4 @@
-"""All formulas of the bill and their symbols: the page docs/formulas.md, and plain values."""
+"""All formulas of the bill and their symbols: the page docs/formulas.md."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from textwrap import fill, indent
 from types import ModuleType
-from typing import Any
 
 from tokmill.bill.formula import Formula
 from tokmill.bill.text.symbols import SYMBOLS
 
-SCHEMA = 1
 _WIDTH = 80
 _WITHOUT_FORMULAS = ("tokmill.bill.measuring", "tokmill.bill.text")
 """Packages that are not imported."""
@@ -45,26 +43,16 @@ def subjects() -> tuple[Subject, ...]:
     return tuple(subject for subject in every if subject.formulas)
 
 
-def formulas_json() -> dict[str, Any]:
-    """Return all formulas and symbols as plain values."""
-    return {
-        "schema": SCHEMA,
-        "subjects": [
-            {**asdict(subject), "formulas": [asdict(each) for each in subject.formulas]}
-            for subject in subjects()
-        ],
-        "symbols": {
-            name: {"meaning": meaning, "unit": unit} for name, (meaning, unit) in SYMBOLS.items()
-        },
-    }
-
-
 def formulas_page() -> str:
     """Return all formulas and symbols as a Markdown page with lines of at most 80 characters."""
     blocks = ["# Formulas of the bill", fill(_INTRODUCTION, _WIDTH)]
     for subject in subjects():
         blocks += [f"## {subject.module}", fill(subject.title, _WIDTH), *_groups(subject.formulas)]
-    blocks += ["## Symbols", "\n".join(map(_symbol, SYMBOLS))]
+    symbols = (
+        _item(f"`{name}`: {meaning}" + (f" ({unit})" if unit else ""))
+        for name, (meaning, unit) in SYMBOLS.items()
+    )
+    blocks += ["## Symbols", "\n".join(symbols)]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -85,11 +73,6 @@ def _formula(formula: Formula) -> str:
     return "\n".join(
         [_item(f"{formula.name}:"), indent(fill(tied, _WIDTH - 2), "  ").replace("\0", " ")]
     )
-
-
-def _symbol(name: str) -> str:
-    meaning, unit = SYMBOLS[name]
-    return _item(f"`{name}`: {meaning}" + (f" ({unit})" if unit else ""))
 
 
 def _item(text: str) -> str:

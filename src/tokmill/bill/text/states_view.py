@@ -82,7 +82,7 @@ def states_tables(
     if explain:
         yield Text("")
         lines = (*_bill(states).lines, *_besides(states, training), *states.host)
-        yield from explanation((line for line in lines if line.n_bytes), set())
+        yield from explanation(line for line in lines if line.n_bytes)
 
 
 def _bill(states: States) -> Bill:

@@ -16,8 +16,7 @@ from tokmill.bill.host_ram.machine import Verdict
 from tokmill.bill.models.model import Model
 from tokmill.bill.remedies.advice import Advice
 from tokmill.bill.remedies.search import MOST_TOGETHER
-from tokmill.bill.serving.inference import prompt_tokens
-from tokmill.bill.serving.kv_cache import kv_cache_lines
+from tokmill.bill.serving import kv_cache_lines, prompt_tokens
 from tokmill.bill.states.parallel import ranks_per_node
 from tokmill.bill.states.precision import precision_of, stored_note
 from tokmill.bill.text import INFERENCE_PARTS, TRAINING_PARTS
@@ -91,7 +90,10 @@ def summary_rows(full: FullBill, parts: Collection[str]) -> Iterator[Row]:
     for note in settings.notes:
         yield Row("note", note, "yellow")
     if settings.not_read:
-        yield Row("not read", _not_read(settings.not_read), "yellow")
+        n_more = len(settings.not_read) - MOST_KEYS
+        shown = ", ".join(settings.not_read[:MOST_KEYS])
+        shown += f" and {n_more} more (--json lists all)" if n_more > 0 else ""
+        yield Row("not read", f"keys of settings files: {shown}", "yellow")
 
 
 def _below(rows: Iterator[Row]) -> Iterator[Row]:
@@ -102,26 +104,21 @@ def _below(rows: Iterator[Row]) -> Iterator[Row]:
         yield row._replace(label="", text=f"{row.label}: {row.text}" if named else row.text)
 
 
-def _not_read(keys: Sequence[str]) -> str:
-    """Return the first keys of settings files that the bill does not use."""
-    shown = ", ".join(keys[:MOST_KEYS])
-    more = f" and {len(keys) - MOST_KEYS} more (--json lists all)" if len(keys) > MOST_KEYS else ""
-    return f"keys of settings files: {shown}{more}"
-
-
 def _training_rows(full: FullBill, of_model: ModelBill) -> Iterator[Row]:
     """Yield the verdict on training, its memory, and advice."""
     bill, how = of_model.training, full.settings.training
     peak = bill.peak
-    yield _verdict(peak, of_model.gpu, "; ".join(other_problems(full)))
+    problems = {
+        "host RAM does not fit": full.host.verdict.said == DOES_NOT_FIT,
+        "too little disk space": missing_disk_bytes(full) > 0,
+    }
+    yield _verdict(peak, of_model.gpu, [text for text, is_so in problems.items() if is_so])
     each = " per GPU" if how.gpus > 1 else ""
-    text = f"{bounds(peak)}{each}; peak: {moment(peak)}"
+    text = f"{bounded(peak)}{each}; peak: {moment(peak)}"
     if not activation_bytes(peak) and bill.activation_bytes:
         # Else nobody would see them grow with the batch.
         text += f"; activations before it: up to {memory(bill.activation_bytes)}"
     yield Row("GPU memory", text)
-    if peak.missing:
-        yield Row("", f"not included: {'; '.join(peak.leaves_out)}", "yellow")
     if len(bill.stages) > 1:
         peaks = (f"stage {stage.number + 1} {memory(stage.peak.n_bytes)}" for stage in bill.stages)
         fullest = bill.fullest.number + 1
@@ -136,10 +133,8 @@ def _inference_rows(of_model: ModelBill, settings: BillSettings) -> Iterator[Row
     yield _verdict(bill, of_model.gpu)
     weights = next(line for line in bill.lines if line.name == "weights")
     each = " per GPU" if how.serving_gpus > 1 else ""
-    text = f"{bounds(bill)}{each}, of which weights {memory(weights.n_bytes)}"
+    text = f"{bounded(bill)}{each}, of which weights {memory(weights.n_bytes)}"
     yield Row("GPU memory", text)
-    if bill.missing:
-        yield Row("", f"not included: {bill.missing}", "yellow")
     context = how.context or settings.training.sequence
     cache = sum(line.n_bytes for line in bill.lines if "KV cache" in line.name)
     if cache:
@@ -167,10 +162,8 @@ def _advice_rows(advice: Advice | None, batch: str, sequence: str) -> Iterator[R
         longest = f"at {batch}, {kind} {advice.largest_sequence:,}"
         yield Row("largest", f"{largest} at {sequence}; {longest}")
     if advice.plan:
-        last, options = (
-            advice.plan[-1],
-            " ".join(each for step in advice.plan for each in step.options),
-        )
+        last = advice.plan[-1]
+        options = " ".join(option for step in advice.plan for option in step.options)
         label = {FITS: "safer with" if fits else "fits with", BARELY: "may fit"}
         need = f"{memory(last.peak_bytes)}, up to {memory(last.high_bytes)}"
         if last.verdict == AT_LEAST:
@@ -180,33 +173,25 @@ def _advice_rows(advice: Advice | None, batch: str, sequence: str) -> Iterator[R
         yield Row("advice", f"no option makes it fit, nor do {MOST_TOGETHER} together")
 
 
-def _verdict(bill: Bill, gpu: Gpu | None, problem: str = "") -> Row:
-    """Return whether a bill fits on a GPU, and by how much; `problem` is another obstacle."""
-    other = f"; {problem}" if problem else ""
+def _verdict(bill: Bill, gpu: Gpu | None, problems: Sequence[str] = ()) -> Row:
+    """Return whether a bill fits on a GPU, and by how much; `problems` are other obstacles.
+
+    What the bill lacks stands here too.
+    """
+    others = [f"not included: {bill.missing}"] if bill.missing else []
+    others += problems
     if gpu is None:
-        return Row("verdict", f"{NO_GPU}{other}")
-    style = "red" if problem else _STYLES.get(gpu_verdict(bill, gpu), "yellow")
-    return Row("verdict", verdict_text(bill, gpu) + other, style)
-
-
-def verdict_text(bill: Bill, gpu: Gpu) -> str:
-    """Return whether a bill fits on a GPU, and by how much."""
+        return Row("verdict", "; ".join((NO_GPU, *others)), "yellow" if others else "")
     said = gpu_verdict(bill, gpu)
     name = f"{gpu.name} ({memory(gpu.memory_bytes)})"
-    if said == AT_LEAST:
-        return f"at least {memory(bill.n_bytes)} on {name}; not included: {bill.missing}"
-    if said == BARELY:
-        return f"fits on {name} by the estimate, not by the upper bound"
     room = gpu.memory_bytes - bill.n_bytes
-    return f"{said} on {name}: {memory(abs(room))} {'left' if room >= 0 else 'missing'}"
-
-
-def other_problems(full: FullBill) -> Iterator[str]:
-    """Yield the obstacles besides GPU memory."""
-    if full.host.verdict.said == DOES_NOT_FIT:
-        yield "host RAM does not fit"
-    if missing_disk_bytes(full):
-        yield "too little disk space"
+    text = f"{said} on {name}: {memory(abs(room))} {'left' if room >= 0 else 'missing'}"
+    if said == AT_LEAST:
+        text = f"at least {memory(bill.n_bytes)} on {name}"
+    elif said == BARELY:
+        text = f"fits on {name} by the estimate, not by the upper bound"
+    style = "red" if problems else _STYLES.get(said, "yellow")
+    return Row("verdict", "; ".join((text, *others)), style)
 
 
 def _host_rows(host: HostBill, how: TrainingSettings) -> Iterator[Row]:
@@ -215,7 +200,7 @@ def _host_rows(host: HostBill, how: TrainingSettings) -> Iterator[Row]:
     Page cache larger than that has a row: it looks like memory in use, and is not needed.
     """
     peak, ranks, verdict = host.peak, ranks_per_node(how), host.verdict
-    text = bounds(peak)
+    text = bounded(peak)
     if how.gpus > 1:
         text += f" per node, {memory(peak.n_bytes / ranks)} for each of {ranks:,} processes"
     style = "" if verdict.said == FITS else _STYLES.get(verdict.said, "yellow")
@@ -231,6 +216,8 @@ def _host_verdict(verdict: Verdict) -> str:
         return "set --host-ram to see whether it fits"
     if verdict.said == DOES_NOT_FIT:
         options = f"; fits with {' '.join(verdict.together)}" if verdict.together else ""
+        if verdict.shm_bytes:
+            room = f"the {memory(verdict.shm_bytes)} of /dev/shm"
         return f"{verdict.said} in {room}{options}"
     return verdict.said.replace("fits", f"fits in {room}", 1)
 
@@ -270,20 +257,12 @@ def _time(compute: Compute, how: TrainingSettings) -> str:
     steps = f"{plural(compute.steps, 'step')} of {count(compute.step_tokens)} tokens"
     if compute.seconds is None:
         return "; ".join((f"{tokens}: {steps}", *compute.notes))
-    time, *costs = duration(compute, how)
-    text = ", ".join((f"{time} for {tokens} at {how.mfu:.0%} MFU", *costs))
-    return "; ".join((text, steps, *compute.notes))
-
-
-def duration(compute: Compute, how: TrainingSettings) -> Iterator[str]:
-    """Yield time, GPU hours of several GPUs, and cost; nothing if the time is not known."""
-    if compute.seconds is None or compute.gpu_hours is None:
-        return
-    yield seconds(compute.seconds)
-    if how.gpus > 1:
-        yield f"{compute.gpu_hours:,.0f} GPU hours"
+    text = f"{seconds(compute.seconds)} for {tokens} at {how.mfu:.0%} MFU"
+    if how.gpus > 1 and compute.gpu_hours is not None:
+        text += f", {compute.gpu_hours:,.0f} GPU hours"
     if compute.cost is not None:
-        yield f"cost {compute.cost:,.{2 if compute.cost < 1000 else 0}f}"
+        text += f", cost {compute.cost:,.{2 if compute.cost < 1000 else 0}f}"
+    return "; ".join((text, steps, *compute.notes))
 
 
 def _model(model: Model) -> str:
@@ -327,11 +306,6 @@ def _inference(settings: BillSettings, model: Model) -> str:
     if (chunk := prompt_tokens(how, context)) < how.batch * context:
         text += f", prompts in chunks of {chunk:,} tokens (--prefill-chunk)"
     return text + (f", {how.serving_gpus:,} GPUs" if how.serving_gpus > 1 else "")
-
-
-def bounds(bill: Bill) -> str:
-    """Return the expected total with its bounds: `9.55 GiB (9.01 to 10.56)`."""
-    return bounded(bill.low_bytes, bill.n_bytes, bill.high_bytes)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

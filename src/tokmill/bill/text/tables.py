@@ -40,26 +40,21 @@ def bill_table(bill: Bill, *, binary: bool) -> Table:
     at_most = sum(line.high_bytes for line in bill.lines)
     total = "total" if bill.high_bytes == at_most else "total, of all moments"
     rows = [(line.name, line, "") for line in bill.lines]
-    return _bounds_table(bill.title, [*rows, (total, bill, "bold")], binary=binary)
+    return amounts_table(bill.title, [*rows, (total, bill, "bold")], binary=binary)
 
 
-def totals_table(title: str, bills: Sequence[tuple[str, Bill]]) -> Table:
-    """Return a table of the totals of named bills, in one unit."""
-    return _bounds_table(title, [(name, bill, "") for name, bill in bills], binary=True)
+def moments_table(title: str, bills: Iterable[Bill]) -> Table:
+    """Return a table of the totals of bills by their moment."""
+    return amounts_table(title, [(moment(bill), bill, "") for bill in bills])
 
 
-def bounded(low: int, n_bytes: int, high: int) -> str:
-    """Return an expected amount with the bounds that differ from it: `9.55 GiB (9.01 to 12.31)`."""
-    divisor, unit, digits = scale(high, binary=True)
-    least, expected, most = (f"{n / divisor:,.{digits}f}" for n in (low, n_bytes, high))
+def bounded(bill: Bill) -> str:
+    """Return an expected total with the bounds that differ from it: `9.55 GiB (9.01 to 12.31)`."""
+    divisor, unit, digits = scale(bill.high_bytes, binary=True)
+    amounts = (bill.low_bytes, bill.n_bytes, bill.high_bytes)
+    least, expected, most = (f"{n / divisor:,.{digits}f}" for n in amounts)
     bounds = f"{least} to {most}" if least != expected else f"up to {most}"
     return f"{expected} {unit}" + (f" ({bounds})" if least != most else "")
-
-
-def amounts_table(title: str, lines: Sequence[Line], *, binary: bool) -> Table:
-    """Return a table of amounts without a total, such as alternatives."""
-    rows = [(f"{line.name}: {line.note}".removesuffix(": "), line, "") for line in lines]
-    return _bounds_table(title, rows, binary=binary)
 
 
 def rows_table(
@@ -79,30 +74,21 @@ def rows_table(
     return table
 
 
-def bill_view(
-    bill: Bill, *, shown: set[str] | None, binary: bool = True
-) -> Iterator[RenderableType]:
+def bill_view(bill: Bill, *, explain: bool, binary: bool = True) -> Iterator[RenderableType]:
     """Yield an empty line, the table of a bill, costs that it leaves out, and formulas."""
     yield Text("")
     yield bill_table(bill, binary=binary)
     if bill.leaves_out:
         yield indented(f"not included: {'; '.join(bill.leaves_out)}", "dim")
-    if shown is not None:
-        yield from explanation(bill.lines, shown)
+    if explain:
+        yield from explanation(bill.lines)
 
 
-def explanation(lines: Iterable[Line], shown: set[str]) -> Iterator[RenderableType]:
-    """Yield the formula of each amount, the values of its symbols, its note, source and error.
-
-    Formulas in `shown` are skipped; the others are added to it.
-    """
+def explanation(lines: Iterable[Line]) -> Iterator[RenderableType]:
+    """Yield the formula of each amount, the values of its symbols, its note, source and error."""
     for line in lines:
         symbols = ", ".join(f"{name} = {value:,}" for name, value in line.symbols.items())
-        head = f"{line.name} = {line.formula}"
-        if f"{head}: {symbols}" in shown:
-            continue
-        shown.add(f"{head}: {symbols}")
-        yield indented(head)
+        yield indented(f"{line.name} = {line.formula}")
         sources = {"source": line.source, "known error": line.error}
         known = "; ".join(f"{what}: {text}" for what, text in sources.items() if text)
         for text in filter(None, (symbols, line.note, known)):
@@ -139,8 +125,8 @@ def _table(title: str, headings: Sequence[str], words: Collection[str] = ()) -> 
     return table
 
 
-def _bounds_table(
-    title: str, rows: Sequence[tuple[str, Line | Bill, str]], *, binary: bool
+def amounts_table(
+    title: str, rows: Sequence[tuple[str, Line | Bill, str]], *, binary: bool = True
 ) -> Table:
     """Return a table of named amounts and styles; a bound that equals its amount is left out."""
     most = max(amount.high_bytes for _, amount, _ in rows)

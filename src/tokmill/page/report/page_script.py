@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tokmill.page.report.section import Section
-
 PAGE_SCRIPT = """
 "use strict";
-const DATA = JSON.parse(document.getElementById("data").textContent);
 (() => {
   const root = document.documentElement, button = document.getElementById("theme");
   const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -57,11 +51,3 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
   addEventListener("afterprint", () => { for (const one of opened) one.open = false; });
 })();
 """
-
-
-def section_script(section: Section) -> str:
-    """Return the script of a section, with its data and its element."""
-    return (
-        f"((data, element) => {{{section.script}}})"
-        f'(DATA["{section.id}"], document.getElementById("{section.id}"));\n'
-    )

@@ -8,12 +8,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tokmill.page.markup import label
-from tokmill.page.report.bill.section import bill_section
+from tokmill.page.report.bill_section import bill_section
 from tokmill.page.report.head import head_section
 from tokmill.page.report.ids_section import ids_section
 from tokmill.page.report.lengths_section import lengths_section
 from tokmill.page.report.losses_section import losses_section
-from tokmill.page.report.page_script import PAGE_SCRIPT, section_script
+from tokmill.page.report.page_script import PAGE_SCRIPT
 from tokmill.page.report.report_style import report_style
 from tokmill.page.report.run_section import run_section
 from tokmill.page.report.sources_section import sources_section
@@ -63,7 +63,7 @@ def _sections(
     elif manifest.get("packs"):
         yield packing_section(directory, manifest)
     yield texts
-    yield bill_section(directory, manifest, bill)
+    yield bill_section(directory, bill)
     yield run_section(manifest)
 
 
@@ -71,7 +71,6 @@ def assembled(title: str, sections: Iterable[Section]) -> str:
     """Return the page of some sections: the first is the head."""
     head, *others = sections
     parts = (head, *others)
-    script = PAGE_SCRIPT + "".join(section_script(part) for part in parts if part.script)
     menu = "".join(
         f'<li><a href="#{part.id}">{label(part.menu or part.title)}</a></li>' for part in parts
     )
@@ -84,12 +83,12 @@ def assembled(title: str, sections: Iterable[Section]) -> str:
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">
+<meta http-equiv="Content-Security-Policy" content="{_policy()}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta name="referrer" content="no-referrer">
 <title>{label(title, 120)}: report</title>
-<style>{report_style()}{"".join(part.style for part in parts)}</style>
+<style>{report_style()}</style>
 </head>
 <body>
 <a class="skip" href="#content">Skip to the content</a>
@@ -101,15 +100,15 @@ def assembled(title: str, sections: Iterable[Section]) -> str:
 <footer>Made by tokmill. This page loads no other file, and works without a network.</footer>
 </main>
 <script type="application/json" id="data">{_data(parts)}</script>
-<script>{script}</script>
+<script>{PAGE_SCRIPT}</script>
 </body>
 </html>
 """
 
 
-def _policy(script: str) -> str:
+def _policy() -> str:
     """Return the content policy: nothing is loaded, and no script runs but ours."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    digest = base64.b64encode(hashlib.sha256(PAGE_SCRIPT.encode()).digest()).decode()
     return (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
         "base-uri 'none'; form-action 'none'"

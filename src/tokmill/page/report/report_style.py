@@ -57,7 +57,7 @@ nav a { display: block; padding: .22rem .7rem; color: var(--soft); text-decorati
   border-left: 2px solid var(--line); }
 nav a:hover { color: var(--ink); }
 nav a[aria-current] { color: var(--accent); border-left-color: var(--accent); font-weight: 600; }
-button, select, input { font: inherit; color: var(--ink); background: var(--card);
+button { font: inherit; color: var(--ink); background: var(--card);
   border: 1px solid var(--line); border-radius: .4rem; padding: .25rem .7rem; }
 button { cursor: pointer; }
 button:hover { border-color: var(--accent); }

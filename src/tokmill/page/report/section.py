@@ -22,9 +22,6 @@ class Section:
         title: its heading, as text.
         html: its body; everything in it that comes from the dataset is escaped.
         data: plain values with the numbers that it shows; the page has them as JSON, by `id`.
-        script: statements of ours that run once, with `data` and `element` (the section). They are
-            in the hash of the content policy, so they must not depend on the dataset.
-        style: rules of its own.
         menu: its name in the list of contents; '' for the title.
     """
 
@@ -32,8 +29,6 @@ class Section:
     title: str
     html: str
     data: dict[str, Any] = field(default_factory=dict)
-    script: str = ""
-    style: str = ""
     menu: str = ""
 
 

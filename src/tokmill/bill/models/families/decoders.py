@@ -1,4 +1,4 @@
-"""Decoders of Llama's kind: how each family differs from Llama.
+"""Decoders of Llama's kind and DeepSeek: how each family differs from Llama.
 
 Names and defaults are those of Hugging Face transformers 5.23; Baichuan, ChatGLM and MiniMind are
 as in the code of their authors.
@@ -10,372 +10,290 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from tokmill.bill.models.decoder import PRE_NORMS, Layer, Mixture, mixture
-from tokmill.bill.models.family import (
-    FLOAT_BYTES,
-    Fields,
-    Shape,
-    all_windows,
-    late_windows,
-    layer_types,
-    read_shape,
-    rotary_bytes,
-    typed_windows,
-)
-from tokmill.bill.models.model import XIELU, Tensor
-from tokmill.bill.models.tensors import Part, linear, vector
+from tokmill.bill.models.decoder import PRE_NORMS, Layer, with_experts
+from tokmill.bill.models.family import Fields, Shape, read_shape
+from tokmill.bill.models.model import INDEXER, XIELU, Attention, Tensor
+from tokmill.bill.models.tensors import Part, linear, norm, vector
 
 HEAD_NORMS = ("self_attn.q_norm", "self_attn.k_norm")
 NEXT_TOKENS = "layers of multi-token prediction, which transformers does not load"
+FLOAT_BYTES = 4
 
 
-def _biased(fields: Fields, shape: Shape | None = None) -> Layer:
-    """Return Llama's layer, whose attention has biases if the configuration says so."""
-    bias = fields.flag("attention_bias")
-    return Layer(shape=shape or read_shape(fields), qkv_bias=bias, out_bias=bias)
-
-
-def _llama(fields: Fields) -> Layer:
-    return replace(_biased(fields), mlp_bias=fields.flag("mlp_bias"))
-
-
-def _mistral(fields: Fields) -> Layer:
-    shape = read_shape(fields)
-    return Layer(shape=shape, windows=all_windows(fields, shape.layers))
-
-
-def _expert_shape(fields: Fields) -> Shape:
-    """Return the shape of a model whose feed-forward layers are all of experts."""
-    return read_shape(fields, ffn=fields.count("moe_intermediate_size"))
-
-
-def _mixtral(fields: Fields) -> Layer:
-    shape = _expert_shape(fields)
+def _usual(f: Fields, shape: Shape | None = None) -> Layer:
+    """Return Llama's layer, with the biases that the configuration asks for."""
+    bias = f.flag("attention_bias")
     return Layer(
-        shape=shape,
-        mixture=mixture(fields, tuple(range(shape.layers))),
-        windows=all_windows(fields, shape.layers),
+        shape=shape or read_shape(f), qkv_bias=bias, out_bias=bias, mlp_bias=f.flag("mlp_bias")
     )
 
 
-def _qwen2(fields: Fields) -> Layer:
-    shape = read_shape(fields)
-    return Layer(shape=shape, windows=late_windows(fields, shape.layers))
+def _all_experts(f: Fields) -> Layer:
+    """Return the layer of a model whose feed-forward layers are all of experts."""
+    layer = _usual(f, read_shape(f, ffn=f.count("moe_intermediate_size")))
+    return with_experts(f, layer, range(layer.shape.layers))
 
 
-def _qwen3(fields: Fields) -> Layer:
-    layer = _biased(fields)
-    return replace(layer, windows=late_windows(fields, layer.shape.layers))
-
-
-def _qwen_shape(fields: Fields) -> tuple[Shape, tuple[int, ...]]:
-    """Return the shape and the layers with experts: each `decoder_sparse_step`-th, less some."""
-    shape = read_shape(
-        fields, ffn=fields.size("intermediate_size") or fields.count("moe_intermediate_size")
-    )
-    step, dense = fields.count("decoder_sparse_step", 1), fields.items("mlp_only_layers", int) or []
-    return shape, tuple(i for i in range(shape.layers) if i not in dense and (i + 1) % step == 0)
-
-
-def _qwen2_moe(fields: Fields) -> Layer:
-    """Return Qwen2-MoE's layer: a shared expert with a gate."""
-    shape, mixed = _qwen_shape(fields)
-    first = fields.size("max_window_layers")
-    windows = typed_windows(fields, shape.layers, lambda layer: layer % 2 == 0 and layer < first)
-    return Layer(
-        shape=shape,
-        qkv_bias=fields.flag("qkv_bias"),
-        mixture=mixture(
-            fields,
-            mixed,
-            shared=fields.count("shared_expert_intermediate_size"),
-            shared_name="mlp.shared_expert",
-            extra=linear("mlp.shared_expert_gate", shape.hidden, 1, "mlp"),
-        ),
-        windows=windows if fields.flag("use_sliding_window") else (),
-    )
-
-
-def _qwen3_moe(fields: Fields) -> Layer:
-    shape, mixed = _qwen_shape(fields)
-    return replace(
-        _biased(fields, shape),
-        mixture=mixture(fields, mixed),
-        windows=all_windows(fields, shape.layers) if fields.flag("use_sliding_window") else (),
-    )
-
-
-def _gemma(fields: Fields) -> Layer:
-    layer = _biased(fields)
-    buffers = rotary_bytes(fields, layer.shape.head_dim) + FLOAT_BYTES  # and the embedding's scale
-    return replace(layer, buffer_bytes=buffers)
-
-
-def _gemma2(fields: Fields) -> Layer:
-    layer = _gemma(fields)
-    windows = typed_windows(fields, layer.shape.layers, lambda i: i % 2 == 0)
-    return replace(layer, windows=windows)
-
-
-def _slides(fields: Fields, period: int) -> Callable[[int], bool]:
-    """Return the rule that each `period`-th layer has no window, by configuration or default."""
-    return lambda layer: (layer + 1) % fields.count("sliding_window_pattern", period) > 0
-
-
-def _gemma3(fields: Fields) -> Layer:
-    """Return Gemma 3's layer: rotary positions by kind of layer."""
-    layer, rule = _gemma(fields), _slides(fields, 6)
-    shape = layer.shape
-    kinds = len(set(layer_types(fields, shape.layers, rule)))
-    return replace(
+def _qwen_moe(f: Fields) -> Layer:
+    """Return Qwen's layer with experts; version 2 has a shared expert with a gate."""
+    ffn = f.size("intermediate_size") or f.count("moe_intermediate_size")
+    layer, step = _usual(f, read_shape(f, ffn=ffn)), f.count("decoder_sparse_step", 1)
+    s, dense = layer.shape, f.items("mlp_only_layers", int) or []
+    shared = f.size("shared_expert_intermediate_size")
+    return with_experts(
+        f,
         layer,
-        windows=typed_windows(fields, shape.layers, rule),
-        buffer_bytes=kinds * rotary_bytes(fields, shape.head_dim) + FLOAT_BYTES,
+        [i for i in range(s.layers) if i not in dense and (i + 1) % step == 0],
+        shared=shared,
+        shared_name="mlp.shared_expert",
+        extra=linear("mlp.shared_expert_gate", s.hidden, 1, "mlp") if shared else (),
     )
 
 
-def _olmo3(fields: Fields) -> Layer:
-    layer = _biased(fields)
-    shape = layer.shape
-    kinds = len(set(layer_types(fields, shape.layers, _slides(fields, 4))))
-    windows = typed_windows(fields, shape.layers, _slides(fields, 4))
-    return replace(
-        layer, windows=windows, buffer_bytes=kinds * rotary_bytes(fields, shape.head_dim)
-    )
+def _gpt_oss(f: Fields) -> Layer:
+    """Return gpt-oss's layer: attention sinks, and experts and router with biases.
 
-
-def _olmoe(fields: Fields) -> Layer:
-    layer = _biased(fields, _expert_shape(fields))
-    mixed = mixture(fields, tuple(range(layer.shape.layers)))
-    return replace(layer, mixture=mixed)
-
-
-def _gpt_oss(fields: Fields) -> Layer:
-    """Return gpt-oss's layer: attention sinks, experts and router with biases."""
-    shape = _expert_shape(fields)
-    mixed = mixture(fields, tuple(range(shape.layers)))
-    choosing = (
-        *linear("mlp.router", shape.hidden, mixed.experts.count, "router", bias=True),
-        *_biased_experts(shape.hidden, mixed.experts.ffn, mixed.experts.count),
-    )
-    return replace(
-        _biased(fields, shape),
-        extra=vector("self_attn.sinks", shape.heads, "attention", "columns"),
-        mixture=Mixture(experts=mixed.experts, tensors=choosing),
-        windows=typed_windows(fields, shape.layers, lambda layer: layer % 2 == 0),
-    )
-
-
-def _biased_experts(hidden: int, ffn: int, count: int) -> Part:
-    """Return experts whose matrices are stored as (input, output), with biases."""
-    up, down, name = (count, hidden, 2 * ffn), (count, ffn, hidden), "mlp.experts"
-    return (
+    Matrices of experts are stored as (input, output).
+    """
+    layer, name = _all_experts(f), "mlp.experts"
+    hidden, ffn, count = layer.shape.hidden, layer.shape.ffn, f.count("num_experts")
+    up, down = (count, hidden, 2 * ffn), (count, ffn, hidden)
+    tensors = (
+        *linear("mlp.router", hidden, count, "router", bias=True),
         Tensor(f"{name}.gate_up_proj", up, "experts", "experts", "columns", hidden, 2 * ffn),
         Tensor(f"{name}.gate_up_proj_bias", (count, 2 * ffn), "experts", "experts", "columns"),
         Tensor(f"{name}.down_proj", down, "experts", "experts", "rows", ffn, hidden),
         Tensor(f"{name}.down_proj_bias", (count, hidden), "experts", "experts"),
     )
+    sinks = vector("self_attn.sinks", layer.shape.heads, "attention", "columns")
+    return replace(layer, extra=sinks, expert_tensors=tensors)
 
 
-def _smollm3(fields: Fields) -> Layer:
-    """Return SmolLM3's layer: windows where there are no rotary positions."""
-    layer, step = _llama(fields), fields.count("no_rope_layer_interval", 4)
-    turned = fields.items("no_rope_layers", int)
-
-    def rule(i: int) -> bool:  # layers without rotary positions have the window
-        return turned[i : i + 1] == [0] if turned else (i + 1) % step == 0
-
-    windows = typed_windows(fields, layer.shape.layers, rule)
-    return replace(layer, windows=windows if fields.flag("use_sliding_window") else ())
-
-
-def _seed_oss(fields: Fields) -> Layer:
-    return replace(_llama(fields), out_bias=fields.flag("attention_out_bias"))
-
-
-def _glm(fields: Fields) -> Layer:
-    shape = read_shape(fields)
-    rotary = rotary_bytes(fields, shape.head_dim, 0.5)
-    return Layer(shape=shape, qkv_bias=fields.flag("attention_bias"), buffer_bytes=rotary)
-
-
-def late_experts(fields: Fields, layers: int, *, router_buffer: bool) -> Mixture:
-    """Return the experts of DeepSeek's kind: also shared ones, and none in the first layers."""
-    first, step = fields.size("first_k_dense_replace"), fields.count("moe_layer_freq", 1)
-    mixed = tuple(i for i in range(layers) if i >= first and i % step == 0)
-    shared = fields.size("n_shared_experts") * fields.count("moe_intermediate_size")
-    return mixture(fields, mixed, shared=shared, router_buffer=router_buffer)
-
-
-def next_tokens(fields: Fields) -> tuple[str, ...]:
-    """Return what is left out of a model that has layers of multi-token prediction."""
-    return (NEXT_TOKENS,) if fields.size("num_nextn_predict_layers") else ()
-
-
-def _glm4_moe(fields: Fields) -> Layer:
-    """Return the layer of GLM-4.5: half of a head is rotated."""
-    shape = read_shape(fields)
-    return Layer(
-        shape=shape,
-        qkv_bias=fields.flag("attention_bias"),
-        head_norms=HEAD_NORMS if fields.flag("use_qk_norm") else (),
-        mixture=late_experts(fields, shape.layers, router_buffer=True),
-        buffer_bytes=rotary_bytes(fields, shape.head_dim, 0.5),
-        leaves_out=next_tokens(fields),
+def _granitemoe(f: Fields) -> Layer:
+    layer = _usual(f, read_shape(f, ffn=f.count("moe_intermediate_size")))
+    block = "block_sparse_moe"
+    return with_experts(
+        f, layer, range(layer.shape.layers), name=f"{block}.experts", router=f"{block}.router"
     )
 
 
-def _all_biased(fields: Fields) -> Layer:
-    shape, bias = read_shape(fields), fields.flag("use_bias")
-    windows = all_windows(fields, shape.layers)  # of StarCoder 2; ERNIE has none
-    return Layer(shape=shape, qkv_bias=bias, out_bias=bias, mlp_bias=bias, windows=windows)
+def _seed_oss(f: Fields) -> Layer:
+    return replace(_usual(f), out_bias=f.flag("attention_out_bias"))
 
 
-def _ernie_moe(fields: Fields) -> Layer:
+def _with_late_experts(f: Fields, layer: Layer) -> Layer:
+    """Return a layer with experts of DeepSeek's kind: shared ones too, none in the first layers."""
+    first, step = f.size("first_k_dense_replace"), f.count("moe_layer_freq", 1)
+    mixed = [i for i in range(layer.shape.layers) if i >= first and i % step == 0]
+    shared = f.size("n_shared_experts") * f.count("moe_intermediate_size")
+    unloaded = (NEXT_TOKENS,) if f.size("num_nextn_predict_layers") else ()
+    layer = replace(layer, leaves_out=(*layer.leaves_out, *unloaded))
+    return with_experts(f, layer, mixed, shared=shared)
+
+
+def _glm4_moe(f: Fields) -> Layer:
+    norms = HEAD_NORMS if f.flag("use_qk_norm") else ()
+    return _with_late_experts(f, replace(_usual(f), head_norms=norms))
+
+
+def _all_biased(f: Fields) -> Layer:
+    layer = _usual(f)
+    return replace(layer, mlp_bias=layer.qkv_bias)
+
+
+def _ernie_moe(f: Fields) -> Layer:
     """Return ERNIE 4.5's layer: experts from a first to a last layer."""
-    shape, step = read_shape(fields), fields.count("moe_layer_interval", 1)
-    first, last = fields.size("moe_layer_start_index"), fields.values.get("moe_layer_end_index", -1)
-    last = shape.layers - 1 if last in (-1, None) else fields.size("moe_layer_end_index")
-    mixed = tuple(i for i in range(first, min(last + 1, shape.layers)) if (i + 1) % step == 0)
-    shared = fields.size("moe_num_shared_experts") * fields.count("moe_intermediate_size")
-    choice = Tensor(
-        "mlp.gate.moe_statics.e_score_correction_bias", (1, fields.count("num_experts")), "router",
-        "vector",
-    )  # fmt: skip
-    return Layer(shape=shape, mixture=mixture(fields, mixed, shared=shared, extra=(choice,)))
-
-
-def _minimax_m2(fields: Fields) -> Layer:
-    shape = _expert_shape(fields)
-    mixed = mixture(fields, tuple(range(shape.layers)), router_buffer=True)
-    return Layer(shape=shape, mixture=mixed)
-
-
-def _granitemoe(fields: Fields) -> Layer:
-    shape = _expert_shape(fields)
-    names = ("block_sparse_moe.experts", "block_sparse_moe.router")
-    mixed = mixture(fields, tuple(range(shape.layers)), name=names[0], router=names[1])
-    return replace(_biased(fields, shape), mixture=mixed)
-
-
-def _ministral(fields: Fields) -> Layer:
-    shape = read_shape(fields)
-    return Layer(shape=shape, windows=typed_windows(fields, shape.layers, lambda _: True))
-
-
-def _exaone4(fields: Fields) -> Layer:
-    shape = read_shape(fields)
-    windows = (
-        typed_windows(fields, shape.layers, _slides(fields, 4))
-        if fields.size("sliding_window")
-        else ()
+    s, step = read_shape(f), f.count("moe_layer_interval", 1)
+    first, last = f.size("moe_layer_start_index"), f.values.get("moe_layer_end_index", -1)
+    last = s.layers - 1 if last in (-1, None) else f.size("moe_layer_end_index")
+    shared = f.size("moe_num_shared_experts") * f.count("moe_intermediate_size")
+    bias = "mlp.gate.moe_statics.e_score_correction_bias"
+    return with_experts(
+        f,
+        Layer(shape=s),
+        [i for i in range(first, min(last + 1, s.layers)) if (i + 1) % step == 0],
+        shared=shared,
+        extra=(Tensor(bias, (1, f.count("num_experts")), "router", "vector"),),
     )
-    return Layer(shape=shape, windows=windows)
 
 
-def _apertus(fields: Fields) -> Layer:
+def _apertus(f: Fields) -> Layer:
     """Return Apertus' layer, whose activation has two parameters."""
-    layer = _biased(fields)
-    if fields.text("hidden_act") != "xielu":
-        return layer
-    layer = replace(layer, leaves_out=(XIELU,))
+    if f.text("hidden_act") != "xielu":
+        return _usual(f)
     learned = ("mlp.act_fn.alpha_p", "mlp.act_fn.alpha_n")
-    shape = layer.shape  # two numbers of each layer are no parameters
-    buffers = rotary_bytes(fields, shape.head_dim) + 2 * FLOAT_BYTES * shape.layers
     extra = tuple(tensor for name in learned for tensor in vector(name, 1, "mlp"))
-    return replace(layer, extra=extra, buffer_bytes=buffers)
+    return replace(_usual(f), extra=extra, leaves_out=(XIELU,))
 
 
-def _stablelm(fields: Fields) -> Layer:
-    """Return StableLM's layer: a quarter of a head is rotated."""
-    shape, parallel = read_shape(fields), fields.flag("use_parallel_residual")
-    return Layer(
-        shape=shape,
-        qkv_bias=fields.flag("use_qkv_bias"),
-        before=PRE_NORMS[:1] if parallel else PRE_NORMS,
-        buffer_bytes=rotary_bytes(fields, shape.head_dim, 0.25),
-        style={"one_norm": parallel},
-    )
+def _stablelm(f: Fields) -> Layer:
+    parallel = f.flag("use_parallel_residual")
+    before = PRE_NORMS[:1] if parallel else PRE_NORMS
+    return replace(_usual(f), before=before, style={"one_norm": parallel})
 
 
-def _baichuan(fields: Fields) -> Layer:
+def _baichuan(f: Fields) -> Layer:
     # 7B has rotary positions, 13B has ALiBi biases of scores: neither has parameters.
     out = ("tables of positions or of ALiBi biases that Baichuan's own code keeps",)
-    return Layer(shape=read_shape(fields, grouped=False), leaves_out=out)
+    return Layer(shape=read_shape(f, grouped=False), leaves_out=out)
 
 
-def _chatglm(fields: Fields) -> Layer:
+def _chatglm(f: Fields) -> Layer:
     """Return the layer of ChatGLM2, ChatGLM3 and GLM-4 (9B)."""
-    groups = fields.count("num_attention_heads")
-    groups = (
-        fields.count("num_key_value_heads", 1) if fields.flag("multi_query_attention") else groups
-    )
-    shape, bias = read_shape(fields, kv_heads=groups), fields.flag("add_bias_linear")
+    groups = f.count("num_attention_heads")
+    groups = f.count("num_key_value_heads", 1) if f.flag("multi_query_attention") else groups
+    bias = f.flag("add_bias_linear")
     return Layer(
-        shape=shape,
-        qkv_bias=bias or fields.flag("add_qkv_bias"),
+        shape=read_shape(f, kv_heads=groups),
+        qkv_bias=bias or f.flag("add_qkv_bias"),
         out_bias=bias,
         mlp_bias=bias,
-        # Half of a head is rotated: one value per pair of features.
-        buffer_bytes=FLOAT_BYTES * (shape.head_dim // 4),
     )
 
 
-def _minimind(fields: Fields) -> Layer:
+def _minimind(f: Fields) -> Layer:
     """Return MiniMind's layer, in versions 2 and 3."""
     # Since version 3 (num_experts), queries and keys have norms and the feed-forward width is
     # pi d; before (n_routed_experts), 8 / 3 d. The width is rounded up to a multiple of 64.
-    hidden, is_version_2 = fields.count("hidden_size"), fields.size("n_routed_experts") > 0
+    hidden, is_version_2 = f.count("hidden_size"), f.size("n_routed_experts") > 0
     width = math.floor(hidden * 8 / 3) if is_version_2 else math.ceil(hidden * math.pi)
-    shape = read_shape(fields, ffn=fields.size("intermediate_size") or 64 * -(-width // 64))
+    s = read_shape(f, ffn=f.size("intermediate_size") or 64 * -(-width // 64))
     layer = Layer(
-        shape=shape,
+        shape=s,
         head_norms=() if is_version_2 else HEAD_NORMS,
         # Cosine and sine of all positions, a head wide.
-        buffer_bytes=2 * FLOAT_BYTES * fields.count("max_position_embeddings") * shape.head_dim,
+        buffer_bytes=2 * FLOAT_BYTES * f.count("max_position_embeddings") * s.head_dim,
     )
-    if not fields.flag("use_moe"):
+    if not f.flag("use_moe"):
         return layer
-    shared = fields.size("n_shared_experts") * shape.ffn
-    return replace(
-        layer, mixture=mixture(fields, tuple(range(shape.layers)), shared=shared, ffn=shape.ffn)
+    return with_experts(f, layer, range(s.layers), shared=f.size("n_shared_experts") * s.ffn)
+
+
+def _deepseek(f: Fields) -> Layer:
+    """Return DeepSeek's layer: compressed attention (MLA), dense first layers, then experts."""
+    heads, nope, rope = (
+        f.count(key) for key in ("num_attention_heads", "qk_nope_head_dim", "qk_rope_head_dim")
+    )
+    mla = Attention(
+        heads,
+        heads,
+        nope + rope,
+        kv_rank=f.count("kv_lora_rank"),
+        q_rank=f.size("q_lora_rank"),
+        rope_dim=rope,
+        nope_dim=nope,
+        value_dim=f.count("v_head_dim"),
+    )
+    s = read_shape(f, kv_heads=heads, head_dim=mla.head_dim)
+    return _with_late_experts(f, Layer(shape=s, attention=mla, attention_tensors=_mla(f, s, mla)))
+
+
+def _deepseek_v32(f: Fields) -> Layer:
+    """Return the layer of V3.2: an indexer, whole on every GPU, chooses the tokens to attend to."""
+    layer, at = _deepseek(f), "self_attn.indexer"
+    heads, width, hidden = f.count("index_n_heads"), f.count("index_head_dim"), layer.shape.hidden
+    indexer = (
+        *linear(f"{at}.wq_b", f.count("q_lora_rank"), heads * width, "attention"),
+        *linear(f"{at}.wk", hidden, width, "attention"),
+        *norm(f"{at}.k_norm", width, bias=True),
+        *linear(f"{at}.weights_proj", hidden, heads, "attention"),
+    )
+    return replace(layer, extra=indexer, leaves_out=(INDEXER, *layer.leaves_out))
+
+
+def _mla(f: Fields, s: Shape, mla: Attention) -> Part:
+    """Return multi-head latent attention; the matrices to the ranks are on every GPU."""
+    bias, query = f.flag("attention_bias"), s.heads * mla.head_dim
+    low, up = mla.kv_rank + mla.rope_dim, s.heads * (mla.nope_dim + mla.value_dim)
+    value, at = s.heads * mla.value_dim, "self_attn"
+    queries = linear(f"{at}.q_proj", s.hidden, query, "attention", "columns")
+    if mla.q_rank:
+        queries = (
+            *linear(f"{at}.q_a_proj", s.hidden, mla.q_rank, "attention", bias=bias),
+            *norm(f"{at}.q_a_layernorm", mla.q_rank),
+            *linear(f"{at}.q_b_proj", mla.q_rank, query, "attention", "columns"),
+        )
+    return (
+        *queries,
+        *linear(f"{at}.kv_a_proj_with_mqa", s.hidden, low, "attention", bias=bias),
+        *norm(f"{at}.kv_a_layernorm", mla.kv_rank),
+        *linear(f"{at}.kv_b_proj", mla.kv_rank, up, "attention", "columns"),
+        *linear(f"{at}.o_proj", value, s.hidden, "attention", "rows", bias=bias),
     )
 
 
 LAYERS: Mapping[str, Callable[[Fields], Layer]] = {
-    "llama": _llama,
-    "mistral": _mistral,
-    "mixtral": _mixtral,
-    "qwen2": _qwen2,
-    "qwen2_moe": _qwen2_moe,
-    "qwen3": _qwen3,
-    "qwen3_moe": _qwen3_moe,
-    "gemma": _gemma,
-    "gemma2": _gemma2,
-    "gemma3_text": _gemma3,
-    "phi3": _mistral,
-    "olmo2": _biased,
-    "olmo3": _olmo3,
-    "olmoe": _olmoe,
+    **dict.fromkeys(
+        (
+            "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "olmo2",
+            "olmo3", "smollm3", "granite", "glm", "glm4", "ministral", "ministral3", "exaone4",
+        ),
+        _usual,
+    ),
+    **dict.fromkeys(("mixtral", "olmoe", "minimax_m2"), _all_experts),
+    "qwen2_moe": _qwen_moe,
+    "qwen3_moe": _qwen_moe,
     "gpt_oss": _gpt_oss,
-    "smollm3": _smollm3,
-    "granite": _llama,
     "granitemoe": _granitemoe,
     "seed_oss": _seed_oss,
-    "glm": _glm,
-    "glm4": _glm,
     "glm4_moe": _glm4_moe,
     "ernie4_5": _all_biased,
     "ernie4_5_moe": _ernie_moe,
-    "minimax_m2": _minimax_m2,
-    "ministral": _ministral,
-    "ministral3": _mistral,
-    "exaone4": _exaone4,
     "apertus": _apertus,
     "starcoder2": _all_biased,
     "stablelm": _stablelm,
     "baichuan": _baichuan,
     "chatglm": _chatglm,
     "minimind": _minimind,
-}
+    "deepseek_v2": _deepseek,
+    "deepseek_v3": _deepseek,
+    "deepseek_v32": _deepseek_v32,
+}  # fmt: skip
 """How each family's configuration is read."""
+
+
+def _each_but(period: int) -> Callable[[Fields, int], bool]:
+    """Return the rule that each `period`-th layer has no window, by configuration or default."""
+    return lambda f, i: (i + 1) % f.count("sliding_window_pattern", period) > 0
+
+
+def _without_rotary(f: Fields, i: int) -> bool:
+    """Return whether a layer of SmolLM3 has no rotary positions, but a window."""
+    rotated = f.items("no_rope_layers", int)
+    return not rotated[i] if rotated else (i + 1) % f.count("no_rope_layer_interval", 4) == 0
+
+
+WINDOWS: Mapping[str, Callable[[Fields, int], bool]] = {
+    **dict.fromkeys(
+        ("mistral", "mixtral", "phi3", "starcoder2", "ministral", "ministral3", "qwen3_moe"),
+        lambda f, i: True,
+    ),
+    **dict.fromkeys(("qwen2", "qwen3"), lambda f, i: i >= f.size("max_window_layers")),
+    "qwen2_moe": lambda f, i: i % 2 == 0 and i < f.size("max_window_layers"),
+    "gemma2": _each_but(2),
+    "gpt_oss": _each_but(2),
+    "gemma3_text": _each_but(6),
+    "olmo3": _each_but(4),
+    "exaone4": _each_but(4),
+    "smollm3": _without_rotary,
+}
+"""Whether a layer has a window, by family; the others have none."""
+
+
+def windows(f: Fields, layers: int) -> tuple[int, ...]:
+    """Return the window of each layer in tokens, 0 for none; () if no layer has one.
+
+    Without the key layer_types, the rule of the family decides.
+
+    Raises:
+        UsageError: there is not one type per layer, or a type is unknown.
+    """
+    slides, window = WINDOWS.get(f.family.name), f.size("sliding_window")
+    if slides is None or not window or not f.values.get("use_sliding_window", True):
+        return ()
+    names = ("full_attention", "sliding_attention")
+    types = f.items("layer_types", str) or [names[slides(f, i)] for i in range(layers)]
+    if len(types) != layers or set(types) - set(names):
+        raise f.wrong("layer_types", f"{layers} of {' or '.join(names)}", types)
+    found = tuple(window if kind == names[1] else 0 for kind in types)
+    return found if any(found) else ()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokmill.bill.models.decoder import make_model
+from tokmill.bill.models.decoder import Layer
 from tokmill.bill.models.family import Fields, Shape, read_shape
-from tokmill.bill.models.model import Model, Tensor
+from tokmill.bill.models.model import Tensor
 from tokmill.bill.models.tensors import (
     Part,
     attention,
@@ -17,67 +17,59 @@ from tokmill.bill.models.tensors import (
     norms,
 )
 
+ENCODER_TASKS = ("EncoderModel", "ForTokenClassification")
 SAME_LENGTH = "sources and targets of different lengths: both are counted as one sequence each"
 
 
-def _build(fields: Fields) -> Model:
+def _t5(f: Fields) -> Layer:
     """Return an encoder and a decoder, or the encoder alone."""
-    shape = read_shape(fields, kv_heads=fields.count("num_attention_heads"))
-    gated, activation = _activation(fields)
-    n_encoder, alone = shape.layers, fields.head.encoder_only
-    n_decoder = 0 if alone else fields.count("num_decoder_layers", n_encoder)
+    s = read_shape(f, kv_heads=f.count("num_attention_heads"))
+    gate, _, activation = f.text("feed_forward_proj").rpartition("-")
+    gated, wide = bool(gate), "DenseReluDense.wi"
+    up = (f"{wide}_0", f"{wide}_1") if gated else (wide,)
+    n_encoder, alone = s.layers, f.task in ENCODER_TASKS
+    n_decoder = 0 if alone else f.count("num_decoder_layers", n_encoder)
     # `scale_decoder_outputs` false: the head of this model is not the embedding.
-    tied = shape.tied and fields.values.get("scale_decoder_outputs") is not False
-    shape = replace(shape, layers=n_encoder + n_decoder, tied=tied)
+    tied = s.tied and f.values.get("scale_decoder_outputs") is not False
+    s = replace(s, layers=n_encoder + n_decoder, tied=tied)
     tensors = (
-        *embedding("shared", shape.vocabulary, shape.hidden),
-        *_stack(fields, shape, "encoder", range(n_encoder), gated=gated),
-        *(
-            ()
-            if alone
-            else _stack(fields, shape, "decoder", range(n_encoder, shape.layers), gated=gated)
-        ),
-        *head(shape),
+        *embedding("shared", s.vocabulary, s.hidden),
+        *_stack(f, s, "encoder", range(n_encoder), up),
+        *(() if alone else _stack(f, s, "decoder", range(n_encoder, s.layers), up)),
+        *head(s),
     )
-    return make_model(
-        fields,
-        shape,
-        tensors,
-        style=replace(fields.family.style, gated=gated, inputs=(3, 2 if gated else 1)),
-        activation=activation,
+    return Layer(
+        shape=s,
+        tensors=tensors,
+        up=up,
+        gated=gated,
+        activation="gelu_new" if gated and activation == "gelu" else activation,
         encoder_layers=n_encoder,
         leaves_out=() if alone else (SAME_LENGTH,),
     )
 
 
-def _activation(fields: Fields) -> tuple[bool, str]:
-    """Return whether the feed-forward layer is gated, and its activation function."""
-    gated, _, activation = fields.text("feed_forward_proj").rpartition("-")
-    return bool(gated), "gelu_new" if gated and activation == "gelu" else activation
-
-
-def _stack(fields: Fields, shape: Shape, name: str, layers: range, *, gated: bool) -> Part:
+def _stack(f: Fields, s: Shape, name: str, layers: range, up: tuple[str, ...]) -> Part:
     """Return the tensors of the encoder or the decoder, with the norm after its layers."""
     kinds = ("SelfAttention", *(("EncDecAttention",) if name == "decoder" else ()))
-    parts = [attention(shape, [f"{kind}.{letter}" for letter in "qkvo"]) for kind in kinds]
-    up = ("DenseReluDense.wi_0", "DenseReluDense.wi_1") if gated else ("DenseReluDense.wi",)
-    wide = feed_forward(shape.hidden, shape.ffn, up, "DenseReluDense.wo")
+    parts = [attention(s, [f"{kind}.{x}" for x in "qkv"], f"{kind}.o") for kind in kinds]
+    wide = feed_forward(s.hidden, s.ffn, up, "DenseReluDense.wo")
     block = tuple(
         replace(tensor, name=f"layer.{i}.{tensor.name}")
         for i, part in enumerate((*parts, wide))
-        for tensor in (*part, *norms(shape, "layer_norm"))
+        for tensor in (*part, *norms(s, "layer_norm"))
     )
     bias = Tensor(
         "layer.0.SelfAttention.relative_attention_bias.weight",
-        (fields.count("relative_attention_num_buckets", 32), shape.heads),
+        (f.count("relative_attention_num_buckets", 32), s.heads),
         "attention",
         "embedding",
     )
     return (
-        *in_layers(f"{name}.block", layers, block, first=layers.start),
-        *in_layers(f"{name}.block", layers[:1], (bias,), first=layers.start),
-        *norms(shape, f"{name}.final_layer_norm"),
+        *in_layers(f"{name}.block", layers, block),
+        *in_layers(f"{name}.block", layers[:1], (bias,)),
+        *norms(s, f"{name}.final_layer_norm"),
     )
 
 
-BUILDS = {"t5": _build, "mt5": _build}
+LAYERS = {"t5": _t5, "mt5": _t5}

@@ -2,7 +2,7 @@ import pytest
 
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Attention, Model
-from tokmill.bill.serving.kv_cache import KV_BYTES, kv_cache_lines
+from tokmill.bill.serving import KV_BYTES, kv_cache_lines
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings
 
@@ -39,11 +39,10 @@ def test_a_token_of_gpt_oss_takes_what_its_server_logs():
     assert round(5.38 * GIB / 73_728) == 78_352
 
 
-def test_deepseek_keeps_a_compressed_vector_or_expanded_heads():
+def test_deepseek_keeps_a_compressed_vector():
     model = load_model(ModelSettings(name="deepseek-v3"))
 
     assert cache(model, 1) == 70_272
-    assert cache(model, 1, mla_cache="expanded") == 4_997_120
 
 
 @pytest.mark.parametrize(

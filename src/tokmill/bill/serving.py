@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from tokmill.bill.formula import Bill, Formula, Line
@@ -9,7 +10,6 @@ from tokmill.bill.models.adapters import is_plain_linear
 from tokmill.bill.models.model import UNCOUNTED, Model, Tensor
 from tokmill.bill.models.weight_types import FILES, NOTES, PLAIN_BYTES, is_matrix, weight_bytes
 from tokmill.bill.overhead import overhead_lines
-from tokmill.bill.serving.kv_cache import kv_cache_lines
 from tokmill.bill.states.parallel import RankTensor, rank_tensors
 from tokmill.errors import UsageError
 from tokmill.settings.inference import InferenceSettings
@@ -62,6 +62,50 @@ DEQUANTIZED = Formula(
     "bitsandbytes' 4-bit product of more than one token: the matrix once more in 16 bit",
 )
 
+KV_BYTES = {
+    "fp32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "int8": 1 + 2 / 32,
+    "int4": 0.5 + 2 / 32,
+}
+"""Bytes per element with scales. fp8 has one scale per tensor (vLLM); int8 and int4 have a 16-bit
+scale per 32 elements (llama.cpp's q8_0, q4_0), as much as scale and zero point per 64 (Hugging
+Face's QuantizedCache, q_group_size)."""
+
+_RESIDUAL_TOKENS = 128
+"""Tokens that Hugging Face's QuantizedCache keeps in 16 bit (residual_length)."""
+
+KV_CACHE = Formula(
+    "KV cache",
+    "2 * L_kv * ceil(k / t) * h * tokens * b * q_kv",
+    "keys and values of every key-value head; a head is not split over GPUs, so fewer heads than "
+    "GPUs are replicated (vLLM, Megatron)",
+    "exact for full layers of Hugging Face's cache, which keeps one token less of a window; "
+    "servers keep one block more; upper bound: every query head's (Hugging Face's Falcon 40B)",
+)
+KV_CACHE_WINDOW = Formula(
+    "KV cache, sliding layers",
+    KV_CACHE.expression,
+    "the same; a layer with a sliding window keeps its window and no more (Hugging Face's cache, "
+    "vLLM's hybrid manager, llama.cpp without --swa-full)",
+    "a server that ignores windows keeps all tokens in every layer",
+)
+KV_CACHE_CROSS = Formula(
+    "KV cache, cross-attention",
+    KV_CACHE.expression,
+    "a decoder's keys and values of the encoder's tokens (Hugging Face's EncoderDecoderCache)",
+    "exact for a source as long as the context",
+)
+KV_CACHE_MLA = Formula(
+    "KV cache, compressed",
+    "L_kv * (r_kv + r_rope) * tokens * b * q_kv",
+    "DeepSeek-V2, section 2.1: one vector for all heads, not split over GPUs; as in transformers 5 "
+    "and vLLM; transformers 4 kept keys and values of every head",
+    "exact against transformers' cache",
+)
+
 MISSING = "KV cache and activations"
 _SPELT_OUT = ("gelu_new", "gelu_fast", "bloom_gelu")
 """Activation functions that need several operations; the others are one kernel."""
@@ -78,7 +122,7 @@ def inference_bill(model: Model, settings: InferenceSettings, *, context: int) -
     tokens = settings.context or context
     if tokens < 1:
         raise UsageError(f"context: expected at least 1 token, found {tokens}; give --context")
-    check_serving(model, settings)
+    _check_gpus(model, settings)
     weights = weight_line(model, settings)
     lines = [weights]
     if model.has_shape:
@@ -94,21 +138,16 @@ def inference_bill(model: Model, settings: InferenceSettings, *, context: int) -
     return Bill(title, tuple(lines), _leaves_out(model, settings), missing)
 
 
-def check_serving(model: Model, settings: InferenceSettings) -> None:
-    """Check that the GPUs can share the model's heads.
-
-    Raises:
-        UsageError: they do not divide the query heads, or neither of GPUs and key-value heads
-            divides the other.
-    """
-    gpus, attention = settings.serving_gpus, model.attention
-    if attention.heads % gpus:
+def _check_gpus(model: Model, settings: InferenceSettings) -> None:
+    """Check that the GPUs can share the model's heads."""
+    gpus, heads, kv_heads = settings.serving_gpus, model.attention.heads, model.attention.kv_heads
+    if heads % gpus:
         raise UsageError(
-            f"serving_gpus: expected a divisor of the model's {attention.heads} heads, found {gpus}"
+            f"serving_gpus: expected a divisor of the model's {heads} heads, found {gpus}"
         )
-    if attention.kv_heads % gpus and gpus % attention.kv_heads:
+    if kv_heads % gpus and gpus % kv_heads:
         raise UsageError(
-            f"serving_gpus: expected a divisor or multiple of the model's {attention.kv_heads} "
+            f"serving_gpus: expected a divisor or multiple of the model's {kv_heads} "
             f"key-value heads, found {gpus}"
         )
 
@@ -138,6 +177,47 @@ def _bytes_of(tensor: Tensor, model: Model, settings: InferenceSettings) -> floa
     if settings.weight_type == "auto":
         return tensor.stored_bytes or PLAIN_BYTES["bf16"]
     return weight_bytes(settings.weight_type, tensor, model)
+
+
+def kv_cache_lines(model: Model, settings: InferenceSettings, context: int) -> tuple[Line, ...]:
+    """Return the cache of one GPU, in bytes: one line per number of tokens that layers keep.
+
+    A sliding layer keeps its window; a paged cache keeps full blocks. Encoder layers have no cache;
+    decoder layers that attend to them also cache keys and values of the encoder's tokens.
+    """
+    shape = model.attention
+    symbols: dict[str, float] = {
+        "b": settings.batch, "h": shape.head_dim, "k": shape.kv_heads,
+        "q_kv": KV_BYTES[settings.kv_type], "r_kv": shape.kv_rank, "r_rope": shape.rope_dim,
+        "t": settings.serving_gpus,
+    }  # fmt: skip
+    fewer = settings.serving_gpus > shape.kv_heads and not shape.kv_rank
+    note = "key-value heads are replicated: there are fewer than GPUs" if fewer else ""
+    lines = []
+    for formula, tokens, n_layers in _kept(model, settings, context):
+        symbols = {**symbols, "L_kv": n_layers, "tokens": tokens}
+        residual = {**symbols, "tokens": min(tokens, _RESIDUAL_TOKENS), "q_kv": 2.0}
+        is_integer = settings.kv_type.startswith("int")
+        most = {**symbols, "k": shape.heads} if model.style.repeated else symbols
+        high = formula.evaluate(most) + (formula.evaluate(residual) if is_integer else 0)
+        lines.append(formula.line(symbols, high_bytes=high, note=note))
+    return tuple(lines)
+
+
+def _kept(
+    model: Model, settings: InferenceSettings, context: int
+) -> Iterator[tuple[Formula, int, int]]:
+    """Yield the formula of layers, the tokens that each of them keeps, and their number."""
+    block = settings.kv_block or 1
+    windows = model.attention.windows or (0,) * model.decoder_layers
+    kept = (min(window or context, context) for window in windows)
+    for tokens, n_layers in sorted(Counter(-(-n // block) * block for n in kept).items()):
+        formula = KV_CACHE_WINDOW if tokens < context else KV_CACHE
+        if model.attention.kv_rank:
+            formula = KV_CACHE_MLA
+        yield formula, tokens, n_layers
+    if model.cross_layers:
+        yield KV_CACHE_CROSS, -(-context // block) * block, model.cross_layers
 
 
 def _temporary_lines(model: Model, settings: InferenceSettings, context: int) -> Iterator[Line]:

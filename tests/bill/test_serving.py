@@ -3,7 +3,7 @@ import pytest
 from tokmill.bill.gpus import find_gpu
 from tokmill.bill.models.load import load_model, model_from_config
 from tokmill.bill.models.model import Attention, Model, Tensor
-from tokmill.bill.serving.inference import inference_bill, weight_line
+from tokmill.bill.serving import inference_bill, weight_line
 from tokmill.errors import UsageError
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings

@@ -1,1 +1,0 @@
-"""The bill of a dataset on its page: cases computed beforehand, and bars that show them."""
