@@ -1,0 +1,252 @@
+"""Training templates, held against the families' own templates, which TRL has, and transformers."""
+
+from __future__ import annotations
+
+import json
+import random
+import warnings
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer as Library
+
+from tests.oracles.masks_compared import Comparison
+from tests.oracles.masks_ours import Case, read_data
+from tests.oracles.transformers_chat import TransformersChat
+from tokmill.chat.conversation import ChatError, Conversation
+from tokmill.chat.jinja.template import JinjaTemplate
+from tokmill.chat.own_templates import TRAINING, own_source
+from tokmill.chat.segments import Sample, columns_of
+from tokmill.chat.weights import mask_rule, segment_weights
+from tokmill.settings.sft import SftSettings
+
+REASON = "the oracle is not installed: make oracles"
+
+with warnings.catch_warnings():
+    # Importing them warns of optional packages that are not here, as UserWarning and others.
+    warnings.simplefilter("ignore")
+    pytest.importorskip("transformers", reason=REASON)
+
+SAMPLES = Path(__file__).parents[2] / "data_samples"
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family's own template, as TRL has it, and how a model is asked.
+
+    `thinking`, `quiet`: the variables with which the prompt asks for replies with reasoning, and
+    without. `without`: words of the kinds of chats that the template cannot write. `asks`: whether
+    its prompt begins each last reply, so that it shows what a model would write.
+    """
+
+    training: str
+    thinking: dict[str, Any] = field(default_factory=dict)
+    quiet: dict[str, Any] = field(default_factory=dict)
+    without: frozenset[str] = frozenset()
+    asks: bool = True
+
+
+CALLS, REASONING = frozenset({"call"}), frozenset({"reasoning"})
+DATE = {"date_string": "26 Jul 2024"}
+FAMILIES = {
+    "qwen2_5": Family("qwen2.5-training", without=REASONING),
+    "llama3": Family("llama-3-training", without=CALLS | REASONING),
+    "llama3_2": Family("llama-3.1-training", quiet=DATE, without=REASONING | {"parallel"}),
+    "gemma": Family("gemma-training", without=CALLS | REASONING | {"system"}),
+    "gemma3": Family("gemma-training", without=CALLS | REASONING),
+    "phi3": Family("phi-3-training", without=CALLS | REASONING, asks=False),
+    "phi3_5": Family("phi-3-training", without=CALLS | REASONING, asks=False),
+    "deepseek_r1_distill": Family("deepseek-r1-training", without=CALLS | REASONING, asks=False),
+    "deepseekv3": Family("deepseek-r1-training", without=CALLS | REASONING, asks=False),
+    "qwen3": Family("qwen3-training"),
+}
+KINDS = (
+    "plain", "several", "system", "system several", "tools", "call", "call several",
+    "parallel call", "system parallel call several", "reasoning", "system reasoning several",
+    "reasoning call", "reasoning parallel call several",
+)  # fmt: skip
+N_CHATS = 240
+WORDS = ("sun", "tree 字", "river,", "stone", "(cloud)", "a\nb")
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "Weather of a city",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string", "description": "its name"},
+                "days": {"type": "integer"},
+            },
+            "required": ["city"],
+        },
+    },
+}
+NAMED = {"eos_token": "<eos>", "bos_token": "<bos>"}
+CONTROL = {
+    string: number
+    for number, string in enumerate(
+        dict.fromkeys(t for t in (*NAMED.values(), *(t for ts in TRAINING.values() for t in ts)))
+    )
+    if string != "bos_token"
+}
+
+
+def chat(kind: str, seed: int) -> Conversation:
+    """A conversation with what the words of its kind say."""
+    chosen = random.Random(f"{kind} {seed}")
+
+    def text() -> str:
+        return " ".join(chosen.choices(WORDS, k=chosen.randint(1, 4)))
+
+    def reply(content: str, **more: Any) -> dict[str, Any]:
+        thought = {"reasoning_content": text()} if "reasoning" in kind else {}
+        return {"role": "assistant", "content": content, **thought, **more}
+
+    messages: list[dict[str, Any]] = []
+    if "system" in kind:
+        messages.append({"role": "system", "content": text()})
+    for turn in range(chosen.randint(2, 4) if "several" in kind else 1):
+        messages.append({"role": "user", "content": text()})
+        if "call" in kind:
+            calls = [
+                {
+                    "id": f"call{turn:04d}{i}",
+                    "type": "function",
+                    "function": {
+                        "name": "weather",
+                        "arguments": {"city": text(), "days": i, "is_now": True},
+                    },
+                }
+                for i in range(chosen.randint(2, 3) if "parallel" in kind else 1)
+            ]
+            messages.append(reply("", tool_calls=calls))
+            messages += [
+                {"role": "tool", "content": text(), "name": "weather", "tool_call_id": call["id"]}
+                for call in calls
+            ]
+        messages.append(reply(text()))
+    tools = [TOOL] if "tools" in kind or "call" in kind else None
+    return Conversation(messages, [None] * len(messages), tools)
+
+
+def chats(family: Family) -> list[tuple[bool, Conversation]]:
+    """Whether each chat has reasoning, and the chat."""
+    kinds = [kind for kind in KINDS if not family.without & {*kind.split()}]
+    return [
+        ("reasoning" in kind, chat(kind, seed))
+        for kind in kinds
+        for seed in range(-(-N_CHATS // len(kinds)))
+    ]
+
+
+def beginnings(conversation: Conversation) -> list[Conversation]:
+    """Return the chat up to each of its replies."""
+    messages = conversation.messages
+    return [
+        Conversation(messages[:n], [None] * n, conversation.tools)
+        for n in range(1, len(messages) + 1)
+        if messages[n - 1]["role"] == "assistant"
+    ]
+
+
+def template(source: str, variables: dict[str, Any], **settings: Any) -> JinjaTemplate:
+    kwargs = json.dumps(variables) if variables else ""
+    return _template(source, SftSettings(date="2026-01-02", template_kwargs=kwargs, **settings))
+
+
+@cache
+def _template(source: str, settings: SftSettings) -> JinjaTemplate:
+    return JinjaTemplate(
+        source, control=CONTROL, variables=NAMED, settings=settings, where="t.jinja"
+    )
+
+
+def trained(chosen: JinjaTemplate, conversation: Conversation) -> list[tuple[str, bool]] | None:
+    """The text of a sample in pieces, and which of them are trained; None if it is refused."""
+    sample = Sample(CONTROL)
+    try:
+        chosen.render(conversation, sample)
+    except ChatError:
+        return None
+    columns = columns_of([sample])
+    weights, _ = segment_weights(columns.table, mask_rule(SftSettings()))
+    pieces: list[tuple[str, bool]] = []
+    for text, weight in zip(columns.text.to_pylist(), weights, strict=True):
+        before, is_trained = pieces.pop() if pieces else ("", bool(weight))
+        if is_trained != bool(weight):
+            pieces.append((before, is_trained))
+            before = ""
+        pieces.append((before + text, bool(weight)))
+    return pieces
+
+
+def spans(pieces: list[tuple[str, bool]]) -> list[str]:
+    return [text for text, is_trained in pieces if is_trained]
+
+
+@pytest.fixture(scope="module")
+def trl_templates() -> Path:
+    """TRL's own folder of templates; the package itself is not imported."""
+    found = find_spec("trl")
+    if found is None or found.origin is None:
+        pytest.skip(REASON)
+    return Path(found.origin).parent / "chat_templates"
+
+
+@pytest.mark.parametrize("own", FAMILIES)
+def test_a_training_template_writes_what_its_familys_own_template_shows(own, trl_templates):
+    family, source = FAMILIES[own], (trl_templates / f"{own}.jinja").read_text()
+    twin = template(source, {})._twin
+    assert twin is not None
+    assert twin.name == family.training
+    n_whole = 0
+    for has_reasoning, conversation in chats(family):
+        variables = family.thinking if has_reasoning else family.quiet
+        pieces = trained(template(own_source(family.training), variables), conversation)
+        assert pieces is not None
+        whole = trained(template(source, variables, spans="prefix"), conversation)
+        if whole is not None:
+            n_whole += 1
+            assert pieces == whole
+        if not family.asks:
+            written = template(source, variables).text_of(conversation.messages)
+            assert "".join(text for text, _ in pieces) == written
+            continue
+        last = template(source, variables, spans="prefix", samples="turn")
+        turns = [trained(last, beginning) for beginning in beginnings(conversation)]
+        assert spans(pieces) == [spans(turn)[-1] for turn in turns if turn]
+    assert not family.asks or n_whole > N_CHATS / 3
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory) -> Path:
+    """The sample tokenizer with the control tokens of all training templates."""
+    directory = tmp_path_factory.mktemp("tokenizer")
+    library = Library.from_file(str(SAMPLES / "tokenizer" / "tokenizer.json"))
+    library.add_special_tokens([string for string in CONTROL if string not in NAMED.values()])
+    library.save(str(directory / "tokenizer.json"))
+    (directory / "tokenizer_config.json").write_text(json.dumps(NAMED))
+    return directory
+
+
+@pytest.mark.parametrize("own", FAMILIES)
+def test_transformers_trains_the_same_tokens_of_it(own, tokenizer, tmp_path):
+    family = FAMILIES[own]
+    source = own_source(family.training)
+    path = tmp_path / "chats.jsonl"
+    chosen = [conversation for _, conversation in chats(family)][::5]
+    path.write_text(
+        "".join(
+            json.dumps({"messages": c.messages, **({"tools": c.tools} if c.tools else {})}) + "\n"
+            for c in chosen
+        )
+    )
+    settings = SftSettings(preset="trl", template=family.training)
+    reference = TransformersChat(tokenizer, "", source)
+    row = Comparison(Case(tokenizer, settings, reference.eos), reference).row(read_data(path))
+    assert (row.equal, row.first) == (len(chosen), "")
