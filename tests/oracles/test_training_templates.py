@@ -63,6 +63,9 @@ FAMILIES = {
     "deepseek_r1_distill": Family("deepseek-r1-training", without=CALLS | REASONING, asks=False),
     "deepseekv3": Family("deepseek-r1-training", without=CALLS | REASONING, asks=False),
     "qwen3": Family("qwen3-training"),
+    "qwen3_5_think": Family("qwen3.5-training"),
+    "qwen3_5_nothink": Family("qwen3.5-quiet-training", thinking={"enable_thinking": True}),
+    "qwen3_6": Family("qwen3.6-training", quiet={"enable_thinking": False}),
 }
 KINDS = (
     "plain", "several", "system", "system several", "tools", "call", "call several",

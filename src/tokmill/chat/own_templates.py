@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tokmill.chat.control_strings import Vocabulary
 
 _CHATML = ("<|im_start|>", "<|im_end|>")
+_THINK = ("<think>", "</think>")
 _PHI = ("<|user|>", "<|assistant|>", "<|end|>")
 _LLAMA3 = ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
 _MISTRAL = ("<s>", "</s>")
@@ -44,6 +45,9 @@ BUILT_IN: dict[str, tuple[str, ...]] = {
 TRAINING: dict[str, tuple[str, ...]] = {
     "qwen2.5-training": _CHATML,
     "qwen3-training": _CHATML,
+    "qwen3.5-training": (*_CHATML, *_THINK),
+    "qwen3.5-quiet-training": (*_CHATML, *_THINK),
+    "qwen3.6-training": (*_CHATML, *_THINK),
     "minimind-training": _CHATML,
     "llama-3-training": _LLAMA3,
     "llama-3.1-training": _LLAMA3,
@@ -68,7 +72,8 @@ def own_source(name: str) -> str:
     folder = files("tokmill.chat") / "templates"
 
     def part(include: re.Match[str]) -> str:
-        return (folder / "parts" / f"{include[1]}.jinja").read_text(encoding="utf-8")
+        text = (folder / "parts" / f"{include[1]}.jinja").read_text(encoding="utf-8")
+        return _INCLUDE(part, text)
 
     return _INCLUDE(part, (folder / f"{name}.jinja").read_text(encoding="utf-8"))
 

@@ -113,7 +113,25 @@ SYSTEM = {"role": "system", "content": "s"}
 CALL = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
 CALLED = {**bot("b "), "tool_calls": [CALL]}
 RESULT = {"role": "tool", "content": "r"}
+XML_CALL = (
+    "<tool_call>\n<function=f>\n<parameter=x>\n1\n</parameter>\n"
+    "<parameter=y>\n{}\n</parameter>\n</function>\n</tool_call>"
+)
+CALLS = [{"type": "function", "function": {"name": "f", "arguments": {"x": 1, "y": True}}}]
+TOOLS_CALLED = [USER, {**bot("b ", "q"), "tool_calls": CALLS}, RESULT, bot("c")]
+QWEN35 = (
+    "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n<think>\n«q\n</think>\n\nb\n\n"
+    + XML_CALL
+    + "<|im_end|>»\n<|im_start|>user\n<tool_response>\nr\n</tool_response><|im_end|>\n"
+    "<|im_start|>assistant\n<think>\n«\n</think>\n\nc<|im_end|>»\n"
+)
 FORMS = {
+    "qwen3.5-training": (TOOLS_CALLED, QWEN35.format("True")),
+    "qwen3.5-quiet-training": (
+        TOOLS_CALLED,
+        QWEN35.format("True").replace("«\n</think>\n\n", "\n</think>\n\n«"),
+    ),
+    "qwen3.6-training": (TOOLS_CALLED, QWEN35.format("true")),
     "qwen2.5-training": (
         [USER, CALLED, RESULT, bot("<think>c")],
         "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant."
