@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _CHATML = ("<|im_start|>", "<|im_end|>")
 _THINK = ("<think>", "</think>")
+_HARMONY = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>")
 _PHI = ("<|user|>", "<|assistant|>", "<|end|>")
 _LLAMA3 = ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
 _MISTRAL = ("<s>", "</s>")
@@ -48,6 +49,7 @@ TRAINING: dict[str, tuple[str, ...]] = {
     "qwen3.5-training": (*_CHATML, *_THINK),
     "qwen3.5-quiet-training": (*_CHATML, *_THINK),
     "qwen3.6-training": (*_CHATML, *_THINK),
+    "gpt-oss-training": _HARMONY,
     "minimind-training": _CHATML,
     "llama-3-training": _LLAMA3,
     "llama-3.1-training": _LLAMA3,

@@ -39,6 +39,7 @@ QWEN3 = (
 )
 """The form of Qwen3's own template: the reasoning of earlier turns is dropped."""
 
+DATE = "2026-01-02"
 DOCS = Path(__file__).parents[3] / "docs" / "sft.md"
 USER = {"role": "user", "content": "a"}
 
@@ -106,6 +107,28 @@ def test_deepseek_is_asked_with_the_opening_tag():
     assert shown("deepseek-r1-training", USER, bot("b", "r"), USER, bot("c")) == (
         "<bos><｜User｜>a<｜Assistant｜><think>\n«r\n</think>\n\nb<｜end▁of▁sentence｜>»"
         "<｜User｜>a<｜Assistant｜>«c<｜end▁of▁sentence｜>»"
+    )
+
+
+def test_gpt_oss_keeps_the_reasoning_of_every_turn_and_ends_each_answer():
+    reasoned = {**bot("", "q"), "tool_calls": [CALL]}
+    messages = (SYSTEM, USER, reasoned, RESULT, bot("b", "r"), USER, bot("c"))
+    text = shown("gpt-oss-training", *messages, date=DATE)
+    head, _, tail = text.partition("<|start|>user")
+    assert head == (
+        "<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.\n"
+        "Knowledge cutoff: 2024-06\nCurrent date: 2026-01-02\n\nReasoning: medium\n\n"
+        "# Valid channels: analysis, commentary, final. Channel must be included for every message."
+        "<|end|><|start|>developer<|message|># Instructions\n\ns\n\n<|end|>"
+    )
+    assert tail == (
+        "<|message|>a<|end|><|start|>assistant"
+        "«<|channel|>analysis<|message|>q<|end|><|start|>assistant to=functions.f<|channel|>"
+        'commentary json<|message|>{"x": 1}<|call|>»'
+        '<|start|>functions.f to=assistant<|channel|>commentary<|message|>"r"<|end|>'
+        "<|start|>assistant«<|channel|>analysis<|message|>r<|end|><|start|>assistant<|channel|>"
+        "final<|message|>b<|return|>»<|start|>user<|message|>a<|end|>"
+        "<|start|>assistant«<|channel|>final<|message|>c<|return|>»"
     )
 
 
@@ -235,7 +258,11 @@ def test_the_twin_of_a_template_without_tags_trains_what_prefixes_would(name):
     own = re.sub(r"\{%- (end)?generation -%\}", "", own_source(name))
     by_twin, by_prefix = (
         JinjaTemplate(
-            own, control=CONTROL, variables=NAMED, settings=SftSettings(spans=spans), where="own"
+            own,
+            control=CONTROL,
+            variables=NAMED,
+            settings=SftSettings(spans=spans, date=DATE if "strftime_now" in own else ""),
+            where="own",
         )
         for spans in ("auto", "prefix")
     )
