@@ -66,6 +66,7 @@ FAMILIES = {
     "qwen3_5_think": Family("qwen3.5-training"),
     "qwen3_5_nothink": Family("qwen3.5-quiet-training", thinking={"enable_thinking": True}),
     "gptoss": Family("gpt-oss-training", without=frozenset({"parallel"})),
+    "glm4moe": Family("glm-4.5-training", quiet={"enable_thinking": False}),
     "qwen3_6": Family("qwen3.6-training", quiet={"enable_thinking": False}),
 }
 KINDS = (
@@ -186,7 +187,7 @@ def trained(chosen: JinjaTemplate, conversation: Conversation) -> list[tuple[str
     except ChatError:
         return None
     columns = columns_of([sample])
-    weights, _ = segment_weights(columns.table, mask_rule(SftSettings()))
+    weights, _ = segment_weights(columns.table, mask_rule(SftSettings(preset="trl")))
     pieces: list[tuple[str, bool]] = []
     for text, weight in zip(columns.text.to_pylist(), weights, strict=True):
         before, is_trained = pieces.pop() if pieces else ("", bool(weight))

@@ -50,6 +50,7 @@ TRAINING: dict[str, tuple[str, ...]] = {
     "qwen3.5-quiet-training": (*_CHATML, *_THINK),
     "qwen3.6-training": (*_CHATML, *_THINK),
     "gpt-oss-training": _HARMONY,
+    "glm-4.5-training": ("<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
     "minimind-training": _CHATML,
     "llama-3-training": _LLAMA3,
     "llama-3.1-training": _LLAMA3,

@@ -154,6 +154,13 @@ FORMS = {
         TOOLS_CALLED,
         QWEN35.format("True").replace("«\n</think>\n\n", "\n</think>\n\n«"),
     ),
+    "glm-4.5-training": (
+        [SYSTEM, *TOOLS_CALLED],
+        "[gMASK]<sop><|system|>\ns<|user|>\na<|assistant|>«\n<think>q</think>\nb\n<tool_call>f\n"
+        "<arg_key>x</arg_key>\n<arg_value>1</arg_value>\n<arg_key>y</arg_key>\n"
+        "<arg_value>true</arg_value>\n</tool_call><|observation|>»\n<tool_response>\nr\n"
+        "</tool_response><|assistant|>«\n<think></think>\nc»",
+    ),
     "qwen3.6-training": (TOOLS_CALLED, QWEN35.format("true")),
     "qwen2.5-training": (
         [USER, CALLED, RESULT, bot("<think>c")],
