@@ -51,6 +51,7 @@ class Family:
 
 
 CALLS, REASONING = frozenset({"call"}), frozenset({"reasoning"})
+QUIET = {"enable_thinking": False}
 DATE = {"date_string": "26 Jul 2024"}
 FAMILIES = {
     "qwen2_5": Family("qwen2.5-training", without=REASONING),
@@ -66,8 +67,12 @@ FAMILIES = {
     "qwen3_5_think": Family("qwen3.5-training"),
     "qwen3_5_nothink": Family("qwen3.5-quiet-training", thinking={"enable_thinking": True}),
     "gptoss": Family("gpt-oss-training", without=frozenset({"parallel"})),
-    "glm4moe": Family("glm-4.5-training", quiet={"enable_thinking": False}),
-    "qwen3_6": Family("qwen3.6-training", quiet={"enable_thinking": False}),
+    "glm4moe": Family("glm-4.5-training", quiet=QUIET),
+    "nemotron_3_nano": Family("nemotron-3-training", quiet=QUIET),
+    "nemotron_3_super": Family("nemotron-3-training", quiet=QUIET),
+    "nemotron_3_ultra": Family("nemotron-3-ultra-training", quiet=QUIET),
+    "nemotron_3_5_lightning": Family("nemotron-3-ultra-training", quiet=QUIET),
+    "qwen3_6": Family("qwen3.6-training", quiet=QUIET),
 }
 KINDS = (
     "plain", "several", "system", "system several", "tools", "call", "call several",

@@ -51,6 +51,8 @@ TRAINING: dict[str, tuple[str, ...]] = {
     "qwen3.6-training": (*_CHATML, *_THINK),
     "gpt-oss-training": _HARMONY,
     "glm-4.5-training": ("<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
+    "nemotron-3-training": (*_CHATML, *_THINK),
+    "nemotron-3-ultra-training": (*_CHATML, *_THINK),
     "minimind-training": _CHATML,
     "llama-3-training": _LLAMA3,
     "llama-3.1-training": _LLAMA3,

@@ -148,12 +148,21 @@ QWEN35 = (
     + "<|im_end|>»\n<|im_start|>user\n<tool_response>\nr\n</tool_response><|im_end|>\n"
     "<|im_start|>assistant\n<think>\n«\n</think>\n\nc<|im_end|>»\n"
 )
+NEMOTRON = (
+    "<|im_start|>system\n<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n"
+    "<think>\n«q{}b\n"
+    + XML_CALL.format("True")
+    + "\n<|im_end|>»\n<|im_start|>user\n<tool_response>\nr\n</tool_response>\n<|im_end|>\n"
+    "<|im_start|>assistant\n<think></think>«c<|im_end|>»\n"
+)
 FORMS = {
     "qwen3.5-training": (TOOLS_CALLED, QWEN35.format("True")),
     "qwen3.5-quiet-training": (
         TOOLS_CALLED,
         QWEN35.format("True").replace("«\n</think>\n\n", "\n</think>\n\n«"),
     ),
+    "nemotron-3-training": (TOOLS_CALLED, NEMOTRON.format("\n</think>\n")),
+    "nemotron-3-ultra-training": (TOOLS_CALLED, NEMOTRON.format("</think>")),
     "glm-4.5-training": (
         [SYSTEM, *TOOLS_CALLED],
         "[gMASK]<sop><|system|>\ns<|user|>\na<|assistant|>«\n<think>q</think>\nb\n<tool_call>f\n"

@@ -50,6 +50,7 @@ _REASONING = frozenset(REASONING_KEYS)
 
 _USER: Message = {"role": "user", "content": "a"}
 _REPLY: Message = {"role": "assistant", "content": "b"}
+_THOUGHT = "Tw5"
 _FUNCTION = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
 _TOOL = {"type": "function", "function": _FUNCTION}
 _CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": {"x": True}}}
@@ -59,6 +60,7 @@ _PROBES: tuple[tuple[list[Message], list[Any] | None, bool], ...] = (
     ([_USER, _REPLY], None, False),
     ([_USER], None, True),
     ([{"role": "system", "content": "s"}, _USER], None, True),
+    ([_USER, {**_REPLY, "reasoning_content": _THOUGHT}], None, False),
     ([_USER, _CALLED], None, False),
     ([_USER, _RESULT, _REPLY], None, False),
     ([_USER], [_TOOL], True),
@@ -235,13 +237,14 @@ class JinjaTemplate:
         return None
 
     def _probed(self) -> list[str | None]:
-        """Return the rendering of each of `_PROBES`, None where the template refuses it."""
+        """Return the rendering of each of `_PROBES`; None if refused, or without its reasoning."""
         written: list[str | None] = []
         for messages, tools, prompt in _PROBES:
-            try:
-                written.append(self.text_of(messages, tools=tools, prompt=prompt))
-            except ChatError:
-                written.append(None)
+            text = None
+            with suppress(ChatError):
+                text = self.text_of(messages, tools=tools, prompt=prompt)
+            is_hidden = "reasoning_content" in messages[-1] and _THOUGHT not in (text or "")
+            written.append(None if is_hidden else text)
         return written
 
     @cached_property
