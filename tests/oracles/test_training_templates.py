@@ -72,6 +72,10 @@ FAMILIES = {
     "nemotron_3_super": Family("nemotron-3-training", quiet=QUIET),
     "nemotron_3_ultra": Family("nemotron-3-ultra-training", quiet=QUIET),
     "nemotron_3_5_lightning": Family("nemotron-3-ultra-training", quiet=QUIET),
+    "gemma4": Family("gemma-4-training", without=REASONING),
+    "gemma4_v3": Family("gemma-4-training", without=REASONING),
+    "gemma4_v4": Family("gemma-4-training", without=REASONING),
+    "gemma4_v5": Family("gemma-4-training", thinking={"enable_thinking": True}),
     "qwen3_6": Family("qwen3.6-training", quiet=QUIET),
 }
 KINDS = (
@@ -255,6 +259,27 @@ def check_last(
     question = next(m["content"] for m in reversed(asked) if m["role"] == "user")
     prompts = [t.text_of(asked, tools=conversation.tools, prompt=True) for t in (own, ours)]
     assert prompts[0].partition(question)[2] == prompts[1].partition(question)[2] != ""
+
+
+@pytest.mark.parametrize(
+    ("name", "without"),
+    [
+        ("qwen3_instruct_2507", frozenset()),
+        ("qwen3_vl", frozenset()),
+        ("qwen3_8", frozenset()),
+        ("cohere", CALLS),
+        ("cohere2", CALLS),
+        ("lfm2", frozenset()),
+        ("llama3_1", frozenset({"parallel"})),
+    ],
+)
+def test_a_family_whose_own_template_hides_nothing_needs_no_training_template(
+    name, without, trl_templates
+):
+    own = template((trl_templates / f"{name}.jinja").read_text(), {})
+    assert own._twin is None
+    for _, conversation in chats(Family("", without=without)):
+        assert trained(own, conversation) is not None
 
 
 @pytest.fixture(scope="module")

@@ -59,6 +59,7 @@ TRAINING: dict[str, tuple[str, ...]] = {
     "mistral-training": _MISTRAL,
     "mistral-v1-training": _MISTRAL,
     "gemma-training": ("<start_of_turn>", "<end_of_turn>"),
+    "gemma-4-training": ("<|turn>", "<turn|>", "<|channel>", "<channel|>", "<|tool_response>"),
     "phi-3-training": _PHI,
     "phi-4-mini-training": _PHI,
     "phi-4-training": (*_CHATML, "<|im_sep|>"),

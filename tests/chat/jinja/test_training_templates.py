@@ -170,6 +170,22 @@ FORMS = {
         "<arg_value>true</arg_value>\n</tool_call><|observation|>»\n<tool_response>\nr\n"
         "</tool_response><|assistant|>«\n<think></think>\nc»",
     ),
+    "gemma-4-training": (
+        [
+            SYSTEM,
+            USER,
+            {**bot("", "q"), "tool_calls": CALLS},
+            RESULT,
+            bot("b ", "r"),
+            USER,
+            bot("c"),
+        ],
+        "<bos><|turn>system\ns<turn|>\n<|turn>user\na<turn|>\n<|turn>model\n"
+        "«<|channel>thought\nq\n<channel|><|tool_call>call:f{x:1,y:true}<tool_call|>"
+        '<|tool_response>»response:f{value:<|"|>r<|"|>}<tool_response|>'
+        "«<|channel>thought\nr\n<channel|>b<turn|>»\n<|turn>user\na<turn|>\n<|turn>model\n"
+        "«c<turn|>»\n",
+    ),
     "qwen3.6-training": (TOOLS_CALLED, QWEN35.format("true")),
     "qwen2.5-training": (
         [USER, CALLED, RESULT, bot("<think>c")],

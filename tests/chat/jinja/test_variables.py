@@ -45,6 +45,21 @@ def test_the_settings_give_variables_and_a_record_goes_over_them():
     assert written(template()).whole_text() == "user:a;assistant:b;"
 
 
+@pytest.mark.parametrize(
+    "default", ["note | default('.')", "note if note is defined else '.'", "note | d('.')"]
+)
+def test_a_variable_that_the_template_gives_a_default_may_be_set(default):
+    source = "{%- set note = " + default + " %}{% for m in messages %}{{ m.content + note }}"
+    chosen = [
+        JinjaTemplate(
+            source + "{% endfor %}", control={}, variables={}, where="chat.jinja",
+            settings=SftSettings(template_kwargs=kwargs),
+        )
+        for kwargs in ("", '{"note": "!"}')
+    ]  # fmt: skip
+    assert [template.text_of(MESSAGES) for template in chosen] == ["a.b.", "a!b!"]
+
+
 def test_a_control_tokens_string_in_a_records_variable_is_text():
     sample = written(template(control=["<|end|>"]), {"note": "<|end|>"}, control=["<|end|>"])
     assert sample.whole_text() == "user:a<|end|>;assistant:b<|end|>;"

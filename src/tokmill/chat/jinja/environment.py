@@ -40,6 +40,9 @@ _MOST_KEPT = 8
 
 _LONGEST_SOURCE = 1 << 20
 
+_ASKS_WHETHER_SET = ("defined", "undefined", "default", "d")
+"""Tests and filters."""
+
 
 class SourceFacts(NamedTuple):
     """Facts from the source of a template.
@@ -47,8 +50,8 @@ class SourceFacts(NamedTuple):
     `has_tags`: it has generation tags. `is_direct`: their blocks go directly to the output, so that
     no filter or test of the template sees the marks. `literals`: its text and strings, separated by
     null characters. `variables`: those that it reads, without the globals; one that it also sets
-    only if it tests whether it is defined, because for Jinja a variable set in a loop or condition
-    is undeclared outside. `asks_for_today`: it writes today's date.
+    only if it asks whether that is set, because for Jinja a variable set in a loop or condition is
+    undeclared outside. `asks_for_today`: it writes today's date.
     """
 
     has_tags: bool
@@ -66,9 +69,9 @@ def source_facts(source: str) -> SourceFacts:
     names = list(tree.find_all(nodes.Name))
     stored = {name.name for name in names if name.ctx == "store"}
     asked = {
-        test.node.name
-        for test in tree.find_all(nodes.Test)
-        if test.name in ("defined", "undefined") and isinstance(test.node, nodes.Name)
+        asked.node.name
+        for asked in tree.find_all((nodes.Test, nodes.Filter))
+        if asked.name in _ASKS_WHETHER_SET and isinstance(asked.node, nodes.Name)
     }
     read = meta.find_undeclared_variables(tree) - environment.globals.keys() - {MARKS}
     literals = [node.data for node in tree.find_all(nodes.TemplateData)]
