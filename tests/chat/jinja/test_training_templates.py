@@ -132,6 +132,24 @@ def test_gpt_oss_keeps_the_reasoning_of_every_turn_and_ends_each_answer():
     )
 
 
+def test_deepseek_writes_calls_and_their_results():
+    round_of_calls = ({**bot("b", "q"), "tool_calls": [CALL, CALL]}, RESULT, RESULT)
+    asked = (
+        '<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{"x": 1}\n```<｜tool▁call▁end｜>'
+    )
+    calls = (
+        f"b<｜tool▁calls▁begin｜>{asked}\n{asked}<｜tool▁calls▁end｜>"
+        "<｜end▁of▁sentence｜>»"
+        "<｜tool▁outputs▁begin｜><｜tool▁output▁begin｜>r<｜tool▁output▁end｜>"
+        "<｜tool▁output▁begin｜>r<｜tool▁output▁end｜><｜tool▁outputs▁end｜>"
+    )
+    text = shown("deepseek-r1-training", USER, *round_of_calls, *round_of_calls, bot("c"))
+    assert text == (
+        f"<bos><｜User｜>a<｜Assistant｜><think>\n«q\n</think>\n\n{calls}"
+        f"«<think>\nq\n</think>\n\n{calls}«c<｜end▁of▁sentence｜>»"
+    )
+
+
 SYSTEM = {"role": "system", "content": "s"}
 CALL = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
 CALLED = {**bot("b "), "tool_calls": [CALL]}

@@ -50,12 +50,12 @@ _REASONING = frozenset(REASONING_KEYS)
 
 _USER: Message = {"role": "user", "content": "a"}
 _REPLY: Message = {"role": "assistant", "content": "b"}
-_THOUGHT = "Tw5"
-_FUNCTION = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}}
+_THOUGHT, _NAME = "Tw5", "Fu7"
+_FUNCTION = {"name": _NAME, "description": "d", "parameters": {"type": "object", "properties": {}}}
 _TOOL = {"type": "function", "function": _FUNCTION}
-_CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": {"x": True}}}
+_CALL = {"id": "c", "type": "function", "function": {"name": _NAME, "arguments": {"x": True}}}
 _CALLED: Message = {"role": "assistant", "content": "", "tool_calls": [_CALL]}
-_RESULT: Message = {"role": "tool", "content": "r", "name": "f", "tool_call_id": "c"}
+_RESULT: Message = {"role": "tool", "content": "r", "name": _NAME, "tool_call_id": "c"}
 _PROBES: tuple[tuple[list[Message], list[Any] | None, bool], ...] = (
     ([_USER, _REPLY], None, False),
     ([_USER], None, True),
@@ -237,14 +237,14 @@ class JinjaTemplate:
         return None
 
     def _probed(self) -> list[str | None]:
-        """Return the rendering of each of `_PROBES`; None if refused, or without its reasoning."""
+        """Return the rendering of each of `_PROBES`; None if refused, or if the reply is cut."""
         written: list[str | None] = []
         for messages, tools, prompt in _PROBES:
             text = None
             with suppress(ChatError):
                 text = self.text_of(messages, tools=tools, prompt=prompt)
-            is_hidden = "reasoning_content" in messages[-1] and _THOUGHT not in (text or "")
-            written.append(None if is_hidden else text)
+            words = [word for word in (_THOUGHT, _NAME) if word in repr(messages[-1])]
+            written.append(text if text and all(word in text for word in words) else None)
         return written
 
     @cached_property
