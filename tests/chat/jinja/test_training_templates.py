@@ -372,3 +372,11 @@ def test_where_a_tokenizers_template_hides_turns_the_one_of_its_family_writes_th
         rendered(QWEN3.replace("<|im_start|>", "<|start|>"), *chat)
     with pytest.raises(ChatError, match="use a template with generation tags, or one sample per"):
         rendered(QWEN3, *chat, spans="prefix")
+
+
+def test_a_chat_is_refused_where_the_one_of_its_family_asks_in_other_words():
+    shouts = QWEN3.replace("m.content }}", "m.content|replace('ss', 'SS') }}")
+    chat = [USER, bot("b", "hm"), USER, bot("c", "so")]
+    assert rendered(shouts, SYSTEM, *chat)[1] == {f"{BY_TWIN} qwen3-training": 1}
+    with pytest.raises(ChatError, match="use a template with generation tags, or one sample per"):
+        rendered(shouts, {"role": "system", "content": "ss"}, *chat)

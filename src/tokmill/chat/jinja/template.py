@@ -306,17 +306,27 @@ class JinjaTemplate:
         try:
             spans = self._spans(rendering, inputs, marks, replies)
         except ChatError as error:
-            if (
-                self._twin
-                and parts
-                and error.reason in (REWRITES_TURNS, DROPS_TURN, PROMPT_DIFFERS)
-            ):
+            is_hiding = error.reason in (REWRITES_TURNS, DROPS_TURN, PROMPT_DIFFERS)
+            if self._twin and parts and is_hiding and self._asks_alike(inputs, replies[0]):
                 if noted is not None:
                     noted[f"{BY_TWIN} {self._twin.name}"] += 1
                 return parts
             raise self._with_advice(error) from None
         edges = [0, *chain.from_iterable(spans), len(rendering)]
         return [rendering[start:stop] for start, stop in pairwise(edges)]
+
+    def _asks_alike(self, inputs: _Inputs, first: int) -> bool:
+        """Return whether the training template asks for the first reply in the same words.
+
+        It shows that tools, whose forms are many, are written alike; nothing is hidden there.
+        """
+        beginning = inputs._replace(messages=inputs.messages[:first])
+        prompts = [
+            template._text(beginning, _NO_MARKS, prompt=True)
+            for template in (self, self._twin)
+            if template and first
+        ]
+        return len(set(prompts)) < 2
 
     def _spans(
         self, rendering: str, inputs: _Inputs, marks: Marks, replies: list[int]
