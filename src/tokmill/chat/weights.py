@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from tokmill.chat.segments import SegmentTable
     from tokmill.settings.sft import SftSettings
 
+NEXT_ROLE = "next-role"
+"""The value of --eot that also trains the token of the next role, where it ends a turn."""
+
 EVERYTHING = "everything"
 """The value of --turns that trains every token, as language modelling does."""
 
@@ -97,7 +100,7 @@ def mask_rule(settings: SftSettings) -> MaskRule:
         trained[:] = True
     for name, kinds in _KINDS_BY_SETTING.items():
         if (choice := getattr(settings, name)) != "preset":
-            trained[list(kinds)] = choice == "train"
+            trained[list(kinds)] = choice != "mask"
     append_eos = "no" if settings.append_eos == "preset" else settings.append_eos
     trained[Kind.END] = append_eos == "train"
     unknown = [role for role in settings.roles if role not in ROLES]

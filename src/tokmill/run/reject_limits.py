@@ -115,7 +115,7 @@ def check_chats(limits: LimitSettings, counters: Mapping[str, int], n_samples: i
             f"more than --max-reject-fraction={limits.max_reject_fraction:g} allows: a model "
             "trained on them does not stop; --append-eos=train ends replies with eos where the "
             "template writes no end, --eot=train trains an end outside a generation block, "
-            "--eot=mask trains no ends"
+            "--eot=next-role the token of the next role, --eot=mask trains no ends"
         )
     lost = {name: counters[name] for name in sorted(LOST) if counters.get(name)}
     if sum(lost.values()) > limits.max_reject_fraction * n_samples:

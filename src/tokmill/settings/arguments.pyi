@@ -157,7 +157,8 @@ class _Sft(TypedDict, total=False):
     samples: str
     """One sample per conversation, or one per assistant turn and all before it."""
     eot: str
-    """Whether to train the token that ends a trained turn."""
+    """Whether to train the token that ends a trained turn; next-role: also the token of the
+    next role, where a turn has no end of its own (GLM)."""
     suffix: str
     """Whether to train text after the end of a turn, such as a newline."""
     header: str

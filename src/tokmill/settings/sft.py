@@ -99,7 +99,10 @@ class SftSettings:
         choices=("conversation", "turn"),
     )  # fmt: skip
     eot: str = dataset_setting(
-        "preset", "Whether to train the token that ends a trained turn.", choices=TRAINED
+        "preset",
+        "Whether to train the token that ends a trained turn; next-role: also the token of the "
+        "next role, where a turn has no end of its own (GLM).",
+        choices=(*TRAINED, "next-role"),
     )
     suffix: str = dataset_setting(
         "preset",

@@ -150,6 +150,16 @@ def test_deepseek_writes_calls_and_their_results():
     )
 
 
+def test_the_token_of_the_next_role_ends_a_reply_that_has_no_end_of_its_own():
+    messages = (USER, bot("b", "r"), USER, bot("c"))
+    assert shown("glm-4.5-training", *messages, eot="next-role") == (
+        "[gMASK]<sop><|user|>\na<|assistant|>«\n<think>r</think>\nb<|user|>»\na"
+        "<|assistant|>«\n<think></think>\nc»"
+    )
+    assert "»<|user|>" in shown("glm-4.5-training", *messages)
+    assert shown("qwen3-training", *messages, eot="next-role") == shown("qwen3-training", *messages)
+
+
 SYSTEM = {"role": "system", "content": "s"}
 CALL = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
 CALLED = {**bot("b "), "tool_calls": [CALL]}

@@ -38,10 +38,16 @@ class ReplyFrame:
 
 
 class SpanWriter:
-    """Writes the parts of a rendering into a sample."""
+    """Writes the parts of a rendering into a sample.
 
-    def __init__(self, split: TokenSplitter, frame: ReplyFrame) -> None:
+    With `next_role_ends` the token of the next role is the end of a turn that has none of its own.
+    """
+
+    def __init__(
+        self, split: TokenSplitter, frame: ReplyFrame, *, next_role_ends: bool = False
+    ) -> None:
         self._split = split
+        self._next_role_ends = next_role_ends
         self._frame = frame
         self._header = split(frame.header)
 
@@ -114,10 +120,11 @@ class SpanWriter:
 
     def _write_end(self, pieces: list[str], sample: Sample) -> list[str]:
         """Write the end of turn right behind a span; return the pieces left."""
-        if len(pieces) == 1 or pieces[0] or pieces[1] in self._frame.openers:
+        is_opener = len(pieces) > 1 and pieces[1] in self._frame.openers
+        if len(pieces) == 1 or pieces[0] or (is_opener and not self._next_role_ends):
             return pieces
         sample.control(pieces[1], Kind.EOT_OUTSIDE)
-        return _write_suffix(pieces[2:], sample)
+        return pieces[2:] if is_opener else _write_suffix(pieces[2:], sample)
 
 
 def _write_suffix(pieces: list[str], sample: Sample) -> list[str]:

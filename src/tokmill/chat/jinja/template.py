@@ -30,7 +30,7 @@ from tokmill.chat.jinja.variables import check_read, chosen_variables, option_fo
 from tokmill.chat.names import REASONING_KEYS
 from tokmill.chat.own_templates import TRAINING, own_source
 from tokmill.chat.segments import Kind
-from tokmill.chat.weights import EVERYTHING, span_weights, whole_text_weight
+from tokmill.chat.weights import EVERYTHING, NEXT_ROLE, span_weights, whole_text_weight
 from tokmill.errors import UsageError
 from tokmill.words.plural import plural
 
@@ -161,7 +161,8 @@ class JinjaTemplate:
             lambda messages: self._parts(_Inputs(messages), self._escaper.marks, [1]),
             self._split,
         )
-        self._writer = SpanWriter(self._split, frame)
+        next_role_ends = settings.eot == NEXT_ROLE
+        self._writer = SpanWriter(self._split, frame, next_role_ends=next_role_ends)
         _check_settings(
             settings, where, has_tags=self.uses_tags, has_header=bool(frame.header + frame.inside)
         )
