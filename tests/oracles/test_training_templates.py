@@ -213,11 +213,20 @@ def spans(pieces: list[tuple[str, bool]]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def trl_templates() -> Path:
-    """TRL's own folder of templates; the package itself is not imported."""
-    found = find_spec("trl")
-    if found is None or found.origin is None:
+    return folder_of("trl") / "chat_templates"
+
+
+@pytest.fixture(scope="module")
+def axolotl_templates() -> Path:
+    return folder_of("axolotl") / "utils" / "chat_templates" / "templates"
+
+
+def folder_of(package: str) -> Path:
+    """Return the folder of a package, which is not imported."""
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
         pytest.skip(REASON)
-    return Path(found.origin).parent / "chat_templates"
+    return Path(spec.origin).parent
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -288,12 +297,16 @@ def with_arguments_as_text(item: dict[str, Any]) -> dict[str, Any]:
         ("cohere2", CALLS),
         ("lfm2", frozenset()),
         ("llama3_1", frozenset({"parallel"})),
+        ("axolotl/llama4", frozenset()),
+        ("axolotl/mistral_v7_tekken", CALLS),
+        ("axolotl/deepseek_v3", CALLS),
     ],
 )
 def test_a_family_whose_own_template_hides_nothing_needs_no_training_template(
-    name, without, trl_templates
+    name, without, trl_templates, axolotl_templates
 ):
-    own = template((trl_templates / f"{name}.jinja").read_text(), {})
+    folder = axolotl_templates if name.startswith("axolotl/") else trl_templates
+    own = template((folder / f"{name.rpartition('/')[2]}.jinja").read_text(), {})
     assert own._twin is None
     for _, conversation in chats(Family("", without=without)):
         assert trained(own, conversation) is not None
