@@ -117,6 +117,8 @@ def test_states_are_those_of_the_real_optimizer(name: str, precision: str, model
         ("sgd", "for-loop"),
         ("momentum", "foreach"),
         ("adafactor", "foreach"),
+        ("muon", "fused"),
+        ("muon", "foreach"),
     ],
 )
 def test_a_step_takes_what_the_real_optimizer_takes(name: str, step: str, precision: str) -> None:

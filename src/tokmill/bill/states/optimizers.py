@@ -29,12 +29,14 @@ SCALES = "scales of 8-bit blocks"
 
 _SCHEME = "ZeRO (Rajbhandari et al. 2020), section 3.1"
 _BITSANDBYTES = "bitsandbytes' blockwise optimizers: 1 B an element, a fp32 scale for 256"
+_ADAM = "exact; lower bound of adamw-8bit: bitsandbytes without Hugging Face's Trainer keeps "
+_ADAM += "embeddings in 8 bit too"
 _SOURCES = {
     MASTER: (_SCHEME, "exact"),
     MAIN_GRADIENT: (_SCHEME, "exact"),
     MOMENTUM: ("torch.optim's SGD and Muon; Lion's code", "exact"),
-    FIRST: ("torch.optim's AdamW", "exact"),
-    SECOND: ("torch.optim's AdamW; of Adafactor's vectors", "exact"),
+    FIRST: ("torch.optim's AdamW", _ADAM),
+    SECOND: ("torch.optim's AdamW; of Adafactor's vectors", _ADAM),
     FACTORS: ("transformers' Adafactor: sums of a matrix's rows and columns", "exact"),
     FIRST_8BIT: (_BITSANDBYTES, "exact"),
     SECOND_8BIT: (_BITSANDBYTES, "exact"),
@@ -52,7 +54,15 @@ def optimizer_lines(
 ) -> tuple[Line, ...]:
     """Return the optimizer states of the trained `tensors`, sharded over `shards` ranks."""
     kept = kept_states(tensors, training.optimizer, scheme_of(training), shards)
-    return tuple(STATES[name].line(symbols) for name, symbols in kept.items())
+    less = 0
+    if training.optimizer == "adamw-8bit":
+        tables = [share for share in tensors if share.tensor.kind == "embedding"]
+        less = round((FP32_BYTES - 1 - SCALE_BYTES) * count_among(tables, shards) / shards)
+    lines = []
+    for name, symbols in kept.items():
+        low = STATES[name].evaluate(symbols) - (less if name in (FIRST, SECOND) else 0)
+        lines.append(STATES[name].line(symbols, low_bytes=low))
+    return tuple(lines)
 
 
 def kept_states(
@@ -131,26 +141,42 @@ STEP = Formula(
     "PyTorch's optimizers: foreach AdamW takes the root of all second moments at once, the "
     "for-loop two copies of a tensor",
     "exact for AdamW (measured on GPT-2 small: 20.00 and 18.48 B a parameter), SGD and momentum; "
-    "Adafactor and Lion by their code; a fused step takes nothing, Muon's own a matrix's update",
+    "Adafactor and Lion by their code; a fused step takes nothing",
+)
+STEP_MUON = Formula(
+    "temporary copies of Muon's step",
+    "(q_moment + 4) * P_step + 4 * narrow ** 2",
+    "torch.optim.Muon: the update of a matrix, two in bf16, two of its narrow side squared",
+    "by its code",
 )
 
 
 def step_line(tensors: Sequence[RankTensor], training: TrainingSettings, shards: int) -> Line:
     """Return the temporary memory of a step on the trained `tensors`, sharded over `shards` ranks.
 
-    It is for all tensors at once, or for the largest one; ZeRO flattens all into one. Of Muon it is
-    that of AdamW on the rest.
+    Muon updates one complete matrix at a time, also where matrices are sharded; AdamW the rest.
     """
-    if training.optimizer == "muon":
-        tensors = [share for share in tensors if not is_orthogonalized(share)]
+    if training.optimizer != "muon":
+        return _step(tensors, training, shards)
+    rest = [share for share in tensors if not is_orthogonalized(share)]
+    matrices = [share for share in tensors if is_orthogonalized(share)]
+    lines = [_step(rest, training, shards), *(_muon_step(share, training) for share in matrices)]
+    return max(lines, key=lambda line: line.n_bytes)
+
+
+def _step(tensors: Sequence[RankTensor], training: TrainingSettings, shards: int) -> Line:
+    """Return the temporary memory for all tensors at once, or for the largest one.
+
+    ZeRO flattens all tensors into one.
+    """
     copies, at_once = _copies(training)
     if at_once or sharding_of(training).program == "deepspeed":
         elements = count_among(tensors, shards)
     else:
         elements = max((share.size for share in tensors), default=0)
-    moment = moment_bytes(training.optimizer, scheme_of(training))
-    step = math.ceil(elements / shards)
-    return STEP.line({"q_moment": moment, "copies": copies, "P_step": step})
+    return STEP.line(
+        _symbols(training) | {"copies": copies, "P_step": math.ceil(elements / shards)}
+    )
 
 
 def _copies(training: TrainingSettings) -> tuple[int, bool]:
@@ -170,3 +196,14 @@ def _copies(training: TrainingSettings) -> tuple[int, bool]:
             return (0 if step == "fused" else 2), False
         case _:
             return {"foreach": (1, True), "for-loop": (2, False), "fused": (0, False)}[step]
+
+
+def _muon_step(share: RankTensor, training: TrainingSettings) -> Line:
+    rows, columns = share.shape[-2:]
+    return STEP_MUON.line(
+        _symbols(training) | {"P_step": rows * columns, "narrow": min(rows, columns)}
+    )
+
+
+def _symbols(training: TrainingSettings) -> dict[str, float]:
+    return {"q_moment": moment_bytes(training.optimizer, scheme_of(training))}

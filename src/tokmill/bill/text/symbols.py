@@ -69,6 +69,7 @@ SYMBOLS: dict[str, tuple[str, str]] = {
     "n": ("tokens of a micro batch, b * s", "tokens"),
     "n_logits": ("tokens whose logits are computed at once", "tokens"),
     "n_prompt": ("prompt tokens in one forward pass", "tokens"),
+    "narrow": ("shorter side of a matrix", "elements"),
     "outside": ("gathered weights outside the layers", "B"),
     "pickled": ("size of the pickled dataset object", "B"),
     "pieces": ("pieces of documents in packed rows", ""),
