@@ -318,7 +318,8 @@ def _files(manifest: Mapping[str, Any]) -> str:
         kind = "rejects" if entry["name"].startswith("rejects/") else entry["name"].split(".")[-1]
         kinds[kind] = kinds.get(kind, 0) + 1
     listed = [f"{n} .{kind}" for kind, n in sorted(kinds.items()) if kind in _KINDS]
-    return ", ".join([*listed, "manifest.json", "plan.json"])
+    plan = [] if "mix" in manifest else ["plan.json"]
+    return ", ".join([*listed, "manifest.json", *plan])
 
 
 def _time(run: Mapping[str, Any]) -> str:
