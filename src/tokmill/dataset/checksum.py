@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import BinaryIO
 
+HASH_BYTES = 16
+"""Of the hash of a document."""
+
 _CHUNK_BYTES = 1 << 20
 
 _NEW: dict[str, Callable[[], Any]] = {BLAKE3: blake3.blake3, SHA256: hashlib.sha256}
@@ -88,3 +91,14 @@ def digest_of_chunks(chunks: Iterable[bytes | memoryview], algorithm: str) -> Di
     for chunk in chunks:
         digest.update(chunk)
     return digest
+
+
+def document_hash(ids: Any, mask: Any = None) -> bytes:
+    """Return BLAKE3-128 of the bytes of a document's ids, and of its mask if it has one.
+
+    Documents count as equal if their hashes are: in statistics, in a mix and in lists to drop.
+    """
+    state = blake3.blake3(ids)
+    if mask is not None:
+        state.update(mask)
+    return bytes(state.digest(length=HASH_BYTES))

@@ -30,6 +30,7 @@ from tokmill.dataset.layout import (
     MANIFEST,
     PRIVATE_FILE,
     SHARD_BYTES,
+    SIDECARS,
     SPLITS,
     pack_names,
     packed_stem,
@@ -48,7 +49,7 @@ from tokmill.settings.declare import parse_quantity
 from tokmill.storage import read_errors, write_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
@@ -216,6 +217,37 @@ def write_packs(
         if not last:
             packs[split]["bytes_per_sample"] = MEMORY_BYTES_PER_SAMPLE
     return files, packs
+
+
+def add_packs(
+    place: Place, manifest: dict[str, Any], algorithm: str, check: Callable[[], None]
+) -> None:
+    """Write the packs that a manifest's settings ask for, if any, and add them to it.
+
+    `check`: see `Place.keep`.
+
+    Raises:
+        UsageError: a sample is longer than a row.
+        VerifyError: a shard's index is missing or broken.
+        StorageError: the files cannot be read or written.
+    """
+    config = manifest["config"]
+    sft = config.get("sft")
+    length, last = (sft["packing"], "") if sft else (config["output"]["packing"], FRAGMENT)
+    if not length:
+        return
+    has_rows = bool(sft and sft["packed_rows"])
+    endings = ("idx", *(("bin", *SIDECARS) if has_rows else ()))
+    place.fetch(file["name"] for file in manifest["files"] if file["name"].endswith(endings))
+    files, manifest["packs"] = write_packs(place.local, manifest["shards"], length, algorithm, last)
+    if has_rows:
+        rows, listed = write_packed_rows(place.local, manifest, algorithm)
+        files += rows
+        for split, shards in listed.items():
+            manifest["packs"][split]["shards"] = shards
+    for entry in files:
+        place.keep(entry, check)
+    manifest["files"] += [entry.as_json() for entry in files]
 
 
 def pack_dataset(

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from blake3 import blake3
 
+from tokmill.dataset.checksum import document_hash
 from tokmill.dataset.idx_file import open_index
 from tokmill.dataset.reader import open_shard
 from tokmill.errors import VerifyError
@@ -283,10 +283,9 @@ class _Hashes:
             lengths = shard.lengths[first : first + _HASHED_AT_ONCE]
             digests = []
             for offset, length in zip(offsets, lengths.tolist(), strict=True):
-                document = blake3(ids[offset : offset + length * item])
-                if mask is not None:
-                    document.update(mask[offset // item : offset // item + length])
-                digests.append(document.digest(16))
+                first_id = offset // item
+                own = None if mask is None else mask[first_id : first_id + length]
+                digests.append(document_hash(ids[offset : offset + length * item], own))
             rows = np.empty((len(lengths), 4), np.uint64)
             rows[:, :2] = np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2)
             rows[:, 2] = 2 * lengths.astype(np.int64) + (shard.split == "val")

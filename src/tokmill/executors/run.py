@@ -16,12 +16,10 @@ from tokmill.dataset.canonical import json_chunks, manifest_sha256
 from tokmill.dataset.checksum import Digest
 from tokmill.dataset.layout import (
     FORMAT_VERSION,
-    FRAGMENT,
     MANIFEST,
     PARTS,
     PLAN,
     REJECTS,
-    SIDECARS,
     part_name,
 )
 from tokmill.dataset.part_record import Sums
@@ -304,7 +302,9 @@ def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
         "run": dict(usage),
     }
     if config.output.packing if config.sft is None else config.sft.packing:
-        _pack(run, manifest)
+        from tokmill.dataset.packs import add_packs  # few runs pack
+
+        add_packs(place, manifest, config.output.checksum, run.check)
     manifest["sha256"] = manifest_sha256(manifest)
     run.check()  # packing may have taken long
     if not place.create(MANIFEST, json_chunks(manifest)):
@@ -332,24 +332,3 @@ def _readings(
         {**reading.as_json(), **({"fields_read": sorted(paths)} if paths else {})}
         for reading, paths in zip(readings, used, strict=False)
     ]
-
-
-def _pack(run: Begun, manifest: dict[str, Any]) -> None:
-    """Write the packs, which need all parts, and add them to the manifest."""
-    from tokmill.dataset.packs import write_packed_rows, write_packs
-
-    place, config = run.place, run.plan.spec.config
-    algorithm, sft = config.output.checksum, config.sft
-    length, last = (config.output.packing, FRAGMENT) if sft is None else (sft.packing, "")
-    writes_rows = sft is not None and sft.packed_rows
-    endings = ("idx", *(("bin", *SIDECARS) if writes_rows else ()))
-    place.fetch(file["name"] for file in manifest["files"] if file["name"].endswith(endings))
-    files, manifest["packs"] = write_packs(place.local, manifest["shards"], length, algorithm, last)
-    if writes_rows:
-        rows, listed = write_packed_rows(place.local, manifest, algorithm)
-        files += rows
-        for split, shards in listed.items():
-            manifest["packs"][split]["shards"] = shards
-    for entry in files:
-        place.keep(entry, run.check)
-    manifest["files"] += [entry.as_json() for entry in files]

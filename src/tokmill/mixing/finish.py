@@ -10,7 +10,8 @@ import numpy as np
 
 from tokmill.dataset.canonical import json_chunks, manifest_sha256
 from tokmill.dataset.counts import Counts
-from tokmill.dataset.layout import FORMAT_VERSION, MANIFEST, SIDECARS
+from tokmill.dataset.layout import FORMAT_VERSION, MANIFEST
+from tokmill.dataset.packs import add_packs
 from tokmill.errors import StateError
 from tokmill.mixing.batch import read_chunk, rows_of, trained
 from tokmill.mixing.survey import LEFT_OUT, MARKED
@@ -172,8 +173,7 @@ def write_manifest(
         packing = max(packings) if all(packings) else 0  # rows of which all documents have room
         is_padded = bool(packing) and config["sft"]["packed_rows"]
         config["sft"] = {**config["sft"], "packing": packing, "packed_rows": is_padded}
-        if packing:
-            _pack(job, manifest, packing, is_padded=is_padded)
+        add_packs(job.place, manifest, job.algorithm, lambda: None)
     manifest["sha256"] = manifest_sha256(manifest)
     if not job.place.create(MANIFEST, json_chunks(manifest)):
         raise StateError(f"{job.place.where}/{MANIFEST}: another program has just written it")
@@ -191,22 +191,3 @@ def _histogram(inputs: Inputs) -> list[int]:
     """Return the documents of all inputs by length."""
     pairs = zip_longest(*(d.manifest["length_histogram"] for d in inputs.datasets), fillvalue=0)
     return [sum(pair) for pair in pairs]
-
-
-def _pack(job: Job, manifest: dict[str, Any], packing: int, *, is_padded: bool) -> None:
-    """Write the packs of chats, as a run of `tokmill sft` does, and add them to the manifest."""
-    from tokmill.dataset.packs import write_packed_rows, write_packs
-
-    endings = ("idx", *(("bin", *SIDECARS) if is_padded else ()))
-    job.place.fetch(file["name"] for file in manifest["files"] if file["name"].endswith(endings))
-    files, manifest["packs"] = write_packs(
-        job.place.local, manifest["shards"], packing, job.algorithm
-    )
-    if is_padded:
-        rows, listed = write_packed_rows(job.place.local, manifest, job.algorithm)
-        files += rows
-        for split, shards in listed.items():
-            manifest["packs"][split]["shards"] = shards
-    for entry in files:
-        job.place.keep(entry, lambda: None)
-    manifest["files"] += [entry.as_json() for entry in files]

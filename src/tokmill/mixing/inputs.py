@@ -139,11 +139,13 @@ class Inputs:
     Attributes:
         datasets: the datasets, each once, in the order in which they are first named.
         requests: the sources as they were asked for.
+        request_of_row: (n_rows,) int64, the number of the request that has each source; -1: none.
         dtype: of the ids that are written.
     """
 
     datasets: tuple[Input, ...]
     requests: tuple[Request, ...]
+    request_of_row: npt.NDArray[np.int64]
     dtype: np.dtype[np.unsignedinteger]
 
     @property
@@ -188,28 +190,6 @@ class Inputs:
                 before.append(n)
                 n += piece["records"]
         return np.array(before, np.int64)
-
-    @cached_property
-    def request_of_row(self) -> npt.NDArray[np.int64]:
-        """Return the number of the request that has each source; -1: none.
-
-        Raises:
-            UsageError: a request names a source that its dataset does not have, or that another
-                request has.
-        """
-        numbers = np.full(len(self.rows), -1)
-        for number, request in enumerate(self.requests):
-            dataset = self.datasets[self.input_of(request)]
-            names = [_names_of(row) for row in dataset.manifest["sources"]]
-            rows = [i for i, own in enumerate(names) if request.source in ("", *own)]
-            if not rows:
-                known = ", ".join(dict.fromkeys(own[0] for own in names[:_MOST_NAMED]))
-                raise UsageError(f"{request.name}: no such source; there are {known}")
-            at = np.array(rows) + dataset.first_row
-            if (numbers[at] >= 0).any():
-                raise UsageError(f"{request.name}: another input has this source already")
-            numbers[at] = number
-        return numbers
 
     def input_of(self, request: Request) -> int:
         """Return the number of the dataset of a request."""
@@ -290,7 +270,32 @@ def open_inputs(requests: Sequence[Request], settings: MixSettings) -> Inputs:
     if settings.count != "all" and "mask" not in datasets[0].manifest:
         raise UsageError("count: trained tokens are those of chats: these datasets have no masks")
     dtype = np.dtype(settings.dtype or widest).newbyteorder("<")
-    return Inputs(tuple(datasets), tuple(requests), dtype)
+    return Inputs(tuple(datasets), tuple(requests), _request_of_row(datasets, requests), dtype)
+
+
+def _request_of_row(
+    datasets: Sequence[Input], requests: Sequence[Request]
+) -> npt.NDArray[np.int64]:
+    """Return the number of the request that has each source; -1: none.
+
+    Raises:
+        UsageError: a request names a source that its dataset does not have, or that another
+            request has.
+    """
+    of_directory = {dataset.directory: dataset for dataset in datasets}
+    numbers = np.full(sum(len(dataset.manifest["sources"]) for dataset in datasets), -1)
+    for number, request in enumerate(requests):
+        dataset = of_directory[request.directory]
+        names = [_names_of(row) for row in dataset.manifest["sources"]]
+        rows = [i for i, own in enumerate(names) if request.source in ("", *own)]
+        if not rows:
+            known = ", ".join(dict.fromkeys(own[0] for own in names[:_MOST_NAMED]))
+            raise UsageError(f"{request.name}: no such source; there are {known}")
+        at = np.array(rows) + dataset.first_row
+        if (numbers[at] >= 0).any():
+            raise UsageError(f"{request.name}: another input has this source already")
+        numbers[at] = number
+    return numbers
 
 
 _RULES = ("preset", "boundary", "alignment", "trained", "turns", "ends")

@@ -70,7 +70,6 @@ def mix(settings: MixSettings, watcher: Watcher, *, overwrite: bool = False) -> 
         KeyboardInterrupt: its message says what is kept.
     """
     inputs = open_inputs(requests(settings), settings)
-    assert inputs.request_of_row is not None  # names of sources are checked before anything is made
     place = open_place(settings.output)
     check_output(place, inputs, settings)
     fingerprint = sha256_hex(canonical_json(_identity(settings, inputs)))

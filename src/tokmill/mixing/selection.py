@@ -69,7 +69,10 @@ class Taken:
 
 
 class Selection:
-    """The documents of a mix, chunk by chunk; `taken` is filled by `choose`."""
+    """The documents of a mix, chunk by chunk.
+
+    `reasons`: of all documents, None if nobody looked. `taken`: what `choose` has returned.
+    """
 
     def __init__(
         self,

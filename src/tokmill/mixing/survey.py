@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import blake3
 import numpy as np
 import pyarrow as pa
 
+from tokmill.dataset.checksum import HASH_BYTES, document_hash
 from tokmill.dataset.origins import slices_of
 from tokmill.errors import UsageError
 from tokmill.extensions import find_path, one_line
@@ -39,7 +39,6 @@ LEFT_OUT = {
 }
 """Why a document is left out, as the manifest says it."""
 
-_HASH_BYTES = 16
 _RECORD_BITS = 40
 
 
@@ -142,7 +141,7 @@ class DropList:
             entry = json.loads(line)
             if "hash" in entry:
                 digest = bytes.fromhex(entry["hash"])
-                if len(digest) != _HASH_BYTES:
+                if len(digest) != HASH_BYTES:
                     raise ValueError
                 self._hashes.add(digest)
                 return []
@@ -167,14 +166,10 @@ class DropList:
 
 def hashes_of(batch: pa.RecordBatch) -> list[bytes]:
     """Return BLAKE3-128 of the ids of each document, and of its mask if it has one."""
-    masks = batch.column("mask") if "mask" in batch.schema.names else None
-    digests = []
-    for number, tokens in enumerate(batch.column("bin")):
-        digest = blake3.blake3(tokens.as_buffer())
-        if masks is not None:
-            digest.update(masks[number].as_buffer())
-        digests.append(digest.digest(length=_HASH_BYTES))
-    return digests
+    ids = (tokens.as_buffer() for tokens in batch.column("bin"))
+    if "mask" not in batch.schema.names:
+        return list(map(document_hash, ids))
+    return list(map(document_hash, ids, (mask.as_buffer() for mask in batch.column("mask"))))
 
 
 def survey_chunk(
