@@ -17,7 +17,7 @@ TOP, ALL = "modules at the top", "all"
 
 ROOMS = {
     # room: (limit, aim)
-    "cli, api": (4_000, 3_300),
+    "cli, api": (4_020, 3_300),
     "run, executors": (4_430, 3_200),
     "mixing": (2_340, 1_700),
     "recipes, render": (2_160, 1_900),
@@ -30,7 +30,7 @@ ROOMS = {
     "bill": (11_100, 8_300),
     "settings, words": (1_820, 1_100),
     TOP: (2_280, 1_500),
-    ALL: (60_520, 46_000),
+    ALL: (60_530, 46_000),
 }
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 from tokmill.api.dataset import Dataset
 from tokmill.api.dataset import open as open_dataset
 from tokmill.api.jobs import Inputs, checked_path, place_of, run_config, verify_dataset
+from tokmill.api.jobs import pack as packed
 from tokmill.api.progress import Progress, RunObserver, make_bar
 from tokmill.errors import UsageError
 from tokmill.settings.names import keyword_errors
@@ -407,10 +408,7 @@ def pack(
         >>> dataset = tokmill.pack("out", length=4096)
         >>> dataset.manifest["packs"]["train"]["fill"], tokmill.loader.packs(dataset, shift=True)
     """
-    from tokmill.dataset.packs import pack_dataset
-    from tokmill.place import open_place
-
-    manifest = pack_dataset(open_place(place_of(directory)), length, last, split)
+    manifest = packed(directory, length, last, split)
     tokenizer = manifest["config"]["tokenizer"]["path"]
     return Dataset(Path(directory), manifest, split="", tokenizer=tokenizer)
 

@@ -18,7 +18,7 @@ from tokmill.settings.names import by_keyword
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS, RenderSettings
 from tokmill.settings.sft import SftSettings
 from tokmill.settings.source import Source
-from tokmill.urls import store_url
+from tokmill.urls import is_store, local_path, shown, store_url
 
 if TYPE_CHECKING:
     from tokmill.dataset.verify import Verification
@@ -49,6 +49,24 @@ def place_of(output: str | Path) -> str:
     """Return the directory or the URL that an output names; raises `UsageError`."""
     path = checked_path(output, "output")
     return store_url(output) or str(path)
+
+
+def pack(directory: str | Path, length: int | str, last: str, split: str) -> dict[str, Any]:
+    """Pack the documents of a dataset, and return its new manifest; see `pack_dataset`.
+
+    Raises:
+        UsageError: the dataset is in a store, whatever packages are installed.
+    """
+    from tokmill.dataset.packs import pack_dataset
+    from tokmill.place import open_place
+
+    place = place_of(directory)
+    if is_store(local_path(place)):
+        raise UsageError(
+            f"{shown(place)}: only a dataset in a directory can be packed: copy it to a disk, or "
+            "make it with --packing"
+        )
+    return pack_dataset(open_place(place), length, last, split)
 
 
 def finished_manifest(directory: Path) -> dict[str, Any]:

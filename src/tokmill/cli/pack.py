@@ -36,12 +36,10 @@ def command(directory: Path, length: str, last: str, split: str, as_json: bool) 
       tokmill pack out --length 4096
       tokmill pack out --length 32k --last drop
     """
-    from tokmill.api.jobs import place_of
-    from tokmill.dataset.packs import pack_dataset
+    from tokmill.api.jobs import pack
     from tokmill.page.summary import detail_rows
-    from tokmill.place import open_place
 
-    manifest = pack_dataset(open_place(place_of(directory)), length, last, split)
+    manifest = pack(directory, length, last, split)
     if as_json:
         show_json({"directory": str(directory), "packs": manifest["packs"]})
         return

@@ -257,19 +257,14 @@ def pack_dataset(
 
     Only an index is written. The new manifest then replaces the old one, so a process that is
     killed leaves the old dataset or the new one; files of no use are removed by the next call.
-    Arguments are those of `tokmill.pack`.
+    Arguments are those of `tokmill.pack`; `place` is a directory.
 
     Raises:
-        UsageError: an argument is wrong, or the dataset is one of chats, or not in a directory.
+        UsageError: an argument is wrong, or the dataset is one of chats.
         StateError: a run, or another process that packs, is writing in the directory.
         TokmillError: the dataset is damaged, or the index cannot be written.
     """
-    directory, capacity = place.mapped, parse_quantity(str(length), "context", "length")
-    if directory is None:
-        raise UsageError(
-            f"{place.where}: only a dataset in a directory can be packed: copy it to a disk, or "
-            "make it with --packing"
-        )
+    directory, capacity = place.local, parse_quantity(str(length), "context", "length")
     if not 2 <= capacity <= MOST_LENGTH:
         raise UsageError(f"expected rows of 2 to {MOST_LENGTH:,} tokens, found {length}", "length")
     if last not in LAST_PIECES:
