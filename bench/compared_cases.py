@@ -27,14 +27,14 @@ ALWAYS = {"engine": "reference", "workers": "1", "max_reject_fraction": "1"}
 MASKS: tuple[dict[str, str], ...] = (
     {"packing": "1024", "packed_rows": "yes"},
     {"packing": "512", "too_long": "window", "window_overlap": "32", "workers": "2"},
-    {"max_tokens": "200", "too_long": "truncate-left", "append_eos": "train"},
+    {"max_tokens": "200", "too_long": "truncate-left", "train": "+eos"},
     {"max_tokens": "200", "too_long": "drop-turns"},
-    {"boundary": "joint", "straddling": "mask", "turns": "last"},
-    {"boundary": "joint", "straddling": "reject"},
+    {"boundary": "joint-mask", "turns": "last"},
+    {"boundary": "joint-reject"},
     {"samples": "turn", "val_fraction": "0.1", "part_bytes": "64KiB"},
-    {"roles": "user,assistant", "header": "train", "suffix": "train"},
-    {"weights": "file", "turns": "everything", "control_tokens_in_text": "parse"},
-    {"inline_tags": "fields", "reasoning": "mask", "tool_calls": "mask", "eot": "mask"},
+    {"roles": "user,assistant", "train": "+header,+prompt,+suffix"},
+    {"weights": "file", "train": "everything", "control_tokens_in_text": "parse"},
+    {"inline_tags": "fields", "train": "-reasoning,-tool-calls,-eot"},
     {"default_system": "Be brief."},
     *(
         {"preset": preset}

@@ -44,7 +44,7 @@ def whole_records() -> Callable[[Sequence[str]], Records]:
 
 @pytest.fixture(scope="session")
 def make_renderer(vocabulary: Vocabulary) -> Callable[..., ChatRenderer]:
-    """Make a renderer of a built-in template: `make_renderer("chatml", suffix="train")`."""
+    """Make a renderer of a built-in template: `make_renderer("chatml", turns="last")`."""
 
     def make(template: str, schema: str = "messages", **settings: Any) -> ChatRenderer:
         chosen = SftSettings(template=template, schema=schema, **settings)

@@ -295,7 +295,7 @@ def test_a_tag_that_is_no_control_token_is_written_beside_one_that_is(
 
 def test_reasoning_in_tags_of_the_tokenizer_can_be_masked(rendered):
     reply = bot("<think>R</think>A")
-    _, _, (marked,) = rendered("plain", QUESTION, reply, reasoning="mask")
+    _, _, (marked,) = rendered("plain", QUESTION, reply, train=("-reasoning",))
     assert marked == "Q<think>R</think>«A<eos>»"
 
 

@@ -78,7 +78,7 @@ def test_reasoning_is_written_between_think_tags(show_messages):
     reply = {"role": "assistant", "content": "4", "reasoning_content": "\n2 + 2\n"}
     (text,) = show_messages("chatml", ("user", "U"), reply)
     assert text.endswith("assistant\n«<think>\n2 + 2\n</think>\n\n4<|im_end|>»\n")
-    (masked,) = show_messages("chatml", ("user", "U"), reply, reasoning="mask")
+    (masked,) = show_messages("chatml", ("user", "U"), reply, train=("-reasoning",))
     assert masked.endswith("assistant\n<think>\n2 + 2\n</think>\n\n«4<|im_end|>»\n")
 
 

@@ -29,6 +29,10 @@ def part(text, kind="text", **flags):
     return {"type": kind, "text": text, **flags}
 
 
+def detail(begin, end, **flags):
+    return {"begin_offset": begin, "end_offset": end, **flags}
+
+
 def bot(*parts, **fields):
     return {"role": "assistant", "content": list(parts), **fields}
 
@@ -130,9 +134,39 @@ def test_weights_of_parts_stay_where_they_are_when_eos_is_put_behind_replies(mar
     no_ends = QWEN.replace("m.content + '<|im_end|>\n'", "m.content")
     first = bot(part("a", train=False), part("b"))
     second = bot(part("c", train=False), part("d"))
-    found = marked(no_ends, ASKED, first, ASKED, second, append_eos="train")
-    whole = marked(no_ends, ASKED, bot(part("ab")), ASKED, bot(part("cd")), append_eos="train")
+    found = marked(no_ends, ASKED, first, ASKED, second, train=("+eos",))
+    whole = marked(no_ends, ASKED, bot(part("ab")), ASKED, bot(part("cd")), train=("+eos",))
     assert found[0].strip() == "c«d<eos>»"
     assert whole[0].strip() == "«cd<eos>»"
-    first_reply = marked(no_ends, ASKED, first, append_eos="train")
+    first_reply = marked(no_ends, ASKED, first, train=("+eos",))
     assert first_reply[0].strip() == "a«b<eos>»"
+
+
+@ALL
+def test_the_spans_of_train_detail_are_trained_and_the_rest_is_not(marked, source):
+    reply = {"role": "assistant", "content": "0123456789"}
+    spans = [detail(0, 3, train=False), detail(4, 5, train=True), detail(8, 8)]
+    (text,) = marked(source, ASKED, {**reply, "train_detail": spans})
+    assert text.strip() == "0123«45»67«8»9«<|im_end|>»"
+    (text,) = marked(source, ASKED, {**reply, "training_detail": spans, "train": False})
+    assert text.strip() == "0123456789<|im_end|>"
+    fractions = [detail(1, 2, weight=0.5)]
+    (text,) = marked(source, ASKED, {**reply, "train_detail": fractions}, weights="file")
+    assert text.strip() == "00.5«12»3456789«<|im_end|>»"
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        [detail(0, 4)],
+        [detail(2, 1)],
+        [detail(0, 1), detail(1, 2)],
+        [{"train": True}],
+        [1],
+        {"a": 1},
+    ],
+)
+def test_spans_outside_of_the_content_or_each_other_are_refused(marked, spans):
+    reply = {"role": "assistant", "content": "0123", "train_detail": spans}
+    (reason,) = marked("chatml", ASKED, reply)
+    assert reason in {"weights inside a message", "wrong type"}

@@ -21,6 +21,7 @@ from tokmill.settings.sft import SftSettings
 from tokmill.values import WHOLE_RECORD, Records
 
 SETTINGS = SftSettings(schema="messages", template="plain", samples="turn")
+EVERYTHING = SftSettings(schema="messages", template="own.jinja", train=("everything",))
 VOCABULARY = Vocabulary({"<eos>": 2}, "<eos>", "", {"eos_token": "<eos>"})
 TEXT = pa.array(
     [
@@ -87,7 +88,7 @@ def test_a_little_work_starts_no_child():
 
 @pytest.mark.parametrize("most", [0, 1, 3])
 def test_a_template_from_outside_is_rendered_by_children_alone(most, monkeypatch):
-    settings = replace(SETTINGS, template="own.jinja", turns="everything", samples="conversation")
+    settings = EVERYTHING
     pool = make_pool(most, source=FOREIGN)
     assert pool.write(settings, TEXT).samples.text.to_pylist() == ["U猫", "U", "UB"]
     assert n_processes(pool) == 1
@@ -115,7 +116,7 @@ def test_a_template_beyond_a_limit_ends_the_run_with_one_line_that_names_the_rec
     (tmp_path / "low_limits.py").write_text(LIMITS)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(render_pool, "Child", lambda _: Child("low_limits"))
-    settings = replace(SETTINGS, template="own.jinja", turns="everything", samples="conversation")
+    settings = EVERYTHING
     source = "{% if messages[0].content == 'bad' %}" + attack + "{% endif %}" + FOREIGN
     pool = make_pool(1, source=source)
     renderer = ChatRenderer(settings, "own.jinja", partial(pool.write, settings))
@@ -146,7 +147,7 @@ def test_where_a_child_cannot_limit_its_memory_it_is_watched(monkeypatch):
     monkeypatch.setattr(render_pool, "IS_LIMITED", False)
     monkeypatch.setattr(render_pool, "_LOOK_S", 0.05)
     monkeypatch.setattr(render_pool, "most_memory", lambda _: 1 << 20)
-    settings = replace(SETTINGS, template="own.jinja", turns="everything", samples="conversation")
+    settings = EVERYTHING
     pool = make_pool(
         1, source="{% if messages[0].content == 'U' %}" + ENDLESS + "{% endif %}" + FOREIGN
     )

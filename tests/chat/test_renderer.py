@@ -95,13 +95,13 @@ def test_a_record_whose_later_sample_fails_gives_none(render, shown):
     assert len(batch.text) == len(batch.control) == len(batch.weights) == batch.offsets[-1]
 
 
-@pytest.mark.parametrize("append_eos", ["no", "mask", "train"])
-def test_a_sample_that_ends_with_eos_gets_no_other_one(render, shown, append_eos):
-    assert shown(render(dialog("a", "b"), append_eos=append_eos)) == ["a«b<eos>»"]
+@pytest.mark.parametrize("train", [(), ("+untrained-eos",), ("+eos",)])
+def test_a_sample_that_ends_with_eos_gets_no_other_one(render, shown, train):
+    assert shown(render(dialog("a", "b"), train=train)) == ["a«b<eos>»"]
 
 
 def test_eos_behind_a_turn_that_is_not_trained_is_not_trained(render, shown):
-    assert shown(render(dialog("a", "b", "c"), append_eos="train")) == ["a«b<eos>»c<eos>"]
+    assert shown(render(dialog("a", "b", "c"), train=("+eos",))) == ["a«b<eos>»c<eos>"]
 
 
 def test_a_conversation_is_rendered_by_itself_and_raises_what_is_wrong(make_renderer, shown):

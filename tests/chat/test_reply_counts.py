@@ -36,7 +36,7 @@ def test_an_empty_reply_trains_the_end_of_turn_alone_and_is_counted(noticed, wei
         [said("user", "a"), said("assistant", "b"), said("user", "c"), said("assistant", "d")],
     ]
     assert noticed(*samples) == {EMPTY_REPLIES: [2, 0]}
-    assert noticed(*samples, eot="mask") == {}  # such a sample is dropped, or counts elsewhere
+    assert noticed(*samples, train=("-eot",)) == {}  # such a sample is dropped, or counts elsewhere
 
 
 def test_empty_replies_that_are_not_trained_are_no_matter(noticed):
@@ -49,7 +49,7 @@ def test_empty_replies_that_are_not_trained_are_no_matter(noticed):
 def test_reasoning_and_calls_are_said_too(noticed):
     chat = [said("user", "a"), said("assistant", "", reasoning_content="hm")]
     assert noticed(chat) == {}
-    assert noticed(chat, reasoning="mask") == {EMPTY_REPLIES: [1]}
+    assert noticed(chat, train=("-reasoning",)) == {EMPTY_REPLIES: [1]}
 
 
 def test_a_reply_without_a_trained_end_of_turn_is_counted(jinja_noticed):
@@ -57,8 +57,8 @@ def test_a_reply_without_a_trained_end_of_turn_is_counted(jinja_noticed):
     prompt = "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
     chat = [said("user", "a"), said("assistant", "b"), said("user", "c"), said("assistant", "d")]
     assert jinja_noticed(chatglm + prompt, chat) == {UNENDED_REPLIES: [2]}
-    assert jinja_noticed(chatglm + prompt, chat, eot="mask") == {}
-    assert jinja_noticed(chatglm + prompt, chat, append_eos="train") == {}
+    assert jinja_noticed(chatglm + prompt, chat, train=("-eot",)) == {}
+    assert jinja_noticed(chatglm + prompt, chat, train=("+eos",)) == {}
     ended = chatglm.replace("m.content }}", "m.content }}<|end|>")
     assert jinja_noticed(ended + prompt, chat) == {}
 

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.weights import mask_rule, message_weight, times_record_weight
+from tokmill.chat.mask_rule import mask_rule
+from tokmill.chat.weights import message_weight, times_record_weight
 from tokmill.errors import UsageError
 from tokmill.settings.sft import SftSettings
 
@@ -18,11 +19,13 @@ REPLY = "<|im_start|>assistant\n"
     ("settings", "reply"),
     [
         ({}, REPLY + "«A<|im_end|>»\n"),
-        ({"eot": "mask"}, REPLY + "«A»<|im_end|>\n"),
-        ({"suffix": "train"}, REPLY + "«A<|im_end|>\n»"),
-        ({"header": "train"}, "«" + REPLY + "A<|im_end|>»\n"),
+        ({"train": ("-eot",)}, REPLY + "«A»<|im_end|>\n"),
+        ({"train": ("content",)}, REPLY + "«A»<|im_end|>\n"),
+        ({"train": ("content", "eot", "suffix")}, REPLY + "«A<|im_end|>\n»"),
+        ({"train": ("+suffix",)}, REPLY + "«A<|im_end|>\n»"),
+        ({"train": ("+header",)}, "«" + REPLY + "A<|im_end|>»\n"),
         ({"preset": "llamafactory"}, REPLY + "«A<|im_end|>\n»"),
-        ({"preset": "llamafactory", "suffix": "mask"}, REPLY + "«A<|im_end|>»\n"),
+        ({"preset": "llamafactory", "train": ("-suffix",)}, REPLY + "«A<|im_end|>»\n"),
     ],
 )
 def test_presets_and_switches_say_what_of_a_turn_is_trained(show_messages, settings, reply):
@@ -61,13 +64,14 @@ def test_what_the_record_says_of_a_turn_wins(show_messages):
 
 
 @pytest.mark.parametrize(
-    ("setting", "end"), [("no", "»\n"), ("mask", "»\n<eos>"), ("train", "»\n«<eos>»")]
+    ("train", "end"),
+    [((), "»\n"), (("+untrained-eos",), "»\n<eos>"), (("+eos",), "»\n«<eos>»")],
 )
-def test_eos_can_be_appended_but_not_to_a_sample_that_ends_with_it(show_messages, setting, end):
-    (text,) = show_messages("chatml", *DIALOG, append_eos=setting)
+def test_eos_can_be_appended_but_not_to_a_sample_that_ends_with_it(show_messages, train, end):
+    (text,) = show_messages("chatml", *DIALOG, train=train)
     assert text.endswith("«B<|im_end|>" + end)
     assert text.count("<eos>") == end.count("<eos>")
-    assert show_messages("plain", *DIALOG[:2], append_eos=setting) == ["U«A<eos>»"]
+    assert show_messages("plain", *DIALOG[:2], train=train) == ["U«A<eos>»"]
 
 
 def test_turns_end_behind_the_last_segment_of_a_trained_turn(make_renderer, whole_records):
@@ -82,23 +86,59 @@ def test_turns_end_behind_the_last_segment_of_a_trained_turn(make_renderer, whol
 
 
 def test_everything_trains_all_tokens_but_those_that_a_record_leaves_out(show_messages):
-    (text,) = show_messages("chatml", *DIALOG[:2], turns="everything")
+    (text,) = show_messages("chatml", *DIALOG[:2], train=("everything",))
     assert text == "«" + USER.format("U") + REPLY + "A<|im_end|>\n»"
-    (text,) = show_messages("plain", *DIALOG[:3], turns="everything", append_eos="mask")
+    (text,) = show_messages("plain", *DIALOG[:3], train=("everything", "untrained-eos"))
     assert text == "«UA<eos>V»<eos>"
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"eot": "mask"}, r"sft.eot: mask contradicts"),
-        ({"roles": ("user",)}, "--turns=everything trains all roles"),
-        ({"samples": "turn"}, "turn trains one turn"),
+        ({"train": ("everything", "content")}, "sft.train: everything contains all but eos: leave"),
+        (
+            {"train": ("+everything", "-eot")},
+            "sft.train: everything contains all .* leave -eot out",
+        ),
+        ({"train": ("content", "-eot")}, "sft.train: expected names, which replace .*content,-eot"),
+        ({"train": ("tool_call",)}, "found 'tool_call': did you mean tool-calls"),
+        ({"train": ("everything",), "roles": ("user",)}, "sft.roles: contradicts --train=every"),
+        ({"train": ("everything",), "samples": "turn"}, "sft.samples: contradicts --train=every"),
+        ({"train": ("everything",), "turns": "last"}, "sft.turns: contradicts --train=every"),
+        ({"weigh": ("a",)}, "sft.weigh: expected REGEX=FACTOR .* found 'a'"),
+        ({"weigh": ("a=-1",)}, "sft.weigh: expected REGEX=FACTOR .* found 'a=-1'"),
+        ({"weigh": ("(=2",)}, "sft.weigh: '\\(' is no regular expression"),
     ],
 )
-def test_everything_and_settings_that_leave_something_out_contradict_each_other(settings, words):
+def test_settings_that_contradict_each_other_are_refused(settings, words):
     with pytest.raises(UsageError, match=words):
-        mask_rule(SftSettings(turns="everything", **settings))
+        mask_rule(SftSettings(**settings))
+
+
+@pytest.mark.parametrize(
+    ("weigh", "reply"),
+    [
+        (("o=0",), "«fx»oo«x <|im_end|>»"),
+        (("^f=0", "x =0"), "f«xoo»x «<|im_end|>»"),
+        ((r"o\b=0", "[=]=0"), "«fxoox <|im_end|>»"),
+    ],
+)
+def test_weigh_multiplies_what_a_pattern_matches_in_replies(show_messages, weigh, reply):
+    (text,) = show_messages("chatml", ("user", "foo"), ("assistant", "fxoox "), weigh=weigh)
+    assert text == USER.format("foo") + REPLY + reply + "\n"
+
+
+def test_an_empty_think_block_is_not_trained_if_that_is_asked_for(show_messages):
+    empty, full = "<think>\n\n</think>\n\n", {"reasoning_content": "because"}
+    for template in ("qwen3-training", "chatml"):
+        quiet = {"role": "assistant", "content": "A", "reasoning_content": ""}
+        thinking = ("user", "U"), quiet | full
+        (text,) = show_messages(template, *thinking, train=("-empty-reasoning",))
+        assert text.endswith(REPLY + "«<think>\nbecause\n</think>\n\nA<|im_end|>»\n")
+    (text,) = show_messages("qwen3-training", ("user", "U"), quiet)
+    assert text.endswith(f"{REPLY}«{empty}A<|im_end|>»\n")
+    (text,) = show_messages("qwen3-training", ("user", "U"), quiet, train=("-empty-reasoning",))
+    assert text.endswith(f"{REPLY}{empty}«A<|im_end|>»\n")
 
 
 REFUSE, FILE = SftSettings(), SftSettings(weights="file")
@@ -229,7 +269,8 @@ def test_a_fractional_weight_of_a_record_needs_all_turns_to_be_trained():
         times_record_weight({"weight": 0.5}, MESSAGES, [None, None], settings)
     assert caught.value.reason == "fractional weight"
     assert caught.value.message == (
-        "weight: expected 0 or 1 with turns = last, found 0.5; put weights at the messages"
+        "weight: expected 0 or 1 with --turns or --train=everything, found 0.5; put weights at "
+        "the messages"
     )
     assert times_record_weight({"weight": 0}, MESSAGES, [None, None], settings) == [0.0, 0.0]
 

@@ -102,11 +102,11 @@ def test_the_same_command_continues_and_another_one_is_refused(sft, pairs, tmp_p
     before = (tmp_path / "out" / "manifest.json").stat().st_mtime_ns
     assert sft(pairs, "--template", "plain", "--threads", "2").code == 0
     assert (tmp_path / "out" / "manifest.json").stat().st_mtime_ns == before
-    outcome = sft(pairs, "--template", "plain", "--eot", "mask")
+    outcome = sft(pairs, "--template", "plain", "--train", "-eot")
     assert outcome.code == 6
     assert "eot" in outcome.error
-    assert sft(pairs, "--template", "plain", "--eot", "mask", "--overwrite").code == 0
-    assert manifest(tmp_path / "out")["config"]["sft"]["eot"] == "mask"
+    assert sft(pairs, "--template", "plain", "--train", "-eot", "--overwrite").code == 0
+    assert manifest(tmp_path / "out")["config"]["sft"]["train"] == ["-eot"]
 
 
 def test_another_template_of_the_same_name_is_another_run(sft, pairs, tmp_path):

@@ -45,8 +45,8 @@ def good(tmp_path: Path) -> Path:
         ),
         (("--roles", "user"), "--roles (sft.roles): a Jinja template marks the text of role"),
         (
-            ("--reasoning", "mask"),
-            "--reasoning (sft.reasoning): a Jinja template does not mark this",
+            ("--train", "-reasoning"),
+            "--train (sft.train): leaves reasoning out, and a Jinja template does not mark this",
         ),
         (("--date", "tomorrow"), "the tokenizer's chat template: the date to write must be"),
         (("--preset", "nanochat"), "template nanochat needs the control tokens <|bos|>, "),

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.chat.conversation import ChatError, Conversation
+from tokmill.chat.mask_rule import mask_rule
 from tokmill.chat.reading.detect import detect_schema
 from tokmill.chat.reading.schemas import parse_record, read_conversation
-from tokmill.chat.weights import mask_rule
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineMemory
@@ -217,9 +217,9 @@ _encoders: dict[tuple[object, ...], SampleEncoder] = {}
 def _encoder(spec: RunSpec) -> SampleEncoder:
     """Return an encoder; templates with the same control tokens share one, as loading takes 1 s."""
     assert spec.config.sft is not None
-    boundary = mask_rule(spec.config.sft).boundary
+    rule = mask_rule(spec.config.sft)
     tokenizer, settings = spec.tokenizer, spec.config.tokenizer
-    key = (settings, boundary, spec.config.sft.straddling, tokenizer.special_ids)
+    key = (settings, rule.boundary, rule.straddling, tokenizer.special_ids)
     if key not in _encoders:
         if len(_encoders) > 3:  # 100 MB each
             _encoders.clear()

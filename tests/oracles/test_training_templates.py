@@ -19,9 +19,10 @@ from tests.oracles.masks_ours import Case, read_data
 from tests.oracles.transformers_chat import TransformersChat
 from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.jinja.template import JinjaTemplate
+from tokmill.chat.mask_rule import mask_rule
 from tokmill.chat.own_templates import TRAINING, own_source
 from tokmill.chat.segments import Sample, columns_of
-from tokmill.chat.weights import mask_rule, segment_weights
+from tokmill.chat.weights import segment_weights
 from tokmill.settings.sft import SftSettings
 
 REASON = "the oracle is not installed: make oracles"

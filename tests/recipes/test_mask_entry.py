@@ -68,8 +68,8 @@ def test_a_tokenizer_that_drops_the_last_text_may_end_with_any_id(chat_run):
 
 def test_a_preset_and_its_switches_are_written_resolved(described):
     sft = SftSettings(
-        preset="trl", template="chatml", boundary="split", turns="last", append_eos="train",
-        header="train", suffix="mask", reasoning="mask",
+        preset="trl", template="chatml", boundary="split", turns="last",
+        train=("+eos", "+header", "-suffix", "-reasoning"),
     )  # fmt: skip
     found = described(sft)
     assert found["preset"] == "trl"
@@ -136,5 +136,5 @@ def test_tool_calls_and_empty_replies_may_end_differently(ends, tmp_path, condit
 
 
 def test_an_appended_eos_is_the_only_ending(ends):
-    for append_eos in ("mask", "train"):
-        assert ends(SftSettings(template="plain", append_eos=append_eos)) == [0]
+    for name in ("+untrained-eos", "+eos"):
+        assert ends(SftSettings(template="plain", train=(name,))) == [0]

@@ -76,10 +76,11 @@ def test_joint_encodes_both_sides_of_a_boundary_at_once(encode, spelled):
 
 
 @pytest.mark.parametrize(
-    ("straddling", "expected"), [("train", [0, 1]), ("mask", [0, 0]), ("reject", None)]
+    ("boundary", "expected"),
+    [("joint", [0, 1]), ("joint-mask", [0, 0]), ("joint-reject", None)],
 )
-def test_the_settings_decide_on_a_straddling_token(encode, spelled, straddling, expected):
-    joint = SftSettings(template="plain", boundary="joint", straddling=straddling)
+def test_the_settings_decide_on_a_straddling_token(encode, spelled, boundary, expected):
+    joint = SftSettings(template="plain", boundary=boundary)
     found = encode(("c", 0), ("a", 0), ("b", 1), sft=joint)
     if expected is None:
         assert found == ["straddling token"]

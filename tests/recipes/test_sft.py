@@ -182,7 +182,7 @@ def test_counters_of_replies_belong_to_their_samples(process):
 
 
 def test_a_rejected_record_has_no_samples(process, spelled):
-    sft = SftSettings(template="plain", boundary="joint", straddling="reject", samples="turn")
+    sft = SftSettings(template="plain", boundary="joint-reject", samples="turn")
     encoded = process([chat("c", "d", "a", "b"), chat("e", "f")], sft)
     assert samples(encoded) == [(spelled("e", "f", "<eos>"), [0, 1, 1])]
     assert encoded.rows.tolist() == [1]

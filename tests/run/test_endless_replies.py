@@ -33,34 +33,34 @@ def run(tokenizer_dir, write_rows, tmp_path):
 
 @pytest.mark.parametrize("n_chats", [1, 20, 2000])
 def test_replies_without_a_trained_end_are_an_error_that_names_the_options(run, n_chats):
-    words = r"trained turns? have no trained end.*append_eos=\"train\".*eot=\"mask\""
+    words = r"trained turns? have no trained end.*train=\[\"\+eos\"\].*train=\[\"-eot\"\]"
     with pytest.raises(RecordError, match=words):
         run(n_chats, n_replies=1)
 
 
-@pytest.mark.parametrize("settings", [{"eot": "mask"}, {"max_reject_fraction": 1.0}])
+@pytest.mark.parametrize("settings", [{"train": ["-eot"]}, {"max_reject_fraction": 1.0}])
 def test_they_are_written_if_that_is_asked_for(run, settings):
     assert len(run(**settings)) == 20
 
 
-@pytest.mark.parametrize("append_eos", ["mask", "train"])
-def test_eos_is_appended_to_every_reply_that_has_no_end(run, append_eos):
-    dataset = run(append_eos=append_eos, eot="train" if append_eos == "train" else "mask")
+@pytest.mark.parametrize("train", [["+untrained-eos", "-eot"], ["+eos"]])
+def test_eos_is_appended_to_every_reply_that_has_no_end(run, train):
+    dataset = run(train=train)
     ids, mask = dataset[0], dataset.mask(0)
     assert dataset.text(0).count("Say.<eos>") == 2
     eos = dataset.manifest["tokenizer"]["eos"]["id"]
-    assert mask[ids == eos].tolist() == [int(append_eos == "train")] * 2
+    assert mask[ids == eos].tolist() == [int("+eos" in train)] * 2
 
 
 def test_eos_stands_before_what_the_template_writes_behind_a_reply(run):
     spaced = CHATGLM.replace("{{ m.content }}", "{{ m.content }}\n\n")
-    dataset = run(template=spaced, append_eos="train")
+    dataset = run(template=spaced, train=["+eos"])
     assert dataset.text(0).count("Say.<eos>\n\n") + dataset.text(0).count("Say.\n\n<eos>") == 2
 
 
 def test_a_template_that_ends_its_turns_gets_eos_behind_the_sample_alone(run):
     ended = CHATGLM.replace("{{ m.content }}", "{{ m.content }}<bos>")
-    text = run(template=ended, append_eos="train").text(0)
+    text = run(template=ended, train=["+eos"]).text(0)
     assert text.count("<eos>") == 1
     assert text.endswith("Say.<bos><eos>")
 

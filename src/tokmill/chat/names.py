@@ -45,6 +45,9 @@ SWITCH_KEYS = (
 )  # fmt: skip
 """The names of the weight of a message or of a part of its content; several multiply."""
 
+DETAIL_KEYS = ("train_detail", "training_detail")
+"""The names of the spans of a content that are trained, as axolotl has them."""
+
 MEDIA_KEYS = ("images", "image", "videos", "video", "audios", "audio")
 PREFERENCE_KEYS = ("chosen", "rejected", "rejected_response", "rejected_messages", "kto_tag")
 LABEL_KEY = "label"

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.chat.conversation import Message
+    from tokmill.chat.mask_rule import MaskRule
     from tokmill.chat.segments import Columns, SegmentTable
-    from tokmill.chat.weights import MaskRule
 
 LOST_REASONING = "replies whose reasoning the template leaves out"
 LOST_CALLS = "replies whose tool calls the template leaves out"

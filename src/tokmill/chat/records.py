@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from tokmill.chat.control_strings import Vocabulary
     from tokmill.chat.conversation import Conversation, Message
+    from tokmill.chat.mask_rule import MaskRule
     from tokmill.chat.template_source import ChatTemplate
-    from tokmill.chat.weights import MaskRule
     from tokmill.settings.sft import SftSettings
 
 
@@ -61,7 +61,6 @@ class RecordWriter:
         self._settings = settings
         self._template = template
         self._rule = rule
-        self._append_eos = rule.append_eos != "no"
         self._vocabulary = vocabulary
         forms = inline_forms(settings, template, vocabulary)
         reserved = [template.literals, *vocabulary.control]
@@ -152,8 +151,10 @@ class RecordWriter:
                 or sample.written() != self._without_edges(plain, chat).written()
             ):
                 raise cannot_carry()
-            if self._append_eos:
+            if self._rule.appends_eos:
                 sample.append_eos(self._vocabulary.eos)
+            for pattern, factor in self._rule.weighed:
+                sample.weigh(pattern, factor)
             if sample.is_empty():
                 raise ChatError("empty", "the sample has no text")
             samples.append(sample)

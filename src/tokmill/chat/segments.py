@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -58,11 +58,13 @@ class SegmentTable(NamedTuple):
     (n_turns,) int64, index in `ROLES` and number of the sample. `turn_weights`: (n_turns,) float32,
     the weight that the record gives, NaN where it gives none. `factors`: (n_segments,) float32,
     the weight that a part of a message has within its turn, NaN where it has that of its turn.
+    `scales`: (n_segments,) float32, what the weight is multiplied with.
     """
 
     kinds: npt.NDArray[np.int64]
     turns: npt.NDArray[np.int64]
     factors: npt.NDArray[np.float32]
+    scales: npt.NDArray[np.float32]
     roles: npt.NDArray[np.int64]
     turn_weights: npt.NDArray[np.float32]
     samples: npt.NDArray[np.int64]
@@ -117,7 +119,7 @@ class Turn:
 
     `weight`: as the record gives it, None where the mask rule decides. `parts`: strings, `codes`:
     a `segment_code` of each. `factors`: the weight that each has within the turn, NaN where it has
-    that of the turn; [] if all have.
+    that of the turn; [] if all have. `scales`: what each weight is multiplied with; [] if with 1.
     """
 
     role: str
@@ -125,6 +127,7 @@ class Turn:
     parts: list[str]
     codes: list[int]
     factors: list[float]
+    scales: list[float]
 
 
 class Sample:
@@ -140,7 +143,7 @@ class Sample:
 
     def begin_turn(self, role: str, weight: float | None = None) -> Turn:
         """Open a turn; `weight`: as the record gives it."""
-        turn = Turn(role, weight, [], [], [])
+        turn = Turn(role, weight, [], [], [], [])
         self.turns.append(turn)
         return turn
 
@@ -206,6 +209,15 @@ class Sample:
             if self.turns[-1].factors:
                 self.turns[-1].factors.append(np.nan)
 
+    def weigh(self, pattern: re.Pattern[str], factor: float) -> None:
+        """Multiply the weight of what a pattern matches in replies, without header and end of turn.
+
+        A control token of which it matches a part is weighed whole.
+        """
+        for turn in self.turns:
+            if turn.role == "assistant":
+                _weigh_turn(turn, pattern, factor)
+
     def _segments(self) -> list[tuple[str, int]]:
         """Return the strings of all segments, with their codes."""
         return [pair for turn in self.turns for pair in zip(turn.parts, turn.codes, strict=True)]
@@ -227,6 +239,40 @@ class Sample:
         ]
 
 
+_SAID = (Kind.HEADER_INSIDE, Kind.CONTENT, Kind.REASONING, Kind.TOOL_CALL)
+
+
+def _weigh_turn(turn: Turn, pattern: re.Pattern[str], factor: float) -> None:
+    """Cut segments of a turn where matches of a pattern begin and end, and weigh those within."""
+    is_said = [code & _KIND_MASK in _SAID for code in turn.codes]
+    text = "".join(part for part, said in zip(turn.parts, is_said, strict=True) if said)
+    matches = [match.span() for match in pattern.finditer(text) if match.group()]
+    if not matches:
+        return
+    n = len(turn.parts)
+    old = zip(
+        turn.parts, turn.codes, turn.factors or [np.nan] * n, turn.scales or [1.0] * n, is_said,
+        strict=True,
+    )  # fmt: skip
+    cut: list[tuple[str, int, float, float]] = []
+    start = 0
+    for part, code, of_part, scale, said in old:
+        if not said or not part:
+            cut.append((part, code, of_part, scale))
+            continue
+        stop = start + len(part)
+        edges = [start, stop]
+        if code >> _KIND_BITS < 0:
+            edges += [edge for span in matches for edge in span if start < edge < stop]
+        for left, right in pairwise(sorted(set(edges))):
+            is_within = any(begin < right and left < end for begin, end in matches)
+            piece = part[left - start : right - start]
+            cut.append((piece, code, of_part, scale * factor if is_within else scale))
+            code = _TEXT_CODES[code & _KIND_MASK] if code >> _KIND_BITS < 0 else code
+        start = stop
+    turn.parts, turn.codes, turn.factors, turn.scales = map(list, zip(*cut, strict=True))
+
+
 def columns_of(samples: Iterable[Sample]) -> Columns:
     """Return the segments of samples as columns, without empty texts.
 
@@ -235,12 +281,15 @@ def columns_of(samples: Iterable[Sample]) -> Columns:
     parts: list[str] = []
     codes: list[int] = []
     roles, weights, lengths, n_turns = [], [], [], []
-    weighed: list[tuple[int, list[float]]] = []
+    factors: list[tuple[int, list[float]]] = []
+    scales: list[tuple[int, list[float]]] = []
     for sample in samples:
         n_turns.append(len(sample.turns))
         for turn in sample.turns:
             if turn.factors:
-                weighed.append((len(codes), turn.factors))
+                factors.append((len(codes), turn.factors))
+            if turn.scales:
+                scales.append((len(codes), turn.scales))
             parts += turn.parts
             codes += turn.codes
             roles.append(_ROLE_NUMBERS[turn.role])
@@ -249,20 +298,29 @@ def columns_of(samples: Iterable[Sample]) -> Columns:
     text, coded = pa.array(parts, pa.large_string()), np.array(codes, np.int64)
     of_turn = np.repeat(np.arange(len(roles)), np.array(lengths, np.int64))
     of_sample = np.repeat(np.arange(len(n_turns)), np.array(n_turns, np.int64))
-    factors = np.full(len(codes), np.nan, np.float32)
-    for start, turn_factors in weighed:
-        factors[start : start + len(turn_factors)] = turn_factors
+    of_part, scale = _placed(factors, len(codes), np.nan), _placed(scales, len(codes), 1)
     filled = pc.binary_length(text).to_numpy() > 0
     if not filled.all():
         text, coded = text.filter(pa.array(filled)), coded[filled]
-        of_turn, factors = of_turn[filled], factors[filled]
+        of_turn, of_part, scale = of_turn[filled], of_part[filled], scale[filled]
     table = SegmentTable(
         coded & _KIND_MASK,
         of_turn,
-        factors,
+        of_part,
+        scale,
         np.array(roles, np.int64),
         np.array(weights, np.float32),
         of_sample,
     )
     offsets = np.searchsorted(of_sample[of_turn], np.arange(len(n_turns) + 1))
     return Columns(text, (coded >> _KIND_BITS).astype(np.int32), table, offsets)
+
+
+def _placed(
+    runs: Iterable[tuple[int, list[float]]], n: int, default: float
+) -> npt.NDArray[np.float32]:
+    """Return n numbers: those of each run from its start on, else the default."""
+    column = np.full(n, default, np.float32)
+    for start, numbers in runs:
+        column[start : start + len(numbers)] = numbers
+    return column

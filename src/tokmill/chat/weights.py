@@ -9,21 +9,19 @@ The weight of a turn is decided in this order:
     rule     where the record gives none (None): 1 for the roles of --roles in the turns of --turns
 
 Within a turn, a segment has the turn's weight if the rule trains its kind (content, header, end of
-turn, …), else 0. A preset is the rule of one framework: they disagree on the tokens around a turn.
-The table follows what their code does with a conversation.
+turn, …), else 0; what a pattern of --weigh matches has this weight times a factor.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokmill.chat.conversation import ChatError, count_differs
+from tokmill.chat.mask_rule import EVERYTHING
 from tokmill.chat.names import SWITCH_KEYS, WEIGHT_KEYS, wrong_type
-from tokmill.chat.segments import ROLES, Kind
-from tokmill.errors import UsageError
+from tokmill.chat.segments import ROLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,105 +29,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.chat.conversation import Conversation, Message
+    from tokmill.chat.mask_rule import MaskRule
     from tokmill.chat.segments import SegmentTable
     from tokmill.settings.sft import SftSettings
 
-NEXT_ROLE = "next-role"
-"""The value of --eot that also trains the token of the next role, where it ends a turn."""
-
-EVERYTHING = "everything"
-"""The value of --turns that trains every token, as language modelling does."""
-
 NOT_TRAINED = 0.0
-
-_KINDS_BY_SETTING = {
-    "header": (Kind.HEADER, Kind.HEADER_INSIDE),
-    "reasoning": (Kind.REASONING,),
-    "tool_calls": (Kind.TOOL_CALL,),
-    "eot": (Kind.EOT, Kind.EOT_OUTSIDE),
-    "suffix": (Kind.SUFFIX, Kind.SUFFIX_OUTSIDE),
-}
-"""Settings that train or mask some kinds, against the preset."""
-
-
-@dataclass(frozen=True, slots=True)
-class Preset:
-    """The defaults of a framework; settings override them.
-
-    `trained`: the kinds that count in the loss. `template`: the built-in template that goes with
-    it; '' for the tokenizer's own.
-    """
-
-    boundary: str
-    trained: frozenset[Kind]
-    template: str = ""
-
-
-_REPLY = frozenset({Kind.HEADER_INSIDE, Kind.CONTENT, Kind.REASONING, Kind.TOOL_CALL, Kind.EOT})
-
-_PRESETS = {
-    "tokmill": Preset("split", _REPLY | {Kind.EOT_OUTSIDE}),
-    "trl": Preset("joint", _REPLY | {Kind.SUFFIX}),
-    "llamafactory": Preset("split", _REPLY | {Kind.EOT_OUTSIDE, Kind.SUFFIX, Kind.SUFFIX_OUTSIDE}),
-    "torchtune": Preset("split", _REPLY | {Kind.HEADER, Kind.SUFFIX}, "torchtune"),
-    "nanochat": Preset("split", _REPLY, "nanochat"),
-    "minimind": Preset("joint", _REPLY | {Kind.SUFFIX}, "minimind"),
-    "baby-llama2": Preset("split", _REPLY, "baby-llama2"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class MaskRule:
-    """A preset with the settings applied: `trained` by kind, `roles` by number of the role."""
-
-    trained: npt.NDArray[np.bool_]
-    roles: npt.NDArray[np.bool_]
-    boundary: str
-    turns: str
-    append_eos: str
-    template: str
-
-
-def mask_rule(settings: SftSettings) -> MaskRule:
-    """Return the rule that the settings describe; refuse settings that contradict each other."""
-    preset = _PRESETS[settings.preset]
-    trained = np.zeros(len(Kind), bool)
-    trained[list(preset.trained)] = True
-    if settings.turns == EVERYTHING:
-        _check_everything(settings)
-        trained[:] = True
-    for name, kinds in _KINDS_BY_SETTING.items():
-        if (choice := getattr(settings, name)) != "preset":
-            trained[list(kinds)] = choice != "mask"
-    append_eos = "no" if settings.append_eos == "preset" else settings.append_eos
-    trained[Kind.END] = append_eos == "train"
-    unknown = [role for role in settings.roles if role not in ROLES]
-    if unknown:
-        known = ", ".join(ROLES)
-        raise UsageError(f"unknown role {unknown[0]!r}; known: {known}", "sft.roles")
-    return MaskRule(
-        trained,
-        np.isin(ROLES, settings.roles) | (settings.turns == EVERYTHING),
-        preset.boundary if settings.boundary == "preset" else settings.boundary,
-        "all" if settings.turns == "preset" else settings.turns,
-        append_eos,
-        preset.template,
-    )
-
-
-def _check_everything(settings: SftSettings) -> None:
-    """Check that no setting masks a part of "everything"."""
-    masked = [name for name in _KINDS_BY_SETTING if getattr(settings, name) == "mask"]
-    if masked:
-        raise UsageError("mask contradicts --turns=everything: leave one out", f"sft.{masked[0]}")
-    if settings.roles != ("assistant",):
-        raise UsageError("--turns=everything trains all roles: leave one out", "sft.roles")
-    if settings.samples == "turn":
-        raise UsageError(
-            "turn trains one turn of each sample, which contradicts --turns=everything: leave one "
-            "out",
-            "sft.samples",
-        )
 
 
 def segment_weights(
@@ -141,12 +45,12 @@ def segment_weights(
     """
     turns = table.turns
     chosen = rule.roles[table.roles]
-    if rule.turns not in ("all", EVERYTHING):
+    if rule.turns != "all":
         chosen &= _is_late(table, chosen, rule.turns)
     weight_of_turn = np.where(np.isnan(table.turn_weights), chosen, table.turn_weights)
     of_part = np.where(np.isnan(table.turn_weights), 1, table.turn_weights)[turns] * table.factors
     weights = np.where(np.isnan(table.factors), weight_of_turn[turns], of_part)
-    weights = np.where(rule.trained[table.kinds], weights, 0).astype(np.float32)
+    weights = np.where(rule.trained[table.kinds], weights * table.scales, 0).astype(np.float32)
     is_last = np.ones(len(turns), bool)
     is_last[:-1] = turns[1:] != turns[:-1]
     return weights, is_last & (weight_of_turn[turns] > 0)
@@ -225,11 +129,11 @@ def times_record_weight(
         return weights
     if factor == 0:
         return [NOT_TRAINED] * len(weights)
-    if settings.turns not in ("preset", "all"):
+    if settings.turns != "all" or EVERYTHING in settings.train:
         raise ChatError(
             "fractional weight",
-            f"{key}: expected 0 or 1 with turns = {settings.turns}, found {factor}; "
-            "put weights at the messages",
+            f"{key}: expected 0 or 1 with --turns or --train=everything, found {factor}; put "
+            "weights at the messages",
         )
     where = "weight of a message times that of its record"
     return [

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokmill.chat.conversation import ChatError, Conversation
+from tokmill.chat.mask_rule import mask_rule
 from tokmill.chat.records import RecordWriter
 from tokmill.chat.template_source import make_template
-from tokmill.chat.weights import mask_rule
 from tokmill.children import Parent
 from tokmill.errors import TokmillError
 

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tokmill.chat.mask_rule import mask_rule
 from tokmill.chat.template_source import emitted_strings, template_source
-from tokmill.chat.weights import mask_rule
 from tokmill.dataset.canonical import sha256_hex
 from tokmill.dataset.documents import Documents
 from tokmill.dataset.origins import OriginFinder

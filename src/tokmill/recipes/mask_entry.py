@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tokmill.chat.conversation import ChatError, Conversation
+from tokmill.chat.mask_rule import EVERYTHING, mask_rule
 from tokmill.chat.segments import Kind
-from tokmill.chat.weights import mask_rule
 from tokmill.recipes.sft_setup import make_chat_renderer, sft_settings
 from tokmill.values import UNMERGED_TEXT
 
@@ -44,17 +44,17 @@ def describe_mask(spec: RunSpec, reference: Engine) -> dict[str, Any]:
     renderer = make_chat_renderer(spec.config, spec.tokenizer, spec.template)
     # A rendered text may end with any token.
     is_open = settings.rendered_text == "parse" and settings.schema in ("text", "mixed")
-    is_open = is_open and rule.append_eos == "no"
+    is_open = is_open and not rule.appends_eos
     return {
         "preset": settings.preset,
         "boundary": rule.boundary,
         "alignment": "target",
         "trained": [kind.name.lower() for kind in Kind if rule.trained[kind]],
-        "turns": rule.turns,
+        "turns": EVERYTHING if rule.trains_all else rule.turns,
         "template": renderer.name,
         "template_sha256": spec.template_sha256,
         "ends": {
-            "rule": "template" if rule.append_eos == "no" else "eos",
+            "rule": "eos" if rule.appends_eos else "template",
             "last_ids": [] if is_open else last_ids(renderer, reference),
         },
     }

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokmill.chat.mask_rule import mask_rule
 from tokmill.chat.template_source import emitted_strings
-from tokmill.chat.weights import mask_rule
 from tokmill.dataset.counts import TRAINED_TURNS
 from tokmill.dataset.layout import token_dtype
 from tokmill.engines.choice import Continuation
@@ -236,7 +236,7 @@ def make_sample_encoder(spec: RunSpec, memory: EngineMemory) -> SampleEncoder:
             restart_pattern = closed_texts(tokenizer, added)
     rules = SampleRules(
         rule.boundary,
-        settings.straddling,
+        rule.straddling,
         encoded_as,
         strips_left=frozenset(token.id for token in added.values() if token.lstrip),
         strips_right=frozenset(token.id for token in added.values() if token.rstrip),

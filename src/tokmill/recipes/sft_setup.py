@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.conversation import ChatError, Conversation
+from tokmill.chat.mask_rule import mask_rule
 from tokmill.chat.own_templates import own_name, own_source
 from tokmill.chat.reading.detect import resolve_rendered_text, resolve_schema
 from tokmill.chat.reading.schemas import MIXED, STANFORD
 from tokmill.chat.render_pool import ChatRenderer, shared_pool
 from tokmill.chat.template_source import emitted_strings, template_name, template_source
-from tokmill.chat.weights import mask_rule
 from tokmill.dataset.packing import MOST_LENGTH
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.tokenizer.continuation import continuation_tokenizer
@@ -73,6 +73,8 @@ def resolve_sft(config: Config, tokenizer: Tokenizer) -> tuple[Config, Tokenizer
     settings = sft_settings(config)
     added = added_tokens(tokenizer)
     rule = mask_rule(settings)
+    if any(factor not in (0, 1) for _, factor in rule.weighed):
+        settings = replace(settings, weights="file")
     config = _with_lengths(config, settings)
     if settings.schema == "text" and settings.rendered_text == "parse":
         source = own_source("plain")  # rendered texts need no template

@@ -253,9 +253,10 @@ def _resolve_chats(
     own = [group.reading.sft for group in readings if group.reading.sft is not None]
     config = replace(config, sft=common_settings(sft_settings(config), own))
     config, tokenizer, template = resolve_sft(config, tokenizer)
-    style = sft_settings(config).instruction
+    resolved = sft_settings(config)
     for group, sft in zip(readings, own, strict=True):
-        group.reading = replace(group.reading, sft=replace(sft, instruction=style))
+        sft = replace(sft, instruction=resolved.instruction, weights=resolved.weights)
+        group.reading = replace(group.reading, sft=sft)
     return config, tokenizer, template
 
 

@@ -113,9 +113,9 @@ def check_chats(limits: LimitSettings, counters: Mapping[str, int], n_samples: i
         raise RecordError(
             f"{n:,} of {plural(n_turns, 'trained turn')} have no trained end, "
             f"more than --max-reject-fraction={limits.max_reject_fraction:g} allows: a model "
-            "trained on them does not stop; --append-eos=train ends replies with eos where the "
-            "template writes no end, --eot=train trains an end outside a generation block, "
-            "--eot=next-role the token of the next role, --eot=mask trains no ends"
+            "trained on them does not stop; --train=+eos ends replies with eos where the template "
+            "writes no end, --train=+eot trains an end outside a generation block, "
+            "--train=+next-role the token of the next role, --train=-eot trains no ends"
         )
     lost = {name: counters[name] for name in sorted(LOST) if counters.get(name)}
     if sum(lost.values()) > limits.max_reject_fraction * n_samples:

@@ -145,38 +145,34 @@ class _Sft(TypedDict, total=False):
     """System message for conversations without one, if the template reads default_system."""
     date: str
     """Date (YYYY-MM-DD) for templates that write today's date."""
-    append_eos: str
-    """Add eos after every sample that does not end with it, and every reply that the template
-    does not end; mask: add it untrained; train: add it trained."""
     preset: str
     """Rules that select the trained tokens: tokmill's own, or those of a framework."""
     roles: Names
     """Roles whose turns are trained."""
     turns: str
-    """Which turns of the trained roles are trained; everything: all tokens of all roles."""
+    """Which turns of the trained roles are trained; last: the last one, such as the answer
+    behind the results of tools; after-last-user: those behind the last user message."""
     samples: str
     """One sample per conversation, or one per assistant turn and all before it."""
-    eot: str
-    """Whether to train the token that ends a trained turn; next-role: also the token of the
-    next role, where a turn has no end of its own (GLM)."""
-    suffix: str
-    """Whether to train text after the end of a turn, such as a newline."""
-    header: str
-    """Whether to train the header of a trained turn, which names its role."""
-    reasoning: str
-    """Whether to train reasoning in a trained turn."""
-    tool_calls: str
-    """Whether to train tool calls in a trained turn."""
+    train: Names
+    """What is trained of a trained turn: content, reasoning, tool-calls, eot (the token that
+    ends it), suffix (white space behind that), header (which names the role), prompt (what the
+    model is asked with), empty-reasoning (an empty think block), next-role (the token of the
+    next role, where it ends a turn: GLM), eos (added to samples, and to replies without an
+    end), untrained-eos (added, not trained), everything (all tokens of all roles). Names
+    replace those of the preset; +NAME and -NAME change it."""
+    weigh: Names
+    """Weight of text in trained replies that a regular expression matches, times a factor:
+    '<tool_call>.+?</tool_call>=2.0'. Factors other than 0 and 1 write .weight files."""
     weights: str
     """Weights other than 0 and 1: refuse them, or write float32 .weight files."""
     spans: str
     """How to find trained text in the output of a Jinja template: by its generation blocks
     (tags), or by rendering prefixes of the chat; auto: tags if the template has them."""
     boundary: str
-    """split: trained and untrained text is encoded separately; joint: the text is encoded as
-    one."""
-    straddling: str
-    """With boundary joint: tokens that contain both trained and untrained text."""
+    """Tokens where trained text begins or ends; split: text on both sides is encoded apart, as
+    a model meets it at inference; joint: as one text, and a token with bytes of both sides is
+    trained (joint-mask: it is not; joint-reject: the record is rejected)."""
     too_long: str
     """Samples of more than max_tokens; drop-turns: leave out the last turns; truncate-right:
     cut the end off; truncate-left: cut the beginning off, with the system message; window: cut

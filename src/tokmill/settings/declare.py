@@ -57,6 +57,7 @@ def dataset_setting(default: Any, text: str, **metadata: Any) -> Any:
     Metadata: `choices`, all values that the setting may have. `table`, a table of names to which
     other packages may add. `unit`, a key of `UNITS`: text such as "8MiB" is accepted for
     the number. `of_source`: a source may have a value of its own. `is_hidden`: there is no option.
+    `keeps_commas`: each option holds one item of a list.
     `in_plan_if_set`: plan and manifest name it only if it is not the default.
     """
     return _setting(default, text, affects_output=True, **metadata)

@@ -290,12 +290,15 @@ _TRUE, _FALSE = ("1", "true", "t", "yes", "y", "on"), ("0", "false", "f", "no", 
 def from_text(setting: Setting, text: str) -> Any:
     r"""Return the value of a setting from the text of an option or a variable.
 
-    Lists have commas between their items. In some settings `\n`, `\t` and `\r` are escapes.
+    Lists have commas between their items, unless the items may hold some. In some settings `\n`,
+    `\t` and `\r` are escapes.
 
     Raises:
         UsageError: the text is neither true nor false, or no table of a source.
     """
     if setting.kind == tuple[str, ...]:
+        if setting.metadata.get("keeps_commas"):
+            return [text]
         return [item.strip() for item in text.split(",")]
     if setting.kind is bool:
         if text.lower() not in (*_TRUE, *_FALSE):

@@ -10,7 +10,6 @@ SCHEMAS = ("auto", "messages", "conversations", "prompt", "alpaca", "text", "mix
 PRESETS = (
     "tokmill", "trl", "llamafactory", "torchtune", "nanochat", "minimind", "baby-llama2"
 )  # fmt: skip
-TRAINED = ("preset", "train", "mask")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +76,6 @@ class SftSettings:
         "", "System message for conversations without one, if the template reads default_system."
     )
     date: str = dataset_setting("", "Date (YYYY-MM-DD) for templates that write today's date.")
-    append_eos: str = dataset_setting(
-        "preset",
-        "Add eos after every sample that does not end with it, and every reply that the template "
-        "does not end; mask: add it untrained; train: add it trained.",
-        choices=("preset", "no", "mask", "train"),
-    )
     preset: str = dataset_setting(
         "tokmill",
         "Rules that select the trained tokens: tokmill's own, or those of a framework.",
@@ -90,35 +83,31 @@ class SftSettings:
     )
     roles: tuple[str, ...] = dataset_setting(("assistant",), "Roles whose turns are trained.")
     turns: str = dataset_setting(
-        "preset",
-        "Which turns of the trained roles are trained; everything: all tokens of all roles.",
-        choices=("preset", "all", "last", "after-last-user", "everything"),
-    )  # fmt: skip
+        "all",
+        "Which turns of the trained roles are trained; last: the last one, such as the answer "
+        "behind the results of tools; after-last-user: those behind the last user message.",
+        choices=("all", "last", "after-last-user"),
+    )
     samples: str = dataset_setting(
         "conversation", "One sample per conversation, or one per assistant turn and all before it.",
         choices=("conversation", "turn"),
     )  # fmt: skip
-    eot: str = dataset_setting(
-        "preset",
-        "Whether to train the token that ends a trained turn; next-role: also the token of the "
-        "next role, where a turn has no end of its own (GLM).",
-        choices=(*TRAINED, "next-role"),
+    train: tuple[str, ...] = dataset_setting(
+        (),
+        "What is trained of a trained turn: content, reasoning, tool-calls, eot (the token that "
+        "ends it), suffix (white space behind that), header (which names the role), prompt (what "
+        "the model is asked with), empty-reasoning (an empty think block), next-role (the token "
+        "of the next role, where it ends a turn: GLM), eos (added to samples, and to replies "
+        "without an end), untrained-eos (added, not trained), everything (all tokens of all "
+        "roles). Names replace those of the preset; +NAME and -NAME change it.",
+        metavar="NAME,…",
     )
-    suffix: str = dataset_setting(
-        "preset",
-        "Whether to train text after the end of a turn, such as a newline.",
-        choices=TRAINED,
-    )
-    header: str = dataset_setting(
-        "preset",
-        "Whether to train the header of a trained turn, which names its role.",
-        choices=TRAINED,
-    )
-    reasoning: str = dataset_setting(
-        "preset", "Whether to train reasoning in a trained turn.", choices=TRAINED
-    )
-    tool_calls: str = dataset_setting(
-        "preset", "Whether to train tool calls in a trained turn.", choices=TRAINED
+    weigh: tuple[str, ...] = dataset_setting(
+        (),
+        "Weight of text in trained replies that a regular expression matches, times a factor: "
+        "'<tool_call>.+?</tool_call>=2.0'. Factors other than 0 and 1 write .weight files.",
+        metavar="REGEX=FACTOR",
+        keeps_commas=True,
     )
     weights: str = dataset_setting(
         "refuse", "Weights other than 0 and 1: refuse them, or write float32 .weight files.",
@@ -132,14 +121,11 @@ class SftSettings:
     )
     boundary: str = dataset_setting(
         "preset",
-        "split: trained and untrained text is encoded separately; joint: the text is encoded as "
-        "one.",
-        choices=("preset", "split", "joint"),
+        "Tokens where trained text begins or ends; split: text on both sides is encoded apart, as "
+        "a model meets it at inference; joint: as one text, and a token with bytes of both sides "
+        "is trained (joint-mask: it is not; joint-reject: the record is rejected).",
+        choices=("preset", "split", "joint", "joint-mask", "joint-reject"),
     )
-    straddling: str = dataset_setting(
-        "train", "With boundary joint: tokens that contain both trained and untrained text.",
-        choices=("train", "mask", "reject"),
-    )  # fmt: skip
     too_long: str = dataset_setting(
         "drop",
         "Samples of more than max_tokens; drop-turns: leave out the last turns; truncate-right: "

@@ -114,7 +114,7 @@ def test_a_header_inside_the_generation_tags_is_trained_unless_it_is_masked(
     line = '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}'
     samples = [
         shown(make_renderer(source, **settings).render(whole_records([line])))
-        for settings in ({}, {"header": "mask"}, {"header": "train"})
+        for settings in ({}, {"train": ("-prompt",)}, {"train": ("+prompt",)})
     ]
     trained = "[a]«<|im_start|>bot\nb<|im_end|>»"
     assert samples == [[trained], ["[a]<|im_start|>bot\n«b<|im_end|>»"], [trained]]

@@ -293,9 +293,10 @@ def test_a_template_that_refuses_a_prefix_says_so_without_tags():
          "for them: use --spans=prefix, or a template with tags"),
         ({"roles": ("assistant", "tool")}, "sft.roles: a Jinja template "
          "marks the text of role assistant only, found assistant, tool: use a built-in --template"),
-        ({"reasoning": "mask"}, "sft.reasoning: a Jinja template does not mark this "
-         "part of a reply: use a built-in --template"),
-        ({"header": "train"}, "sft.header: chat.jinja does not always write "
+        ({"train": ("-reasoning",)}, "sft.train: leaves reasoning out, and a Jinja template does "
+         "not mark this part of a reply: use a built-in --template, or --weigh='<think>.*?"
+         "</think>=0' with the text around it"),
+        ({"train": ("+header",)}, "sft.train: chat.jinja does not always write "
          "the same header: use a built-in --template"),
     ],
 )  # fmt: skip
@@ -346,11 +347,11 @@ def test_any_text_is_written_whole_and_makes_no_control_token(turns, source):
 
 def test_everything_takes_a_template_that_rewrites_earlier_turns():
     source = "{% for m in messages %}{{ m.content if loop.last else '…' }}<eos>{% endfor %}"
-    sample = sample_of(source, user("a <eos>"), bot("b"), turns="everything")
+    sample = sample_of(source, user("a <eos>"), bot("b"), train=("everything",))
     assert sample.turns[0].parts == ["…", "<eos>", "b", "<eos>", ""]
     assert [turn.weight for turn in sample.turns] == [None]
-    sample = sample_of(source, user("a"), bot("<eos>"), turns="everything", weights=[0.0, 0.0])
+    sample = sample_of(source, user("a"), bot("<eos>"), train=("everything",), weights=[0.0, 0.0])
     assert sample.turns[0].parts == ["…", "<eos>", "<eos>", "<eos>", ""]
     assert [turn.weight for turn in sample.turns] == [0.0]
     with pytest.raises(ChatError, match="does not show what all roles say"):
-        sample_of(source, user("a"), bot("b"), turns="everything", weights=[0.0, None])
+        sample_of(source, user("a"), bot("b"), train=("everything",), weights=[0.0, None])

@@ -9,10 +9,11 @@ import pytest
 from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.jinja.template import BY_TWIN, JinjaTemplate
+from tokmill.chat.mask_rule import mask_rule
 from tokmill.chat.own_templates import TRAINING, own_source
 from tokmill.chat.segments import Sample, columns_of
 from tokmill.chat.template_source import make_template, template_source
-from tokmill.chat.weights import mask_rule, segment_weights
+from tokmill.chat.weights import segment_weights
 from tokmill.errors import UsageError
 from tokmill.settings.sft import SftSettings
 
@@ -152,12 +153,14 @@ def test_deepseek_writes_calls_and_their_results():
 
 def test_the_token_of_the_next_role_ends_a_reply_that_has_no_end_of_its_own():
     messages = (USER, bot("b", "r"), USER, bot("c"))
-    assert shown("glm-4.5-training", *messages, eot="next-role") == (
+    assert shown("glm-4.5-training", *messages, train=("+next-role",)) == (
         "[gMASK]<sop><|user|>\na<|assistant|>«\n<think>r</think>\nb<|user|>»\na"
         "<|assistant|>«\n<think></think>\nc»"
     )
     assert "»<|user|>" in shown("glm-4.5-training", *messages)
-    assert shown("qwen3-training", *messages, eot="next-role") == shown("qwen3-training", *messages)
+    assert shown("qwen3-training", *messages, train=("+next-role",)) == shown(
+        "qwen3-training", *messages
+    )
 
 
 SYSTEM = {"role": "system", "content": "s"}

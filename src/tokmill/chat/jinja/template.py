@@ -27,10 +27,11 @@ from tokmill.chat.jinja.spans import (
     split_at_marks,
 )
 from tokmill.chat.jinja.variables import check_read, chosen_variables, option_for_prompt
+from tokmill.chat.mask_rule import mask_rule
 from tokmill.chat.names import REASONING_KEYS
 from tokmill.chat.own_templates import TRAINING, own_source
 from tokmill.chat.segments import Kind
-from tokmill.chat.weights import EVERYTHING, NEXT_ROLE, span_weights, whole_text_weight
+from tokmill.chat.weights import span_weights, whole_text_weight
 from tokmill.errors import UsageError
 from tokmill.words.plural import plural
 
@@ -155,14 +156,14 @@ class JinjaTemplate:
         self._is_strict = settings.spans == "prefix"
         self._frames = FrameSpans()
         self._last_only = settings.samples == "turn"
-        self._trains_all = settings.turns == EVERYTHING
+        rule = mask_rule(settings)
+        self._trains_all = rule.trains_all
         self.generation_prompt, frame = find_reply_frame(
             self.text_of,
             lambda messages: self._parts(_Inputs(messages), self._escaper.marks, [1]),
             self._split,
         )
-        next_role_ends = settings.eot == NEXT_ROLE
-        self._writer = SpanWriter(self._split, frame, next_role_ends=next_role_ends)
+        self._writer = SpanWriter(self._split, frame, next_role_ends=rule.next_role_ends)
         _check_settings(
             settings, where, has_tags=self.uses_tags, has_header=bool(frame.header + frame.inside)
         )
@@ -413,15 +414,18 @@ def _check_settings(settings: SftSettings, where: str, *, has_tags: bool, has_he
             f"{', '.join(settings.roles) or 'no role'}: use a built-in --template",
             "sft.roles",
         )
-    for name in ("reasoning", "tool_calls"):
-        if getattr(settings, name) == "mask":
+    rule = mask_rule(settings)
+    trained = rule.trained
+    for name, kind in (("reasoning", Kind.REASONING), ("tool-calls", Kind.TOOL_CALL)):
+        if not trained[kind]:
             raise UsageError(
-                "a Jinja template does not mark this part of a reply: use a built-in --template",
-                f"sft.{name}",
+                f"leaves {name} out, and a Jinja template does not mark this part of a reply: use "
+                "a built-in --template, or --weigh='<think>.*?</think>=0' with the text around it",
+                "sft.train",
             )
-    is_open = settings.header == "train" or (settings.header == "mask" and has_tags)
-    if is_open and not has_header:
+    needs_header = trained[Kind.HEADER] and not (rule.trains_all or settings.preset == "torchtune")
+    if not has_header and (needs_header or (has_tags and not trained[Kind.HEADER_INSIDE])):
         raise UsageError(
             f"{where} does not always write the same header: use a built-in --template",
-            "sft.header",
+            "sft.train",
         )

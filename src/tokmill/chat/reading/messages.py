@@ -17,6 +17,7 @@ from tokmill.chat.names import (
     CALL_KEYS,
     CALL_ROLE,
     CONTENT_KEYS,
+    DETAIL_KEYS,
     MEDIA_KEYS,
     PART_KEYS,
     PROMPT_KEYS,
@@ -41,7 +42,7 @@ from tokmill.chat.names import (
     text_of,
     wrong_type,
 )
-from tokmill.chat.weights import message_weight
+from tokmill.chat.weights import NOT_TRAINED, message_weight
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -329,10 +330,48 @@ def _read_message(
         if (value := item.get(key)) is not None:
             message[key] = text_of(value, f"{where}: {key}")
     weight = message_weight(item, settings, where)
-    if content.weights or weights_there:
-        part_weights = (*weights_there, *content.weights)
+    of_content = _read_details(item, content, settings, where)
+    if of_content or weights_there:
+        part_weights = (*weights_there, *of_content)
         weight = _weigh_parts(message, weight, part_weights, parts, where)
     return message, weight
+
+
+def _read_details(
+    item: Mapping[str, Any], content: Content, settings: SftSettings, where: str
+) -> tuple[GivenWeight, ...]:
+    """Return the weights of the parts of a content, or of the spans that `train_detail` lists.
+
+    As in axolotl: `begin_offset` and `end_offset` are characters of the content, the last one
+    included, and what is in no span is not trained.
+    """
+    spans = first_present(item, DETAIL_KEYS)
+    if spans is None:
+        return content.weights
+    where = f"{where}: {filled_key(item, DETAIL_KEYS)}"
+    weights: list[GivenWeight] = []
+    end = 0
+    for span in message_list(spans, where):
+        if not isinstance(span, dict):
+            raise wrong_type(where, "objects with begin_offset, end_offset and train", span)
+        start, stop = span.get("begin_offset"), span.get("end_offset")
+        if (
+            not isinstance(start, int)
+            or not isinstance(stop, int)
+            or not end <= start <= stop < len(content.text)
+        ):
+            raise ChatError(
+                PART_WEIGHTS,
+                f"{where}: expected begin_offset and end_offset, in order, from {end} to "
+                f"{len(content.text) - 1}, the characters left of the content; found {shown(span)}",
+            )
+        weight = message_weight(span, settings, where)
+        weights += [
+            GivenWeight("content", end, start, NOT_TRAINED),
+            GivenWeight("content", start, stop + 1, weight),
+        ]
+        end = stop + 1
+    return (*weights, GivenWeight("content", end, len(content.text), NOT_TRAINED))
 
 
 def _weigh_parts(
@@ -505,8 +544,10 @@ def check_media(item: Mapping[str, Any], where: str) -> None:
         )
 
 
-_READ_HERE = frozenset(("name", "tool_call_id", "tools", *REASONING_KEYS, *CALL_KEYS, *SWITCH_KEYS))
-_NO_PARTS = frozenset(("tools", *CALL_KEYS))
+_READ_HERE = frozenset(
+    ("name", "tool_call_id", "tools", *REASONING_KEYS, *CALL_KEYS, *SWITCH_KEYS, *DETAIL_KEYS)
+)
+_NO_PARTS = frozenset(("tools", *CALL_KEYS, *DETAIL_KEYS))
 _READ_IN_PART = frozenset(("type", *PART_KEYS, *SWITCH_KEYS))
 
 
