@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # compiles tokmill, and some compile torch.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install pretrain-bin sft-bin quick test check bench oracles docs clean
+.PHONY: help install pretrain-bin sft-bin quick test check bench oracles docs dist clean
 
 help:
 	@echo "make pretrain-bin  make .venv, install, turn data_samples/ into shards under out/pretrain, and"
@@ -19,6 +19,7 @@ help:
 	@echo "make bench         run tokmill and its peers in turn, on data_samples/ or on BENCH_DATA"
 	@echo "make oracles       also install what some tests compare with: torch, megatron-core, trl, …"
 	@echo "make docs          the pages of docs/ as a site in out/site (python3 -m http.server -d out/site)"
+	@echo "make dist          wheel and sdist in dist/, each installed in a new environment and run"
 	@echo "make clean         remove .venv and out/"
 
 # A .venv that works stays: a second Python on top of it would mix their standard libraries.
@@ -98,5 +99,11 @@ $(VENV)/docs: $(BIN)/tokmill
 docs: $(VENV)/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+# Both are installed as users install them, and make the datasets of data_samples/ and their exports.
+dist: $(VENV)/dev
+	rm -rf dist
+	$(BIN)/hatchling build -d dist
+	for file in dist/*.whl dist/*.tar.gz; do .ci/smoke $$file $(PYTHON) || exit 1; done
+
 clean:
-	rm -rf $(VENV) out
+	rm -rf $(VENV) out dist

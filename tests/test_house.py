@@ -15,6 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from bench.rooms import ROOMS, room_lines, too_large
+from tokmill.version import __version__
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tokmill"
@@ -86,3 +87,11 @@ def test_an_announced_release_that_breaks_us_is_not_installed(package: str, vers
     bounds = {one.name: one.specifier for one in map(Requirement, project["dependencies"])}
     assert not bounds[package].contains(version)
     assert not bounds[package].contains(f"{version}rc1", prereleases=True)
+
+
+def test_the_version_is_the_same_wherever_it_stands() -> None:
+    heading = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    cited = re.search(r"^version: (\S+)", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert heading
+    assert cited
+    assert heading[1] == cited[1] == __version__
