@@ -132,6 +132,11 @@ def mask_rule(settings: SftSettings) -> MaskRule:
     )
 
 
+def is_everything(names: Iterable[str]) -> bool:
+    """Return whether a `--train` trains all tokens, those of a prompt beside a completion too."""
+    return not {EVERYTHING, f"+{EVERYTHING}"}.isdisjoint(names)
+
+
 def _chosen(
     given: Iterable[str], preset: frozenset[Kind]
 ) -> tuple[set[str], npt.NDArray[np.bool_]]:

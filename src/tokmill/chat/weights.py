@@ -4,8 +4,8 @@ The weight of a turn is decided in this order:
 
     record   a message's `train`, `weight`, `masked`, …, times the record's own `weight`; within the
              message, a part of its content may have a weight that multiplies it
-    prompt   0 for messages of `prompt` beside `completion`; with --samples turn, 0 for all messages
-             but the last reply
+    prompt   0 for messages of `prompt` beside `completion`, unless everything is trained; with
+             --samples turn, 0 for all messages but the last reply
     rule     where the record gives none (None): 1 for the roles of --roles in the turns of --turns
 
 Within a turn, a segment has the turn's weight if the rule trains its kind (content, header, end of
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.chat.conversation import ChatError, count_differs
-from tokmill.chat.mask_rule import EVERYTHING
+from tokmill.chat.mask_rule import is_everything
 from tokmill.chat.names import SWITCH_KEYS, WEIGHT_KEYS, wrong_type
 from tokmill.chat.segments import ROLES
 
@@ -129,7 +129,7 @@ def times_record_weight(
         return weights
     if factor == 0:
         return [NOT_TRAINED] * len(weights)
-    if settings.turns != "all" or EVERYTHING in settings.train:
+    if settings.turns != "all" or is_everything(settings.train):
         raise ChatError(
             "fractional weight",
             f"{key}: expected 0 or 1 with --turns or --train=everything, found {factor}; put "

@@ -124,6 +124,15 @@ def test_a_conversational_prompt_is_not_trained():
     )
 
 
+def test_everything_is_trained_of_a_conversational_prompt_but_what_it_leaves_out():
+    prompt = [USER, {**REPLY, "train": False}, {**REPLY, "train": True}]
+    record = {"prompt": prompt, "completion": [REPLY], "system": "be"}
+    settings = SftSettings(train=("+everything",))
+    assert read_conversation(record, "prompt", settings) == Conversation(
+        [SYSTEM, USER, REPLY, REPLY, REPLY], [None, None, 0.0, 1.0, None]
+    )
+
+
 @pytest.mark.parametrize(
     ("record", "expected"),
     [

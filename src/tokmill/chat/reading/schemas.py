@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.jinja.variables import VARIABLES_KEY, read_variables
+from tokmill.chat.mask_rule import is_everything
 from tokmill.chat.names import (
     ANSWER_KEYS,
     HISTORY_KEYS,
@@ -260,8 +261,11 @@ def _read_prompt(record: Mapping[str, Any], settings: SftSettings) -> Conversati
         if not isinstance(value, list):
             raise wrong_type(where, "a list of messages, as the other is one", value)
     asked = read_messages(items, settings, "prompt message")
-    weights = [*asked.weights, *(part.factor for part in asked.parts)]
-    not_trained = prompt_weights(weights)[: len(asked.weights)]
+    weights, parts = asked.weights, asked.parts
+    of_prompt = None if is_everything(settings.train) else NOT_TRAINED
+    if of_prompt is not None:
+        weights = prompt_weights([*weights, *(part.factor for part in parts)])[: len(weights)]
+        parts = []
     replies = read_messages(answer, settings, "completion message")
     unread = [
         *filter(None, (filled_key(record, keys) for keys in (INPUT_KEYS, REASONING_KEYS))),
@@ -270,12 +274,12 @@ def _read_prompt(record: Mapping[str, Any], settings: SftSettings) -> Conversati
     ]
     dialog = Conversation(
         asked.messages + replies.messages,
-        not_trained + replies.weights,
+        weights + replies.weights,
         read_tools(record, (items or answer or [None])[0]),
         tuple(unread),
-        parts=replies.parts,
+        parts=parts + replies.parts,
     )
-    return _with_beside(dialog, record, settings, NOT_TRAINED)
+    return _with_beside(dialog, record, settings, of_prompt)
 
 
 def _with_beside(
