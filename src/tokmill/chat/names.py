@@ -74,8 +74,10 @@ ROLE_NAMES = {
     "user": "user",
     "human": "user",
     **dict.fromkeys(("assistant", "gpt", "model", "chatgpt", "bing", "bard"), "assistant"),
-    **dict.fromkeys(("tool", "function", "observation", "ipython", "function_response"), "tool"),
-    CALL_ROLE: CALL_ROLE,
+    **dict.fromkeys(
+        ("tool", "function", "observation", "ipython", "function_response", "tool_response"), "tool"
+    ),
+    **dict.fromkeys((CALL_ROLE, "tool_call"), CALL_ROLE),
 }
 """The role of each known name; case does not matter."""
 

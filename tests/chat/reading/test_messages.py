@@ -33,6 +33,7 @@ def refusal(*items, settings=SETTINGS):
         ("bard", "assistant"), ("system", "system"), ("developer", "developer"), ("tool", "tool"),
         ("function", "tool"), ("observation", "tool"), ("ipython", "tool"),
         ("function_response", "tool"),
+        ("tool_response", "tool"),
     ],
 )  # fmt: skip
 def test_every_name_of_a_role_is_known_in_both_forms(said, role):
@@ -60,7 +61,7 @@ def test_an_unknown_role_is_an_error_and_never_a_guess(said, reason, found):
         reason,
         "message 2: expected a role of system, developer, user, human, assistant, gpt, model, "
         "chatgpt, bing, bard, tool, function, observation, ipython, function_response, "
-        f"function_call, found {found}",
+        f"tool_response, function_call, tool_call, found {found}",
     )
 
 
