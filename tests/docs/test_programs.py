@@ -5,6 +5,7 @@ chats `sft`. Its blocks run in order: `python` in one interpreter, `bash` and `c
 A `text` block behind one of them is what it prints. A name in backticks on a line of its own before
 a block makes the block a file. A program whose packages are missing is skipped, and so is a block
 behind the comment `<!-- not run: REASON -->`, or `<!-- needs: PACKAGE -->` if that is missing.
+`<pre>` shows a sample of the dataset that the command before it has made, `<mark>` what is trained.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.docs.conftest import Installed
-from tests.docs.pages import PAGES, Block, blocks
+from tests.docs.pages import PAGES, Block, blocks, read
+from tests.docs.trained_text import differences
+from tests.fixtures.hub_names import make_hub_names
 
 FOLDERS = (
     "docs/index.md", "docs/faq.md", "docs/start/", "docs/trainers/", "docs/loader.md", "docs/mix.md"
@@ -49,6 +52,7 @@ def test_every_block_runs_and_prints_what_its_page_says(desk: Installed, tmp_pat
     where, steps = [], []
     for page in TESTED:
         own = shutil.copytree(desk.desk, tmp_path / "desks" / page)
+        make_hub_names(own, read(page))
         where.append((page, -1))
         steps.append({"kind": "page", "text": str(own)})
         for at, block in enumerate(blocks(page)):
@@ -67,6 +71,7 @@ def test_every_block_runs_and_prints_what_its_page_says(desk: Installed, tmp_pat
             printed = stable(found.get("output", ""))
             missing = [one for one in said(page, at) if stable(one) not in printed]
             wrong += [f"{line}: {one}\nwas not printed:\n{printed}" for one in missing]
+    wrong += [line for page in TESTED for line in differences(page, tmp_path / "desks" / page)]
     assert wrong == [], "\n\n".join(wrong)
 
 
@@ -95,11 +100,12 @@ def run_steps(desk: Installed, directory: Path) -> list[dict[str, str]]:
 
 
 def said(page: str, index: int) -> list[str]:
-    """Return the lines of the `text` block behind a block, up to the ellipsis of each."""
+    """Return the lines of the `text` block behind a block, without their ellipses."""
     after = blocks(page)[index + 1 : index + 2]
     if not after or after[0].language != "text" or after[0].file or after[0].reason:
         return []
-    return [line for one in after[0].text.splitlines() if (line := one.split("…")[0].rstrip())]
+    lines = after[0].text.splitlines()
+    return [part.strip() for line in lines for part in line.split("…") if part.strip()]
 
 
 _TIME = re.compile(r"\b[\d.,]+ ?(?:(?:[kMG]i?B )?of text per second|[kMG]i?B/s|ms|s|min)\b")
