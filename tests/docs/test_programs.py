@@ -5,7 +5,7 @@ chats `sft`. Its blocks run in order: `python` in one interpreter, `bash` and `c
 A `text` block behind one of them is what it prints. A name in backticks on a line of its own before
 a block makes the block a file. A program whose packages are missing is skipped, and so is a block
 behind the comment `<!-- not run: REASON -->`, or `<!-- needs: PACKAGE -->` if that is missing.
-`<pre>` shows a sample of the dataset that the command before it has made, `<mark>` what is trained.
+`<pre>` shows a sample that the `tokmill sft` before it has made, `<mark>` what is trained.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from tests.docs.trained_text import differences
 from tests.fixtures.hub_names import make_hub_names
 
 FOLDERS = (
-    "docs/index.md", "docs/faq.md", "docs/start/", "docs/trainers/", "docs/loader.md", "docs/mix.md"
+    "docs/index.md", "docs/faq.md", "docs/start/", "docs/sft.md", "docs/trainers/",
+    "docs/loader.md", "docs/mix.md",
 )  # fmt: skip
 TESTED = [page for page in PAGES if page.startswith(FOLDERS)]
 SHELL = ("bash", "console", "sh")

@@ -1,4 +1,4 @@
-"""The programs in docs/sft.md run as they stand, and give what the dataset holds."""
+"""Keys and masks are as docs/sft.md says, and the programs for chats in docs/format.md run."""
 
 from __future__ import annotations
 
@@ -30,16 +30,18 @@ from tokmill.settings.sft import SftSettings
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "sft.md").read_text(encoding="utf-8")
+FORMAT = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
+PROGRAMS = FORMAT.partition("\n## A program for chats\n")[2].partition("\n## ")[0]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CAPACITY = 700
 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory, configure, silent):
-    """The sample chats in several shards of both splits, packed, as `out/sft` of a directory."""
+    """The sample chats in several shards of both splits, packed, as `chats` of a directory."""
     directory = tmp_path_factory.mktemp("docs")
     config = configure(
-        directory / "out" / "sft",
+        directory / "chats",
         ROOT / "data_samples" / "sft" / "chats.jsonl",
         path=str(ROOT / "data_samples" / "tokenizer"),
         max_tokens=CAPACITY,
@@ -54,7 +56,7 @@ def dataset(tmp_path_factory, configure, silent):
 def shards(dataset):
     """The train shards as tokmill itself reads them."""
     directory, manifest = dataset
-    found = list(Documents(directory / "out" / "sft", manifest, "train").shards())
+    found = list(Documents(directory / "chats", manifest, "train").shards())
     assert len(found) > 2
     return found
 
@@ -75,13 +77,14 @@ def page(dataset):
     names: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(dataset[0])
-        for program in BLOCK.findall(PAGE):
-            exec(compile(program, "docs/sft.md", "exec"), names)
+        for program in BLOCK.findall(PROGRAMS):
+            exec(compile(program, "docs/format.md", "exec"), names)
     return names
 
 
 def test_every_program_of_the_page_is_run():
-    assert PAGE.count("```python") == len(BLOCK.findall(PAGE)) == 2
+    assert PROGRAMS.count("```python") == len(BLOCK.findall(PROGRAMS)) == 2
+    assert "```python" not in PAGE
 
 
 def test_the_samples_are_those_of_the_train_split(page, samples):
@@ -90,7 +93,7 @@ def test_the_samples_are_those_of_the_train_split(page, samples):
 
 def test_packed_rows_keep_their_samples_apart(dataset, page, samples):
     directory, manifest = dataset
-    packs = open_packs(directory / "out" / "sft", "train", {})
+    packs = open_packs(directory / "chats", "train", {})
     assert page["n_rows"] == packs.n_rows == manifest["packs"]["train"]["rows"] > 10
     for row in range(packs.n_rows):
         ids, labels, cu_seqlens, position_ids = page["packed_row"](row, pad_id=77)

@@ -1,4 +1,4 @@
-"""Text of samples on pages, `<pre>` with the trained text in `<mark>`, and that of datasets."""
+"""Samples on pages, `<pre><code>` with the trained text in `<mark>`, and those of datasets."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.docs.pages import read
 Runs = list[tuple[str, bool]]
 """Texts of a sample, and whether each is trained."""
 
-_COMMAND = re.compile(r"^tokmill sft [^`]*?--tokenizer (\S+)[^`]*?--output (\S+)", re.MULTILINE)
-_SHOWN = re.compile(r"^<pre>\n(.*?)</pre>$", re.MULTILINE | re.DOTALL)
+_COMMAND = re.compile(r"^tokmill sft [^`]+", re.MULTILINE)
+_SHOWN = re.compile(r"^<pre><code>(.*?)</code></pre>$", re.MULTILINE | re.DOTALL)
 
 
 def shown(page: str) -> list[tuple[str, str, Runs]]:
@@ -29,7 +29,9 @@ def shown(page: str) -> list[tuple[str, str, Runs]]:
         *_, command = _COMMAND.finditer(text, 0, sample.start())
         parts = re.split(r"</?mark>", sample[1].replace("<br>", ""))
         runs = [(html.unescape(part), i % 2 == 1) for i, part in enumerate(parts) if part]
-        found.append((command[2], command[1], runs))
+        words = command[0].split()
+        output, tokenizer = (words[words.index(o) + 1] for o in ("--output", "--tokenizer"))
+        found.append((output, tokenizer, runs))
     return found
 
 
