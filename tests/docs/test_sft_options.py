@@ -28,10 +28,6 @@ from tokmill.cli.main import cli
 
 NOT_YET = {
     ("axolotl", "drop_system_message: true"),
-    ("LLaMA-Factory", "mask_history: true"),
-    ("LLaMA-Factory", "mask_history: true, preserve_thinking: true"),
-    ("ms-swift", "preserve_thinking false, loss_scale last_round"),
-    ("ms-swift", "preserve_thinking false, loss_scale default"),
     ("torchtune", "new_system_prompt: TEXT"),
 }
 """Rows whose options are not built: trainer and option."""

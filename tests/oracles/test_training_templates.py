@@ -82,7 +82,7 @@ FAMILIES = {
 KINDS = (
     "plain", "several", "system", "system several", "tools", "call", "call several",
     "parallel call", "system parallel call several", "reasoning", "system reasoning several",
-    "reasoning call", "reasoning parallel call several",
+    "reasoning call", "reasoning call several", "reasoning parallel call several",
 )  # fmt: skip
 N_CHATS = 240
 WORDS = ("sun", "tree 字", "river,", "stone", "(cloud)", "a\nb")
@@ -269,6 +269,62 @@ def check_last(
     question = next(m["content"] for m in reversed(asked) if m["role"] == "user")
     prompts = [t.text_of(asked, tools=conversation.tools, prompt=True) for t in (own, ours)]
     assert prompts[0].partition(question)[2] == prompts[1].partition(question)[2] != ""
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_history_without_reasoning_is_that_of_the_familys_own_template(name, trl_templates):
+    family, source = FAMILIES[name], (trl_templates / f"{name}.jinja").read_text()
+    for has_reasoning, conversation in chats(family)[::2]:
+        variables = family.thinking if has_reasoning else family.quiet
+        own = template(source, variables)
+        drops = template(own_source(family.training), variables, history_reasoning="drop")
+        for shape in (conversation, partly_reasoned(conversation)):
+            pieces = trained(drops, shape)
+            assert pieces == trained(template(source, variables, history_reasoning="drop"), shape)
+            text = "".join(text for text, _ in pieces)
+            beginnings_of_own = {own.text_of(c.messages, tools=c.tools) for c in beginnings(shape)}
+            if text != own.text_of(shape.messages, tools=shape.tools):
+                # gpt-oss loses the reasoning of a call once it is answered; its prompt shows it.
+                assert name == "gptoss"
+                assert shape.messages[-2]["role"] == "tool"
+                *asked, _ = shape.messages
+                assert text.startswith(own.text_of(asked, tools=shape.tools, prompt=True))
+                beginnings_of_own.add(text)
+            ends = set(map(without_end, beginnings_of_own))
+            for i in range(1, len(pieces), 2):
+                assert pieces[i][1]
+                # The model saw this, and wrote the reply so.
+                assert without_end("".join(text for text, _ in pieces[: i + 1])) in ends
+
+
+def without_end(text: str) -> str:
+    """Return a chat without the eos of a whole one, as Phi 3 has it, and newlines."""
+    return text.removesuffix("<eos>").rstrip("\n")
+
+
+@pytest.mark.parametrize("name", ["deepseek_r1_distill", "deepseekv3"])
+def test_deepseeks_last_reply_answers_the_prompt_of_its_own_template(name, trl_templates):
+    # The own template writes no reasoning at all: its prompt shows the history.
+    own = template((trl_templates / f"{name}.jinja").read_text(), {})
+    drops = template(own_source("deepseek-r1-training"), {}, history_reasoning="drop")
+    for seed in range(N_CHATS):
+        conversation = chat("system reasoning several" if seed % 2 else "reasoning several", seed)
+        *asked, last = conversation.messages
+        answer = f"{last['reasoning_content']}\n</think>\n\n{last['content']}"
+        assert trained(drops, conversation) == [
+            (own.text_of(asked, prompt=True), False),
+            (answer + "<｜end▁of▁sentence｜>", True),
+        ]
+
+
+def partly_reasoned(conversation: Conversation) -> Conversation:
+    """Return a chat with every third reasoning left out, and a last message of the user."""
+    messages = [
+        {key: message[key] for key in message if key != "reasoning_content" or i % 3}
+        for i, message in enumerate(conversation.messages)
+    ]
+    messages.append({"role": "user", "content": "more?"})
+    return Conversation(messages, [None] * len(messages), conversation.tools)
 
 
 @pytest.mark.parametrize("kind", ["call", "parallel call", "system call"])

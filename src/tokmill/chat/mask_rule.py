@@ -181,6 +181,7 @@ def _check_everything(settings: SftSettings, names: set[str]) -> None:
         ("roles", settings.roles, ("assistant",)),
         ("turns", settings.turns, "all"),
         ("samples", settings.samples, "conversation"),
+        ("history_reasoning", settings.history_reasoning, "keep"),
         ("weigh", settings.weigh, ()),
     ):
         if value != default:

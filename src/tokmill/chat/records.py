@@ -18,6 +18,7 @@ from tokmill.chat.control_strings import (
 )
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.escaping import cannot_carry, n_edges, with_edges
+from tokmill.chat.history import without_reasoning
 from tokmill.chat.inline_tags import InlineReader, inline_forms
 from tokmill.chat.noticed import LostFields, reply_counts
 from tokmill.chat.reading.schemas import parse_record, read_conversation
@@ -61,6 +62,7 @@ class RecordWriter:
         self._settings = settings
         self._template = template
         self._rule = rule
+        self._drops = settings.history_reasoning == "drop"
         self._vocabulary = vocabulary
         forms = inline_forms(settings, template, vocabulary)
         reserved = [template.literals, *vocabulary.control]
@@ -137,7 +139,7 @@ class RecordWriter:
             conversation = self._read(conversation, counts)
         samples = []
         n_counted = 0
-        for chat in self._chats(conversation):
+        for chat in self._chats(conversation, counts):
             sample = Sample(self._vocabulary.control, counts)
             if is_rendered:
                 self._write_rendered(chat, sample)
@@ -170,11 +172,11 @@ class RecordWriter:
     def _without_edges(self, plain: Conversation, chat: Conversation) -> Sample:
         """Return the sample that a conversation makes without the edges of its parts."""
         conversation = self._read(plain, Counter())
-        messages = conversation.messages[: len(chat.messages)]
+        conversation.messages = conversation.messages[: len(chat.messages)]
+        if self._drops:
+            conversation = without_reasoning(conversation, Counter())
         sample = Sample(self._vocabulary.control)
-        self._template.render(
-            replace(conversation, messages=messages, weights=chat.weights), sample
-        )
+        self._template.render(replace(conversation, weights=chat.weights), sample)
         if conversation.placeholders:
             sample.replace_placeholders(conversation.placeholders)
         return sample
@@ -203,10 +205,10 @@ class RecordWriter:
             counts[RENDERED_TEXTS] += bool(self._rendered.sign(text))
         return conversation
 
-    def _chats(self, conversation: Conversation) -> Iterator[Conversation]:
+    def _chats(self, conversation: Conversation, counts: Counter[str]) -> Iterator[Conversation]:
         """Yield the chat of each sample: all of it, or with --samples turn up to each reply."""
         if self._settings.samples == "conversation":
-            yield conversation
+            yield without_reasoning(conversation, counts) if self._drops else conversation
             return
         chats = [
             replace(conversation, messages=conversation.messages[: i + 1], weights=weights)
@@ -215,7 +217,7 @@ class RecordWriter:
         ]
         if not chats:
             raise ChatError("no trained token", "it has no assistant turn", is_drop=True)
-        yield from chats
+        yield from (without_reasoning(chat, Counter()) for chat in chats) if self._drops else chats
 
 
 class _Outcomes:

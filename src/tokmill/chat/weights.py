@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from tokmill.chat.segments import SegmentTable
     from tokmill.settings.sft import SftSettings
 
+HISTORY_REASONING = "history_reasoning"
+"""The variable that tells a template what --history-reasoning says; undefined if it says keep."""
+
 NOT_TRAINED = 0.0
 
 
@@ -153,6 +156,11 @@ def last_reply_weights(conversation: Conversation, i: int) -> list[float | None]
     if conversation.messages[i]["role"] != "assistant" or weight == 0:
         return None
     return [*([NOT_TRAINED] * i), weight]
+
+
+def last_user(messages: Sequence[Message]) -> int:
+    """Return the number of the last message of the user; 0 if there is none."""
+    return max((i for i, message in enumerate(messages) if message["role"] == "user"), default=0)
 
 
 def span_weights(

@@ -154,6 +154,9 @@ class _Sft(TypedDict, total=False):
     behind the results of tools; after-last-user: those behind the last user message."""
     samples: str
     """One sample per conversation, or one per assistant turn and all before it."""
+    history_reasoning: str
+    """The reasoning of replies that a later message of the user follows; drop: leave it out, as
+    chat programs do, and do not train these replies."""
     train: Names
     """What is trained of a trained turn: content, reasoning, tool-calls, eot (the token that
     ends it), suffix (white space behind that), header (which names the role), prompt (what the

@@ -92,6 +92,12 @@ class SftSettings:
         "conversation", "One sample per conversation, or one per assistant turn and all before it.",
         choices=("conversation", "turn"),
     )  # fmt: skip
+    history_reasoning: str = dataset_setting(
+        "keep",
+        "The reasoning of replies that a later message of the user follows; drop: leave it out, as "
+        "chat programs do, and do not train these replies.",
+        choices=("keep", "drop"),
+    )
     train: tuple[str, ...] = dataset_setting(
         (),
         "What is trained of a trained turn: content, reasoning, tool-calls, eot (the token that "

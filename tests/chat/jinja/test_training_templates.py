@@ -74,6 +74,18 @@ def test_qwen3_keeps_the_reasoning_of_every_turn():
     )
 
 
+def test_gpt_oss_ends_replies_of_the_history_as_at_inference():
+    assert shown(
+        "gpt-oss-training", USER, bot("b", "r"), USER, bot("c", "s"),
+        date=DATE, history_reasoning="drop",
+    ).partition("<|start|>user")[2] == (
+        "<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>b<|end|>"
+        "<|start|>user<|message|>a<|end|><|start|>assistant"
+        "«<|channel|>analysis<|message|>s<|end|><|start|>assistant"
+        "<|channel|>final<|message|>c<|return|>»"
+    )  # fmt: skip
+
+
 def test_qwen3_writes_every_reply_as_it_is_where_it_is_the_last():
     asked, thought = (
         "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n",

@@ -30,7 +30,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from zlib import crc32
 
-from tokmill.chat.conversation import ChatError, count_differs
+from tokmill.chat.conversation import ChatError
 from tokmill.errors import TokmillError
 
 if TYPE_CHECKING:
@@ -172,11 +172,10 @@ def check_unchanged(parts: Sequence[str], plain: str) -> None:
         )
 
 
-def keep_last_span(parts: list[str], n_replies: int) -> list[str]:
-    """Return parts with no span but the last, that of the last reply."""
-    if len(parts) // 2 != n_replies:
-        raise count_differs(n_replies, len(parts) // 2)
-    return ["".join(parts[:-2]), *parts[-2:]] if n_replies else parts
+def keep_spans(parts: Sequence[str], spans: Sequence[int]) -> list[str]:
+    """Return parts with some of the spans, by number; the others become text."""
+    edges = [0, *(edge for i in spans for edge in (2 * i + 1, 2 * i + 2)), len(parts)]
+    return ["".join(parts[start:stop]) for start, stop in pairwise(edges)]
 
 
 def _joined(parts: list[str], n_replies: int) -> list[str]:

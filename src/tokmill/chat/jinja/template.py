@@ -9,7 +9,7 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.chat.control_strings import TokenSplitter
-from tokmill.chat.conversation import ChatError
+from tokmill.chat.conversation import ChatError, count_differs
 from tokmill.chat.escaping import ControlEscaper, escaped_forms, texts_of
 from tokmill.chat.jinja.environment import MARKS, compile_template, source_facts
 from tokmill.chat.jinja.span_writer import SpanWriter, find_reply_frame
@@ -21,7 +21,7 @@ from tokmill.chat.jinja.spans import (
     REWRITES_TURNS,
     FrameSpans,
     check_unchanged,
-    keep_last_span,
+    keep_spans,
     roles_between,
     spans_by_prefix,
     split_at_marks,
@@ -31,7 +31,12 @@ from tokmill.chat.mask_rule import mask_rule
 from tokmill.chat.names import REASONING_KEYS
 from tokmill.chat.own_templates import TRAINING, own_source
 from tokmill.chat.segments import Kind
-from tokmill.chat.weights import span_weights, whole_text_weight
+from tokmill.chat.weights import (
+    HISTORY_REASONING,
+    last_user,
+    span_weights,
+    whole_text_weight,
+)
 from tokmill.errors import UsageError
 from tokmill.words.plural import plural
 
@@ -146,9 +151,14 @@ class JinjaTemplate:
         chosen = chosen_variables(settings)
         if chosen:
             check_read(chosen, facts.variables - variables.keys(), where)
+        self._drops = settings.history_reasoning == "drop"
+        self._reads_history = HISTORY_REASONING in facts.variables
         default_system = settings.default_system
         self._default_system = {"default_system": default_system} if default_system else {}
-        self._variables = {**variables, "documents": None, **self._default_system, **chosen}
+        history = {HISTORY_REASONING: "drop"} if self._drops else {}
+        self._variables = {
+            **variables, "documents": None, **self._default_system, **history, **chosen
+        }  # fmt: skip
         self._knows_developer = "developer" in source
         reserved = "\0".join([source, self.literals, *variables.values(), *texts_of(chosen)])
         self._escaper = ControlEscaper(control, reserved, parse=parse)
@@ -160,7 +170,7 @@ class JinjaTemplate:
         self._trains_all = rule.trains_all
         self.generation_prompt, frame = find_reply_frame(
             self.text_of,
-            lambda messages: self._parts(_Inputs(messages), self._escaper.marks, [1]),
+            lambda messages: self._parts(_Inputs(messages), self._escaper.marks, [1])[0],
             self._split,
         )
         self._writer = SpanWriter(self._split, frame, next_role_ends=rule.next_role_ends)
@@ -187,10 +197,8 @@ class JinjaTemplate:
             return
         messages = inputs.messages
         replies = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-        parts = self._parts(inputs, marks, replies, sample.noted)
+        parts, replies = self._parts(inputs, marks, replies, sample.noted)
         _check_text(parts, separator)
-        if self._last_only:
-            replies = replies[-1:]
         weights = span_weights(conversation, replies, len(parts) // 2)
         roles = roles_between(messages, replies, len(parts) // 2)
         self._writer.write(parts, roles, weights, sample, separator=separator)
@@ -280,42 +288,67 @@ class JinjaTemplate:
 
     def _parts(
         self, inputs: _Inputs, marks: Marks, replies: list[int], noted: Counter[str] | None = None
-    ) -> list[str]:
-        """Return the rendering as text, span, text, …, text; spans have odd indices.
+    ) -> tuple[list[str], list[int]]:
+        """Return the rendering as text, span, text, …, text, and the replies of the spans.
 
-        `noted` gets what a user should know.
+        Spans have odd indices. `noted` gets what a user should know.
         """
         if not self.uses_tags:
             return self._parts_without_tags(inputs, marks, replies, noted)
+        parts = self._tagged_parts(inputs, marks, replies)
+        kept = self._shown_as_asked(inputs, replies)
+        hides_more = self._drops and self._reads_history and len(kept) > 1
+        if kept == replies and not hides_more:
+            return parts, replies
+        if len(parts) // 2 != len(replies):
+            raise count_differs(len(replies), len(parts) // 2)
+        spans = [replies.index(i) for i in kept]
+        if hides_more:  # such as an empty block, or what stands before results of tools
+            variables = {**(inputs.variables or {}), HISTORY_REASONING: "keep"}
+            asked = self._tagged_parts(inputs._replace(variables=variables), marks, replies)
+            spans = [n for n in spans if asked[2 * n : 2 * n + 2] == parts[2 * n : 2 * n + 2]]
+        return keep_spans(parts, spans), [replies[n] for n in spans]
+
+    def _shown_as_asked(self, inputs: _Inputs, replies: list[int]) -> list[int]:
+        """Return the replies that a sample may train: it shows them as the model writes them."""
+        if self._last_only:
+            return replies[-1:]
+        end = last_user(inputs.messages) if self._drops else 0
+        return [i for i in replies if i >= end]
+
+    def _tagged_parts(self, inputs: _Inputs, marks: Marks, replies: list[int]) -> list[str]:
+        """Return the parts of a rendering by its generation tags."""
         text = self._text(inputs, marks, prompt=False)
         parts = split_at_marks(text, marks, len(replies))
         if not self._is_direct:
             # A macro or a set block: filters of the template may have seen the marks.
             check_unchanged(parts, self._text(inputs, _NO_MARKS, prompt=False))
-        return keep_last_span(parts, len(replies)) if self._last_only else parts
+        return parts
 
     def _parts_without_tags(
         self, inputs: _Inputs, marks: Marks, replies: list[int], noted: Counter[str] | None
-    ) -> list[str]:
+    ) -> tuple[list[str], list[int]]:
         """Return the parts as the training template of the family has them, or by prefixes."""
         rendering = self._text(inputs, _NO_MARKS, prompt=False)
         parts: list[str] = []
+        marked = replies
         if self._twin is not None:
             with suppress(ChatError):
-                parts = self._twin._parts(inputs, marks, replies)
+                parts, marked = self._twin._parts(inputs, marks, replies)
             if "".join(parts) == rendering:
-                return parts
+                return parts, marked
         try:
+            replies = self._shown_as_asked(inputs, replies)
             spans = self._spans(rendering, inputs, marks, replies)
         except ChatError as error:
             is_hiding = error.reason in (REWRITES_TURNS, DROPS_TURN, PROMPT_DIFFERS)
             if self._twin and parts and is_hiding and self._asks_alike(inputs, replies[0]):
                 if noted is not None:
                     noted[f"{BY_TWIN} {self._twin.name}"] += 1
-                return parts
+                return parts, marked
             raise self._with_advice(error) from None
         edges = [0, *chain.from_iterable(spans), len(rendering)]
-        return [rendering[start:stop] for start, stop in pairwise(edges)]
+        return [rendering[start:stop] for start, stop in pairwise(edges)], replies
 
     def _asks_alike(self, inputs: _Inputs, first: int) -> bool:
         """Return whether the training template asks for the first reply in the same words.
@@ -335,7 +368,6 @@ class JinjaTemplate:
     ) -> list[tuple[int, int]]:
         """Return the span of each reply: by frames where these are proven, else by prefixes."""
         messages = inputs.messages
-        replies = replies[-1:] if self._last_only else replies
 
         def render(n_messages: int, *, prompt: bool) -> str:
             # Not `_replace`: it costs 3% of the rendering.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.names import VARIABLE_KEYS, parsed, wrong_type
+from tokmill.chat.weights import HISTORY_REASONING
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     """Renders messages, with the keywords `prompt` and `variables`."""
 
 (VARIABLES_KEY,) = VARIABLE_KEYS
-_OURS = frozenset(("messages", "tools", "add_generation_prompt"))
+_OURS = frozenset(("messages", "tools", "add_generation_prompt", HISTORY_REASONING))
 
 
 def read_variables(record: Mapping[str, Any]) -> dict[str, Any]:
