@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from tokmill.chat.conversation import ChatError
 from tokmill.chat.names import (
     check_names,
     is_refusal,
@@ -110,3 +111,21 @@ def test_records_are_read_under_the_names_given():
     record = {"Question": "q", "Complex_CoT": "hm", "Response": "a"}
     read = read_conversation(record, "prompt", flat)
     assert read.messages == [USER, {**REPLY, "reasoning_content": "hm"}]
+
+
+def test_messages_of_a_dropped_name_are_left_out_and_told_and_so_is_a_system_text():
+    settings = SftSettings(role_names=("note=drop", "system=drop"))
+    odd = {"from": "Note", "value": {"any": 1}, "images": ["x.png"], "weight": "x"}
+    system = {"role": "system", "content": "s"}
+    record = {"messages": [odd, system, USER, REPLY], "system": "t", "history": [system]}
+    read = read_conversation(record, "messages", settings)
+    assert (read.messages, len(read.weights)) == ([USER, REPLY], 2)
+    assert read.unread == ("messages[].role=Note", "messages[].role=system")
+    pair = {"messages": [{"system": "s", "note": "n", "human": "q", "gpt": "a"}]}
+    assert read_conversation(pair, "messages", settings).messages == [USER, REPLY]
+    assert read_conversation({**PAIR, "system": "t"}, "prompt", settings).messages == [USER, REPLY]
+    with pytest.raises(ChatError) as caught:
+        read_conversation(
+            {"messages": [system, odd], "history": [["q", "a"]]}, "messages", settings
+        )
+    assert (caught.value.reason, caught.value.is_drop) == ("no message left", True)

@@ -37,6 +37,10 @@ def test_a_default_system_message_goes_before_conversations_without_one(show_mes
     assert show_messages("chatml", ("user", "U"), default_system="Be kind.") == [expected]
     told = show_messages("chatml", ("system", ""), ("user", "U"), default_system="Be kind.")
     assert told == ["<|im_start|>system\n<|im_end|>\n<|im_start|>user\nU<|im_end|>\n"]
+    shown = show_messages("qwen2.5-training", ("user", "U"), default_system="Be <eos> kind.")
+    assert shown == [expected.replace("Be", "Be <eos>")]  # in place of the family's own
+    drops = {"default_system": "Be kind.", "role_names": ("system=drop",)}
+    assert show_messages("chatml", ("system", "S"), ("user", "U"), **drops) == [expected]
 
 
 def test_tools_calls_and_their_results_are_written_as_qwen_does(show_messages):

@@ -126,7 +126,8 @@ def test_strings_of_control_tokens_at_an_edge_stay_text(marked):
 
 def test_a_part_of_the_user_is_trained_where_the_template_shows_what_the_user_says(marked):
     asked = {"role": "user", "content": [part("a", train=True), part("b")]}
-    assert marked(QWEN, asked, bot(part("c"))) == ["weight of another role"]
+    asks = "<|im_start|>user\n"
+    assert marked(QWEN, bot(part("c")), asked) == [f"«c<|im_end|>»\n{asks}«a»b<|im_end|>\n"]
     assert marked("plain", asked, bot(part("c"))) == ["«a»b«c<eos>»"]
 
 

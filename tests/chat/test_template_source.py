@@ -85,20 +85,20 @@ def test_a_tokenizer_without_the_control_tokens_is_refused(vocabulary, name, mis
     assert str(caught.value).startswith(f"template {name} needs the control tokens {missing}")
 
 
-def test_a_system_message_by_default_is_for_templates_that_read_it(vocabulary):
-    kind = SftSettings(default_system="Be <eos> kind.")
-    own = own_source("nanochat")
-    for source, name in ((OWN, "the tokenizer's chat template"), (own, "nanochat")):
+def test_a_template_that_refuses_a_default_system_message_is_told_at_once(vocabulary):
+    kind = SftSettings(default_system="Be kind.")
+    refuses = (
+        "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + OWN
+    )
+    for source, said in (
+        (refuses, "the tokenizer's chat template refuses it: the chat template raises: no system"),
+        (own_source("baby-llama2"), "baby-llama2 refuses it: template baby-llama2 has one prompt"),
+    ):
         with pytest.raises(UsageError) as caught:
             make_template(source, kind, vocabulary)
-        assert str(caught.value) == (
-            f"sft.default_system: {name} does not read it: choose a template that does, such as "
-            "chatml"
-        )
-    reads = make_template("{{ default_system }}" + OWN, kind, vocabulary)
-    sample = Sample(vocabulary.control)
-    reads.render(Conversation([{"role": "user", "content": "U"}], [None]), sample)
-    assert columns_of([sample]).text.to_pylist() == ["Be <eos> kind.U"]
+        assert str(caught.value).startswith(f"sft.default_system: {said}")
+    asks = "{{ raise_exception('tools') if not tools }}" + OWN
+    make_template(asks, kind, vocabulary)  # refuses the chat that tries it, in any case
 
 
 @pytest.mark.parametrize(

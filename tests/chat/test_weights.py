@@ -6,6 +6,7 @@ import pytest
 
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.mask_rule import mask_rule
+from tokmill.chat.own_templates import own_source
 from tokmill.chat.weights import message_weight, times_record_weight
 from tokmill.errors import UsageError
 from tokmill.settings.sft import SftSettings
@@ -278,3 +279,67 @@ def test_a_fractional_weight_of_a_record_needs_all_turns_to_be_trained():
 def test_weights_that_overflow_when_multiplied_are_refused():
     with pytest.raises(ChatError, match=r"^weight of a message times that of its record: expected"):
         times_record_weight({"weight": 1e38}, MESSAGES, [None, 1e38], FILE)
+
+
+AS_FILE = "{#- no template of tokmill's -#}" + own_source("chatml")
+UNTAGGED = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+CHAT = [("system", "S"), *DIALOG[:2], ("user", ""), ("assistant", "A"), ("user", "S"), *DIALOG]
+
+
+@pytest.mark.parametrize("source", [AS_FILE, UNTAGGED])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"roles": ("user",)},
+        {"roles": ("system", "user", "assistant")},
+        {"roles": ("user", "assistant"), "turns": "last"},
+        {"roles": ("user",), "turns": "last"},
+        {"roles": ("system", "assistant"), "turns": "last"},
+        {"roles": ("user", "assistant"), "turns": "after-last-user"},
+        {"roles": ("system", "assistant"), "turns": "after-last-user"},
+        {"roles": ("user", "assistant"), "samples": "turn"},
+        {"roles": ("user", "assistant"), "train": ("-eot",)},
+        {"default_system": "D", "roles": ("system",), "role_names": ("system=drop",)},
+    ],
+)
+@pytest.mark.parametrize("weighed", [{}, {1: True, 2: False}, {0: True, 5: False}])
+def test_jinja_templates_train_other_roles_as_built_in_ones_do(
+    show_messages, source, settings, weighed
+):
+    chat = [
+        {"role": role, "content": text, **({"train": weighed[i]} if i in weighed else {})}
+        for i, (role, text) in enumerate(CHAT)
+    ]
+    expected = show_messages("chatml", *chat, **settings)
+    empty = "<|im_start|>user\n«<|im_end|>»"  # without a content there is nothing to find
+    expected = [text.replace(empty, empty.replace("«", "").replace("»", "")) for text in expected]
+    assert show_messages(source, *chat, **settings) == expected
+
+
+def test_text_behind_the_last_turn_is_no_turn(show_messages):
+    settings = {"roles": ("system", "assistant"), "turns": "last"}
+    (text,) = show_messages(AS_FILE + "<eos>", *DIALOG, **settings)
+    assert text.endswith("A<|im_end|>\n" + USER.format("V") + REPLY + "«B<|im_end|>»\n<eos>")
+
+
+TOOL = (
+    "{% for m in messages %}<|im_start|>{{ m.role }} {{ m.content|tojson if m.role == 'tool' else "
+    "m.content|trim }}<|im_end|>{% endfor %}"
+)
+
+
+def test_a_content_may_be_stripped_or_quoted_and_hold_what_looks_like_tokens(show_messages):
+    chat = [
+        ("user", " \ue000<|im_end|>\n"),
+        ("assistant", "A"),
+        ("tool", 'a "b"\n'),
+        ("user", "\t"),
+    ]
+    (text,) = show_messages(TOOL, *chat, roles=("user", "tool"))
+    assert text == (
+        "<|im_start|>user «\ue000<|im_end|><|im_end|>»<|im_start|>assistant A<|im_end|>"
+        '<|im_start|>tool "«a \\"b\\"\\n»"<|im_end|><|im_start|>user <|im_end|>'
+    )

@@ -43,7 +43,6 @@ def good(tmp_path: Path) -> Path:
             ("--too-long", "window", "--max-tokens", "1"),
             "--too-long (sft.too_long): a window",
         ),
-        (("--roles", "user"), "--roles (sft.roles): a Jinja template marks the text of role"),
         (
             ("--train", "-reasoning"),
             "--train (sft.train): leaves reasoning out, and a Jinja template does not mark this",
@@ -54,8 +53,8 @@ def good(tmp_path: Path) -> Path:
         (("--template", "none.jinja"), "none.jinja: no such template"),
         (("--packed-rows",), "--packed-rows (sft.packed_rows): needs --packing"),
         (
-            ("--default-system", "x"),
-            "--default-system (sft.default_system): the tokenizer's chat t",
+            ("--default-system", "x", "--template", "baby-llama2"),
+            "--default-system (sft.default_system): baby-llama2 refuses it: template baby-llama2",
         ),
     ],
 )

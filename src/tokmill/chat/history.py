@@ -32,7 +32,9 @@ def without_reasoning(chat: Conversation, counts: Counter[str]) -> Conversation:
     for character, placeholder in chat.placeholders.items():
         if placeholder.kind == Kind.REASONING:
             tags[placeholder.closes] += character
-    block = re.compile(rf"\s*[{tags[0]}].*?[{tags[1]}]", re.DOTALL) if tags[0] else None
+    # DeepSeek-R1's template leaves the newlines behind a block, LLaMA-Factory takes them away.
+    rest = "" if chat.hides_tags else "\n*"
+    block = re.compile(rf"\s*[{tags[0]}].*?[{tags[1]}]{rest}", re.DOTALL) if tags[0] else None
     messages = list(chat.messages)
     for i, message in enumerate(messages[:end]):
         plain = {key: value for key, value in message.items() if key != "reasoning_content"}

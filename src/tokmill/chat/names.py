@@ -68,6 +68,9 @@ def is_refusal(item: Mapping[str, Any]) -> bool:
 CALL_ROLE = "function_call"
 """In ShareGPT, an assistant turn whose value is the call."""
 
+DROP = "drop"
+"""The role of a name in --role-names whose messages are left out."""
+
 ROLE_NAMES = {
     "system": "system",
     "developer": "developer",
@@ -129,7 +132,7 @@ def known_roles(pairs: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def role_of(name: str, role_names: tuple[str, ...]) -> str | None:
-    """Return the role of a name, `function_call` for a call, None if unknown."""
+    """Return the role of a name, `function_call` for a call, `drop`, None if unknown."""
     known = known_roles(role_names)
     return known.get(name) or known.get(name.strip().lower())
 
@@ -150,9 +153,9 @@ def check_names(settings: SftSettings) -> None:
             )
     for pair in settings.role_names:
         name, role = _pair(pair, "role_names", "bot=assistant")
-        if role not in (*ROLES, CALL_ROLE):
+        if role not in (roles := (*ROLES, CALL_ROLE, DROP)):
             raise UsageError(
-                f"{name}: expected a role of {', '.join((*ROLES, CALL_ROLE))}, found {role!r}: "
+                f"{name}: expected a role of {', '.join(roles)}, found {role!r}: "
                 "write NAME=ROLE, such as bot=assistant",
                 "sft.role_names",
             )

@@ -172,11 +172,12 @@ class RecordWriter:
     def _without_edges(self, plain: Conversation, chat: Conversation) -> Sample:
         """Return the sample that a conversation makes without the edges of its parts."""
         conversation = self._read(plain, Counter())
-        conversation.messages = conversation.messages[: len(chat.messages)]
+        messages = conversation.messages[: len(chat.messages)]
+        conversation = replace(conversation, messages=messages, weights=chat.weights)
         if self._drops:
             conversation = without_reasoning(conversation, Counter())
         sample = Sample(self._vocabulary.control)
-        self._template.render(replace(conversation, weights=chat.weights), sample)
+        self._template.render(conversation, sample)
         if conversation.placeholders:
             sample.replace_placeholders(conversation.placeholders)
         return sample
@@ -201,7 +202,7 @@ class RecordWriter:
         conversation = self._inline.read(conversation, counts)
         self._kept.count(conversation.messages, counts)
         if conversation.is_text:
-            text = conversation.messages[0]["content"]
+            text = conversation.messages[-1]["content"]
             counts[RENDERED_TEXTS] += bool(self._rendered.sign(text))
         return conversation
 

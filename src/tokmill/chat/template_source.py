@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from tokmill.chat.conversation import ChatError
 from tokmill.chat.own_templates import BUILT_IN, NAMES, check_tokens, own_name, own_source
 from tokmill.errors import UsageError
 from tokmill.extensions import find, names_of_packages, nearest
@@ -117,7 +119,6 @@ def make_template(source: str, settings: SftSettings, vocabulary: Vocabulary) ->
     Raises:
         UsageError: the tokenizer lacks its control tokens, or the Jinja template is wrong.
     """
-    from tokmill.chat.jinja.environment import source_facts
     from tokmill.chat.jinja.marked import MarkedTemplate
     from tokmill.chat.jinja.span_writer import check_written
     from tokmill.chat.jinja.template import JinjaTemplate
@@ -129,9 +130,7 @@ def make_template(source: str, settings: SftSettings, vocabulary: Vocabulary) ->
         check_tokens(name, vocabulary)
     if name in BUILT_IN:
         check_read(chosen_variables(settings), (), f"template {name}")
-        template = MarkedTemplate(
-            name, source, vocabulary=vocabulary, default_system=settings.default_system
-        )
+        template = MarkedTemplate(name, source, vocabulary=vocabulary)
     else:
         template = JinjaTemplate(
             source,
@@ -142,12 +141,21 @@ def make_template(source: str, settings: SftSettings, vocabulary: Vocabulary) ->
             parse=vocabulary.parse,
         )
         check_written(template.text_of, where)
-    if settings.default_system and "default_system" not in source_facts(source).variables:
-        raise UsageError(
-            f"{where} does not read it: choose a template that does, such as chatml",
-            "sft.default_system",
-        )
+    if settings.default_system:
+        _check_takes_system(template, settings.default_system, where)
     return template
+
+
+def _check_takes_system(template: ChatTemplate, system: str, where: str) -> None:
+    """Check that a template writes a small chat with this system message, if it does without."""
+    chat = [("system", system), ("user", "a"), ("assistant", "b")]
+    messages: list[Message] = [{"role": role, "content": content} for role, content in chat]
+    with suppress(ChatError):
+        template.text_of(messages[1:])
+        try:
+            template.text_of(messages)
+        except ChatError as error:
+            raise UsageError(f"{where} refuses it: {error.message}", "sft.default_system") from None
 
 
 def template_name(source: str, settings: SftSettings) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 from tokmill.chat.conversation import ChatError, count_differs
 from tokmill.chat.mask_rule import is_everything
 from tokmill.chat.names import SWITCH_KEYS, WEIGHT_KEYS, wrong_type
-from tokmill.chat.segments import ROLES
+from tokmill.chat.segments import ROLES, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -66,7 +66,9 @@ def _is_late(
 
     With `turns` "last": which come after its last chosen turn, or are that turn.
     """
-    is_limit = chosen if turns == "last" else table.roles == ROLES.index("user")
+    is_limit = table.roles == ROLES.index("user")
+    if turns == "last":  # one of text around turns alone is none
+        is_limit = np.isin(np.arange(len(chosen)), table.turns[table.kinds != Kind.OTHER]) & chosen
     last = np.full(int(table.samples.max(initial=-1)) + 1, -1, np.int64)
     np.maximum.at(last, table.samples[is_limit], np.flatnonzero(is_limit))
     late: npt.NDArray[np.bool_] = np.arange(len(table.samples)) >= last[table.samples]
@@ -163,25 +165,32 @@ def last_user(messages: Sequence[Message]) -> int:
     return max((i for i, message in enumerate(messages) if message["role"] == "user"), default=0)
 
 
+def other_speakers(conversation: Conversation, roles: Sequence[str]) -> list[int]:
+    """Return which messages of other roles than the assistant have something to train.
+
+    By `roles`, those of the settings, or by a weight in the record. Nearly always none.
+    """
+    weighed = {part.message["role"] for part in conversation.parts if part.factor}
+    trained = weighed.union(roles) - {"assistant"}
+    if not trained and not any(conversation.weights):
+        return []
+    return [
+        i
+        for i, (message, weight) in enumerate(
+            zip(conversation.messages, conversation.weights, strict=True)
+        )
+        if message["role"] != "assistant"
+        and (message["role"] in trained if weight is None else weight)
+    ]
+
+
 def span_weights(
     conversation: Conversation, replies: Sequence[int], n_spans: int
 ) -> list[float | None]:
     """Return the weight of each span that a Jinja template marks; `replies`: their messages.
 
-    Refuses a record that trains another role, or weighs replies that cannot be matched with spans.
+    Refuses a record that weighs replies that cannot be matched with spans.
     """
-    said = conversation.weights if any(conversation.weights) else ()  # nearly always none
-    weighed = [
-        *((f"message {i + 1}", conversation.messages[i], weight) for i, weight in enumerate(said)),
-        *(("a part of a message", part.message, part.factor) for part in conversation.parts),
-    ]
-    for what, message, weight in weighed:
-        if weight and (role := message["role"]) != "assistant":
-            raise ChatError(
-                "weight of another role",
-                f"{what} ({role}) has weight {weight}, and a Jinja template shows what the "
-                "assistant says alone: use a built-in --template",
-            )
     weights = [conversation.weights[i] for i in replies]
     if n_spans == len(replies):
         return weights

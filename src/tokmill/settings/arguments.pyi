@@ -121,7 +121,8 @@ class _Sft(TypedDict, total=False):
     fields: Pairs
     """Names of keys in the records: messages=dialogue,role=speaker,content=text."""
     role_names: Pairs
-    """Names of roles in the records, in upper or lower case: bot=assistant,client=user."""
+    """Names of roles in the records, in upper or lower case: bot=assistant,client=user;
+    note=drop leaves out messages of role note."""
     ignore_keys: Names
     """Keys of records and messages to ignore: label,foo."""
     instruction: str
@@ -142,13 +143,13 @@ class _Sft(TypedDict, total=False):
     template_kwargs: str | Mapping[str, Any]
     """Variables of the template, as a JSON object: {"enable_thinking": false}."""
     default_system: str
-    """System message for conversations without one, if the template reads default_system."""
+    """System message for conversations that do not begin with one."""
     date: str
     """Date (YYYY-MM-DD) for templates that write today's date."""
     preset: str
     """Rules that select the trained tokens: tokmill's own, or those of a framework."""
     roles: Names
-    """Roles whose turns are trained."""
+    """Roles whose turns are trained: user,assistant trains both."""
     turns: str
     """Which turns of the trained roles are trained; last: the last one, such as the answer
     behind the results of tools; after-last-user: those behind the last user message."""
@@ -412,7 +413,8 @@ class SourceArguments(TypedDict, total=False):
     schema: str
     """Schema of the records; auto: by the first records; mixed: each by its own keys."""
     role_names: Pairs
-    """Names of roles in the records, in upper or lower case: bot=assistant,client=user."""
+    """Names of roles in the records, in upper or lower case: bot=assistant,client=user;
+    note=drop leaves out messages of role note."""
     ignore_keys: Names
     """Keys of records and messages to ignore: label,foo."""
     rendered_text: str

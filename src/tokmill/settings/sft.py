@@ -32,7 +32,8 @@ class SftSettings:
     )
     role_names: tuple[str, ...] = dataset_setting(
         (),
-        "Names of roles in the records, in upper or lower case: bot=assistant,client=user.",
+        "Names of roles in the records, in upper or lower case: bot=assistant,client=user; "
+        "note=drop leaves out messages of role note.",
         is_mapping=True,
         of_source=True,
         metavar="NAME=ROLE,…",
@@ -73,7 +74,7 @@ class SftSettings:
         "", 'Variables of the template, as a JSON object: {"enable_thinking": false}.', is_json=True
     )
     default_system: str = dataset_setting(
-        "", "System message for conversations without one, if the template reads default_system."
+        "", "System message for conversations that do not begin with one."
     )
     date: str = dataset_setting("", "Date (YYYY-MM-DD) for templates that write today's date.")
     preset: str = dataset_setting(
@@ -81,7 +82,9 @@ class SftSettings:
         "Rules that select the trained tokens: tokmill's own, or those of a framework.",
         choices=PRESETS,
     )
-    roles: tuple[str, ...] = dataset_setting(("assistant",), "Roles whose turns are trained.")
+    roles: tuple[str, ...] = dataset_setting(
+        ("assistant",), "Roles whose turns are trained: user,assistant trains both."
+    )
     turns: str = dataset_setting(
         "all",
         "Which turns of the trained roles are trained; last: the last one, such as the answer "

@@ -213,8 +213,31 @@ def test_an_eos_in_a_tag_of_its_own_belongs_to_the_last_reply():
     ]
 
 
-def test_a_message_of_another_role_is_not_trained_in_silence():
-    assert refusal(CHATML, user("a"), bot("b"), weights=[1.0, None]) == "weight of another role"
+MOVES = CHATML.replace("m in messages", "m in messages|sort(attribute='role', reverse=true)")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        CHATML.replace("m.content", "m.content|upper"),
+        CHATML.replace("m.content", "m.content.lstrip()"),
+        CHATML.replace("m.content", "m.content + ' ' + m.content"),
+        CHATML.replace("for m in messages", "for m in messages if m.role == 'assistant'"),
+        MOVES,
+    ],
+)
+@pytest.mark.parametrize("chosen", [{"roles": ("user", "system")}, {"weights": [1.0, 1.0, None]}])
+def test_what_another_role_says_is_refused_where_the_template_changes_it(source, chosen):
+    system = {"role": "system", "content": " be\n"}
+    assert refusal(source, system, user(" a "), bot("b"), **chosen) == "content of another role"
+
+
+def test_replies_that_do_not_match_spans_cannot_be_placed_among_other_roles():
+    joined = (
+        "{% for m in messages %}{{ m.content }}{% endfor %}{% generation %}x{% endgeneration %}"
+    )
+    chat = bot("a"), bot("b"), user("c")
+    assert refusal(joined, *chat, roles=("user",)) == "turns and spans differ"
 
 
 def test_what_stands_between_replies_has_the_role_of_who_spoke():
@@ -291,8 +314,6 @@ def test_a_template_that_refuses_a_prefix_says_so_without_tags():
     [
         ({"spans": "tags"}, "chat.jinja: has no generation tags, and --spans=tags asks "
          "for them: use --spans=prefix, or a template with tags"),
-        ({"roles": ("assistant", "tool")}, "sft.roles: a Jinja template "
-         "marks the text of role assistant only, found assistant, tool: use a built-in --template"),
         ({"train": ("-reasoning",)}, "sft.train: leaves reasoning out, and a Jinja template does "
          "not mark this part of a reply: use a built-in --template, or --weigh='<think>.*?"
          "</think>=0' with the text around it"),

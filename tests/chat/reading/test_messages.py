@@ -50,7 +50,8 @@ def test_every_name_of_a_role_is_known_in_both_forms(said, role):
         (
             "narrator",
             "unknown role",
-            "'narrator': say who that is: --role-names narrator=assistant",
+            "'narrator': say who that is (NAME=drop leaves it out): --role-names "
+            "narrator=assistant",
         ),
         ("", "unknown role", "''"),
         (None, "unknown role", "null"),
@@ -298,7 +299,7 @@ def test_who_speaks_first_under_an_unknown_name_is_advised_as_the_user(number, r
     turns = [{"role": "user", "content": "q"}] * (number - 1) + [{"role": "x", "content": "t"}]
     reason, message = refusal(*turns)
     assert reason == "unknown role"
-    assert message.endswith(f": say who that is: --role-names x={role}")
+    assert message.endswith(f": say who that is (NAME=drop leaves it out): --role-names x={role}")
 
 
 USER, REPLY = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}

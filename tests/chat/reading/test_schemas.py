@@ -163,8 +163,8 @@ def test_either_half_of_a_conversational_record_may_be_empty(record, expected):
         ({"prompt": [USER], "completion": [{"role": "bot", "content": "a"}]}, "unknown role",
          "completion message 1: expected a role of system, developer, user, human, assistant, gpt, "
          "model, chatgpt, bing, bard, tool, function, observation, ipython, function_response, "
-         "tool_response, function_call, tool_call, found 'bot': say who that is: "
-         "--role-names bot=assistant"),
+         "tool_response, function_call, tool_call, found 'bot': say who that is (NAME=drop "
+         "leaves it out): --role-names bot=assistant"),
     ],
 )  # fmt: skip
 def test_broken_conversational_prompts_are_refused(record, reason, message):

@@ -104,7 +104,7 @@ def refusal(*records):
 def test_turns_of_unknown_names_are_named_with_what_to_copy():
     said = refusal({"id": 1, "dialogue": TURNS})
     assert said == (
-        "data.jsonl: unknown roles in every record: name them: "
+        "data.jsonl: unknown roles in every record: name them (NAME=drop leaves one out): "
         "--role-names=client=user,agent=assistant "
         '(under [sft]: role_names = {client = "user", agent = "assistant"})'
     )
@@ -127,7 +127,7 @@ def test_flat_records_of_unknown_names_are_too():
 def test_of_unknown_roles_the_first_speaker_is_advised_as_the_user(first):
     said = refusal({"dialogue": [{"role": first, "content": "q"}, {"role": "x", "content": "a"}]})
     unknown = "" if first == "user" else f"{first}=user,"
-    assert f"name them: --role-names={unknown}x=assistant (" in said
+    assert f"leaves one out): --role-names={unknown}x=assistant (" in said
 
 
 def test_the_advice_can_be_copied_into_a_file():

@@ -59,20 +59,14 @@ class MarkedTemplate:
     literals = generation_prompt = ""
     """What it writes itself is no text, so that no string in a message can be taken for it."""
 
-    def __init__(
-        self, name: str, source: str, *, vocabulary: Vocabulary, default_system: str
-    ) -> None:
-        """Compile a template.
-
-        `default_system`: the system message of conversations without one, or ''.
-        """
+    def __init__(self, name: str, source: str, *, vocabulary: Vocabulary) -> None:
+        """Compile a template."""
         self.name = name
         self._environment = environment = _MarkedEnvironment(vocabulary)
         self._print = environment.compiled(source).root_render_func
         self._codes = [segment_code(environment.text, kind) for kind in Kind]
         self._variables = {
             **environment.globals,
-            "default_system": default_system,
             "system_turn": _SYSTEM_TURN,
             "reads_tags": vocabulary.parse,
         }

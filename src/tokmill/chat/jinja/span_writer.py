@@ -1,8 +1,8 @@
 """A rendering with known spans, written as the turns of a sample.
 
 The parts of a rendering are text, span, text, …, text; the spans have odd indices. A span is an
-assistant turn, with the header, end of turn and suffix around it. The rest of the text between two
-spans is one turn of another role.
+assistant turn, with the header, end of turn and suffix around it; or the content of another role,
+with the end of turn behind it. The rest of the text between two spans is one turn of another role.
 """
 
 from __future__ import annotations
@@ -59,10 +59,12 @@ class SpanWriter:
         sample: Sample,
         *,
         separator: str = "",
+        speakers: Sequence[str] = (),
     ) -> None:
         """Write parts: texts between spans have `roles`, spans have `weights`.
 
-        `separator`: the character of escaped control strings, which is removed.
+        `speakers`: the role of each span, if some are not replies. `separator`: the character of
+        escaped control strings, which is removed.
         """
         self._check_edges(parts)
         header = self._frame.header
@@ -70,7 +72,8 @@ class SpanWriter:
         for i, role in enumerate(roles):
             before = parts[2 * i]
             is_last = 2 * i + 1 == len(parts)
-            has_header = not is_last and header != "" and before.endswith(header)
+            is_reply = not is_last and (not speakers or speakers[i] == "assistant")
+            has_header = is_reply and header != "" and before.endswith(header)
             pieces = self._pieces(before[: -len(header)] if has_header else before, separator)
             if not has_ended:
                 pieces = self._write_end(pieces, sample)
@@ -81,6 +84,11 @@ class SpanWriter:
                 sample.pieces(pieces, Kind.OTHER)
             if is_last:
                 return
+            if not is_reply:
+                sample.begin_turn(speakers[i], weights[i])
+                sample.pieces(self._pieces(parts[2 * i + 1], separator), Kind.CONTENT)
+                has_ended = False
+                continue
             sample.begin_turn("assistant", weights[i])
             if has_header:
                 sample.pieces(self._header, Kind.HEADER)

@@ -22,11 +22,15 @@ of roles:
 
 Every later conversation must have the same text there. One in `CHECKED_SHARE`, chosen by its text,
 is held against prefixes all the same; one that differs ends the run.
+
+Contents of other roles, where these are trained, are found by such marks too.
 """
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise
+import json
+from contextlib import suppress
+from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 from zlib import crc32
 
@@ -34,7 +38,7 @@ from tokmill.chat.conversation import ChatError
 from tokmill.errors import TokmillError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tokmill.chat.conversation import Message
     from tokmill.chat.escaping import Marks
@@ -249,7 +253,8 @@ class FrameSpans:
         """
         if any(not _MORE_THAN_TEXT.isdisjoint(message) for message in messages):
             return None
-        contents = _contents(rendering, render_messages(_marked(messages, replies, marks)), marks)
+        marked = _marked(messages, {i: messages[i]["content"] for i in replies}, marks)
+        contents = _contents(rendering, render_messages(marked), marks)
         if contents is None or len(contents) != len(replies):
             return None
         order = tuple(message["role"] for message in messages)
@@ -292,15 +297,17 @@ def _differs(difference: str) -> TokmillError:
     )
 
 
-def _marked(messages: Sequence[Message], replies: Sequence[int], marks: Marks) -> list[Message]:
-    """Return messages with marks around the contents of replies.
+def _marked(
+    messages: Sequence[Message], contents: Mapping[int, str], marks: Marks
+) -> list[Message]:
+    """Return messages with contents, by number, that have marks around them.
 
     A template that strips contents does not strip white space within the marks: then the rendering
     is another one, and prefixes find the spans.
     """
     marked = list(messages)
-    for i in replies:
-        marked[i] = {**messages[i], "content": marks[0] + messages[i]["content"] + marks[1]}
+    for i, content in contents.items():
+        marked[i] = {**messages[i], "content": marks[0] + content + marks[1]}
     return marked
 
 
@@ -314,6 +321,48 @@ def _contents(rendering: str, marked: str, marks: Marks) -> Spans | None:
         for i, (start, stop) in enumerate(spans)
     )
     return spans if is_ordered and "".join(parts) == rendering else None
+
+
+def with_contents(
+    parts: Sequence[str],
+    render_messages: Callable[[list[Message]], str],
+    messages: Sequence[Message],
+    replies: Sequence[int],
+    chosen: Sequence[int],
+    marks: Marks,
+) -> tuple[list[str], list[int]] | None:
+    """Return parts with spans for contents of chosen messages too, and the message of each span.
+
+    None if the template changes, repeats or moves a content. It may strip all of a role, and quote
+    them as JSON does. An empty content has no span.
+    """
+    rendering = "".join(parts)
+    edges = list(accumulate(map(len, parts)))
+    spans = list(zip(edges[::2], edges[1::2], replies, strict=False))
+    for role in dict.fromkeys(messages[i]["role"] for i in chosen):
+        whole = {i: messages[i]["content"] for i in chosen if messages[i]["role"] == role}
+        for contents in (whole, {i: content.strip() for i, content in whole.items()}):
+            filled = {i: content for i, content in contents.items() if content}
+            marked = _marked(messages, filled, marks)
+            with suppress(ChatError):  # it may ask for contents of a certain form
+                places = _contents(rendering, render_messages(marked), marks) or []
+                texts = [rendering[start:stop] for start, stop in places]
+                if len(texts) == len(filled) and all(map(_is_written, texts, filled.values())):
+                    spans += [(*place, i) for place, i in zip(places, filled, strict=True)]
+                    break
+        else:
+            return None
+    spans.sort()
+    speakers = [i for _, _, i in spans]
+    if speakers != sorted(speakers) or any(left[1] > right[0] for left, right in pairwise(spans)):
+        return None
+    cuts = [0, *chain.from_iterable(span[:2] for span in spans), len(rendering)]
+    return [rendering[start:stop] for start, stop in pairwise(cuts)], speakers
+
+
+def _is_written(text: str, content: str) -> bool:
+    """Return whether a text is a content, as it is or as JSON has it between quotes."""
+    return text in (content, json.dumps(content, ensure_ascii=False)[1:-1])
 
 
 def _spans(rendering: str, contents: Spans, frames: tuple[Frame, Frame]) -> Spans | None:

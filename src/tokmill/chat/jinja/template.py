@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +25,7 @@ from tokmill.chat.jinja.spans import (
     roles_between,
     spans_by_prefix,
     split_at_marks,
+    with_contents,
 )
 from tokmill.chat.jinja.variables import check_read, chosen_variables, option_for_prompt
 from tokmill.chat.mask_rule import mask_rule
@@ -34,6 +35,7 @@ from tokmill.chat.segments import Kind
 from tokmill.chat.weights import (
     HISTORY_REASONING,
     last_user,
+    other_speakers,
     span_weights,
     whole_text_weight,
 )
@@ -153,12 +155,8 @@ class JinjaTemplate:
             check_read(chosen, facts.variables - variables.keys(), where)
         self._drops = settings.history_reasoning == "drop"
         self._reads_history = HISTORY_REASONING in facts.variables
-        default_system = settings.default_system
-        self._default_system = {"default_system": default_system} if default_system else {}
         history = {HISTORY_REASONING: "drop"} if self._drops else {}
-        self._variables = {
-            **variables, "documents": None, **self._default_system, **history, **chosen
-        }  # fmt: skip
+        self._variables = {**variables, "documents": None, **history, **chosen}
         self._knows_developer = "developer" in source
         reserved = "\0".join([source, self.literals, *variables.values(), *texts_of(chosen)])
         self._escaper = ControlEscaper(control, reserved, parse=parse)
@@ -166,6 +164,7 @@ class JinjaTemplate:
         self._is_strict = settings.spans == "prefix"
         self._frames = FrameSpans()
         self._last_only = settings.samples == "turn"
+        self._roles = settings.roles
         rule = mask_rule(settings)
         self._trains_all = rule.trains_all
         self.generation_prompt, frame = find_reply_frame(
@@ -183,7 +182,7 @@ class JinjaTemplate:
         values: list[Any] = [
             self._prepared(conversation.messages),
             conversation.tools,
-            {**self._default_system, **(conversation.variables or {})},
+            conversation.variables or {},
         ]
         marks, separator = self._escaper.marks, ""
         if not self._escaper.is_clean(values):
@@ -199,9 +198,13 @@ class JinjaTemplate:
         replies = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
         parts, replies = self._parts(inputs, marks, replies, sample.noted)
         _check_text(parts, separator)
-        weights = span_weights(conversation, replies, len(parts) // 2)
-        roles = roles_between(messages, replies, len(parts) // 2)
-        self._writer.write(parts, roles, weights, sample, separator=separator)
+        spoken, speakers = replies, list[str]()
+        if others := other_speakers(conversation, self._roles):
+            parts, spoken = self._with_contents(parts, inputs, marks, replies, others)
+            speakers = [conversation.messages[i]["role"] for i in spoken]
+        weights = span_weights(conversation, spoken, len(parts) // 2)
+        roles = roles_between(messages, spoken, len(parts) // 2)
+        self._writer.write(parts, roles, weights, sample, separator=separator, speakers=speakers)
 
     def text_of(
         self,
@@ -374,12 +377,10 @@ class JinjaTemplate:
             beginning = _Inputs(messages[:n_messages], *inputs[1:])
             return self._text(beginning, _NO_MARKS, prompt=prompt)
 
-        def render_messages(messages: list[Message]) -> str:
-            return self._text(inputs._replace(messages=messages), _NO_MARKS, prompt=False)
-
         is_plain = not (inputs.tools or inputs.placeholders or inputs.variables)
         if len(replies) > 1 and is_plain and not self._is_strict:
-            spans = self._frames.find(rendering, render, render_messages, messages, replies, marks)
+            other = partial(self._with_messages, inputs)
+            spans = self._frames.find(rendering, render, other, messages, replies, marks)
             if spans is not None:
                 return spans
         if len(replies) * len(messages) > MOST_PREFIXES:
@@ -390,6 +391,37 @@ class JinjaTemplate:
                 f"{MOST_PREFIXES:,} replies times messages: {ADVICE}",
             )
         return spans_by_prefix(rendering, render, replies, len(messages))
+
+    def _with_contents(
+        self,
+        parts: list[str],
+        inputs: _Inputs,
+        marks: Marks,
+        replies: list[int],
+        others: list[int],
+    ) -> tuple[list[str], list[int]]:
+        """Return parts in which the contents of other messages are spans too; see `with_contents`.
+
+        Raises:
+            ChatError: the template does not show them.
+        """
+        if len(parts) // 2 != len(replies):
+            raise count_differs(len(replies), len(parts) // 2)
+        for template in (self, *([] if self.uses_tags or not self._twin else [self._twin])):
+            render = partial(template._with_messages, inputs)
+            joined = with_contents(parts, render, inputs.messages, replies, others, marks)
+            if joined is not None:
+                return joined
+        roles = ", ".join(dict.fromkeys(inputs.messages[i]["role"] for i in others))
+        raise ChatError(
+            "content of another role",
+            f"the template changes, repeats, moves or leaves out what {roles} says, so that it "
+            "cannot be trained: train the replies alone, or use a built-in --template",
+        )
+
+    def _with_messages(self, inputs: _Inputs, messages: list[Message]) -> str:
+        """Return the rendering of other messages."""
+        return self._text(inputs._replace(messages=messages), _NO_MARKS, prompt=False)
 
     def _given(self, inputs: _Inputs, *, prompt: bool) -> dict[str, Any]:
         """Return the variables of a rendering."""
@@ -439,12 +471,6 @@ def _check_settings(settings: SftSettings, where: str, *, has_tags: bool, has_he
         raise UsageError(
             f"{where}: has no generation tags, and --spans=tags asks for them: "
             "use --spans=prefix, or a template with tags"
-        )
-    if set(settings.roles) != {"assistant"}:
-        raise UsageError(
-            "a Jinja template marks the text of role assistant only, found "
-            f"{', '.join(settings.roles) or 'no role'}: use a built-in --template",
-            "sft.roles",
         )
     rule = mask_rule(settings)
     trained = rule.trained

@@ -148,7 +148,7 @@ def _check_roles(records: Records, settings: SftSettings, where: str) -> None:
     if unknown and all(None in chat for chat in roles):
         pairs = [f"{name}={advised_role(is_first=name == names[0])}" for name in unknown[:4]]
         raise _unclear(
-            f"{where}: unknown roles in every record: name them: ",
+            f"{where}: unknown roles in every record: name them (NAME=drop leaves one out): ",
             f"--role-names={shlex.quote(','.join(pairs))}",
         )
     answers = any(pair == ("user", "system") for chat in roles for pair in pairwise(chat))

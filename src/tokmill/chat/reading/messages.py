@@ -18,6 +18,7 @@ from tokmill.chat.names import (
     CALL_ROLE,
     CONTENT_KEYS,
     DETAIL_KEYS,
+    DROP,
     MEDIA_KEYS,
     PART_KEYS,
     PROMPT_KEYS,
@@ -287,6 +288,9 @@ def read_messages(items: Sequence[Any], settings: SftSettings, where: str = "mes
         is_plain = message is not None and item is original
         if message is None:
             message, weight = _read_message(item, settings, f"{where} {number}", parts)
+        if message["role"] == DROP:
+            unread.add(f"role={first_present(item, ROLE_KEYS)}")
+            continue
         if not is_plain:
             unread |= _unread_in_message(original, settings)
         messages.append(message)
@@ -305,18 +309,25 @@ def _plain_message(item: Any, roles: Mapping[str, str]) -> Message | None:
     if type(content) is not str or type(role) is not str:
         return None
     known = roles.get(role)
-    return None if known is None or known == CALL_ROLE else {"role": known, "content": content}
+    if known is None or known in (CALL_ROLE, DROP):
+        return None
+    return {"role": known, "content": content}
 
 
 def _read_message(
     item: Any, settings: SftSettings, where: str, parts: list[PartWeight]
 ) -> tuple[Message, float | None]:
-    """Return a message and its weight; add the parts that have their own to `parts`."""
+    """Return a message and its weight; add the parts that have their own to `parts`.
+
+    Of a message to be left out only the role, `drop`.
+    """
     if not isinstance(item, dict):
         raise wrong_type(where, "an object with role and content", item)
-    check_media(item, where)
     name = first_present(item, ROLE_KEYS)
     role = _read_role(name, settings, where)
+    if role == DROP:
+        return {"role": DROP}, None
+    check_media(item, where)
     content = _content_of(item, role, settings, where)
     role = "assistant" if role == CALL_ROLE else role
     message: Message = {"role": role, "content": content.text}
@@ -416,7 +427,7 @@ def _read_role(name: Any, settings: SftSettings, where: str) -> str:
         known = ", ".join(ROLE_NAMES)
         is_first = where.endswith("message 1") and not where.startswith("completion")
         pair = shlex.quote(f"{name}={advised_role(is_first=is_first)}")
-        advice = f": say who that is: --role-names {pair}" if name else ""
+        advice = f": say who that is (NAME=drop leaves it out): --role-names {pair}" if name else ""
         raise ChatError(
             "unknown role", f"{where}: expected a role of {known}, found {shown(name)}{advice}"
         )
@@ -511,12 +522,12 @@ _ORDER = ("system", "user", "assistant")
 def pair_in(item: Any, settings: SftSettings) -> list[Message]:
     """Return the messages of an item such as {"human": "…", "assistant": "…"}; [] if it is none.
 
-    All its keys are roles, once each; there may be a system text.
+    All its keys are roles, once each; there may be a system text, and texts to be left out.
     """
     roles = _pair_roles(tuple(item), settings.role_names) if isinstance(item, dict) else ()
     texts: dict[str, str] = {}
     for role, text in zip(roles, item.values() if roles else (), strict=True):
-        if text is None:
+        if text is None or role == DROP:
             continue
         if role not in _ORDER or role in texts or not isinstance(text, str):
             return []

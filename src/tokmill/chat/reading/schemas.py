@@ -14,6 +14,7 @@ from tokmill.chat.jinja.variables import VARIABLES_KEY, read_variables
 from tokmill.chat.mask_rule import is_everything
 from tokmill.chat.names import (
     ANSWER_KEYS,
+    DROP,
     HISTORY_KEYS,
     INPUT_KEYS,
     LABEL_KEY,
@@ -32,6 +33,7 @@ from tokmill.chat.names import (
     given_fields,
     is_filled,
     known_names,
+    known_roles,
     parse_json,
     parsed,
     renamed,
@@ -111,6 +113,8 @@ def read_conversation(
         conversation = _TABLE[name].read(record, settings)
     except ChatError as error:
         raise _of_other_schema(record, name, error) from None
+    if settings.default_system:
+        _add_default_system(conversation, settings)
     if is_special:
         if record.get(VARIABLES_KEY) is not None:
             conversation.variables = read_variables(record)
@@ -121,6 +125,14 @@ def read_conversation(
     if unread or conversation.unread:
         conversation.unread = tuple(sorted(unread.union(conversation.unread)))
     return conversation
+
+
+def _add_default_system(conversation: Conversation, settings: SftSettings) -> None:
+    """Insert the default system message, unless a conversation begins with another one."""
+    is_rendered = conversation.is_text and settings.rendered_text == "parse"
+    if not is_rendered and conversation.messages[0]["role"] not in _SYSTEM_ROLES:
+        conversation.messages.insert(0, {"role": "system", "content": settings.default_system})
+        conversation.weights.insert(0, None)
 
 
 def _unread_keys(
@@ -292,10 +304,12 @@ def _with_beside(
 
     `weight`: of the inserted messages, None for the history's own.
     """
+    if not dialog.messages and DROP in known_roles(settings.role_names).values():
+        raise ChatError("no message left", "record: --role-names leaves none", is_drop=True)
     if not dialog.messages:
         raise ChatError("empty conversation", "record: expected messages, found an empty list")
     _add_history(dialog, record, settings, weight)
-    system = _system_of(record)
+    system = _system_of(record, settings)
     own = [m["content"] for m in dialog.messages if m["role"] in _SYSTEM_ROLES]
     if system and not own:
         dialog.messages.insert(0, system[0])
@@ -359,15 +373,17 @@ def _with_answer(
     reply: Message = {"role": "assistant", "content": text_of(answer, "answer")}
     if reasoning := _optional_text(record, REASONING_KEYS):
         reply["reasoning_content"] = reasoning
-    messages = [*_system_of(record), user, reply]
+    messages = [*_system_of(record, settings), user, reply]
     dialog = Conversation(messages, [None] * len(messages))
     _add_history(dialog, record, settings)
     dialog.tools = read_tools(record)
     return dialog
 
 
-def _system_of(record: Mapping[str, Any]) -> list[Message]:
+def _system_of(record: Mapping[str, Any], settings: SftSettings) -> list[Message]:
     """Return the system message of a record, as a list of one or none."""
+    if known_roles(settings.role_names)["system"] == DROP:
+        return []
     key = filled_key(record, SYSTEM_KEYS)
     system = text_of(record[key], key) if key else ""
     return [{"role": "system", "content": system}] if system else []
