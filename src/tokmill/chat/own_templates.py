@@ -51,6 +51,7 @@ TRAINING: dict[str, tuple[str, ...]] = {
     "qwen3.6-training": (*_CHATML, *_THINK),
     "gpt-oss-training": _HARMONY,
     "glm-4.5-training": ("<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
+    "glm-5-training": ("<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
     "nemotron-3-training": (*_CHATML, *_THINK),
     "nemotron-3-ultra-training": (*_CHATML, *_THINK),
     "minimind-training": _CHATML,
@@ -64,6 +65,7 @@ TRAINING: dict[str, tuple[str, ...]] = {
     "phi-4-mini-training": _PHI,
     "phi-4-training": (*_CHATML, "<|im_sep|>"),
     "deepseek-training": ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
+    "deepseek-v3.1-training": ("<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
     "deepseek-r1-training": ("<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>"),
 }
 """The same of templates that mark replies with generation tags, as a model's own template may."""

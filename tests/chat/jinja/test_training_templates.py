@@ -213,6 +213,21 @@ FORMS = {
         "<arg_value>true</arg_value>\n</tool_call><|observation|>»\n<tool_response>\nr\n"
         "</tool_response><|assistant|>«\n<think></think>\nc»",
     ),
+    "glm-5-training": (
+        [SYSTEM, *TOOLS_CALLED, USER, bot("d", "s")],
+        "[gMASK]<sop><|system|>s<|user|>a<|assistant|><think>«q</think>b<tool_call>f<arg_key>x"
+        "</arg_key><arg_value>1</arg_value><arg_key>y</arg_key><arg_value>true</arg_value>"
+        "</tool_call><|observation|>»<tool_response>r</tool_response><|assistant|></think>«c»<|user|>"
+        "a<|assistant|><think>«s</think>d»",
+    ),
+    "deepseek-v3.1-training": (
+        [SYSTEM, {**SYSTEM, "content": "t"}, *TOOLS_CALLED, USER, bot("d", "s"), USER, bot("e")],
+        "<bos>s\n\nt<｜User｜>a<｜Assistant｜><think>«q</think>b <｜tool▁calls▁begin｜>"
+        '<｜tool▁call▁begin｜>f<｜tool▁sep｜>{"x": 1, "y": true}<｜tool▁call▁end｜>'
+        "<｜tool▁calls▁end｜><｜end▁of▁sentence｜>»<｜tool▁output▁begin｜>r<｜tool▁output▁end｜>"
+        "«c<｜end▁of▁sentence｜>»<｜User｜>a<｜Assistant｜><think>«s</think>d<｜end▁of▁sentence｜>»"
+        "<｜User｜>a<｜Assistant｜></think>«e<｜end▁of▁sentence｜>»",
+    ),
     "gemma-4-training": (
         [
             SYSTEM,
