@@ -45,7 +45,7 @@ def good(tmp_path: Path) -> Path:
         ),
         (
             ("--train", "-reasoning"),
-            "--train (sft.train): leaves reasoning out, and a Jinja template does not mark this",
+            "--train (sft.train): leaves reasoning out, which a Jinja template does not mark",
         ),
         (("--date", "tomorrow"), "the tokenizer's chat template: the date to write must be"),
         (("--preset", "nanochat"), "template nanochat needs the control tokens <|bos|>, "),

@@ -314,9 +314,9 @@ def test_a_template_that_refuses_a_prefix_says_so_without_tags():
     [
         ({"spans": "tags"}, "chat.jinja: has no generation tags, and --spans=tags asks "
          "for them: use --spans=prefix, or a template with tags"),
-        ({"train": ("-reasoning",)}, "sft.train: leaves reasoning out, and a Jinja template does "
-         "not mark this part of a reply: use a built-in --template, or --weigh='<think>.*?"
-         "</think>=0' with the text around it"),
+        ({"train": ("-reasoning",)}, "sft.train: leaves reasoning out, which a Jinja template does "
+         "not mark: name it, use a built-in --template, or mask it by a pattern such as "
+         "--weigh='<think>.*?</think>=0'"),
         ({"train": ("+header",)}, "sft.train: chat.jinja does not always write "
          "the same header: use a built-in --template"),
     ],

@@ -477,8 +477,8 @@ def _check_settings(settings: SftSettings, where: str, *, has_tags: bool, has_he
     for name, kind in (("reasoning", Kind.REASONING), ("tool-calls", Kind.TOOL_CALL)):
         if not trained[kind]:
             raise UsageError(
-                f"leaves {name} out, and a Jinja template does not mark this part of a reply: use "
-                "a built-in --template, or --weigh='<think>.*?</think>=0' with the text around it",
+                f"leaves {name} out, which a Jinja template does not mark: name it, use a built-in "
+                "--template, or mask it by a pattern such as --weigh='<think>.*?</think>=0'",
                 "sft.train",
             )
     needs_header = trained[Kind.HEADER] and not (rule.trains_all or settings.preset == "torchtune")
