@@ -181,8 +181,8 @@ BROKEN_CASES: tuple[tuple[str, str, bytes], ...] = (
         chat(USER, SAID, rest=b', "weight": 0.25'),
     ),
     (
-        "user trained, which a Jinja template cannot mark",
-        "weight of another role",
+        "good: the user is trained, by marks around the text",
+        SAMPLE,
         chat(said(b'"A"', b', "train": true', role=b"user"), SAID),
     ),
     ("weight null says nothing", SAMPLE, chat(USER, said(b'"A"', b', "weight": null'))),

@@ -174,7 +174,7 @@ class SampleBatch:
     `text`: large_string array of n segments, no nulls, valid UTF-8; the segments of a sample, end
     to end, are its rendered text. `offsets`: (n_samples + 1,) int64; sample i has the segments
     `offsets[i]:offsets[i + 1]`, at least one. `control`: (n,) int32, the id of a control token, or
-    `TEXT` (which may be empty) or `UNMERGED_TEXT`. `weights`: (n,) float32, the weight of the
+    `TEXT` or `UNMERGED_TEXT`; no text is empty. `weights`: (n,) float32, the weight of the
     segment's tokens in the loss; 0 if it is not trained. `turn_ends`: (n,) bool, whether a trained
     turn ends with the segment, so that the sample may be cut after it.
 

@@ -10,8 +10,7 @@ import pytest
 
 from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.own_templates import NAMES, own_source
-from tokmill.chat.render_pool import ChatRenderer
-from tokmill.chat.worker import Writers
+from tokmill.chat.render_pool import ChatRenderer, Writers
 from tokmill.settings.sft import SftSettings
 from tokmill.values import WHOLE_RECORD, Records, SampleBatch
 

@@ -16,9 +16,8 @@ from tokmill.chat.inline_tags import (
 )
 from tokmill.chat.jinja.template import JinjaTemplate
 from tokmill.chat.own_templates import own_source
-from tokmill.chat.render_pool import ChatRenderer
+from tokmill.chat.render_pool import ChatRenderer, Writers
 from tokmill.chat.template_source import make_template
-from tokmill.chat.worker import Writers
 from tokmill.settings.sft import SftSettings
 
 THINK = ("<think>", "</think>")
@@ -305,9 +304,9 @@ def test_a_template_that_leaves_reasoning_out_is_counted(rendered):
 
 
 def test_private_use_characters_in_a_text_stay_what_they_are(rendered):
-    used = "".join(map(chr, range(0xF8FF, 0xF8F0, -1)))
+    used = "\ue000\uf8ff"
     text, _, _ = rendered("plain", QUESTION, bot(f"<think>{used}</think>{used}"))
     assert text == f"Q‹<think>›{used}‹</think>›{used}‹<eos>›"
-    every = "".join(map(chr, range(0xE000, 0xF900)))
-    _, refused, _ = rendered("plain", QUESTION, bot(f"<think>{every}</think>A"))
-    assert refused == ["private-use characters"]
+    _, refused, _ = rendered("plain", QUESTION, bot("<think>\ufdd9</think>A"))
+    assert refused == ["noncharacters"]
+    assert rendered("plain", QUESTION, bot("\ufdd9"))[0] == "Q\ufdd9‹<eos>›"

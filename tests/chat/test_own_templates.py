@@ -12,7 +12,7 @@ from jinja2.ext import Extension
 from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.conversation import Conversation
 from tokmill.chat.own_templates import BUILT_IN, own_source
-from tokmill.chat.segments import Sample
+from tokmill.chat.segments import Sample, columns_of
 from tokmill.chat.template_source import make_template
 from tokmill.errors import UsageError
 from tokmill.settings.sft import SftSettings
@@ -265,3 +265,15 @@ def test_strings_that_look_like_what_the_template_writes_are_text(
     batch = make_renderer(name).render(whole_records([line]))
     found = zip(batch.text.to_pylist(), batch.control.tolist(), strict=True)
     assert [id_ for part, id_ in found if part == text] == [-1, -1]
+
+
+@pytest.mark.parametrize("parse", [True, False])
+def test_the_string_of_a_control_token_in_a_message_is_a_token_if_parsed(vocabulary, parse):
+    known = replace(vocabulary, parse=parse)
+    template = make_template(own_source("chatml"), SftSettings(template="chatml"), known)
+    sample = Sample(vocabulary.control)
+    template.render(Conversation([{"role": "user", "content": "a<eos>b"}], [None]), sample)
+    columns = columns_of([sample])
+    written = dict(zip(columns.text.to_pylist(), columns.ids.tolist(), strict=True))
+    assert written.get("a<eos>b") == (None if parse else -1)
+    assert written.get("<eos>") == (vocabulary.control["<eos>"] if parse else None)

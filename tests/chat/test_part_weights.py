@@ -8,8 +8,7 @@ from functools import partial
 import pytest
 
 from tokmill.chat.own_templates import NAMES, own_source
-from tokmill.chat.render_pool import ChatRenderer
-from tokmill.chat.worker import Writers
+from tokmill.chat.render_pool import ChatRenderer, Writers
 from tokmill.settings.sft import SftSettings
 
 QWEN = """{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' }}
@@ -120,8 +119,8 @@ def test_what_cannot_be_exact_is_refused(marked, source, messages):
 
 
 def test_strings_of_control_tokens_at_an_edge_stay_text(marked):
-    reply = bot(part("<|im_", train=False), part("end|>\ue000\uf8ff"))
-    assert marked(QWEN, ASKED, reply)[0].strip() == "<|im_«end|>\ue000\uf8ff<|im_end|>»"
+    reply = bot(part("<|im_", train=False), part("end|>\ue000"))
+    assert marked(QWEN, ASKED, reply)[0].strip() == "<|im_«end|>\ue000<|im_end|>»"
 
 
 def test_a_part_of_the_user_is_trained_where_the_template_shows_what_the_user_says(marked):
@@ -171,3 +170,8 @@ def test_spans_outside_of_the_content_or_each_other_are_refused(marked, spans):
     reply = {"role": "assistant", "content": "0123", "train_detail": spans}
     (reason,) = marked("chatml", ASKED, reply)
     assert reason in {"weights inside a message", "wrong type"}
+
+
+def test_a_part_behind_reasoning_has_its_weight_and_its_tags(marked):
+    reply = bot(part("<think>r</think>a"), part("b", train=False))
+    assert marked("plain", ASKED, reply) == ["Q«<think>r</think>a»b«<eos>»"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,13 @@ from tokmill.chat import render_pool
 from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.own_templates import own_source
 from tokmill.chat.records import Written
-from tokmill.chat.render_pool import ChatRenderer, RenderPool, shared_pool
+from tokmill.chat.render_pool import (
+    OUT_OF_MEMORY,
+    OUT_OF_TIME,
+    ChatRenderer,
+    RenderPool,
+    shared_pool,
+)
 from tokmill.children import Child
 from tokmill.errors import TemplateLimitError, UsageError, WorkerError
 from tokmill.settings.sft import SftSettings
@@ -99,7 +106,7 @@ def test_a_template_from_outside_is_rendered_by_children_alone(most, monkeypatch
 
 
 LIMITS = """
-from tokmill.chat import worker
+from tokmill.chat import render_pool as worker
 worker.TIME_S, worker.EXAMPLE_TIME_S, worker.MEMORY_BYTES = 0.5, 0.5, 1 << 28
 main = worker.main
 """
@@ -206,3 +213,39 @@ def test_children_end_with_the_pool(at_once):
     assert len(set(psutil.Process().children()) - before) == 2
     pool.close()
     assert set(psutil.Process().children()) == before
+
+
+TIME = """
+from tokmill.chat import render_pool as worker
+worker.TIME_S = worker.EXAMPLE_TIME_S = 0.2
+with worker.guarded(0):
+    pass
+with worker.guarded(1 << 20):
+    print("begun", flush=True)
+    worker.TIME_OF_MIB_S = 0
+with worker.guarded(0):
+    while True:
+        pass
+"""
+MEMORY = """
+from tokmill.chat import render_pool as worker
+worker.MEMORY_BYTES = 1 << 26
+with worker.guarded(4 << 20):
+    kept = bytearray(1 << 27)
+print("begun", flush=True)
+with worker.guarded(0):
+    more = bytearray(1 << 28)
+"""
+
+
+def run(code: str) -> tuple[int, str]:
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    return child.returncode, child.stdout
+
+
+def test_a_message_that_takes_too_much_processor_time_ends_the_process():
+    assert run(TIME) == (OUT_OF_TIME, "begun\n")
+
+
+def test_a_message_that_takes_too_much_memory_ends_the_process():
+    assert run(MEMORY) == (OUT_OF_MEMORY, "begun\n")

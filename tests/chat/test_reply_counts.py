@@ -90,8 +90,7 @@ def test_control_tokens_and_line_ends_of_the_template_make_no_reply(jinja_notice
 def jinja_noticed(whole_records):
     """Return what is noticed of one chat, written by a Jinja template."""
     from tokmill.chat.control_strings import Vocabulary
-    from tokmill.chat.render_pool import ChatRenderer
-    from tokmill.chat.worker import Writers
+    from tokmill.chat.render_pool import ChatRenderer, Writers
     from tokmill.settings.sft import SftSettings
 
     control = {"<eos>": 0, "<|user|>": 1, "<|assistant|>": 2, "<|end|>": 3}

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
+from tokenizers import pre_tokenizers
 
 from tokmill.engines.loaded import EngineMemory, RenewableEngine
 from tokmill.engines.reference import load_reference
@@ -14,7 +17,6 @@ from tokmill.masks.encoder import (
     JOINT_DIFFERS,
     STRADDLING_TOKENS,
     SampleEncoder,
-    reference_offsets,
 )
 from tokmill.masks.layout import SampleRules
 from tokmill.timing import StageTimer
@@ -38,7 +40,7 @@ def engine(tokenizer):
     return RenewableEngine(lambda: load_reference(tokenizer, parse=False), EngineMemory(1 << 40))
 
 
-def encoder(tokenizer, boundary, *, by="lengths, offsets", **rules):
+def encoder(tokenizer, boundary, *, is_known=True, **rules):
     continuation = continuation_tokenizer(tokenizer)
     first = engine(tokenizer)
     if continuation is not tokenizer:
@@ -49,10 +51,7 @@ def encoder(tokenizer, boundary, *, by="lengths, offsets", **rules):
         first,
         rest,
         SampleRules(boundary, **rules),
-        lengths=byte_lengths(tokenizer) if "lengths" in by else None,
-        offsets=reference_offsets(tokenizer, continuation, parse=False)
-        if "offsets" in by
-        else None,
+        lengths=byte_lengths(tokenizer) if is_known else None,
     )
 
 
@@ -105,13 +104,12 @@ def test_split_encodes_trained_text_separately(merging, sample_batch):
     assert encoding.counters[JOINT_DIFFERS].tolist() == [1, 0]
 
 
-@pytest.mark.parametrize("by", ["lengths", "offsets"])
 @pytest.mark.parametrize(("straddling", "weight"), [("train", 1), ("mask", 0)])
 def test_joint_encodes_trained_and_untrained_text_at_once(
-    merging, sample_batch, by, straddling, weight
+    merging, sample_batch, straddling, weight
 ):
     batch = sample_batch([[("a:", 0), ("\nab", 1)], [("a", 0), ("b", 0), ("\n", 1)]])
-    encoding = encoded(merging, batch, "joint", by=by, straddling=straddling)
+    encoding = encoded(merging, batch, "joint", straddling=straddling)
     assert strings(merging, encoding) == [
         [("a", 0), (":Ċ", weight), ("ab", 1)],
         [("ab", 0), ("Ċ", 1)],
@@ -181,29 +179,32 @@ def test_text_that_cannot_be_continued_is_refused(make_tokenizer, marks_model, s
     assert strings(tokenizer, encoding)[0][0] == ("▁ab", 0)
     assert reasons(encoding) == {0: "no continuation"}
     assert encoding.samples.tolist() == [1]
-    joint = encoded(tokenizer, batch, "joint")
-    assert [weight for _, weight in strings(tokenizer, joint)[0]][-1] == 1
 
 
 def test_a_sample_is_refused_if_its_tokens_do_not_cover_the_text(marking, sample_batch):
     batch = sample_batch([[("▁", 0), ("a", 1)], [("a", 0), ("c", 1)], [("▁", 1), ("a", 1)]])
-    encoding = encoded(marking, batch, "joint", by="lengths")
+    encoding = encoded(marking, batch, "joint")
     assert reasons(encoding) == {0: "tokens do not cover the text"}
     assert encoding.samples.tolist() == [1, 2]
-    assert encoded(marking, batch, "joint").refused == {}
 
 
 def test_joint_is_an_error_without_the_byte_lengths_of_tokens(marking):
     with pytest.raises(TokenizerError, match="choose boundary split"):
-        encoder(marking, "joint", by="")
+        encoder(marking, "joint", is_known=False)
 
 
 def test_turns_end_inside_texts_where_the_token_is_known(merging, sample_batch):
     batch = sample_batch([[(1, 0), ("a:", 1, True), ("\nb", 1, True), ("c", 1)]])
     for boundary in ("split", "joint"):
         assert encoded(merging, batch, boundary).tokens.turn_ends.tolist() == [3, 4]
-    assert encoded(merging, batch, "split", by="").tokens.turn_ends.tolist() == []
-    assert encoded(merging, batch, "split", by="").tokens.weights.tolist() == [0, 1, 1, 1, 1]
+    assert encoded(merging, batch, "split", is_known=False).tokens.turn_ends.tolist() == []
+    assert encoded(merging, batch, "split", is_known=False).tokens.weights.tolist() == [
+        0,
+        1,
+        1,
+        1,
+        1,
+    ]
 
 
 def test_white_space_is_stripped_as_the_library_does(make_tokenizer, bytes_model, sample_batch):
@@ -256,11 +257,10 @@ SAMPLES = st.lists(st.lists(SEGMENT, min_size=1, max_size=7), max_size=4)
 def tiny(tokenizer):
     marked = with_control_tokens(tokenizer, ["<tool>"])
     first = engine(marked)
-    lengths, offsets = byte_lengths(marked), reference_offsets(marked, marked, parse=False)
+    lengths = byte_lengths(marked)
 
-    def make(boundary, *, lengths=lengths, offsets=offsets):
-        rules = SampleRules(boundary)
-        return SampleEncoder(first, first, rules, lengths=lengths, offsets=offsets)
+    def make(boundary):
+        return SampleEncoder(first, first, SampleRules(boundary), lengths=lengths)
 
     return marked, make
 
@@ -285,15 +285,40 @@ def test_split_trains_exactly_the_trained_text(tiny, sample_batch, samples):
 
 @settings(deadline=None)
 @given(SAMPLES)
-def test_sums_of_lengths_and_offsets_of_the_reference_agree(tiny, sample_batch, samples):
-    _, make = tiny
-    batch = sample_batch(samples)
-    by_lengths = make("joint", offsets=None).encode(batch, StageTimer())
-    by_offsets = make("joint", lengths=None).encode(batch, StageTimer())
-    for name in ("ids", "offsets", "weights", "turn_ends"):
-        found = getattr(by_lengths.tokens, name)
-        assert found.tolist() == getattr(by_offsets.tokens, name).tolist()
-    assert totals(by_lengths) == totals(by_offsets)
+def test_joint_weights_are_those_of_the_offsets_of_the_library(tiny, sample_batch, samples):
+    tokenizer, make = tiny
+    tokens = make("joint").encode(sample_batch(samples), StageTimer()).tokens
+    parts = json.loads(tokenizer.json)
+    library = Library.from_str(json.dumps(parts | {"post_processor": None}))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False)
+    library.encode_special_tokens = True
+    for i, sample in enumerate(samples):
+        expected, text, of_text = [], "", []
+        for part, weight, _ in [*sample, (-1, 0, False)]:
+            if isinstance(part, str):
+                text, of_text = text + part, of_text + [weight] * len(part)
+                continue
+            spans = library.encode(text, add_special_tokens=False).offsets
+            expected += [max(of_text[start:stop]) for start, stop in spans] + [weight]
+            text, of_text = "", []
+        expected = [0, *expected[1:-1]] if expected[:-1] else []
+        assert tokens.weights[tokens.offsets[i] : tokens.offsets[i + 1]].tolist() == expected
+
+
+def test_text_that_the_tokenizer_composes_has_its_boundaries(
+    make_tokenizer, bytes_model, sample_batch
+):
+    tokenizer = make_tokenizer(bytes_model(), normalizer={"type": "NFC"}, pre_tokenizer=BYTES)
+    samples = [[("xe\u0301", 0), ("e\u0301", 1)], [("\u212b", 0), ("x", 1)]]
+    encoding = encoded(tokenizer, sample_batch(samples), "joint")
+    library = Library.from_str(tokenizer.json)
+    for i, sample in enumerate(samples):
+        start, stop = encoding.tokens.offsets[i : i + 2]
+        whole = "".join(text for text, _ in sample)
+        assert encoding.tokens.ids[start:stop].tolist() == library.encode(whole).ids
+    assert encoding.tokens.weights.tolist() == [0, 0, 0, 1, 1, 0, 0, 1]
+    across = encoded(tokenizer, sample_batch([[("xe", 0), ("\u0301x", 1)]]), "joint")
+    assert reasons(across) == {0: "tokens do not cover the text"}
 
 
 @settings(deadline=None)

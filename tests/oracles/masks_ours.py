@@ -91,7 +91,7 @@ class Case:
     eos: str = ""
 
 
-def read_data(path: Path) -> DataSet:
+def read_data(path: Path, settings: SftSettings | None = None) -> DataSet:
     """Read JSON Lines; what is no conversation is an error.
 
     Raises:
@@ -101,7 +101,7 @@ def read_data(path: Path) -> DataSet:
         texts = [line for line in lines if line.strip()]
     records = [parse_record(text) for text in texts]
     schema = detect_schema(records)
-    settings = SftSettings()
+    settings = settings or SftSettings()
     return DataSet(texts, [read_conversation(record, schema, settings) for record in records])
 
 

@@ -274,10 +274,10 @@ def with_whole_header(template: str) -> str:
     return template
 
 
-def test_the_built_in_chatml_is_equal_to_the_template_of_qwen(chats, chat_tokenizer, trl_templates):
+def test_the_built_in_chatml_is_equal_to_the_template_of_qwen(chat_tokenizer, trl_templates):
     settings = SftSettings(preset="trl", template="chatml", default_system=QWEN)
     template = with_whole_header((trl_templates / "qwen2_5_training.jinja").read_text())
-    data = only(chats, lambda one: not has_reasoning(one))
+    data = only(read_data(CHATS, settings), lambda one: not has_reasoning(one))
     row = rows_of(chat_tokenizer, settings, template, data)
     assert row.refused == 0
     assert row.equal >= 100

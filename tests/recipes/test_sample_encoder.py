@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -140,7 +141,7 @@ def test_text_after_a_parsed_control_token_is_encoded_like_the_start_of_a_text(
     path, ids = phi
     sft = SftSettings(template="plain", boundary=boundary)
     found, weights, counters = encode(
-        ("ab<|im_start|>\n", 0), ("ab", 1), ("ab", 0),
+        ("ab", 0), (ids["<|im_start|>"], 0), ("\n", 0), ("ab", 1), ("ab", 0),
         path=path, engine=engine, sft=sft, control_tokens_in_text="parse",
     )  # fmt: skip
     start, prefix, ab = ids["<|im_start|>"], ids["▁"], ids["ab"]
@@ -149,9 +150,20 @@ def test_text_after_a_parsed_control_token_is_encoded_like_the_start_of_a_text(
     assert not any(counters.values())
 
 
+def test_a_parsed_token_that_is_not_special_is_no_part_of_a_text_that_continues_another(
+    encode, chat_tokenizer, marks
+):
+    content = json.loads((Path(marks["every"][0]) / "tokenizer.json").read_text())
+    parts = {key: content[key] for key in ("model", "normalizer", "pre_tokenizer")}
+    path = str(chat_tokenizer({"<|im_start|>": {"special": False}}, **parts))
+    run = partial(encode, path=path, control_tokens_in_text="parse")
+    assert run(("ab", 0), ("ab<|im_start|>ab", 1)) == ["control token in text"]
+    assert run(("ab<|im_start|>ab", 0), ("ab", 1))[1] == [0, 0, 0, 0, 0, 1]
+
+
 def test_joint_needs_no_check_of_continuations(encode, chat_tokenizer, marks):
-    added = {token: i for i, token in enumerate(ADDED)}
-    model = {"type": "WordLevel", "vocab": added | {"[UNK]": 6, "▁abab": 7}, "unk_token": "[UNK]"}
+    vocab = [[token, 0.0] for token in (*ADDED, "[UNK]", "▁abab")]
+    model = {"type": "Unigram", "vocab": vocab, "unk_id": 6}
     normalizer = json.loads((Path(marks["every"][0]) / "tokenizer.json").read_text())["normalizer"]
     path = str(chat_tokenizer(model=model, pre_tokenizer=None, normalizer=normalizer))
     with pytest.raises(TokenizerError, match=r"cannot be encoded separately.*boundary joint$"):

@@ -5,9 +5,8 @@ import dataclasses
 import pytest
 
 from tokmill.chat.own_templates import own_source
-from tokmill.errors import TokenizerError, UsageError
+from tokmill.errors import UsageError
 from tokmill.recipes.sft_setup import (
-    check_boundary,
     make_chat_renderer,
     resolve_records,
     resolve_sft,
@@ -205,19 +204,3 @@ def test_a_template_whose_tokens_are_missing_is_refused(settled):
     config, tokenizer, template = settled(sft=SftSettings(template="llama3"))
     with pytest.raises(UsageError, match="template llama3 needs the control tokens bos, "):
         make_chat_renderer(config, tokenizer, template)
-
-
-def boundary_checked(settled, path: str, template: str, **sft: str) -> None:
-    chosen = SftSettings(template=template, **sft)
-    config, tokenizer, source = settled(ALPACA, chosen, path=path, bos_token="<bos>")
-    check_boundary(config, tokenizer, make_chat_renderer(config, tokenizer, source))
-
-
-def test_a_reply_that_continues_text_needs_a_tokenizer_that_can(settled, chat_tokenizer):
-    words = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, METASPACE]}
-    path = str(chat_tokenizer(pre_tokenizer=words))
-    with pytest.raises(TokenizerError, match=r"boundary split cuts text .*--boundary=joint"):
-        boundary_checked(settled, path, "alpaca")
-    boundary_checked(settled, path, "alpaca", boundary="joint")
-    boundary_checked(settled, path, "baby-llama2")
-    boundary_checked(settled, str(chat_tokenizer()), "alpaca")

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -13,10 +11,8 @@ from tokmill.engines.reference import load_reference
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.continuation import (
     after_control,
-    closed_texts,
     continuation_tokenizer,
 )
-from tokmill.tokenizer.control_tokens import added_tokens
 
 PREPEND = {"type": "Prepend", "prepend": "▁"}
 MARK = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
@@ -108,40 +104,6 @@ def test_parsed_control_tokens_of_phi_3_and_mistral_pass_the_check(
     found = continuation_tokenizer(tokenizer)
     parsing = [load_reference(chosen, parse=True) for chosen in (tokenizer, found)]
     assert check_continuation(tokenizer, *parsing, parse=True) > 100
-
-
-def closed_ends(pattern, text):
-    return [match.end() for match in re.finditer(pattern, text) if match.lastindex]
-
-
-@pytest.mark.parametrize(
-    ("text", "ends"),
-    [
-        ("a<|assistant|>", [14]),
-        ("a<|assistant|> \n\u3000ab", [17]),
-        ("a[/INST] ab", [8]),
-        ("<|assistant|>a[/INST]", [13, 21]),
-        ("<|assistant|>s|>a", []),
-        ("a", []),
-    ],
-)
-def test_a_text_is_closed_by_a_control_token_and_the_white_space_that_it_swallows(
-    make_tokenizer, marks_model, text, ends
-):
-    longer = CONTROL | {"id": 302, "content": "<|assistant|>s|>", "normalized": True}
-    tokenizer = make_tokenizer(
-        marks_model, added_tokens=[ASSISTANT, INST, longer], normalizer=MARKS
-    )
-    pattern = closed_texts(tokenizer, added_tokens(tokenizer))
-    assert closed_ends(pattern, text) == ends
-    parts = [text[start:stop] for start, stop in pairwise([0, *ends, len(text)])]
-    assert tokens(tokenizer, text) == [token for part in parts for token in tokens(tokenizer, part)]
-
-
-def test_no_text_is_closed_if_text_after_control_tokens_continues(make_tokenizer, marks_model):
-    first = {"pre_tokenizer": META | {"prepend_scheme": "first"}}
-    tokenizer = make_tokenizer(marks_model, added_tokens=[INST], **first)
-    assert closed_texts(tokenizer, added_tokens(tokenizer)) == ""
 
 
 def test_without_a_boundary_the_check_fails(make_tokenizer):

@@ -1,4 +1,6 @@
-"""Private-use characters that keep text apart from control tokens while a template renders it.
+"""Characters that keep text apart from control tokens while a template renders it.
+
+They are of U+FDD0 to U+FDEF, which Unicode keeps for the inside of programs: no text has them.
 
 Escaping: a separator goes behind the first character of every control string in the messages, but
 not into the strings that the template writes itself. After rendering, intact strings are control
@@ -33,7 +35,7 @@ from tokmill.chat.conversation import PART_WEIGHTS, ChatError
 from tokmill.chat.segments import Placeholder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from tokmill.chat.control_strings import Tags
     from tokmill.chat.conversation import Conversation
@@ -44,37 +46,36 @@ Span = tuple[int, int]
 Marks = tuple[str, str, str]
 """The characters before and behind a trained span, and the separator."""
 
-_PRIVATE_USE = range(0xE000, 0xF900)
-_PLACEHOLDERS = range(0xF8FF, 0xF7FF, -1)
-"""From the end of the private use area; marks come from its beginning."""
+MARKS: Marks = ("\ufdd0", "\ufdd1", "\ufdd2")
+_PLACEHOLDERS = "".join(map(chr, range(0xFDD3, 0xFDF0)))
 
 _USUAL = frozenset({"role", "content", "type", "function", "name", "arguments"})
 
 
 class ControlEscaper:
-    """Finds and escapes control strings; `reserved`: the text that the template writes itself."""
+    """Finds and escapes control strings."""
 
-    def __init__(self, control: Iterable[str], reserved: str, *, parse: bool) -> None:
-        all_strings = sorted(filter(None, control))
-        strings = [] if parse else all_strings
+    marks = MARKS
+
+    def __init__(self, control: Iterable[str], *, parse: bool) -> None:
+        strings = [] if parse else sorted(filter(None, control))
         pattern = control_pattern(strings)
         self._search = re.compile(pattern).search
         # The lookahead also finds strings that overlap, such as "ab" and "ba" in "aba".
         self._starts = re.compile(f"(?={pattern})(.)", re.DOTALL)
         self._singles = [string for string in strings if len(string) == 1]
-        self._reserved = "\0".join([reserved, *all_strings])
-        self.marks = _free_marks([self._reserved])
-        """For records that hold none of these characters."""
 
     def is_clean(self, value: Any) -> bool:
         """Return whether a value of JSON holds no control string and none of `marks`."""
         # One search over all texts: most are short, and a call costs more than searching them.
+        # Marks apart: with them the pattern has no fixed beginning, and takes four times as long.
         text = "\0".join(texts_of(value))
-        return not (any(mark in text for mark in self.marks) or self._search(text))
+        return not (any(mark in text for mark in MARKS) or self._search(text))
 
-    def escaped(self, value: Any) -> tuple[Any, Marks]:
-        """Return a copy of a value with its control strings escaped, and marks that it lacks."""
+    def escaped(self, value: Any) -> Any:
+        """Return a copy of a value with its control strings escaped."""
         texts = texts_of(value)
+        _check_free(texts, MARKS)
         single = next((token for token in self._singles for text in texts if token in text), None)
         if single is not None:
             raise ChatError(
@@ -82,8 +83,7 @@ class ControlEscaper:
                 f"the control token {single!r} stands in a text; one of one character cannot be "
                 "kept apart: parse control tokens in text, or leave the record out",
             )
-        marks = _free_marks([self._reserved, *texts])
-        return self._copy(value, "\\1" + marks[2]), marks
+        return self._copy(value, "\\1" + MARKS[2])
 
     def _copy(self, value: Any, separated: str) -> Any:
         """Return a copy; `separated` replaces the first character of each control string."""
@@ -104,25 +104,15 @@ def escaped_forms(mark: str) -> tuple[str, str]:
     return f"\\u{ord(mark):04x}", quote(mark)
 
 
-def _free_characters(texts: Sequence[str], codes: Iterable[int]) -> Iterator[str]:
-    """Yield the characters of codes that no text holds, not even escaped.
-
-    Raises:
-        ChatError: there is no other one.
-    """
-    for mark in map(chr, codes):
-        forms = (mark, *escaped_forms(mark))
-        if not any(form in text for form in forms for text in texts):
-            yield mark
-    raise ChatError(
-        "private-use characters", "the texts hold all characters of the private use area"
-    )
-
-
-def _free_marks(texts: Sequence[str]) -> Marks:
-    """Return three private-use characters that no text holds."""
-    free = _free_characters(texts, _PRIVATE_USE)
-    return next(free), next(free), next(free)
+def _check_free(texts: Iterable[str], characters: Iterable[str]) -> None:
+    """Check that texts hold none of the characters."""
+    for text in texts:
+        if any(character in text for character in characters):
+            raise ChatError(
+                "noncharacters",
+                "a text holds a character of U+FDD0 to U+FDEF, which are no text for Unicode: "
+                "remove it",
+            )
 
 
 def texts_of(value: Any) -> list[str]:
@@ -142,13 +132,13 @@ def texts_of(value: Any) -> list[str]:
 
 
 class Placeholders:
-    """Chooses the placeholders of one conversation, and puts them into its texts.
+    """Chooses placeholders that a conversation does not have, and puts them into its texts."""
 
-    `reserved`: the text that the template writes itself. `value`: the conversation as JSON.
-    """
-
-    def __init__(self, reserved: str, value: Any) -> None:
-        self._free = _free_characters([reserved, *texts_of(value)], _PLACEHOLDERS)
+    def __init__(self, conversation: Conversation) -> None:
+        taken = conversation.placeholders
+        if not taken:
+            _check_free(texts_of([conversation.messages, conversation.tools]), _PLACEHOLDERS)
+        self._free = (character for character in _PLACEHOLDERS if character not in taken)
         self._of_tags: dict[tuple[Tags, Kind], tuple[str, str]] = {}
         self.chosen: dict[str, Placeholder] = {}
 
@@ -163,7 +153,9 @@ class Placeholders:
 
     def choose(self, placeholder: Placeholder) -> str:
         """Return a character that stands for a placeholder."""
-        character = next(self._free)
+        character = next(self._free, "")
+        if not character:
+            raise ChatError(PART_WEIGHTS, f"more than {len(_PLACEHOLDERS)} tags and weights")
         self.chosen[character] = placeholder
         return character
 
@@ -176,12 +168,9 @@ class Placeholders:
         return pair
 
 
-def with_edges(conversation: Conversation, reserved: str) -> Conversation:
-    """Return a conversation with placeholders at the edges of its parts.
-
-    `reserved`: the text that the template writes itself.
-    """
-    placeholders = Placeholders(reserved, [conversation.messages, conversation.tools])
+def with_edges(conversation: Conversation) -> Conversation:
+    """Return a conversation with placeholders at the edges of its parts."""
+    placeholders = Placeholders(conversation)
     stop = placeholders.choose(Placeholder(""))
     factors = sorted({part.factor for part in conversation.parts})
     starts = {factor: placeholders.choose(Placeholder("", factor=factor)) for factor in factors}

@@ -173,14 +173,10 @@ READ_CALLS = "replies whose tool_call blocks were read as calls"
 
 
 class InlineReader:
-    """Reads reasoning and calls in the text of replies; threads may share one.
+    """Reads reasoning and calls in the text of replies; threads may share one."""
 
-    `reserved`: the text that the template writes itself.
-    """
-
-    def __init__(self, forms: InlineForms, reserved: str) -> None:
+    def __init__(self, forms: InlineForms) -> None:
         self._forms = forms
-        self._reserved = reserved
         self._closing_tags = forms.closing_tags
 
     def read(self, conversation: Conversation, counts: Counter[str]) -> Conversation:
@@ -188,7 +184,7 @@ class InlineReader:
         messages = conversation.messages
         if not any(self._may_hold(message) for message in messages):
             return conversation
-        placeholders = Placeholders(self._reserved, [messages, conversation.tools])
+        placeholders = Placeholders(conversation)
         return replace(
             conversation,
             messages=[

@@ -152,9 +152,6 @@ EMPTY_REPLIES = "empty replies (only their end of turn is trained)"
 UNENDED_REPLIES = "replies whose end of turn is not trained"
 ASSISTANT_FIRST = "chats that begin with the assistant: are --role-names right?"
 
-_SHORT = 8
-"""Bytes; longer texts are assumed to hold more than white space."""
-
 _SPOKEN, _ENDS = np.zeros((2, len(Kind)), bool)
 _SPOKEN[[Kind.CONTENT, Kind.REASONING, Kind.TOOL_CALL]] = True
 _ENDS[list(ENDS)] = True
@@ -188,8 +185,8 @@ def reply_counts(
     }
 
 
-def _turns_of(table: SegmentTable, segments: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return which turns hold one of the segments: (n_turns,)."""
+def _turns_of(table: SegmentTable, segments: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return which turns hold one of the segments, as indices or bool: (n_turns,)."""
     turns = np.zeros(len(table.roles), bool)
     turns[table.turns[segments]] = True
     return turns
@@ -197,10 +194,6 @@ def _turns_of(table: SegmentTable, segments: npt.NDArray[np.bool_]) -> npt.NDArr
 
 def _not_blank(columns: Columns, segments: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Return which turns hold more than white space in one of the segments: (n_turns,)."""
-    lengths = pc.binary_length(columns.text).to_numpy()
-    is_said = _turns_of(columns.table, segments & (lengths > _SHORT))
-    short = np.flatnonzero(segments & (lengths <= _SHORT))
-    short = short[~is_said[columns.table.turns[short]]]
-    is_blank = pc.utf8_is_space(columns.text.take(short)).to_numpy(zero_copy_only=False)
-    is_said[columns.table.turns[short[~is_blank]]] = True
-    return is_said
+    spoken = np.flatnonzero(segments)
+    is_blank = pc.utf8_is_space(columns.text.take(spoken)).to_numpy(zero_copy_only=False)
+    return _turns_of(columns.table, spoken[~is_blank])

@@ -65,10 +65,8 @@ class RecordWriter:
         self._drops = settings.history_reasoning == "drop"
         self._vocabulary = vocabulary
         forms = inline_forms(settings, template, vocabulary)
-        reserved = [template.literals, *vocabulary.control]
         self._lost = LostFields(self._text_of)
-        self._reserved = "\0".join(reserved)
-        self._inline = InlineReader(forms, self._reserved)
+        self._inline = InlineReader(forms)
         self._kept = ControlStringCounter(vocabulary)
         looked_for = self._kept.strings.union(forms.closing_tags)
         self._search = re.compile(control_pattern(looked_for)).search
@@ -134,7 +132,7 @@ class RecordWriter:
         is_rendered = conversation.is_text and self._settings.rendered_text == "parse"
         plain = conversation
         if plain.parts:
-            conversation = with_edges(plain, self._reserved)
+            conversation = with_edges(plain)
         if not is_rendered and (conversation.is_text or self._may_hold(conversation.messages)):
             conversation = self._read(conversation, counts)
         samples = []

@@ -1,43 +1,42 @@
 """The chat renderer, and its child processes, because threads share one interpreter lock.
 
-A child holds a template but no tokenizer, so it starts in half a second and takes 80 MB. Children
-are started after `START_AFTER_S` of rendering, so a small dataset never waits for them. A template
-from outside tokmill runs in children only, which bounds its time and memory: one child is started
-with the first message, the others after `START_AFTER_S`.
+A child runs `main` of this module. It holds a template but no tokenizer, so it starts in half a
+second and takes 80 MB. Children are started after `START_AFTER_S` of rendering, so a small dataset
+never waits for them. A template from outside tokmill is a program, which may never end, or take all
+memory: it runs in children only, whose time and memory is bounded. One child is started with the
+first message, the others after `START_AFTER_S`.
 """
 
 from __future__ import annotations
 
 import pickle
+import resource
+import signal
 import tempfile
 import threading
 import time
 import weakref
+from contextlib import contextmanager
 from dataclasses import replace
+from mmap import mmap
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tokmill.chat.template_source import is_foreign
-from tokmill.chat.worker import (
-    OUT_OF_MEMORY,
-    OUT_OF_TIME,
-    RowNote,
-    Writers,
-    most_memory,
-    most_seconds,
-)
-from tokmill.children import Child, ChildEndedError
-from tokmill.errors import TemplateLimitError, WorkerError
+from tokmill.chat.conversation import ChatError, Conversation
+from tokmill.chat.mask_rule import mask_rule
+from tokmill.chat.records import RecordWriter
+from tokmill.chat.template_source import is_foreign, make_template
+from tokmill.children import Child, ChildEndedError, Parent
+from tokmill.errors import TemplateLimitError, TokmillError, WorkerError
 from tokmill.values import WHOLE_RECORD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tokmill.chat.control_strings import Vocabulary
-    from tokmill.chat.conversation import Conversation
     from tokmill.chat.records import Written
     from tokmill.settings.sft import SftSettings
     from tokmill.values import Records, SampleBatch
@@ -46,8 +45,17 @@ START_AFTER_S = 0.5
 """Seconds of rendering after which children are started; their start takes as long."""
 
 _LOOK_S = 1.0
-IS_LIMITED = Path("/proc/self/statm").exists()
+_STATM = Path("/proc/self/statm")
+IS_LIMITED = _STATM.exists()
 """Whether a child limits its own memory; else it is watched from here."""
+
+TIME_S, TIME_OF_MIB_S, EXAMPLE_TIME_S = 120, 60, 10
+"""Processor time, not wall time, so that other jobs do not count. A MiB of chats takes a second."""
+
+MEMORY_BYTES, MEMORY_TIMES_INPUT = 4 << 30, 64
+
+OUT_OF_TIME, OUT_OF_MEMORY = -signal.SIGPROF, 86
+"""Exit statuses of the process, as its parent sees them."""
 
 _SHOWN_BYTES = 80
 
@@ -56,7 +64,7 @@ class ChatRenderer:
     """Turns records into samples; threads may share one.
 
     `settings.schema`: a schema, `auto` resolved. `template`: its name. `write`: returns the samples
-    of a column of records or of one conversation, see `worker.Writers`.
+    of a column of records or of one conversation, see `Writers.write`.
     """
 
     schema = pa.schema([(WHOLE_RECORD, pa.large_string())])
@@ -115,11 +123,8 @@ class RenderPool:
         """Ends the children; garbage collection of the pool also does."""
 
     def check(self, settings: SftSettings) -> None:
-        """Check the template with some settings; raises what `Writers.writer` does."""
-        if self._writers is not None:
-            self._writers.writer(settings)
-        else:
-            self._ask_child(settings, None)
+        """Check the template with some settings; raises what `write` does."""
+        self.write(settings, pa.array([], pa.large_string()))
 
     def write(self, settings: SftSettings, message: pa.LargeStringArray | Conversation) -> Written:
         """Return what `Writers.write` does.
@@ -129,26 +134,21 @@ class RenderPool:
             TemplateLimitError: a child died of the template.
             UsageError, ChatError: see there.
         """
-        if self._writers is not None and not self._wanted():
-            start = time.thread_time()
+        writers = None if self._wanted() else self._writers
+        # Other threads hold the interpreter lock for a part of the time that passes here.
+        clock = time.perf_counter if writers is None else time.thread_time
+        start = clock()
+        try:
+            if writers is not None:
+                return writers.write(settings, message)
+            self._start_children()
+            child = self._idle.get()
             try:
-                return self._writers.write(settings, message)
+                return child.answer(settings, message)
             finally:
-                self._spent_s += time.thread_time() - start
-        start = time.perf_counter()
-        try:
-            written: Written = self._ask_child(settings, message)
-            return written
+                self._idle.put(child)
         finally:
-            self._spent_s += time.perf_counter() - start
-
-    def _ask_child(self, settings: SftSettings, message: object) -> Any:
-        self._start_children()
-        child = self._idle.get()
-        try:
-            return child.answer(settings, message)
-        finally:
-            self._idle.put(child)
+            self._spent_s += clock() - start
 
     def _wanted(self) -> int:
         """Return the children that are needed by now."""
@@ -186,7 +186,7 @@ class _Renderer:
     """A child that renders."""
 
     def __init__(self) -> None:
-        self._child = Child("tokmill.chat.worker")
+        self._child = Child("tokmill.chat.render_pool")
         self._child.work = "the rendering of chats"
         self.kill = self._child.kill
 
@@ -202,7 +202,7 @@ class _Renderer:
         except ChildEndedError as error:
             raise _death(error, 0, None) from None
 
-    def answer(self, settings: SftSettings, message: object) -> Any:
+    def answer(self, settings: SftSettings, message: pa.LargeStringArray | Conversation) -> Written:
         """Return the child's answer to a message, or raise it."""
         n_bytes = getattr(message, "nbytes", 0)
         try:
@@ -214,7 +214,7 @@ class _Renderer:
                 if not IS_LIMITED and self._child.memory_bytes() > most_memory(n_bytes):
                     self._child.stop()
                     raise _too_much(f"{most_memory(n_bytes) >> 30} GiB", self._row(n_bytes))
-            answer = self._child.receive()
+            answer: Written | Exception = self._child.receive()
         except ChildEndedError as error:
             raise _death(error, n_bytes, self._row(n_bytes)) from None
         if isinstance(answer, Exception):
@@ -256,3 +256,107 @@ def _too_much(limit: str, row: int | None) -> TemplateLimitError:
         f"record {row + 1} of the block",
         row,
     )
+
+
+class Writers:
+    """The writers of one template; the files of a run may be read with several settings."""
+
+    def __init__(self, source: str, vocabulary: Vocabulary) -> None:
+        self._source, self._vocabulary = source, vocabulary
+        self._made: dict[SftSettings, RecordWriter] = {}
+
+    def write(
+        self,
+        settings: SftSettings,
+        message: pa.LargeStringArray | Conversation,
+        note: Callable[[int], None] = lambda _: None,
+    ) -> Written:
+        """Return the samples of records, each the text of a JSON object, or of a conversation.
+
+        `note` gets the number of each record before its turn.
+
+        Raises:
+            UsageError: the template is wrong, or does not fit the tokenizer or the settings.
+            ChatError: the template cannot write the conversation.
+        """
+        writer = self._made.get(settings)
+        if writer is None:
+            template = make_template(self._source, settings, self._vocabulary)
+            writer = RecordWriter(settings, template, mask_rule(settings), self._vocabulary)
+            self._made[settings] = writer
+        if isinstance(message, Conversation):
+            return writer.write_conversation(message)
+        return writer.write(message, note)
+
+
+class RowNote:
+    """The number of the record in work, in a file that a parent can read after a death."""
+
+    N_BYTES = 8
+
+    def __init__(self, path: str) -> None:
+        with Path(path).open("r+b") as file:
+            self._bytes = mmap(file.fileno(), self.N_BYTES)
+
+    def write(self, row: int) -> None:
+        """Write the number of a record."""
+        self._bytes[:] = row.to_bytes(self.N_BYTES, "little")
+
+    def read(self) -> int:
+        """Return the number that was written last."""
+        return int.from_bytes(self._bytes[:], "little")
+
+
+def main() -> None:
+    """Answer every message of the parent, in a child.
+
+    The first message holds the template, the vocabulary and the file of `RowNote`. Each later one
+    is settings and what to write with them, see `Writers.write`; the answer is what that returns,
+    or the error that it raises.
+    """
+    parent = Parent()
+    source, vocabulary, path = parent.receive()
+    writers, note = Writers(source, vocabulary), RowNote(path)
+    parent.send(None)  # the file may go
+    while True:
+        settings, message = parent.receive()
+        with guarded(getattr(message, "nbytes", 0)):
+            try:
+                answer: object = writers.write(settings, message, note.write)
+            except (TokmillError, ChatError) as error:
+                answer = error
+        parent.send(answer)
+
+
+@contextmanager
+def guarded(n_bytes: int) -> Iterator[None]:
+    """Bound the work on a message of `n_bytes`; only in the main thread.
+
+    Without /proc the memory is not bounded here: there the parent watches.
+
+    Raises:
+        SystemExit: the memory is used up. When the time is used up, the process ends at once.
+    """
+    if IS_LIMITED:
+        mapped = int(_STATM.read_text().split()[0]) * resource.getpagesize()
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        wanted = mapped + most_memory(n_bytes)
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    signal.setitimer(signal.ITIMER_PROF, most_seconds(n_bytes))
+    try:
+        yield
+    except MemoryError:
+        raise SystemExit(OUT_OF_MEMORY) from None
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def most_seconds(n_bytes: int) -> float:
+    """Return the processor time that `n_bytes` of records may take; 0: an example of tokmill's."""
+    return TIME_S + TIME_OF_MIB_S * (n_bytes >> 20) if n_bytes else EXAMPLE_TIME_S
+
+
+def most_memory(n_bytes: int) -> int:
+    """Return the bytes of memory that a message of `n_bytes` may take."""
+    return MEMORY_BYTES + MEMORY_TIMES_INPUT * n_bytes

@@ -31,7 +31,7 @@ def check_continuation(
 
     Only pairs (a, b) count in which a token of a + b ends between a and b, by the offsets of the
     reference. With `parse`, control token strings in a text become control tokens, and b after one
-    is not a continuation: see `closed_texts`. `tokenizer`: that of `first`.
+    is not a continuation. `tokenizer`: that of `first`.
 
     Raises:
         TokenizerError: a pair has other tokens than its text, or no pair counts.

@@ -15,10 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.errors import TokenizerError
-from tokmill.masks.boundaries import ReferenceOffsets, assemble, find_boundaries
+from tokmill.masks.boundaries import assemble, find_boundaries
 from tokmill.masks.layout import SampleRules, lay_out
 from tokmill.masks.truncation import select_samples
 from tokmill.offsets import byte_offsets, merge_tokens
+from tokmill.tokenizer.byte_lengths import composed
+from tokmill.tokenizer.control_tokens import contains_any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from tokmill.masks.layout import Layout
     from tokmill.timing import StageTimer
     from tokmill.tokenizer.byte_lengths import ByteLengths
-    from tokmill.tokenizer.tokenizer import Tokenizer
     from tokmill.values import SampleBatch, SampleTokens, TokenBatch
 
 STRADDLING_TOKENS = "straddling tokens"
@@ -38,10 +39,19 @@ JOINT_DIFFERS = "samples whose joint ids differ"
 STRIPPED_SAMPLES = "samples that lose white space of a reply to the control token beside it"
 
 _STRADDLES = ("straddling token", "a token holds bytes that are trained and bytes that are not")
-_UNCOVERED = ("tokens do not cover the text", "the bytes of its tokens do not add up to its text")
+_UNCOVERED = (
+    "tokens do not cover the text",
+    "the bytes of its tokens do not add up to its text: choose boundary split",
+)
+_RESTARTS = (
+    "control token in text",
+    "a token that is parsed stands in a text that continues another, and this tokenizer begins "
+    "text anew behind it: leave control_tokens_in_text at text",
+)
 _NO_CONTINUATION = (
     "no continuation",
-    "a boundary cuts text, whose rest this tokenizer cannot encode: choose boundary joint",
+    "a boundary cuts text, whose rest this tokenizer cannot encode: choose boundary joint, or a "
+    "template that puts control tokens around replies",
 )
 
 
@@ -87,11 +97,11 @@ class SampleEncoder:
         continuation: for text that continues text: the same object if the tokenizer puts no prefix
             before a text, None if the tokenizer cannot encode continuations.
         rules: how samples are encoded.
-        lengths: byte lengths of tokens, see `byte_lengths`; None if not known.
-        offsets: used where token lengths do not add up to the text; None: those are refused.
+        lengths: byte lengths of tokens, see `byte_lengths`; None if not known. Where they do not
+            add up to the text, joint samples are refused.
 
     Raises:
-        TokenizerError: boundary is joint, but both `lengths` and `offsets` are None.
+        TokenizerError: boundary is joint, but `lengths` is None.
     """
 
     def __init__(
@@ -101,9 +111,8 @@ class SampleEncoder:
         rules: SampleRules,
         *,
         lengths: ByteLengths | None = None,
-        offsets: tuple[ReferenceOffsets, ReferenceOffsets | None] | None = None,
     ) -> None:
-        if rules.boundary == "joint" and lengths is None and offsets is None:
+        if rules.boundary == "joint" and lengths is None:
             raise TokenizerError(
                 "boundary joint needs the byte lengths of tokens, and this tokenizer does not "
                 "define them; choose boundary split"
@@ -112,16 +121,14 @@ class SampleEncoder:
         self._continuation = continuation
         self._rules = rules
         self._lengths = lengths
-        self._offsets = offsets
         self._split_joint = SplitJointCheck()
 
     def encode(self, batch: SampleBatch, timer: StageTimer) -> EncodedSamples:
-        """Return the tokens of samples; `timer` counts all but the engine's time as `mask`.
-
-        Raises:
-            ParityError: the engine has other tokens for a text than the reference.
-        """
-        rules = self._rules
+        """Return the tokens of samples; `timer` counts all but the engine's time as `mask`."""
+        rules, lengths = self._rules, self._lengths
+        if lengths is not None and lengths.composes:
+            # The engine composes anyway; only so do its tokens add up to the text.
+            batch = replace(batch, text=composed(batch.text))
         layout = lay_out(batch, rules)
         refused: dict[int, tuple[str, str]] = {}
         is_continuation = self._is_continuation(layout, refused)
@@ -129,7 +136,7 @@ class SampleEncoder:
         tokens = self._encode_texts(layout.texts, is_continuation, timer)
         every = np.arange(len(batch.offsets) - 1)
         counters = self._counters(layout, len(every), timer)
-        boundaries = find_boundaries(layout, tokens, is_continuation, self._lengths, self._offsets)
+        boundaries = find_boundaries(layout, tokens, is_continuation, lengths)
         _refuse(refused, _uncovered(layout, boundaries), _UNCOVERED)
         samples, mixed = assemble(
             layout, tokens, boundaries, len(every), straddling=rules.straddling
@@ -166,6 +173,9 @@ class SampleEncoder:
         is_continuation = layout.follows_text
         if self._rules.after_control == "continuation":
             is_continuation = is_continuation | layout.follows_control
+        if self._rules.restarts:
+            holds = contains_any(layout.texts, self._rules.restarts) & is_continuation
+            _refuse(refused, layout.text_sample[holds], _RESTARTS)
         if self._continuation is None:
             _refuse(refused, layout.text_sample[is_continuation], _NO_CONTINUATION)
             return np.zeros(len(is_continuation), bool)
@@ -200,21 +210,6 @@ class SampleEncoder:
             counts = np.bincount(layout.text_sample[split_at[differs]], minlength=n_samples)
             counters[JOINT_DIFFERS] = np.minimum(counts, 1)
         return counters
-
-
-def reference_offsets(
-    tokenizer: Tokenizer, continuation: Tokenizer | None, *, parse: bool
-) -> tuple[ReferenceOffsets, ReferenceOffsets | None] | None:
-    """Return the offsets of the reference for texts and for their continuations.
-
-    None for a SentencePiece model without an equal tokenizer.json.
-    """
-    if not tokenizer.json:
-        return None
-    first = ReferenceOffsets(tokenizer, parse=parse)
-    if continuation is tokenizer:
-        return first, first
-    return first, None if continuation is None else ReferenceOffsets(continuation, parse=parse)
 
 
 def _uncovered(layout: Layout, boundaries: BoundaryTokens) -> npt.NDArray[np.int64]:

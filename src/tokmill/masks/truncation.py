@@ -63,8 +63,6 @@ class _Ranges:
 def truncate(samples: SampleTokens, max_tokens: int, rule: str, overlap: int = 0) -> Truncated:
     """Return samples of at most `max_tokens`; drop those without a trained token.
 
-    The weight of each sample's first token becomes 0.
-
     Args:
         samples: n samples.
         max_tokens: the limit, or 0 for none.
@@ -144,6 +142,7 @@ def _take(samples: SampleTokens, ranges: _Ranges) -> SampleTokens:
     weights = samples.weights[index]
     if ranges.n_repeated.any():
         weights[indices_of(offsets[:-1], ranges.n_repeated)] = 0
+    weights[offsets[:-1][lengths > 0]] = 0
     first = np.searchsorted(samples.turn_ends, ranges.start, "right")
     n_ends = np.maximum(np.searchsorted(samples.turn_ends, ranges.stop, "right") - first, 0)
     shift = np.repeat(offsets[:-1] - ranges.start, n_ends)
@@ -158,7 +157,6 @@ def _drop_untrained(
     is_long: npt.NDArray[np.bool_],
 ) -> Truncated:
     """Return the samples with a trained token; the same object if all have one."""
-    samples = _untrain_first(samples)
     has_trained = np.diff(samples.offsets) > 0
     first = samples.offsets[:-1][has_trained]
     has_trained[has_trained] = np.maximum.reduceat(samples.weights, first) > 0
@@ -170,13 +168,3 @@ def _drop_untrained(
             dropped = {**dropped, UNTRAINED: gone}
         samples, source = select_samples(samples, np.flatnonzero(has_trained)), source[has_trained]
     return Truncated(samples, source, is_long[source], dropped, untrained)
-
-
-def _untrain_first(samples: SampleTokens) -> SampleTokens:
-    """Return the samples with weight 0 for first tokens; the same object if that is so already."""
-    first = samples.offsets[:-1][np.diff(samples.offsets) > 0]
-    if not samples.weights[first].any():
-        return samples
-    weights = samples.weights.copy()
-    weights[first] = 0
-    return replace(samples, weights=weights)

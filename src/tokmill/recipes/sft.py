@@ -19,7 +19,7 @@ from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineMemory
 from tokmill.engines.spot_check import SpotCheck
 from tokmill.errors import TokenizerError
-from tokmill.masks.encoder import SampleEncoder, reference_offsets
+from tokmill.masks.encoder import SampleEncoder
 from tokmill.masks.layout import SampleRules
 from tokmill.masks.truncation import CUT_SAMPLES, TOO_SHORT, truncate
 from tokmill.offsets import byte_offsets, starts_run
@@ -28,7 +28,7 @@ from tokmill.recipes.engines import make_engine, reference_loader
 from tokmill.recipes.memory_bounds import engine_bytes, n_writers
 from tokmill.recipes.sft_setup import make_chat_renderer, sft_settings
 from tokmill.tokenizer.byte_lengths import byte_lengths
-from tokmill.tokenizer.continuation import after_control, closed_texts, continuation_tokenizer
+from tokmill.tokenizer.continuation import after_control, continuation_tokenizer
 from tokmill.tokenizer.control_tokens import added_tokens, contains_any, control_token_strings
 
 if TYPE_CHECKING:
@@ -220,27 +220,26 @@ def make_sample_encoder(spec: RunSpec, memory: EngineMemory) -> SampleEncoder:
     """
     config, tokenizer = spec.config, spec.tokenizer
     settings, rule = sft_settings(config), mask_rule(sft_settings(config))
-    parse = config.tokenizer.control_tokens_in_text == "parse"
     is_joint = rule.boundary == "joint"
     continuation, added = continuation_tokenizer(tokenizer), added_tokens(tokenizer)
     engine = make_engine(spec, tokenizer, spec.engine, memory)
     rest: RenewableEngine | None = engine
-    encoded_as, restart_pattern = "first", ""
+    encoded_as, restarts = "first", list[str]()
     if continuation is not tokenizer:
         emitted = emitted_strings(spec.template, added) | ({tokenizer.eos.content} & set(added))
         encoded_as = after_control(tokenizer, continuation, emitted)
         # Joint boundaries cut no text: only text after control tokens may be a continuation.
         is_optional = is_joint and encoded_as == "first"
         rest = _continuation_engine(spec, continuation, memory, is_optional=is_optional)
-        if parse and continuation is not None:
-            restart_pattern = closed_texts(tokenizer, added)
+        if config.tokenizer.control_tokens_in_text == "parse":
+            restarts = [string for string, token in added.items() if not token.special]
     rules = SampleRules(
         rule.boundary,
         rule.straddling,
         encoded_as,
         strips_left=frozenset(token.id for token in added.values() if token.lstrip),
         strips_right=frozenset(token.id for token in added.values() if token.rstrip),
-        restart_pattern=restart_pattern,
+        restarts=tuple(restarts),
     )
     needs_lengths = is_joint or settings.too_long == "drop-turns"
     return SampleEncoder(
@@ -248,7 +247,6 @@ def make_sample_encoder(spec: RunSpec, memory: EngineMemory) -> SampleEncoder:
         rest,
         rules,
         lengths=byte_lengths(tokenizer) if needs_lengths else None,
-        offsets=reference_offsets(tokenizer, continuation, parse=parse) if is_joint else None,
     )
 
 

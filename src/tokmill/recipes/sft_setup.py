@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tokmill.chat.control_strings import Vocabulary
-from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.mask_rule import mask_rule
 from tokmill.chat.own_templates import own_name, own_source
 from tokmill.chat.reading.detect import resolve_rendered_text, resolve_schema
@@ -15,15 +14,13 @@ from tokmill.chat.reading.schemas import MIXED, STANFORD
 from tokmill.chat.render_pool import ChatRenderer, shared_pool
 from tokmill.chat.template_source import emitted_strings, template_name, template_source
 from tokmill.dataset.packing import MOST_LENGTH
-from tokmill.errors import TokenizerError, UsageError
-from tokmill.tokenizer.continuation import continuation_tokenizer
+from tokmill.errors import UsageError
 from tokmill.tokenizer.control_tokens import added_tokens, kept_as_text, with_control_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from tokmill.chat.conversation import Message
     from tokmill.settings.schema import Config
     from tokmill.settings.sft import SftSettings
     from tokmill.tokenizer.tokenizer import Tokenizer
@@ -149,32 +146,6 @@ def vocabulary_of(config: Config, tokenizer: Tokenizer, template: str) -> Vocabu
         parse,
         frozenset(added) - frozenset(control),
     )
-
-
-def check_boundary(config: Config, tokenizer: Tokenizer, renderer: ChatRenderer) -> None:
-    """Check that the tokenizer can encode text that a split boundary cuts.
-
-    Raises:
-        TokenizerError: a reply continues text of the template, and the tokenizer cannot encode it.
-    """
-    if mask_rule(sft_settings(config)).boundary != "split":
-        return
-    messages: list[Message] = [
-        {"role": "user", "content": "a"},
-        {"role": "assistant", "content": "a"},
-    ]
-    try:
-        samples = renderer.render_conversation(Conversation(messages, [None, None]))
-    except ChatError:  # the template refuses this conversation
-        return
-    is_text, weights = samples.control < 0, samples.weights
-    cuts_text = is_text[1:] & is_text[:-1] & (weights[1:] != weights[:-1])
-    if cuts_text.any() and continuation_tokenizer(tokenizer) is None:
-        raise TokenizerError(
-            f"{tokenizer.name}: boundary split cuts text of template {renderer.name}, and this "
-            "tokenizer cannot encode the rest apart: choose --boundary=joint, or a template that "
-            "puts control tokens around replies"
-        )
 
 
 def make_chat_renderer(

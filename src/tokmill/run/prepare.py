@@ -236,11 +236,9 @@ def prepare(
         threads, template, tuple(bad or ()),
     )  # fmt: skip
     if is_chat:
-        from tokmill.recipes.sft_setup import check_boundary, make_chat_renderer
+        from tokmill.recipes.sft_setup import make_chat_renderer
 
-        renderer = make_chat_renderer(config, tokenizer, template)
-        check_boundary(config, tokenizer, renderer)
-        prepared = replace(prepared, chats=renderer)
+        prepared = replace(prepared, chats=make_chat_renderer(config, tokenizer, template))
     return prepared
 
 

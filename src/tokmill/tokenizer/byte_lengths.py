@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from unicodedata import is_normalized
+from unicodedata import is_normalized, normalize
 
 import numpy as np
 
@@ -41,7 +41,7 @@ _SPLITTING = ("Split", "Digits", "Punctuation", "WhitespaceSplit", "Whitespace",
 _SPACES_TO_MARKS = replace_step({"String": " "}, SPACE_MARK)
 
 _UNKNOWN_LENGTH = 1 << 30
-"""Sentinel so large that the sum check fails and the slow path is used."""
+"""Sentinel so large that the sum check fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class ByteLengths:
     token of no fixed length. `prefix`: whether the tokens of a text stand for one more byte, a
     space before the text: `never`, `always` (unless the text is empty), or `unless_space` (unless
     it begins with one). `composes`: whether the text is normalized to NFC first; then the lengths
-    are those of a text in NFC.
+    are those of a text in NFC, see `composed`.
     """
 
     lengths: npt.NDArray[np.int32]
@@ -110,16 +110,17 @@ def byte_lengths(tokenizer: Tokenizer) -> ByteLengths | None:
     return ByteLengths(lengths, prefix, composes="NFC" in step_types(normalizers))
 
 
-def is_composed(text: pa.LargeStringArray) -> npt.NDArray[np.bool_]:
-    """Return whether each of n texts is in NFC already: (n,) bool."""
+def composed(text: pa.LargeStringArray) -> pa.LargeStringArray:
+    """Return texts in NFC."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    result = pc.string_is_ascii(text).to_numpy(zero_copy_only=False).copy()
-    rest = np.flatnonzero(~result)
+    ascii_ = pc.string_is_ascii(text).to_numpy(zero_copy_only=False)
+    rest = np.flatnonzero(~ascii_)
     # Not `pc.utf8_normalize`: it is slower, and before pyarrow 26 it decomposes for NFC too.
-    result[rest] = [is_normalized("NFC", string) for string in text.take(rest).to_pylist()]
-    composed: npt.NDArray[np.bool_] = result
-    return composed
+    if all(is_normalized("NFC", string) for string in text.take(rest).to_pylist()):
+        return text
+    return pa.array([normalize("NFC", string) for string in text.to_pylist()], pa.large_string())
 
 
 def _prefix(normalizers: Steps, splitters: Steps) -> str | None:

@@ -7,13 +7,11 @@ built-in pairs (`engines.continuation_check`) compares the result with the text 
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.tokenizer_json import (
-    WHITE_SPACE,
     Content,
     adds_prefix,
     step_parts,
@@ -23,9 +21,8 @@ from tokmill.tokenizer.tokenizer_json import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
-    from tokmill.tokenizer.files import AddedToken
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 _PROBES = ("hello", " hello", "\nhello", "你好", "a", "1", "👍")
@@ -77,25 +74,6 @@ def after_control(
         f"{tokenizer.name}: text after its control tokens is encoded neither like a first text nor "
         "like a continuation; choose another tokenizer"
     )
-
-
-def closed_texts(tokenizer: Tokenizer, added: Mapping[str, AddedToken]) -> str:
-    """Return a regex of all parsed control tokens; '' if no text after one is encoded as a first.
-
-    The control tokens after which the reference encodes text like the first of a text are groups,
-    together with the white space that they swallow. Longer strings come first, as the library
-    prefers them.
-    """
-    is_first = _encodes_so(tokenizer)
-    closing = {string for string, ids in _ids_after(tokenizer, added).items() if is_first(ids)}
-    if not closing:
-        return ""
-    choices = []
-    for string in sorted(added, key=len, reverse=True):
-        swallowed = f"[{WHITE_SPACE}]*" if added[string].rstrip else ""
-        choice = re.escape(string) + swallowed
-        choices.append(f"({choice})" if string in closing else choice)
-    return "|".join(choices)
 
 
 def _without_prefix_option(step: Content) -> Content:

@@ -5,10 +5,8 @@ import random
 import pytest
 
 from tokmill.chat.conversation import ChatError, Conversation
-from tokmill.chat.jinja import spans as frames
 from tokmill.chat.jinja.template import JinjaTemplate
 from tokmill.chat.segments import Sample, columns_of
-from tokmill.errors import TokmillError
 from tokmill.settings.sft import SftSettings
 
 CONTROL = {"<eos>": 0, "<|end|>": 1}
@@ -78,15 +76,11 @@ class _Counted:
 @pytest.mark.parametrize("source", [PLAIN, LAST_DIFFERS, LOOKS_INTO, UPPER])
 def test_spans_by_frames_are_those_of_prefixes(source):
     rng = random.Random(7)
-    chats = [chat(rng.randint(1, 5), rng) for _ in range(150)]
-    by_frames, n_rendered = samples(source, chats)
-    by_prefix, n_by_prefix = samples(source, chats, spans="prefix")
-    assert by_frames == by_prefix
-    if source is PLAIN:
-        assert n_rendered < 0.8 * n_by_prefix
+    chats = [chat(rng.randint(1, 12), rng) for _ in range(150)]
+    assert samples(source, chats)[0] == samples(source, chats, spans="prefix")[0]
 
 
-def test_a_long_chat_takes_few_renderings_or_is_refused_with_the_limit(monkeypatch):
+def test_a_long_chat_takes_few_renderings_or_is_refused_with_the_limit():
     long = [{**m, "content": m["content"].strip()} for m in chat(3000, random.Random(0))]
     (written,), n_rendered = samples(PLAIN, [long])
     assert len(written[2]) == len(long)
@@ -95,27 +89,3 @@ def test_a_long_chat_takes_few_renderings_or_is_refused_with_the_limit(monkeypat
     assert samples(PLAIN, [strips]) == (["too many turns"], 2)
     tools = [{**m, "reasoning_content": "r"} if m["role"] == "assistant" else m for m in long]
     assert samples(PLAIN, [tools]) == (["too many turns"], 1)
-
-
-ASKS_OTHERWISE = (
-    "{% for m in messages %}[{{ m.role }}] {{ m.content }}<|end|>{% endfor %}"
-    "{% if add_generation_prompt %}[assistant]"
-    "{% if 'x' not in messages[-1].content %} {% endif %}{% endif %}"
-)
-"""Its prompt depends on the question, which the text around the replies does not show."""
-
-
-def test_a_template_for_which_frames_are_wrong_ends_the_run(monkeypatch):
-    monkeypatch.setattr(frames, "CHECKED_SHARE", 1)
-    turns = [
-        [
-            {"role": role, "content": text}
-            for text in ("ab", "cd")
-            for role in ("user", "assistant")
-        ],
-        [{"role": role, "content": text} for text in ("x", "y") for role in ("user", "assistant")],
-    ]
-    assert len(samples(PLAIN, turns)[0]) == 2
-    with pytest.raises(TokmillError, match=r"in an unknown way \(message 2 is trained at"):
-        samples(ASKS_OTHERWISE, turns)
-    assert len(samples(ASKS_OTHERWISE, turns, spans="prefix")[0]) == 2

@@ -8,7 +8,7 @@ import pytest
 from jinja2 import TemplateError
 
 from tokmill.chat.jinja.environment import compile_template
-from tokmill.chat.worker import OUT_OF_MEMORY, OUT_OF_TIME
+from tokmill.chat.render_pool import OUT_OF_MEMORY, OUT_OF_TIME
 
 MESSAGES = [{"role": "user", "content": "x" * 1000}, {"role": "assistant", "content": "reply"}]
 
@@ -121,7 +121,7 @@ ATTACKS = {
 
 CHILD = """
 import json, os, sys
-from tokmill.chat import worker
+from tokmill.chat import render_pool as worker
 from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.errors import TokmillError

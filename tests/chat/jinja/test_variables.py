@@ -4,7 +4,6 @@ import pytest
 
 from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.jinja.template import JinjaTemplate
-from tokmill.chat.jinja.variables import option_for_prompt
 from tokmill.chat.own_templates import own_source
 from tokmill.chat.reading.schemas import read_conversation
 from tokmill.chat.segments import Sample
@@ -111,51 +110,3 @@ def test_a_variable_that_a_template_does_not_read_is_named_with_those_that_it_re
 def test_what_is_no_json_object_is_refused(value):
     with pytest.raises(UsageError, match="template_kwargs: expected a JSON object"):
         build_config({"sft": {"template_kwargs": value}}, where="x")
-
-
-def test_a_prompt_without_reasoning_is_refused_with_the_variable_that_opens_it():
-    source = (
-        "{% for m in messages %}{% if m.role == 'user' %}u:{{ m.content }};{% else %}"
-        "a:<think>{{ m.reasoning_content }}</think>{{ m.content }};{% endif %}{% endfor %}"
-        "{% if add_generation_prompt %}a:<think>{% if not opens %}</think>{% endif %}{% endif %}"
-    )
-    reply = {"role": "assistant", "content": "b", "reasoning_content": "c"}
-    said = Conversation([MESSAGES[0], reply], [None, None])
-
-    def render(settings):
-        made = JinjaTemplate(
-            source, control={}, variables={}, where="chat.jinja", settings=settings
-        )
-        made.render(said, Sample({}))
-
-    with pytest.raises(ChatError) as caught:
-        render(SftSettings())
-    assert caught.value.reason == "generation prompt differs"
-    assert caught.value.message.endswith(
-        ": try --template-kwargs '{\"opens\": true}', or use a template with generation tags"
-    )
-    render(SftSettings(template_kwargs='{"opens": true}'))
-
-
-def asking(opens_if):
-    """Return a template that asks with an empty block, unless a variable is as it should be."""
-
-    def render(messages, *, prompt, variables):
-        text = "".join(
-            f"<u>{m['content']}"
-            if m["role"] == "user"
-            else f"<a><think>{m.get('reasoning_content', '')}</think>{m['content']}"
-            for m in messages
-        )
-        asked = "<a><think>" if opens_if(variables) else "<a><think></think>"
-        return text + asked * prompt
-
-    return render
-
-
-@pytest.mark.parametrize("value", [True, False])
-def test_the_option_that_makes_the_prompt_begin_every_reply_is_named(value):
-    names = {"messages", "bos_token", "tools", "open_thinking", "other"}
-    found = option_for_prompt(names, asking(lambda given: given.get("open_thinking") is value))
-    said = "true" if value else "false"
-    assert found == f"--template-kwargs '{{\"open_thinking\": {said}}}'"

@@ -69,7 +69,7 @@ def test_parts_that_are_calls_are_read_as_such(kind, value):
          ", part 2: expected reasoning, then text, then tool calls, found reasoning behind a later "
          "one; make messages of them"),
         ([{"type": "tool_call", "value": "{}"}], "broken tool call",
-         ", part 1: expected a call with a name, found an object with no keys"),
+         ", part 1: expected a function with a name, found an object with no keys"),
         ([{"type": "tool_call", "value": None}], "broken tool call",
          ", part 1: expected a call as value, found none"),
     ],
@@ -122,7 +122,7 @@ def test_tools_may_stand_in_the_first_message():
         ([{"name": ""}], "tool 1: expected a function with a name, found an object with keys name"),
         (
             [{"type": "function", "function": {"description": "d"}}],
-            "tool 1: expected a function with a name, found an object with keys type, function",
+            "tool 1: expected a function with a name, found an object with keys description",
         ),
         (
             [{"type": "web_search", "name": "w"}],
@@ -180,12 +180,14 @@ def test_a_call_without_arguments_has_none(call):
         ("{", "m: expected JSON, found '{': expecting property name enclosed in double quotes: "
          "line 1 column 2 (char 1)"),
         (3, "m: expected a list of calls, found 3"),
-        ([3], "m: expected a call with a name, found 3"),
-        ([None], "m: expected a call with a name, found null"),
-        ({"arguments": {}}, "m: expected a call with a name, found an object with keys arguments"),
-        ({"name": 1}, "m: expected a call with a name, found an object with keys name"),
-        ({"function": "f"}, "m: expected a call with a name, found 'f'"),
-        ({"type": "custom", "name": "f"}, "m: expected type 'function', found 'custom'"),
+        ([3], "m: expected a function with a name, found 3"),
+        ([None], "m: expected a function with a name, found null"),
+        ({"arguments": {}}, "m: expected a function with a name, found an object with keys "
+         "arguments"),
+        ({"name": 1}, "m: expected a function with a name, found an object with keys name"),
+        ({"function": "f"}, "m: expected a function with a name, found 'f'"),
+        ({"type": "custom", "name": "f"}, "m: expected a function with a name, found an object "
+         "with keys type, name"),
         ({"name": "f", "arguments": "{"}, "m: 'f': arguments: expected JSON, found '{': expecting "
          "property name enclosed in double quotes: line 1 column 2 (char 1)"),
         ({"name": "f", "arguments": ""}, "m: 'f': arguments: expected JSON, found '': expecting "

@@ -4,8 +4,8 @@ Templates are written for `apply_chat_template`: sandbox, filters, globals and w
 transformers 5.23.0 (`utils/chat_template_utils.py`). Three things differ: generation tags write two
 marks around their block, today's date is an argument, and nothing is random (no filter `random`, no
 global `lipsum`; an object that has only an address is not printed). A rendering may never end, or
-take all memory: templates that did not come with tokmill are compiled and rendered by `chat.worker`
-alone.
+take all memory: templates that did not come with tokmill are compiled and rendered by children of
+`chat.render_pool` alone.
 """
 
 from __future__ import annotations
@@ -41,18 +41,14 @@ tokens allow; Qwen's takes 30 ms to compile and 10 ms to parse."""
 
 _LONGEST_SOURCE = 1 << 20
 
-_ASKS_WHETHER_SET = ("defined", "undefined", "default", "d")
-"""Tests and filters."""
-
 
 class SourceFacts(NamedTuple):
     """Facts from the source of a template.
 
     `has_tags`: it has generation tags. `is_direct`: their blocks go directly to the output, so that
     no filter or test of the template sees the marks. `literals`: its text and strings, separated by
-    null characters. `variables`: those that it reads, without the globals; one that it also sets
-    only if it asks whether that is set, because for Jinja a variable set in a loop or condition is
-    undeclared outside. `asks_for_today`: it writes today's date.
+    null characters. `variables`: those that it reads, without the globals; for Jinja these include
+    one that is set in a loop or condition alone. `asks_for_today`: it writes today's date.
     """
 
     has_tags: bool
@@ -67,22 +63,14 @@ def source_facts(source: str) -> SourceFacts:
     """Return the facts of a source; raises what Jinja raises for one that is not valid."""
     environment = _environment(_clock("", ""))
     tree = environment.parse(source)
-    names = list(tree.find_all(nodes.Name))
-    stored = {name.name for name in names if name.ctx == "store"}
-    asked = {
-        asked.node.name
-        for asked in tree.find_all((nodes.Test, nodes.Filter))
-        if asked.name in _ASKS_WHETHER_SET and isinstance(asked.node, nodes.Name)
-    }
-    read = meta.find_undeclared_variables(tree) - environment.globals.keys() - {MARKS}
     literals = [node.data for node in tree.find_all(nodes.TemplateData)]
     literals += [node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)]
     return SourceFacts(
         _has_generation(tree),
         not _has_wrapped_generation(tree),
         "\0".join(literals),
-        frozenset(read - (stored - asked)),
-        any(name.name == "strftime_now" for name in names),
+        frozenset(meta.find_undeclared_variables(tree) - environment.globals.keys() - {MARKS}),
+        any(name.name == "strftime_now" for name in tree.find_all(nodes.Name)),
     )
 
 
@@ -192,15 +180,9 @@ def _tojson(
     sort_keys: bool = False,
 ) -> str:
     """Return JSON without HTML escapes; templates use the arguments in this order."""
-    if (ensure_ascii, indent, separators, sort_keys) == (False, None, None, False):
-        return _to_json(x)
     return json.dumps(
         x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
-
-
-_to_json = json.JSONEncoder(ensure_ascii=False).encode
-"""`json.dumps` makes such an encoder in every call."""
 
 
 def _with_text(value: Any) -> Any:

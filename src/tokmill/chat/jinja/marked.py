@@ -12,7 +12,8 @@ transformers too:
 
 What the template prints is not joined: texts stay strings, a turn is its message, and what the file
 itself holds between two of them is a `_Run` of kinds, control tokens and text. So control tokens
-come from the file alone, and the string of one in a message is text like any other.
+come from the file alone, and the string of one in a message is text like any other, unless control
+tokens in text are parsed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.nativetypes import NativeEnvironment
 from jinja2.runtime import Context, Undefined
 
-from tokmill.chat.control_strings import control_pattern
+from tokmill.chat.control_strings import TokenSplitter, control_pattern
 from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.segments import Kind, Sample, segment_code
 from tokmill.values import TEXT, UNMERGED_TEXT
@@ -65,6 +66,7 @@ class MarkedTemplate:
         self._environment = environment = _MarkedEnvironment(vocabulary)
         self._print = environment.compiled(source).root_render_func
         self._codes = [segment_code(environment.text, kind) for kind in Kind]
+        self._parses, self._split = vocabulary.parse, TokenSplitter(vocabulary.control)
         self._variables = {
             **environment.globals,
             "system_turn": _SYSTEM_TURN,
@@ -74,14 +76,21 @@ class MarkedTemplate:
     def render(self, conversation: Conversation, sample: Sample) -> None:
         """Write one sample."""
         messages, kind, i = conversation.messages, Kind.OTHER, 0
+        control, parses = self._environment.control, self._parses
         parts: list[str] = []
         codes: list[int] = []  # nothing is printed before the first turn
         variables = {**self._variables, "messages": messages, "tools": conversation.tools}
         pieces: Iterable[Any] = self._print(_Context(self._environment, variables))
         for piece in pieces:
-            if type(piece) is str:
+            if type(piece) is str and not parses:
                 parts.append(piece)
                 codes.append(self._codes[kind])
+            elif type(piece) is str:
+                run_parts = self._split(piece)
+                run_codes = [self._codes[kind]] * len(run_parts)
+                run_codes[1::2] = [segment_code(control[part], kind) for part in run_parts[1::2]]
+                parts += run_parts
+                codes += run_codes
             elif type(piece) is tuple:
                 run_parts, run_codes, kind = piece[kind]
                 parts += run_parts

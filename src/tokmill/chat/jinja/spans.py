@@ -11,17 +11,14 @@ That holds only if both are prefixes of the full rendering. Templates that rewri
 such as those that drop old reasoning, are refused with the turn's number, from 1. It takes two more
 renderings for each reply.
 
-To spare them, marks stand around the contents of the replies in a second rendering. If each appears
-once, in order, and the rest is the rendering without marks, they say where the contents are. What a
-span has before and behind its content, its frame, comes from verified prefixes, once for each order
-of roles:
+In a chat of more than `MOST_PROVEN` replies, the first, the middle and the last stand for all. In a
+second rendering marks stand around the contents of the replies. If each appears once, in order, and
+the rest is the rendering without marks, they say where the contents are. What a span has before and
+behind its content, its frame, comes from the three:
 
     rendering   <|user|>Hi<|assistant|>Hello<|end|><|user|>Bye<|assistant|>Ciao<|end|>
     contents                           ~~~~~                                ~~~~
     frames                             (    <|end|>)                        (   <|end|>)
-
-Every later conversation must have the same text there. One in `CHECKED_SHARE`, chosen by its text,
-is held against prefixes all the same; one that differs ends the run.
 
 Contents of other roles, where these are trained, are found by such marks too.
 """
@@ -29,13 +26,12 @@ Contents of other roles, where these are trained, are found by such marks too.
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from itertools import accumulate, chain, pairwise
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-from zlib import crc32
+from typing import TYPE_CHECKING, Protocol
 
 from tokmill.chat.conversation import ChatError
-from tokmill.errors import TokmillError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -47,17 +43,17 @@ if TYPE_CHECKING:
     """Start, stop in characters of a rendering."""
 
 ADVICE = "use a template with generation tags"
-"""The advice of every refusal; `JinjaTemplate` replaces it where it knows a better one."""
 
-PROMPT_DIFFERS = "generation prompt differs"
-REWRITES_TURNS = "template rewrites earlier turns"
-DROPS_TURN = "template drops a turn"
+HIDES_TURNS = "template rewrites earlier turns"
+
+MOST_PROVEN = 4
+"""Replies of a chat of which prefixes prove each one."""
 
 MOST_PREFIXES = 1_000_000
 """Replies times messages of one chat; each reply is two renderings of all messages before it, and a
 message takes about 4 us."""
 
-_ADVICE_OR_TURNS = f"{ADVICE}, or one sample per turn (--samples turn)"
+_MORE_THAN_TEXT = frozenset(("tool_calls", "reasoning_content"))
 
 
 class RenderPrefix(Protocol):
@@ -80,22 +76,17 @@ def spans_by_prefix(
     spans = []
     previous = 0
     for i in replies:
-        prompt = _prompt(render, i)
-        if not rendering.startswith(prompt):
-            raise _refusal(rendering, prompt, render, i)
-        # After the last message the prefix is the full rendering.
-        prefix = rendering if i + 1 == n_messages else render(i + 1, prompt=False)
-        if not rendering.startswith(prefix):
+        prompt = prefix = _prompt(render, i)
+        if rendering.startswith(prompt):
+            # After the last message the prefix is the full rendering.
+            prefix = rendering if i + 1 == n_messages else render(i + 1, prompt=False)
+        if not (rendering.startswith(prefix) and previous <= len(prompt) <= len(prefix)):
             raise ChatError(
-                REWRITES_TURNS,
-                f"message {i + 1}: this turn renders differently once later turns follow (is old "
-                f"reasoning dropped?): {_advice(prefix, prompt)}",
-            )
-        if len(prefix) < len(prompt) or len(prompt) < previous:
-            raise ChatError(
-                DROPS_TURN,
-                f"message {i + 1}: the template writes nothing for it, or less than its prompt: "
-                f"{ADVICE}",
+                HIDES_TURNS,
+                f"message {i + 1}: the template writes this turn, or the text before it, otherwise "
+                "once later turns follow (is old reasoning dropped?), or its generation prompt is "
+                f"another text, which --template-kwargs may change: {ADVICE}, or one sample per "
+                "turn (--samples turn)",
             )
         spans.append((len(prompt), len(prefix)))
         previous = len(prefix)
@@ -117,29 +108,67 @@ def _prompt(render: RenderPrefix, i: int) -> str:
         ) from None
 
 
-def _refusal(rendering: str, prompt: str, render: RenderPrefix, i: int) -> ChatError:
-    """Return the error for a prompt that is no prefix: earlier turns, or the prompt itself."""
-    try:
-        prefix = render(i + 1, prompt=False)
-    except ChatError:  # a sample that ends there would be refused too
-        prefix = ""
-    advice = _advice(prefix, prompt)
-    if rendering.startswith(render(i, prompt=False)):
-        return ChatError(
-            PROMPT_DIFFERS,
-            f"message {i + 1}: the template's generation prompt is not the text that it writes "
-            f"before this turn: {advice}",
-        )
-    return ChatError(
-        REWRITES_TURNS,
-        f"message {i + 1}: earlier turns render differently once this turn follows (is old "
-        f"reasoning dropped?): {advice}",
-    )
+def spans_by_frames(
+    rendering: str,
+    render: RenderPrefix,
+    render_messages: Callable[[list[Message]], str],
+    messages: Sequence[Message],
+    replies: Sequence[int],
+    marks: Marks,
+) -> Spans | None:
+    """Return the span of each of many replies; None if prefixes must find them.
+
+    `render_messages`: renders other messages. `marks`: private characters that no text holds. For
+    the rest see `spans_by_prefix`.
+    """
+    if any(not _MORE_THAN_TEXT.isdisjoint(message) for message in messages):
+        return None
+    marked = _marked(messages, {i: messages[i]["content"] for i in replies}, marks)
+    contents = _contents(rendering, render_messages(marked), marks)
+    if contents is None or len(contents) != len(replies):
+        return None
+    chosen = [0, len(replies) // 2, len(replies) - 1]
+    proven = spans_by_prefix(rendering, render, [replies[i] for i in chosen], len(messages))
+    frames = []
+    for i, (start, stop) in zip(chosen, proven, strict=True):
+        content_start, content_stop = contents[i]
+        if content_start < start or stop < content_stop:
+            return None
+        frames.append((rendering[start:content_start], rendering[content_stop:stop]))
+    if frames[0] != frames[1]:
+        return None
+    spans = []
+    for i, (start, stop) in enumerate(contents):
+        before, behind = frames[-1] if i + 1 == len(contents) else frames[0]
+        begin, end = start - len(before), stop + len(behind)
+        if rendering[max(0, begin) : start] != before or rendering[stop:end] != behind:
+            return None
+        spans.append((begin, end))
+    is_apart = all(left[1] <= right[0] for left, right in pairwise(spans))
+    return spans if is_apart else None
 
 
-def _advice(prefix: str, prompt: str) -> str:
-    """Return the advice: samples of one turn help if the prompt is a prefix of this turn."""
-    return _ADVICE_OR_TURNS if prefix.startswith(prompt) else ADVICE
+def _marked(
+    messages: Sequence[Message], contents: Mapping[int, str], marks: Marks
+) -> list[Message]:
+    """Return messages with contents, by number, that have marks around them.
+
+    A template that strips contents does not strip white space within the marks: then the rendering
+    is another one, and prefixes find the spans.
+    """
+    marked = list(messages)
+    for i, content in contents.items():
+        marked[i] = {**messages[i], "content": marks[0] + content + marks[1]}
+    return marked
+
+
+def _contents(rendering: str, marked: str, marks: Marks) -> Spans | None:
+    """Return where the marks stand in the rendering without them; None if it is another text."""
+    pieces = re.split(f"([{marks[0]}{marks[1]}])", marked)
+    if pieces[1::2] != [*marks[:2]] * (len(pieces) // 4) or "".join(pieces[::2]) != rendering:
+        return None
+    edges = list(accumulate(map(len, pieces[::2])))
+    return list(zip(edges[::2], edges[1::2], strict=False))
 
 
 _CHANGES = "template changes spans"
@@ -211,118 +240,6 @@ def roles_between(messages: Sequence[Message], replies: list[int], n_spans: int)
     return roles
 
 
-CHECKED_SHARE = 64
-_MOST_PROVEN = 16
-"""In a chat of more replies the first, the middle and the last stand for all."""
-
-_MOST_ORDERS = 4096
-_MORE_THAN_TEXT = frozenset(("tool_calls", "reasoning_content"))
-
-
-class Frame(NamedTuple):
-    """The text of a span before and behind the content of its reply."""
-
-    before: str
-    behind: str
-
-
-class FrameSpans:
-    """Finds the spans of replies in renderings of one template; threads may share one."""
-
-    def __init__(self) -> None:
-        self._frames: dict[tuple[str, ...], tuple[Frame, Frame]] = {}
-
-    def find(
-        self,
-        rendering: str,
-        render: RenderPrefix,
-        render_messages: Callable[[list[Message]], str],
-        messages: Sequence[Message],
-        replies: Sequence[int],
-        marks: Marks,
-    ) -> Spans | None:
-        """Return the span of each reply, None if prefixes must find them.
-
-        `rendering`: of all messages. `render`: see `spans_by_prefix`. `render_messages`: renders
-        other messages. `replies`: indices of messages, at least two. `marks`: private characters
-        that no text holds.
-
-        Raises:
-            ChatError: prefixes show that the template has no span for a reply.
-            TokmillError: prefixes show that an earlier conversation told a wrong frame.
-        """
-        if any(not _MORE_THAN_TEXT.isdisjoint(message) for message in messages):
-            return None
-        marked = _marked(messages, {i: messages[i]["content"] for i in replies}, marks)
-        contents = _contents(rendering, render_messages(marked), marks)
-        if contents is None or len(contents) != len(replies):
-            return None
-        order = tuple(message["role"] for message in messages)
-        frames = self._frames.get(order)
-        spans = None if frames is None else _spans(rendering, contents, frames)
-        ending = rendering[-CHECKED_SHARE:].encode("utf-8", "surrogatepass")
-        if spans is not None and crc32(ending) % CHECKED_SHARE:
-            return spans
-        chosen = list(range(len(replies)))
-        if len(chosen) > _MOST_PROVEN:
-            chosen = [0, len(replies) // 2, len(replies) - 1]
-        try:
-            proven = spans_by_prefix(rendering, render, [replies[i] for i in chosen], len(messages))
-        except ChatError as error:
-            raise error if spans is None else _differs(error.message) from None
-        if spans is not None:
-            for i, span in zip(chosen, proven, strict=True):
-                if spans[i] != span:
-                    raise _differs(
-                        f"message {replies[i] + 1} is trained at {spans[i]}, and its prefix at "
-                        f"{span}"
-                    )
-            return spans
-        proven_frames = [
-            Frame(rendering[start : contents[i][0]], rendering[contents[i][1] : stop])
-            for i, (start, stop) in zip(chosen, proven, strict=True)
-            if start <= contents[i][0] and contents[i][1] <= stop
-        ]
-        if len(proven_frames) < len(chosen) or len(set(proven_frames[:-1])) > 1:
-            return None
-        if len(self._frames) < _MOST_ORDERS:
-            self._frames[order] = proven_frames[0], proven_frames[-1]
-        return _spans(rendering, contents, (proven_frames[0], proven_frames[-1]))
-
-
-def _differs(difference: str) -> TokmillError:
-    return TokmillError(
-        f"a chat template's turns depend on each other in an unknown way ({difference}): use "
-        "--spans=prefix, and report the template"
-    )
-
-
-def _marked(
-    messages: Sequence[Message], contents: Mapping[int, str], marks: Marks
-) -> list[Message]:
-    """Return messages with contents, by number, that have marks around them.
-
-    A template that strips contents does not strip white space within the marks: then the rendering
-    is another one, and prefixes find the spans.
-    """
-    marked = list(messages)
-    for i, content in contents.items():
-        marked[i] = {**messages[i], "content": marks[0] + content + marks[1]}
-    return marked
-
-
-def _contents(rendering: str, marked: str, marks: Marks) -> Spans | None:
-    """Return where the marks stand in the rendering without them; None if it is another text."""
-    parts = [part for piece in marked.split(marks[0]) for part in piece.split(marks[1])]
-    edges = list(accumulate(map(len, parts)))[:-1]
-    spans = list(zip(edges[::2], edges[1::2], strict=False))
-    is_ordered = marked.replace(marks[0], marks[1]).count(marks[1]) == 2 * len(spans) and all(
-        marked[start + 2 * i] == marks[0] and marked[stop + 2 * i + 1] == marks[1]
-        for i, (start, stop) in enumerate(spans)
-    )
-    return spans if is_ordered and "".join(parts) == rendering else None
-
-
 def with_contents(
     parts: Sequence[str],
     render_messages: Callable[[list[Message]], str],
@@ -363,16 +280,3 @@ def with_contents(
 def _is_written(text: str, content: str) -> bool:
     """Return whether a text is a content, as it is or as JSON has it between quotes."""
     return text in (content, json.dumps(content, ensure_ascii=False)[1:-1])
-
-
-def _spans(rendering: str, contents: Spans, frames: tuple[Frame, Frame]) -> Spans | None:
-    """Return the spans that the frames give; None if other text stands there."""
-    spans = []
-    for i, (start, stop) in enumerate(contents):
-        before, behind = frames[i + 1 == len(contents)]
-        begin, end = start - len(before), stop + len(behind)
-        if rendering[max(0, begin) : start] != before or rendering[stop:end] != behind:
-            return None
-        spans.append((begin, end))
-    is_apart = all(left[1] <= right[0] for left, right in pairwise(spans))
-    return spans if is_apart else None

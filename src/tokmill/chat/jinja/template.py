@@ -10,24 +10,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.chat.control_strings import TokenSplitter
 from tokmill.chat.conversation import ChatError, count_differs
-from tokmill.chat.escaping import ControlEscaper, escaped_forms, texts_of
+from tokmill.chat.escaping import ControlEscaper, escaped_forms
 from tokmill.chat.jinja.environment import MARKS, compile_template, source_facts
 from tokmill.chat.jinja.span_writer import SpanWriter, find_reply_frame
 from tokmill.chat.jinja.spans import (
     ADVICE,
-    DROPS_TURN,
+    HIDES_TURNS,
     MOST_PREFIXES,
-    PROMPT_DIFFERS,
-    REWRITES_TURNS,
-    FrameSpans,
+    MOST_PROVEN,
     check_unchanged,
     keep_spans,
     roles_between,
+    spans_by_frames,
     spans_by_prefix,
     split_at_marks,
     with_contents,
 )
-from tokmill.chat.jinja.variables import check_read, chosen_variables, option_for_prompt
+from tokmill.chat.jinja.variables import check_read, chosen_variables
 from tokmill.chat.mask_rule import mask_rule
 from tokmill.chat.names import REASONING_KEYS
 from tokmill.chat.own_templates import TRAINING, own_source
@@ -143,7 +142,6 @@ class JinjaTemplate:
         self._arguments: dict[str, Any] = {
             "control": control, "variables": variables, "settings": settings, "parse": parse
         }  # fmt: skip
-        self._source = source
         self._compiled = compile_template(source, date=settings.date, where=where)
         self.name = where
         facts = source_facts(source)
@@ -158,11 +156,9 @@ class JinjaTemplate:
         history = {HISTORY_REASONING: "drop"} if self._drops else {}
         self._variables = {**variables, "documents": None, **history, **chosen}
         self._knows_developer = "developer" in source
-        reserved = "\0".join([source, self.literals, *variables.values(), *texts_of(chosen)])
-        self._escaper = ControlEscaper(control, reserved, parse=parse)
+        self._escaper = ControlEscaper(control, parse=parse)
         self._split = TokenSplitter(control)
         self._is_strict = settings.spans == "prefix"
-        self._frames = FrameSpans()
         self._last_only = settings.samples == "turn"
         self._roles = settings.roles
         rule = mask_rule(settings)
@@ -186,8 +182,7 @@ class JinjaTemplate:
         ]
         marks, separator = self._escaper.marks, ""
         if not self._escaper.is_clean(values):
-            values, marks = self._escaper.escaped(values)
-            separator = marks[2]
+            values, separator = self._escaper.escaped(values), marks[2]
         inputs = _Inputs(
             values[0], values[1], values[2], conversation.placeholders, conversation.hides_tags
         )
@@ -217,13 +212,6 @@ class JinjaTemplate:
         """Return the rendering of messages without marks, perhaps with a generation prompt."""
         inputs = _Inputs(self._prepared(messages), tools, variables)
         return self._text(inputs, _NO_MARKS, prompt=prompt)
-
-    def _with_advice(self, error: ChatError) -> ChatError:
-        """Name a variable that helps, if there is one, in an error."""
-        if error.reason != PROMPT_DIFFERS or not self._option:
-            return error
-        advice = f"try {self._option}, or {ADVICE}"
-        return ChatError(error.reason, error.message.replace(ADVICE, advice))
 
     @cached_property
     def _twin(self) -> JinjaTemplate | None:
@@ -259,10 +247,6 @@ class JinjaTemplate:
             words = [word for word in (_THOUGHT, _NAME) if word in repr(messages[-1])]
             written.append(text if text and all(word in text for word in words) else None)
         return written
-
-    @cached_property
-    def _option(self) -> str:
-        return option_for_prompt(source_facts(self._source).variables, self.text_of)
 
     def _write_all(
         self, inputs: _Inputs, weight: float | None, separator: str, sample: Sample
@@ -344,12 +328,12 @@ class JinjaTemplate:
             replies = self._shown_as_asked(inputs, replies)
             spans = self._spans(rendering, inputs, marks, replies)
         except ChatError as error:
-            is_hiding = error.reason in (REWRITES_TURNS, DROPS_TURN, PROMPT_DIFFERS)
+            is_hiding = error.reason == HIDES_TURNS
             if self._twin and parts and is_hiding and self._asks_alike(inputs, replies[0]):
                 if noted is not None:
                     noted[f"{BY_TWIN} {self._twin.name}"] += 1
                 return parts, marked
-            raise self._with_advice(error) from None
+            raise
         edges = [0, *chain.from_iterable(spans), len(rendering)]
         return [rendering[start:stop] for start, stop in pairwise(edges)], replies
 
@@ -378,9 +362,9 @@ class JinjaTemplate:
             return self._text(beginning, _NO_MARKS, prompt=prompt)
 
         is_plain = not (inputs.tools or inputs.placeholders or inputs.variables)
-        if len(replies) > 1 and is_plain and not self._is_strict:
+        if len(replies) > MOST_PROVEN and is_plain and not self._is_strict:
             other = partial(self._with_messages, inputs)
-            spans = self._frames.find(rendering, render, other, messages, replies, marks)
+            spans = spans_by_frames(rendering, render, other, messages, replies, marks)
             if spans is not None:
                 return spans
         if len(replies) * len(messages) > MOST_PREFIXES:

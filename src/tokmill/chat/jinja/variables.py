@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from typing import TYPE_CHECKING, Any
 
 from tokmill.chat.conversation import ChatError
@@ -12,13 +11,9 @@ from tokmill.chat.weights import HISTORY_REASONING
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
-    from tokmill.chat.conversation import Message
     from tokmill.settings.sft import SftSettings
-
-    Render = Callable[..., str]
-    """Renders messages, with the keywords `prompt` and `variables`."""
 
 (VARIABLES_KEY,) = VARIABLE_KEYS
 _OURS = frozenset(("messages", "tools", "add_generation_prompt", HISTORY_REASONING))
@@ -53,15 +48,10 @@ def chosen_variables(settings: SftSettings) -> dict[str, Any]:
 def check_read(names: Collection[str], read: Collection[str], where: str) -> None:
     """Check that a template reads the variables that the settings give."""
     if unread := [name for name in names if name not in read]:
-        known = ", ".join(_free_names(read)) or "no variables"
+        known = ", ".join(sorted(name for name in read if not _taken((name,)))) or "no variables"
         raise UsageError(
             f"{where} does not read {', '.join(unread)}: it reads {known}", "sft.template_kwargs"
         )
-
-
-def _free_names(read: Collection[str]) -> list[str]:
-    """Return the variables that a template reads and tokmill does not set, sorted."""
-    return sorted(name for name in read if not _taken((name,)))
 
 
 def _taken(names: Collection[str]) -> str:
@@ -69,33 +59,3 @@ def _taken(names: Collection[str]) -> str:
     return next(
         (n for n in names if n in _OURS or n.startswith("tokmill_") or n.endswith("_token")), ""
     )
-
-
-_USER: Message = {"role": "user", "content": "a"}
-_REPLIES: tuple[Message, ...] = (
-    {"role": "assistant", "content": "b"},
-    {"role": "assistant", "content": "b", "reasoning_content": "c"},
-)
-
-
-def option_for_prompt(names: Collection[str], render: Render) -> str:
-    """Return an option that makes the generation prompt a prefix of replies; '' if there is none.
-
-    A template may ask for a reply without reasoning, `<think></think>`, unless a variable is set:
-    replies with reasoning then begin in another way, and their spans cannot be found. `names`: the
-    variables that the template reads.
-    """
-    for name in _free_names(names):
-        for value in (True, False):
-            variables = {name: value}
-            if all(_begins_with_prompt(render, variables, reply) for reply in _REPLIES):
-                return f"--template-kwargs {shlex.quote(json.dumps(variables))}"
-    return ""
-
-
-def _begins_with_prompt(render: Render, variables: Mapping[str, bool], reply: Message) -> bool:
-    try:
-        prompt = render([_USER], prompt=True, variables=variables)
-        return render([_USER, reply], prompt=False, variables=variables).startswith(prompt)
-    except ChatError:
-        return False

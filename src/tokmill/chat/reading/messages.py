@@ -8,7 +8,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.chat.conversation import PART_WEIGHTS, ChatError, PartWeight
@@ -160,31 +159,28 @@ def read_tools(record: Mapping[str, Any], first: Any = None) -> list[Any] | None
     value = first_present(record, TOOL_KEYS)
     if value is None and isinstance(first, dict):
         value = first.get("tools")
-    return _tools_of_text(value) if isinstance(value, str) else _tools_of(value)
-
-
-@lru_cache(maxsize=64)
-def _tools_of_text(text: str) -> list[Any] | None:
-    """Return the functions of a JSON text, which many records may have; they share the result."""
-    return _tools_of(parsed(text, _BROKEN_TOOLS, "tools"))
-
-
-def _tools_of(listed: Any) -> list[Any] | None:
+    listed = parsed(value, _BROKEN_TOOLS, "tools")
     if listed is not None and not isinstance(listed, list):
         raise ChatError(_BROKEN_TOOLS, f"tools: expected a list, found {shown(listed)}")
     return [_read_tool(tool, f"tool {i}") for i, tool in enumerate(listed or (), 1)] or None
 
 
 def _read_tool(value: Any, where: str) -> dict[str, Any]:
-    tool = parsed(value, _BROKEN_TOOLS, where)
-    if isinstance(tool, dict) and tool.get("type") in (None, "function"):
-        rest = {key: tool[key] for key in tool if key != "type"}
-        function = tool.get("function")
-        if isinstance(function, dict) and _is_name(function.get("name")):
-            return tool if tool.get("type") else {"type": "function", **rest}
-        if function is None and _is_name(tool.get("name")):
-            return {"type": "function", "function": rest}
-    raise ChatError(_BROKEN_TOOLS, f"{where}: expected a function with a name, found {shown(tool)}")
+    tool, function = _function_in(value, _BROKEN_TOOLS, where)
+    if tool.get("type") and function is not tool:
+        return tool
+    rest = {key: tool[key] for key in tool if key != "type"}
+    return {"type": "function", **(rest if function is not tool else {"function": rest})}
+
+
+def _function_in(value: Any, reason: str, where: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return an object, which may be JSON text, and the function that it holds, or is itself."""
+    item = function = parsed(value, reason, where)
+    if isinstance(item, dict) and item.get("type") in (None, "function"):
+        function = item if item.get("function") is None else item["function"]
+        if isinstance(function, dict) and function.get("name") and type(function["name"]) is str:
+            return item, function
+    raise ChatError(reason, f"{where}: expected a function with a name, found {shown(function)}")
 
 
 def read_calls(value: Any, settings: SftSettings, where: str) -> list[dict[str, Any]]:
@@ -203,18 +199,7 @@ def read_calls(value: Any, settings: SftSettings, where: str) -> list[dict[str, 
 
 
 def _read_call(value: Any, settings: SftSettings, where: str) -> dict[str, Any]:
-    call = parsed(value, _BROKEN_CALL, where)
-    function = call
-    if isinstance(call, dict) and call.get("function") is not None:
-        function = call["function"]
-    if not isinstance(function, dict) or not _is_name(function.get("name")):
-        raise ChatError(
-            _BROKEN_CALL, f"{where}: expected a call with a name, found {shown(function)}"
-        )
-    if call.get("type") not in (None, "function"):
-        raise ChatError(
-            _BROKEN_CALL, f"{where}: expected type 'function', found {shown(call['type'])}"
-        )
+    call, function = _function_in(value, _BROKEN_CALL, where)
     arguments = _read_arguments(function, settings, f"{where}: {shown(function['name'])}")
     names = {} if call.get("id") is None else {"id": call["id"]}
     canonical = {"name": function["name"], "arguments": arguments}
@@ -242,14 +227,8 @@ def _read_arguments(function: Mapping[str, Any], settings: SftSettings, where: s
     return arguments
 
 
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and bool(value)
-
-
 def message_list(value: Any, where: str) -> list[Any]:
     """Return the items of a list of messages, which may be JSON text."""
-    if isinstance(value, list):
-        return value
     items = parsed(value, "broken messages", where)
     if items is None:
         raise ChatError("no such fields", f"{where}: expected a list of messages, found nothing")
@@ -457,24 +436,19 @@ def _read_reasoning(
     reasoning = in_parts
     weights: tuple[GivenWeight, ...] = ()
     for key in REASONING_KEYS:
-        value = item.get(key)
-        if value is None:
+        if item.get(key) is None:
             continue
-        of_parts: tuple[GivenWeight, ...] = ()
-        if isinstance(value, list):
-            read = read_content(value, settings, f"{where}: {key}")
-            if read.reasoning is None and not read.calls:
-                value = read.text
-                of_parts = tuple(part._replace(key="reasoning_content") for part in read.weights)
-        if not isinstance(value, str):
-            raise wrong_type(f"{where}: {key}", "text", value)
-        if reasoning and value and reasoning != value:
+        read = read_content(item[key], settings, f"{where}: {key}")
+        if read.reasoning is not None or read.calls:
+            raise wrong_type(f"{where}: {key}", "text", item[key])
+        if reasoning and read.text and reasoning != read.text:
             raise ChatError(
                 "contradictory reasoning",
-                f"{where}: {key}: expected the reasoning told before, found {shown(value)}",
+                f"{where}: {key}: expected the reasoning told before, found {shown(read.text)}",
             )
         if not reasoning:
-            reasoning, weights = value, of_parts
+            reasoning = read.text
+            weights = tuple(part._replace(key="reasoning_content") for part in read.weights)
     return reasoning, weights
 
 
@@ -482,18 +456,16 @@ def _read_all_calls(
     item: Mapping[str, Any], content: Content, settings: SftSettings, where: str
 ) -> list[dict[str, Any]]:
     """Return the calls of a message, from its content or from one of the keys."""
-    groups = [list(content.calls)] + [
-        read_calls(item[key], settings, f"{where}: {key}")
-        for key in CALL_KEYS
-        if item.get(key) is not None
-    ]
-    groups = [group for group in groups if group]
-    if len(groups) > 1:
-        raise ChatError(
-            _BROKEN_CALL,
-            f"{where}: expected calls in one of content, {', '.join(CALL_KEYS)}, found several",
-        )
-    return groups[0] if groups else []
+    calls = list(content.calls)
+    for key in CALL_KEYS:
+        others = read_calls(item.get(key), settings, f"{where}: {key}")
+        if calls and others:
+            raise ChatError(
+                _BROKEN_CALL,
+                f"{where}: expected calls in one of content, {', '.join(CALL_KEYS)}, found several",
+            )
+        calls = calls or others
+    return calls
 
 
 def _check_whole(item: Mapping[str, Any], message: Message, where: str) -> None:
@@ -524,9 +496,11 @@ def pair_in(item: Any, settings: SftSettings) -> list[Message]:
 
     All its keys are roles, once each; there may be a system text, and texts to be left out.
     """
-    roles = _pair_roles(tuple(item), settings.role_names) if isinstance(item, dict) else ()
     texts: dict[str, str] = {}
-    for role, text in zip(roles, item.values() if roles else (), strict=True):
+    for key, text in item.items() if isinstance(item, dict) else ():
+        role = role_of(key, settings.role_names) or _OTHER_NAMES.get(key.lower())
+        if role is None:
+            return []
         if text is None or role == DROP:
             continue
         if role not in _ORDER or role in texts or not isinstance(text, str):
@@ -536,13 +510,6 @@ def pair_in(item: Any, settings: SftSettings) -> list[Message]:
         return []
     turns = [(role, texts[role]) for role in _ORDER if role in texts]
     return [{"role": role, "content": text} for role, text in turns if text or role != "system"]
-
-
-@lru_cache(maxsize=256)
-def _pair_roles(keys: tuple[str, ...], role_names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the role that each key names; () if one names none, as in nearly all messages."""
-    roles = [role_of(key, role_names) or _OTHER_NAMES.get(key.lower(), "") for key in keys]
-    return tuple(roles) if all(roles) else ()
 
 
 def check_media(item: Mapping[str, Any], where: str) -> None:

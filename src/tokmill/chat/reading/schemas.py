@@ -265,7 +265,7 @@ def _read_prompt(record: Mapping[str, Any], settings: SftSettings) -> Conversati
     """Return a prompt and its completion, texts or lists of messages."""
     prompt, answer = (first_present(record, keys) for keys in (PROMPT_KEYS, ANSWER_KEYS))
     if not isinstance(prompt, list) and not isinstance(answer, list):
-        return _read_pair(record, settings)
+        return _read_pair(PROMPT_KEYS, record, settings)
     if answer is None:
         raise _no_such_fields(" or ".join(ANSWER_KEYS), record)
     items = [] if prompt is None else prompt
@@ -308,33 +308,52 @@ def _with_beside(
         raise ChatError("no message left", "record: --role-names leaves none", is_drop=True)
     if not dialog.messages:
         raise ChatError("empty conversation", "record: expected messages, found an empty list")
-    _add_history(dialog, record, settings, weight)
-    system = _system_of(record, settings)
+    if key := filled_key(record, HISTORY_KEYS):
+        history = _read_history(record[key], key, settings)
+        start = int(dialog.messages[0]["role"] in _SYSTEM_ROLES)
+        n = len(history.messages)
+        dialog.messages[start:start] = history.messages
+        dialog.weights[start:start] = history.weights if weight is None else [weight] * n
+        dialog.parts = [*history.parts, *dialog.parts]
+    key = filled_key(record, SYSTEM_KEYS)
+    if not key or known_roles(settings.role_names)["system"] == DROP:
+        return dialog
+    system = text_of(record[key], key)
     own = [m["content"] for m in dialog.messages if m["role"] in _SYSTEM_ROLES]
-    if system and not own:
-        dialog.messages.insert(0, system[0])
+    if not own:
+        dialog.messages.insert(0, {"role": "system", "content": system})
         dialog.weights.insert(0, weight)
-    elif system and system[0]["content"] not in own:
-        key = given_fields(settings.fields).get("system", filled_key(record, SYSTEM_KEYS))
-        dialog.unread = (*dialog.unread, key)
+    elif system not in own:
+        dialog.unread = (*dialog.unread, given_fields(settings.fields).get("system", key))
     return dialog
 
 
-def _read_pair(record: Mapping[str, Any], settings: SftSettings) -> Conversation:
-    """Return the conversation of a prompt, which may be empty, and an answer.
+def _read_pair(
+    keys: Sequence[str], record: Mapping[str, Any], settings: SftSettings
+) -> Conversation:
+    """Return the conversation of a prompt or an instruction, under one of `keys`, and its answer.
 
-    A context is added to the prompt as an input to an instruction. If the record also has an
-    instruction, the context belongs to that, and neither is read.
+    An input is added to it; beside an instruction, a prompt has none. With `instruction` =
+    "stanford", the message gets `with_input` if it has one: template alpaca then writes another
+    preamble.
     """
-    prompt = text_of(first_present(record, PROMPT_KEYS), "prompt")
-    has_context = not is_filled(record.get("instruction"))
-    return _with_answer(prompt, record, settings, INPUT_KEYS if has_context else ())
-
-
-def _read_alpaca(record: Mapping[str, Any], settings: SftSettings) -> Conversation:
-    """Return the conversation of an instruction, its input and its output."""
-    instruction = text_of(record.get("instruction"), "instruction")
-    return _with_answer(instruction, record, settings, INPUT_KEYS)
+    asked = text_of(first_present(record, keys), keys[0])
+    has_input = "instruction" in keys or not is_filled(record.get("instruction"))
+    context = _optional_text(record, INPUT_KEYS if has_input else ())
+    user: Message = {"role": "user", "content": asked or context}
+    if context and settings.instruction == STANFORD:
+        user["with_input"] = True
+    if context and (asked or settings.instruction == STANFORD):
+        user["content"] = asked + JOINS[settings.instruction] + context
+    answer = first_present(record, ANSWER_KEYS)
+    if answer is None:
+        raise _no_such_fields(" or ".join(ANSWER_KEYS), record)
+    reply: Message = {"role": "assistant", "content": text_of(answer, "answer")}
+    if reasoning := _optional_text(record, REASONING_KEYS):
+        reply["reasoning_content"] = reasoning
+    return _with_beside(
+        Conversation([user, reply], [None, None], read_tools(record)), record, settings
+    )
 
 
 def _read_text(record: Mapping[str, Any], _settings: SftSettings) -> Conversation:
@@ -350,64 +369,6 @@ def _no_such_fields(expected: str, record: Mapping[str, Any]) -> ChatError:
     return ChatError(
         "no such fields", f"record: expected {expected}, found {shown_keys(list(record))}"
     )
-
-
-def _with_answer(
-    instruction: str, record: Mapping[str, Any], settings: SftSettings, inputs: Sequence[str]
-) -> Conversation:
-    """Return the conversation of a prompt and its answer, after system message and history.
-
-    With `instruction = "stanford"`, the message gets `with_input` if it has an input: template
-    alpaca then writes another preamble.
-    """
-    context = _optional_text(record, inputs)
-    join = JOINS[settings.instruction]
-    with_heading = settings.instruction == STANFORD and context
-    asked = [instruction, context] if with_heading else filter(None, (instruction, context))
-    user: Message = {"role": "user", "content": join.join(asked)}
-    if with_heading:
-        user["with_input"] = True
-    answer = first_present(record, ANSWER_KEYS)
-    if answer is None:
-        raise _no_such_fields(" or ".join(ANSWER_KEYS), record)
-    reply: Message = {"role": "assistant", "content": text_of(answer, "answer")}
-    if reasoning := _optional_text(record, REASONING_KEYS):
-        reply["reasoning_content"] = reasoning
-    messages = [*_system_of(record, settings), user, reply]
-    dialog = Conversation(messages, [None] * len(messages))
-    _add_history(dialog, record, settings)
-    dialog.tools = read_tools(record)
-    return dialog
-
-
-def _system_of(record: Mapping[str, Any], settings: SftSettings) -> list[Message]:
-    """Return the system message of a record, as a list of one or none."""
-    if known_roles(settings.role_names)["system"] == DROP:
-        return []
-    key = filled_key(record, SYSTEM_KEYS)
-    system = text_of(record[key], key) if key else ""
-    return [{"role": "system", "content": system}] if system else []
-
-
-def _add_history(
-    dialog: Conversation,
-    record: Mapping[str, Any],
-    settings: SftSettings,
-    weight: float | None = None,
-) -> None:
-    """Insert the record's history before its turns, and behind their system message.
-
-    `weight`: of the inserted messages, None for the history's own.
-    """
-    key = filled_key(record, HISTORY_KEYS)
-    if not key:
-        return
-    history = _read_history(record[key], key, settings)
-    start = int(dialog.messages[0]["role"] in _SYSTEM_ROLES)
-    n = len(history.messages)
-    dialog.messages[start:start] = history.messages
-    dialog.weights[start:start] = history.weights if weight is None else [weight] * n
-    dialog.parts = [*history.parts, *dialog.parts]
 
 
 def _read_history(value: Any, key: str, settings: SftSettings) -> Turns:
@@ -474,7 +435,8 @@ _TABLE = {
         (PROMPT_KEYS, ANSWER_KEYS), _read_prompt, _BESIDE_TEXTS,
     ),
     "alpaca": _Schema(
-        "instruction and output", (("instruction",), ANSWER_KEYS), _read_alpaca, _BESIDE_TEXTS
+        "instruction and output", (("instruction",), ANSWER_KEYS),
+        partial(_read_pair, ("instruction",)), _BESIDE_TEXTS
     ),
     "text": _Schema("text", (("text",),), _read_text, (WEIGHT_KEYS, VARIABLE_KEYS)),
 }  # fmt: skip
