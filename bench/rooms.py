@@ -25,12 +25,12 @@ ROOMS = {
     "chat, masks": (7_580, 5_900),
     "engines, tokenizer": (4_420, 4_200),
     "dataset, place": (4_880, 3_600),
-    "trainers, loader": (8_000, 5_400),
+    "trainers, loader": (6_790, 5_400),
     "page": (3_280, 2_300),
     "bill": (11_100, 8_300),
     "settings, words": (1_810, 1_100),
     TOP: (2_280, 1_500),
-    ALL: (60_410, 46_000),
+    ALL: (59_210, 46_000),
 }
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tokmill.errors import TokmillError
     from tokmill.executors.tasks import ArrayStatus
     from tokmill.settings.source import Source
-    from tokmill.trainers.exporting.export import Export
+    from tokmill.trainers.export import Export
 
 __all__ = [
     "ArrayStatus",
@@ -77,7 +77,7 @@ _MODULES = {
     **dict.fromkeys(("pack", "stats", "verify", "write_plan"), "api.functions"),
     **dict.fromkeys(("Dataset", "ShardInfo", "open"), "api.dataset"),
     "ArrayStatus": "executors.tasks",
-    "Export": "trainers.exporting.export",
+    "Export": "trainers.export",
     "Origin": "dataset.origins",
     "Progress": "api.progress",
     "RunForecast": "api.forecast",

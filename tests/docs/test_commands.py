@@ -18,8 +18,8 @@ OF_OTHERS = {
     "CONTRIBUTING.md": {"--strict"},
     "docs/extending.md": {"--data"},
     "docs/trainers/megatron.md": {
-        "--eod-mask-loss", "--make-vocab-size-divisible-by", "--per-dataset-sequences-path",
-        "--per-split-data-args-path", "--reset-attention-mask", "--reset-position-ids", "--split",
+        "--eod-mask-loss", "--make-vocab-size-divisible-by", "--per-split-data-args-path",
+        "--reset-attention-mask", "--reset-position-ids", "--split",
         "--train-data-path",
     },
 }  # fmt: skip

@@ -11,7 +11,7 @@ from tokmill.engines.kept import cache_path, kept
 from tokmill.errors import StorageError, TokmillError, UsageError, VerifyError
 from tokmill.settings.load import read_toml
 from tokmill.sources.files import _read_json
-from tokmill.trainers.layouts.blend import _record
+from tokmill.trainers.blend import _record
 
 DEEP = "[" * 100_000 + "]" * 100_000
 HUGE = "9" * 100_000

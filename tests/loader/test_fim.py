@@ -19,7 +19,7 @@ from tests.fixtures.datasets import TOKENIZER
 from tokmill.api.dataset import Dataset
 from tokmill.errors import UsageError
 from tokmill.loader import documents
-from tokmill.loader.fim import NAMES, FillInTheMiddle
+from tokmill.loader.document_source import FIM_NAMES, FillInTheMiddle
 
 TOKENS = (5, 6, 7)
 PREFIX, SUFFIX, MIDDLE = TOKENS
@@ -135,7 +135,7 @@ def test_the_choices_never_change_between_versions() -> None:
     assert (chances[:, 0] * 1e9).astype(int).tolist() == [651715505, 826519566, 596389195]
 
 
-@pytest.mark.parametrize("names", NAMES)
+@pytest.mark.parametrize("names", FIM_NAMES)
 def test_the_tokens_are_those_of_the_tokenizer(tmp_path: Path, names: tuple[str, ...]) -> None:
     library = Library.from_file(str(TOKENIZER / "tokenizer.json"))
     before = library.get_vocab_size()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +15,6 @@ from tests.loader.numbered import Numbered, in_step, ranks, samples
 from tokmill.api.dataset import Dataset
 from tokmill.errors import StateError, UsageError
 from tokmill.loader import Loader, documents, packs, shuffled, windows
-from tokmill.loader.sequence import PADDING, SampleSequence
 
 
 def rows_of(steps: list[dict[str, Any]]) -> list[tuple[int, int]]:
@@ -303,7 +301,6 @@ def test_a_damaged_state_is_refused(change: dict[str, Any], reason: str) -> None
         ({"workers": True}, "workers: expected"),
         ({"seed": 1 << 64}, "seed is 18446744073709551616"),
         ({"batch": 3, "world": 3}, "7 samples, fewer than a global batch of 9"),
-        ({"processes": True, "allocate": np.empty}, "arrays of other processes"),
     ],
 )
 def test_a_wrong_argument_is_refused(options: dict[str, Any], reason: str) -> None:
@@ -334,17 +331,3 @@ def test_an_iteration_that_is_left_ends_its_threads() -> None:
     assert any("tokmill-loader" in thread.name for thread in threading.enumerate())
     batches.close()  # type: ignore[attr-defined]
     assert not any("tokmill-loader" in thread.name for thread in threading.enumerate())
-
-
-def test_a_sequence_is_pickled_without_its_tokens(pretrained: Dataset, wide: Dataset) -> None:
-    sources = [
-        (windows(one, 64, shift=False), weight) for one, weight in ((pretrained, 2), (wide, 1))
-    ]
-    sequence = SampleSequence(sources, 1, shuffle=True)
-    pickled = pickle.dumps(sequence)
-    assert len(pickled) < 3_000
-    rows = sequence.locate(np.array([0, 5, PADDING, 10**9]))
-    assert rows.is_padding.tolist() == [False, False, True, False]
-    found = pickle.loads(pickled).read(rows, pad=True, allocate=None)
-    for name, values in sequence.read(rows, pad=True, allocate=None).items():
-        np.testing.assert_array_equal(found[name], values)

@@ -118,7 +118,7 @@ def test_a_worker_of_torch_notices_in_one_line(opened) -> None:
     source = windows(directory, 4, shift=False)
     replace()
     loader = torch.utils.data.DataLoader(source, num_workers=1, collate_fn=collate)
-    for batches in (loader, Loader(source, 1, workers=1, processes=True)):
+    for batches in (loader, Loader(source, 1, workers=1)):
         with pytest.raises(VerifyError) as info:
             next(iter(batches))
         assert str(info.value) == (

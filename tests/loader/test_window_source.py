@@ -12,8 +12,8 @@ import pytest
 from tests.loader.naive import check_sample, naive
 from tokmill.api.dataset import Dataset
 from tokmill.errors import UsageError, VerifyError
-from tokmill.loader import PackSource, WindowSource, documents, packs, windows
-from tokmill.loader.segments import cu_seqlens
+from tokmill.loader import documents, packs, windows
+from tokmill.loader.source import cu_seqlens
 
 
 def positions(numbers: np.ndarray) -> list[int]:
@@ -120,7 +120,7 @@ def test_a_length_that_is_none_is_refused(pretrained: Dataset, length: Any) -> N
         windows(pretrained, length, shift=False)
 
 
-@pytest.mark.parametrize("make", [partial(windows, length=64), packs, WindowSource, PackSource])
+@pytest.mark.parametrize("make", [partial(windows, length=64), packs])
 def test_whether_labels_are_shifted_must_be_said(chats: Dataset, make: Any) -> None:
     with pytest.raises(TypeError, match=r"missing 1 required keyword-only argument: 'shift'"):
         make(chats)

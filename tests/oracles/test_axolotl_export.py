@@ -6,9 +6,8 @@ import pytest
 
 from tests.oracles.conftest import import_or_skip
 from tokmill.errors import VerifyError
-from tokmill.trainers import axolotl
-from tokmill.trainers.exporting.export import export
-from tokmill.trainers.layouts import arrow_directory
+from tokmill.trainers import hf_datasets
+from tokmill.trainers.export import export
 from tokmill.trainers.options import ExportOptions
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -37,12 +36,12 @@ def test_the_collator_returns_every_piece(pieces, tmp_path) -> None:
 
 def test_a_label_of_another_token_is_found(chats, tmp_path, monkeypatch) -> None:
     def early(batch):
-        labels, offsets = arrow_directory.labels(batch)
+        labels, offsets = hf_datasets._labels(batch)
         labels[:-1] = labels[1:]
         return labels, offsets
 
-    columns = (*axolotl.COLUMNS[:2], arrow_directory.Column("labels", "int64", early))
-    monkeypatch.setattr(axolotl, "COLUMNS", columns)
+    columns = [*hf_datasets.AXOLOTL_COLUMNS[:2], hf_datasets.Column("labels", "int64", early)]
+    monkeypatch.setattr(hf_datasets, "AXOLOTL_COLUMNS", columns)
     with pytest.raises(VerifyError, match=r"row 0 of train: labels\["):
         export(chats.directory, "axolotl", tmp_path / "e", ExportOptions(), check=True)
 

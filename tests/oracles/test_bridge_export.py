@@ -7,7 +7,7 @@ import pytest
 
 from tokmill.errors import VerifyError
 from tokmill.trainers import megatron_bridge
-from tokmill.trainers.exporting.export import _is_installed, export
+from tokmill.trainers.export import _is_installed, export
 from tokmill.trainers.options import ExportOptions
 
 pytest.importorskip("torch", reason="the oracle is not installed: make oracles")
@@ -62,5 +62,5 @@ def leaking(batch):
 @pytest.mark.parametrize("wrong", [unshifted, leaking])
 def test_a_mask_in_another_alignment_is_found(chats, tmp_path, monkeypatch, wrong) -> None:
     monkeypatch.setattr(megatron_bridge, "predictor_mask", wrong)
-    with pytest.raises(VerifyError, match=r"row 0: loss_mask\["):
+    with pytest.raises(VerifyError, match=r"row 0 of train: loss_mask\["):
         export(chats.directory, "megatron-bridge", tmp_path / "e", ExportOptions(), check=True)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tokmill.errors import VerifyError
-from tokmill.trainers.exporting.export import export
-from tokmill.trainers.layouts import arrow_directory
+from tokmill.trainers import hf_datasets
+from tokmill.trainers.export import export
 from tokmill.trainers.options import ExportOptions
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -51,11 +51,11 @@ def test_a_directory_saved_again_by_datasets_has_the_same_rows(chats, tmp_path, 
 
 def test_a_changed_label_is_found(unpacked, tmp_path, monkeypatch) -> None:
     def wrong(batch):
-        labels, offsets = arrow_directory.labels(batch)
+        labels, offsets = hf_datasets._labels(batch)
         labels[np.argmax(labels != -100)] = -100
         return labels, offsets
 
-    column = arrow_directory.Column("labels", "int32", wrong)
+    column = hf_datasets.Column("labels", "int32", wrong)
     monkeypatch.setattr("tokmill.trainers.hf_datasets.LABELS", column)
     with pytest.raises(VerifyError, match=r"row \d+ of train: labels\[\d+\]: expected \d+, found"):
         export(unpacked.directory, "datasets", tmp_path / "e", ExportOptions(), check=True)

@@ -10,8 +10,8 @@ import pytest
 
 from tests.oracles.conftest import import_or_skip
 from tokmill.errors import VerifyError
-from tokmill.trainers.exporting.export import export
-from tokmill.trainers.layouts import arrow_directory
+from tokmill.trainers import hf_datasets
+from tokmill.trainers.export import export
 from tokmill.trainers.options import ExportOptions
 
 TOKENIZER = Path(__file__).parents[2] / "data_samples" / "tokenizer"
@@ -47,7 +47,7 @@ def test_the_collator_returns_every_sample(name, options, compared, tmp_path, re
 @pytest.mark.parametrize("what", ["labels", "seq_lengths"])
 def test_a_wrong_value_is_found(chats, tmp_path, monkeypatch, what) -> None:
     def wrong_labels(batch):
-        labels, offsets = arrow_directory.labels(batch)
+        labels, offsets = hf_datasets._labels(batch)
         labels[np.argmax(labels != -100)] = -100
         return labels, offsets
 
@@ -57,12 +57,10 @@ def test_a_wrong_value_is_found(chats, tmp_path, monkeypatch, what) -> None:
         return lengths, batch.row_samples
 
     column = {
-        "labels": arrow_directory.Column("labels", "int32", wrong_labels),
-        "seq_lengths": arrow_directory.Column(
-            "seq_lengths", "int32", wrong_lengths, by_sample=True
-        ),
+        "labels": hf_datasets.Column("labels", "int32", wrong_labels),
+        "seq_lengths": hf_datasets.Column("seq_lengths", "int32", wrong_lengths, by_sample=True),
     }[what]
-    monkeypatch.setattr(f"tokmill.trainers.trl.{what.upper()}", column)
+    monkeypatch.setattr(f"tokmill.trainers.hf_datasets.{what.upper()}", column)
     with pytest.raises(VerifyError, match="row 0 of train: "):
         export(chats.directory, "trl", tmp_path / "e", ExportOptions(), check=True)
 

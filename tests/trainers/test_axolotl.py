@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from tests.trainers.layouts.test_arrow_directory import labels_of, read
+from tests.trainers.test_hf_datasets import labels_of, read
 from tokmill.api.dataset import Dataset
-from tokmill.trainers.exporting.export import export
+from tokmill.trainers.export import export
 from tokmill.trainers.options import ExportOptions
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from tokmill.errors import UsageError, VerifyError
 from tokmill.trainers import datatrove
-from tokmill.trainers.checks import datatrove as datatrove_check
 from tokmill.trainers.options import ExportOptions
 from tokmill.trainers.source import ExportSource
 
@@ -60,17 +59,6 @@ def test_loss_bytes_are_the_masks_in_place(chats, tmp_path) -> None:
 def test_nanotron_reads_no_masks(chats, tmp_path) -> None:
     with pytest.raises(UsageError, match="nanotron reads no loss mask"):
         chats.export("nanotron", tmp_path / "e")
-
-
-def test_positions_begin_again_with_each_document_and_each_window(five) -> None:
-    source = ExportSource(five.directory)
-    shard = next(source.shards("train"))
-    places = [i for n in (18, 301, 6, 1001, 65) for i in range(n)]
-    assert datatrove_check.positions_of(shard, 0, 1391).tolist() == places
-    found = datatrove_check.positions_of(shard, 310, 330).tolist()
-    assert found == [*range(9), *range(6), *range(5)]
-    assert datatrove_check.positions_of(shard, 319, 322).tolist() == [0, 1, 2]
-    assert datatrove_check.positions_of(shard, 400, 402).tolist() == [0, 1]
 
 
 @pytest.fixture

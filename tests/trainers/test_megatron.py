@@ -51,15 +51,6 @@ def test_the_five_documents_are_read_by_the_specification(five, five_ids, tmp_pa
     assert code == (8 if five.manifest["dtype"] == "uint16" else 4)
 
 
-def test_the_counts_of_prefixes_are_those_of_their_headers(pretrained, tmp_path) -> None:
-    pretrained.export("megatron", tmp_path / "e")
-    counts = json.loads((tmp_path / "e" / "sequences.json").read_bytes())
-    assert counts == {
-        f"{tmp_path}/e/{shard.split}/{shard.name}": [shard.documents, shard.documents + 1]
-        for shard in pretrained.shards
-    }
-
-
 def test_a_mask_is_the_twin_of_its_tokens(unpacked, tmp_path) -> None:
     made = unpacked.export("megatron", tmp_path / "e")
     assert made.mask_alignment == "target"
@@ -100,7 +91,6 @@ def test_options_name_train_and_val_with_absolute_paths(single, tmp_path, monkey
     found = options_of(made.usage)
     assert found["--train-data-path"] == [f"{tmp_path}/it's here/train/train-0000000-0000"]
     assert found["--valid-data-path"] == [f"{tmp_path}/it's here/val/val-0000000-0000"]
-    assert found["--per-dataset-sequences-path"] == [f"{tmp_path}/it's here/sequences.json"]
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from tokmill.api.dataset import Dataset
 from tokmill.errors import UsageError
-from tokmill.trainers.exporting.export import export
+from tokmill.trainers.export import export
 from tokmill.trainers.options import ExportOptions
 
 

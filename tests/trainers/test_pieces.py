@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 import tokmill
-from tests.trainers.layouts.test_arrow_directory import read
+from tests.trainers.test_hf_datasets import read
 from tokmill.api.dataset import Dataset
 from tokmill.errors import UsageError
-from tokmill.trainers.exporting.export import export
-from tokmill.trainers.layouts.arrow_directory import INPUT_IDS, fingerprint
-from tokmill.trainers.layouts.rows import PackedRows
+from tokmill.trainers.export import export
+from tokmill.trainers.hf_datasets import INPUT_IDS, _fingerprint
 from tokmill.trainers.options import ExportOptions
+from tokmill.trainers.rows import PackedRows
 from tokmill.trainers.source import ExportSource
 
 SPLITS = ("train", "val")
@@ -131,4 +131,4 @@ def test_another_index_has_another_fingerprint(pieces: Dataset) -> None:
     shorter = np.array(packs.pieces)
     shorter[0, 1] -= 1
     rows = [PackedRows(source, "train", replace(packs, pieces=p)) for p in (packs.pieces, shorter)]
-    assert len({fingerprint(source, one, [INPUT_IDS]) for one in rows}) == 2
+    assert len({_fingerprint(source, one, [INPUT_IDS]) for one in rows}) == 2

@@ -11,9 +11,9 @@ import pytest
 
 from tokmill.api.dataset import Dataset
 from tokmill.errors import VerifyError
-from tokmill.trainers.exporting.export import export
-from tokmill.trainers.layouts import document_files
-from tokmill.trainers.layouts.document_files import DocumentFiles
+from tokmill.trainers import document_files
+from tokmill.trainers.document_files import DocumentFiles
+from tokmill.trainers.export import export
 from tokmill.trainers.options import ExportOptions
 
 
@@ -100,7 +100,7 @@ def test_a_wrong_offset_is_found(pretrained, tmp_path, monkeypatch) -> None:
         np.save(file, offsets)
 
     monkeypatch.setattr("tokmill.trainers.torchtitan._write_offsets", wrong)
-    with pytest.raises(VerifyError, match="document 0 of train: input_ids: expected"):
+    with pytest.raises(VerifyError, match="row 0 of train: input_ids: expected"):
         export(pretrained.directory, "grain", tmp_path / "e", ExportOptions(), check=True)
 
 

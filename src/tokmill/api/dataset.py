@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tokmill.dataset.verify import Verification
     from tokmill.page.chosen import Choice
     from tokmill.settings.arguments import BillArguments, ExportArguments
-    from tokmill.trainers.exporting.export import Export
+    from tokmill.trainers.export import Export
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +271,7 @@ class Dataset:
         Example:
             >>> print(dataset.export("nanogpt", "nanogpt-data").usage)
         """
-        from tokmill.trainers.exporting.export import export
+        from tokmill.trainers.export import export
         from tokmill.trainers.options import export_options
 
         path = jobs.checked_path(output, "output")

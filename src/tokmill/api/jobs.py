@@ -205,7 +205,7 @@ def verify_dataset(directory: Path, tokenizer: str = "") -> Verification:
     from tokmill.dataset.reader import manifest_in, read_manifest
     from tokmill.dataset.verify import Verification, verify
     from tokmill.place import open_place
-    from tokmill.trainers.exporting.record import RECORD, file_problems, read_record
+    from tokmill.trainers.export import RECORD, file_problems, read_record
 
     url = store_url(directory)
     place = open_place(url or str(directory))

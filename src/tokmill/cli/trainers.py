@@ -20,7 +20,7 @@ from tokmill.words.units import size
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tokmill.trainers.exporting.export import Export
+    from tokmill.trainers.export import Export
 
 _PATH = click.Path(path_type=Path)
 IMPORTERS = ("megatron", "datatrove", "nanogpt")
@@ -76,7 +76,7 @@ def export_dataset(
     Examples:
       tokmill export out --to nanogpt --output nanogpt-data
     """
-    from tokmill.trainers.exporting.export import export
+    from tokmill.trainers.export import export
 
     chosen = export_options({k: value for k, value in options.items() if value not in (None, ())})
     written = export(directory, trainer, output, chosen, check=check, overwrite=overwrite)

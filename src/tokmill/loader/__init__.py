@@ -15,9 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tokmill.loader.batch_sampler import BatchSampler
     from tokmill.loader.document_source import DocumentSource, documents
-    from tokmill.loader.loader import Loader
+    from tokmill.loader.loader import BatchSampler, Loader
     from tokmill.loader.order import shuffled
     from tokmill.loader.pack_source import PackSource, packs
     from tokmill.loader.torch_adapter import collate, pinned_empty, tensors
@@ -39,7 +38,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "BatchSampler": "batch_sampler",
+    "BatchSampler": "loader",
     "DocumentSource": "document_source",
     "Loader": "loader",
     "PackSource": "pack_source",

@@ -1,24 +1,24 @@
-"""The Loader: batches of one rank in a seeded order, with a state that resumes anywhere."""
+"""Batches of one rank in a seeded order, with a state that resumes anywhere."""
 
 from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from tokmill.errors import StateError, UsageError
 from tokmill.loader.sequence import SampleSequence
 from tokmill.loader.source import checked_count
-from tokmill.loader.state import key_of, state_of
-from tokmill.loader.steps import Steps
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from tokmill.loader.sequence import Located
+    from tokmill.loader.sequence import Step
     from tokmill.loader.source import Arrays
-    from tokmill.loader.steps import Step
 
 AHEAD = 2
 """Batches that each worker reads ahead."""
@@ -56,8 +56,7 @@ class Loader:
             then have `is_padding`: (batch,) bool. A rank may get only padding.
         shuffle: `False` reads each source from its first sample to its last.
         workers: threads that read batches ahead; with 0, a batch is read when it is asked for.
-        processes: whether workers are processes of torch's DataLoader instead of threads.
-        allocate: makes the arrays, such as `tokmill.loader.pinned_empty`; not with processes.
+        allocate: makes the arrays, such as `tokmill.loader.pinned_empty`.
 
     Raises:
         UsageError: an argument is wrong, rows of a blend differ, or an epoch has no whole batch.
@@ -81,17 +80,14 @@ class Loader:
         tail: Literal["drop", "pad"] = "drop",
         shuffle: bool = True,
         workers: int = 0,
-        processes: bool = False,
         allocate: Callable[..., Any] | None = None,
     ) -> None:
         self.workers = checked_count("workers", workers, least=0)
-        self._sequence = SampleSequence(sources, seed, shuffle)
-        self._steps = Steps(self._sequence, batch, rank, world, tail)
-        self.batch, self.rank, self.world = self._steps.batch, self._steps.rank, self._steps.world
+        self._sequence = SampleSequence(sources, seed, shuffle, batch, rank, world, tail)
+        self.batch, self.rank = self._sequence.batch, self._sequence.rank
+        self.world = self._sequence.world
         self.epochs = None if epochs is None else checked_count("epochs", epochs)
-        self.seed, self.tail, self.processes = self._sequence.seed, tail, processes
-        if processes and allocate is not None:
-            raise UsageError("allocate: arrays of other processes cannot be made here; use threads")
+        self.seed, self.tail = self._sequence.seed, tail
         self._allocate = allocate
         self.n_samples, self.shares = self._sequence.n_samples, self._sequence.shares
         self.fingerprint = self._sequence.fingerprint
@@ -112,7 +108,7 @@ class Loader:
     @property
     def batches_per_epoch(self) -> int:
         """Batches of a whole epoch, with its tail."""
-        return self._steps.n_per_epoch
+        return self._sequence.batches_per_epoch
 
     def __iter__(self) -> Iterator[Arrays]:
         """Yield the batches from here on, to the end of the last epoch.
@@ -137,7 +133,7 @@ class Loader:
         Keys are `fingerprint`, `seed`, `epoch` and `samples_seen`: the samples of this epoch that
         all ranks received. What workers have read ahead does not count.
         """
-        return state_of(self._sequence, self._key)
+        return self._sequence.state(self._key)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state was saved, with any batch size, number of ranks and workers.
@@ -149,7 +145,7 @@ class Loader:
         if self._iteration is not None:
             raise StateError("a state is loaded before the first iteration: make a new Loader")
         self._sequence.check()
-        self._key = key_of(state, self._sequence)
+        self._key = self._sequence.key(state)
 
     def _start(self, stop: int | None) -> Iterator[Arrays]:
         if self._ended:
@@ -162,7 +158,7 @@ class Loader:
         return self._batches(token, stop)
 
     def _batches(self, token: object, stop: int | None) -> Iterator[Arrays]:
-        steps = self._steps.between(self._key, stop)
+        steps = self._sequence.steps(self._key, stop)
         for batch, after in self._read(steps):
             self._check(token)
             self._key = after
@@ -177,20 +173,15 @@ class Loader:
             raise StateError("another iteration of this loader began: continue that one")
 
     def _read(self, steps: Iterable[Step]) -> Iterator[tuple[Arrays, int]]:
-        if self.workers and self.processes:
-            from tokmill.loader.torch_workers import read_in_processes
-
-            return read_in_processes(self._sequence, steps, self.workers, AHEAD, self._steps.pads)
-        if self.workers:
-            return self._read_in_threads(steps)
-        return ((self._one(rows), after) for rows, after in steps)
-
-    def _read_in_threads(self, steps: Iterable[Step]) -> Iterator[tuple[Arrays, int]]:
+        read = partial(self._sequence.read, allocate=self._allocate)
+        if not self.workers:
+            yield from ((read(rows), after) for rows, after in steps)
+            return
         pool = ThreadPoolExecutor(self.workers, thread_name_prefix="tokmill-loader")
         waiting: deque[Any] = deque()
         try:
             for rows, after in steps:
-                waiting.append((pool.submit(self._one, rows), after))
+                waiting.append((pool.submit(read, rows), after))
                 if len(waiting) > self.workers * AHEAD:
                     future, key = waiting.popleft()
                     yield future.result(), key
@@ -200,5 +191,87 @@ class Loader:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _one(self, rows: Located) -> Arrays:
-        return self._sequence.read(rows, pad=self._steps.pads, allocate=self._allocate)
+
+class BatchSampler:
+    """The numbers of the samples of each batch of a rank, as `batch_sampler` of torch's DataLoader.
+
+    The order and the states are those of a `Loader` with the same arguments, and the tail of each
+    epoch is dropped. An iteration is an epoch, the first one from a loaded state on; the next
+    iteration is the next epoch, even if the last one was broken off. The dataset of the DataLoader
+    is the source; for a blend, `torch.utils.data.ConcatDataset` of its sources in their order.
+
+    Args: see `Loader`.
+
+    Example:
+        >>> source = tokmill.loader.windows("out", length=1024, shift=True)  # for your own loop
+        >>> sampler = tokmill.loader.BatchSampler(source, batch=16)
+        >>> next(iter(sampler))
+    """
+
+    def __init__(
+        self,
+        sources: Any,
+        batch: int,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        seed: int = 0,
+        shuffle: bool = True,
+    ) -> None:
+        self._sequence = SampleSequence(sources, seed, shuffle, batch, rank, world, "drop")
+        lengths = [len(source) for source in self._sequence.sources]
+        self._offsets = np.cumsum([0, *lengths[:-1]])
+        self._first: int | None = None  # sample of the newest iteration
+        self._next = 0  # sample of the next iteration
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next iteration, from 0."""
+        return self._next // self._sequence.n_samples
+
+    def __len__(self) -> int:
+        """Return the batches of a whole epoch."""
+        return self._sequence.batches_per_epoch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield the numbers of each batch of the rest of the epoch: `batch` of them."""
+        self._sequence.check()
+        self._first, self._next = self._next, self._end(self._next)
+        for rows, _ in self._sequence.steps(self._first, self._next):
+            yield (self._offsets[rows.sources] + rows.numbers).tolist()
+
+    def state_dict(self, n_batches: int) -> dict[str, Any]:
+        """Return the state after some batches of the newest iteration; see `Loader.state_dict`.
+
+        Args:
+            n_batches: that the training loop of each rank received in this iteration, from 1. The
+                sampler cannot know it: workers ask for more batches ahead.
+
+        Raises:
+            UsageError: the iteration has fewer batches, or there was none.
+        """
+        first = self._next if self._first is None else self._first
+        end = self._end(first)
+        most = 0 if self._first is None else (end - first) // self._sequence.n_global
+        if not 1 <= n_batches <= most:
+            raise UsageError(
+                f"n_batches: expected the batches of this iteration that were received, 1 to "
+                f"{most:,}; found {n_batches:,}: count them from the start of each iteration"
+            )
+        key = first + n_batches * self._sequence.n_global
+        return self._sequence.state(end if n_batches == most else key)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state of a sampler or a Loader was saved; see `Loader.load_state_dict`.
+
+        Raises:
+            StateError: an iteration began, or the state is of another sequence.
+        """
+        if self._first is not None:
+            raise StateError("a state is loaded before the first iteration: make a new sampler")
+        self._sequence.check()
+        self._next = self._sequence.key(state)
+
+    def _end(self, key: int) -> int:
+        """Return the end of the epoch of a sample."""
+        return (key // self._sequence.n_samples + 1) * self._sequence.n_samples

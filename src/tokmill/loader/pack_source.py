@@ -9,19 +9,25 @@ import numpy as np
 
 from tokmill.dataset.packs import open_rows
 from tokmill.errors import UsageError, VerifyError
-from tokmill.loader.row_source import EVERY_ROW, RowSource, checked_shift, labels_of
-from tokmill.loader.segments import cu_seqlens, position_ids
-from tokmill.loader.source import IGNORED
+from tokmill.loader.source import (
+    EVERY_ROW,
+    IGNORED,
+    RowSource,
+    checked_shift,
+    cu_seqlens,
+    labels_of,
+    position_ids,
+)
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
 
     import numpy.typing as npt
 
     from tokmill.dataset.packs import PackReader
-    from tokmill.loader.source import Arrays, OpenDataset
+    from tokmill.loader.source import AnyDataset, Arrays, Numbers, OpenDataset, Rows
 
 
 class PackSource(RowSource):
@@ -33,18 +39,9 @@ class PackSource(RowSource):
         padded: whether rows are padded to `length`.
     """
 
-    def __init__(
-        self,
-        dataset: str | os.PathLike[str] | OpenDataset,
-        *,
-        split: str = "train",
-        shift: bool,
-        pad: bool = True,
-        cu_seqlens: bool = True,
-    ) -> None:
-        self.shift, self.padded = checked_shift(shift), bool(pad)
-        self.has_cu_seqlens = bool(cu_seqlens)
-        options = {"shift": self.shift, "pad": self.padded, "cu_seqlens": self.has_cu_seqlens}
+    def __init__(self, dataset: AnyDataset, split: str, options: Mapping[str, Any]) -> None:
+        self.shift, self.padded = options["shift"], options["pad"]
+        self.has_cu_seqlens = options["cu_seqlens"]
         super().__init__(dataset, split, options, ("shift",))
         packed = self._manifest.get("packs", {})
         if split not in packed:
@@ -61,7 +58,7 @@ class PackSource(RowSource):
         """Return the number of rows."""
         return int(self._n_rows)
 
-    def __getitems__(self, numbers: Sequence[int] | npt.NDArray[np.int64]) -> list[Arrays]:
+    def __getitems__(self, numbers: Numbers) -> list[Arrays]:
         """Return several rows, read together; see `packs`."""
         if self.padded:
             return super().__getitems__(numbers)
@@ -73,11 +70,7 @@ class PackSource(RowSource):
                 row[name] = own
         return self.measured(found)
 
-    def batch(
-        self,
-        numbers: Sequence[int] | npt.NDArray[np.int64],
-        allocate: Callable[..., Any] | None = None,
-    ) -> Arrays:
+    def batch(self, numbers: Numbers, allocate: Callable[..., Any] | None = None) -> Arrays:
         """Return several rows as one batch: (n, length) each; without padding (1, n_tokens).
 
         `cu_seqlens` are those of all rows, end to end. Arguments and errors are those of
@@ -91,12 +84,7 @@ class PackSource(RowSource):
             found["cu_seqlens"] = cu_seqlens(flat["position_ids"])
         return found
 
-    def fill(
-        self,
-        numbers: Sequence[int] | npt.NDArray[np.int64],
-        into: Arrays,
-        rows: slice | npt.NDArray[np.int64] = EVERY_ROW,
-    ) -> None:
+    def fill(self, numbers: Numbers, into: Arrays, rows: Rows = EVERY_ROW) -> None:
         """Read rows into arrays that exist already; see `RowSource.fill`.
 
         Raises:
@@ -120,9 +108,7 @@ class PackSource(RowSource):
             )
         return reader
 
-    def _flat(
-        self, numbers: Sequence[int] | npt.NDArray[np.int64]
-    ) -> tuple[Arrays, npt.NDArray[np.int64]]:
+    def _flat(self, numbers: Numbers) -> tuple[Arrays, npt.NDArray[np.int64]]:
         """Return the arrays of rows, end to end: (n_tokens,) each, and the rows' real tokens."""
         rows = self._reader.read(self.numbers(numbers), is_padded=self.padded)
         read, starts = rows.bodies, rows.starts
@@ -191,4 +177,5 @@ def packs(
         >>> source = tokmill.loader.packs("sft", shift=False)  # for a model of transformers
         >>> len(source), source[0]["cu_seqlens"]
     """
-    return PackSource(dataset, split=split, shift=shift, pad=pad, cu_seqlens=cu_seqlens)
+    options = {"shift": checked_shift(shift), "pad": bool(pad), "cu_seqlens": bool(cu_seqlens)}
+    return PackSource(dataset, split, options)

@@ -1,25 +1,29 @@
-"""The sequence of all samples of a loader: the source of sample k, and its number there."""
+"""The samples of a loader as one sequence: where each is, the batches of a rank, and a state."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokmill.errors import UsageError
+from tokmill.errors import StateError, UsageError
 from tokmill.loader.blend import Blend
-from tokmill.loader.order import MOST, shuffled
-from tokmill.loader.segments import cu_seqlens
-from tokmill.loader.source import IGNORED, checked_count
+from tokmill.loader.order import AT_ONCE, MOST, shuffled
+from tokmill.loader.source import IGNORED, checked_count, cu_seqlens
+from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from tokmill.loader.source import Arrays
+
+    Step = tuple["Located", int]
+    """The rows of a batch of this rank, and the key of the sample after the global batch."""
 
 PADDING = -1
 """The key of a row that is no sample."""
@@ -38,19 +42,23 @@ class Located(NamedTuple):
 
 
 class SampleSequence:
-    """The samples of one source or of a blend, in their order, without end.
+    """The samples of one source or of a blend, in their order, without end; and a rank's batches.
 
     Sample k of the sequence is sample c of source s (see `Blend`). It is in epoch c // n_s of the
     source, at position c % n_s of the order of that epoch. So each source has epochs of its own,
-    each in another order.
+    each in another order. Arguments and `UsageError` are those of `Loader`.
 
     Attributes:
         n_samples: samples of all sources together: an epoch of the sequence.
         shares: samples of each source in a period of the blend.
         fingerprint: sha256 of everything that decides the sequence, except the seed.
+        n_global: samples in a batch of all ranks.
+        pads: whether a last batch is padded; otherwise the tail of an epoch is left out.
     """
 
-    def __init__(self, sources: Any, seed: int, shuffle: bool) -> None:
+    def __init__(
+        self, sources: Any, seed: int, shuffle: bool, batch: int, rank: int, world: int, tail: str
+    ) -> None:
         self.sources, weights = _with_weights(sources)
         self.seed, self.shuffle = checked_count("seed", seed, least=0), bool(shuffle)
         self._blend = Blend(weights)
@@ -65,12 +73,94 @@ class SampleSequence:
         decisive = [made_of, self._lengths, self.shares, self.shuffle]
         self.fingerprint = hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
         shuffled([0], 1, seed=self.seed)  # refuses a wrong seed here, not with the first batch
+        self.batch, self.world = checked_count("batch", batch), checked_count("world", world)
+        self.rank = checked_count("rank", rank, least=0)
+        if self.rank >= self.world:
+            raise UsageError(f"rank {self.rank} of {plural(self.world, 'rank')}: expected less")
+        if tail not in ("drop", "pad"):
+            raise UsageError(f"tail: expected drop or pad, found {tail!r}")
+        self.pads, self.n_global = tail == "pad", self.batch * self.world
+        if self.pads and not all(getattr(one, "padded", True) for one in self.sources):
+            raise UsageError('tail="pad": rows have different lengths; use tail="drop"')
+        if not self.pads and self.n_samples < self.n_global:
+            raise UsageError(
+                f"{plural(self.n_samples, 'sample')}, fewer than a global batch of "
+                f"{self.n_global:,}: every epoch would be dropped; use a smaller batch, or "
+                'tail="pad"'
+            )
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Return the batches of a whole epoch, with its tail."""
+        return (self.n_samples + (self.n_global - 1) * self.pads) // self.n_global
 
     def check(self) -> None:
         """Check that the datasets of all sources are those that were opened; see `Source.check`."""
         for source in self.sources:
             if hasattr(source, "check"):
                 source.check()
+
+    def state(self, key: int) -> dict[str, Any]:
+        """Return the state before sample `key`: `fingerprint`, `seed`, `epoch`, `samples_seen`."""
+        epoch, seen = divmod(key, self.n_samples)
+        return {
+            "fingerprint": self.fingerprint, "seed": self.seed,
+            "epoch": epoch, "samples_seen": seen,
+        }  # fmt: skip
+
+    def key(self, state: Mapping[str, Any]) -> int:
+        """Return the number of the next sample at a state.
+
+        Raises:
+            StateError: it is no state; or it is of other sources, other weights, another seed or
+                `shuffle`.
+        """
+        try:
+            epoch, seen = (operator.index(state[name]) for name in ("epoch", "samples_seen"))
+            found = {name: state[name] for name in ("fingerprint", "seed")}
+        except (KeyError, TypeError, ValueError) as error:
+            raise StateError(
+                f"no state of a Loader: {error}; expected fingerprint, seed, epoch, samples_seen"
+            ) from None
+        for name, expected in (("fingerprint", self.fingerprint), ("seed", self.seed)):
+            if found[name] != expected:
+                why = "sources, weights or shuffle changed" if name == "fingerprint" else "changed"
+                raise StateError(
+                    f"state of another sequence: {name} {found[name]} in the state, {expected} "
+                    f"here ({why}); go on with what it was saved with, or without the state"
+                )
+        key = epoch * self.n_samples + seen
+        if not (0 <= seen < self.n_samples and 0 <= key <= MOST):
+            raise StateError(
+                f"state: epoch {epoch}, samples_seen {seen}; expected samples_seen from 0 to "
+                f"{self.n_samples - 1}, and at most 2^62 samples in all"
+            )
+        return key
+
+    def steps(self, key: int, stop: int | None) -> Iterator[Step]:
+        """Yield the rows of each batch; many batches are located together, which is cheaper."""
+        together = max(1, AT_ONCE // self.batch)
+        while stop is None or key < stop:
+            # Samples up to the next end whose tail is dropped or padded.
+            left = MOST if stop is None else stop - key
+            if len(self.shares) == 1:
+                left = self.n_samples - key % self.n_samples
+            count, n_batches = self.n_global, min(together, left // self.n_global)
+            if n_batches:
+                firsts = key + self.rank * self.batch + np.arange(n_batches) * count
+                keys = firsts[:, None] + np.arange(self.batch)
+            elif self.pads:  # a tail is dealt out so that all ranks share it
+                offsets = np.arange(self.rank, self.n_global, self.world)
+                keys = np.where(offsets < left, key + offsets, PADDING)
+                count, n_batches = left, 1
+            else:
+                key += left
+                continue
+            rows = self.locate(keys.reshape(-1))
+            for number in range(n_batches):
+                own = slice(number * self.batch, (number + 1) * self.batch)
+                key += count
+                yield rows.part(own), key
 
     def locate(self, keys: NDArray[np.int64]) -> Located:
         """Return where samples are.
@@ -91,13 +181,13 @@ class SampleSequence:
             numbers[own] = positions
         return Located(sources, numbers, is_padding)
 
-    def read(self, rows: Located, *, pad: bool, allocate: Callable[..., Any] | None) -> Arrays:
-        """Return rows as a batch; with `pad`, also `is_padding`, and padded rows hide their tokens.
+    def read(self, rows: Located, allocate: Callable[..., Any] | None = None) -> Arrays:
+        """Return rows as a batch; if batches are padded, also `is_padding`.
 
-        A padded row reads a sample, for the shape of its arrays, and is overwritten.
+        A row that is padding reads a sample, for the shape of its arrays, and is overwritten.
         """
         batch = self._rows(rows, allocate)
-        if pad:
+        if self.pads:
             _hide(batch, rows.is_padding, getattr(self.sources[0], "pad_id", 0))
             if "cu_seqlens" in batch:
                 batch["cu_seqlens"] = cu_seqlens(batch["position_ids"])

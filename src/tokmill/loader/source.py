@@ -1,4 +1,4 @@
-"""What all sources of samples share: a split of a dataset, opened by its manifest alone."""
+"""What all sources of samples share: a split of a dataset, opened by its manifest; rows of it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,24 @@ from tokmill.errors import UsageError, VerifyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import SupportsIndex
+    from typing import SupportsIndex, TypeAlias
 
     import numpy.typing as npt
 
     Arrays = dict[str, npt.NDArray[Any]]
+    Numbers = Sequence[int] | npt.NDArray[np.int64]
+    """Of samples; negative ones count from the end."""
+
+    Rows = slice | npt.NDArray[np.int64]
+    """Which rows of arrays are filled."""
+
+    AnyDataset: TypeAlias = "str | os.PathLike[str] | OpenDataset"
+    """A directory, or an open dataset."""
 
 IGNORED = -100
 """Label of a token that is no target, as in torch and Hugging Face trainers."""
+
+EVERY_ROW: slice = slice(None)
 
 
 class OpenDataset(Protocol):
@@ -56,7 +66,7 @@ class Source(ABC):
 
     def __init__(
         self,
-        dataset: str | os.PathLike[str] | OpenDataset,
+        dataset: AnyDataset,
         split: str,
         options: Mapping[str, Any],
         decisive: Sequence[str] = (),
@@ -83,7 +93,7 @@ class Source(ABC):
         """Return the number of samples."""
 
     @abstractmethod
-    def __getitems__(self, numbers: Sequence[int] | npt.NDArray[np.int64]) -> list[Arrays]:
+    def __getitems__(self, numbers: Numbers) -> list[Arrays]:
         """Return several samples, read together."""
 
     def __getitem__(self, number: SupportsIndex) -> Arrays:
@@ -116,7 +126,7 @@ class Source(ABC):
             type(self), str(self.directory), self.split, self._options, self._edition,
         )  # fmt: skip
 
-    def numbers(self, given: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def numbers(self, given: Numbers) -> npt.NDArray[np.int64]:
         """Return numbers of samples from 0 as an array: (n,) int64; negative ones count back.
 
         Raises:
@@ -134,6 +144,79 @@ class Source(ABC):
         return np.where(numbers < 0, numbers + n, numbers)
 
 
+class RowSource(Source):
+    """Rows of the same length, by number.
+
+    Attributes:
+        length: tokens of a row.
+        shift: whether labels are the next tokens.
+        dtypes: dtypes of the arrays of a row, by name, without `cu_seqlens`.
+        has_cu_seqlens: whether rows and batches have `cu_seqlens`.
+    """
+
+    length: int
+    shift: bool
+    dtypes: dict[str, type[np.generic]]
+    has_cu_seqlens: bool
+
+    def __getitems__(self, numbers: Numbers) -> list[Arrays]:
+        """Return several rows, read together: (length,) each; see `batch`."""
+        rows = self.empty(len(numbers))
+        self.fill(numbers, rows)
+        found = [{name: values[i] for name, values in rows.items()} for i in range(len(numbers))]
+        return self.measured(found)
+
+    def measured(self, rows: list[Arrays]) -> list[Arrays]:
+        """Return rows with their `cu_seqlens`, if the source has them."""
+        if self.has_cu_seqlens:
+            for row in rows:
+                row["cu_seqlens"] = cu_seqlens(row["position_ids"])
+        return rows
+
+    def batch(self, numbers: Numbers, allocate: Callable[..., Any] | None = None) -> Arrays:
+        """Return several rows as one batch: (n, length) each.
+
+        `cu_seqlens` are those of all rows, end to end.
+
+        Args:
+            numbers: of the rows.
+            allocate: called with shape and dtype to make the arrays, as `numpy.empty` is;
+                `tokmill.loader.pinned_empty` makes them in pinned memory.
+
+        Raises:
+            IndexError: there is no such row.
+            VerifyError: a file of the dataset is missing or damaged.
+            StorageError: a file cannot be read, or too many files are open.
+        """
+        rows = self.empty(len(numbers), allocate)
+        self.fill(numbers, rows)
+        if self.has_cu_seqlens:
+            rows["cu_seqlens"] = cu_seqlens(rows["position_ids"])
+        return rows
+
+    def empty(self, n_rows: int, allocate: Callable[..., Any] | None = None) -> Arrays:
+        """Return arrays for rows, by name: (n_rows, length) each; see `fill`.
+
+        Args:
+            n_rows: the number of rows.
+            allocate: see `batch`.
+        """
+        shape, make = (n_rows, self.length), allocate or np.empty
+        return {name: make(shape, dtype) for name, dtype in self.dtypes.items()}
+
+    @abstractmethod
+    def fill(self, numbers: Numbers, into: Arrays, rows: Rows = EVERY_ROW) -> None:
+        """Read rows into arrays that exist already, such as those of `empty`; see `batch`.
+
+        `cu_seqlens` are not among them: `segments.cu_seqlens` computes them from position ids.
+
+        Args:
+            numbers: of the rows to read: n.
+            into: arrays by name, with the rows to fill.
+            rows: which rows of the arrays to fill: n.
+        """
+
+
 def checked_count(name: str, value: SupportsIndex, *, least: int = 1) -> int:
     """Return a whole number of at least `least`; otherwise raise `UsageError`."""
     try:
@@ -145,9 +228,7 @@ def checked_count(name: str, value: SupportsIndex, *, least: int = 1) -> int:
     return found
 
 
-def _opened(
-    dataset: str | os.PathLike[str] | OpenDataset, split: str
-) -> tuple[Path, dict[str, Any]]:
+def _opened(dataset: AnyDataset, split: str) -> tuple[Path, dict[str, Any]]:
     if split not in SPLITS:
         raise UsageError(f"split: expected one of {', '.join(SPLITS)}; found {split!r}")
     if isinstance(dataset, str | os.PathLike):
@@ -169,9 +250,50 @@ def _opened(
 def _reopened(
     kind: Callable[..., Source], directory: str, split: str, options: dict[str, Any], edition: str
 ) -> Source:
-    source = kind(directory, split=split, **options)
+    source = kind(directory, split, options)
     if source._edition != edition:
         raise VerifyError(
             f"{directory}: the dataset was replaced after it was opened: open it again"
         )
     return source
+
+
+def checked_shift(shift: bool) -> bool:
+    """Return whether labels are the next tokens; raise `UsageError` for what is no bool."""
+    if not isinstance(shift, bool):
+        raise UsageError(
+            "shift: expected True, if your loop compares logits with labels as they are, or False, "
+            f"if the model shifts labels itself, as those of transformers do; found {shift!r}"
+        )
+    return shift
+
+
+def labels_of(
+    ids: npt.NDArray[np.unsignedinteger], mask: npt.NDArray[np.uint8] | None
+) -> npt.NDArray[Any]:
+    """Return ids as labels: -100 where the mask is 0; without a mask, the ids."""
+    return ids if mask is None else np.where(mask != 0, ids, np.int64(IGNORED))
+
+
+def position_ids(starts: npt.NDArray[np.int64], n_tokens: int) -> npt.NDArray[np.int64]:
+    """Return the place of each token in its segment: (n_tokens,) int64.
+
+    Args:
+        starts: (m,) int64, where segments start; the first is 0, and they increase.
+        n_tokens: tokens of all segments.
+    """
+    lengths = np.diff(starts, append=n_tokens)
+    return np.arange(n_tokens) - np.repeat(starts, lengths)
+
+
+def cu_seqlens(position_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    """Return the cumulative lengths of the segments of all rows, end to end: (m + 1,) int32.
+
+    A segment starts where the position is 0. This is the form that FlashAttention takes for a batch
+    of one row; rows of a batch count as one row.
+
+    Args:
+        position_ids: of any shape, such as (rows, length).
+    """
+    flat = position_ids.reshape(-1)
+    return np.append(np.flatnonzero(flat == 0), len(flat)).astype(np.int32)

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokmill.dataset.documents import Spans
 from tokmill.errors import UsageError
-from tokmill.loader.row_source import EVERY_ROW, RowSource, checked_shift, labels_of
-from tokmill.loader.segments import position_ids as positions_in
-from tokmill.loader.source import checked_count
+from tokmill.loader.source import EVERY_ROW, RowSource, checked_count, checked_shift, labels_of
+from tokmill.loader.source import position_ids as positions_in
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Mapping
     from typing import SupportsIndex
 
     import numpy.typing as npt
 
-    from tokmill.loader.source import Arrays, OpenDataset
+    from tokmill.loader.source import AnyDataset, Arrays, Numbers, OpenDataset, Rows
 
 
 class WindowSource(RowSource):
@@ -33,30 +32,15 @@ class WindowSource(RowSource):
         n_left_out: tokens at the end of the split that are in no row.
     """
 
-    def __init__(
-        self,
-        dataset: str | os.PathLike[str] | OpenDataset,
-        length: SupportsIndex = 4096,
-        *,
-        split: str = "train",
-        shift: bool,
-        document_ids: bool = False,
-        position_ids: bool = False,
-        cu_seqlens: bool = False,
-    ) -> None:
-        self.length = checked_count("length", length)
-        self.shift = checked_shift(shift)
-        self._shift = int(shift)
-        self.has_cu_seqlens = bool(cu_seqlens)
-        options = {
-            "length": self.length, "shift": shift, "document_ids": bool(document_ids),
-            "position_ids": bool(position_ids), "cu_seqlens": bool(cu_seqlens),
-        }  # fmt: skip
+    def __init__(self, dataset: AnyDataset, split: str, options: Mapping[str, Any]) -> None:
+        self.length, self.shift = options["length"], options["shift"]
+        self._shift = int(self.shift)
+        self.has_cu_seqlens = options["cu_seqlens"]
         super().__init__(dataset, split, options, ("length", "shift"))
         self.dtypes = {"input_ids": np.int64, "labels": np.int64}
-        if document_ids:
+        if options["document_ids"]:
             self.dtypes["document_ids"] = np.int64
-        if position_ids or cu_seqlens:
+        if options["position_ids"] or self.has_cu_seqlens:
             self.dtypes["position_ids"] = np.int64
         if "weight" in self._files.dtypes:
             self.dtypes["weights"] = np.float32
@@ -76,12 +60,7 @@ class WindowSource(RowSource):
         """Return the number of rows."""
         return self._n_rows
 
-    def fill(
-        self,
-        numbers: Sequence[int] | npt.NDArray[np.int64],
-        into: Arrays,
-        rows: slice | npt.NDArray[np.int64] = EVERY_ROW,
-    ) -> None:
+    def fill(self, numbers: Numbers, into: Arrays, rows: Rows = EVERY_ROW) -> None:
         """Read rows into arrays that exist already; see `RowSource.fill`."""
         starts = self.numbers(numbers) * self.length
         length, shift = self.length, self._shift
@@ -122,12 +101,7 @@ class WindowSource(RowSource):
         in_shard, targets = begins - self._starts[shards], targets[row] + begins - starts[row]
         return Spans(shards, in_shard, ends - begins, targets)
 
-    def _fill_segments(
-        self,
-        starts: npt.NDArray[np.int64],
-        into: Arrays,
-        rows: slice | npt.NDArray[np.int64],
-    ) -> None:
+    def _fill_segments(self, starts: npt.NDArray[np.int64], into: Arrays, rows: Rows) -> None:
         """Write position ids and document ids, which binary search in the indices finds."""
         n_tokens, shape = len(starts) * self.length, (len(starts), self.length)
         if not n_tokens:
@@ -204,7 +178,9 @@ def windows(
         >>> source = tokmill.loader.windows("out", length=1024, shift=True)  # for your own loop
         >>> len(source), source[0]["labels"], source.n_left_out
     """
-    return WindowSource(
-        dataset, length, split=split, shift=shift, document_ids=document_ids,
-        position_ids=position_ids, cu_seqlens=cu_seqlens,
-    )  # fmt: skip
+    options = {
+        "length": checked_count("length", length), "shift": checked_shift(shift),
+        "document_ids": bool(document_ids), "position_ids": bool(position_ids),
+        "cu_seqlens": bool(cu_seqlens),
+    }  # fmt: skip
+    return WindowSource(dataset, split, options)

@@ -15,16 +15,24 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from tokmill.trainers.layouts.document_ends import ends_of
+import numpy as np
+
+from tokmill.errors import VerifyError
 from tokmill.trainers.trainer import Checked, Layout, Linked, Written
+from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tokmill.dataset.reader import Shard
     from tokmill.trainers.options import ExportOptions
     from tokmill.trainers.source import ExportSource
+
+SEQ_LEN = 1023
+"""Of the windows that are compared; they hold one token more."""
 
 _BLOCK = 1 << 20
 _PREFIXES = "kMGTPEZYRQ"
@@ -57,15 +65,12 @@ class Datatrove:
                 ]
                 if source.kind == "sft":
                     files.append(Linked(f"{stem}.loss", source.path(entry["name"], "mask")))
-        alignment = "target" if source.kind == "sft" else ""
         notes += self._notes(source)
-        return Layout(files, self._usage(source, output.absolute()), alignment, notes)
+        return Layout(files, self._usage(source, output.absolute()), source.alignment, notes)
 
     def check(self, source: ExportSource, options: ExportOptions, output: Path) -> Checked:
         """Compare every window and document, read with datatrove; see `Trainer.check`."""
-        from tokmill.trainers.checks.datatrove import check
-
-        return check(source, output)
+        return _check(source, output)
 
     def _notes(self, source: ExportSource) -> list[str]:
         notes = [
@@ -161,7 +166,66 @@ def _tokenizer_name(source: ExportSource) -> tuple[str, list[str]]:
 def _write_index(source: ExportSource, split: str, index: int, file: BinaryIO) -> None:
     shard = source.documents(split).shard(index)
     for start in range(0, len(shard.lengths), _BLOCK):
-        file.write(ends_of(shard, start, start + _BLOCK).astype("<u8").data)
+        some = slice(start, start + _BLOCK)
+        ends = shard.offsets[some] // shard.tokens.itemsize + shard.lengths[some]
+        file.write(ends.astype("<u8").data)
+
+
+def _check(source: ExportSource, output: Path) -> Checked:
+    """Compare every window, every document, and every loss byte."""
+    from datatrove.utils.dataset import DatatroveFolderDataset
+
+    n_windows = n_documents = left_out = 0
+    for split in source.splits:
+        folder = output / split
+        theirs: Any = None
+        if any(entry["tokens"] > SEQ_LEN for entry in source.entries(split)):
+            theirs = DatatroveFolderDataset(
+                str(folder.absolute()),
+                seq_len=SEQ_LEN,
+                filename_pattern="*.ds",
+                recursive=False,
+                token_size=source.dtype.itemsize,
+            )
+        first = n_windows
+        for shard in source.shards(split):
+            _compare_documents(folder / f"{shard.name}.ds", shard)
+            n_documents += len(shard.lengths)
+            n = len(shard.tokens) // (SEQ_LEN + 1)
+            for window in range(n):
+                found = theirs[n_windows - first + window]["input_ids"].numpy()
+                start = window * (SEQ_LEN + 1)
+                if not np.array_equal(found, shard.tokens[start : start + SEQ_LEN + 1]):
+                    raise VerifyError(f"{shard.name}.ds: input_ids of window {window} differ")
+            n_windows += n
+            left_out += len(shard.tokens) - n * (SEQ_LEN + 1)
+        if (0 if theirs is None else len(theirs)) != n_windows - first:
+            raise VerifyError(f"{folder}: expected {plural(n_windows - first, 'window')}")
+    masks = ", loss" if source.kind == "sft" else ""
+    compared = (
+        f"{plural(n_documents, 'document')}{masks}, {plural(n_windows, 'window')} of "
+        f"{SEQ_LEN + 1:,} tokens"
+    )
+    return Checked(f"datatrove {version('datatrove')}", compared, left_out)
+
+
+def _compare_documents(path: Path, shard: Shard) -> None:
+    """Compare every document and its loss bytes, read as datatrove's check_dataset reads."""
+    from datatrove.tools.check_dataset import load_dataset_bytes, load_doc_ends
+
+    ends = load_doc_ends(path.with_name(f"{path.name}.index").open("rb"))
+    if len(ends) != len(shard.lengths):
+        raise VerifyError(f"{path}.index: {plural(len(ends), 'document')}")
+    bodies: dict[str, Any] = {"": shard.tokens}
+    bodies |= {} if shard.mask is None else {".loss": shard.mask}
+    for ending, body in bodies.items():
+        file = path.with_name(path.name + ending).open("rb")
+        try:
+            for number, data in enumerate(load_dataset_bytes(file, ends, body.itemsize)):
+                if not np.array_equal(np.frombuffer(data, body.dtype), body[shard.span(number)]):
+                    raise VerifyError(f"{path}{ending}: document {number} differs")
+        except AssertionError as error:  # the file is shorter or longer than its index says
+            raise VerifyError(f"{path}{ending}: {error}") from None
 
 
 TRAINER = Datatrove()

@@ -19,14 +19,14 @@ import importlib.metadata
 import json
 import shlex
 import struct
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from tokmill.errors import UsageError, VerifyError
-from tokmill.trainers.layouts.streams import check_tokens, copy_tokens
 from tokmill.trainers.trainer import Checked, Layout, Written
 from tokmill.words.plural import plural
 
@@ -45,15 +45,6 @@ _MOST_BYTES = (1 << 32) - 1
 
 _DATA_SPEC = '[1, {"type": null, "context": null, "children_spec": []}]'
 """Says that an item is one array; written by optree as text."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """One chunk: the span `start, stop` of the split's stream."""
-
-    name: str
-    start: int
-    stop: int
 
 
 class LitData:
@@ -103,28 +94,27 @@ class LitGpt(LitData):
         if has_val:
             usage += """ --data.split_names '["train", "val"]'"""
         usage += f" --train.max_seq_length {options.block_tokens - 1}"
-        layout = _layout(source, options, usage)
-        notes = [
-            *layout.notes,
-            f"the model needs padded_vocab_size of at least {source.vocab_size:,}",
-        ]
+        notes = [f"the model needs padded_vocab_size of at least {source.vocab_size:,}"]
         if not has_val:
             notes.append("no val split: litgpt validates on train")
-        return Layout(layout.files, usage, notes=notes)
+        layout = _layout(source, options, usage)
+        return replace(layout, notes=[*layout.notes, *notes])
 
 
 def _layout(source: ExportSource, options: ExportOptions, usage: str) -> Layout:
     files: list[Written] = []
     notes = []
     for split in source.splits:
-        chunks = _chunks(source, split, options)
-        index = _index(source, chunks)
-        item_bytes = source.dtype.itemsize
-        for chunk in chunks:
-            n_bytes = HEADER.size + (chunk.stop - chunk.start) * item_bytes
-            write = partial(_write_chunk, source, split, chunk)
-            files.append(Written(f"{split}/{chunk.name}", n_bytes, write))
-        files.append(Written.of(f"{split}/index.json", index))
+        rows = []
+        for number, span in enumerate(_spans(source, split, options)):
+            name = f"chunk-0-{number}.bin"
+            n_bytes = HEADER.size + len(span) * source.dtype.itemsize
+            write = partial(_write_chunk, source, split, span)
+            files.append(Written(f"{split}/{name}", n_bytes, write))
+            rows.append(
+                {"chunk_bytes": n_bytes, "chunk_size": 1, "dim": len(span), "filename": name}
+            )
+        files.append(Written.of(f"{split}/index.json", _index(source, rows)))
         if source.n_tokens(split) < options.block_tokens:
             notes.append(
                 f"{split}: {plural(source.n_tokens(split), 'token')}, less than a block of "
@@ -139,36 +129,23 @@ def _layout(source: ExportSource, options: ExportOptions, usage: str) -> Layout:
     return Layout(files, usage, notes=notes)
 
 
-def _chunks(source: ExportSource, split: str, options: ExportOptions) -> list[Chunk]:
+def _spans(source: ExportSource, split: str, options: ExportOptions) -> list[range]:
+    """Return the spans of the split's stream that are chunks."""
     block = options.block_tokens
     limit = (_MOST_BYTES - HEADER.size) // source.dtype.itemsize
     most = min(max(options.file_tokens, block), limit) // block * block
     if not most:
         raise UsageError(f"--block-tokens {block:,}: expected at most {limit:,}, a whole chunk")
     total = source.n_tokens(split)
-    starts = range(0, total, most)
-    return [
-        Chunk(f"chunk-0-{number}.bin", start, min(start + most, total))
-        for number, start in enumerate(starts)
-    ]
+    return [range(start, min(start + most, total)) for start in range(0, total, most)]
 
 
-def _index(source: ExportSource, chunks: list[Chunk]) -> bytes:
-    item_bytes = source.dtype.itemsize
-    rows: list[dict[str, Any]] = [
-        {
-            "chunk_bytes": HEADER.size + (chunk.stop - chunk.start) * item_bytes,
-            "chunk_size": 1,
-            "dim": chunk.stop - chunk.start,
-            "filename": chunk.name,
-        }
-        for chunk in chunks
-    ]
+def _index(source: ExportSource, rows: list[dict[str, Any]]) -> bytes:
     config = {
         "chunk_bytes": max(row["chunk_bytes"] for row in rows),
         "chunk_size": None,
         "compression": None,
-        "data_format": [f"no_header_numpy:{_DTYPE_CODES[item_bytes]}"],
+        "data_format": [f"no_header_numpy:{_DTYPE_CODES[source.dtype.itemsize]}"],
         "data_spec": _DATA_SPEC,
         "encryption": None,
         "item_loader": "TokensLoader",
@@ -180,10 +157,9 @@ def _index(source: ExportSource, chunks: list[Chunk]) -> bytes:
     return json.dumps(index, sort_keys=True).encode()
 
 
-def _write_chunk(source: ExportSource, split: str, chunk: Chunk, file: BinaryIO) -> None:
-    n_bytes = (chunk.stop - chunk.start) * source.dtype.itemsize
-    file.write(HEADER.pack(1, HEADER.size, HEADER.size + n_bytes))
-    copy_tokens(source, split, chunk.start, chunk.stop, file)
+def _write_chunk(source: ExportSource, split: str, span: range, file: BinaryIO) -> None:
+    file.write(HEADER.pack(1, HEADER.size, HEADER.size + len(span) * source.dtype.itemsize))
+    source.copy_tokens(split, span.start, span.stop, file)
 
 
 def _check_split(source: ExportSource, split: str, folder: Path, block: int) -> int:
@@ -194,18 +170,13 @@ def _check_split(source: ExportSource, split: str, folder: Path, block: int) -> 
     if not expected:
         return 0
     dataset = StreamingDataset(str(folder), item_loader=TokensLoader(block), shuffle=False)
-    if len(dataset) != expected:
-        raise VerifyError(f"{folder}: {plural(len(dataset), 'block')}, expected {expected:,}")
-    n_blocks = 0
-    buffer = np.empty((max(1, (1 << 20) // block), block), source.dtype)
-    for i, tokens in enumerate(dataset):
-        row = i % len(buffer)
-        buffer[row] = np.asarray(tokens)
-        n_blocks = i + 1
-        if row == len(buffer) - 1 or n_blocks == expected:
-            first = (n_blocks - row - 1) * block
-            check_tokens(source, split, first, buffer[: row + 1].reshape(-1), folder)
-    if n_blocks != expected:
+    n_blocks, at_once, blocks = 0, max(1, (1 << 20) // block), iter(dataset)
+    while n_blocks < expected:
+        if not (tokens := [np.asarray(one) for one in islice(blocks, at_once)]):
+            break
+        source.check_tokens(split, n_blocks * block, np.concatenate(tokens), folder)
+        n_blocks += len(tokens)
+    if not len(dataset) == n_blocks == expected:
         raise VerifyError(f"{folder}: {plural(n_blocks, 'block')} read, expected {expected:,}")
     return n_blocks
 

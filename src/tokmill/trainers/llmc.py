@@ -1,32 +1,70 @@
-"""llm.c and modded-nanogpt: headed files of tokens; eos stands before every document."""
+"""llm.c and modded-nanogpt: files of a 1,024-byte header and tokens.
+
+| bytes        | value                                                               |
+|--------------|---------------------------------------------------------------------|
+| 0 to 3       | int32: 20240520 for uint16 tokens, 20240801 (Llama 3) for uint32    |
+| 4 to 7       | int32: version, 1 for uint16, 7 for uint32                          |
+| 8 to 11      | int32: N, the number of tokens                                      |
+| 12 to 1,023  | 0                                                                   |
+| 1,024 on     | N tokens                                                            |
+
+Little-endian. Both trainers expect eos before every document: a file begins with eos, and the eos
+behind its last document is left out, so N is unchanged. Sources of the layout: llm.c,
+dev/data/data_common.py and llmc/dataloader.h; modded-nanogpt, train_gpt.py.
+"""
 
 from __future__ import annotations
 
 import glob
+import re
 import shlex
-from typing import TYPE_CHECKING
+import struct
+from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from tokmill.errors import UsageError
-from tokmill.trainers.layouts.headed_files import (
-    HeadedFile,
-    check_files,
-    has_bos,
-    plan_files,
-    set_name,
-    written,
-)
-from tokmill.trainers.trainer import Checked, Layout
+import numpy as np
+
+from tokmill.errors import UsageError, VerifyError
+from tokmill.trainers.trainer import Checked, Layout, Written
+from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import numpy.typing as npt
+
     from tokmill.trainers.options import ExportOptions
     from tokmill.trainers.source import ExportSource
+
+HEADER_BYTES = 1024
+VARIANTS = {2: (20240520, 1), 4: (20240801, 7)}
+"""Bytes per token to the magic number and the version of the header."""
+
+_MOST_BYTES = (1 << 31) - 1
+"""llm.c seeks with an int: a longer file fails in the middle of training."""
 
 _GPT2_EOS = 50_256
 _GPT2_VOCABULARY = 50_257
 _VAL_BATCH, _VAL_TOKENS = 2_097_152, 10_485_760
 """modded-nanogpt's val_batch_size and val_tokens where they are not changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadedFile:
+    """One file: the span `start, stop` of the split's stream; `rotated`: eos stands first."""
+
+    name: str
+    split: str
+    start: int
+    stop: int
+    rotated: bool
+
+    @property
+    def n_tokens(self) -> int:
+        """Return the number of tokens."""
+        return self.stop - self.start
 
 
 class LlmC:
@@ -39,18 +77,18 @@ class LlmC:
 
     def layout(self, source: ExportSource, options: ExportOptions, output: Path) -> Layout:
         """Return the files of each split; see `Trainer.layout`."""
-        files = plan_files(source, options, output)
+        files = _plan(source, options, output)
         script, train, val = "./train_gpt2cu", "-i", "-j"
         if source.dtype.itemsize == 4:
             script, train, val = "python train_llama3.py", "--input_bin", "--input_val_bin"
         usage = f"{script} {train} {shlex.quote(_pattern(output, 'train'))}"
         if "val" in source.splits:
             usage += f" {val} {shlex.quote(_pattern(output, 'val'))}"
-        return Layout(written(source, files), usage, notes=_llmc_notes(source, options, files))
+        return Layout(_written(source, files), usage, notes=_llmc_notes(source, options, files))
 
     def check(self, source: ExportSource, options: ExportOptions, output: Path) -> Checked:
         """Compare every token, by the rules of llm.c's loader; see `Trainer.check`."""
-        return check_files(source, plan_files(source, options, output), output, self.title)
+        return _check(source, _plan(source, options, output), output, self.title)
 
 
 class ModdedNanoGpt:
@@ -69,11 +107,150 @@ class ModdedNanoGpt:
         if n_val := _val_tokens(files):
             usage.append(f"val_tokens: int = {n_val}")
         notes = _modded_notes(source, options, files)
-        return Layout(written(source, files), "\n".join(usage), notes=notes)
+        return Layout(_written(source, files), "\n".join(usage), notes=notes)
 
     def check(self, source: ExportSource, options: ExportOptions, output: Path) -> Checked:
         """Compare every token, by the rules of modded-nanogpt's loader; see `Trainer.check`."""
-        return check_files(source, _modded_files(source, options, output), output, self.title)
+        return _check(source, _modded_files(source, options, output), output, self.title)
+
+
+def _plan(
+    source: ExportSource, options: ExportOptions, output: Path, fewest: int = 1
+) -> list[HeadedFile]:
+    """Return the files of an export, of which train has at least `fewest`.
+
+    Raises:
+        UsageError: there are too few documents for that, or one is too long for a file.
+    """
+    if "train" not in source.splits:
+        raise UsageError(f"{source.directory}: no train documents")
+    item_bytes = source.dtype.itemsize
+    limit = (_MOST_BYTES - HEADER_BYTES) // item_bytes
+    rotated = options.eos == "first" and not _has_bos(source)
+    files = []
+    for split in source.splits:
+        n_least = fewest if split == "train" else 1
+        ends = _cut_at_documents(source, split, min(options.file_tokens, limit), n_least)
+        if len(ends) < n_least:
+            raise UsageError(
+                f"{source.directory}: the trainer needs {plural(fewest, 'train file')}, and "
+                f"there is {plural(len(ends), 'train document')}"
+            )
+        first = 1 if split == "train" else 0
+        for number, (start, stop) in enumerate(zip([0, *ends], ends, strict=False), first):
+            if stop - start > limit:
+                raise UsageError(
+                    f"{source.directory}: a document of {stop - start:,} tokens is longer than a "
+                    f"file of llm.c can be ({limit:,}): make the dataset with a smaller "
+                    "--max-tokens"
+                )
+            name = f"{_set_name(output)}_{split}_{number:06d}.bin"
+            files.append(HeadedFile(name, split, start, stop, rotated))
+    return files
+
+
+def _cut_at_documents(
+    source: ExportSource, split: str, most_tokens: int, fewest: int = 1
+) -> list[int]:
+    """Return where files that hold whole documents end, in tokens; the last one ends the stream.
+
+    A file has at most `most_tokens`; a longer document has a file of its own. The files are about
+    equally long, so that none is too short for a trainer's batch. There are at least `fewest`,
+    unless there are fewer documents. Time and memory grow with the number of files, not of
+    documents.
+    """
+    total = source.n_tokens(split)
+    n_files = max(fewest, -(-total // most_tokens))
+    ends: list[int] = []
+    start = begin = 0
+    for shard in source.shards(split):
+        item_bytes = shard.tokens.itemsize
+        while (wanted := _file_end(start, total, n_files - len(ends), most_tokens)) < min(
+            total, begin + len(shard.tokens)
+        ):
+            place = wanted - begin
+            i = int(np.searchsorted(shard.offsets, place * item_bytes, side="right")) - 1
+            found = shard.span(i)
+            nearest = found.stop if found.stop - place < place - found.start else found.start
+            if begin + nearest <= start or begin + nearest > start + most_tokens:
+                nearest = found.start if begin + found.start > start else found.stop
+            start = begin + nearest
+            ends.append(start)
+        begin += len(shard.tokens)
+    if total > start:
+        ends.append(total)
+    return ends
+
+
+def _file_end(start: int, total: int, n_left: int, most_tokens: int) -> int:
+    """Return where the file that begins at `start` ends if all that are left are equally long."""
+    n_needed = max(n_left, -(-(total - start) // most_tokens), 1)
+    return start + -(-(total - start) // n_needed)
+
+
+def _written(source: ExportSource, files: list[HeadedFile]) -> list[Written]:
+    """Return the files with the functions that write them."""
+    item_bytes = source.dtype.itemsize
+    return [
+        Written(file.name, HEADER_BYTES + file.n_tokens * item_bytes, partial(_write, source, file))
+        for file in files
+    ]
+
+
+def _check(source: ExportSource, files: list[HeadedFile], output: Path, reader: str) -> Checked:
+    """Compare every header and every token with the dataset.
+
+    Raises:
+        VerifyError: something differs.
+    """
+    for file in files:
+        path = output / file.name
+        with path.open("rb") as opened:
+            header = np.frombuffer(opened.read(HEADER_BYTES), "<i4")
+        expected = [*VARIANTS[source.dtype.itemsize], file.n_tokens]
+        if header.tolist() != expected + [0] * 253:
+            raise VerifyError(f"{path}: header {header[:3].tolist()}, expected {expected}")
+        n_bytes = HEADER_BYTES + file.n_tokens * source.dtype.itemsize
+        if path.stat().st_size != n_bytes:
+            raise VerifyError(f"{path}: {path.stat().st_size:,} bytes, expected {n_bytes:,}")
+        tokens: npt.NDArray[np.unsignedinteger] = np.memmap(
+            path, source.dtype, "r", offset=HEADER_BYTES
+        )
+        if file.rotated:
+            if tokens[0] != source.eos_id:
+                raise VerifyError(f"{path}: begins with {tokens[0]}, expected {source.eos_id}")
+            tokens = tokens[1:]
+        source.check_tokens(file.split, file.start, tokens, path)
+    n_documents = sum(len(source.documents(split)) for split in source.splits)
+    return Checked(
+        f"header rules of {reader}, numpy {np.__version__}",
+        f"{plural(sum(file.n_tokens for file in files), 'token')} of "
+        f"{plural(n_documents, 'document')} in {plural(len(files), 'file')}",
+    )
+
+
+def _set_name(output: Path) -> str:
+    """Return the name of the output in characters that no pattern of a shell gives a meaning."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", output.absolute().name) or "tokens"
+
+
+def _has_bos(source: ExportSource) -> bool:
+    """Return whether every document begins with bos already."""
+    return source.manifest["tokenizer"].get("bos") is not None
+
+
+def _write(source: ExportSource, file: HeadedFile, out: BinaryIO) -> None:
+    header = *VARIANTS[source.dtype.itemsize], file.n_tokens
+    out.write(struct.pack("<3i", *header).ljust(HEADER_BYTES, b"\0"))
+    if not file.rotated:
+        source.copy_tokens(file.split, file.start, file.stop, out)
+        return
+    eos, last = source.dtype.type(source.eos_id).tobytes(), BytesIO()
+    out.write(eos)
+    source.copy_tokens(file.split, file.start, file.stop - 1, out)
+    source.copy_tokens(file.split, file.stop - 1, file.stop, last)
+    if last.getvalue() != eos:
+        raise VerifyError(f"{source.directory}: {file.split} token {file.stop - 1:,} is not eos")
 
 
 def _modded_files(source: ExportSource, options: ExportOptions, output: Path) -> list[HeadedFile]:
@@ -82,25 +259,17 @@ def _modded_files(source: ExportSource, options: ExportOptions, output: Path) ->
     Raises:
         UsageError: modded-nanogpt cannot read such a dataset.
     """
-    if source.dtype.itemsize != 2:
-        way = (
-            "make it with --dtype=uint16"
-            if source.vocab_size <= 1 << 16
-            else f"choose a tokenizer with at most 65,536 ids (this one has {source.vocab_size:,})"
-        )
-        raise UsageError(
-            f"{source.directory}: modded-nanogpt reads uint16, and this dataset is uint32: {way}"
-        )
-    if has_bos(source):
+    source.check_uint16("modded-nanogpt")
+    if _has_bos(source):
         raise UsageError(
             f"{source.directory}: modded-nanogpt expects one token before each document, and these "
             "documents have bos and eos: make the dataset without --bos-token"
         )
-    return plan_files(source, options, output, fewest=2)
+    return _plan(source, options, output, fewest=2)
 
 
 def _pattern(output: Path, split: str) -> str:
-    return f"{glob.escape(str(output.absolute()))}/{set_name(output)}_{split}_*.bin"
+    return f"{glob.escape(str(output.absolute()))}/{_set_name(output)}_{split}_*.bin"
 
 
 def _llmc_notes(source: ExportSource, options: ExportOptions, files: list[HeadedFile]) -> list[str]:
@@ -149,7 +318,7 @@ def _modded_notes(
 
 
 def _order_notes(source: ExportSource, options: ExportOptions) -> list[str]:
-    if has_bos(source):
+    if _has_bos(source):
         return ["documents begin with bos already, so eos stays where it is"]
     if options.eos == "last":
         return ["eos stands last: trainers that expect it before a document cut it one token late"]

@@ -7,24 +7,28 @@ megatron/core/datasets/indexed_dataset.py; of the options, megatron/training/arg
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from tokmill.trainers.layouts.megatron_prefixes import Prefix, mask_of, plan_prefixes
-from tokmill.trainers.padding import padded
-from tokmill.trainers.trainer import Checked, Layout, Written
+import numpy as np
+
+from tokmill.dataset.idx_file import IndexWriter, index_bytes
+from tokmill.dataset.layout import SPLITS
+from tokmill.errors import UsageError, VerifyError
+from tokmill.trainers.blend import Group, groups
+from tokmill.trainers.trainer import Checked, Layout, Linked, Written, padded
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tokmill.trainers.layouts.blend import Group
+    from tokmill.dataset.reader import Shard
     from tokmill.trainers.options import ExportOptions
     from tokmill.trainers.source import ExportSource
-
-SEQUENCES = "sequences.json"
-"""Sequences and document indices of each prefix: Megatron need not open every `.idx` for them."""
 
 DATA = "data.json"
 """The prefixes of each split, with weights: for `--per-split-data-args-path`."""
@@ -38,6 +42,10 @@ PADDED_TO = 128
 _VALID = {"train": "train", "val": "valid"}
 
 
+_BLOCK = 1 << 16
+_TYPES: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.int32}
+
+
 class Megatron:
     """Megatron-LM, and trainers that read its indexed datasets."""
 
@@ -48,49 +56,118 @@ class Megatron:
 
     def layout(self, source: ExportSource, options: ExportOptions, output: Path) -> Layout:
         """Return the shards as they are or merged, and what Megatron reads of them at start."""
-        prefixes = plan_prefixes(source, options)
+        prefixes = _plan_prefixes(source, options)
         place = output.absolute()
-        counts = {
-            f"{place}/{prefix.name}": [prefix.n_documents, prefix.n_documents + 1]
-            for prefix in prefixes
-        }
         blend = {
             name: _blend([one for one in prefixes if one.group.split == split], place)
             for split, name in _VALID.items()
         }
         files = [file for prefix in prefixes for file in prefix.files()]
-        texts = [(DATA, blend | {"test": None}), (SEQUENCES, counts)]
-        if not _has_dtype_of_vocabulary(source):
-            texts.pop()
         if source.kind == "sft":
-            masks = [mask_of(prefix) for prefix in prefixes]
+            masks = [_mask_of(prefix) for prefix in prefixes]
             files += [file for prefix in masks for file in prefix.files()]
             return Layout(files, _sft_usage(prefixes[0], place), "target", _sft_notes(source))
         shards: dict[ExportSource, set[str]] = {}
         for prefix in prefixes:
             shards.setdefault(prefix.source, set()).update(row["name"] for row in prefix.entries)
-        files += [_json(name, value) for name, value in texts]
-        usage = _usage(source, blend, place, with_counts=len(texts) == 2)
+        data = json.dumps(blend | {"test": None}, indent=1).encode() + b"\n"
+        files.append(Written.of(DATA, data))
+        usage = _usage(source, blend, place)
         return Layout(files, usage, "", _notes(source, prefixes), list(shards.items()))
 
     def check(self, source: ExportSource, options: ExportOptions, output: Path) -> Checked:
         """Compare every document and index, read with IndexedDataset; see `Trainer.check`."""
-        from tokmill.trainers.checks.megatron import check
-
-        prefixes = plan_prefixes(source, options)
+        prefixes = _plan_prefixes(source, options)
         if source.kind == "sft":
-            prefixes += [mask_of(prefix) for prefix in prefixes]
-        return check(prefixes, output)
+            prefixes += [_mask_of(prefix) for prefix in prefixes]
+        return _check(prefixes, output)
 
 
-def _json(name: str, value: Any) -> Written:
-    data = json.dumps(value, indent=1).encode() + b"\n"
-    return Written.of(name, data)
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """One `PREFIX.bin` with its `PREFIX.idx`: a shard, or all shards of a group one by one.
+
+    `name`: path of the files relative to the output, without ending. `ending`: `bin` or `mask`, the
+    files of the dataset that are its body. `item_bytes`: of a token, or 1 for a mask.
+    """
+
+    name: str
+    group: Group
+    entries: tuple[Mapping[str, Any], ...]
+    ending: str = "bin"
+
+    @property
+    def source(self) -> ExportSource:
+        """Return the dataset."""
+        return self.group.source
+
+    @property
+    def item_bytes(self) -> int:
+        """Return the bytes of a token, or 1 for a mask."""
+        return self.source.dtype.itemsize if self.ending == "bin" else 1
+
+    @property
+    def n_documents(self) -> int:
+        """Return the number of documents, which are Megatron's sequences too."""
+        return sum(entry["documents"] for entry in self.entries)
+
+    @property
+    def n_tokens(self) -> int:
+        """Return the number of tokens, eos included."""
+        return sum(entry["tokens"] for entry in self.entries)
+
+    def shards(self) -> Iterator[Shard]:
+        """Yield the shards, mapped, in order."""
+        wanted = {entry["name"] for entry in self.entries}
+        documents = self.source.documents(self.group.split)
+        for index, entry in enumerate(documents.entries):
+            if entry["name"] in wanted:
+                yield documents.shard(index)
+
+    def files(self) -> list[Linked | Written]:
+        """Return the two files."""
+        n, path = self.n_documents, self.source.path(self.entries[0]["name"], "idx")
+        index: Linked | Written = Linked(f"{self.name}.idx", path)
+        if len(self.entries) > 1 or self.ending != "bin":
+            index = Written(f"{self.name}.idx", index_bytes(n), partial(_write_index, self))
+        return [self.source.body(f"{self.name}.bin", self.entries, self.ending), index]
 
 
-def _has_dtype_of_vocabulary(source: ExportSource) -> bool:
-    """Return whether Megatron, which reads no dtype with `SEQUENCES`, guesses the right one."""
-    return (source.dtype.itemsize == 4) == (source.vocab_size > 1 << 16)
+def _plan_prefixes(source: ExportSource, options: ExportOptions) -> list[Prefix]:
+    """Return the prefixes of an export, those of masks not included; see `blend.groups`."""
+    if source.kind == "sft" and options.tokens:
+        raise UsageError("--tokens: no Megatron trainer blends chats with masks: leave it out")
+    if source.vocab_size > 1 << 31:
+        raise UsageError(f"{source.directory}: ids of 2^31 and more, which Megatron cannot read")
+    found = groups(source, options.tokens)
+    if not options.merge:
+        return [
+            Prefix(
+                "/".join(filter(None, (group.split, group.folder, entry["name"]))), group, (entry,)
+            )
+            for group in found
+            for entry in group.entries
+        ]
+    n_of_split = {split: sum(group.split == split for group in found) for split in SPLITS}
+    numbers = dict.fromkeys(SPLITS, 0)
+    merged = []
+    for group in found:
+        numbers[group.split] += 1
+        number = f"-{numbers[group.split]}" if n_of_split[group.split] > 1 else ""
+        merged.append(Prefix(f"{group.split}{number}", group, group.entries))
+    return merged
+
+
+def _mask_of(prefix: Prefix) -> Prefix:
+    """Return the prefix of the masks beside the tokens of a prefix."""
+    return Prefix(f"{prefix.name}_mask", prefix.group, prefix.entries, "mask")
+
+
+def _write_index(prefix: Prefix, file: BinaryIO) -> None:
+    writer = IndexWriter(file, file.write, prefix.item_bytes)
+    for shard in prefix.shards():
+        writer.append(shard.lengths)
+    writer.finish()
 
 
 def _blend(prefixes: Sequence[Prefix], place: Path) -> list[str] | None:
@@ -113,13 +190,7 @@ def _weight(share: float) -> str:
     return f"{share:.10g}"
 
 
-def _usage(
-    source: ExportSource,
-    blend: Mapping[str, list[str] | None],
-    place: Path,
-    *,
-    with_counts: bool,
-) -> str:
+def _usage(source: ExportSource, blend: Mapping[str, list[str] | None], place: Path) -> str:
     """Return options of pretrain_gpt.py, one on each line."""
     train, valid = (blend[name] or [] for name in _VALID.values())
     lines = [f"--per-split-data-args-path {quote(f'{place}/{DATA}')}"]
@@ -127,8 +198,6 @@ def _usage(
         lines = [f"--data-path {_words(train)}", "--split 99,1,0"]
         if valid:
             lines = [f"--train-data-path {_words(train)}", f"--valid-data-path {_words(valid)}"]
-    if with_counts:
-        lines.append(f"--per-dataset-sequences-path {quote(f'{place}/{SEQUENCES}')}")
     name = quote(str(source.manifest["tokenizer"]["name"]))
     lines += [
         f"--tokenizer-type HuggingFaceTokenizer --tokenizer-model {name}",
@@ -150,14 +219,8 @@ def _notes(source: ExportSource, prefixes: Sequence[Prefix]) -> list[str]:
         "--reset-position-ids, --reset-attention-mask and --eod-mask-loss look for that id",
         f"Megatron pads the vocabulary: {source.vocab_size:,} ids get {rows:,} rows, or a multiple "
         f"of {PADDED_TO} x tensor parallelism",
-        f"{DATA} and {SEQUENCES} name absolute paths: export again after the files are moved",
+        f"{DATA} names absolute paths: export again after the files are moved",
     ]
-    if not _has_dtype_of_vocabulary(source):
-        notes[-1] = f"{DATA} names absolute paths: export again after the files are moved"
-        notes.append(
-            f"no {SEQUENCES}: with it Megatron takes the dtype from the size of the vocabulary, "
-            f"and {source.dtype.name} is not what it would take"
-        )
     if len(prefixes) > MOST_ON_A_LINE:
         notes.append(
             f"{plural(len(prefixes), 'prefix')}: Megatron opens each at start, which takes minutes "
@@ -197,6 +260,42 @@ def _sft_notes(source: ExportSource) -> list[str]:
     if source.manifest.get("packs"):
         notes.append("the packs of the dataset are not exported: each sequence is one sample")
     return notes
+
+
+def _check(prefixes: Sequence[Prefix], output: Path) -> Checked:
+    """Compare every document, its length and its index; with and without memory maps."""
+    from megatron.core.datasets.indexed_dataset import IndexedDataset
+
+    n_documents = n_tokens = 0
+    for prefix in prefixes:
+        path = str(output.absolute() / prefix.name)
+        for mmap in (True, False):
+            _compare(IndexedDataset(path, mmap=mmap), prefix, path)
+        n_documents += prefix.n_documents if prefix.ending == "bin" else 0
+        n_tokens += prefix.n_tokens if prefix.ending == "bin" else 0
+    twin = " and their masks" if any(prefix.ending == "mask" for prefix in prefixes) else ""
+    compared = f"{plural(n_documents, 'document')}, {plural(n_tokens, 'token')}{twin}"
+    return Checked(f"megatron-core {version('megatron-core')}", compared)
+
+
+def _compare(theirs: Any, prefix: Prefix, path: str) -> None:
+    """Compare the index, then every document one by one."""
+    n = prefix.n_documents
+    if len(theirs) != n or len(theirs.document_indices) != n + 1:
+        raise VerifyError(f"{path}.idx: {plural(len(theirs), 'sequence')}, expected {n:,}")
+    if theirs.index.dtype is not _TYPES[prefix.item_bytes]:
+        raise VerifyError(f"{path}.idx: its dtype is {theirs.index.dtype}")
+    for start in range(0, n + 1, _BLOCK):
+        found = theirs.document_indices[start : start + _BLOCK]
+        if not np.array_equal(found, np.arange(start, start + len(found))):
+            raise VerifyError(f"{path}.idx: document indices from {start} on differ")
+    number = 0
+    for shard in prefix.shards():
+        body = shard.tokens if prefix.ending == "bin" else shard.sidecars[prefix.ending]
+        for place in range(len(shard.lengths)):
+            if not np.array_equal(theirs[number], body[shard.span(place)]):
+                raise VerifyError(f"{path}.bin: document {number} differs from {shard.name}")
+            number += 1
 
 
 TRAINER = Megatron()

@@ -16,37 +16,49 @@ algorithms.py (in 0.5: data/datasets/packed_parquet.py and sft.py).
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import importlib.metadata
+import importlib.util
 import json
+import sys
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, BinaryIO
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 
 from tokmill.dataset.packing import Packs
 from tokmill.dataset.packs import sample_lengths
 from tokmill.errors import UsageError
-from tokmill.trainers.checks.megatron_bridge import check_rows
-from tokmill.trainers.layouts.rows import (
+from tokmill.trainers.rows import (
     BATCH_TOKENS,
     PackedRows,
     RowBatch,
+    check_equal,
     check_packing,
+    check_rows,
     lengths_in,
     packed,
 )
-from tokmill.trainers.padding import padded
-from tokmill.trainers.trainer import Checked, Layout, Written
+from tokmill.trainers.trainer import Checked, Layout, Written, padded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
-    import numpy.typing as npt
     import pyarrow as pa
 
     from tokmill.trainers.options import ExportOptions
+    from tokmill.trainers.rows import Sample
     from tokmill.trainers.source import ExportSource
+
+_PARQUET_MODULES = (
+    "megatron.bridge.data.packing.parquet",
+    "megatron.bridge.data.datasets.packed_parquet",
+)
 
 ROW_GROUP_TOKENS = 1 << 18
 """Tokens of a row group. The reader decodes a whole group to return one of its rows."""
@@ -71,8 +83,20 @@ class MegatronBridge:
 
     def check(self, source: ExportSource, options: ExportOptions, output: Path) -> Checked:
         """Compare every row as Megatron-Bridge's collator returns it; see `Trainer.check`."""
-        plans = [_plan(source, split, options) for split in source.splits]
-        return check_rows(source, [plan.rows for plan in plans], plans[0].capacity, options, output)
+        plans = {split: _plan(source, split, options) for split in source.splits}
+        eos_id, multiple = source.eos_id, options.pad_samples_to
+
+        def compare(row: tuple[Any, Any], samples: Sequence[Sample], where: str) -> None:
+            padded_samples = [_padded(one, eos_id, multiple) for one in samples]
+            _compare_row(row[0], padded_samples, where)
+            _compare_batch(row[1]([row[0]]), padded_samples, eos_id, where)
+
+        with _only_modules():
+            return check_rows(
+                source, [plan.rows for plan in plans.values()], output,
+                lambda split: _Read(output / f"{split}.idx.parquet", plans[split]), compare,
+                f"megatron-bridge {importlib.metadata.version('megatron-bridge')}",
+            )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +107,10 @@ class _Plan:
     """
 
     rows: PackedRows
-    packs: Packs
     capacity: int
     multiple: int
     pad_id: int
     used: npt.NDArray[np.int64]
-
-    def row_sums(self) -> npt.NDArray[np.int64]:
-        """Return the tokens that the reader makes of each row: (n_rows,)."""
-        return np.add.reduceat(self.used, np.asarray(self.packs.row_offsets[:-1]))
 
     def file(self) -> Written:
         """Return the Parquet file; its size counts every token with 6 bytes, before compression."""
@@ -102,10 +121,11 @@ class _Plan:
 
     def metadata(self) -> dict[str, int | float]:
         """Return what Megatron-Bridge records of packs; it reads it to pad `cu_seqlens`."""
-        sums = self.row_sums()
+        offsets = np.asarray(self.rows.packs.row_offsets)
+        sums = np.add.reduceat(self.used, offsets[:-1])  # tokens that the reader makes of each row
         return {
             "dataset_max_seqlen": int(self.used.max()),
-            "max_samples_per_bin": int(np.diff(self.packs.row_offsets).max()),
+            "max_samples_per_bin": int(np.diff(offsets).max()),
             "packing_factor": round(len(self.used) / len(sums), 2),
             "packing_efficiency": round(float(sums.mean()) / self.capacity * 100, 2),
             "pack_size": self.capacity,
@@ -129,14 +149,9 @@ def _plan(source: ExportSource, split: str, options: ExportOptions) -> _Plan:
             f"--pad-samples-to {multiple}: rows of {capacity} tokens are no multiple of it: "
             "choose another --packing"
         )
-    if source.eos_id is None:
-        raise UsageError(
-            f"{source.directory}: Megatron-Bridge pads with eos, and this tokenizer has none"
-        )
     packs = _packs(source, split, capacity, options)
     used = padded(lengths_in(source, split, packs).astype(np.int64) - 1, multiple)
-    rows = PackedRows(source, split, packs)
-    return _Plan(rows, packs, capacity, multiple, source.eos_id, used)
+    return _Plan(PackedRows(source, split, packs), capacity, multiple, source.eos_id, used)
 
 
 def _packs(source: ExportSource, split: str, capacity: int, options: ExportOptions) -> Packs:
@@ -245,6 +260,134 @@ def _usage(plans: Sequence[_Plan], output: Path) -> str:
             ")  # and micro_batch_size=1",
         ]
     )
+
+
+_Padded = tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]
+"""The ids of a sample and what is trained of it, with its padding."""
+
+
+def _compare_row(row: dict[str, Any], padded: Sequence[_Padded], where: str) -> None:
+    """Compare what is stored: the mask stands one token before the target that it is about."""
+    check_equal(row["input_ids"], np.concatenate([ids for ids, _ in padded]), where, "input_ids")
+    mask = np.concatenate([np.append(is_trained[1:], False) for _, is_trained in padded])
+    check_equal(row["loss_mask"], mask.astype(np.int64), where, "loss_mask")
+    stops = np.cumsum([0, *(len(ids) for ids, _ in padded)])
+    check_equal(row["seq_boundaries"], stops, where, "seq_boundaries")
+
+
+def _compare_batch(
+    batch: dict[str, Any], padded: Sequence[_Padded], eos_id: int, where: str
+) -> None:
+    """Compare what the collator returned: inputs `[:-1]` and labels `[1:]` of every sample."""
+    tokens = np.concatenate([ids[:-1] for ids, _ in padded])
+    labels = np.concatenate([ids[1:] for ids, _ in padded])
+    mask = np.concatenate([is_trained[1:] for _, is_trained in padded])
+    n = len(tokens)
+    found = {name: batch[name][0].numpy() for name in ("tokens", "labels", "loss_mask")}
+    check_equal(found["tokens"][:n], tokens, where, "tokens")
+    check_equal(found["labels"][:n], labels, where, "labels")
+    if not np.array_equal(found["loss_mask"][:n], mask):
+        mask = mask & (tokens != eos_id)  # 0.3.1 trains nothing where the INPUT is eos
+    check_equal(found["loss_mask"][:n], mask.astype(np.int64), where, "loss_mask")
+    check_equal(found["loss_mask"][n:], np.zeros(len(found["loss_mask"]) - n), where, "padding")
+    positions = np.concatenate([np.arange(len(ids) - 1) for ids, _ in padded])
+    check_equal(batch["position_ids"][0].numpy()[:n], positions, where, "position_ids")
+    ends = np.cumsum([0, *(len(ids) - 1 for ids, _ in padded)])
+    name = next(name for name in _BOUNDARIES if name in batch)
+    check_equal(batch[name].reshape(-1).numpy()[: len(ends)], ends, where, name)
+
+
+def _padded(sample: Sample, eos_id: int, multiple: int) -> _Padded:
+    n_pad = -(len(sample.ids) - 1) % multiple
+    ids = np.concatenate([sample.ids, np.full(n_pad, eos_id, np.int64)])
+    return ids, np.concatenate([sample.is_trained, np.zeros(n_pad, bool)])
+
+
+_BOUNDARIES = ("cu_seqlens_q_padded", "cu_seqlens_q", "cu_seqlens")
+"""Names of the ends of samples with their padding; the last is that of 0.5 and before."""
+
+
+class _Read:
+    """The rows of a Parquet file as Megatron-Bridge returns them, each with its collator.
+
+    Versions without a Parquet reader have the collator: they get the rows from pyarrow.
+    """
+
+    def __init__(self, path: Path, plan: _Plan) -> None:
+        settings = {
+            "file_path": str(path),
+            "tokenizer": SimpleNamespace(eos_id=plan.pad_id, eod=plan.pad_id),
+            "max_seq_length": plan.capacity,
+            "pad_seq_to_mult": plan.multiple,
+            # Required and unused for packs; these are the values of Megatron-Bridge's own builder.
+            "prompt_template": "{input} {output}",
+            "label_key": "output",
+            "truncation_field": "input",
+        }
+        for name in _PARQUET_MODULES:
+            with contextlib.suppress(ModuleNotFoundError):
+                self._rows = importlib.import_module(name).GPTSFTPackedParquetDataset(**settings)
+                return
+        base: Any = importlib.import_module("megatron.bridge.data.datasets.sft")
+
+        def load(dataset: Any) -> None:
+            dataset.indexed_dataset = _ParquetRows(path)
+
+        members = {"_load_dataset": load, "__len__": lambda self: len(self.indexed_dataset)}
+        self._rows = type("WithRows", (base.GPTSFTPackedDataset,), members)(**settings)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, row: int) -> tuple[Any, Any]:
+        """Return a row, and the collator of rows."""
+        return self._rows[row], self._rows.collate_fn
+
+
+class _ParquetRows:
+    """The rows of a Parquet file, one row group in memory."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow.parquet as pq
+
+        self._file = pq.ParquetFile(path)
+        groups = range(self._file.num_row_groups)
+        counts = [self._file.metadata.row_group(i).num_rows for i in groups]
+        self._stops = np.cumsum(counts)
+        self._group = -1
+        self._rows: list[dict[str, list[int]]] = []
+
+    def __len__(self) -> int:
+        return int(self._stops[-1])
+
+    def __getitem__(self, row: int) -> dict[str, list[int]]:
+        group = int(np.searchsorted(self._stops, row, side="right"))
+        if group != self._group:
+            self._group, self._rows = group, self._file.read_row_group(group).to_pylist()
+        return self._rows[row - int(self._stops[group]) + len(self._rows)]
+
+
+@contextlib.contextmanager
+def _only_modules() -> Iterator[None]:
+    """Import modules of Megatron-Bridge without its packages' own code, unless it was imported.
+
+    Its packed dataset and collator need torch and megatron-core alone, but the packages around them
+    import TransformerEngine, which needs a GPU build.
+    """
+    if "megatron.bridge" in sys.modules:
+        yield
+        return
+    spec = importlib.util.find_spec("megatron.bridge")
+    for place in (spec and spec.submodule_search_locations) or ():
+        for folder in (Path(place), *(path for path in Path(place).rglob("*") if path.is_dir())):
+            name = ".".join(["megatron.bridge", *folder.relative_to(place).parts])
+            package = sys.modules[name] = ModuleType(name)
+            package.__path__ = [str(folder)]
+    try:
+        yield
+    finally:
+        for name in [one for one in sys.modules if f"{one}.".startswith("megatron.bridge.")]:
+            del sys.modules[name]
 
 
 TRAINER = MegatronBridge()

@@ -7,15 +7,12 @@ Source of the layout: nanoGPT, data/openwebtext/prepare.py and the function get_
 from __future__ import annotations
 
 import pickle
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokmill.errors import UsageError, VerifyError
-from tokmill.trainers.layouts.streams import check_tokens, copy_tokens
-from tokmill.trainers.padding import padded
-from tokmill.trainers.trainer import Checked, Layout, Linked, Written
+from tokmill.errors import VerifyError
+from tokmill.trainers.trainer import Checked, Layout, Written, padded
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
@@ -45,9 +42,8 @@ class NanoGpt:
 
     def layout(self, source: ExportSource, options: ExportOptions, output: Path) -> Layout:
         """Return one file for each split, and `meta.pkl`; see `Trainer.layout`."""
-        if source.dtype.itemsize != 2:
-            raise UsageError(f"{source.directory}: {_too_wide(source.vocab_size)}")
-        files = [_file(source, split) for split in source.splits]
+        source.check_uint16(self.title)
+        files = [source.body(f"{split}.bin", source.entries(split)) for split in source.splits]
         if not _is_gpt2(source):
             meta = pickle.dumps({"vocab_size": padded(source.vocab_size, PADDED_TO)}, protocol=2)
             files.append(Written.of("meta.pkl", meta))
@@ -67,7 +63,7 @@ class NanoGpt:
                 raise VerifyError(
                     f"{path}: {plural(len(found), 'token')}, expected {source.n_tokens(split):,}"
                 )
-            check_tokens(source, split, 0, found, path)
+            source.check_tokens(split, 0, found, path)
             n_tokens += len(found)
         return Checked(f"numpy {np.__version__}", plural(n_tokens, "token"))
 
@@ -76,15 +72,6 @@ def _is_gpt2(source: ExportSource) -> bool:
     """Return whether the tokenizer is GPT-2's, for which nanoGPT needs no `meta.pkl`."""
     probe = source.manifest["tokenizer"].get("probe", {})
     return source.vocab_size == _GPT2_VOCABULARY and tuple(probe.get("ids", ())) == _GPT2_PROBE
-
-
-def _too_wide(vocab_size: int) -> str:
-    if vocab_size <= 1 << 16:
-        return "nanoGPT reads uint16, and this dataset is uint32: make it with --dtype=uint16"
-    return (
-        f"nanoGPT reads uint16, and this tokenizer has {vocab_size:,} ids: choose a trainer that "
-        "reads uint32, or a tokenizer with at most 65,536 ids"
-    )
 
 
 def _notes(source: ExportSource) -> list[str]:
@@ -108,15 +95,6 @@ def _notes(source: ExportSource) -> list[str]:
             "KeyError 'stoi': give it this tokenizer's encode and decode"
         )
     return notes
-
-
-def _file(source: ExportSource, split: str) -> Linked | Written:
-    entries = source.entries(split)
-    if len(entries) == 1:
-        return Linked(f"{split}.bin", source.path(entries[0]["name"], "bin"))
-    n_tokens = source.n_tokens(split)
-    write = partial(copy_tokens, source, split, 0, n_tokens)
-    return Written(f"{split}.bin", n_tokens * source.dtype.itemsize, write)
 
 
 TRAINER = NanoGpt()

@@ -163,16 +163,10 @@ def _remove_abandoned(parent: Path, name: str) -> None:
         return
     for path in found:
         if ours.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
-            with contextlib.suppress(OSError), _locked(path):
-                shutil.rmtree(path)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a directory; raises `OSError` if an attempt holds it, or nobody can."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
+            with contextlib.suppress(OSError):  # an attempt holds the lock, or nobody can
+                descriptor = os.open(path, os.O_RDONLY)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path)
+                finally:
+                    os.close(descriptor)

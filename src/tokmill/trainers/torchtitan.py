@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from tokmill.trainers.checks.compare_rows import check_count, check_equal, compared, expected_rows
-from tokmill.trainers.layouts import document_files
-from tokmill.trainers.layouts.rows import DocumentRows
-from tokmill.trainers.layouts.streams import copy_tokens
+from tokmill.trainers import document_files
+from tokmill.trainers.rows import DocumentRows, Sample, check_equal, check_rows
 from tokmill.trainers.trainer import Checked, Layout, Linked, Written
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tokmill.trainers.options import ExportOptions
     from tokmill.trainers.source import ExportSource
 
@@ -42,8 +42,12 @@ class Torchtitan:
     def layout(self, source: ExportSource, options: ExportOptions, output: Path) -> Layout:
         """Return the bodies, masks and offsets of each split; see `Trainer.layout`."""
         files: list[Linked | Written] = []
+        bodies = {"tokens": "bin", "mask": "mask"} if source.alignment else {"tokens": "bin"}
         for split in source.splits:
-            files += _merged(source, split) if options.merge else _linked(source, split)
+            entries = source.entries(split)
+            for i, some in enumerate([entries] if options.merge else [[one] for one in entries]):
+                for name, ending in bodies.items():
+                    files.append(source.body(f"{split}/{name}-{i:05d}.bin", some, ending))
             n_bytes = _HEADER_BYTES + 8 * (len(source.documents(split)) + 1)
             name = f"{split}/document_offsets.npy"
             files.append(Written(name, n_bytes, partial(_write_offsets, source, split)))
@@ -59,7 +63,7 @@ class Torchtitan:
         notes = [
             "inside torchtitan, wrap DocumentFiles in a source: see docs/trainers/torchtitan.md"
         ]
-        return Layout(files, usage, "target" if source.kind == "sft" else "", notes)
+        return Layout(files, usage, source.alignment, notes)
 
     def check(self, source: ExportSource, options: ExportOptions, output: Path) -> Checked:
         """Compare every document as Grain returns it; see `Trainer.check`."""
@@ -67,48 +71,17 @@ class Torchtitan:
 
         import grain.python as grain
 
-        splits, kind = [DocumentRows(source, split) for split in source.splits], _written(output)
-        for rows in splits:
-            found = grain.MapDataset.source(kind(output / rows.split))
-            check_count(len(found), rows, str(output))
-            for i, samples in enumerate(expected_rows(source, rows)):
-                row, where = found[i], f"{output}: document {i} of {rows.split}"
-                check_equal(row["input_ids"], samples[0].ids[:-1], where, "input_ids")
-                check_equal(row["labels"], samples[0].labels[1:], where, "labels")
-        return Checked(f"grain {importlib.metadata.version('grain')}", compared(splits))
+        kind = _written(output)
+        return check_rows(
+            source, [DocumentRows(source, split) for split in source.splits], output,
+            lambda split: grain.MapDataset.source(kind(output / split)), _compare,
+            f"grain {importlib.metadata.version('grain')}",
+        )  # fmt: skip
 
 
-def _linked(source: ExportSource, split: str) -> list[Linked]:
-    files = []
-    for i, entry in enumerate(source.entries(split)):
-        for name, ending in _bodies(source).items():
-            path = source.path(entry["name"], ending)
-            files.append(Linked(f"{split}/{name}-{i:05d}.bin", path))
-    return files
-
-
-def _merged(source: ExportSource, split: str) -> list[Linked | Written]:
-    if len(source.entries(split)) == 1:
-        return list(_linked(source, split))
-    n_tokens = source.n_tokens(split)
-    write = partial(copy_tokens, source, split, 0, n_tokens)
-    n_bytes = n_tokens * source.dtype.itemsize
-    files: list[Linked | Written] = [Written(f"{split}/tokens-00000.bin", n_bytes, write)]
-    if "mask" in _bodies(source):
-        masks = partial(_write_masks, source, split)
-        files.append(Written(f"{split}/mask-00000.bin", n_tokens, masks))
-    return files
-
-
-def _bodies(source: ExportSource) -> dict[str, str]:
-    """Return the endings of a shard's files by their name in the export."""
-    return {"tokens": "bin", "mask": "mask"} if source.kind == "sft" else {"tokens": "bin"}
-
-
-def _write_masks(source: ExportSource, split: str, file: BinaryIO) -> None:
-    for shard in source.shards(split):
-        if shard.mask is not None:
-            file.write(shard.mask.data)
+def _compare(row: Any, samples: Sequence[Sample], where: str) -> None:
+    check_equal(row["input_ids"], samples[0].ids[:-1], where, "input_ids")
+    check_equal(row["labels"], samples[0].labels[1:], where, "labels")
 
 
 def _write_offsets(source: ExportSource, split: str, file: BinaryIO) -> None:

@@ -5,44 +5,22 @@ A new trainer is one file with an object of this shape, and one row in `tables.T
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tokmill.trainers.source import ExportSource, Linked, Written
 
 if TYPE_CHECKING:
     from tokmill.trainers.options import ExportOptions
-    from tokmill.trainers.source import ExportSource
 
+__all__ = ["Checked", "Layout", "Linked", "Trainer", "Written", "padded"]
 
-@dataclass(frozen=True, slots=True)
-class Linked:
-    """A file with the bytes of a file of the dataset: a hard link, a reflink or a copy of it.
-
-    `name`: path relative to the output. `source`: the file of the dataset.
-    """
-
-    name: str
-    source: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A file that is written. `n_bytes`: its size, at most; checked against free disk space.
-
-    `write`: writes all of it to a binary file that can `write`, `tell` and `seek`; with a bounded
-    amount of memory, whatever the size of the dataset.
-    """
-
-    name: str
-    n_bytes: int
-    write: Callable[[BinaryIO], None]
-
-    @classmethod
-    def of(cls, name: str, data: bytes) -> Written:
-        """Return a file that holds `data`."""
-        return cls(name, len(data), partial(_write_bytes, data))
+_Size = TypeVar("_Size", int, npt.NDArray[np.int64])
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,5 +85,6 @@ class Trainer(Protocol):
         """
 
 
-def _write_bytes(data: bytes, file: BinaryIO) -> None:
-    file.write(data)
+def padded(n: _Size, multiple: int) -> _Size:
+    """Return the next multiple, or `n` itself if it is one; of each number of an array."""
+    return -(-n // multiple) * multiple

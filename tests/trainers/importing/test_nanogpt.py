@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 import tokmill
 from tests.fixtures.datasets import TOKENIZER
 from tests.trainers.importing.conftest import EOS, ids
 from tokmill.api.dataset import Dataset
-from tokmill.errors import StateError, TokenizerError, UsageError
-from tokmill.trainers.importing.nanogpt import IMPORTER
-from tokmill.trainers.importing.part import PartImport, Rules
+from tokmill.errors import StateError, TokenizerError, UsageError, VerifyError
 
 
 def write(path: Path, tokens: list[int], dtype: str = "<u2") -> Path:
@@ -39,6 +39,28 @@ def test_a_tail_without_eos_gets_one(bring, tmp_path, caplog, tail: list[int]) -
     assert "eos was added to 1 document" in caplog.text
 
 
+def test_where_shards_end_does_not_depend_on_the_size_of_blocks(
+    bring, tmp_path, monkeypatch
+) -> None:
+    path = write(tmp_path / "train.bin", [*range(5, 12), EOS, 5, EOS, *range(5, 9), EOS] * 9)
+    monkeypatch.setattr("tokmill.trainers.importing.dataset.SHARD_BYTES", 2 * 11)
+    found = []
+    for block in (1, 4, 1000):
+        monkeypatch.setattr("tokmill.trainers.importing.sources.BLOCK_TOKENS", block)
+        made = bring(path, "nanogpt", output=f"out{block}")
+        found.append([(shard.documents, shard.tokens) for shard in made.shards])
+    assert found == [[(2, 10), (1, 5)] * 9] * 3
+
+
+def test_a_stream_without_eos_is_not_held_in_memory_without_end(
+    bring, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr("tokmill.trainers.importing.sources.BLOCK_TOKENS", 4)
+    monkeypatch.setattr("tokmill.trainers.importing.dataset.MAX_LENGTH", 10)
+    with pytest.raises(VerifyError, match=r"a document of more than 10 tokens: .* eos_token"):
+        bring(write(tmp_path / "train.bin", [5] * 100), "nanogpt")
+
+
 def test_ids_of_four_bytes_are_read_where_they_are_named(bring, tmp_path) -> None:
     path = write(tmp_path / "train.bin", [5, EOS, 289, EOS], "<u4")
     made = bring(path, "nanogpt", dtype="uint32")
@@ -55,13 +77,16 @@ def test_a_file_of_four_bytes_is_not_read_as_two(bring, tmp_path) -> None:
 
 @pytest.mark.parametrize("add_eos", [False, True])
 def test_ids_too_narrow_for_the_eos_of_a_tokenizer_are_refused(tmp_path, add_eos: bool) -> None:
-    (file,) = IMPORTER.find(write(tmp_path / "train.bin", [5, 6]), "train", "uint16")
-    rules = Rules(128_256, 128_001, add_eos, file.dtype, 1000, "blake3")
-    part = PartImport(tmp_path, 0, file, rules, ends_by_eos=True)
+    words = Tokenizer(WordLevel({"a": 0, "b": 1, "<eos>": 128_001}, unk_token="a"))
+    words.save(str(tmp_path / "tokenizer.json"))
+    path = write(tmp_path / "train.bin", [0, 1])
     with pytest.raises(
         TokenizerError, match=r"train\.bin: its ids are uint16, .* eos is 128,001: "
     ):
-        part.write(IMPORTER.read(file, 128_001), "")
+        tokmill.import_dataset(
+            path, trainer="nanogpt", output=tmp_path / "out", add_eos=add_eos, eos_token="<eos>",
+            tokenizer=tmp_path / "tokenizer.json",
+        )  # fmt: skip
 
 
 def test_an_output_inside_a_dataset_is_refused(bring, tmp_path, single: Dataset) -> None:

@@ -1,57 +1,106 @@
-"""Import tokens of another trainer: a dataset that appears whole, its manifest written last."""
+"""Import tokens of another trainer: a dataset that appears whole, its manifest written last.
+
+Each file of tokens is a part.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from tokmill.dataset.canonical import canonical_json, json_chunks, manifest_sha256, sha256_hex
 from tokmill.dataset.checksum import digest_of
+from tokmill.dataset.counts import Counts
+from tokmill.dataset.idx_file import MAX_LENGTH
 from tokmill.dataset.layout import (
     FOLDERS,
     FORMAT_VERSION,
+    LOCK_NAME,
     MANIFEST,
     PARTS,
     PLAN,
     SHARD_BYTES,
     SPLITS,
     part_name,
+    shard_stem,
 )
-from tokmill.dataset.part_record import Sums
+from tokmill.dataset.part_record import PartRecord, Sums
 from tokmill.dataset.plan_file import PLAN_FORMAT, plan_fingerprint
+from tokmill.dataset.reader import read_intact_manifest
+from tokmill.dataset.writer import ShardEntry, ShardWriter
 from tokmill.engines.engine import REFERENCE, load_engine
-from tokmill.errors import RecordError, UsageError
+from tokmill.errors import RecordError, StateError, TokenizerError, UsageError, VerifyError
+from tokmill.masks.truncation import UNTRAINED
+from tokmill.recipes.spec import Increments
 from tokmill.settings.names import output_settings, plain
 from tokmill.settings.schema import Config, InputSettings, OutputSettings, TokenizerSettings
 from tokmill.settings.sft import SftSettings
 from tokmill.storage import make_directory, storage_errors, write_chunks, write_file
 from tokmill.tokenizer.tokenizer import PROBE_TEXT, load_tokenizer, tokenizer_entry
-from tokmill.trainers.importing import datatrove, megatron, nanogpt
-from tokmill.trainers.importing.blocks import watched
-from tokmill.trainers.importing.output import ENGINE, check_output, check_sources
-from tokmill.trainers.importing.part import ADDED_EOS, UNTRAINED_FIRST, PartImport, Rules
-from tokmill.trainers.private_directory import check_room, private_directory
+from tokmill.trainers.importing.sources import DATATROVE, MEGATRON, NANOGPT
+from tokmill.trainers.private_directory import check_replaceable, check_room, private_directory
 from tokmill.version import __version__
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence, Set
+
+    import numpy.typing as npt
 
     from tokmill.tokenizer.tokenizer import Tokenizer
-    from tokmill.trainers.importing.blocks import Importer, TokenFile, Watcher
+    from tokmill.trainers.importing.sources import Importer, Part, TokenFile
+
+    Ids = npt.NDArray[np.unsignedinteger]
+    Lengths = npt.NDArray[np.int64]
+    Mask = npt.NDArray[np.uint8]
 
 IMPORTERS: dict[str, Importer] = {
-    "megatron": megatron.IMPORTER,
-    "datatrove": datatrove.IMPORTER,
-    "nanogpt": nanogpt.IMPORTER,
+    "megatron": MEGATRON,
+    "datatrove": DATATROVE,
+    "nanogpt": NANOGPT,
 }
 """The trainers whose files can be imported, by the name in `tokmill import --from`."""
+
+
+EMPTY = "no token"
+"""Reason of a drop: a document without tokens."""
+
+ADDED_EOS, UNTRAINED_FIRST = "eos added", "first token of a sample no longer trained"
+"""Counters of a part: documents that got an eos, and samples whose mask began with 1."""
+
+_BINS = 64
+
+ENGINE = "import"
+"""Name of the engine in plan and manifest of an imported dataset."""
+
+_MASK_ENTRY = {
+    "preset": "imported",
+    "boundary": "split",
+    "alignment": "target",
+    "trained": [],
+    "turns": "",
+    "template": "imported",
+    "template_sha256": sha256_hex(b""),
+    "ends": {"rule": "imported", "last_ids": []},
+    "cut": 0,
+}
+"""In the manifest, about masks that came with the tokens: their rule is unknown."""
+
+
+class Watcher(Protocol):
+    """Follows an import."""
+
+    def begin(self, total_bytes: int) -> None:
+        """Receive the bytes of all tokens, before the first is read."""
+
+    def progressed(self, progress: Increments) -> None:
+        """Receive what was written since the last call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,33 +142,49 @@ def import_tokens(settings: ImportSettings, watcher: Watcher) -> list[str]:
         StorageError: no space, no permission.
     """
     started_s = time.perf_counter()
-    importer = IMPORTERS[settings.trainer]
-    check_output(settings.output, overwrite=settings.overwrite)
-    files = _find(settings, importer)
-    check_sources((file.path for file in files), settings.output)
+    output = settings.output
+    check_replaceable(output, "an imported dataset", _imported_files, overwrite=settings.overwrite)
+    for parent in output.absolute().resolve().parents:
+        if (parent / MANIFEST).is_file() and (parent / PLAN).is_file():
+            raise StateError(f"{output}: is inside the dataset {parent}: name another directory")
+    files = _find(settings)
     is_sft = files[0].mask is not None
     tokenizer = load_tokenizer(settings.tokenizer, for_chat=is_sft)
     config = _config(settings, files, is_sft=is_sft)
     token_bytes = np.dtype(config.output.dtype).itemsize + is_sft
-    check_room(settings.output, token_bytes * sum(file.n_tokens for file in files), "the import")
-    with private_directory(settings.output, replace=settings.overwrite) as directory:
+    check_room(output, token_bytes * sum(file.n_tokens for file in files), "the import")
+    with private_directory(output, replace=settings.overwrite) as directory:
         for folder in FOLDERS:
             make_directory(directory / folder)
-        run = _Import(directory, config, tokenizer, files, importer, add_eos=settings.add_eos)
         watcher.begin(sum(file.n_bytes for file in files))
-        manifest = run.manifest(run.write_parts(watcher), started_s)
-        if not manifest["totals"]["documents"]:
+        sums = _write_parts(directory, config, tokenizer, files, settings, watcher)
+        if not sums.totals.documents:
             raise RecordError(f"{settings.sources[0]}: no document to import")
+        wall_s = time.perf_counter() - started_s
+        manifest = _manifest(directory, config, tokenizer, settings, sums, wall_s)
         write_chunks(directory / MANIFEST, json_chunks(manifest))
-    return _notes(importer, Counter(manifest["totals"].get("counters", {})), manifest)
+    return _notes(settings, sums.totals)
 
 
-def _find(settings: ImportSettings, importer: Importer) -> list[TokenFile]:
+def _imported_files(output: Path) -> Set[str] | None:
+    """Return the files of an imported dataset; None if `output` is none."""
+    if not (output / MANIFEST).is_file():
+        return None
+    manifest = read_intact_manifest(output)
+    if manifest["engine"]["name"] != ENGINE:
+        return None
+    return {MANIFEST, LOCK_NAME, *(file["name"] for file in manifest["files"])}
+
+
+def _find(settings: ImportSettings) -> list[TokenFile]:
     if settings.dtype not in ("", "uint16", "uint32"):
         raise UsageError(f"dtype: expected uint16 or uint32, found {settings.dtype!r}")
+    if settings.dtype and settings.trainer != "nanogpt":
+        raise UsageError("--dtype: the index names the type of ids: leave it out")
     named = [one for path in settings.sources for one in _splits(path)]
     named += [(path, "val") for path in settings.val]
-    files = [file for path, split in named for file in importer.find(path, split, settings.dtype)]
+    find = IMPORTERS[settings.trainer].find
+    files = [file for path, split in named for file in find(path, split, settings.dtype)]
     if not files:
         raise UsageError("no source: name the files, prefixes or directories to import")
     paths = [file.path.resolve() for file in files]
@@ -128,6 +193,10 @@ def _find(settings: ImportSettings, importer: Importer) -> list[TokenFile]:
     without = [file.path for file in files if file.mask is None]
     if without and len(without) < len(files):
         raise UsageError(f"{without[0]}: has no mask beside it, and other files have one")
+    place = settings.output.absolute().resolve()
+    for file in files:  # what is replaced cannot be read
+        if place in file.path.absolute().resolve().parents:
+            raise StateError(f"{file.path}: is inside {settings.output}: name another output")
     return files
 
 
@@ -149,100 +218,270 @@ def _config(settings: ImportSettings, files: Sequence[TokenFile], *, is_sft: boo
     return replace(config, sft=SftSettings()) if is_sft else config
 
 
-class _Import:
-    """An import into its private directory."""
+def _write_parts(
+    directory: Path,
+    config: Config,
+    tokenizer: Tokenizer,
+    files: Sequence[TokenFile],
+    settings: ImportSettings,
+    watcher: Watcher,
+) -> Sums:
+    """Write the plan, and a part for each file; return their sums."""
+    algorithm = config.output.checksum
+    identity = {
+        "bos_id": None,
+        "checksum": algorithm,
+        "engine": _engine(settings),
+        "eos_id": tokenizer.eos.id,
+        "format_version": FORMAT_VERSION,
+        "settings": output_settings(config),
+        "tokenizer_sha256": tokenizer.sha256,
+        "tokmill_version": __version__,
+    }
+    if config.sft is not None:
+        identity["template_sha256"] = sha256_hex(b"")
+    rows = [_row(file) for file in files]
+    slices = [[[i, 0, -1, file.n_bytes]] for i, file in enumerate(files)]
+    plan = {**identity, "files": rows, "format": PLAN_FORMAT, "parts": slices}
+    plan["fingerprint"] = plan_fingerprint(plan)
+    write_chunks(directory / PLAN, json_chunks(plan))
+    sums = Sums(algorithm)
+    for number, file in enumerate(files):
+        part = PartWriter(directory, number, file, tokenizer, config.output, settings.add_eos)
+        part.check_eos()
+        try:
+            for progress in part.write(IMPORTERS[settings.trainer].read(file, tokenizer.eos.id)):
+                watcher.progressed(progress)
+            record = part.finish(sha256_hex(canonical_json([identity, rows[number]])))
+        except BaseException:
+            part.discard()
+            raise
+        write_file(directory / PARTS / part_name(number), record.as_bytes())
+        sums.add(record, [(str(file.path), True)])
+    return sums
 
-    def __init__(
-        self,
-        directory: Path,
-        config: Config,
-        tokenizer: Tokenizer,
-        files: Sequence[TokenFile],
-        importer: Importer,
-        *,
-        add_eos: bool,
-    ) -> None:
-        self._directory = directory
-        self._config, self._tokenizer = config, tokenizer
-        self._files, self._importer = files, importer
-        dtype: np.dtype[np.unsignedinteger] = np.dtype(config.output.dtype).newbyteorder("<")
-        self._rules = Rules(
-            tokenizer.vocab_size,
-            tokenizer.eos.id,
-            add_eos,
-            dtype,
-            config.output.shard_tokens,
-            config.output.checksum,
+
+@dataclass(slots=True)
+class PartWriter:
+    """Writes one file of tokens as part `number`.
+
+    `output`: dtype, shards and checksums of the dataset. `adds_eos`: eos is added to documents of
+    pretraining without it, else they are an error. A file without an index may end without one.
+    """
+
+    directory: Path
+    number: int
+    file: TokenFile
+    tokenizer: Tokenizer
+    output: OutputSettings
+    adds_eos: bool
+    _shards: list[ShardEntry] = field(default_factory=list)
+    _shard: ShardWriter | None = None
+    _counts: Counts = field(default_factory=Counts)
+    _histogram: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(_BINS, np.int64))
+
+    def check_eos(self) -> None:
+        """Check that the ids of the dataset are wide enough for the eos that documents end with."""
+        eos_id = self.tokenizer.eos.id
+        is_written = self.file.mask is None or self.adds_eos
+        if is_written and eos_id > np.iinfo(self.output.dtype).max:
+            raise TokenizerError(
+                f"{self.file.path}: its ids are {self.output.dtype}, and the tokenizer's eos is "
+                f"{eos_id:,}: name the tokenizer that made these tokens"
+            )
+
+    def write(self, parts: Iterable[Part]) -> Iterator[Increments]:
+        """Write documents, and yield how much was written; memory: a part and the longest document.
+
+        Raises:
+            TokenizerError: an id is not of the tokenizer.
+            VerifyError: a document does not end with eos, or is too long for an index.
+            StorageError: the files cannot be written.
+        """
+        waiting: list[Part] = []
+        n_read = begin = 0  # tokens so far, and those before the documents that wait
+        for part in parts:
+            self._check_ids(part[0], n_read)
+            waiting.append(part)
+            n_read += len(part[0])
+            if n_read - begin > MAX_LENGTH and not len(part[2]):
+                raise VerifyError(
+                    f"{self.file.path}: a document of more than {MAX_LENGTH:,} tokens: name the "
+                    "token that ends documents with --eos-token"
+                )
+            if not len(part[2]):
+                continue
+            tokens = np.concatenate([one for one, _, _ in waiting])
+            masks = [mask for _, mask, _ in waiting if mask is not None]
+            mask = np.concatenate(masks) if masks else None
+            ends = part[2] + len(tokens) - len(part[0])
+            stop = int(ends[-1])
+            self._add(
+                tokens[:stop], np.diff(ends, prepend=0), None if mask is None else mask[:stop]
+            )
+            n_bytes = stop * self.file.dtype.itemsize
+            yield Increments(n_bytes, n_bytes, 0, len(ends), stop)
+            waiting = [(tokens[stop:], None if mask is None else mask[stop:], part[2][:0])]
+            begin += stop
+
+    def _add(self, tokens: npt.NDArray[Any], lengths: Lengths, mask: Mask | None) -> None:
+        """Write whole documents, end to end."""
+        is_filled = lengths > 0
+        if n_empty := len(lengths) - int(is_filled.sum()):
+            self._counts.drops[EMPTY] += n_empty
+        if n_empty == len(lengths):
+            return
+        tokens, lengths = tokens.astype(self._dtype), lengths[is_filled]
+        if mask is None:
+            tokens, lengths = self._with_eos(tokens, lengths)
+        else:
+            tokens, lengths, mask = self._trained(tokens, lengths, mask)
+        exponents = np.frexp(lengths.astype(np.float64))[1] - 1
+        self._histogram += np.bincount(exponents, minlength=_BINS)
+        self._counts.documents += len(lengths)
+        self._counts.tokens += len(tokens)
+        self._counts.trained_tokens += 0 if mask is None else int(mask.sum())
+        self._append(tokens, lengths, mask)
+
+    @property
+    def _dtype(self) -> np.dtype[np.unsignedinteger]:
+        return np.dtype(self.output.dtype).newbyteorder("<")
+
+    def _check_ids(self, tokens: npt.NDArray[Any], n_before: int) -> None:
+        if not len(tokens):
+            return
+        vocab_size = self.tokenizer.vocab_size
+        for found, place in ((tokens.min(), tokens.argmin()), (tokens.max(), tokens.argmax())):
+            if not 0 <= int(found) < vocab_size:
+                raise TokenizerError(
+                    f"{self.file.path}: token {n_before + int(place):,} is {int(found)}, and "
+                    f"the tokenizer has ids from 0 to {vocab_size - 1:,}: name the tokenizer that "
+                    "made these tokens"
+                )
+
+    def _trained(self, tokens: Ids, lengths: Lengths, mask: Mask) -> tuple[Ids, Lengths, Mask]:
+        """Return the samples that train a token; the first token of a sample is no target."""
+        mask, starts = mask.copy(), np.cumsum(lengths) - lengths
+        self._count(UNTRAINED_FIRST, int(mask[starts].sum()))
+        mask[starts] = 0
+        is_kept = np.maximum.reduceat(mask, starts) > 0
+        if is_kept.all():
+            return tokens, lengths, mask
+        self._counts.drops[UNTRAINED] += int((~is_kept).sum())
+        chosen = np.repeat(is_kept, lengths)
+        return tokens[chosen], lengths[is_kept], mask[chosen]
+
+    def _with_eos(self, tokens: Ids, lengths: Lengths) -> tuple[Ids, Lengths]:
+        """Return documents of pretraining with eos at their ends; samples may end otherwise."""
+        ends, eos_id = np.cumsum(lengths), self.tokenizer.eos.id
+        missing = tokens[ends - 1] != eos_id
+        if not missing.any():
+            return tokens, lengths
+        if not self.adds_eos and self.file.index is not None:
+            at = self._counts.documents + int(np.argmax(missing))
+            raise VerifyError(
+                f"{self.file.path}: document {at:,} does not end with eos {eos_id}: "
+                "--add-eos adds it, or name the right one with --eos-token"
+            )
+        self._count(ADDED_EOS, int(missing.sum()))
+        return np.insert(tokens, ends[missing], self._dtype.type(eos_id)), lengths + missing
+
+    def _count(self, name: str, n: int) -> None:
+        if n:
+            self._counts.counters[name] += n
+
+    def _append(self, tokens: Ids, lengths: Lengths, mask: Mask | None) -> None:
+        """Write documents to the open shard, and begin the next one where it is full."""
+        bounds = np.concatenate([[0], np.cumsum(lengths)])
+        start = 0
+        while start < len(lengths):
+            if self._shard is None:
+                stem = shard_stem(self.file.split, self.number, len(self._shards))
+                self._shard = ShardWriter(
+                    self.directory, self.file.split, stem, self._dtype,
+                    () if mask is None else ("mask",), algorithm=self.output.checksum,
+                )  # fmt: skip
+            room = self.output.shard_tokens - self._shard.n_tokens
+            stop = int(np.searchsorted(bounds, bounds[start] + room, "right")) - 1
+            if stop <= start and self._shard.n_documents:
+                self._end_shard()
+                continue
+            stop = max(stop, start + 1)  # a longer document has a shard of its own
+            span = slice(int(bounds[start]), int(bounds[stop]))
+            flags = {} if mask is None else {"mask": mask[span]}
+            self._shard.append(tokens[span], lengths[start:stop], flags)
+            start = stop
+
+    def _end_shard(self) -> None:
+        if self._shard is not None:
+            self._shards.append(self._shard.commit())
+            self._shard = None
+
+    def finish(self, fingerprint: str) -> PartRecord:
+        """Return the part's record, which is not on disk yet."""
+        self._end_shard()
+        counts = self._counts
+        counts.input_bytes = self.file.n_bytes
+        counts.records = counts.documents + sum(counts.drops.values())
+        histogram = tuple(np.trim_zeros(self._histogram, "b").tolist())
+        return PartRecord(
+            self.number, fingerprint, tuple(self._shards), None, {0: counts}, histogram
         )
-        self._engine = {
-            "name": ENGINE,
-            "version": __version__,
-            "reason": f"tokens of {importer.title}, not encoded by tokmill",
-            "mb_per_s": {},
-            "n_checked": 0,
-            "refused": {},
-        }
 
-    def write_parts(self, watcher: Watcher) -> Sums:
-        """Write the plan, and a part for each file; return their sums."""
-        identity = {
-            "bos_id": None,
-            "checksum": self._config.output.checksum,
-            "engine": self._engine,
-            "eos_id": self._tokenizer.eos.id,
-            "format_version": FORMAT_VERSION,
-            "settings": output_settings(self._config),
-            "tokenizer_sha256": self._tokenizer.sha256,
-            "tokmill_version": __version__,
-        }
-        rows = [_row(file) for file in self._files]
-        slices = [[[i, 0, -1, file.n_bytes]] for i, file in enumerate(self._files)]
-        if self._config.sft is not None:
-            identity["template_sha256"] = sha256_hex(b"")
-        plan = {**identity, "files": rows, "format": PLAN_FORMAT, "parts": slices}
-        plan["fingerprint"] = plan_fingerprint(plan)
-        write_chunks(self._directory / PLAN, json_chunks(plan))
-        sums = Sums(self._config.output.checksum)
-        for number, file in enumerate(self._files):
-            fingerprint = sha256_hex(canonical_json([identity, rows[number]]))
-            ends_by_eos = file.index is None
-            part = PartImport(self._directory, number, file, self._rules, ends_by_eos)
-            blocks = watched(self._importer.read(file, self._tokenizer.eos.id), watcher)
-            record = part.write(blocks, fingerprint)
-            write_file(self._directory / PARTS / part_name(number), record.as_bytes())
-            sums.add(record, [(str(file.path), True)])
-        return sums
+    def discard(self) -> None:
+        """Remove the open shard."""
+        if self._shard is not None:
+            self._shard.discard()
 
-    def manifest(self, sums: Sums, started_s: float) -> dict[str, Any]:
-        """Return the manifest."""
-        reference = load_engine(REFERENCE, self._tokenizer, control_in_text="text", n_threads=1)
-        probe_ids = reference.encode(pa.array([PROBE_TEXT], pa.large_string())).ids
-        with (self._directory / PLAN).open("rb") as file:
-            plan = digest_of(file, self._config.output.checksum).entry(PLAN)
-        is_sft = self._config.sft is not None
-        manifest: dict[str, Any] = {
-            "format_version": FORMAT_VERSION,
-            "tokmill_version": __version__,
-            "kind": "sft" if is_sft else "pretrain",
-            "config": plain(self._config),
-            "tokenizer": tokenizer_entry(self._tokenizer, probe_ids.tolist()),
-            **({"mask": _mask_entry()} if is_sft else {}),
-            "engine": self._engine,
-            "dtype": self._config.output.dtype,
-            "totals": sums.totals.as_json(),
-            "length_histogram": sums.length_histogram(),
-            "sources": list(sums.sources.values()),
-            "shards": sums.shards,
-            "files": [plan.as_json(), *sums.files],
-            "run": {
-                "wall_s": round(time.perf_counter() - started_s, 3),
-                "text_bytes_per_s": 0,
-                "peak_memory_bytes": 0,
-                "resumed_parts": 0,
-            },
-        }
-        manifest["sha256"] = manifest_sha256(manifest)
-        return manifest
+
+def _engine(settings: ImportSettings) -> dict[str, Any]:
+    title = IMPORTERS[settings.trainer].title
+    return {
+        "name": ENGINE,
+        "version": __version__,
+        "reason": f"tokens of {title}, not encoded by tokmill",
+        "mb_per_s": {},
+        "n_checked": 0,
+        "refused": {},
+    }
+
+
+def _manifest(
+    directory: Path,
+    config: Config,
+    tokenizer: Tokenizer,
+    settings: ImportSettings,
+    sums: Sums,
+    wall_s: float,
+) -> dict[str, Any]:
+    reference = load_engine(REFERENCE, tokenizer, control_in_text="text", n_threads=1)
+    probe_ids = reference.encode(pa.array([PROBE_TEXT], pa.large_string())).ids
+    with (directory / PLAN).open("rb") as file:
+        plan = digest_of(file, config.output.checksum).entry(PLAN)
+    is_sft = config.sft is not None
+    manifest: dict[str, Any] = {
+        "format_version": FORMAT_VERSION,
+        "tokmill_version": __version__,
+        "kind": "sft" if is_sft else "pretrain",
+        "config": plain(config),
+        "tokenizer": tokenizer_entry(tokenizer, probe_ids.tolist()),
+        **({"mask": _MASK_ENTRY} if is_sft else {}),
+        "engine": _engine(settings),
+        "dtype": config.output.dtype,
+        "totals": sums.totals.as_json(),
+        "length_histogram": sums.length_histogram(),
+        "sources": list(sums.sources.values()),
+        "shards": sums.shards,
+        "files": [plan.as_json(), *sums.files],
+        "run": {
+            "wall_s": round(wall_s, 3),
+            "text_bytes_per_s": 0,
+            "peak_memory_bytes": 0,
+            "resumed_parts": 0,
+        },
+    }
+    manifest["sha256"] = manifest_sha256(manifest)
+    return manifest
 
 
 def _row(file: TokenFile) -> list[Any]:
@@ -251,37 +490,19 @@ def _row(file: TokenFile) -> list[Any]:
     return [str(file.path), "tokens", "", status.st_size, status.st_mtime_ns, ""]
 
 
-def _mask_entry() -> dict[str, Any]:
-    """Return the entry about masks that came with the tokens: their rule is unknown."""
-    return {
-        "preset": "imported",
-        "boundary": "split",
-        "alignment": "target",
-        "trained": [],
-        "turns": "",
-        "template": "imported",
-        "template_sha256": sha256_hex(b""),
-        "ends": {"rule": "imported", "last_ids": []},
-        "cut": 0,
-    }
-
-
-def _notes(importer: Importer, counters: Counter[str], manifest: Mapping[str, Any]) -> list[str]:
+def _notes(settings: ImportSettings, totals: Counts) -> list[str]:
     notes = []
-    if importer is nanogpt.IMPORTER:
+    if settings.trainer == "nanogpt":
         notes.append(
             "boundaries are those of eos: a document with an eos inside becomes two, and documents "
             "that were written without eos become one"
         )
-    if n := counters[ADDED_EOS]:
+    if n := totals.counters[ADDED_EOS]:
         notes.append(f"eos was added to {plural(n, 'document')} that did not end with it")
-    if n := counters[UNTRAINED_FIRST]:
+    if n := totals.counters[UNTRAINED_FIRST]:
         notes.append(
             f"{plural(n, 'sample')} had a target at the first token, which nothing predicts: the "
             "mask there is now 0"
         )
-    notes += [
-        f"{plural(n, 'document')} left out: {reason}"
-        for reason, n in manifest["totals"]["drops"].items()
-    ]
-    return notes
+    drops = totals.as_json()["drops"].items()
+    return notes + [f"{plural(n, 'document')} left out: {reason}" for reason, n in drops]

@@ -71,16 +71,16 @@ def test_damaged_tokens_that_are_streamed_are_refused(
 
 
 def test_a_streamed_export_reads_its_tokens_once(pretrained, tmp_path, monkeypatch) -> None:
-    from tokmill.trainers.source_sums import SourceSums
+    from tokmill.trainers.source import ExportSource
 
     read: list[tuple[str, int]] = []
-    real = SourceSums.copy
+    real = ExportSource.copy
 
     def copy(self, path, start, stop, file) -> None:
         read.append((path.name, stop - start))
         real(self, path, start, stop, file)
 
-    monkeypatch.setattr(SourceSums, "copy", copy)
+    monkeypatch.setattr(ExportSource, "copy", copy)
     for trainer in ("nanogpt", "llm.c", "litdata"):
         read.clear()
         options = {} if trainer == "nanogpt" else {"file_tokens": 7000}

@@ -12,8 +12,8 @@ import pytest
 import tokmill
 from tokmill.api.dataset import Dataset
 from tokmill.errors import UsageError, VerifyError
-from tokmill.trainers.exporting.export import export
-from tokmill.trainers.layouts import arrow_directory, rows
+from tokmill.trainers import hf_datasets, rows
+from tokmill.trainers.export import export
 from tokmill.trainers.options import ExportOptions
 
 
@@ -46,9 +46,9 @@ def test_what_is_trained_decodes_to_the_replies(unpacked: Dataset, tmp_path) -> 
 def test_files_and_batches_of_any_size_have_the_same_rows(
     pretrained: Dataset, tmp_path, monkeypatch, batch_tokens
 ) -> None:
-    monkeypatch.setattr(arrow_directory, "FILE_BYTES", 50_000)
+    monkeypatch.setattr(hf_datasets, "FILE_BYTES", 50_000)
     monkeypatch.setattr(rows, "BATCH_TOKENS", batch_tokens)
-    monkeypatch.setattr(arrow_directory, "BATCH_TOKENS", batch_tokens)
+    monkeypatch.setattr(hf_datasets, "BATCH_TOKENS", batch_tokens)
     export(pretrained.directory, "datasets", tmp_path / "e", ExportOptions())
     files = sorted((tmp_path / "e" / "train").glob("*.arrow"))
     assert len(files) > 3
@@ -62,7 +62,7 @@ def test_files_and_batches_of_any_size_have_the_same_rows(
 @pytest.mark.parametrize("batch_tokens", [100, 1 << 18])
 def test_no_file_is_larger_than_was_said(chats, tmp_path, monkeypatch, batch_tokens) -> None:
     monkeypatch.setattr(rows, "BATCH_TOKENS", batch_tokens)
-    monkeypatch.setattr(arrow_directory, "BATCH_TOKENS", batch_tokens)
+    monkeypatch.setattr(hf_datasets, "BATCH_TOKENS", batch_tokens)
     said = {}
 
     def listed(*given):
@@ -70,8 +70,8 @@ def test_no_file_is_larger_than_was_said(chats, tmp_path, monkeypatch, batch_tok
         said.update({file.name: file.n_bytes for file in files})
         return files
 
-    whole = arrow_directory.arrow_files
-    monkeypatch.setattr("tokmill.trainers.hf_datasets.arrow_files", listed)
+    whole = hf_datasets._arrow_files
+    monkeypatch.setattr("tokmill.trainers.hf_datasets._arrow_files", listed)
     made = export(chats.directory, "datasets", tmp_path / "e", ExportOptions())
     assert {file.name for file in made.files} == set(said)
     assert all(file.n_bytes <= said[file.name] for file in made.files)
@@ -94,7 +94,7 @@ def test_the_same_dataset_has_the_same_bytes_and_another_one_another_fingerprint
 
 
 def test_ids_that_int32_cannot_hold_are_refused(pretrained: Dataset, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(arrow_directory, "_MOST_ID", 10)
+    monkeypatch.setattr(hf_datasets, "_MOST_ID", 10)
     with pytest.raises(UsageError, match="int32 ids, up to 10"):
         export(pretrained.directory, "datasets", tmp_path / "e", ExportOptions())
 

@@ -11,7 +11,7 @@ import pytest
 import tokmill
 from tokmill.api.dataset import Dataset
 from tokmill.errors import UsageError, VerifyError
-from tokmill.trainers.layouts.blend import groups, paths_of_shards
+from tokmill.trainers.blend import groups, paths_of_shards
 from tokmill.trainers.source import ExportSource
 
 

@@ -14,9 +14,8 @@ import pytest
 from tokmill import extensions, tables
 from tokmill.api.dataset import Dataset
 from tokmill.errors import StateError, StorageError, UsageError, VerifyError
-from tokmill.trainers.exporting import placing
-from tokmill.trainers.exporting.export import export
-from tokmill.trainers.exporting.record import RECORD
+from tokmill.trainers import export as exporting
+from tokmill.trainers.export import RECORD, export
 from tokmill.trainers.options import ExportOptions
 from tokmill.trainers.trainer import Checked, Layout, Linked, Written
 
@@ -55,7 +54,7 @@ def plain(monkeypatch) -> Plain:
     """A trainer of the name `plain`."""
     trainer = Plain()
     found = extensions.TableEntry(trainer, None)
-    monkeypatch.setattr("tokmill.trainers.exporting.export.find", lambda table, name: found)
+    monkeypatch.setattr("tokmill.trainers.export.find", lambda table, name: found)
     return trainer
 
 
@@ -109,7 +108,7 @@ def test_a_file_system_without_links_gets_copies(plain, single, tmp_path, monkey
         raise OSError(18, "Invalid cross-device link")
 
     monkeypatch.setattr(Path, "hardlink_to", refuse)
-    monkeypatch.setattr(placing, "share_blocks", lambda old, new: False)
+    monkeypatch.setattr(exporting, "share_blocks", lambda old, new: False)
     made = export(single.directory, "plain", tmp_path / "e", ExportOptions())
     assert {file.how for file in made.files} == {"copy", "written"}
     name = single.shards[0].name

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tokmill.api.dataset import Dataset
-from tokmill.errors import UsageError
-from tokmill.trainers.layouts.rows import PackedRows, rows_of
+from tokmill.errors import UsageError, VerifyError
 from tokmill.trainers.options import ExportOptions
+from tokmill.trainers.rows import DocumentRows, PackedRows, check_equal, check_rows, rows_of
 from tokmill.trainers.source import ExportSource
 
 
@@ -32,3 +33,23 @@ def test_options_choose_the_rows(chats: Dataset, unpacked: Dataset) -> None:
 def test_unpacked_text_is_refused(pretrained: Dataset) -> None:
     with pytest.raises(UsageError, match="--unpacked is for packs, and this dataset has none"):
         rows_of(ExportSource(pretrained.directory), "train", ExportOptions(unpacked=True))
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ([1, 2], r"^here: ids: expected 3 values, found 2$"),
+        ([1, 5, 3], r"^here: ids\[1\]: expected 2, found 5$"),
+        ([[1, 2, 3]], r"^here: ids: expected 3 values, found 1$"),
+    ],
+)
+def test_a_difference_is_named_with_its_place(found, message) -> None:
+    with pytest.raises(VerifyError, match=message):
+        check_equal(found, np.array([1, 2, 3]), "here", "ids")
+
+
+def test_a_missing_row_is_named(single: Dataset, tmp_path) -> None:
+    source = ExportSource(single.directory)
+    rows = DocumentRows(source, "val")
+    with pytest.raises(VerifyError, match=rf"val: expected {rows.n_rows} rows, found 3"):
+        check_rows(source, [rows], tmp_path, lambda split: [1, 2, 3], lambda *_: None, "reader")

@@ -8,7 +8,7 @@ import pytest
 
 import tokmill
 from tokmill.errors import StateError, VerifyError
-from tokmill.trainers.exporting.record import RECORD, read_record
+from tokmill.trainers.export import RECORD, read_record
 
 
 @pytest.fixture

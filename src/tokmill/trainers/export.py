@@ -1,29 +1,57 @@
-"""Export a dataset: its files in another trainer's layout, in a directory that appears whole."""
+"""Export a dataset: its files in another trainer's layout, in a directory that appears whole.
+
+Files are hard links, reflinks or copies of the dataset's, or written anew. The record of an export
+says what it is, and has the checksums of its files.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
+import warnings
 from dataclasses import asdict, dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from tokmill.dataset.checksum import FileEntry, digest_of
 from tokmill.errors import StateError, TokmillError, UsageError, VerifyError
 from tokmill.extensions import find, one_line
-from tokmill.storage import write_file
+from tokmill.settings.schema import BLAKE3
+from tokmill.storage import (
+    link,
+    make_directory,
+    open_regular,
+    share_blocks,
+    storage_errors,
+    write_file,
+)
 from tokmill.tables import TRAINERS
-from tokmill.trainers.exporting.placing import Placed, check_names, place
-from tokmill.trainers.exporting.record import RECORD, read_record
 from tokmill.trainers.private_directory import check_replaceable, check_room, private_directory
 from tokmill.trainers.source import ExportSource
 from tokmill.trainers.trainer import Linked, Written
 from tokmill.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Set
+    from collections.abc import Collection, Iterator, Mapping, Sequence, Set
     from pathlib import Path
 
     from tokmill.trainers.options import ExportOptions
     from tokmill.trainers.trainer import Checked, Layout, Trainer
+
+RECORD = "tokmill-export.json"
+"""File of an export that says what it is; written last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed(FileEntry):
+    """A file of an export. `how`: `link`, `reflink`, `copy` or `written`."""
+
+    how: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the file as plain values: name, bytes, checksum, how."""
+        return {**FileEntry.as_json(self), "how": self.how}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +127,10 @@ def export(
     notes = [*layout.notes, *_weights_note(source, layout, found.title, options)]
     identity = {} if row.extension is None else {"extension": row.extension.as_json()}
     about = {"trainer": trainer, **identity, "options": asdict(options)}
-    copy = options.copy
     for other, _ in layout.shards:
         if other is not source:
             other.check_files()
-    files = _write(layout, source, about, output, copy=copy, check=check, overwrite=overwrite)
+    files = _write(layout, source, about, output, options.copy, check=check, overwrite=overwrite)
     checked = _checked(found, source, options, output) if check else None
     return Export(
         trainer,
@@ -155,7 +182,9 @@ def _checked(
 ) -> Checked:
     """Return what the trainer's own reader read; it may raise anything."""
     try:
-        return trainer.check(source, options, output)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of packages that readers can do without
+            return trainer.check(source, options, output)
     except TokmillError:
         raise
     except ImportError as error:
@@ -197,46 +226,75 @@ def _write(
     source: ExportSource,
     about: Mapping[str, Any],
     output: Path,
-    *,
     copy: bool,
+    *,
     check: bool,
     overwrite: bool,
 ) -> tuple[Placed, ...]:
     """Place all files, check what they were made of, and write the record of the export last."""
-    check_names(layout.files)
-    _check_space(layout, output, copy=copy)
+    n_bytes = sum(
+        file.n_bytes if isinstance(file, Written) else file.source.stat().st_size * copy
+        for file in layout.files
+    )
+    check_room(output, n_bytes, "the export")
     with private_directory(output, replace=overwrite) as folder:
         sources = [source, *(other for other, _ in layout.shards if other is not source)]
-        owners = {path: one.sums for one in sources for path in one.sums.paths()}
-        files = tuple(place(file, folder, owners, copy=copy) for file in layout.files)
+        owners = {path: one for one in sources for path in one.files}
+        files = tuple(_place(file, folder, owners, copy=copy) for file in layout.files)
         links = {file.name for file in files if file.how in ("link", "reflink")}
         linked = {
-            one.source for one in layout.files if isinstance(one, Linked) and one.name in links
+            file.source for file in layout.files if isinstance(file, Linked) and file.name in links
         }
-        for path in _read_paths(layout, source):
-            if check or path not in linked:
-                owners[path].check(path)
+        read: Sequence[tuple[ExportSource, Collection[str] | None]] = layout.shards
+        for one, shards in read or [(source, None)]:
+            for path in one.read_paths(shards):
+                if check or path not in linked:
+                    one.check(path)
         record = _record(layout, source, about, files)
         write_file(folder / RECORD, json.dumps(record, indent=1).encode() + b"\n")
     return files
 
 
-def _read_paths(layout: Layout, source: ExportSource) -> Iterator[Path]:
-    """Yield the files of the datasets that the export was made of."""
-    if not layout.shards:
-        yield from source.read_paths()
-    for one, names in layout.shards:
-        yield from one.read_paths(names)
+def _place(
+    file: Linked | Written, folder: Path, owners: Mapping[Path, ExportSource], *, copy: bool
+) -> Placed:
+    """Place one file below `folder`, read-only and durable.
+
+    `owners`: the dataset of each file that can be linked; a copy is summed up.
+
+    Raises:
+        VerifyError: a file of the dataset is shorter than its manifest says.
+        StorageError: there is no space, or the file cannot be written.
+    """
+    path = folder / file.name
+    make_directory(path.parent)
+    with storage_errors(path):
+        if isinstance(file, Linked):
+            owner = owners[file.source]
+            how, known = _duplicate(file.source, path, owner, copy=copy), owner.files[file.source]
+            return Placed(file.name, path.stat().st_size, known.algorithm, known.checksum, how)
+        with path.open("x+b", buffering=1 << 20) as raw:
+            file.write(raw)
+            raw.flush()
+            os.fchmod(raw.fileno(), 0o444)
+            os.fsync(raw.fileno())
+            raw.seek(0)
+            found = digest_of(raw, BLAKE3).entry(file.name)
+            return Placed(file.name, found.n_bytes, found.algorithm, found.checksum, "written")
 
 
-def _check_space(layout: Layout, output: Path, *, copy: bool) -> None:
-    written = sum(file.n_bytes for file in layout.files if isinstance(file, Written))
-    copied = 0
-    if copy:
-        copied = sum(
-            file.source.stat().st_size for file in layout.files if not isinstance(file, Written)
-        )
-    check_room(output, written + copied, "the export")
+def _duplicate(source: Path, path: Path, owner: ExportSource, *, copy: bool) -> str:
+    """Link a file, or share its blocks, or copy it; return which. Raises `OSError`."""
+    if not copy and link(source, path):
+        return "link"
+    with source.open("rb") as old, path.open("xb") as new:
+        how = "copy" if copy or not share_blocks(old, new) else "reflink"
+        if how == "copy":
+            owner.copy(source, 0, os.fstat(old.fileno()).st_size, new)
+        new.flush()
+        os.fchmod(new.fileno(), 0o644 if copy else 0o444)  # a copy is the user's own
+        os.fsync(new.fileno())
+    return how
 
 
 def _record(
@@ -253,3 +311,55 @@ def _record(
         "mask_alignment": layout.mask_alignment,
         "files": [file.as_json() for file in files],
     }
+
+
+def read_record(output: Path) -> dict[str, Any]:
+    """Read the record of an export.
+
+    Raises:
+        StateError: it is none.
+        StorageError: it cannot be read.
+    """
+    path = output / RECORD
+    try:
+        with storage_errors(path):
+            record = json.loads(path.read_bytes())
+        entries = [FileEntry.from_json(file) for file in record["files"]]
+        is_ours = record["format"] == "tokmill export" and all(map(_is_inside, entries))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise StateError(f"{path}: damaged: {error}") from None
+    if not is_ours:
+        raise StateError(f"{path}: not the record of an export")
+    return dict(record)
+
+
+def _is_inside(entry: FileEntry) -> bool:
+    path = PurePosixPath(entry.name)
+    return not path.is_absolute() and ".." not in path.parts and isinstance(entry.n_bytes, int)
+
+
+def file_problems(output: Path, record: dict[str, Any]) -> Iterator[str]:
+    """Yield a line for each file of an export that is missing, changed, or not in its record."""
+    entries = [FileEntry.from_json(file) for file in record["files"]]
+    for entry in entries:
+        if problem := _problem(output / entry.name, entry):
+            yield f"{entry.name}: {problem}"
+    known = {RECORD, *(entry.name for entry in entries)}
+    for folder, _, names in os.walk(output):
+        for name in sorted(names):
+            path = os.path.relpath(os.path.join(folder, name), output)  # noqa: PTH118
+            if path not in known:
+                yield f"{path} is not in the record of the export"
+
+
+def _problem(path: Path, entry: FileEntry) -> str:
+    try:
+        with open_regular(path, follow_links=True) as file:
+            found = digest_of(file, entry.algorithm)
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    if found.n_bytes != entry.n_bytes:
+        return f"{found.n_bytes:,} bytes, the record says {entry.n_bytes:,}"
+    if found.checksum() != entry.checksum:
+        return f"its {entry.algorithm} does not match the record"
+    return ""

@@ -55,15 +55,14 @@ def groups(source: ExportSource, tokens: Sequence[str]) -> list[Group]:
     wanted = _parse(tokens)
     others = _datasets(source, [name for name in wanted if (Path(name) / MANIFEST).is_file()])
     globs = [name for name in wanted if name not in others]
-    found = []
-    for name, (other, folder) in others.items():
-        if other.directory.resolve() == source.directory.resolve():
-            if globs:
-                _check_globs(source, globs)
-                raise UsageError(f"--tokens {name}: is the exported dataset, and so is {globs[0]}")
-            other = source
-        found.append(_whole(other, "train", folder, name, wanted[name]))
+    found = [
+        _whole(other, "train", folder, name, wanted[name])
+        for name, (other, folder) in others.items()
+    ]
     own = [name for name, (other, _) in others.items() if other is source]
+    if own and globs:
+        _check_globs(source, globs)
+        raise UsageError(f"--tokens {own[0]}: is the exported dataset, and so is {globs[0]}")
     if not own:
         found = [*_by_glob(source, {name: wanted[name] for name in globs}), *found]
     trained = [one for name, one in others.items() if wanted[name] and one[0] is not source]
@@ -92,7 +91,6 @@ def _parse(tokens: Sequence[str]) -> dict[str, int]:
 def _datasets(source: ExportSource, names: Sequence[str]) -> dict[str, tuple[ExportSource, str]]:
     """Return the datasets that are named by their directory, each with a folder of its own."""
     found: dict[str, tuple[ExportSource, str]] = {}
-    folders = {""}
     seen: dict[Path, str] = {}
     for name in names:
         path = Path(name)
@@ -110,10 +108,8 @@ def _datasets(source: ExportSource, names: Sequence[str]) -> dict[str, tuple[Exp
                     "one run cannot train on both"
                 )
         stem = path.resolve().name
-        count = sum(folder == stem or folder.startswith(f"{stem}-") for folder in folders)
-        folder = f"{stem}-{count + 1}" if count else stem
-        folders.add(folder)
-        found[name] = (other, folder)
+        count = sum(one == stem or one.startswith(f"{stem}-") for _, one in found.values())
+        found[name] = (other, f"{stem}-{count + 1}" if count else stem)
     return found
 
 

@@ -1,1 +1,0 @@
-"""Exports: files that appear together in a directory, and the record of what they are."""

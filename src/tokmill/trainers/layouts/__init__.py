@@ -1,1 +1,0 @@
-"""Files that trainers share, and the rows and token streams of which they are made."""
