@@ -134,8 +134,8 @@ def test_a_template_beyond_a_limit_ends_the_run_with_one_line_that_names_the_rec
     with pytest.raises(TemplateLimitError) as error:
         renderer.render(records)
     assert str(error.value) == (
-        f"the chat template took more than {limit} for one block of records: use another "
-        "--template, or a lower --max-record-bytes, which leaves long records out; it stopped at "
+        f"the chat template, or a --weigh, took more than {limit} for one block of records: use "
+        "another, or a lower --max-record-bytes, which leaves long records out; it stopped at "
         f"record 2 of the block, which begins {lines[1]!r}"
     )
     pool.close()

@@ -102,11 +102,13 @@ def test_everything_trains_all_tokens_but_those_that_a_record_leaves_out(show_me
             "sft.train: everything contains all .* leave -eot out",
         ),
         ({"train": ("content", "-eot")}, "sft.train: expected names, which replace .*content,-eot"),
+        ({"train": ("+-content",)}, "sft.train: expected one of .*; found '-content'"),
         ({"train": ("tool_call",)}, "found 'tool_call': did you mean tool-calls"),
         ({"train": ("everything",), "roles": ("user",)}, "sft.roles: contradicts --train=every"),
         ({"train": ("everything",), "samples": "turn"}, "sft.samples: contradicts --train=every"),
         ({"train": ("everything",), "turns": "last"}, "sft.turns: contradicts --train=every"),
         ({"weigh": ("a",)}, "sft.weigh: expected REGEX=FACTOR .* found 'a'"),
+        ({"weigh": ("a=1e39",)}, "sft.weigh: expected REGEX=FACTOR .* found 'a=1e39'"),
         ({"weigh": ("a=-1",)}, "sft.weigh: expected REGEX=FACTOR .* found 'a=-1'"),
         ({"weigh": ("(=2",)}, "sft.weigh: '\\(' is no regular expression"),
     ],
@@ -127,6 +129,17 @@ def test_settings_that_contradict_each_other_are_refused(settings, words):
 def test_weigh_multiplies_what_a_pattern_matches_in_replies(show_messages, weigh, reply):
     (text,) = show_messages("chatml", ("user", "foo"), ("assistant", "fxoox "), weigh=weigh)
     assert text == USER.format("foo") + REPLY + reply + "\n"
+
+
+def test_factors_that_multiply_to_an_infinite_weight_are_refused(show_messages):
+    with pytest.raises(UsageError, match=r"sft\.weigh: the factors of a token multiply to more"):
+        show_messages("chatml", *DIALOG, weigh=("A=1e30", "A=1e30"))
+
+
+def test_the_time_of_weigh_grows_as_a_reply_does(show_messages):
+    """Of 100,000 matches; comparing each with each would take minutes."""
+    (text,) = show_messages("chatml", ("user", "U"), ("assistant", "1a" * 100_000), weigh=("1=0",))
+    assert text.count("«a»") == 99_999
 
 
 def test_an_empty_think_block_is_not_trained_if_that_is_asked_for(show_messages):

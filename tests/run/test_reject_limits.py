@@ -217,7 +217,7 @@ def test_a_file_of_one_record_is_a_record_where_most_files_are(n_files, fails):
     [
         (
             "no trained token",
-            "; a sample needs a turn of a trained role (--roles, --turns) that has no weight of 0",
+            "; a sample needs a trained part (--train) of a turn (--roles, --turns) with a weight",
         ),
         ("more than max_tokens", "; raise --max-tokens"),
         ("fewer than min_tokens", "; lower --min-tokens"),

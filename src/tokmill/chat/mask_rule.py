@@ -65,6 +65,9 @@ _KINDS = {
 """The kinds that a name of --train stands for."""
 NAMES = (*_KINDS, EMPTY_REASONING, NEXT_ROLE, UNTRAINED_EOS, EVERYTHING)
 
+LARGEST_WEIGHT = 3.4028234663852886e38
+"""Of float32, as .weight files have it."""
+
 _EMPTY = "|".join(
     rf"(?:{re.escape(opens)})?\s*{re.escape(closes)}"
     for opens, closes in (*REASONING_TAGS, ("<|channel>thought", "<channel|>"))
@@ -155,7 +158,7 @@ def _chosen(
     if changes:
         trained[list(preset)] = True
     for item in items:
-        name = item.removeprefix("+").removeprefix("-")
+        name = item[1:] if item[0] in "+-" else item
         if name not in NAMES:
             known = ", ".join(NAMES)
             raise UsageError(
@@ -197,7 +200,7 @@ def weighing(text: str) -> tuple[re.Pattern[str], float]:
     pattern, _, number = text.rpartition("=")
     try:
         factor = float(number)
-        if not pattern or not 0 <= factor < np.inf:
+        if not pattern or not 0 <= factor <= LARGEST_WEIGHT:
             raise ValueError
         compiled = re.compile(pattern, re.DOTALL)
     except re.error as error:

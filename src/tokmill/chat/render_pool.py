@@ -251,8 +251,8 @@ def _too_much(limit: str, row: int | None) -> TemplateLimitError:
             "--template"
         )
     return TemplateLimitError(
-        f"the chat template took more than {limit} for one block of records: use another "
-        "--template, or a lower --max-record-bytes, which leaves long records out; it stopped at "
+        f"the chat template, or a --weigh, took more than {limit} for one block of records: use "
+        "another, or a lower --max-record-bytes, which leaves long records out; it stopped at "
         f"record {row + 1} of the block",
         row,
     )

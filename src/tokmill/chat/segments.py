@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -58,13 +59,13 @@ class SegmentTable(NamedTuple):
     (n_turns,) int64, index in `ROLES` and number of the sample. `turn_weights`: (n_turns,) float32,
     the weight that the record gives, NaN where it gives none. `factors`: (n_segments,) float32,
     the weight that a part of a message has within its turn, NaN where it has that of its turn.
-    `scales`: (n_segments,) float32, what the weight is multiplied with.
+    `scales`: (n_segments,) float64, what the weight is multiplied with.
     """
 
     kinds: npt.NDArray[np.int64]
     turns: npt.NDArray[np.int64]
     factors: npt.NDArray[np.float32]
-    scales: npt.NDArray[np.float32]
+    scales: npt.NDArray[np.float64]
     roles: npt.NDArray[np.int64]
     turn_weights: npt.NDArray[np.float32]
     samples: npt.NDArray[np.int64]
@@ -246,8 +247,9 @@ def _weigh_turn(turn: Turn, pattern: re.Pattern[str], factor: float) -> None:
     """Cut segments of a turn where matches of a pattern begin and end, and weigh those within."""
     is_said = [code & _KIND_MASK in _SAID for code in turn.codes]
     text = "".join(part for part, said in zip(turn.parts, is_said, strict=True) if said)
-    matches = [match.span() for match in pattern.finditer(text) if match.group()]
-    if not matches:
+    matches = (match.span() for match in pattern.finditer(text) if match.group())
+    edges = list(chain.from_iterable(matches))  # of n matches 2n, in order
+    if not edges:
         return
     n = len(turn.parts)
     old = zip(
@@ -261,14 +263,15 @@ def _weigh_turn(turn: Turn, pattern: re.Pattern[str], factor: float) -> None:
             cut.append((part, code, of_part, scale))
             continue
         stop = start + len(part)
-        edges = [start, stop]
-        if code >> _KIND_BITS < 0:
-            edges += [edge for span in matches for edge in span if start < edge < stop]
-        for left, right in pairwise(sorted(set(edges))):
-            is_within = any(begin < right and left < end for begin, end in matches)
+        first, last = bisect_right(edges, start), bisect_left(edges, stop)
+        is_text = code >> _KIND_BITS < 0
+        cuts = sorted({start, stop, *(edges[first:last] if is_text else ())})
+        for left, right in pairwise(cuts):
+            # A control token may have edges within.
+            is_within = bisect_right(edges, left) % 2 == 1 or (last > first and not is_text)
             piece = part[left - start : right - start]
             cut.append((piece, code, of_part, scale * factor if is_within else scale))
-            code = _TEXT_CODES[code & _KIND_MASK] if code >> _KIND_BITS < 0 else code
+            code = _TEXT_CODES[code & _KIND_MASK] if is_text else code
         start = stop
     turn.parts, turn.codes, turn.factors, turn.scales = map(list, zip(*cut, strict=True))
 
@@ -298,7 +301,8 @@ def columns_of(samples: Iterable[Sample]) -> Columns:
     text, coded = pa.array(parts, pa.large_string()), np.array(codes, np.int64)
     of_turn = np.repeat(np.arange(len(roles)), np.array(lengths, np.int64))
     of_sample = np.repeat(np.arange(len(n_turns)), np.array(n_turns, np.int64))
-    of_part, scale = _placed(factors, len(codes), np.nan), _placed(scales, len(codes), 1)
+    of_part = _placed(factors, len(codes), np.nan).astype(np.float32)
+    scale = _placed(scales, len(codes), 1)
     filled = pc.binary_length(text).to_numpy() > 0
     if not filled.all():
         text, coded = text.filter(pa.array(filled)), coded[filled]
@@ -318,9 +322,9 @@ def columns_of(samples: Iterable[Sample]) -> Columns:
 
 def _placed(
     runs: Iterable[tuple[int, list[float]]], n: int, default: float
-) -> npt.NDArray[np.float32]:
+) -> npt.NDArray[np.float64]:
     """Return n numbers: those of each run from its start on, else the default."""
-    column = np.full(n, default, np.float32)
+    column = np.full(n, default, np.float64)
     for start, numbers in runs:
         column[start : start + len(numbers)] = numbers
     return column

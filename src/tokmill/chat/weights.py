@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.chat.conversation import ChatError, count_differs
-from tokmill.chat.mask_rule import is_everything
+from tokmill.chat.mask_rule import LARGEST_WEIGHT, is_everything
 from tokmill.chat.names import SWITCH_KEYS, WEIGHT_KEYS, wrong_type
 from tokmill.chat.segments import ROLES, Kind
+from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,10 +54,12 @@ def segment_weights(
     weight_of_turn = np.where(np.isnan(table.turn_weights), chosen, table.turn_weights)
     of_part = np.where(np.isnan(table.turn_weights), 1, table.turn_weights)[turns] * table.factors
     weights = np.where(np.isnan(table.factors), weight_of_turn[turns], of_part)
-    weights = np.where(rule.trained[table.kinds], weights * table.scales, 0).astype(np.float32)
+    weights = np.where(rule.trained[table.kinds], weights * table.scales, 0)
+    if weights.max(initial=0) > LARGEST_WEIGHT:
+        raise UsageError("the factors of a token multiply to more than a float32", "sft.weigh")
     is_last = np.ones(len(turns), bool)
     is_last[:-1] = turns[1:] != turns[:-1]
-    return weights, is_last & (weight_of_turn[turns] > 0)
+    return weights.astype(np.float32), is_last & (weight_of_turn[turns] > 0)
 
 
 def _is_late(
@@ -77,7 +80,6 @@ def _is_late(
 
 _NUMBERS = ("weight", "loss_weight", "loss_mask", "loss", "loss_scale")
 _OF_MESSAGE, _OF_RECORD = frozenset(SWITCH_KEYS), frozenset(WEIGHT_KEYS)
-_LARGEST = 3.4028234663852886e38  # of float32, as .weight files have it
 
 
 def message_weight(item: Mapping[str, Any], settings: SftSettings, where: str) -> float | None:
@@ -213,7 +215,7 @@ def whole_text_weight(conversation: Conversation) -> float | None:
 
 def _number(value: Any, settings: SftSettings, where: str) -> float:
     """Return a weight that float32 can hold; the comparison also refuses NaN."""
-    if not isinstance(value, int | float) or not 0 <= value <= _LARGEST:
+    if not isinstance(value, int | float) or not 0 <= value <= LARGEST_WEIGHT:
         raise wrong_type(where, "a weight of 0 or more, or true or false", value)
     if value not in (0, 1) and settings.weights == "refuse":
         raise ChatError(

@@ -43,7 +43,7 @@ share `max_reject_fraction` of the files may be rejected."""
 _MOST_NAMED = 3
 
 _ADVICE = {
-    UNTRAINED: "a sample needs a turn of a trained role (--roles, --turns) that has no weight of 0",
+    UNTRAINED: "a sample needs a trained part (--train) of a turn (--roles, --turns) with a weight",
     TOO_LONG: "raise --max-tokens",
     "fewer than min_tokens": "lower --min-tokens",
 }

@@ -353,7 +353,7 @@ def _read_details(
             raise ChatError(
                 PART_WEIGHTS,
                 f"{where}: expected begin_offset and end_offset, in order, from {end} to "
-                f"{len(content.text) - 1}, the characters left of the content; found {shown(span)}",
+                f"{len(content.text) - 1}, left; found {shown(start)}, {shown(stop)}",
             )
         weight = message_weight(span, settings, where)
         weights += [
