@@ -140,6 +140,9 @@ def test_the_time_of_weigh_grows_as_a_reply_does(show_messages):
     """Of 100,000 matches; comparing each with each would take minutes."""
     (text,) = show_messages("chatml", ("user", "U"), ("assistant", "1a" * 100_000), weigh=("1=0",))
     assert text.count("«a»") == 99_999
+    reply = ("assistant", "\n" * 100_000 + "x")
+    (text,) = show_messages("chatml", ("user", "U"), reply, train=("-empty-reasoning",))
+    assert text.count("«") == 1
 
 
 def test_an_empty_think_block_is_not_trained_if_that_is_asked_for(show_messages):

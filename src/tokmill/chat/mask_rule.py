@@ -69,10 +69,10 @@ LARGEST_WEIGHT = 3.4028234663852886e38
 """Of float32, as .weight files have it."""
 
 _EMPTY = "|".join(
-    rf"(?:{re.escape(opens)})?\s*{re.escape(closes)}"
+    rf"(?:{re.escape(opens)})?\s*+{re.escape(closes)}"
     for opens, closes in (*REASONING_TAGS, ("<|channel>thought", "<channel|>"))
 )
-_EMPTY_BLOCK = re.compile(rf"\A\s*(?:{_EMPTY})\s*")
+_EMPTY_BLOCK = re.compile(rf"\A\s*+(?:{_EMPTY})\s*")
 """An empty block that begins a reply; its opening tag may stand in the prompt."""
 
 
