@@ -103,6 +103,7 @@ def test_everything_trains_all_tokens_but_those_that_a_record_leaves_out(show_me
         ),
         ({"train": ("content", "-eot")}, "sft.train: expected names, which replace .*content,-eot"),
         ({"train": ("+-content",)}, "sft.train: expected one of .*; found '-content'"),
+        ({"train": ("+eos", "+untrained-eos")}, "sft.train: eos and untrained-eos contradict"),
         ({"train": ("tool_call",)}, "found 'tool_call': did you mean tool-calls"),
         ({"train": ("everything",), "roles": ("user",)}, "sft.roles: contradicts --train=every"),
         ({"train": ("everything",), "samples": "turn"}, "sft.samples: contradicts --train=every"),

@@ -167,6 +167,8 @@ def _chosen(
         adds = not item.startswith("-")
         (names.add if adds else names.discard)(name)
         trained[list(_KINDS.get(name, ()))] = adds
+    if names.issuperset((EOS, UNTRAINED_EOS)):
+        raise UsageError("eos and untrained-eos contradict each other: leave one out", "sft.train")
     if NEXT_ROLE in names:
         trained[Kind.EOT_OUTSIDE] = True
     return names, trained
