@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def test_the_advice_of_a_refusal_makes_the_run(sft, known, tmp_path):
     path = write_lines(tmp_path / "in.jsonl", [{"id": 1, "dialogue": list(CLIENT)}] * 9)
     refused = sft(path)
     assert refused.code == 2
-    advice = refused.error.partition("name them: ")[2].partition(" (under [sft]")[0]
+    advice = re.search(r"name them.*?: (--.*?)( \(under \[sft\]|$)", refused.error)[1]
     outcome = sft(path, *shlex.split(advice))
     assert ids_and_mask(tmp_path / "out") == known
     assert "unread keys  id 9\n" in outcome.out

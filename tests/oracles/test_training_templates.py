@@ -1,13 +1,21 @@
-"""Training templates, held against the families' own templates, which TRL has, and transformers."""
+"""Training templates, held against the families' own templates, and transformers.
+
+TRL has most of the own templates. `OWN_TEMPLATES` names a folder with the others, each NAME.jinja:
+glm4_6, glm4_7 and minimax_m2 as llama.cpp has them (models/templates), deepseek_v3_1 and
+kimi_k2_thinking as it had them (commits 0374c5b and 0c3c896), and smollm3 as its model has it.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import warnings
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +41,8 @@ with warnings.catch_warnings():
     pytest.importorskip("transformers", reason=REASON)
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
+FOLDERS = {"": "chat_templates", "axolotl": "utils/chat_templates/templates"}
+OTHERS = [os.environ["OWN_TEMPLATES"]] if "OWN_TEMPLATES" in os.environ else []
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,7 @@ class Family:
     asks: bool = True
 
 
+USER = {"role": "user", "content": "a"}
 CALLS, REASONING = frozenset({"call"}), frozenset({"reasoning"})
 QUIET = {"enable_thinking": False}
 DATE = {"date_string": "26 Jul 2024"}
@@ -78,6 +89,11 @@ FAMILIES = {
     "gemma4_v4": Family("gemma-4-training", without=REASONING),
     "gemma4_v5": Family("gemma-4-training", thinking={"enable_thinking": True}),
     "qwen3_6": Family("qwen3.6-training", quiet=QUIET),
+    "deepseek_v3_1": Family("deepseek-v3.1-training", without=CALLS | REASONING),
+    "glm4_6": Family("glm-4.5-training", quiet=QUIET),
+    "glm4_7": Family("glm-5-training", quiet=QUIET),
+    "kimi_k2_thinking": Family("kimi-k2-thinking-training", without=REASONING),
+    "minimax_m2": Family("minimax-m2-training"),
 }
 KINDS = (
     "plain", "several", "system", "system several", "tools", "call", "call several",
@@ -212,14 +228,14 @@ def spans(pieces: list[tuple[str, bool]]) -> list[str]:
     return [text for text, is_trained in pieces if is_trained]
 
 
-@pytest.fixture(scope="module")
-def trl_templates() -> Path:
-    return folder_of("trl") / "chat_templates"
-
-
-@pytest.fixture(scope="module")
-def axolotl_templates() -> Path:
-    return folder_of("axolotl") / "utils" / "chat_templates" / "templates"
+def own_of(name: str) -> str:
+    """Return the source of a family's own template; the name may begin with `axolotl/`."""
+    library, _, stem = name.rpartition("/")
+    folders = [folder_of(library or "trl") / FOLDERS[library], *map(Path, OTHERS)]
+    for path in (folder / f"{stem}.jinja" for folder in folders):
+        if path.exists():
+            return path.read_text()
+    pytest.skip(f"OWN_TEMPLATES names no folder with {stem}.jinja, which TRL does not have")
 
 
 def folder_of(package: str) -> Path:
@@ -231,13 +247,13 @@ def folder_of(package: str) -> Path:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_training_template_writes_what_its_familys_own_template_shows(name, trl_templates):
-    family, source = FAMILIES[name], (trl_templates / f"{name}.jinja").read_text()
+def test_a_training_template_writes_what_its_familys_own_template_shows(name):
+    family, source = FAMILIES[name], own_of(name)
     twin = template(source, {})._twin
     assert twin is not None
     assert twin.name == family.training
     n_whole = 0
-    for has_reasoning, conversation in chats(family):
+    for number, (has_reasoning, conversation) in enumerate(chats(family)):
         variables = family.thinking if has_reasoning else family.quiet
         ours = template(own_source(family.training), variables)
         pieces = trained(ours, conversation)
@@ -250,9 +266,12 @@ def test_a_training_template_writes_what_its_familys_own_template_shows(name, tr
         if not family.asks:
             assert "".join(text for text, _ in pieces) == own.text_of(conversation.messages)
             continue
+        own_turns = template(source, variables, samples="turn")
         for span, beginning in zip(spans(pieces), beginnings(conversation), strict=True):
             check_last(own, ours, beginning, span)
-    assert not family.asks or n_whole > N_CHATS / 3
+            turn = trained(own, beginning) if number % 6 == 0 else None
+            assert turn is None or trained(own_turns, beginning) == turn
+    assert not family.asks or n_whole > N_CHATS / 7
 
 
 def check_last(
@@ -272,9 +291,9 @@ def check_last(
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_history_without_reasoning_is_that_of_the_familys_own_template(name, trl_templates):
-    family, source = FAMILIES[name], (trl_templates / f"{name}.jinja").read_text()
-    for has_reasoning, conversation in chats(family)[::2]:
+def test_history_without_reasoning_is_that_of_the_familys_own_template(name):
+    family, source = FAMILIES[name], own_of(name)
+    for has_reasoning, conversation in chats(family)[::6]:
         variables = family.thinking if has_reasoning else family.quiet
         own = template(source, variables)
         drops = template(own_source(family.training), variables, history_reasoning="drop")
@@ -302,19 +321,36 @@ def without_end(text: str) -> str:
     return text.removesuffix("<eos>").rstrip("\n")
 
 
-@pytest.mark.parametrize("name", ["deepseek_r1_distill", "deepseekv3"])
-def test_deepseeks_last_reply_answers_the_prompt_of_its_own_template(name, trl_templates):
-    # The own template writes no reasoning at all: its prompt shows the history.
-    own = template((trl_templates / f"{name}.jinja").read_text(), {})
-    drops = template(own_source("deepseek-r1-training"), {}, history_reasoning="drop")
+UNSEEN = {
+    "deepseek_r1_distill": ({}, "{}\n</think>\n\n{}<｜end▁of▁sentence｜>"),
+    "deepseekv3": ({}, "{}\n</think>\n\n{}<｜end▁of▁sentence｜>"),
+    "deepseek_v3_1": ({"thinking": True}, "{}</think>{}<｜end▁of▁sentence｜>"),
+    "kimi_k2_thinking": ({}, "<think>{}</think>{}<|im_end|>"),
+}
+"""Families whose own templates do not write the reasoning of a last reply, and how a model does."""
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_a_last_reply_that_the_own_template_does_not_show_answers_its_prompt(name):
+    variables, form = UNSEEN[name]
+    own = template(own_of(name), variables)
+    turns = template(own_of(name), {}, samples="turn")
+    drops = template(own_source(FAMILIES[name].training), {}, history_reasoning="drop")
+    calls = ["reasoning call several", "reasoning parallel call several"]
+    kinds = ["reasoning several", "system reasoning several", *(calls if "kimi" in name else [])]
     for seed in range(N_CHATS):
-        conversation = chat("system reasoning several" if seed % 2 else "reasoning several", seed)
+        conversation = chat(kinds[seed % len(kinds)], seed)
         *asked, last = conversation.messages
-        answer = f"{last['reasoning_content']}\n</think>\n\n{last['content']}"
-        assert trained(drops, conversation) == [
-            (own.text_of(asked, prompt=True), False),
-            (answer + "<｜end▁of▁sentence｜>", True),
-        ]
+        pieces = trained(drops, conversation)
+        assert pieces is not None
+        answer = form.format(last["reasoning_content"], last["content"])
+        assert pieces.pop() == (answer, True)
+        prompt = own.text_of(asked, tools=conversation.tools, prompt=True)
+        assert "".join(text for text, _ in pieces) == prompt
+        calling = [text for text, is_trained in pieces if is_trained]
+        assert len(calling) == (asked[-1]["role"] == "tool")
+        # It is found by itself.
+        assert trained(turns, conversation) == [(prompt, False), (answer, True)]
 
 
 def partly_reasoned(conversation: Conversation) -> Conversation:
@@ -328,9 +364,10 @@ def partly_reasoned(conversation: Conversation) -> Conversation:
 
 
 @pytest.mark.parametrize("kind", ["call", "parallel call", "system call"])
-def test_deepseeks_tool_calls_are_those_of_its_own_template(kind, trl_templates):
-    own = template((trl_templates / "deepseekv3.jinja").read_text(), {})
-    ours = template(own_source("deepseek-r1-training"), {})
+@pytest.mark.parametrize("name", ["deepseekv3", "deepseek_v3_1"])
+def test_deepseeks_tool_calls_are_those_of_its_own_template(name, kind):
+    own = template(own_of(name), {})
+    ours = template(own_source(FAMILIES[name].training), {})
     for seed in range(N_CHATS // 3):
         messages = chat(kind, seed).messages
         # The own template takes arguments as text, and loses the beginning of later calls.
@@ -342,6 +379,41 @@ def test_deepseeks_tool_calls_are_those_of_its_own_template(kind, trl_templates)
 def with_arguments_as_text(item: dict[str, Any]) -> dict[str, Any]:
     arguments = item.get("arguments")
     return {**item, "arguments": json.dumps(arguments, ensure_ascii=False)} if arguments else item
+
+
+@pytest.mark.parametrize("quiet", [{}, QUIET])
+def test_smollm3_writes_as_its_own_template_and_reasoning_as_it_would_in_the_text(quiet):
+    own = template(own_of("smollm3"), quiet)
+    ours = template(own_source("smollm3-training"), quiet)
+    block = "<think>\n\n</think>\n" if quiet else ""
+    header = "<|im_start|>assistant\n" + block
+    for seed in range(N_CHATS):
+        conversation = chat(("plain", "several", "system", "system several")[seed % 4], seed)
+        # Its tags hold the header.
+        expected = [
+            piece
+            for text, is_trained in trained(own, conversation) or []
+            for piece in (
+                [(header, False), (text.removeprefix(header), True)]
+                if is_trained
+                else [(text, False)]
+            )
+        ]
+        assert expected
+        assert trained(ours, conversation) == joined(expected)
+    asked = {"xml_tools": TOOLS}
+    assert own.text_of([USER], variables=asked) == ours.text_of([USER], tools=TOOLS)
+    said = {"role": "assistant", "content": "b", "reasoning_content": "r"}
+    inline = {"role": "assistant", "content": "<think>\nr\n</think>\nb"}
+    assert own.text_of([USER, inline]).replace(block, "") == ours.text_of([USER, said])
+
+
+def joined(pieces: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
+    """Return pieces in which no neighbours are both trained, or both not."""
+    return [
+        ("".join(text for text, _ in group), is_trained)
+        for is_trained, group in groupby(pieces, key=itemgetter(1))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -359,11 +431,8 @@ def with_arguments_as_text(item: dict[str, Any]) -> dict[str, Any]:
         ("axolotl/deepseek_v3", CALLS),
     ],
 )
-def test_a_family_whose_own_template_hides_nothing_needs_no_training_template(
-    name, without, trl_templates, axolotl_templates
-):
-    folder = axolotl_templates if name.startswith("axolotl/") else trl_templates
-    own = template((folder / f"{name.rpartition('/')[2]}.jinja").read_text(), {})
+def test_a_family_whose_own_template_hides_nothing_needs_no_training_template(name, without):
+    own = template(own_of(name), {})
     assert own._twin is None
     for _, conversation in chats(Family("", without=without)):
         assert trained(own, conversation) is not None
@@ -380,9 +449,8 @@ def tokenizer(tmp_path_factory) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_transformers_trains_the_same_tokens_of_it(name, tokenizer, tmp_path):
-    family = FAMILIES[name]
+@pytest.mark.parametrize("family", [*FAMILIES.values(), Family("smollm3-training")])
+def test_transformers_trains_the_same_tokens_of_it(family, tokenizer, tmp_path):
     source = own_source(family.training)
     path = tmp_path / "chats.jsonl"
     chosen = [conversation for _, conversation in chats(family)][::5]

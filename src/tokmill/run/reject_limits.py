@@ -122,8 +122,9 @@ def check_chats(limits: LimitSettings, counters: Mapping[str, int], n_samples: i
         raise RecordError(
             f"{', '.join(counted(n, name) for name, n in lost.items())}: more in "
             f"{plural(n_samples, 'sample')} than --max-reject-fraction="
-            f"{limits.max_reject_fraction:g} allows; choose a --template that writes them (chatml "
-            "and qwen3-training write tools, tool calls, tool messages and reasoning), or leave a "
+            f"{limits.max_reject_fraction:g} allows; choose a --template that writes them (a "
+            "training template of these models, such as smollm3-training; chatml and "
+            "qwen3-training write tools, tool calls, tool messages and reasoning), or leave a "
             "field out on purpose, as with --ignore-keys=tool_calls"
         )
 

@@ -185,6 +185,7 @@ XML_CALL = (
 )
 CALLS = [{"type": "function", "function": {"name": "f", "arguments": {"x": 1, "y": True}}}]
 TOOLS_CALLED = [USER, {**bot("b ", "q"), "tool_calls": CALLS}, RESULT, bot("c")]
+KIMI_RESULT = {**RESULT, "name": "f", "tool_call_id": "f:0"}
 QWEN35 = (
     "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n<think>\n«q\n</think>\n\nb\n\n"
     + XML_CALL
@@ -227,6 +228,31 @@ FORMS = {
         "<｜tool▁calls▁end｜><｜end▁of▁sentence｜>»<｜tool▁output▁begin｜>r<｜tool▁output▁end｜>"
         "«c<｜end▁of▁sentence｜>»<｜User｜>a<｜Assistant｜><think>«s</think>d<｜end▁of▁sentence｜>»"
         "<｜User｜>a<｜Assistant｜></think>«e<｜end▁of▁sentence｜>»",
+    ),
+    "kimi-k2-thinking-training": (
+        [USER, {**bot("b", "q"), "tool_calls": [{**CALLS[0], "id": "f:0"}]}, KIMI_RESULT, bot("c")],
+        "<|im_system|>system<|im_middle|>You are Kimi, an AI assistant created by Moonshot AI."
+        "<|im_end|><|im_user|>user<|im_middle|>a<|im_end|><|im_assistant|>assistant<|im_middle|>"
+        "«<think>q</think>b<|tool_calls_section_begin|><|tool_call_begin|>f:0"
+        '<|tool_call_argument_begin|>{"x": 1, "y": true}<|tool_call_end|><|tool_calls_section_end|>'
+        "<|im_end|>»<|im_system|>f<|im_middle|>## Return of f:0\nr<|im_end|>"
+        "<|im_assistant|>assistant<|im_middle|>«<think></think>c<|im_end|>»",
+    ),
+    "minimax-m2-training": (
+        [SYSTEM, *TOOLS_CALLED, USER, bot("d", "s")],
+        "]~!b[]~b]system\ns[e~[\n]~b]user\na[e~[\n]~b]ai\n<think>\n«q\n</think>\n\nb \n"
+        '<minimax:tool_call>\n<invoke name="f">\n<parameter name="x">1</parameter>\n'
+        '<parameter name="y">true</parameter>\n</invoke>\n</minimax:tool_call>[e~[»\n'
+        "]~b]tool\n<response>r</response>[e~[\n]~b]ai\n«c[e~[»\n"
+        "]~b]user\na[e~[\n]~b]ai\n<think>\n«s\n</think>\n\nd[e~[»\n",
+    ),
+    "smollm3-training": (
+        [{**SYSTEM, "content": "s /no_think"}, *TOOLS_CALLED],
+        "<|im_start|>system\n## Metadata\n\nKnowledge Cutoff Date: June 2025\n"
+        "Today Date: 02 January 2026\nReasoning Mode: /no_think\n\n## Custom Instructions\n\ns\n\n"
+        "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n«<think>\nq\n</think>\nb \n"
+        '<tool_call>\n{"name": "f", "arguments": {"x": 1, "y": true}}\n</tool_call><|im_end|>»\n'
+        "<|im_start|>user\nr<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n«c<|im_end|>»\n",
     ),
     "gemma-4-training": (
         [
@@ -301,7 +327,7 @@ FORMS = {
 @pytest.mark.parametrize("name", FORMS)
 def test_a_training_template_writes_the_form_of_its_models_and_trains_replies(name):
     messages, expected = FORMS[name]
-    assert shown(name, *messages) == expected
+    assert shown(name, *messages, date=DATE) == expected
 
 
 TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {}}}
@@ -412,6 +438,30 @@ def test_where_a_tokenizers_template_hides_turns_the_one_of_its_family_writes_th
         rendered(QWEN3.replace("<|im_start|>", "<|start|>"), *chat)
     with pytest.raises(ChatError, match="use a template with generation tags, or one sample per"):
         rendered(QWEN3, *chat, spans="prefix")
+
+
+KIMI = (
+    "{%- if tools %}{{- raise_exception('no tools') }}{%- endif %}"
+    "{%- if messages[0].role != 'system' %}{{- '<|im_system|>system<|im_middle|>"
+    "You are Kimi, an AI assistant created by Moonshot AI.<|im_end|>' }}{%- endif %}"
+    "{%- for m in messages %}{%- if m.role == 'tool' %}{{- raise_exception('no tools') }}"
+    "{%- endif %}{{- '<|im_' + m.role + '|>' + m.role + '<|im_middle|>' }}"
+    "{%- if m.role == 'assistant' %}{{- '<think></think>' }}{%- endif %}"
+    "{{- m.content + '<|im_end|>' }}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_assistant|>assistant<|im_middle|>' }}{%- endif %}"
+)
+"""The form of Kimi's own template for chats without tools: it drops all reasoning."""
+
+
+def test_where_a_tokenizers_template_drops_all_reasoning_the_one_of_its_family_writes_it():
+    chat = [USER, bot("b", "hm"), USER, bot("c", "so")]
+    text, noted = rendered(KIMI, *chat)
+    whole = shown("kimi-k2-thinking-training", *chat)
+    assert "".join(text) == whole.replace("«", "").replace("»", "")
+    assert noted == {f"{BY_TWIN} kimi-k2-thinking-training": 1}
+    text, _ = rendered(KIMI, *chat, samples="turn")  # its history is that of inference
+    assert "".join(text) == whole.replace("hm", "").replace("«", "").replace("»", "")
+    assert rendered(KIMI, USER, bot("b"))[1] == rendered(KIMI, *chat, spans="prefix")[1] == {}
 
 
 def test_a_chat_is_refused_where_the_one_of_its_family_asks_in_other_words():

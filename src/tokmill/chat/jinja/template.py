@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
 from itertools import chain, pairwise
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 
 _NO_MARKS = ("", "", "")
 
-BY_TWIN = "chats whose earlier turns the tokenizer's own template hides, written by"
+BY_TWIN = "chats of which the tokenizer's own template hides turns or reasoning, written by"
 _REASONING = frozenset(REASONING_KEYS)
 
 _USER: Message = {"role": "user", "content": "a"}
@@ -222,6 +223,9 @@ class JinjaTemplate:
         if self._is_strict:
             return None
         arguments = self._arguments
+        if self._last_only:  # the history is that of inference
+            settings = replace(arguments["settings"], history_reasoning="drop")
+            arguments = {**arguments, "settings": settings}
         if date := arguments["settings"].date:  # Llama 3.2 writes the day in this form
             day = datetime.strptime(date, "%Y-%m-%d").strftime("%d %b %Y")
             arguments = {**arguments, "variables": {**arguments["variables"], "date_string": day}}
@@ -324,31 +328,36 @@ class JinjaTemplate:
                 parts, marked = self._twin._parts(inputs, marks, replies)
             if "".join(parts) == rendering:
                 return parts, marked
+        spans: list[tuple[int, int]] | None = None
         try:
             replies = self._shown_as_asked(inputs, replies)
             spans = self._spans(rendering, inputs, marks, replies)
         except ChatError as error:
-            is_hiding = error.reason == HIDES_TURNS
-            if self._twin and parts and is_hiding and self._asks_alike(inputs, replies[0]):
-                if noted is not None:
-                    noted[f"{BY_TWIN} {self._twin.name}"] += 1
-                return parts, marked
-            raise
+            if error.reason != HIDES_TURNS or not self._replaces(inputs, parts, replies):
+                raise
+        written = "".join(parts)
+        thoughts = [str(inputs.messages[i].get("reasoning_content", "")).strip() for i in replies]
+        is_hiding = any(written.count(text) > rendering.count(text) for text in thoughts if text)
+        if spans is None or (is_hiding and self._replaces(inputs, parts, replies)):
+            if noted is not None and self._twin:
+                noted[f"{BY_TWIN} {self._twin.name}"] += 1
+            return parts, marked
         edges = [0, *chain.from_iterable(spans), len(rendering)]
         return [rendering[start:stop] for start, stop in pairwise(edges)], replies
 
-    def _asks_alike(self, inputs: _Inputs, first: int) -> bool:
-        """Return whether the training template asks for the first reply in the same words.
+    def _replaces(self, inputs: _Inputs, parts: list[str], replies: list[int]) -> bool:
+        """Return whether `parts` of the training template may stand for this template's text.
 
-        It shows that tools, whose forms are many, are written alike; nothing is hidden there.
+        Both must ask for the first reply in the same words: then tools, whose forms are many, are
+        written alike; nothing is hidden there.
         """
-        beginning = inputs._replace(messages=inputs.messages[:first])
+        beginning = inputs._replace(messages=inputs.messages[: replies[0]])
         prompts = [
             template._text(beginning, _NO_MARKS, prompt=True)
             for template in (self, self._twin)
-            if template and first
+            if template and replies[0]
         ]
-        return len(set(prompts)) < 2
+        return bool(parts) and len(set(prompts)) < 2
 
     def _spans(
         self, rendering: str, inputs: _Inputs, marks: Marks, replies: list[int]
