@@ -267,6 +267,15 @@ def test_a_template_that_rewrites_earlier_turns_does_with_one_sample_a_turn():
     assert written(source, *messages, samples="turn")[-1] == REPLY
 
 
+@pytest.mark.parametrize("source", [CHATML, NO_HIDDEN_TAGS])
+@pytest.mark.parametrize("samples", ["conversation", "turn"])
+@pytest.mark.parametrize("start", ["", "{{- bos_token }}"])
+def test_a_prompt_that_nobody_asks_for_is_no_part_of_the_last_reply(source, samples, start):
+    asks = start + source.replace("if add_generation_prompt", "if true")
+    chat = (user("a"), bot("b"), user("c"), bot("d"))
+    assert written(asks, *chat, samples=samples) == written(start + source, *chat, samples=samples)
+
+
 def test_developer_is_system_where_the_template_does_not_know_it():
     message = {"role": "developer", "content": "x"}
     assert sample_of(CHATML, message).whole_text() == "<|im_start|>system\nx<|im_end|>\n"

@@ -164,6 +164,8 @@ class JinjaTemplate:
         self._roles = settings.roles
         rule = mask_rule(settings)
         self._trains_all = rule.trains_all
+        self._unasked = ""
+        self._unasked = self._find_unasked(variables.get("bos_token", ""))
         self.generation_prompt, frame = find_reply_frame(
             self.text_of,
             lambda messages: self._parts(_Inputs(messages), self._escaper.marks, [1])[0],
@@ -213,6 +215,20 @@ class JinjaTemplate:
         """Return the rendering of messages without marks, perhaps with a generation prompt."""
         inputs = _Inputs(self._prepared(messages), tools, variables)
         return self._text(inputs, _NO_MARKS, prompt=prompt)
+
+    def _find_unasked(self, bos: str) -> str:
+        """Return the prompt that the template writes after any last message, as Command A's does.
+
+        It begins with the control token that begins the text. '' if a prompt has to be asked for.
+        """
+        with suppress(ChatError):
+            asking, replied = (self.text_of(chat) for chat in ([_USER], [_USER, _REPLY]))
+            opener = self._split(asking.removeprefix(bos))[:2]
+            if len(opener) == 2 and not opener[0]:
+                prompt = opener[1] + asking.rpartition(opener[1])[2]
+                if replied.startswith(asking) and replied.endswith(prompt):
+                    return prompt if prompt != opener[1] and replied != asking else ""
+        return ""
 
     @cached_property
     def _twin(self) -> JinjaTemplate | None:
@@ -430,7 +446,8 @@ class JinjaTemplate:
         variables = self._given(inputs, prompt=prompt)
         variables[MARKS] = marks[:2]
         try:
-            return inputs.written(self._compiled.render(variables))
+            text = inputs.written(self._compiled.render(variables))
+            return text if prompt else text.removesuffix(self._unasked)
         except MemoryError:
             raise  # depends on the machine, so that the run ends and no record is refused
         except Exception as error:  # a template is a program: it may raise anything
