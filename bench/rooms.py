@@ -22,7 +22,7 @@ ROOMS = {
     "mixing": (2_340, 1_700),
     "recipes, render": (2_130, 1_900),
     "sources": (4_190, 3_600),
-    "chat, masks": (7_750, 5_900),
+    "chat, masks": (7_770, 5_900),
     "engines, tokenizer": (4_420, 4_200),
     "dataset, place": (4_880, 3_600),
     "trainers, loader": (6_790, 5_400),
@@ -30,7 +30,7 @@ ROOMS = {
     "bill": (11_100, 8_300),
     "settings, words": (1_810, 1_100),
     TOP: (2_280, 1_500),
-    ALL: (59_390, 46_000),
+    ALL: (59_400, 46_000),
 }
 
 

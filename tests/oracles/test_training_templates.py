@@ -91,7 +91,7 @@ FAMILIES = {
     "qwen3_6": Family("qwen3.6-training", quiet=QUIET),
     "deepseek_v3_1": Family("deepseek-v3.1-training", without=CALLS | REASONING),
     "glm4_6": Family("glm-4.5-training", quiet=QUIET),
-    "glm4_7": Family("glm-5-training", quiet=QUIET),
+    "glm4_7": Family("glm-4.7-training", quiet=QUIET),
     "kimi_k2_thinking": Family("kimi-k2-thinking-training", without=REASONING),
     "minimax_m2": Family("minimax-m2-training"),
 }
@@ -268,6 +268,8 @@ def test_a_training_template_writes_what_its_familys_own_template_shows(name):
         own = template(source, variables, spans="prefix", samples="turn")
         if not family.asks:
             assert "".join(text for text, _ in pieces) == own.text_of(conversation.messages)
+            continue
+        if number % 2:  # half of them, since it takes a rendering of every beginning
             continue
         own_turns = template(source, variables, samples="turn")
         for span, beginning in zip(spans(pieces), beginnings(conversation), strict=True):

@@ -51,7 +51,7 @@ TRAINING: dict[str, tuple[str, ...]] = {
     "qwen3.6-training": (*_CHATML, *_THINK),
     "gpt-oss-training": _HARMONY,
     "glm-4.5-training": ("<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
-    "glm-5-training": ("<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
+    "glm-4.7-training": ("<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
     "kimi-k2-thinking-training": ("<|im_user|>", "<|im_assistant|>", "<|im_middle|>", "<|im_end|>"),
     "minimax-m2-training": ("]~b]", "[e~["),
     "smollm3-training": (*_CHATML, *_THINK),

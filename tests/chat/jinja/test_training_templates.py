@@ -214,7 +214,7 @@ FORMS = {
         "<arg_value>true</arg_value>\n</tool_call><|observation|>»\n<tool_response>\nr\n"
         "</tool_response><|assistant|>«\n<think></think>\nc»",
     ),
-    "glm-5-training": (
+    "glm-4.7-training": (
         [SYSTEM, *TOOLS_CALLED, USER, bot("d", "s")],
         "[gMASK]<sop><|system|>s<|user|>a<|assistant|><think>«q</think>b<tool_call>f<arg_key>x"
         "</arg_key><arg_value>1</arg_value><arg_key>y</arg_key><arg_value>true</arg_value>"
