@@ -110,7 +110,7 @@ def test_packages_are_those_of_the_project():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needed = {re.split("[>;]", line)[0] for line in project["dependencies"]}
     in_python = {"backports.zstd"} if sys.version_info >= (3, 14) else set()
-    assert {*NEEDED} == needed - {"awkward", "fastokens", "gigatoken"} - in_python
+    assert {*NEEDED} == needed - {"fastokens", "gigatoken"} - in_python
     for extra, packages in EXTRAS.items():
         named = [line.split(">")[0] for line in project["optional-dependencies"][extra]]
         assert list(packages) == named

@@ -16,10 +16,10 @@ from tokmill.engines.engine import (
     is_installed,
     load_engine,
 )
-from tokmill.engines.texts import hostile_texts
 from tokmill.errors import TokenizerError
 from tokmill.tables import ENGINES
 from tokmill.tokenizer.control_tokens import control_token_strings
+from tokmill.tokenizer.hostile_texts import hostile_texts
 
 CONTROL = ("text", "parse", "reject")
 

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from tokmill.engines.reference import load_reference
-from tokmill.engines.texts import hostile_texts
+from tokmill.tokenizer.hostile_texts import hostile_texts
 
 pytest.importorskip("gigatoken")
 pytest.importorskip("awkward")

@@ -11,9 +11,9 @@ from tokenizers import Tokenizer as Library
 
 import tokmill.engines.reference as module
 from tokmill.engines.reference import load_reference
-from tokmill.engines.texts import hostile_texts
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.settings.schema import TokenizerSettings
+from tokmill.tokenizer.hostile_texts import hostile_texts
 from tokmill.tokenizer.tokenizer import load_tokenizer
 
 

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer as Library
 
-from tokmill.engines.texts import hostile_texts
 from tokmill.tokenizer.byte_lengths import byte_lengths, composed
+from tokmill.tokenizer.hostile_texts import hostile_texts
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 MARKS = {

@@ -12,9 +12,9 @@ from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import Whitespace
 
 from tokmill.engines.engine import load_engine
-from tokmill.engines.texts import hostile_texts
 from tokmill.settings.schema import TokenizerSettings
 from tokmill.tokenizer.decode import TokenDecoder, escaped
+from tokmill.tokenizer.hostile_texts import hostile_texts
 from tokmill.tokenizer.tokenizer import load_tokenizer
 
 

@@ -5,8 +5,8 @@ import json
 import pytest
 from tokenizers import Tokenizer as Library
 
-from tokmill.engines.texts import hostile_texts
 from tokmill.tokenizer.equivalent_json import equivalent_text
+from tokmill.tokenizer.hostile_texts import hostile_texts
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 SPLIT = {"type": "Split", "pattern": {"Regex": GPT2}, "behavior": "Isolated", "invert": False}

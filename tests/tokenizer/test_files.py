@@ -78,7 +78,7 @@ def test_a_directory_without_a_tokenizer_names_the_files_searched(tmp_path):
         find_tokenizer_file(str(tmp_path))
     assert str(caught.value) == (
         f"{tmp_path}: no tokenizer here; looked for "
-        "tokenizer.json, tokenizer.model, *.model, *.tiktoken"
+        "tokenizer.json, tokenizer.model, *.model, *.tiktoken, vocab.json, merges.txt, vocab.txt"
     )
 
 
@@ -203,7 +203,6 @@ def test_a_path_that_cannot_be_read_is_a_storage_error():
     ("names", "said"),
     [
         (["gpt2/tokenizer.json", "spm/tokenizer.model"], "name one of its directories: gpt2, spm"),
-        (["vocab.json", "merges.txt"], "to make a tokenizer.json of vocab and merges, with "),
         (["config.json"], "put the model's tokenizer.json and tokenizer_config.json there"),
     ],
 )
@@ -213,12 +212,36 @@ def test_a_directory_without_a_tokenizer_gets_advice(tmp_path, names, said):
         write(tmp_path, name)
     with pytest.raises(TokenizerError) as caught:
         find_tokenizer_file(str(tmp_path))
-    assert f".tiktoken; {said}" in str(caught.value)
+    assert f"vocab.txt; {said}" in str(caught.value)
+
+
+def test_a_directory_of_files_that_transformers_reads_is_returned_itself(tmp_path):
+    write(tmp_path, "vocab.json", "merges.txt")
+    assert find_tokenizer_file(str(tmp_path)) == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("file", "values"),
+    [
+        ("tokenizer_config.json", {"tokenizer_class": "XLMRobertaTokenizerFast"}),
+        ("config.json", {"model_type": "m2m_100"}),
+    ],
+)
+def test_a_sentencepiece_model_whose_class_moves_its_ids_is_refused(tmp_path, file, values):
+    """XLM-R's class begins fairseq's ids one later than the model's, and has others in front."""
+    write(tmp_path, "sentencepiece.bpe.model")
+    (tmp_path / file).write_text(json.dumps(values))
+    with pytest.raises(TokenizerError, match=r"gives other ids than sentencepiece\.bpe\.model"):
+        find_tokenizer_file(str(tmp_path))
+    model = tmp_path / "sentencepiece.bpe.model"
+    assert find_tokenizer_file(str(model)) == model
+    write(tmp_path, "tokenizer.json")
+    assert find_tokenizer_file(str(tmp_path)) == tmp_path / "tokenizer.json"
 
 
 def test_a_file_that_is_no_tokenizer_gets_a_suggestion(tmp_path):
     write(tmp_path, "merges.txt", "model.safetensors", "x.json")
-    assert advice_instead(tmp_path / "merges.txt").startswith("; to make a tokenizer.json of vocab")
+    assert advice_instead(tmp_path / "merges.txt").startswith("; name its directory, ")
     assert advice_instead(tmp_path / "model.safetensors") == (
         "; expected a tokenizer.json, a SentencePiece .model or a tiktoken rank file"
     )

@@ -29,6 +29,7 @@ EXTRAS = {
     "hub": ("datasets", "fsspec", "huggingface-hub"),
     "ray": ("ray",),
     "s3": ("boto3", "obstore"),
+    "transformers": ("transformers",),
 }
 ENGINES = ("gigatoken", "fastokens")
 TIMEOUT_S = 60

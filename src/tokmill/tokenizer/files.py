@@ -23,7 +23,15 @@ _WANTED = ("tokenizer.json", "tokenizer.model", "*.model", "*.tiktoken")
 """In search order."""
 
 _SLOW = ("vocab.json", "merges.txt", "vocab.txt")
-"""Files from which transformers makes a tokenizer.json."""
+"""Files that only a class of transformers reads, see `conversion`."""
+
+_MOVED = re.compile(
+    "albert|barthez|bartpho|camembert|fnet|m2m100|marian|mbart|mbart50|mluke|nllb|pegasus|plbart"
+    "|seamlessm4t|speech2text|xglm|xlmroberta|xlnet"
+)
+"""Classes and types of models whose ids are not those of their SentencePiece model: fairseq's begin
+elsewhere, and others change the text before. transformers 5 converts these models with other ids
+than theirs."""
 
 _MOST_NAMED = 5
 
@@ -80,6 +88,8 @@ class Companions:
 def find_tokenizer_file(path: str) -> Path:
     """Return the file that a tokenizer setting names; fetch it from the Hub or its cache if needed.
 
+    A directory with only files that transformers reads is returned itself.
+
     Raises:
         UsageError: there is no such path, and it does not look like a Hub name.
         TokenizerError: a directory or Hub repository has no tokenizer, or several.
@@ -126,7 +136,7 @@ def read_companions(folder: Path) -> Companions:
     """
     named: dict[str, str] = {}
     eos_source = ""
-    config, special = (_read_object(folder / name) for name in _COMPANIONS[:2])
+    config, special = (read_object(folder / name) for name in _COMPANIONS[:2])
     for name, values in zip(_COMPANIONS, (config, special), strict=False):
         tokens = {key: content for key in _NAMED if (content := _content(values.get(key)))}
         eos_source = eos_source or (name if "eos_token" in tokens else "")
@@ -142,19 +152,43 @@ def _find_in_directory(directory: Path, *, where: str) -> Path:
             names = ", ".join(file.name for file in matching)
             raise TokenizerError(f"{where}: several tokenizers here ({names}): name one")
         if matching:
+            _check_ids_kept(matching[0], where=where)
             return matching[0]
-    searched = f"{where}: no tokenizer here; looked for {', '.join(_WANTED)}"
+    if any((directory / name).is_file() for name in _SLOW):
+        return directory
+    searched = f"{where}: no tokenizer here; looked for {', '.join((*_WANTED, *_SLOW))}"
     raise TokenizerError(searched + _advice_for(directory))
+
+
+def _check_ids_kept(model: Path, *, where: str) -> None:
+    """Raise `TokenizerError` if the class named beside a SentencePiece model moves its ids."""
+    name = named_class(model.parent) if model.suffix == ".model" else ""
+    if _MOVED.fullmatch(re.sub(r"[^a-z0-9]|tokenizer|fast", "", name.lower())):
+        raise TokenizerError(
+            f"{where}: {name} of transformers gives other ids than {model.name}: put the model's "
+            f"tokenizer.json there, or name {model} to have the ids of SentencePiece"
+        )
+
+
+def named_class(folder: Path) -> str:
+    """Return the class of transformers, or the type of model, that a file here names, or ''."""
+    for file, key in (("tokenizer_config.json", "tokenizer_class"), ("config.json", "model_type")):
+        value = read_object(folder / file).get(key)
+        if isinstance(value, str) and value:
+            return value
+    return ""
 
 
 def advice_instead(path: Path) -> str:
     """Return advice for a file that is no tokenizer: what to name instead, or ''."""
+    if path.is_dir():
+        return ""
     better = [name for name in ("tokenizer.json", "tokenizer.model") if name != path.name]
     present = next((name for name in better if (path.parent / name).is_file()), "")
     if present:
         return f"; did you mean {path.parent / present}?"
     if path.name in _SLOW:
-        return _convert(path.parent)
+        return f"; name its directory, {path.parent}, which is read with transformers"
     if path.suffix in _FILE_SUFFIXES:
         return ""
     return "; expected a tokenizer.json, a SentencePiece .model or a tiktoken rank file"
@@ -162,8 +196,6 @@ def advice_instead(path: Path) -> str:
 
 def _advice_for(directory: Path) -> str:
     """Return how to get a tokenizer out of a directory's files, or ''."""
-    if any((directory / name).is_file() for name in _SLOW):
-        return _convert(directory)
     inside = sorted(path.parent.name for path in directory.glob("*/tokenizer.*[nl]"))
     if inside:
         named = ", ".join(dict.fromkeys(inside[:_MOST_NAMED])) + ", …" * (len(inside) > _MOST_NAMED)
@@ -171,13 +203,6 @@ def _advice_for(directory: Path) -> str:
     if (directory / "config.json").is_file():
         return "; put the model's tokenizer.json and tokenizer_config.json there"
     return ""
-
-
-def _convert(directory: Path) -> str:
-    return (
-        "; to make a tokenizer.json of vocab and merges, with transformers: "
-        f"AutoTokenizer.from_pretrained({str(directory)!r}).save_pretrained({str(directory)!r})"
-    )
 
 
 def _fetch(name: str) -> Path:
@@ -195,7 +220,11 @@ def _fetch(name: str) -> Path:
             f"{_alike(Path(name))}"
         ) from None
     try:
-        return Path(snapshot_download(name, allow_patterns=[*_WANTED, *_COMPANIONS]))
+        folder = Path(snapshot_download(name, allow_patterns=[*_WANTED, *_COMPANIONS]))
+        if not any(file for pattern in _WANTED for file in folder.glob(pattern)):
+            wanted = [*_SLOW, "added_tokens.json", "config.json", *_COMPANIONS]
+            folder = Path(snapshot_download(name, allow_patterns=wanted))
+        return folder
     except Exception as error:  # the Hub client raises its own, its HTTP library's and OSError
         raise TokenizerError(f"{here}, and {_refusal(error)}{_alike(Path(name))}") from None
 
@@ -254,7 +283,7 @@ def _content(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file; empty if there is no such file."""
     if not path.exists():
         return {}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.settings.schema import TokenizerSettings
+from tokmill.tokenizer.conversion import convert
 from tokmill.tokenizer.end_of_text import find_eos, find_token
 from tokmill.tokenizer.equivalent_json import equivalent_text
 from tokmill.tokenizer.files import (
@@ -67,11 +68,11 @@ class Tokenizer:
     `kind`: `json` or `sentencepiece`. `data`: the bytes of a SentencePiece model, empty for others.
     `json`: the text of a tokenizer.json for the engines, without the parts that add tokens,
     truncate or pad; '' for a SentencePiece model without an equivalent one. `sha256`: of the
-    original file, and for a tiktoken rank file also of its pattern's name. `vocab_size`: largest id
-    + 1. `added`: all added tokens, by id; those of a SentencePiece model are its control pieces and
-    the unknown one, all special. `max_emittable_id`: the largest id that a run can write. `named`:
-    strings of tokens by key in the files beside it, such as `bos_token`. `eos_note`: a line for the
-    user if no file names eos.
+    original file, or of the tokenizer.json that transformers made of several; for a tiktoken rank
+    file also of its pattern's name. `vocab_size`: largest id + 1. `added`: all added tokens, by id;
+    those of a SentencePiece model are its control pieces and the unknown one, all special.
+    `max_emittable_id`: the largest id that a run can write. `named`: strings of tokens by key in
+    the files beside it, such as `bos_token`. `eos_note`: a line for the user if no file names eos.
     """
 
     name: str
@@ -125,7 +126,7 @@ def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> To
         values, ids, model_eos = _read(path, settings.pattern)
     except TokenizerError as error:
         raise TokenizerError(f"{error}{advice_instead(path)}") from None
-    where, companions = settings.path, read_companions(path.parent)
+    where, companions = settings.path, read_companions(path if path.is_dir() else path.parent)
     special = [token.id for token in values["added"] if token.special]
     if settings.eos_token:
         eos, note = find_token(settings.eos_token, ids, where=where, option="--eos-token"), ""
@@ -187,7 +188,11 @@ def tokenizer_entry(tokenizer: Tokenizer, probe_ids: Sequence[int]) -> dict[str,
 
 def _read(path: Path, pattern: str) -> _Read:
     """Read a tokenizer file of any kind, recognized by its content."""
-    data, where = read_file(path), str(path)
+    where = str(path)
+    if path.is_dir():
+        text = convert(path, where=where)
+        return _read_json(text, hashlib.sha256(text.encode()).hexdigest(), where=where)
+    data = read_file(path)
     sha256 = hashlib.sha256(data)
     if is_rank_file(data):
         sha256.update(b"\0" + pattern.encode())
