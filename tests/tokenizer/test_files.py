@@ -147,6 +147,13 @@ def test_a_hub_name_needs_no_organisation(hub, tmp_path):
     assert hub == ["gpt2"]
 
 
+def test_a_hub_model_without_a_tokenizer_json_is_fetched_with_the_files_it_has(hub, tmp_path):
+    (tmp_path / "snapshot" / "tokenizer.json").unlink()
+    write(tmp_path / "snapshot", "vocab.json", "merges.txt")
+    assert find_tokenizer_file("gpt2") == tmp_path / "snapshot"
+    assert hub == ["gpt2", "gpt2"]
+
+
 @pytest.mark.parametrize("name", ["gpt2", "gpt2/", "./gpt2"])
 def test_a_local_path_wins_over_a_hub_name_and_the_hub_is_not_asked(hub, tmp_path, name):
     (tmp_path / "gpt2").mkdir()

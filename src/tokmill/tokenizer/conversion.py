@@ -61,6 +61,7 @@ def _load(folder: Path, name: str, *, where: str) -> Any:
             f"{where}: no tokenizer.json here; to make one of {name}'s files, install "
             "tokmill[transformers]"
         ) from None
+    verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     try:
         return AutoTokenizer.from_pretrained(
@@ -71,6 +72,8 @@ def _load(folder: Path, name: str, *, where: str) -> Any:
         raise TokenizerError(
             f"{where}: transformers cannot load {name} from these files: {reason}"
         ) from None
+    finally:
+        logging.set_verbosity(verbosity)
 
 
 def _compare(text: str, reference: Any, *, where: str) -> None:
@@ -79,7 +82,7 @@ def _compare(text: str, reference: Any, *, where: str) -> None:
 
     library = Library.from_str(text)
     n_tokens = library.get_vocab_size()
-    sampled = (library.decode([id_]) for id_ in range(0, n_tokens, -(-n_tokens // _TOKENS)))
+    sampled = (library.decode([id_]) for id_ in range(0, n_tokens, 1 + n_tokens // _TOKENS))
     for compared in [*hostile_texts([]), *sampled]:
         expected = reference(compared, add_special_tokens=False).input_ids
         if library.encode(compared, add_special_tokens=False).ids != list(expected):
