@@ -97,7 +97,7 @@ $(VENV)/docs: $(BIN)/tokmill
 	@touch $@
 
 docs: $(VENV)/docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 # Both are installed as users install them, and make the datasets of data_samples/ and their exports.
 dist: $(VENV)/dev

@@ -5,8 +5,8 @@
 
 The child is a trainer without a model: torch's DataLoader over a finished dataset, opened as people
 write it in training scripts. Measured is the committed memory of its process tree at its peak. A
-prediction holds if its error is at most 5% of it plus 32 MiB. A run is in docs/memory.md; more are
-in tests/bill/host_ram/measured.json.
+prediction holds if its error is at most 5% of it plus 32 MiB. Runs are in
+tests/bill/host_ram/measured.json.
 """
 
 from __future__ import annotations

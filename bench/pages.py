@@ -1,11 +1,12 @@
-"""Writes what is generated from the code: pages of docs/, and the types of keyword arguments.
+"""Writes what is generated from the code: pages of the site, tables, types of keyword arguments.
 
     python -m bench.pages
 
-`docs/api.md` and `docs/formulas.md` are generated as a whole; of `docs/settings.md`,
-`docs/memory.md` and `docs/speed.md`, the text between `<!-- NAME: begin -->` and
-`<!-- NAME: end -->` is replaced. `src/tokmill/settings/arguments.pyi` is read by type checkers and
-editors (`bench/arguments_stub.py`). A test compares all of them with the code.
+This writes the tables of `docs/memory.md`, between `<!-- NAME: begin -->` and `<!-- NAME: end -->`,
+and `src/tokmill/settings/arguments.pyi`, which type checkers and editors read
+(`bench/arguments_stub.py`). A test compares both with the code. `make docs` adds what is not in
+the repository (`bench/site_links.py`): the pages `api.md` and `formulas.md`, and the tables of
+`docs/settings.md`.
 """
 
 from __future__ import annotations
@@ -36,8 +37,7 @@ MODULES = ("tokmill", "tokmill.bill", "tokmill.loader")
 LINE_LENGTH = 96
 HEAD = """# Python interface
 
-Generated from the docstrings by `python -m bench.pages`. Names that are not on this page are
-private.
+Made from the docstrings. Names that are not on this page are private.
 """
 COMMANDS = {
     "render": "pretrain", "sft": "sft", "model": "bill", "training": "bill", "inference": "bill",
@@ -54,14 +54,16 @@ def main() -> int:
     return 0
 
 
+def built() -> dict[str, str]:
+    """Return the pages that only the site has, by their place in it."""
+    return {"api.md": api_page(), "formulas.md": formulas_page()}
+
+
 def generated() -> dict[str, str]:
-    """Return the files that the code decides, by name, as they should be."""
+    """Return the files of the repository that the code decides, by name, as they should be."""
     memory = with_block(_page("docs/memory.md"), "schemes", scheme_table())
     memory = with_block(memory, "measured", gpu_measured.scored(gpu_measured.scores()))
     return {
-        "docs/api.md": api_page(),
-        "docs/formulas.md": formulas_page(),
-        "docs/settings.md": with_block(_page("docs/settings.md"), "settings", settings_tables()),
         "docs/memory.md": with_block(memory, "grid", grid_summary()),
         "src/tokmill/settings/arguments.pyi": stub(),
     }
@@ -110,7 +112,7 @@ def grid_summary() -> str:
     )
 
 
-# docs/settings.md
+# The tables of docs/settings.md
 
 
 def settings_tables() -> str:
@@ -136,7 +138,7 @@ def _help(setting: Setting) -> str:
     return f"{text} One of {', '.join(choices)}." if choices else text
 
 
-# docs/api.md
+# The page api.md
 
 
 def api_page() -> str:

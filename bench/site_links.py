@@ -1,7 +1,8 @@
-"""What the site of mkdocs needs beside mkdocs.yml: links to files outside of docs/.
+"""What the site of mkdocs needs beside mkdocs.yml: pages made from code, links out of docs/.
 
-A hook of mkdocs, see mkdocs.yml. A link such as `../CONTRIBUTING.md` works on GitHub as it is;
-here it leads to `repository/CONTRIBUTING.md`, a page, and a link to source code to its text.
+A hook of mkdocs, see mkdocs.yml. The pages are those of `bench.pages`. A link such as
+`../CONTRIBUTING.md` works on GitHub as it is; here it leads to `repository/CONTRIBUTING.md`, a
+page, and a link to source code to its text.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
 from typing import TYPE_CHECKING, Any
 
+from bench.pages import built, settings_tables, with_block
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
 FOLDER = "repository"
+SETTINGS = "settings.md"
 FRONT = {"README.md": "index.md"}
 """Files whose place on the site is a page of docs/."""
 
@@ -25,10 +29,12 @@ _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 def on_files(files: Any, config: Any, **_: Any) -> Any:
-    """Add the files outside of docs/ that pages link to, and those that these link to."""
+    """Add the pages made from code, the files outside of docs/ that pages link to, and theirs."""
     from mkdocs.structure.files import File
 
     new = [file.src_uri for file in files.documentation_pages()]
+    for path, text in built().items():
+        files.append(File.generated(config, path, content=text))
     seen: set[str] = set()
     while new:
         page = new.pop()
@@ -44,7 +50,9 @@ def on_files(files: Any, config: Any, **_: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Return a page whose links to files outside of docs/ lead to their copies."""
+    """Return a page with its tables, and with links to files outside of docs/ that hold."""
+    if page.file.src_uri == SETTINGS:
+        markdown = with_block(markdown, "settings", settings_tables())
     return rewritten(page.file.src_uri, markdown)
 
 

@@ -13,7 +13,7 @@ PAGES = [
     *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))),
 ]
 _BLOCK = re.compile(
-    r"(?:^<!-- not run: (?P<reason>.+) -->\n\n?|^<!-- needs: (?P<package>\w+) -->\n\n?"
+    r"(?:^<!-- not run: (?P<reason>[^\n]+) -->\n\n?|^<!-- needs: (?P<package>\w+) -->\n\n?"
     r"|^`(?P<file>[\w./-]+)`:?\n\n?)?"
     r"^```(?P<language>\w*) ?(?P<needs>[^\n]*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -54,7 +54,10 @@ def read(page: str) -> str:
 
 
 def blocks(page: str) -> list[Block]:
-    text = read(page)
+    return blocks_of(read(page))
+
+
+def blocks_of(text: str) -> list[Block]:
     return [
         Block(
             found["language"],
@@ -73,8 +76,8 @@ def links(page: str) -> list[str]:
     return _LINK.findall(_BLOCK.sub("", read(page)))
 
 
-def anchors(page: str) -> set[str]:
+def anchors(text: str) -> set[str]:
     """Return the anchors that GitHub makes of the headings of a page."""
-    headings = _HEADING.findall(_BLOCK.sub("", read(page)))
+    headings = _HEADING.findall(_BLOCK.sub("", text))
     words = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings]
     return {text.replace(" ", "-") for text in words}

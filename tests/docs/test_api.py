@@ -1,4 +1,4 @@
-"""docs/api.md is what its program writes, and every public name is on it."""
+"""Every public name is on the page of the Python interface, and its examples run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import textwrap
 
 from bench.pages import MODULES, api_page, public
 from tests.docs.conftest import Installed
-from tests.docs.pages import blocks
+from tests.docs.pages import blocks_of
 
 NAMES = [(module, name) for module in MODULES for name in public(importlib.import_module(module))]
 
@@ -22,7 +22,7 @@ def test_every_public_name_is_described() -> None:
 
 
 def test_every_example_runs_with_the_installed_package(installed: Installed) -> None:
-    examples = [block.text for block in blocks("docs/api.md") if block.language == "pycon"]
+    examples = [block.text for block in blocks_of(api_page()) if block.language == "pycon"]
     assert len(examples) > 5
     programs = [
         "import tokmill",

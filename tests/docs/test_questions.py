@@ -56,6 +56,13 @@ def test_there_are_ten_questions() -> None:
     assert len(QUESTIONS) == 10
 
 
+def test_the_page_shows_what_the_first_command_prints(installed: Installed) -> None:
+    printed = installed.shell(f"COLUMNS=100 {QUESTIONS[0]}")
+    (shown,) = (block.text for block in blocks(PAGE) if block.language == "text")
+    parts = [part.strip() for part in re.split("[…\n]", shown) if part.strip()]
+    assert [part for part in parts if part not in printed] == []
+
+
 def test_1_llama_3_8b_in_full_on_8_gpus_with_zero_3(installed: Installed) -> None:
     rows = answer(installed, 1)
     assert rows["verdict"].startswith("fits on A100 80GB (")

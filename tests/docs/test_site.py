@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -12,8 +13,11 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from bench.pages import MODULES, public
 from bench.site_links import outside, rewritten, site_path
 from tests.docs.pages import PAGES, ROOT
+from tokmill.bill.text.formulas import subjects
+from tokmill.settings.names import schema
 
 DEADLINE_S = 120
 LOADING = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src"}
@@ -70,9 +74,25 @@ def test_every_page_is_on_the_site_and_in_its_navigation(
     site: Path, parsed: dict[Path, Parser]
 ) -> None:
     pages = [page for page in PAGES if page.startswith("docs/")]
+    pages += ["docs/api.md", "docs/formulas.md"]
     paths = [site / page.removeprefix("docs/").replace(".md", ".html") for page in pages]
     linked = {site / link for link in parsed[site / "index.html"].links}
     assert [path for path in paths if path not in linked | {site / "index.html"}] == []
+
+
+def test_pages_made_from_code_hold_every_public_name_formula_and_setting(site: Path) -> None:
+    api, formulas, settings = (
+        (site / f"{page}.html").read_text(encoding="utf-8")
+        for page in ("api", "formulas", "settings")
+    )
+    for module in MODULES:
+        for name in public(importlib.import_module(module)):
+            assert f"<code>{module}.{name}</code>" in api, name
+    for subject in subjects():
+        assert f">{subject.module}<" in formulas, subject.module
+    for section in schema().values():
+        for setting in section.values():
+            assert f"<code>{setting.name}</code>" in settings, setting.name
 
 
 def test_nothing_is_loaded_from_another_host(site: Path, parsed: dict[Path, Parser]) -> None:
