@@ -96,21 +96,13 @@ def test_packed_rows_keep_their_samples_apart(dataset, page, samples):
     packs = open_packs(directory / "chats", "train", {})
     assert page["n_rows"] == packs.n_rows == manifest["packs"]["train"]["rows"] > 10
     for row in range(packs.n_rows):
-        ids, labels, cu_seqlens, position_ids = page["packed_row"](row, pad_id=77)
-        members = [samples[i] for i in packs.row(row)]
-        tokens = [t for member in members for t in member[0]]
-        mask = [m for member in members for m in member[1]]
-        n_padding = CAPACITY - len(tokens)
-        lengths = [len(member[0]) for member in members] + [n_padding] * (n_padding > 0)
-        expected = [t if m else -100 for t, m in zip(tokens, mask, strict=True)]
-        assert ids.tolist() == tokens + [77] * n_padding
-        assert labels.tolist() == expected + [-100] * n_padding
-        assert np.diff(cu_seqlens).tolist() == lengths
-        assert position_ids.tolist() == [place for n in lengths for place in range(n)]
+        members = [(tokens.tolist(), mask.tolist()) for tokens, mask in page["packed_row"](row)]
+        assert members == [samples[i] for i in packs.row(row)]
 
 
 def test_packed_rows_are_read_as_shards_are(dataset, page):
     directory, manifest = dataset
+    eos_id = manifest["tokenizer"]["eos"]["id"]
     row = 0
     for shard in manifest["packs"]["train"]["shards"]:
         with pytest.MonkeyPatch.context() as patch:
@@ -118,9 +110,12 @@ def test_packed_rows_are_read_as_shards_are(dataset, page):
             tokens, mask, starts = page["read"](shard["name"])
         assert np.diff(starts).tolist() == [CAPACITY] * shard["documents"]
         for start in starts[:-1]:
-            ids, labels, *_ = page["packed_row"](row, page["eos_id"])
-            assert tokens[start : start + CAPACITY].tolist() == ids.tolist()
-            assert mask[start : start + CAPACITY].tolist() == (labels != -100).tolist()
+            members = page["packed_row"](row)
+            n_padding = CAPACITY - sum(len(ids) for ids, _ in members)
+            expected = [id_ for ids, _ in members for id_ in ids] + [eos_id] * n_padding
+            targets = [target for _, mask_of in members for target in mask_of] + [0] * n_padding
+            assert tokens[start : start + CAPACITY].tolist() == expected
+            assert mask[start : start + CAPACITY].tolist() == targets
             row += 1
     assert row == page["n_rows"]
 
