@@ -80,6 +80,12 @@ def test_a_larger_one_is_sampled_all_over_within_the_limit(read, tmp_path, write
     assert not found.is_complete
 
 
+def test_a_file_that_is_named_twice_counts_twice(read, tmp_path, write_rows):
+    path = write_rows(tmp_path / "a.jsonl", ROWS)
+    size = path.stat().st_size
+    assert n_bytes(read(size // 4, path, path)) == pytest.approx(2 * size)
+
+
 def test_a_sample_is_the_same_every_time(read, tmp_path, write_rows):
     path = write_rows(tmp_path / "a.jsonl", ROWS)
     assert texts(read(50_000, path)) == texts(read(50_000, path))

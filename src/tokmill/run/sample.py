@@ -217,7 +217,8 @@ def read_sample(parts: Sequence[Part], renderers: Renderers, limit_bytes: int) -
         sample.is_complete = True
         _read_heads(slices, renderers, limit_bytes * _COMPLETE_RATIO, sample)
         return sample
-    lines = list(dict.fromkeys(piece.file for piece in slices if _has_windows(piece.file)))
+    # By their first slices: a file that is named twice is read twice.
+    lines = [piece.file for piece in slices if not piece.start and _has_windows(piece.file)]
     n_bytes = sum(file.n_bytes for file in lines)
     if lines:
         _read_windows(lines, renderers, limit_bytes * n_bytes // max(1, total), sample)
