@@ -54,7 +54,7 @@ $(VENV)/checked: $(VENV)/dev $(CHECKED)
 	@touch $@
 
 # The unit tests: without whole runs, and without tests that start a process.
-WHOLE := api bench bill/measuring cli docs engines executors extensions faults folders hostile loader oracles page \
+WHOLE := api bill/measuring cli docs engines executors extensions faults folders hostile loader oracles page \
 	place run trainers
 
 quick: check
@@ -65,7 +65,7 @@ test: check
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # BENCH_DATA="NAME=FILE …" names corpora in which no text comes twice, BENCH_TOKENIZERS="DIR[:EOS] …"
-# tokenizers or a directory of them, BENCH options. Peers that cannot be installed are left out.
+# tokenizers, BENCH options. Peers that cannot be installed are left out.
 $(VENV)/bench: $(BIN)/tokmill
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]" && touch $@
 

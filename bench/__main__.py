@@ -14,41 +14,38 @@ show that everything runs: they are far too small for a comparison.
 from __future__ import annotations
 
 import argparse
+import datetime as dt
+import importlib.metadata
 import json
 import os
-import shlex
-import shutil
+import platform
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench import machine
-from bench.corpus import Corpus, make_corpus
+import psutil
+
 from bench.pages import with_block
-from bench.peers import NotMeasured, Task, Timing
+from bench.peers import Corpus, NotMeasured, Task, Timing, make_corpus
 from bench.tables import figure, table
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "data_samples"
-COMPARED = {
-    "gpt2": "<|endoftext|>",
-    "qwen2.5": "<|endoftext|>",
-    "llama3": "",
-    "llama2-from-spm": "",
-}
-"""The tokenizers that are taken from a directory of tokenizers, with their eos."""
 ENGINES = ("gigatoken", "fastokens")
 PEERS = ("reference", "datatrove", *ENGINES)
 LIMIT_S = 3600
 TRUSTED_CORES = 0.1
 """What other processes may take before the figures say more about them than about us."""
 OURS, OTHER = "tokmill", "other version"
+PACKAGES = (
+    "tokmill", "gigatoken", "fastokens", "tokenizers", "sentencepiece", "datatrove", "orjson",
+    "pyarrow", "numpy", "awkward",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +60,13 @@ class Contender:
 
 def contenders(options: argparse.Namespace) -> list[Contender]:
     """Return who runs, in the order in which a round runs them."""
-    arguments = shlex.split(options.tokmill)
-    found = [Contender(OURS, "tokmill", {"arguments": arguments}, is_warm=True)]
+    found = [Contender(OURS, "tokmill", is_warm=True)]
     if options.other:
-        other = {"arguments": arguments, "checkout": str(options.other.resolve())}
-        found.append(Contender(OTHER, "tokmill", other, is_warm=True))
+        checkout = {"checkout": str(options.other.resolve())}
+        found.append(Contender(OTHER, "tokmill", checkout, is_warm=True))
     for engine in ENGINES:
         if engine in options.peers:
-            forced = {"arguments": [*arguments, "--engine", engine]}
+            forced = {"arguments": ["--engine", engine]}
             found.append(Contender(f"{engine} forced", "tokmill", forced, is_warm=True))
             for mode in ("inside", "beside"):
                 alone = {"engine": engine, "mode": mode}
@@ -81,34 +77,35 @@ def contenders(options: argparse.Namespace) -> list[Contender]:
 def measure(
     corpus: Corpus, tokenizer: Path, eos: str, options: argparse.Namespace
 ) -> tuple[dict[str, list[Timing]], float]:
-    """Run every contender in rounds; return their timings, and the cores that others took.
+    """Run every contender in rounds; return their timings, and the cores that others took before.
 
     Round 0 is the very first run, before anything is remembered.
     """
     found: dict[str, list[Timing]] = {}
-    start, start_s = machine.CpuClock.now(), time.perf_counter()
-    cache = tempfile.mkdtemp(dir=corpus.text.parent, prefix="cache-")
+    busy = busy_cores()
+    cache = Path(tempfile.mkdtemp(dir=corpus.text.parent, prefix="cache-"))
     left_out = set()
     for number in range(options.rounds + 1):
         for contender in contenders(options):
-            is_once = not contender.is_warm
-            if contender.name in left_out or (is_once and number != 1):
+            name = contender.name
+            if name in left_out or (number != 1 and not contender.is_warm):
                 continue
             try:
-                own_cache = str(Path(cache) / contender.name)
-                timing = run_once(corpus, tokenizer, eos, contender, own_cache)
+                timing = run_once(corpus, tokenizer, eos, contender, cache / name)
             except NotMeasured as reason:
-                left_out.add(contender.name)
-                print(f"{contender.name}: left out: {reason}", file=sys.stderr, flush=True)
+                left_out.add(name)
+                print(f"{name}: left out: {reason}", file=sys.stderr, flush=True)
                 continue
-            found.setdefault(contender.name, []).append(timing)
-            speed = f"{timing.mb_per_s:.1f} MB/s"
-            print(f"round {number}: {contender.name}: {speed}", file=sys.stderr, flush=True)
-    seconds = time.perf_counter() - start_s
-    return found, machine.CpuClock.now().others_since(start) / seconds
+            found.setdefault(name, []).append(timing)
+            print(
+                f"round {number}: {name}: {timing.mb_per_s:.1f} MB/s", file=sys.stderr, flush=True
+            )
+    return found, busy
 
 
-def run_once(corpus: Corpus, tokenizer: Path, eos: str, contender: Contender, cache: str) -> Timing:
+def run_once(
+    corpus: Corpus, tokenizer: Path, eos: str, contender: Contender, cache: Path
+) -> Timing:
     """Run one contender in a fresh process and an empty directory.
 
     Raises:
@@ -116,16 +113,9 @@ def run_once(corpus: Corpus, tokenizer: Path, eos: str, contender: Contender, ca
     """
     with tempfile.TemporaryDirectory(dir=corpus.text.parent, prefix="run-") as directory:
         work = Path(directory)
-        places = {"path": corpus.path, "text": corpus.text, "split": corpus.split, "work": work}
-        task = Task(
-            peer=contender.peer,
-            tokenizer=str(tokenizer),
-            eos=eos,
-            cache=cache,
-            cores=machine.cores(),
-            settings=dict(contender.settings),
-            **{name: str(place) for name, place in places.items()},
-        )
+        places = (tokenizer, corpus.path, corpus.text, corpus.split, work, cache)
+        settings = dict(contender.settings)
+        task = Task(contender.peer, eos, cores(), settings, *map(str, places))
         task_file, result_file = work / "task.json", work / "result.json"
         task_file.write_text(json.dumps(asdict(task)), encoding="utf-8")
         command = [sys.executable, "-m", "bench.peers", str(task_file), str(result_file)]
@@ -139,21 +129,15 @@ def run_once(corpus: Corpus, tokenizer: Path, eos: str, contender: Contender, ca
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
             raise NotMeasured(f"died with status {done.returncode}: {last[:200]}")
         result = json.loads(result_file.read_bytes())
-        shutil.rmtree(work / "dataset", ignore_errors=True)
     if "refused" in result:
         raise NotMeasured(result["refused"])
     return Timing(**result)
 
 
-HEAD: tuple[str, ...] = (
-    "corpus, tokenizer",
-    "text, MB",
-    "first run, s",
-    "later, s",
-    "later, MB/s",
-    "start-up, s",
-)
-HEAD += ("without, MB/s", "× reference", "× datatrove", "of best engine", "auto", "× other version")
+HEAD = (
+    "corpus, tokenizer", "text, MB", "first run, s", "later, s", "later, MB/s", "start-up, s",
+    "without, MB/s", "× reference", "× datatrove", "of best engine", "auto", "× other version",
+)  # fmt: skip
 
 
 def row(name: str, found: Mapping[str, Sequence[Timing]]) -> list[str]:
@@ -189,22 +173,6 @@ def same_tokens(ours: Timing, theirs: Sequence[Timing] | None) -> bool:
     return theirs is not None and abs(theirs[0].tokens / ours.tokens - 1) <= 0.001
 
 
-def named_input(value: str) -> tuple[str, Path]:
-    """Read `NAME=PATH`, or `PATH`, whose name is then the file's."""
-    name, found, path = value.partition("=")
-    if not found:
-        name, path = Path(value).name.split(".")[0], value
-    return name, Path(path).resolve()
-
-
-def named_tokenizers(value: str) -> Iterator[tuple[Path, str]]:
-    """Read `PATH` or `PATH:EOS`; of a directory of tokenizers yield those of `COMPARED`."""
-    name, _, eos = value.partition(":")
-    path = Path(name).resolve()
-    known = [(path / name, eos) for name, eos in COMPARED.items() if (path / name).is_dir()]
-    yield from known or [(path, eos)]
-
-
 def read_options(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line; BENCH_DATA and BENCH_TOKENIZERS serve where options are missing."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
@@ -213,18 +181,11 @@ def read_options(arguments: Sequence[str]) -> argparse.Namespace:
     data, tokenizers = (os.environ.get(f"BENCH_{name}", "") for name in ("DATA", "TOKENIZERS"))
     add("--input", nargs="+", default=data.split(), metavar="NAME=PATH", help="JSON Lines")
     add("--tokenizer", nargs="+", default=tokenizers.split(), metavar="PATH[:EOS]")
-    add("--peers", default=",".join(PEERS), help=f"of {','.join(PEERS)}; default: all")
+    add("--peers", nargs="*", default=PEERS, choices=PEERS, help="default: all")
     add("--other", type=Path, help="a checkout of another version to compare with")
     add("--rounds", type=int, default=3, help="peers run in the first one only")
-    add("--cores", type=int, default=0, help="keep to this many processors")
-    add("--tokmill", default="", metavar="OPTIONS", help="further options of `tokmill pretrain`")
-    add("--work", type=Path, help="directory for files; default: a temporary one")
-    add("--json", type=Path, help="write every timing there")
     add("--readme", type=Path, help="rewrite the table between its two comments")
     options = parser.parse_args(arguments)
-    options.peers = [name for name in options.peers.split(",") if name]
-    if unknown := set(options.peers) - set(PEERS):
-        parser.error(f"--peers: unknown {', '.join(sorted(unknown))}; known: {', '.join(PEERS)}")
     if options.readme and not options.readme.is_file():  # not after the measurement
         parser.error(f"--readme: no such file: {options.readme}")
     return options
@@ -233,48 +194,67 @@ def read_options(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> int:
     """Measure, print, write; return 1 if tokmill itself failed."""
     options = read_options(arguments)
-    if options.cores:
-        machine.keep_to(options.cores)
-    inputs = [named_input(v) for v in options.input] or [("samples", SAMPLES / "records.jsonl")]
-    tokenizers = [t for value in options.tokenizer for t in named_tokenizers(value)]
-    rows, others, runs = [], [], {}
-    with tempfile.TemporaryDirectory(prefix="tokmill-bench-", dir=options.work) as directory:
-        for name, path in inputs:
-            corpus = make_corpus(name, path, Path(directory) / name, machine.cores())
-            for tokenizer, eos in tokenizers or [(SAMPLES / "tokenizer", "")]:
-                found, cores = measure(corpus, tokenizer, eos, options)
-                label = f"{name}, {tokenizer.name}"
-                runs[label] = {who: list(map(asdict, timings)) for who, timings in found.items()}
-                rows.append(row(label, found))
-                others.append(cores)
+    inputs = options.input or [f"samples={SAMPLES / 'records.jsonl'}"]
+    tokenizers = [value.partition(":")[::2] for value in options.tokenizer]
+    rows, others = [], []
+    with tempfile.TemporaryDirectory(prefix="tokmill-bench-") as directory:
+        for name, _, path in (value.partition("=") for value in inputs):
+            corpus = make_corpus(name, Path(path).resolve(), Path(directory) / name, cores())
+            for name_of, eos in tokenizers or [(str(SAMPLES / "tokenizer"), "")]:
+                tokenizer = Path(name_of).resolve()
+                found, busy = measure(corpus, tokenizer, eos, options)
+                rows.append(row(f"{name}, {tokenizer.name}", found))
+                others.append(busy)
     report = described(rows, statistics.fmean(others), options.rounds)
     print(report)
-    if options.json:
-        options.json.write_text(
-            json.dumps({"machine": machine.described(), "runs": runs}, indent=1)
-        )
     if options.readme:
         page = options.readme.read_text(encoding="utf-8")
         options.readme.write_text(with_block(page, "bench", report), encoding="utf-8")
-    return 1 if any(OURS not in found for found in runs.values()) else 0
+    return 1 if any(cells[1] == "-" for cells in rows) else 0
 
 
 def described(rows: Sequence[Sequence[str]], others: float, rounds: int) -> str:
     """Return the table, without columns that nobody has, and how it was made."""
     columns = [i for i in range(len(HEAD)) if any(cells[i] != "-" for cells in rows)]
     head, *body = ([cells[i] for i in columns] for cells in (HEAD, *rows))
-    about = machine.described()
-    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    today = dt.datetime.now(tz=dt.UTC).date().isoformat()
+    versions = ", ".join(f"{name} {_version(name)}" for name in PACKAGES)
     doubt = ": do not trust these figures" if others > TRUSTED_CORES else ""
     how = (
-        f"`make bench`, {about['date']}, {about['cpu']}, {about['cores']} cores, {others:.2f} of "
-        f"them taken by other processes meanwhile{doubt}; medians of {rounds} later runs, peers "
-        "once. tokmill is the whole command, JSON Lines to committed shards; its peers are their "
-        "work alone, without loading. Start-up is everything before the first text could be "
-        "encoded. The ratios to the best engine alone and to the other version are without it; "
-        f"auto is compared with the better engine forced. {versions}."
+        f"`make bench`, {today}, {_cpu()}, {cores()} cores, {others:.2f} of them busy "
+        f"before{doubt}; medians of {rounds} later runs, peers once. tokmill is the whole "
+        "command, JSON Lines to committed shards; its peers are their work alone, without "
+        "loading. Start-up is everything before the first text could be encoded. The ratios to "
+        "the best engine alone and to the other version are without it; auto is compared with "
+        f"the better engine forced. {versions}."
     )
     return f"{table(head, body)}\n\n{how}"
+
+
+def cores() -> int:
+    """Return the number of processors that this process and its children may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def busy_cores() -> float:
+    """Return how many processors are busy now, over two seconds."""
+    return psutil.cpu_percent(2.0) / 100 * (psutil.cpu_count() or 1)
+
+
+def _cpu() -> str:
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
 
 
 if __name__ == "__main__":

@@ -107,12 +107,6 @@ class Samples:
 
 def opened(run: Run) -> list[tuple[Any, Any]]:
     """Return ids and mask of each shard (int64: ids and labels), as the strategy opens them."""
-    masks = [str(Path(path).with_suffix(".mask")) for path in run.paths]
-    if run.loading == "concatenate":  # while shards are joined, each exists twice
-        ids = np.concatenate([np.fromfile(path, run.dtype) for path in run.paths])
-        if not run.masked:
-            return [(ids, None)]
-        return [(ids, np.concatenate([np.fromfile(path, "u1") for path in masks]))]
 
     def read(path: str, dtype: str) -> Any:
         if run.loading in ("memmap", "lazy"):
@@ -120,13 +114,20 @@ def opened(run: Run) -> list[tuple[Any, Any]]:
         values = np.fromfile(path, dtype)
         return values.tolist() if run.loading == "lists" else values
 
-    def shard(path: str, mask: str) -> tuple[Any, Any]:
-        if run.loading != "int64":
-            return read(path, run.dtype), read(mask, "u1") if run.masked else None
-        ids = np.fromfile(path, run.dtype).astype(np.int64)
-        return ids, np.where(np.fromfile(mask, "u1"), ids, IGNORED) if run.masked else None
-
-    return list(map(shard, run.paths, masks))
+    masks = [str(Path(path).with_suffix(".mask")) for path in run.paths]
+    if run.loading == "concatenate":  # while shards are joined, each exists twice
+        ids = np.concatenate([read(path, run.dtype) for path in run.paths])
+        return [(ids, np.concatenate([read(path, "u1") for path in masks]) if run.masked else None)]
+    shards = []
+    for path, mask in zip(run.paths, masks, strict=True):
+        ids, beside = read(path, run.dtype), None
+        if run.loading == "int64":
+            ids = ids.astype(np.int64)
+        if run.masked:
+            beside = read(mask, "u1")
+            beside = np.where(beside, ids, IGNORED) if run.loading == "int64" else beside
+        shards.append((ids, beside))
+    return shards
 
 
 def child(run: Run) -> None:

@@ -5,8 +5,7 @@
     python -m bench.trip --rooms                 the lines of each room, their limit and aim
 
 `block` and `chat` are what runs while parts are made: three records of JSON Lines, and two chats
-with the template of the tokenizer. `another` is what a block more in the middle of a part runs, so
-without what begins and ends parts and shards. `call` is the whole call of `tokmill.pretrain` with
+with the template of the tokenizer. `call` is the whole call of `tokmill.pretrain` with
 the three records. All calls begin with an empty cache and have one worker, so that parts are made
 in this process; all of its threads count. Lambdas, comprehensions and bodies of classes count as
 functions, bodies of modules do not. Python 3.12 and newer inline comprehensions, and count fewer.
@@ -21,7 +20,6 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,19 +28,14 @@ from bench.rooms import ROOMS, SOURCE, room_lines
 from bench.tables import table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from types import CodeType, FrameType
 
 SAMPLES = SOURCE.parents[1] / "data_samples"
 PART = ("run/part.py", "run_part")
 """What is called while this function runs is what a block crosses."""
-TRIPS = {
-    # trip: (aim for functions, aim for modules)
-    "block": (60, 15),
-    "another": (60, 15),
-    "chat": (None, 25),
-    "call": (450, None),
-}
+TRIPS = {"block": "60, 15", "chat": "-, 25", "call": "450, -"}
+"""The trips, with what is aimed at: functions and modules."""
 
 Calls = Counter[tuple[str, str]]
 """Calls of functions by module and name, in the order of the first one."""
@@ -57,11 +50,7 @@ class Tracer:
         self._n_open = 0
 
     def run(self, call: Callable[[], object]) -> None:
-        """Call, and count until it returns.
-
-        Raises:
-            SystemExit: `PART` was not called, so nothing is known about blocks.
-        """
+        """Call, and count until it returns."""
         threading.setprofile(self._count)
         sys.setprofile(self._count)
         try:
@@ -70,9 +59,7 @@ class Tracer:
             sys.setprofile(None)
             threading.setprofile(None)
         if not self.parts:
-            raise SystemExit(
-                f"{': '.join(PART)} was not called: name what makes a part in bench/trip.py"
-            )
+            raise SystemExit(f"{': '.join(PART)} was not called: name what makes a part")
 
     def _count(self, frame: FrameType, event: str, _: Any) -> None:
         found = _function(frame.f_code) if event in ("call", "return") else None
@@ -104,23 +91,7 @@ def trips() -> dict[str, Calls]:
         records.run(lambda: tokmill.pretrain(three, output=desk / "records", **given))
         two = _head(SAMPLES / "sft" / "chats.jsonl", 2, desk)
         chats.run(lambda: tokmill.sft(two, output=desk / "chats", **given))
-        another = _another_block(desk, given)
-    return {
-        "block": records.parts, "another": another, "chat": chats.parts, "call": records.whole
-    }  # fmt: skip
-
-
-def _another_block(desk: Path, given: dict[str, Any]) -> Calls:
-    """Return the calls of one block more: the difference of 30 and 10 blocks, divided by 20."""
-    block_bytes = 1 << 18
-    path, line = desk / "blocks.jsonl", '{"text": "%s"}\n' % ("some words " * (block_bytes // 10))
-    tracers = {10: Tracer(), 30: Tracer()}
-    for n_blocks, tracer in tracers.items():
-        path.write_text(line * n_blocks)
-        output = desk / f"blocks-{n_blocks}"
-        tracer.run(partial(tokmill.pretrain, path, output=output, block_bytes=block_bytes, **given))
-    more = tracers[30].parts - tracers[10].parts
-    return Counter({function: n // 20 for function, n in more.items() if n >= 20})
+    return {"block": records.parts, "chat": chats.parts, "call": records.whole}
 
 
 def _head(path: Path, n_lines: int, desk: Path) -> Path:
@@ -134,20 +105,18 @@ def trip_table(found: dict[str, Calls]) -> str:
     """Return functions, modules and calls of each trip, and what is aimed at."""
     rows = []
     for name, calls in found.items():
-        functions, modules = TRIPS[name]
-        n_modules = len({module for module, _ in calls})
-        rows.append([name, *_figures(len(calls), functions, n_modules, modules, calls.total())])
-    return table(["trip", "functions", "aim", "modules", "aim", "calls"], rows)
+        figures = (len(calls), len({module for module, _ in calls}), calls.total())
+        rows.append([name, *(f"{n:,}" for n in figures), TRIPS[name]])
+    return table(["trip", "functions", "modules", "calls", "aim"], rows)
 
 
 def rooms_table() -> str:
     """Return the lines of each room, its limit and its aim."""
-    rows = [[room, *_figures(n, *ROOMS.get(room, (0, 0)))] for room, n in room_lines().items()]
+    rows = [
+        [room, *(f"{n:,}" for n in (n_lines, *ROOMS.get(room, (0, 0))))]
+        for room, n_lines in room_lines().items()
+    ]
     return table(["room", "lines", "limit", "aim"], rows)
-
-
-def _figures(*numbers: int | None) -> Iterable[str]:
-    return ("" if number is None else f"{number:,}" for number in numbers)
 
 
 def main() -> None:
