@@ -11,7 +11,7 @@ import pytest
 
 from tests.loader.numbered import Numbered
 from tokmill.api.dataset import Dataset
-from tokmill.errors import StateError, UsageError, VerifyError
+from tokmill.errors import StateError, UsageError
 from tokmill.loader import BatchSampler, Loader, collate, windows
 
 START = [(0, None), (2, "fork")]
@@ -103,25 +103,6 @@ def test_a_data_loader_gives_the_batches_of_the_loader(pretrained, n_workers, st
             assert sampler.state_dict(number)["samples_seen"] in (alone.samples_seen, 0)
 
 
-@pytest.mark.parametrize("n_workers", [0, 2])
-def test_a_data_loader_goes_on_with_another_world_size(pretrained, n_workers) -> None:
-    torch: Any = pytest.importorskip("torch", reason="needs torch's DataLoader")
-    source = windows(pretrained, 256, shift=True)
-    before = BatchSampler(source, 4, rank=2, world=3, seed=4)
-    for number, _ in enumerate(torch.utils.data.DataLoader(source, batch_sampler=before), 1):
-        if number == 2:
-            break
-    state = before.state_dict(2)
-    sampler, alone = BatchSampler(source, 5, seed=4), Loader(source, 5, seed=4)
-    sampler.load_state_dict(state)
-    alone.load_state_dict({**state, "samples_seen": 24})
-    loader = torch.utils.data.DataLoader(
-        source, batch_sampler=sampler, collate_fn=collate, num_workers=n_workers
-    )  # fmt: skip
-    for batch, own in zip(alone.one_epoch(), loader, strict=True):
-        np.testing.assert_array_equal(own["labels"], batch["labels"])
-
-
 def test_a_blend_is_read_through_torchs_own_concatenation(
     pretrained: Dataset, chats: Dataset
 ) -> None:
@@ -134,11 +115,3 @@ def test_a_blend_is_read_through_torchs_own_concatenation(
     )  # fmt: skip
     for batch, own in zip(Loader(blend, 8, seed=1).one_epoch(), loader, strict=True):
         np.testing.assert_array_equal(own["input_ids"], batch["input_ids"])
-
-
-def test_an_epoch_of_a_removed_dataset_is_refused(make_dataset) -> None:
-    directory, _ = make_dataset()
-    sampler = BatchSampler(windows(directory, 2, shift=False), 1)
-    (directory / "manifest.json").unlink()
-    with pytest.raises(VerifyError, match="moved or removed"):
-        next(iter(sampler))

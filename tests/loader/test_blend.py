@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokmill.errors import UsageError
-from tokmill.loader.blend import LONGEST_PERIOD, Blend, period_counts
+from tokmill.loader.order import LONGEST_PERIOD, Blend, period_counts
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,3 @@ def test_shares_hold_in_long_periods_and_of_many_sources(weights: list[int]) -> 
 def test_a_weight_that_is_no_share_is_refused(weight: object) -> None:
     with pytest.raises(UsageError, match="expected a number above 0, found"):
         period_counts([1, weight])
-
-
-def test_no_source_is_no_blend() -> None:
-    with pytest.raises(UsageError, match="blend of 0 sources"):
-        period_counts([])

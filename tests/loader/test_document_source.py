@@ -26,13 +26,6 @@ def test_documents_are_those_of_the_dataset(any_dataset: Dataset) -> None:
         check_sample(together[i], input_ids=ids, **mask)
 
 
-def test_documents_of_val_are_another_source(pretrained: Dataset) -> None:
-    source, expected = documents(pretrained, split="val"), naive(pretrained, "val")
-    found = [sample["input_ids"] for sample in source.__getitems__(range(len(source)))]
-    np.testing.assert_array_equal(np.concatenate(found), expected.ids)
-    assert source.fingerprint != documents(pretrained).fingerprint
-
-
 def test_a_document_that_is_not_there_is_an_index_error(pretrained: Dataset) -> None:
     source = documents(pretrained)
     for wrong in (len(source), -len(source) - 1):
@@ -99,14 +92,6 @@ def test_a_pickled_source_does_not_open_another_dataset(make_dataset, tmp_path: 
     with pytest.raises(VerifyError, match="replaced after it was opened"):
         pickle.loads(data)
     assert manifest["sha256"] in documents(tmp_path / "old").fingerprint
-
-
-def test_a_new_dataset_at_an_old_path_is_read_anew(make_dataset, tmp_path: Path) -> None:
-    directory, _ = make_dataset()
-    check_sample(documents(directory)[1], input_ids=[1, 9, 2])
-    shutil.rmtree(directory)
-    make_dataset({"train-0000000-0000": [[1, 4, 4, 2], [1, 5, 2]]})
-    check_sample(documents(directory)[1], input_ids=[1, 5, 2])
 
 
 @pytest.mark.parametrize("ending", ["bin", "idx", "mask"])

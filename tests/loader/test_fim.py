@@ -98,17 +98,6 @@ def test_orders_have_their_shares() -> None:
     assert is_near(counts["psm"], n, 0.7 * 0.75 * (1 - empty_prefix))
 
 
-def test_cuts_are_even_over_all_places() -> None:
-    n, ids = 20_000, np.arange(10, 19)
-    how = fim(1, 0)
-    permuted = [how.permuted(ids, chances).tolist() for chances in how.chances(np.arange(n))]
-    places = [(row.index(SUFFIX) - 1, len(row) - 1 - row.index(MIDDLE)) for row in permuted]
-    cuts = Counter((prefix, prefix + middle) for prefix, middle in places)
-    assert sorted(cuts) == [(first, second) for first in range(10) for second in range(first, 10)]
-    for (first, second), count in cuts.items():
-        assert is_near(count, n, 0.01 if first == second else 0.02)
-
-
 def sample_ids(source: Any, numbers: range) -> list[list[int]]:
     return [sample["input_ids"].tolist() for sample in source.__getitems__(numbers)]
 

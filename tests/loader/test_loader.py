@@ -49,21 +49,6 @@ def test_the_sequence_does_not_depend_on_batch_ranks_or_workers(workers: int) ->
         assert found[:96] == wanted
 
 
-def test_a_rank_has_neighbouring_rows_of_the_global_batch() -> None:
-    make = partial(Loader, Numbered(20), 3, shuffle=False)
-    first, second = (next(iter(loader)) for loader in ranks(make, 2))
-    assert samples(first) == [(0, 0), (0, 1), (0, 2)]
-    assert samples(second) == [(0, 3), (0, 4), (0, 5)]
-
-
-def test_each_epoch_has_another_order() -> None:
-    loader = Loader(Numbered(10), 5, seed=1)
-    found = [row[1] for batch in islice(loader, 6) for row in samples(batch)]
-    for epoch in range(3):
-        own = found[epoch * 10 : epoch * 10 + 10]
-        assert own == shuffled(np.arange(10), 10, seed=1, epoch=epoch).tolist()
-
-
 def kept(key: int, sizes: tuple[int, int], blend: bool, end: int = 120) -> list[int]:
     """Return the samples from `key` on that fill whole global batches, in epochs of 30."""
     size, numbers = sizes[0] * sizes[1], []
@@ -98,15 +83,6 @@ def test_a_state_goes_on_with_another_batch_and_world(shuffle, blend, tail, stop
         else:  # every sample once; in a padded batch, ranks have other places
             assert sorted(found) == sorted(whole[:key])
             assert sorted(rest) == sorted(whole[key:])
-
-
-def test_no_sample_is_twice_in_an_epoch_that_was_resumed() -> None:
-    first = Loader(Numbered(10), 4, seed=2)
-    received = [row for batch in islice(first, 2) for row in samples(batch)]
-    second = Loader(Numbered(10), 2, seed=2, epochs=1)  # fits into the tail that 4 would drop
-    second.load_state_dict(first.state_dict())
-    received += [row for batch in second for row in samples(batch)]
-    assert sorted(received) == [(0, number) for number in range(10)]
 
 
 class ReadAhead(Numbered):

@@ -49,14 +49,6 @@ def test_every_n_up_to_2000_is_a_permutation() -> None:
         assert np.bincount(found, minlength=n).tolist() == [1] * n, n
 
 
-@pytest.mark.parametrize("bits", [13, 16, 20])
-@pytest.mark.parametrize("beside", [-1, 0, 1])
-def test_beside_a_power_of_two_it_is_a_permutation(bits: int, beside: int) -> None:
-    n = (1 << bits) + beside
-    found = shuffled(np.arange(n), n, seed=bits)
-    assert (np.bincount(found, minlength=n) == 1).all()
-
-
 @pytest.mark.parametrize("bits", [31, 32, 33, 47, 48, 61, 62])
 def test_samples_of_a_large_n_are_distinct_and_in_range(bits: int) -> None:
     for n in ((1 << bits) - 1, 1 << bits, (1 << bits) + 1):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -193,14 +192,6 @@ def test_a_dataset_without_packs_is_refused(unpacked: Dataset, pretrained: Datas
         packs(pretrained.directory, shift=False)
 
 
-def test_a_pickled_source_reads_the_same_rows(chats: Dataset) -> None:
-    source = packs(chats, pad=False, shift=False)
-    source[0]
-    data = pickle.dumps(source)
-    assert len(data) < 400
-    check_sample(pickle.loads(data)[1], **source[1])
-
-
 def rewritten(directory: Path, name: str, values: list[int]) -> None:
     path = directory / name
     path.unlink()
@@ -224,10 +215,3 @@ def test_a_damaged_pack_index_is_one_line(make_sft, rows, samples, message: str)
     rewritten(directory, "packs-train-samples.bin", samples)
     with pytest.raises(VerifyError, match=message):
         packs(directory, shift=False).batch([1, 2])
-
-
-def test_a_missing_pack_index_is_one_line(make_sft) -> None:
-    directory, _ = make_sft(packed=5)
-    (directory / "packs-train-samples.bin").unlink()
-    with pytest.raises(VerifyError, match=r"packs-train-samples\.bin: .*No such file"):
-        packs(directory, shift=False)[0]

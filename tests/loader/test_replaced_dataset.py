@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tokmill.dataset import documents as module
-from tokmill.errors import StateError, UsageError, VerifyError
+from tokmill.errors import StateError, VerifyError
 from tokmill.loader import Loader, collate, documents, packs, windows
 
 OTHERS = {
@@ -49,14 +49,6 @@ def test_an_open_source_notices_another_dataset_of_equal_size(opened, make) -> N
             f"{directory}: the dataset was replaced after it was opened: open it again"
         )
     assert make(directory)[0]["input_ids"].tolist() == [1, 9, 8, 2]
-
-
-def test_a_source_that_has_read_nothing_yet_notices(opened) -> None:
-    directory, replace = opened
-    source = documents(directory)
-    replace()
-    with pytest.raises(VerifyError, match="replaced after it was opened"):
-        source[0]
 
 
 def test_packs_notice_before_they_map_their_index(make_sft) -> None:
@@ -124,12 +116,3 @@ def test_a_worker_of_torch_notices_in_one_line(opened) -> None:
         assert str(info.value) == (
             f"{directory}: the dataset was replaced after it was opened: open it again"
         )
-
-
-def test_an_error_of_the_collation_is_one_line(make_dataset) -> None:
-    torch: Any = pytest.importorskip("torch", reason="needs torch's DataLoader")
-    source = documents(make_dataset()[0])
-    loader = torch.utils.data.DataLoader(source, 2, num_workers=1, collate_fn=collate)
-    with pytest.raises(UsageError) as info:
-        next(iter(loader))
-    assert str(info.value) == ("rows of 3 to 4 tokens do not stack: collate them with flatten=True")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import numpy as np
@@ -57,15 +56,6 @@ def test_a_data_loader_gives_documents_one_by_one(chats: Dataset, n_workers, sta
     for sample, ids, mask in zip(samples, expected.documents, expected.masks, strict=True):
         np.testing.assert_array_equal(sample["input_ids"].numpy(), ids)
         np.testing.assert_array_equal(sample["mask"].numpy(), mask)
-
-
-def test_each_source_comes_whole_to_a_process_that_is_spawned(pretrained, chats) -> None:
-    for source in (windows(pretrained, 256, shift=True), packs(chats, shift=False)):
-        came = pickle.loads(pickle.dumps(source))
-        found, expected = came.batch([2, 0]), source.batch([2, 0])
-        assert {name: ids.tobytes() for name, ids in found.items()} == {
-            name: ids.tobytes() for name, ids in expected.items()
-        }
 
 
 def test_collated_rows_are_the_batch_of_the_source(chats: Dataset) -> None:

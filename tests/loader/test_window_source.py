@@ -161,15 +161,6 @@ def test_a_fingerprint_names_what_decides_samples(pretrained: Dataset) -> None:
     assert pretrained.manifest["sha256"] in one.fingerprint
 
 
-def test_a_missing_shard_is_one_line_when_it_is_read(make_dataset) -> None:
-    directory, _ = make_dataset()
-    (directory / "train-0000000-0001.bin").unlink()
-    source = windows(directory, 7, shift=False)
-    check_sample(source[0], input_ids=[1, 7, 8, 2, 1, 9, 2], labels=[1, 7, 8, 2, 1, 9, 2])
-    with pytest.raises(VerifyError, match=r"train-0000000-0001\.bin: .*No such file"):
-        source[1]
-
-
 @pytest.mark.parametrize(
     ("offsets", "message"),
     [
@@ -189,17 +180,6 @@ def test_an_index_with_impossible_offsets_is_one_line(make_dataset, offsets, mes
         documents(directory)[1] if offsets[0] != 4 else windows(
             directory, 7, document_ids=True, shift=False
         )[0]
-
-
-def test_an_index_out_of_order_is_one_line(make_dataset) -> None:
-    directory, _ = make_dataset({"train-0000000-0000": [[5, 2], [6, 2], [7, 2], [8, 2]]})
-    path = directory / "train-0000000-0000.idx"
-    data = bytearray(path.read_bytes())
-    data[34 + 16 : 34 + 48] = np.array([0, 12, 8, 14], "<i8").tobytes()
-    path.unlink()
-    path.write_bytes(data)
-    with pytest.raises(VerifyError, match=r"0000-0000\.idx: documents that overlap"):
-        windows(directory, 8, position_ids=True, shift=False)[0]
 
 
 def test_an_error_of_the_disk_is_one_line(make_dataset, monkeypatch) -> None:

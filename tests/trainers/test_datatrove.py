@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokmill.errors import UsageError, VerifyError
+from tokmill.errors import VerifyError
 from tokmill.trainers import datatrove
 from tokmill.trainers.options import ExportOptions
-from tokmill.trainers.source import ExportSource
+from tokmill.trainers.trainer import ExportSource
 
 
 def read_ds(path: Path) -> tuple[list[list[int]], list[list[int]] | None]:
@@ -54,11 +54,6 @@ def test_loss_bytes_are_the_masks_in_place(chats, tmp_path) -> None:
         ]
         masks = [part.mask(i).tolist() for i in range(len(part))]
         assert list(chain.from_iterable(loss or [] for _, loss in read)) == masks
-
-
-def test_nanotron_reads_no_masks(chats, tmp_path) -> None:
-    with pytest.raises(UsageError, match="nanotron reads no loss mask"):
-        chats.export("nanotron", tmp_path / "e")
 
 
 @pytest.fixture

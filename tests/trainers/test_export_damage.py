@@ -50,45 +50,6 @@ def test_a_copy_of_damaged_files_is_refused(trainer: str, ending: str, request, 
     assert [path.name for path in tmp_path.iterdir()] == ["damaged"]
 
 
-@pytest.mark.parametrize(
-    ("trainer", "options"),
-    [
-        ("nanogpt", {}),
-        ("llm.c", {}),
-        ("llm.c", {"eos": "last", "file_tokens": 1000}),
-        ("litdata", {"block_tokens": 100, "file_tokens": 5000}),
-        ("megatron", {"merge": True}),
-        ("datasets", {}),
-    ],
-)
-def test_damaged_tokens_that_are_streamed_are_refused(
-    trainer, options, pretrained, tmp_path
-) -> None:
-    dataset = damaged(pretrained, tmp_path, "bin", -2, at=101)
-    with pytest.raises(VerifyError, match=CHANGED):
-        dataset.export(trainer, tmp_path / "out", **options)
-    assert [path.name for path in tmp_path.iterdir()] == ["damaged"]
-
-
-def test_a_streamed_export_reads_its_tokens_once(pretrained, tmp_path, monkeypatch) -> None:
-    from tokmill.trainers.source import ExportSource
-
-    read: list[tuple[str, int]] = []
-    real = ExportSource.copy
-
-    def copy(self, path, start, stop, file) -> None:
-        read.append((path.name, stop - start))
-        real(self, path, start, stop, file)
-
-    monkeypatch.setattr(ExportSource, "copy", copy)
-    for trainer in ("nanogpt", "llm.c", "litdata"):
-        read.clear()
-        options = {} if trainer == "nanogpt" else {"file_tokens": 7000}
-        pretrained.export(trainer, tmp_path / trainer, **options)
-        n_bytes = sum(n for name, n in read if name.endswith(".bin"))
-        assert n_bytes == 2 * pretrained.n_tokens
-
-
 def test_damage_of_linked_files_is_found_by_check(single: Dataset, tmp_path) -> None:
     dataset = damaged(single, tmp_path, "bin")
     dataset.export("nanogpt", tmp_path / "out")

@@ -32,16 +32,6 @@ def labels_of(split: Dataset, number: int) -> list[int]:
     return np.where(mask, split[number].astype(np.int64), -100).tolist()
 
 
-def test_what_is_trained_decodes_to_the_replies(unpacked: Dataset, tmp_path) -> None:
-    export(unpacked.directory, "datasets", tmp_path / "e", ExportOptions())
-    split = unpacked.split("train")
-    row = read(tmp_path / "e" / "train")[0]
-    trained = [label for label in row["labels"] if label != -100]
-    mask = split.mask(0)
-    assert trained == split[0][mask == 1].tolist()
-    assert row["labels"][0] == -100
-
-
 @pytest.mark.parametrize("batch_tokens", [1, 100, 5000])
 def test_files_and_batches_of_any_size_have_the_same_rows(
     pretrained: Dataset, tmp_path, monkeypatch, batch_tokens
@@ -57,24 +47,6 @@ def test_files_and_batches_of_any_size_have_the_same_rows(
     assert [row["input_ids"] for row in read(tmp_path / "e" / "train")] == [
         split[i].tolist() for i in range(len(split))
     ]
-
-
-@pytest.mark.parametrize("batch_tokens", [100, 1 << 18])
-def test_no_file_is_larger_than_was_said(chats, tmp_path, monkeypatch, batch_tokens) -> None:
-    monkeypatch.setattr(rows, "BATCH_TOKENS", batch_tokens)
-    monkeypatch.setattr(hf_datasets, "BATCH_TOKENS", batch_tokens)
-    said = {}
-
-    def listed(*given):
-        files = whole(*given)
-        said.update({file.name: file.n_bytes for file in files})
-        return files
-
-    whole = hf_datasets._arrow_files
-    monkeypatch.setattr("tokmill.trainers.hf_datasets._arrow_files", listed)
-    made = export(chats.directory, "datasets", tmp_path / "e", ExportOptions())
-    assert {file.name for file in made.files} == set(said)
-    assert all(file.n_bytes <= said[file.name] for file in made.files)
 
 
 def test_the_same_dataset_has_the_same_bytes_and_another_one_another_fingerprint(

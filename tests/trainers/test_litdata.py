@@ -17,7 +17,7 @@ from tokmill.errors import UsageError, VerifyError
 from tokmill.trainers import litdata as module
 from tokmill.trainers.litdata import LITDATA
 from tokmill.trainers.options import ExportOptions
-from tokmill.trainers.source import ExportSource
+from tokmill.trainers.trainer import ExportSource
 
 NEEDS_LITDATA = "the reader of litdata is not installed"
 

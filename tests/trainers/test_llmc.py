@@ -16,7 +16,7 @@ from tokmill.errors import UsageError, VerifyError
 from tokmill.trainers import llmc
 from tokmill.trainers.llmc import LLM_C
 from tokmill.trainers.options import ExportOptions
-from tokmill.trainers.source import ExportSource
+from tokmill.trainers.trainer import ExportSource
 
 
 def read(path: Path) -> tuple[tuple[int, ...], np.ndarray]:
@@ -78,16 +78,6 @@ def test_a_document_longer_than_a_file_may_be_is_refused(
     with pytest.raises(UsageError, match=r"longer than a file of llm\.c can be \(100\)"):
         pretrained.export("llm.c", tmp_path / "e")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_of_no_tokens_is_refused(pretrained: Dataset, tmp_path) -> None:
-    with pytest.raises(UsageError, match="expected at least 1"):
-        pretrained.export("llm.c", tmp_path / "e", file_tokens=0)
-
-
-def test_another_place_of_eos_is_refused(pretrained: Dataset, tmp_path) -> None:
-    with pytest.raises(UsageError, match="eos: expected one of first, last; found 'middle'"):
-        pretrained.export("llm.c", tmp_path / "e", eos="middle")
 
 
 @pytest.mark.parametrize(

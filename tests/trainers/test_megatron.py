@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import struct
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +15,7 @@ from tokmill.api.dataset import Dataset
 from tokmill.errors import UsageError, VerifyError
 from tokmill.trainers import megatron
 from tokmill.trainers.options import ExportOptions
-from tokmill.trainers.source import ExportSource
+from tokmill.trainers.trainer import ExportSource
 
 CODES = {1: np.uint8, 4: np.int32, 8: np.uint16}
 
@@ -133,68 +131,32 @@ def test_a_merged_blend_has_a_prefix_for_each_source(pretrained, other, tmp_path
     assert read_prefix(tmp_path / "e" / "train-1")[0] == documents(pretrained)
 
 
-@pytest.fixture(scope="module")
-def sources(tmp_path_factory, pretrained) -> Callable[..., Dataset]:
-    """Make a dataset of two input files, in parts of a size; the same one for the same size."""
-    folder = tmp_path_factory.mktemp("sources")
-    for name in ("wiki", "code"):
-        rows = [{"text": f"{name} " * (20 + i)} for i in range(60)]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    @cache
-    def make(part_bytes: int = 0) -> Dataset:
-        return tokmill.pretrain(
-            [folder / "wiki.jsonl", folder / "code.jsonl"], output=folder / f"{part_bytes}",
-            tokenizer=pretrained.manifest["tokenizer"]["name"], part_bytes=part_bytes,
-            progress=False,
-        )  # fmt: skip
-
-    return make
-
-
-def test_shards_of_one_source_get_its_weight(sources, tmp_path) -> None:
-    dataset = sources(4096)
-    assert len(dataset.shards) > 2
-    made = dataset.export("megatron", tmp_path / "e", tokens=["wiki.jsonl=3B", "c*.jsonl=1B"])
-    blend = options_of(made.usage)["--data-path"]
-    weights = dict(zip(blend[1::2], map(float, blend[::2]), strict=True))
-    assert sum(weights.values()) == pytest.approx(1)
-    first = dataset[0].tolist()
-    is_wiki = {path: read_prefix(Path(path))[0][0][0] == first[0] for path in weights}
-    assert sum(weights[path] for path in weights if is_wiki[path]) == pytest.approx(0.75)
-    assert 0 < sum(is_wiki.values()) < len(weights)
-
-
-def test_a_source_of_0_tokens_is_left_out(sources, tmp_path) -> None:
-    dataset = sources(4096)
-    made = dataset.export("megatron", tmp_path / "e", tokens=["wiki.jsonl=3B", "code.jsonl=0"])
-    assert sum(float(w) for w in options_of(made.usage)["--data-path"][::2]) == pytest.approx(1)
-    assert len(made.files) < 2 * len(dataset.shards)
-
-
-def test_a_shard_of_two_sources_is_refused(sources, tmp_path) -> None:
-    dataset = sources()
-    with pytest.raises(UsageError, match=r"train-0000000-0000 has documents of .*wiki\.jsonl and"):
-        dataset.export("megatron", tmp_path / "e", tokens=["wiki.jsonl=3B", "code.jsonl=1B"])
-    dataset.export("megatron", tmp_path / "e", tokens=["*.jsonl=3B"])
+def test_a_dataset_of_0_tokens_is_left_out(pretrained, other, tmp_path) -> None:
+    tokens = [f"{pretrained.directory}=0", f"{other.directory}=3B"]
+    made = pretrained.export("megatron", tmp_path / "e", tokens=tokens)
+    blend = options_of(made.usage)["--train-data-path"]
+    assert blend == ["1", f"{tmp_path}/e/train/pretrained/train-0000000-0000"]
 
 
 @pytest.mark.parametrize(
     ("tokens", "message"),
     [
-        (["wiki.jsonl=3B"], r"nothing is said of .*code\.jsonl: add tokens"),
-        (["*.jsonl=3B", "wiki.jsonl=1B"], r"wiki\.jsonl is of \*\.jsonl and of wiki\.jsonl"),
-        (["*.jsonl=3B", "books=1B"], "tokens books: neither the directory of a dataset"),
-        (["*.jsonl"], r"expected SOURCE=60B, found '\*\.jsonl'"),
-        (["*.jsonl=many"], r"tokens \*\.jsonl: expected a number such as 7.5B"),
-        (["*.jsonl=0"], "every source has 0 tokens"),
-        (["*.jsonl=1B", "*.jsonl=1B"], "given twice"),
+        (["OTHER=3B"], r"nothing is said of the exported dataset: add .*=60B, or =0 to leave"),
+        (["OWN=3B", "books=1B"], "tokens books: expected the directory of a dataset"),
+        (["OWN"], r"expected SOURCE=60B, found"),
+        (["OWN=many"], r"expected a number such as 7.5B"),
+        (["OWN=0"], "every source has 0 tokens"),
+        (["OWN=1B", "OWN=1B"], "given twice"),
+        (["OWN=1k", "OWN/.=1k"], r"is the dataset .*: name it once"),
+        (["OWN=1k", "CHATS=1k"], "has another kind than"),
     ],
 )
-def test_a_wrong_blend_is_refused(sources, tmp_path, tokens, message) -> None:
-    dataset = sources(4096)
+def test_a_wrong_blend_is_refused(pretrained, other, unpacked, tmp_path, tokens, message) -> None:
+    names = {"OWN": pretrained, "OTHER": other, "CHATS": unpacked}
+    for name, dataset in names.items():
+        tokens = [text.replace(name, str(dataset.directory)) for text in tokens]
     with pytest.raises(UsageError, match=message):
-        dataset.export("megatron", tmp_path / "e", tokens=tokens)
+        pretrained.export("megatron", tmp_path / "e", tokens=tokens)
     assert not (tmp_path / "e").exists()
 
 

@@ -50,23 +50,6 @@ def test_what_is_trained_is_what_the_mask_says(chats: Dataset, tmp_path) -> None
     assert made.mask_alignment == "predictor"
 
 
-def test_what_is_trained_decodes_to_the_replies(chats: Dataset, tmp_path) -> None:
-    export(chats.directory, "nemo", tmp_path / "e", ExportOptions())
-    number = int(chats.packs["train"].row(0)[0])
-    _, labels = trained(read(tmp_path / "e" / "train.idx.parquet")[0])[0]
-    split = chats.split("train")
-    mask = split.mask(number)
-    decode = split._decoded
-    assert decode(labels) == decode(split[number][mask == 1].tolist())
-    assert decode(labels) in split.text(number) or len(decode(labels)) > 3
-
-
-def test_the_last_token_of_a_sample_trains_nothing(chats: Dataset, tmp_path) -> None:
-    export(chats.directory, "megatron-bridge", tmp_path / "e", ExportOptions())
-    for row in read(tmp_path / "e" / "train.idx.parquet"):
-        assert all(row["loss_mask"][span.stop - 1] == 0 for span in spans(row))
-
-
 def test_types_are_those_that_the_reader_documents(chats: Dataset, tmp_path) -> None:
     export(chats.directory, "megatron-bridge", tmp_path / "e", ExportOptions())
     schema = pq.read_schema(tmp_path / "e" / "train.idx.parquet")

@@ -16,7 +16,7 @@ from tests.fixtures.torchao_stub import stub_torchao
 from tokmill.errors import UsageError, VerifyError
 from tokmill.trainers import olmo_core
 from tokmill.trainers.options import ExportOptions
-from tokmill.trainers.source import ExportSource
+from tokmill.trainers.trainer import ExportSource
 
 
 def read_npy(path: Path, dtype: str) -> list[list[int]]:
@@ -72,14 +72,11 @@ def eos_inside(words, tmp_path):
     return make
 
 
-def test_eos_inside_documents_is_counted_and_said(eos_inside, tmp_path) -> None:
+def test_eos_inside_documents_is_said(eos_inside, tmp_path) -> None:
     dataset = eos_inside(control_tokens_in_text="parse")
     assert [ids.tolist() for ids in dataset] == [[5, 6, 2], [7, 2, 8, 2], [9, 2]]
-    assert olmo_core._count_eos(ExportSource(dataset.directory)) == (1, 0)
     made = dataset.export("olmo-core", tmp_path / "e")
-    assert any(
-        note.startswith("1 eos token inside documents: OLMo-core looks") for note in made.notes
-    )
+    assert any(note.startswith("eos may stand inside documents") for note in made.notes)
     path = tmp_path / "e" / "train" / "train-0000000-0000.npy"
     assert read_npy(path, "uint16") == [[5, 6, 2], [7, 2, 8, 2], [9, 2]]
 
@@ -186,35 +183,3 @@ def test_packed_rows_of_the_usage_train_our_targets(reader, unpacked, tmp_path, 
     ]
     assert sorted(found) == sorted(expected)
     assert namespace["vocab_size"] % 128 == 0
-
-
-@pytest.fixture
-def made(words, tmp_path):
-    """Make a dataset of texts with control tokens inside."""
-
-    def make(texts: list[str], **settings):
-        rows = "".join(json.dumps({"text": text}) + "\n" for text in texts)
-        (tmp_path / "in.jsonl").write_text(rows)
-        return tokmill.pretrain(
-            tmp_path / "in.jsonl", tokenizer=words, output=tmp_path / "out", progress=False,
-            control_tokens_in_text="parse", **settings,
-        )  # fmt: skip
-
-    return make
-
-
-@pytest.mark.parametrize("block", [1, 2, 3, 1 << 22])
-@pytest.mark.parametrize(
-    ("texts", "n_inside"),
-    [
-        (["w5 w6"], 0),
-        (["w5 <eos> w6"], 1),
-        (["<eos>"], 1),
-        (["<eos> <eos> w3", "w4", "w5 <eos>"], 3),
-    ],
-)
-def test_eos_inside_is_counted_in_blocks_of_any_size(
-    made, monkeypatch, texts: list[str], n_inside: int, block: int
-) -> None:
-    monkeypatch.setattr(olmo_core, "_BLOCK", block)
-    assert olmo_core._count_eos(ExportSource(made(texts).directory)) == (n_inside, 0)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -15,10 +13,7 @@ from tests.trainers.test_hf_datasets import read
 from tokmill.api.dataset import Dataset
 from tokmill.errors import UsageError
 from tokmill.trainers.export import export
-from tokmill.trainers.hf_datasets import INPUT_IDS, _fingerprint
 from tokmill.trainers.options import ExportOptions
-from tokmill.trainers.rows import PackedRows
-from tokmill.trainers.source import ExportSource
 
 SPLITS = ("train", "val")
 
@@ -123,12 +118,3 @@ def test_other_exports_do_not_see_packs(pieces: Dataset, pretrained: Dataset, tm
 def test_new_packs_are_made_by_tokmill_pack(pieces: Dataset, tmp_path) -> None:
     with pytest.raises(UsageError, match=r"run tokmill pack \S+ --length 64 first"):
         export(pieces.directory, "trl", tmp_path / "e", ExportOptions(packing=64))
-
-
-def test_another_index_has_another_fingerprint(pieces: Dataset) -> None:
-    source = ExportSource(pieces.directory)
-    packs = source.packs["train"]
-    shorter = np.array(packs.pieces)
-    shorter[0, 1] -= 1
-    rows = [PackedRows(source, "train", replace(packs, pieces=p)) for p in (packs.pieces, shorter)]
-    assert len({_fingerprint(source, one, [INPUT_IDS]) for one in rows}) == 2

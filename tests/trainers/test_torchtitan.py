@@ -55,14 +55,6 @@ def test_bodies_and_masks_are_links_to_the_shards(chats: Dataset, tmp_path) -> N
     assert made.mask_alignment == "target"
 
 
-def test_what_is_trained_is_what_the_mask_says(chats: Dataset, tmp_path) -> None:
-    export(chats.directory, "torchtitan", tmp_path / "e", ExportOptions())
-    split = chats.split("train")
-    for i, (_, labels) in enumerate(all_of(DocumentFiles(tmp_path / "e" / "train"))):
-        mask = split.mask(i)
-        assert [label for label in labels if label != -100] == split[i][mask == 1].tolist()
-
-
 def test_a_pickled_source_carries_no_tokens(single: Dataset, tmp_path) -> None:
     export(single.directory, "torchtitan", tmp_path / "e", ExportOptions())
     found = DocumentFiles(tmp_path / "e" / "train")

@@ -66,6 +66,7 @@ def test_pretraining_has_no_labels_and_trl_makes_the_rows(single: Dataset, tmp_p
         ("unpacked", {"packing": 100}, r"fits in no row of 100: make the rows longer"),
         ("single", {"packing": 4096}, "documents of any length"),
         ("chats", {"packing": 4096, "unpacked": True}, "exclude each other"),
+        ("single", {"unpacked": True}, "--unpacked is for packs, and this dataset has none"),
     ],
 )
 def test_packs_that_cannot_be_made_are_refused(fixture, options, named, request, tmp_path) -> None:

@@ -456,7 +456,7 @@ def import_dataset(
         >>> tokmill.import_dataset("old", trainer="megatron", output="new", tokenizer="gpt2/")
     """
     from tokmill.settings.schema import TokenizerSettings
-    from tokmill.trainers.importing.dataset import IMPORTERS, ImportSettings, import_tokens
+    from tokmill.trainers.import_dataset import IMPORTERS, ImportSettings, import_tokens
 
     if trainer not in IMPORTERS:
         expected = f"expected one of {', '.join(IMPORTERS)}"

@@ -170,7 +170,7 @@ def import_dataset(
     """
     from tokmill.dataset.reader import read_manifest
     from tokmill.settings.schema import TokenizerSettings
-    from tokmill.trainers.importing.dataset import ImportSettings, import_tokens
+    from tokmill.trainers.import_dataset import ImportSettings, import_tokens
 
     named = TokenizerSettings(tokenizer, eos_token)
     settings = ImportSettings(output=output, tokenizer=named, dtype=dtype or "", **options)

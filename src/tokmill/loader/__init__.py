@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tokmill.loader.document_source import DocumentSource, documents
-    from tokmill.loader.loader import BatchSampler, Loader
+    from tokmill.loader.loader import BatchSampler, Loader, collate, pinned_empty, tensors
     from tokmill.loader.order import shuffled
     from tokmill.loader.pack_source import PackSource, packs
-    from tokmill.loader.torch_adapter import collate, pinned_empty, tensors
     from tokmill.loader.window_source import WindowSource, windows
 
 __all__ = [
@@ -38,12 +37,10 @@ __all__ = [
 ]
 
 _MODULES = {
-    "BatchSampler": "loader",
     "DocumentSource": "document_source",
-    "Loader": "loader",
     "PackSource": "pack_source",
     "WindowSource": "window_source",
-    **dict.fromkeys(("collate", "pinned_empty", "tensors"), "torch_adapter"),
+    **dict.fromkeys(("BatchSampler", "Loader", "collate", "pinned_empty", "tensors"), "loader"),
     "documents": "document_source",
     "packs": "pack_source",
     "shuffled": "order",

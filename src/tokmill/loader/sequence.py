@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokmill.errors import StateError, UsageError
-from tokmill.loader.blend import Blend
-from tokmill.loader.order import AT_ONCE, MOST, shuffled
+from tokmill.loader.order import AT_ONCE, MOST, Blend, shuffled
 from tokmill.loader.source import IGNORED, checked_count, cu_seqlens
 from tokmill.words.plural import plural
 

@@ -431,8 +431,8 @@ class ExportArguments(TypedDict, total=False):
     merge: bool
     """megatron, torchtitan: write one file for each split, not one for each shard."""
     tokens: Names
-    """megatron: blend; train on so many tokens of SOURCE, the directory of a dataset or a
-    pattern of input files. Once for each SOURCE, such as wiki=60B."""
+    """megatron: blend; train on so many tokens of SOURCE, the directory of a dataset. Once for
+    each SOURCE, such as wiki=60B."""
     packing: Amount
     """trl, megatron-bridge: pack chats into rows of this many tokens; 0: the dataset's own
     packs, if it has any. 32k is 32,768."""

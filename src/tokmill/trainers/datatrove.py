@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tokmill.dataset.reader import Shard
     from tokmill.trainers.options import ExportOptions
-    from tokmill.trainers.source import ExportSource
+    from tokmill.trainers.trainer import ExportSource
 
 SEQ_LEN = 1023
 """Of the windows that are compared; they hold one token more."""

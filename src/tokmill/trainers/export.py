@@ -28,8 +28,7 @@ from tokmill.storage import (
 )
 from tokmill.tables import TRAINERS
 from tokmill.trainers.private_directory import check_replaceable, check_room, private_directory
-from tokmill.trainers.source import ExportSource
-from tokmill.trainers.trainer import Linked, Written
+from tokmill.trainers.trainer import ExportSource, Linked, Written
 from tokmill.version import __version__
 
 if TYPE_CHECKING:

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
     from tokmill.trainers.options import ExportOptions
     from tokmill.trainers.rows import Sample
-    from tokmill.trainers.source import ExportSource
+    from tokmill.trainers.trainer import ExportSource
 
     Values = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
     """The values of some rows, and the offsets of the rows in them."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokmill.trainers.options import ExportOptions
-    from tokmill.trainers.source import ExportSource
+    from tokmill.trainers.trainer import ExportSource
 
 HEADER = struct.Struct("<3I")
 _DTYPE_CODES = {2: 5, 4: 6}

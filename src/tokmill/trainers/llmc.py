@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.trainers.options import ExportOptions
-    from tokmill.trainers.source import ExportSource
+    from tokmill.trainers.trainer import ExportSource
 
 HEADER_BYTES = 1024
 VARIANTS = {2: (20240520, 1), 4: (20240801, 7)}

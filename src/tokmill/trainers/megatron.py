@@ -10,25 +10,24 @@ import json
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from tokmill.dataset.idx_file import IndexWriter, index_bytes
-from tokmill.dataset.layout import SPLITS
+from tokmill.dataset.layout import MANIFEST, SPLITS
 from tokmill.errors import UsageError, VerifyError
-from tokmill.trainers.blend import Group, groups
-from tokmill.trainers.trainer import Checked, Layout, Linked, Written, padded
+from tokmill.settings.declare import parse_quantity
+from tokmill.trainers.trainer import Checked, ExportSource, Layout, Linked, Written, padded
 from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from tokmill.dataset.reader import Shard
     from tokmill.trainers.options import ExportOptions
-    from tokmill.trainers.source import ExportSource
 
 DATA = "data.json"
 """The prefixes of each split, with weights: for `--per-split-data-args-path`."""
@@ -44,6 +43,27 @@ _VALID = {"train": "train", "val": "valid"}
 
 _BLOCK = 1 << 16
 _TYPES: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.int32}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Shards of one split that are trained together.
+
+    `folder`: part of the names of their files in an export, '' for the exported dataset. `wanted`:
+    tokens that the run is to see of them, all shards together; 0 if nothing was asked for.
+    """
+
+    label: str
+    folder: str
+    source: ExportSource
+    split: str
+    entries: tuple[Mapping[str, Any], ...]
+    wanted: int = 0
+
+    @property
+    def n_tokens(self) -> int:
+        """Return the tokens of the shards, eos included."""
+        return sum(entry["tokens"] for entry in self.entries)
 
 
 class Megatron:
@@ -134,7 +154,7 @@ class Prefix:
 
 
 def _plan_prefixes(source: ExportSource, options: ExportOptions) -> list[Prefix]:
-    """Return the prefixes of an export, those of masks not included; see `blend.groups`."""
+    """Return the prefixes of an export, those of masks not included; see `groups`."""
     if source.kind == "sft" and options.tokens:
         raise UsageError("--tokens: no Megatron trainer blends chats with masks: leave it out")
     if source.vocab_size > 1 << 31:
@@ -156,6 +176,87 @@ def _plan_prefixes(source: ExportSource, options: ExportOptions) -> list[Prefix]
         number = f"-{numbers[group.split]}" if n_of_split[group.split] > 1 else ""
         merged.append(Prefix(f"{group.split}{number}", group, group.entries))
     return merged
+
+
+def groups(source: ExportSource, tokens: Sequence[str]) -> list[Group]:
+    """Return the shards of an export in groups: one for each split, or for each SOURCE of `tokens`.
+
+    The val split is not blended: it is one group for each dataset.
+
+    Raises:
+        UsageError: a SOURCE is no dataset, nothing is said of the exported dataset, or a dataset
+            has another tokenizer.
+    """
+    if not tokens:
+        return [_whole(source, split, "") for split in source.splits]
+    wanted = _parse(tokens)
+    datasets = _datasets(source, list(wanted))
+    found = [
+        _whole(other, "train", folder, name, wanted[name])
+        for name, (other, folder) in datasets.items()
+        if wanted[name]
+    ]
+    trained = [one for name, one in datasets.items() if wanted[name] and one[0] is not source]
+    vals = [(source, ""), *trained]
+    return [*found, *(_whole(one, "val", folder) for one, folder in vals if "val" in one.splits)]
+
+
+def _parse(tokens: Sequence[str]) -> dict[str, int]:
+    """Return the tokens of each SOURCE."""
+    wanted: dict[str, int] = {}
+    for text in tokens:
+        name, equals, amount = text.rpartition("=")
+        if not name or not equals:
+            raise UsageError(f"--tokens: expected SOURCE=60B, found {text!r}")
+        if name in wanted:
+            raise UsageError(f"--tokens {name}: given twice")
+        wanted[name] = parse_quantity(amount, "count", f"--tokens {name}")
+    if not any(wanted.values()):
+        raise UsageError("--tokens: every source has 0 tokens: name some to train on")
+    return wanted
+
+
+def _datasets(source: ExportSource, names: Sequence[str]) -> dict[str, tuple[ExportSource, str]]:
+    """Return the datasets that are named by their directory, each with a folder of its own."""
+    found: dict[str, tuple[ExportSource, str]] = {}
+    seen: dict[Path, str] = {}
+    for name in names:
+        path = Path(name)
+        if not (path / MANIFEST).is_file():
+            raise UsageError(f"--tokens {name}: expected the directory of a dataset")
+        if (before := seen.setdefault(path.resolve(), name)) != name:
+            raise UsageError(f"--tokens {name}: is the dataset {before}: name it once")
+        if path.resolve() == source.directory.resolve():
+            found[name] = (source, "")
+            continue
+        other = ExportSource(path)
+        for key, mine in (("kind", source.kind), ("tokenizer", _tokenizer(source))):
+            theirs = other.kind if key == "kind" else _tokenizer(other)
+            if mine != theirs:
+                raise UsageError(
+                    f"--tokens {name}: has another {key} than {source.directory}: "
+                    "one run cannot train on both"
+                )
+        stem = path.resolve().name
+        count = sum(one == stem or one.startswith(f"{stem}-") for _, one in found.values())
+        found[name] = (other, f"{stem}-{count + 1}" if count else stem)
+    if all(one is not source for one, _ in found.values()):
+        raise UsageError(
+            f"--tokens: nothing is said of the exported dataset: add --tokens "
+            f"{quote(str(source.directory))}=60B, or =0 to leave it out"
+        )
+    return found
+
+
+def _tokenizer(source: ExportSource) -> tuple[str, int | None]:
+    return source.manifest["tokenizer"]["sha256"], source.eos_id
+
+
+def _whole(
+    source: ExportSource, split: str, folder: str, label: str = "", wanted: int = 0
+) -> Group:
+    label = label or str(source.directory)
+    return Group(label, folder, source, split, tuple(source.entries(split)), wanted)
 
 
 def _mask_of(prefix: Prefix) -> Prefix:

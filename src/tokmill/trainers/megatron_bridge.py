@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from tokmill.trainers.options import ExportOptions
     from tokmill.trainers.rows import Sample
-    from tokmill.trainers.source import ExportSource
+    from tokmill.trainers.trainer import ExportSource
 
 _PARQUET_MODULES = (
     "megatron.bridge.data.packing.parquet",
@@ -310,7 +310,7 @@ _BOUNDARIES = ("cu_seqlens_q_padded", "cu_seqlens_q", "cu_seqlens")
 class _Read:
     """The rows of a Parquet file as Megatron-Bridge returns them, each with its collator.
 
-    Versions without a Parquet reader have the collator: they get the rows from pyarrow.
+    Versions without a Parquet reader have the collator: they get all rows from pyarrow.
     """
 
     def __init__(self, path: Path, plan: _Plan) -> None:
@@ -328,10 +328,12 @@ class _Read:
             with contextlib.suppress(ModuleNotFoundError):
                 self._rows = importlib.import_module(name).GPTSFTPackedParquetDataset(**settings)
                 return
+        import pyarrow.parquet as pq
+
         base: Any = importlib.import_module("megatron.bridge.data.datasets.sft")
 
         def load(dataset: Any) -> None:
-            dataset.indexed_dataset = _ParquetRows(path)
+            dataset.indexed_dataset = pq.read_table(path).to_pylist()
 
         members = {"_load_dataset": load, "__len__": lambda self: len(self.indexed_dataset)}
         self._rows = type("WithRows", (base.GPTSFTPackedDataset,), members)(**settings)
@@ -342,29 +344,6 @@ class _Read:
     def __getitem__(self, row: int) -> tuple[Any, Any]:
         """Return a row, and the collator of rows."""
         return self._rows[row], self._rows.collate_fn
-
-
-class _ParquetRows:
-    """The rows of a Parquet file, one row group in memory."""
-
-    def __init__(self, path: Path) -> None:
-        import pyarrow.parquet as pq
-
-        self._file = pq.ParquetFile(path)
-        groups = range(self._file.num_row_groups)
-        counts = [self._file.metadata.row_group(i).num_rows for i in groups]
-        self._stops = np.cumsum(counts)
-        self._group = -1
-        self._rows: list[dict[str, list[int]]] = []
-
-    def __len__(self) -> int:
-        return int(self._stops[-1])
-
-    def __getitem__(self, row: int) -> dict[str, list[int]]:
-        group = int(np.searchsorted(self._stops, row, side="right"))
-        if group != self._group:
-            self._group, self._rows = group, self._file.read_row_group(group).to_pylist()
-        return self._rows[row - int(self._stops[group]) + len(self._rows)]
 
 
 @contextlib.contextmanager

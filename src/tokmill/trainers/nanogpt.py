@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokmill.trainers.options import ExportOptions
-    from tokmill.trainers.source import ExportSource
+    from tokmill.trainers.trainer import ExportSource
 
 _GPT2_VOCABULARY = 50_257
 _GPT2_PROBE = (15496, 11, 220, 10310, 244, 45911, 234, 0, 17031, 198, 197, 87, 796, 23884)

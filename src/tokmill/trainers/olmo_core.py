@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tokmill.dataset.reader import Shard
     from tokmill.trainers.options import ExportOptions
-    from tokmill.trainers.source import ExportSource
+    from tokmill.trainers.trainer import ExportSource
 
 CHUNK_DOCUMENTS = 1 << 16
 """Documents of a gzip member."""
@@ -35,9 +35,6 @@ CHUNK_DOCUMENTS = 1 << 16
 _LEVEL = 1  # of compression; higher ones take several times as long
 _MEMBER_BYTES = 64
 """More than the header and the end of a member need."""
-
-_BLOCK = 1 << 22
-"""Tokens, or documents, that are looked at together."""
 
 ROW = 1024
 """Tokens of the rows that are compared."""
@@ -144,59 +141,27 @@ def _notes(source: ExportSource) -> list[str]:
         "rows hold sequence_length tokens, and the rest of each file is left out: --check counts "
         "it for 1,024",
     ]
-    n_inside, n_without = _count_eos(source)
-    if n_inside or n_without:
-        found = []
-        if n_inside:
-            found.append(f"{plural(n_inside, 'eos token')} inside documents")
-        if n_without:
-            found.append(f"{plural(n_without, 'document')} without eos at the end")
+    if source.kind == "pretrain" and not _ends_at_eos(source):
         notes.append(
-            f"{' and '.join(found)}: OLMo-core looks for eos to find documents in local files, and "
-            "would find others; use_array_if_local=False, or OLMO_DATA_PREP_USE_ARRAY_IF_LOCAL=0 "
-            "in the environment, makes it read .csv.gz"
+            "eos may stand inside documents: OLMo-core looks for eos to find documents in local "
+            "files, and would find others; use_array_if_local=False, or "
+            "OLMO_DATA_PREP_USE_ARRAY_IF_LOCAL=0 in the environment, makes it read .csv.gz; "
+            "generate_doc_lengths=True of NumpyFSLDatasetConfig always looks for eos"
         )
-        if source.kind == "pretrain":
-            notes.append("generate_doc_lengths=True of NumpyFSLDatasetConfig always looks for eos")
     if source.kind == "sft":
         notes.append("sequence_length of packed rows is a power of two; longer samples are cut")
     return notes
 
 
-def _count_eos(source: ExportSource) -> tuple[int, int]:
-    """Return how often OLMo-core would end a document inside one, and documents it would not end.
+def _ends_at_eos(source: ExportSource) -> bool:
+    """Return whether eos stands at the end of every document, and nowhere else.
 
-    Reads all tokens, unless the dataset's settings exclude both: in a dataset for pretraining each
-    document ends with eos, and has none inside if control tokens in text are ordinary text.
+    In a dataset for pretraining each document ends with eos, and has none inside if control tokens
+    in text are ordinary text.
     """
     tokenizer = source.manifest["config"].get("tokenizer", {})
-    if source.kind == "pretrain" and tokenizer.get("control_tokens_in_text") in ("text", "reject"):
-        return 0, 0
-    n_inside = n_without = 0
-    for split in source.splits:
-        for shard in source.shards(split):
-            n_found = _count_boundaries(shard, source)
-            n_ended = 0
-            for start in range(0, len(shard.lengths), _BLOCK):
-                some = slice(start, start + _BLOCK)
-                last = shard.offsets[some] // shard.tokens.itemsize + shard.lengths[some] - 1
-                n_ended += int(np.count_nonzero(shard.tokens[last] == source.eos_id))
-            n_inside += n_found - n_ended
-            n_without += len(shard.lengths) - n_ended
-    return n_inside, n_without
-
-
-def _count_boundaries(shard: Shard, source: ExportSource) -> int:
-    """Return the places where OLMo-core ends a document: eos, and bos after it if there is one."""
-    bos = source.manifest["tokenizer"]["bos"]
-    n_found, n_tokens = 0, len(shard.tokens)
-    for start in range(0, n_tokens, _BLOCK):
-        is_end = shard.tokens[start : start + _BLOCK] == source.eos_id
-        if bos is not None:
-            after = shard.tokens[start + 1 : start + _BLOCK + 1]
-            is_end[: len(after)] &= after == bos["id"]
-        n_found += int(np.count_nonzero(is_end))
-    return n_found
+    is_text = tokenizer.get("control_tokens_in_text") in ("text", "reject")
+    return source.kind == "pretrain" and is_text
 
 
 def _check(source: ExportSource, output: Path) -> Checked:
@@ -204,7 +169,7 @@ def _check(source: ExportSource, output: Path) -> Checked:
     import olmo_core.data.utils
 
     data: Any = olmo_core.data
-    by_eos = _count_eos(source) == (0, 0)
+    by_eos = _ends_at_eos(source)
     n_documents = n_rows = left_out = 0
     for split in source.splits:
         folder = output.absolute() / split

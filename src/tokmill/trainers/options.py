@@ -33,8 +33,8 @@ class ExportOptions:
     )
     tokens: tuple[str, ...] = runtime_setting(
         (),
-        "megatron: blend; train on so many tokens of SOURCE, the directory of a dataset or a "
-        "pattern of input files. Once for each SOURCE, such as wiki=60B.",
+        "megatron: blend; train on so many tokens of SOURCE, the directory of a dataset. Once for "
+        "each SOURCE, such as wiki=60B.",
         metavar="SOURCE=TOKENS",
     )
     packing: int = runtime_setting(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tokmill.dataset.reader import Shard
     from tokmill.trainers.options import ExportOptions
-    from tokmill.trainers.source import ExportSource
+    from tokmill.trainers.trainer import ExportSource
 
 BATCH_TOKENS = 1 << 18
 """Tokens that are read at a time, about; a longer row is read alone."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokmill.trainers.options import ExportOptions
-    from tokmill.trainers.source import ExportSource
+    from tokmill.trainers.trainer import ExportSource
 
 _HEADER_BYTES = 128
 """Of a `.npy` file of version 1 with one axis."""

@@ -1,24 +1,37 @@
-"""What a trainer is: the files that it reads, made from a dataset, and its own reader.
+"""What a trainer is, and the dataset that it gets: its files with their checksums, and its splits.
 
-A new trainer is one file with an object of this shape, and one row in `tables.TRAINERS`.
+A new trainer is one file with an object of the shape of `Trainer`, and one row in
+`tables.TRAINERS`. Positions in the stream of a split count tokens from its start, over all its
+shards; spans are half-open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import os
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from tokmill.trainers.source import ExportSource, Linked, Written
+from tokmill.dataset.checksum import Digest, FileEntry
+from tokmill.dataset.documents import Documents
+from tokmill.dataset.layout import PLAN, SPLITS
+from tokmill.dataset.packing import Packs
+from tokmill.dataset.packs import open_packs
+from tokmill.dataset.reader import read_intact_manifest
+from tokmill.errors import StorageError, UsageError, VerifyError
+from tokmill.storage import read_errors
+from tokmill.words.plural import plural
 
 if TYPE_CHECKING:
-    from tokmill.trainers.options import ExportOptions
+    from collections.abc import Iterator, Mapping
 
-__all__ = ["Checked", "Layout", "Linked", "Trainer", "Written", "padded"]
+    from tokmill.dataset.reader import Shard
+    from tokmill.trainers.options import ExportOptions
 
 _Size = TypeVar("_Size", int, npt.NDArray[np.int64])
 
@@ -88,3 +101,272 @@ class Trainer(Protocol):
 def padded(n: _Size, multiple: int) -> _Size:
     """Return the next multiple, or `n` itself if it is one; of each number of an array."""
     return -(-n // multiple) * multiple
+
+
+_READ = (".bin", ".idx", ".mask", ".weight", ".meta")
+_COPY_BYTES = 4 << 20
+"""Bytes that are read, summed and written at once."""
+
+_COMPARED_TOKENS = 1 << 20
+"""Tokens that are compared at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """A file with the bytes of a file of the dataset: a hard link, a reflink or a copy of it.
+
+    `name`: path relative to the output. `source`: the file of the dataset, one of its manifest.
+    """
+
+    name: str
+    source: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file that is written. `n_bytes`: its size, at most; checked against free disk space.
+
+    `write`: writes all of it to a binary file that can `write`, `tell` and `seek`; with a bounded
+    amount of memory, whatever the size of the dataset.
+    """
+
+    name: str
+    n_bytes: int
+    write: Callable[[BinaryIO], None]
+
+    @classmethod
+    def of(cls, name: str, data: bytes) -> Written:
+        """Return a file that holds `data`."""
+
+        def write(file: BinaryIO) -> None:
+            file.write(data)
+
+        return cls(name, len(data), write)
+
+
+class ExportSource:
+    """A finished dataset, opened for an export; raises what `read_intact_manifest` raises.
+
+    Attributes:
+        directory: the directory.
+        manifest: what `manifest.json` says.
+        kind: `pretrain` or `sft`.
+        dtype: of the tokens: uint16 or uint32, little-endian.
+        splits: the splits that hold documents.
+        alignment: of masks in files that are those of the dataset: `target`, or '' without masks.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.manifest = read_intact_manifest(directory)
+        self.kind = str(self.manifest.get("kind", "pretrain"))
+        self.alignment = "target" if self.kind == "sft" else ""
+        self.dtype: np.dtype[np.unsignedinteger] = np.dtype(self.manifest["dtype"]).newbyteorder(
+            "<"
+        )
+        held = {entry["split"] for entry in self.manifest["shards"]}
+        self.splits = tuple(split for split in SPLITS if split in held)
+        self._documents = {
+            split: Documents(directory, self.manifest, split) for split in self.splits
+        }
+        self._digests: dict[Path, Digest] = {}
+
+    def check_files(self) -> None:
+        """Check that the files of the shards and packs are there, with the sizes of the manifest.
+
+        Raises:
+            StorageError: one cannot be read.
+            VerifyError: one is missing, or has another size.
+        """
+        for path, entry in self.files.items():
+            if "/" in entry.name or entry.name == PLAN:
+                continue
+            try:
+                n_bytes = path.stat().st_size
+            except FileNotFoundError:
+                raise VerifyError(f"{path}: missing; see tokmill verify") from None
+            except OSError as error:
+                raise StorageError(f"{path}: {str(error.strerror).lower()}") from None
+            if n_bytes != entry.n_bytes:
+                raise VerifyError(
+                    f"{path}: {plural(n_bytes, 'byte')}, the manifest says {entry.n_bytes:,}; "
+                    "see tokmill verify"
+                )
+            if not os.access(path, os.R_OK):
+                raise StorageError(f"{path}: permission denied")
+
+    def check_uint16(self, title: str) -> None:
+        """Check that a trainer that reads uint16 can read the tokens; raises `UsageError`."""
+        if self.dtype.itemsize != 2:
+            way = "make it with --dtype=uint16"
+            if self.vocab_size > 1 << 16:
+                way = f"its tokenizer has {self.vocab_size:,} ids, choose one with at most 65,536"
+            raise UsageError(
+                f"{self.directory}: {title} reads uint16, and this dataset is uint32: {way}"
+            )
+
+    @property
+    def eos_id(self) -> int:
+        """Return the id of eos."""
+        return int(self.manifest["tokenizer"]["eos"]["id"])
+
+    @property
+    def vocab_size(self) -> int:
+        """Return the largest id of the tokenizer, plus 1."""
+        return int(self.manifest["tokenizer"]["vocab_size"])
+
+    def entries(self, split: str) -> list[Mapping[str, Any]]:
+        """Return the shards of a split as rows of the manifest: name, split, documents, tokens."""
+        return list(self._documents[split].entries) if split in self._documents else []
+
+    def documents(self, split: str) -> Documents:
+        """Return the documents of a split by number."""
+        return self._documents[split]
+
+    def shards(self, split: str) -> Iterator[Shard]:
+        """Yield the shards of a split, mapped, in the order of the dataset."""
+        return self._documents[split].shards()
+
+    def path(self, name: str, ending: str) -> Path:
+        """Return the path of a file of a shard, such as `ending` `bin`."""
+        return self.directory / f"{name}.{ending}"
+
+    def n_tokens(self, split: str) -> int:
+        """Return the tokens of a split, eos included; 0 if it is empty."""
+        return self._documents[split].n_tokens if split in self._documents else 0
+
+    @cached_property
+    def has_weights(self) -> bool:
+        """Return whether a token has a weight other than 0 and 1; reads up to the first such."""
+        for split in self.splits:
+            for shard in self.shards(split):
+                if shard.mask is None or shard.weights is None:
+                    continue
+                for start in range(0, len(shard.mask), _COMPARED_TOKENS):
+                    span = slice(start, start + _COMPARED_TOKENS)
+                    if (shard.weights[span] != shard.mask[span]).any():
+                        return True
+        return False
+
+    @cached_property
+    def files(self) -> dict[Path, FileEntry]:
+        """Return the entries of the manifest by the paths of the files."""
+        entries = map(FileEntry.from_json, self.manifest["files"])
+        return {self.directory / entry.name: entry for entry in entries}
+
+    def read_paths(self, names: Collection[str] | None = None) -> Iterator[Path]:
+        """Yield the files that exports read: tokens, indexes, masks, weights and packs.
+
+        `names`: of the shards that are read; None for all.
+        """
+        if names is None:
+            names = {entry["name"] for entry in self.manifest["shards"]}
+        for path in self.files:
+            is_of_shard = path.stem in names and path.suffix in _READ
+            if is_of_shard or path.name.startswith("packs-"):
+                yield path
+
+    @cached_property
+    def packs(self) -> dict[str, Packs]:
+        """Return the pack index by split, mapped; empty if the dataset is not packed."""
+        packed = self.manifest.get("packs", {})
+        splits = [split for split in self.splits if split in packed]
+        return {split: open_packs(self.directory, split, packed[split]) for split in splits}
+
+    def copy(self, path: Path, start: int, stop: int, file: BinaryIO | None) -> None:
+        """Append bytes start:stop of a file of the dataset to `file`; None: only sum them up.
+
+        A file that is copied from its beginning to its end, in one piece or in several, is read
+        once: `check` reads only what no copy has read.
+
+        Raises:
+            VerifyError: the file is shorter, or cannot be read.
+            OSError: `file` cannot be written.
+        """
+        digest = self._digests.setdefault(path, Digest(self.files[path].algorithm))
+        with read_errors(path):
+            old = path.open("rb", buffering=0)
+        with old:
+            old.seek(start)
+            while start < stop:
+                with read_errors(path):
+                    chunk = old.read(min(_COPY_BYTES, stop - start))
+                if not chunk:
+                    raise VerifyError(f"{path}: ends at byte {start:,}, expected {stop:,}")
+                if file is not None:
+                    file.write(chunk)
+                if start == digest.n_bytes:
+                    digest.update(chunk)
+                start += len(chunk)
+
+    def check(self, path: Path) -> None:
+        """Check that a file is the one that the manifest records.
+
+        Raises:
+            VerifyError: it is damaged, or cannot be read.
+        """
+        entry = self.files[path]
+        n_summed = self._digests[path].n_bytes if path in self._digests else 0
+        self.copy(path, n_summed, entry.n_bytes, None)
+        if self._digests[path].checksum() != entry.checksum:
+            raise VerifyError(
+                f"{path}: its {plural(entry.n_bytes, 'byte')} are not those of the manifest "
+                f"({entry.algorithm}): the dataset is damaged; see tokmill verify"
+            )
+
+    def copy_tokens(self, split: str, start: int, stop: int, file: BinaryIO | None) -> None:
+        """Append the tokens of a span to a file, as `copy` does."""
+        begin = 0
+        for entry in self.entries(split):
+            end = begin + entry["tokens"]
+            if begin < stop and start < end:
+                first, last = max(start, begin) - begin, min(stop, end) - begin
+                item = self.dtype.itemsize
+                self.copy(self.path(entry["name"], "bin"), first * item, last * item, file)
+            begin = end
+
+    def body(
+        self, name: str, entries: Sequence[Mapping[str, Any]], ending: str = "bin"
+    ) -> Linked | Written:
+        """Return a file of an export with the files of shards, end to end: a link to a single one.
+
+        `ending`: `bin` or `mask`.
+        """
+        if len(entries) == 1:
+            return Linked(name, self.path(entries[0]["name"], ending))
+        item_bytes = self.dtype.itemsize if ending == "bin" else 1
+        sizes = {self.path(one["name"], ending): one["tokens"] * item_bytes for one in entries}
+
+        def write(file: BinaryIO) -> None:
+            for path, n_bytes in sizes.items():
+                self.copy(path, 0, n_bytes, file)
+
+        return Written(name, sum(sizes.values()), write)
+
+    def check_tokens(
+        self, split: str, start: int, found: npt.NDArray[np.unsignedinteger], path: Path
+    ) -> None:
+        """Check that the tokens of a file are those of the stream from `start` on.
+
+        Raises:
+            VerifyError: one differs; the message has its position in the file.
+        """
+        begin = 0
+        stop = start + len(found)
+        for shard in self.shards(split):
+            first, last = max(start, begin), min(stop, begin + len(shard.tokens))
+            for at in range(first, last, _COMPARED_TOKENS):
+                end = min(at + _COMPARED_TOKENS, last)
+                ours, theirs = (
+                    shard.tokens[at - begin : end - begin],
+                    found[at - start : end - start],
+                )
+                if not np.array_equal(ours, theirs):
+                    i = int(np.flatnonzero(ours != theirs)[0])
+                    raise VerifyError(
+                        f"{path}: token {at - start + i:,} is {theirs[i]}, "
+                        f"{shard.name}.bin has {ours[i]}"
+                    )
+            begin += len(shard.tokens)
+        if stop > begin:
+            raise VerifyError(f"{path}: {stop - begin:,} tokens more than the dataset")

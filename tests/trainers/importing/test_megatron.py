@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -94,7 +93,7 @@ def test_an_id_that_the_tokenizer_lacks_is_refused(bring, tmp_path, wrong: int, 
 
 @pytest.mark.usefixtures("block_tokens")
 def test_shards_end_with_documents_and_are_at_most_so_long(bring, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("tokmill.trainers.importing.dataset.SHARD_BYTES", 2 * 5)
+    monkeypatch.setattr("tokmill.trainers.import_dataset.SHARD_BYTES", 2 * 5)
     made = bring(write_megatron(tmp_path / "a", DOCUMENTS * 3), "megatron")
     assert ids(made) == DOCUMENTS * 3
     assert len(made.shards) >= 6
@@ -159,15 +158,6 @@ def test_an_export_comes_back_with_the_same_bytes(pretrained: Dataset, bring, tm
             assert (made.directory / f"{one.name}.{ending}").read_bytes() == (
                 pretrained.directory / f"{other.name}.{ending}"
             ).read_bytes()
-
-
-def test_the_plan_says_what_was_imported(bring, tmp_path) -> None:
-    made = bring(write_megatron(tmp_path / "a", DOCUMENTS), "megatron")
-    plan = json.loads((made.directory / "plan.json").read_bytes())
-    assert plan["engine"]["name"] == made.manifest["engine"]["name"] == "import"
-    assert plan["files"][0][0] == str(tmp_path / "a.bin")
-    assert made.manifest["tokenizer"]["eos"] == {"id": EOS, "token": "<eos>"}
-    assert made.manifest["tokenizer"]["probe"]["ids"]
 
 
 @pytest.mark.parametrize("pointer", [2**63 - 8, 2**62, 10**6])

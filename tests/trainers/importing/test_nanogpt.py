@@ -43,10 +43,10 @@ def test_where_shards_end_does_not_depend_on_the_size_of_blocks(
     bring, tmp_path, monkeypatch
 ) -> None:
     path = write(tmp_path / "train.bin", [*range(5, 12), EOS, 5, EOS, *range(5, 9), EOS] * 9)
-    monkeypatch.setattr("tokmill.trainers.importing.dataset.SHARD_BYTES", 2 * 11)
+    monkeypatch.setattr("tokmill.trainers.import_dataset.SHARD_BYTES", 2 * 11)
     found = []
     for block in (1, 4, 1000):
-        monkeypatch.setattr("tokmill.trainers.importing.sources.BLOCK_TOKENS", block)
+        monkeypatch.setattr("tokmill.trainers.import_sources.BLOCK_TOKENS", block)
         made = bring(path, "nanogpt", output=f"out{block}")
         found.append([(shard.documents, shard.tokens) for shard in made.shards])
     assert found == [[(2, 10), (1, 5)] * 9] * 3
@@ -55,8 +55,8 @@ def test_where_shards_end_does_not_depend_on_the_size_of_blocks(
 def test_a_stream_without_eos_is_not_held_in_memory_without_end(
     bring, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("tokmill.trainers.importing.sources.BLOCK_TOKENS", 4)
-    monkeypatch.setattr("tokmill.trainers.importing.dataset.MAX_LENGTH", 10)
+    monkeypatch.setattr("tokmill.trainers.import_sources.BLOCK_TOKENS", 4)
+    monkeypatch.setattr("tokmill.trainers.import_dataset.MAX_LENGTH", 10)
     with pytest.raises(VerifyError, match=r"a document of more than 10 tokens: .* eos_token"):
         bring(write(tmp_path / "train.bin", [5] * 100), "nanogpt")
 
@@ -96,17 +96,6 @@ def test_an_output_inside_a_dataset_is_refused(bring, tmp_path, single: Dataset)
             path, trainer="nanogpt", output=single.directory / "new", tokenizer=TOKENIZER
         )
     assert not (single.directory / "new").exists()
-
-
-def test_what_stands_at_the_output_is_never_replaced(bring, tmp_path) -> None:
-    path = write(tmp_path / "train.bin", [5, EOS])
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine").write_text("mine")
-    with pytest.raises(StateError, match="is not empty"):
-        bring(path, "nanogpt")
-    with pytest.raises(StateError, match="expected a directory or nothing"):
-        bring(path, "nanogpt", output="train.bin")
-    assert (tmp_path / "out" / "mine").read_text() == "mine"
 
 
 def test_an_export_comes_back_and_is_exported_to_the_same_bytes(

@@ -43,7 +43,7 @@ from tokmill.settings.schema import Config, InputSettings, OutputSettings, Token
 from tokmill.settings.sft import SftSettings
 from tokmill.storage import make_directory, storage_errors, write_chunks, write_file
 from tokmill.tokenizer.tokenizer import PROBE_TEXT, load_tokenizer, tokenizer_entry
-from tokmill.trainers.importing.sources import DATATROVE, MEGATRON, NANOGPT
+from tokmill.trainers.import_sources import DATATROVE, MEGATRON, NANOGPT
 from tokmill.trainers.private_directory import check_replaceable, check_room, private_directory
 from tokmill.version import __version__
 from tokmill.words.plural import plural
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.tokenizer.tokenizer import Tokenizer
-    from tokmill.trainers.importing.sources import Importer, Part, TokenFile
+    from tokmill.trainers.import_sources import Importer, Part, TokenFile
 
     Ids = npt.NDArray[np.unsignedinteger]
     Lengths = npt.NDArray[np.int64]

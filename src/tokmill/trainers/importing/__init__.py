@@ -1,1 +1,0 @@
-"""Tokens of other trainers, read into a dataset."""
