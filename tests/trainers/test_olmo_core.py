@@ -76,7 +76,7 @@ def test_eos_inside_documents_is_said(eos_inside, tmp_path) -> None:
     dataset = eos_inside(control_tokens_in_text="parse")
     assert [ids.tolist() for ids in dataset] == [[5, 6, 2], [7, 2, 8, 2], [9, 2]]
     made = dataset.export("olmo-core", tmp_path / "e")
-    assert any(note.startswith("eos may stand inside documents") for note in made.notes)
+    assert any(note.startswith("documents may have eos inside") for note in made.notes)
     path = tmp_path / "e" / "train" / "train-0000000-0000.npy"
     assert read_npy(path, "uint16") == [[5, 6, 2], [7, 2, 8, 2], [9, 2]]
 

@@ -141,13 +141,14 @@ def _notes(source: ExportSource) -> list[str]:
         "rows hold sequence_length tokens, and the rest of each file is left out: --check counts "
         "it for 1,024",
     ]
-    if source.kind == "pretrain" and not _ends_at_eos(source):
+    if not _ends_at_eos(source):
         notes.append(
-            "eos may stand inside documents: OLMo-core looks for eos to find documents in local "
-            "files, and would find others; use_array_if_local=False, or "
-            "OLMO_DATA_PREP_USE_ARRAY_IF_LOCAL=0 in the environment, makes it read .csv.gz; "
-            "generate_doc_lengths=True of NumpyFSLDatasetConfig always looks for eos"
+            "documents may have eos inside, or none at their end: OLMo-core looks for eos to find "
+            "documents in local files, and would find others; use_array_if_local=False, or "
+            "OLMO_DATA_PREP_USE_ARRAY_IF_LOCAL=0 in the environment, makes it read .csv.gz"
         )
+        if source.kind == "pretrain":
+            notes.append("generate_doc_lengths=True of NumpyFSLDatasetConfig always looks for eos")
     if source.kind == "sft":
         notes.append("sequence_length of packed rows is a power of two; longer samples are cut")
     return notes
