@@ -440,10 +440,10 @@ def weights_dropped(run: Runs, options: list[str]) -> None:
     assert made.shown() == [one(f"0.5«A{END}»")]
     output = run.directory / "exported"
     with pytest.raises(tokmill.TokmillError, match="drop-weights"):
-        made.dataset.export("megatron", output)
-    made.dataset.export("megatron", output, drop_weights=True)
+        made.dataset.export("datatrove", output)
+    made.dataset.export("datatrove", output, drop_weights=True)
     again = tokmill.import_dataset(
-        output, trainer="megatron", output=output.with_suffix(".back"), tokenizer=run.tokenizer
+        output, trainer="datatrove", output=output.with_suffix(".back"), tokenizer=run.tokenizer
     )
     assert Made(again, run.library).shown() == [one(f"«A{END}»")]
 

@@ -97,18 +97,3 @@ def test_rows_are_read_into_memory_that_is_pinned_where_there_is_a_gpu(pretraine
         np.testing.assert_array_equal(values.numpy(), source.batch([2, 1])[name])
         if name != "cu_seqlens":
             assert values.is_pinned() == torch.cuda.is_available()
-
-
-def test_pinned_memory_is_asked_of_torch(monkeypatch) -> None:
-    asked: list[Any] = []
-    make = torch.empty
-
-    def empty(*shape: Any, dtype: Any, pin_memory: bool) -> Any:
-        asked.append((*shape, dtype, pin_memory))
-        return make(*shape, dtype=dtype)
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch, "empty", empty)
-    found = pinned_empty((3, 5), np.float32)
-    assert asked == [((3, 5), torch.float32, True)]
-    assert (found.shape, found.dtype) == ((3, 5), np.float32)

@@ -1,17 +1,14 @@
-"""Sources work in the data loaders of torchtitan: that of 0.3.0, and that which is on Grain."""
+"""Sources work in the data loader of torchtitan 0.3; later ones are on Grain: see test_grain."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.loader.naive import naive
 from tokmill.api.dataset import Dataset
-from tokmill.loader import collate, packs, windows
+from tokmill.loader import collate, windows
 
 torch: Any = pytest.importorskip("torch", reason="tests of torchtitan need torch")
 
@@ -48,52 +45,3 @@ def test_the_loader_of_0_3_reads_windows_and_continues(pretrained: Dataset, n_wo
     sampler = torch.utils.data.DistributedSampler(source, num_replicas=2, rank=1, seed=5)
     wanted = source.batch(list(sampler))["labels"]
     np.testing.assert_array_equal(torch.cat([labels, *rest]).numpy(), wanted)
-
-
-@pytest.mark.parametrize("kind", ["windows", "packs"])
-def test_the_loader_on_grain_reads_every_row(pretrained, chats, kind: str) -> None:
-    data = pytest.importorskip(
-        "torchtitan.components.data", reason="needs a torchtitan whose data is on Grain"
-    )
-    if kind == "windows":
-        source: Any = windows(pretrained, 256, shift=True, position_ids=True)
-    else:
-        source = packs(chats, shift=True)
-
-    class Rows:
-        def build(self, *, dataset_iteration_policy: Any) -> Any:
-            return source
-
-    class ToText(data.SampleProcessor):
-        @dataclass(kw_only=True, slots=True)
-        class Config(data.SampleProcessor.Config):
-            pass
-
-        def __init__(self, config: Any, *, context: Any) -> None:
-            pass
-
-        def __call__(self, row: Any, rng: Any) -> Any:
-            return data.TextSequence(
-                input_ids=row["input_ids"], labels=row["labels"], positions=row["position_ids"]
-            )
-
-    config = data.GrainDataLoader.Config(
-        dataset=data.SingleDatasetConfig(source=Rows(), processor=ToText.Config()), repeat=False
-    )
-    loader = config.build(
-        dp_world_size=1,
-        dp_rank=0,
-        tokenizer=SimpleNamespace(),
-        max_context_length=source.length,
-        num_tokens_per_batch=source.length,
-    )
-    batches = list(loader)
-    loader.close()
-    labels = np.sort(np.stack([labels.numpy() for _, labels in batches]), 0)
-    np.testing.assert_array_equal(labels, np.sort(source.batch(range(len(source)))["labels"], 0))
-    first = batches[0][0]
-    assert first["input"].shape == first["positions"].shape == (source.length,)
-    if kind == "windows":
-        ids = np.stack([inputs["input"].numpy() for inputs, _ in batches])
-        stream = naive(pretrained).ids[: len(source) * 256].reshape(-1, 256)
-        np.testing.assert_array_equal(np.sort(ids, 0), np.sort(stream, 0))

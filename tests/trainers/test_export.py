@@ -225,9 +225,3 @@ def test_only_a_name_of_a_trainer_is_one(single, tmp_path, name) -> None:
     with pytest.raises(UsageError, match="expected one of megatron, datatrove") as caught:
         export(single.directory, name, tmp_path / "e", ExportOptions())
     assert "auto," not in str(caught.value)
-
-
-@pytest.mark.parametrize("tokens", [5, None, "a=5", {"a": "5"}, [5]])
-def test_a_list_of_another_type_is_refused(single, tmp_path, tokens) -> None:
-    with pytest.raises(UsageError, match="tokens: expected a list of strings"):
-        single.export("megatron", tmp_path / "e", tokens=tokens)

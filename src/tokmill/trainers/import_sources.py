@@ -2,10 +2,9 @@
 
 Megatron's `PREFIX.bin` and `PREFIX.idx` (see `dataset/idx_file.py`) may be of any integer type,
 with any number of sequences; a document of several sequences becomes one document. A mask stands
-beside the tokens as a pair `PREFIX_mask.bin`, `PREFIX_mask.idx`, or as `PREFIX.mask`, a byte for
-each token of `PREFIX.bin`. datatrove's bytes are those of `trainers/datatrove.py`. nanoGPT's stream
-has no boundaries but eos: an eos inside a document divides it, and documents that were written
-without eos are one.
+beside the tokens as `PREFIX.mask`, a byte for each token of `PREFIX.bin`. datatrove's bytes are
+those of `trainers/datatrove.py`. nanoGPT's stream has no boundaries but eos: an eos inside a
+document divides it, and documents that were written without eos are one.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 _FLOATS, _FLAGS = (6, 7), 1
 
 _TWIN = "_mask"
-"""End of the prefix of masks, which `tokmill export` writes beside the prefix of tokens."""
+"""End of the prefix of masks that `tokmill export` writes beside the prefix of tokens."""
 
 _LOOKED_AT, _TELLING = 1 << 16, 64
 """Ids at the start of a stream that are looked at, and fewer that say nothing of their dtype."""
@@ -169,81 +168,40 @@ def _find_megatron(path: Path, split: str, dtype: str) -> list[TokenFile]:
         path = path.with_suffix(".idx")
     found = files_below(path, "*.idx", "PREFIX.bin and PREFIX.idx, or a directory of them")
     if not path.is_dir():
-        if _is_twin(path):
-            raise UsageError(f"{path}: is a mask: name the tokens, {_tokens_of(path).stem}")
         return [_pair(path, split)]
     pairs = []
     for index in found:
         is_shard = DATASET_FILE.fullmatch(index.name) is not None
         # A dataset's own packed rows are its samples a second time.
-        if not _is_twin(index) and not (is_shard and index.name.startswith("packed-")):
+        if not (is_shard and index.name.startswith("packed-")):
             is_val = is_shard and index.name.startswith("val-")
             pairs.append(_pair(index, "val" if is_val else split))
     return pairs
 
 
-def _is_twin(index: Path) -> bool:
-    return index.stem.endswith(_TWIN) and _tokens_of(index).is_file()
-
-
-def _tokens_of(twin: Path) -> Path:
-    return twin.with_name(f"{twin.stem.removesuffix(_TWIN)}.idx")
-
-
 def _pair(index: Path, split: str) -> TokenFile:
     code, _, _ = _header(index)
+    if code == _FLAGS and index.stem.endswith(_TWIN):
+        new = f"{index.stem.removesuffix(_TWIN)}.mask"
+        raise UsageError(
+            f"{index}: a mask: rename {index.stem}.bin to {new}, and move {index.name} away"
+        )
     if code not in _DTYPES:
         kind = "floats" if code in _FLOATS else f"values of type {code}"
         raise UsageError(f"{index}: holds {kind}, expected ids of tokens")
-    path = index.with_suffix(".bin")
+    path, mask = index.with_suffix(".bin"), index.with_suffix(".mask")
     if not path.is_file():
         raise UsageError(f"{path}: expected beside {index.name}, found nothing")
-    if code == _FLAGS and index.stem.endswith(_TWIN):
-        raise UsageError(f"{index}: a mask, and its tokens {_tokens_of(index).name} are missing")
-    n_tokens = int(_arrays(index)[0].sum(dtype=np.int64))
-    dtype = np.dtype(_DTYPES[code])
-    return TokenFile(path, split, dtype, n_tokens, index, _mask_of(index, path, dtype.itemsize))
-
-
-def _mask_of(index: Path, tokens: Path, item_bytes: int) -> Path | None:
-    """Return the flags beside the tokens of a pair, one for each; None if there are none."""
-    twin, sidecar = index.with_name(f"{index.stem}{_TWIN}.idx"), index.with_suffix(".mask")
-    flags = sidecar
-    if twin.is_file():
-        if sidecar.is_file():
-            raise UsageError(
-                f"{twin}: {index.stem} has another mask, {sidecar.name}: move one away"
-            )
-        _check_twin(index, twin, item_bytes)
-        flags = twin.with_suffix(".bin")
-        if not flags.is_file():
-            raise UsageError(f"{flags}: expected beside {twin.name}, found nothing")
-    elif not sidecar.is_file():
-        return None
-    n_flags, n_bytes = flags.stat().st_size, tokens.stat().st_size
-    if n_flags * item_bytes != n_bytes:
+    n_tokens, dtype = int(_arrays(index)[0].sum(dtype=np.int64)), np.dtype(_DTYPES[code])
+    if not mask.is_file():
+        return TokenFile(path, split, dtype, n_tokens, index)
+    n_flags, n_values = mask.stat().st_size, path.stat().st_size // dtype.itemsize
+    if n_flags != n_values:
         raise VerifyError(
-            f"{flags}: {plural(n_flags, 'byte')}, expected one for each of the "
-            f"{plural(n_bytes // item_bytes, 'token')} of {tokens.name}"
+            f"{mask}: {plural(n_flags, 'byte')}, expected one for each of the "
+            f"{plural(n_values, 'token')} of {path.name}"
         )
-    return flags
-
-
-def _check_twin(index: Path, twin: Path, item_bytes: int) -> None:
-    """Check that flag i belongs to token i of the file; raises `UsageError`, `VerifyError`."""
-    if _header(twin)[0] != _FLAGS:
-        raise UsageError(
-            f"{twin}: holds no bytes, so it is no mask of {index.stem}: move one of them away"
-        )
-    ours: tuple[npt.NDArray[Any], ...] = _arrays(index)
-    theirs: tuple[npt.NDArray[Any], ...] = _arrays(twin)
-    if [*map(len, ours)] != [*map(len, theirs)]:
-        raise VerifyError(f"{twin}: has other sequences than {index.name}")
-    for one, other, unit in zip(ours, theirs, (1, item_bytes, 1), strict=True):
-        for at in range(0, len(one), BLOCK_TOKENS):
-            some = slice(at, at + BLOCK_TOKENS)
-            if not np.array_equal(one[some], other[some].astype(np.int64) * unit):
-                raise VerifyError(f"{twin}: a sequence stands elsewhere than its mask")
+    return TokenFile(path, split, dtype, n_tokens, index, mask)
 
 
 def _header(index: Path) -> tuple[int, int, int]:
