@@ -23,7 +23,7 @@ from tokmill.dataset.documents import MOST_OPEN, Documents
 from tokmill.dataset.reader import read_manifest
 from tokmill.errors import StateError, StorageError, UsageError, VerifyError
 from tokmill.executors.run import run
-from tokmill.place.lock import locked
+from tokmill.place.directory import locked
 from tokmill.settings.sft import SftSettings
 
 ROWS = [{"text": f"hello {i} " * (i % 5 + 1)} for i in range(60)]

@@ -21,7 +21,7 @@ from tokmill.dataset.packs import pack_dataset
 from tokmill.errors import StateError, StorageError, TokmillError, UsageError, VerifyError
 from tokmill.loader import packs as rows_of
 from tokmill.place import open_place
-from tokmill.place.lock import locked
+from tokmill.place.directory import locked
 
 RULE = {"capacity": 4, "last": "fragment"}
 ROWS, SAMPLES, PIECES = pack_names("train", RULE)

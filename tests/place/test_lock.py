@@ -12,7 +12,7 @@ import pytest
 
 from tokmill.dataset.layout import LOCK_NAME
 from tokmill.errors import StateError, StorageError
-from tokmill.place.lock import is_locked, locked
+from tokmill.place.directory import is_locked, locked
 
 
 def test_the_lock_is_free_again_after_the_run(tmp_path: Path):
@@ -24,7 +24,7 @@ def test_the_lock_is_free_again_after_the_run(tmp_path: Path):
 def test_a_look_at_the_lock_keeps_no_run_out(tmp_path: Path, monkeypatch):
     with ExitStack() as look:
         look.enter_context(locked(tmp_path, is_shared=True))
-        monkeypatch.setattr("tokmill.place.lock.time.sleep", lambda _: look.close())
+        monkeypatch.setattr("tokmill.place.directory.time.sleep", lambda _: look.close())
         with locked(tmp_path):
             assert is_locked(tmp_path)
 
@@ -54,7 +54,7 @@ LOCKED = """
 import sys
 from pathlib import Path
 from tokmill.errors import StateError
-from tokmill.place.lock import locked
+from tokmill.place.directory import locked
 try:
     with locked(Path(sys.argv[1])):
         print("mine")
@@ -81,7 +81,7 @@ def test_a_directory_in_use_by_another_process_is_refused(tmp_path: Path):
 HOLDER = """
 import sys
 from pathlib import Path
-from tokmill.place.lock import locked
+from tokmill.place.directory import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -6,8 +6,7 @@ import pytest
 from tokmill.chat.own_templates import own_source
 from tokmill.dataset.canonical import sha256_hex
 from tokmill.engines.engine import REFERENCE, load_engine
-from tokmill.recipes.mask_entry import describe_mask, last_ids
-from tokmill.recipes.sft_setup import make_chat_renderer
+from tokmill.recipes.sft_setup import describe_mask, last_ids, make_chat_renderer
 from tokmill.settings.sft import SftSettings
 from tokmill.values import TokenBatch
 

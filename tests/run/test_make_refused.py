@@ -162,7 +162,7 @@ def test_another_version_of_the_parser_is_refused(out, make_config, listener, be
 def test_an_output_that_another_process_writes_to_is_refused(out, make_config, listener):
     out.mkdir()
     code = (
-        "import sys; from pathlib import Path; from tokmill.place.lock import locked\n"
+        "import sys; from pathlib import Path; from tokmill.place.directory import locked\n"
         "with locked(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

@@ -205,7 +205,7 @@ def test_the_plan_of_a_finished_dataset_stays_that_of_its_manifest(array, out, t
 HOLDER = """
 import sys
 from pathlib import Path
-from tokmill.place.lock import locked
+from tokmill.place.directory import locked
 with locked(Path(sys.argv[1]), is_shared=True):
     print("held", flush=True)
     sys.stdin.read()

@@ -162,7 +162,7 @@ def _machine() -> Iterator[Finding]:
 
 def _disk(named: str) -> Iterator[Finding]:
     """Try in a directory, or where it will be made, all operations of a run; leaves nothing."""
-    from tokmill.place.lock import locked
+    from tokmill.place.directory import locked
     from tokmill.run.begin import check_file_system
     from tokmill.storage import free_bytes, storage_errors
     from tokmill.urls import store_url

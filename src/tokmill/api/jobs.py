@@ -77,7 +77,7 @@ def finished_manifest(directory: Path) -> dict[str, Any]:
     """
     from tokmill.dataset.reader import check_complete, manifest_in, read_manifest
     from tokmill.place import open_place
-    from tokmill.place.lock import is_locked
+    from tokmill.place.directory import is_locked
 
     if url := store_url(directory):
         return manifest_in(open_place(url))

@@ -271,7 +271,7 @@ def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
     probe = reference.encode(pa.array([PROBE_TEXT], pa.large_string()))
     mask = {}
     if config.sft is not None:
-        from tokmill.recipes.mask_entry import describe_mask
+        from tokmill.recipes.sft_setup import describe_mask
 
         cut = sums.totals.counters[CUT_SAMPLES]
         mask = {"mask": {**describe_mask(spec, reference), "cut": cut}}
