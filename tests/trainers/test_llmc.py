@@ -13,8 +13,8 @@ import pytest
 from tests.fixtures.streams import documents_of
 from tokmill.api.dataset import Dataset
 from tokmill.errors import UsageError, VerifyError
-from tokmill.trainers import llmc
-from tokmill.trainers.llmc import LLM_C
+from tokmill.trainers import nanogpt
+from tokmill.trainers.nanogpt import LLM_C
 from tokmill.trainers.options import ExportOptions
 from tokmill.trainers.trainer import ExportSource
 
@@ -74,7 +74,7 @@ def test_uint32_is_for_llama_3(wide: Dataset, tmp_path) -> None:
 def test_a_document_longer_than_a_file_may_be_is_refused(
     pretrained: Dataset, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(llmc, "_MOST_BYTES", 1024 + 2 * 100)
+    monkeypatch.setattr(nanogpt, "_MOST_BYTES", 1024 + 2 * 100)
     with pytest.raises(UsageError, match=r"longer than a file of llm\.c can be \(100\)"):
         pretrained.export("llm.c", tmp_path / "e")
     assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,7 @@ import tokmill
 from tokmill.api.dataset import Dataset
 from tokmill.dataset.canonical import manifest_sha256
 from tokmill.errors import UsageError, VerifyError
-from tokmill.trainers.nanogpt import TRAINER
+from tokmill.trainers.nanogpt import NANOGPT
 from tokmill.trainers.options import ExportOptions
 from tokmill.trainers.trainer import ExportSource
 
@@ -99,4 +99,4 @@ def test_a_changed_token_is_found_by_the_check(pretrained: Dataset, tmp_path, pl
     tokens[place] += 1
     tokens.flush()
     with pytest.raises(VerifyError, match=f"token {place % len(tokens):,} is {tokens[place]},"):
-        TRAINER.check(ExportSource(pretrained.directory), ExportOptions(), tmp_path / "e")
+        NANOGPT.check(ExportSource(pretrained.directory), ExportOptions(), tmp_path / "e")
