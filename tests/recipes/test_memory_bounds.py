@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from tokmill.chat.own_templates import own_source
-from tokmill.recipes.engines import (
+from tokmill.recipes.memory_bounds import (
     BASE_BYTES,
     LEAST_ENGINE_BYTES,
     WRITER_BYTES,

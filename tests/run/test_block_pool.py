@@ -10,7 +10,7 @@ import pytest
 
 from tokmill.interrupts import DelayedInterrupts
 from tokmill.place import open_place
-from tokmill.recipes.engines import BLOCK_COPIES, FINISHED_COPIES, blocks_bytes
+from tokmill.recipes.memory_bounds import BLOCK_COPIES, FINISHED_COPIES, blocks_bytes
 from tokmill.recipes.pretrain import PretrainRecipe
 from tokmill.run.part import run_part
 from tokmill.values import TokenBatch

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from tokmill.recipes.engines import BASE_BYTES, ENGINE_THREAD_BYTES
+from tokmill.recipes.memory_bounds import BASE_BYTES, ENGINE_THREAD_BYTES
 from tokmill.recipes.spec import Part
 from tokmill.run import prepare
 from tokmill.run.prepare import large_text_notes, workers_and_threads

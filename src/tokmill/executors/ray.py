@@ -30,7 +30,7 @@ from tokmill.engines.engine import engine_threads
 from tokmill.errors import StateError, StorageError, UsageError, WorkerError
 from tokmill.executors.processes import portable
 from tokmill.place import open_place
-from tokmill.recipes.engines import worker_bytes
+from tokmill.recipes.memory_bounds import worker_bytes
 from tokmill.recipes.table import Recipes
 from tokmill.run.begin import read_planned
 from tokmill.run.part import run_part

@@ -15,7 +15,7 @@ import xxhash
 
 from tokmill.errors import TokenizerError
 from tokmill.offsets import byte_offsets
-from tokmill.recipes.engines import BLOCK_COPIES
+from tokmill.recipes.memory_bounds import BLOCK_COPIES
 from tokmill.sources.json_formats import parse_blocks
 from tokmill.timing import StageTimer
 

@@ -1,7 +1,4 @@
-"""The engines of a run, loaded as its recipe needs them, and the memory of a worker process.
-
-A worker's memory is that of blocks in flight and of engine caches.
-"""
+"""The engines of a run, loaded as its recipe needs them."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ from typing import TYPE_CHECKING
 from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineMemory, RenewableEngine
 from tokmill.engines.routing import RoutedEngine
-from tokmill.sources.streams import CHUNK_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,91 +49,3 @@ def make_engine(
         return engine if is_reference else RoutedEngine(engine, load_reference, choice.routed)
 
     return RenewableEngine(load, memory)
-
-
-BASE_BYTES = 230 << 20
-"""A worker before its first block: interpreter, Arrow, tokenizer, two engines loaded."""
-
-BLOCK_COPIES = 6
-"""Copies of a block that is being encoded: bytes, columns, text, ids, tokens."""
-
-FINISHED_COPIES = 3
-"""Copies of a block that is encoded and not yet written: tokens, masks, places of documents."""
-
-ENGINE_THREAD_BYTES = 200 << 20
-"""Engine cache for each thread. gigatoken with gpt2 fills 100 MB with 44 MB of Chinese, and 25 MB
-with as much English; a smaller cache would be emptied and filled again."""
-
-LEAST_ENGINE_BYTES = 100 << 20
-"""Engine cache by default, even if the machine has little memory."""
-
-WRITER_BYTES = 80 << 20
-"""A child process that renders conversations."""
-
-_WRITERS_FROM_BYTES = 4 << 20
-"""Fewer bytes of chats are rendered before processes would have started."""
-
-_CACHE_BYTES_PER_TEXT_BYTE = 16
-"""Most bytes of engine caches per byte of text with only new words."""
-
-_WAITING_BLOCKS = 2
-"""Blocks in flight besides one for each thread: the next to write and the next to encode."""
-
-
-def blocks_bytes(spec: RunSpec) -> int:
-    """Return the memory that the blocks of a worker may take; a larger block is processed alone.
-
-    Enough for a block on every thread and as many finished ones behind a slow one, unless this is
-    over a quarter of the memory.
-    """
-    asked_bytes, n_threads = spec.config.run.block_bytes, spec.n_threads
-    # A block is complete after the chunk that fills it.
-    block_bytes = asked_bytes + min(asked_bytes, CHUNK_BYTES)
-    n_copies = BLOCK_COPIES * (n_threads + _WAITING_BLOCKS) + FINISHED_COPIES * n_threads
-    if not spec.memory_bytes:
-        return n_copies * block_bytes
-    return min(n_copies * block_bytes, max(spec.memory_bytes // 4, 2 * BLOCK_COPIES * block_bytes))
-
-
-def n_writers(spec: RunSpec) -> int:
-    """Return the number of child processes that render conversations.
-
-    One for each thread, as far as a quarter of the memory holds them; 0 for pretraining and for one
-    thread. A template from outside tokmill has at least one, as it may not run in this process.
-    """
-    wanted = spec.n_threads
-    if spec.memory_bytes:
-        wanted = min(wanted, spec.memory_bytes // (4 * WRITER_BYTES))
-    if spec.config.sft is None:
-        return 0
-    from tokmill.chat.template_source import is_foreign
-
-    return wanted if wanted >= 2 else int(is_foreign(spec.template))
-
-
-def worker_bytes(spec: RunSpec, text_bytes: int = 1 << 60) -> int:
-    """Return the bound of the peak memory of one worker.
-
-    `text_bytes`: of the corpus; a small one does not fill blocks and caches.
-    """
-    blocks = min(blocks_bytes(spec), BLOCK_COPIES * text_bytes)
-    caches = min(engine_bytes(spec), _CACHE_BYTES_PER_TEXT_BYTE * text_bytes)
-    n_processes = n_writers(spec) if text_bytes >= _WRITERS_FROM_BYTES else 0
-    is_reference = spec.engine.name == REFERENCE  # it has no cache
-    return BASE_BYTES + blocks + (0 if is_reference else caches) + WRITER_BYTES * n_processes
-
-
-def engine_bytes(spec: RunSpec) -> int:
-    """Return the bytes of cache that the engines of a worker may fill, together.
-
-    By default 200 MiB for each thread, as far as three quarters of the memory hold this and the
-    rest of the process.
-    """
-    asked = spec.config.run.engine_memory_bytes
-    if asked:
-        return asked
-    wanted = spec.n_threads * ENGINE_THREAD_BYTES
-    if not spec.memory_bytes:
-        return wanted
-    rest = BASE_BYTES + blocks_bytes(spec) + WRITER_BYTES * n_writers(spec)
-    return min(wanted, max(spec.memory_bytes * 3 // 4 - rest, LEAST_ENGINE_BYTES))

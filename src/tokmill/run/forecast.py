@@ -19,8 +19,8 @@ from tokmill.engines.choose import comparison_cost
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import RecordError, TokmillError, UnreadInputError, UsageError
 from tokmill.fields import noted_sources
-from tokmill.recipes.engines import BASE_BYTES, worker_bytes
 from tokmill.recipes.left_out import check_read_fields, fields_read
+from tokmill.recipes.memory_bounds import BASE_BYTES, worker_bytes
 from tokmill.run.plan import packed_tokenizer
 from tokmill.run.prepare import choose_run_engine, prepare
 from tokmill.run.reject_limits import REJECTS_ALLOWED, check_chats, no_document, too_many

@@ -19,7 +19,7 @@ from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineStore
 from tokmill.errors import UsageError
 from tokmill.extensions import find
-from tokmill.recipes.engines import BASE_BYTES, ENGINE_THREAD_BYTES
+from tokmill.recipes.memory_bounds import BASE_BYTES, ENGINE_THREAD_BYTES
 from tokmill.recipes.spec import Part, RunSpec
 from tokmill.render.function import find_renderer, is_local
 from tokmill.render.renderer import make_renderer
