@@ -20,17 +20,17 @@ ROOMS = {
     "cli, api": (4_020, 3_300),
     "run, executors": (4_430, 3_200),
     "mixing": (2_340, 1_700),
-    "recipes, render": (2_130, 1_900),
+    "recipes, render": (2_120, 1_900),
     "sources": (4_190, 3_600),
     "chat, masks": (7_770, 5_900),
     "engines, tokenizer": (4_550, 4_200),
-    "dataset, place": (4_880, 3_600),
-    "trainers, loader": (6_790, 5_400),
+    "dataset, place": (4_870, 3_600),
+    "trainers, loader": (6_510, 5_400),
     "page": (3_280, 2_300),
     "bill": (11_100, 8_300),
     "settings, words": (1_810, 1_100),
     TOP: (2_280, 1_500),
-    ALL: (59_530, 46_000),
+    ALL: (59_230, 46_000),
 }
 
 
