@@ -62,6 +62,13 @@ def pytest_xdist_auto_num_workers() -> int:
     return n_cores if n_cores > 1 else 0
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse a slow test that does not say why it is slow: `@pytest.mark.slow(reason="…")`."""
+    for item in items:
+        if any(not mark.kwargs.get("reason") for mark in item.iter_markers("slow")):
+            raise pytest.UsageError(f"{item.nodeid}: a slow test needs a reason")
+
+
 @pytest.fixture(autouse=True)
 def answered_sigint() -> Iterator[None]:
     """Children answer Ctrl-C though these tests were started with it ignored (`make test &`)."""
