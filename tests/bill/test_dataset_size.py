@@ -42,19 +42,6 @@ def test_the_size_of_a_dataset_is_read_from_its_manifest():
     assert dataset_size(MANIFEST).train_tokens == 50
 
 
-def test_a_token_of_sft_with_weights_takes_seven_bytes():
-    assert dataset_size(MANIFEST).bytes_per_token == 2 + 1 + 4
-
-
-def test_a_manifest_from_before_there_was_sft_is_one_of_pretraining():
-    older = {key: MANIFEST[key] for key in MANIFEST if key not in ("kind", "mask", "packs")}
-    size = dataset_size({**older, "config": {}, "dtype": "uint32", "shards": []})
-    assert (size.kind, size.bytes_per_token, size.capacity) == ("pretrain", 4, 0)
-    packed = {**older, "config": {}, "dtype": "uint32", "shards": [], "packs": MANIFEST["packs"]}
-    assert dataset_size(packed).capacity == MANIFEST["packs"]["train"]["capacity"]
-    assert (size.shards, size.largest_shard_tokens) == (0, 0)
-
-
 @pytest.mark.parametrize(
     ("settings", "vocabulary", "tokens", "item_bytes", "shards"),
     [
@@ -82,7 +69,3 @@ def test_a_described_dataset_may_have_masks_beside_its_tokens():
     assert plain is not None
     assert masked is not None
     assert (masked.tokens, masked.bytes_per_token) == (plain.tokens, plain.bytes_per_token + 1)
-
-
-def test_settings_that_describe_no_dataset_have_none():
-    assert assumed_size(TrainingSettings(), 300) is None

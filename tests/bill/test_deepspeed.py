@@ -103,18 +103,6 @@ def test_the_optimizer_and_its_step(tmp_path, optimizer, expected):
     assert (found["optimizer"], found["optimizer_step"]) == expected
 
 
-@pytest.mark.parametrize(
-    ("zero", "offload"),
-    [
-        ({"stage": 2, "offload_optimizer": {"device": "none"}}, None),
-        ({"stage": 2, "offload_optimizer": {"device": "cpu"}}, "optimizer"),
-        ({"stage": 3, "offload_optimizer": {"device": "nvme"}}, "optimizer"),
-    ],
-)
-def test_what_is_offloaded(tmp_path, zero, offload):
-    assert read(tmp_path, {"zero_optimization": zero}).training.get("offload") == offload
-
-
 def test_states_on_nvme_count_as_host_ram_and_that_is_noted(tmp_path):
     offload = {"device": "nvme", "nvme_path": "/local", "unheard_of": 1}
     found = read(tmp_path, {"zero_optimization": {"stage": 3, "offload_optimizer": offload}})
@@ -126,24 +114,6 @@ def test_states_on_nvme_count_as_host_ram_and_that_is_noted(tmp_path):
         "zero_optimization.offload_optimizer.nvme_path",
         "zero_optimization.offload_optimizer.unheard_of",
     )
-
-
-def test_a_table_without_a_stage_says_no_sharding(tmp_path):
-    found = read(tmp_path, {"zero_optimization": {"overlap_comm": True}})
-    assert found.training == {"precision": "fp32"}
-
-
-def test_types_that_are_not_the_gradients_are_listed(tmp_path):
-    kinds = {"grad_accum_dtype": "fp32", "param_dtype": "bf16"}
-    found = read(tmp_path, {"bf16": {"enabled": True}, "data_types": kinds})
-    assert found.training["precision"] == "mixed-18"
-    assert found.not_read == ("data_types.param_dtype",)
-
-
-def test_gpus_that_share_each_layer(tmp_path):
-    found = read(tmp_path, {"tensor_parallel": {"autotp_size": 4, "tp": 2}})
-    assert found.training["tensor_parallel"] == 4
-    assert found.not_read == ("tensor_parallel.tp",)
 
 
 def test_keys_that_are_not_read_are_listed_with_their_path(tmp_path):

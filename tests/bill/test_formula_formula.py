@@ -9,35 +9,11 @@ CACHE = Formula("KV cache", "2 * L * k * h * s * b * q", "a paper")
 LLAMA_2_7B = {"L": 32, "k": 32, "h": 128, "s": 4096, "b": 1, "q": 2}
 
 
-def test_a_line_holds_the_amount_its_formula_and_the_symbols_that_it_uses():
-    line = CACHE.line({**LLAMA_2_7B, "V": 32000})
-    assert line.n_bytes == line.low_bytes == line.high_bytes == 2 << 30
-    assert line.formula == CACHE.expression
-    assert line.symbols == LLAMA_2_7B
-
-
 def test_bounds_never_lie_on_the_wrong_side_of_the_amount():
     line = CACHE.line(LLAMA_2_7B, low_bytes=3 << 30, high_bytes=1 << 30)
     assert (line.low_bytes, line.high_bytes) == (line.n_bytes, line.n_bytes)
     line = CACHE.line(LLAMA_2_7B, low_bytes=1 << 30, high_bytes=3 << 30)
     assert (line.low_bytes, line.high_bytes) == (1 << 30, 3 << 30)
-
-
-@pytest.mark.parametrize(
-    ("expression", "value"),
-    [
-        ("2 + 3 * 4", 14),
-        ("(2 + 3) * 4", 20),
-        ("7 / 2", 3.5),
-        ("7 // 2", 3),
-        ("2 ** 10 - 1", 1023),
-        ("min(3, 5) + max(3, 5)", 8),
-        ("ceil(7 / 2)", 4),
-        ("x * y", 21),
-    ],
-)
-def test_arithmetic_is_pythons(expression, value):
-    assert evaluate(expression, {"x": 3, "y": 7}) == value
 
 
 def test_a_symbol_without_a_value_is_named():

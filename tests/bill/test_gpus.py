@@ -1,6 +1,6 @@
 import pytest
 
-from tokmill.bill.gpus import find_gpu, known_gpus
+from tokmill.bill.gpus import find_gpu
 from tokmill.errors import UsageError
 
 
@@ -49,10 +49,6 @@ def test_a_name_is_found_as_torch_gives_it(text, name):
     assert find_gpu(text).name == name
 
 
-def test_every_built_in_gpu_is_found_by_its_own_name():
-    assert [find_gpu(gpu.name) for gpu in known_gpus()] == list(known_gpus())
-
-
 @pytest.mark.parametrize(
     ("text", "n_bytes"),
     [("24GiB", 24 << 30), ("24GB", 24_000_000_000), (" 79.5 gib ", 85_362_475_008)],
@@ -73,20 +69,6 @@ def test_an_unknown_name_lists_the_known_ones(text):
 def test_a_size_that_no_gpu_has_is_refused(text):
     with pytest.raises(UsageError, match=r"of one \(24GiB, 256MiB or more\), found"):
         find_gpu(text)
-
-
-def test_a_program_has_less_than_the_number_on_the_box():
-    on_the_box = {"A100 80GB": 80, "H100 SXM": 80, "RTX 4090": 24, "T4": 16, "H200": 141}
-
-    assert all(find_gpu(name).memory_bytes < gib << 30 for name, gib in on_the_box.items())
-    assert all(find_gpu(name).memory_bytes > 0.9 * (gib << 30) for name, gib in on_the_box.items())
-
-
-def test_the_peak_is_that_of_dense_products_with_sums_in_fp32():
-    assert find_gpu("A100").flops == 312e12
-    assert find_gpu("H100").flops == 989.4e12
-    assert find_gpu("4090").flops == 165.2e12
-    assert find_gpu("T4").matrix_type == "fp16"
 
 
 @pytest.mark.parametrize("text", ["8xA100", "8 x a100", "A100:8", "a100x8", "8*A100"])

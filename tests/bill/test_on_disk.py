@@ -91,11 +91,6 @@ def test_every_kind_of_file_is_a_line_and_the_total_is_the_sum_of_the_files():
     assert disk.bill.n_bytes == disk.bill.low_bytes == disk.bill.high_bytes == sum(SIZES.values())
 
 
-def test_what_the_manifest_does_not_list_is_named():
-    disk = dataset_disk(MANIFEST, SIZES)
-    assert disk.unlisted == (".lock", ".train-0000000-0001.bin.12-ab.tmp")
-
-
 def test_the_shares_of_splits_add_up_and_what_is_of_neither_is_said():
     disk = dataset_disk(MANIFEST, SIZES)
     assert disk.splits == (
@@ -172,7 +167,6 @@ def test_a_planned_dataset_is_the_same_formulas():
 
 
 PRETRAIN = DatasetSize("pretrain", tokens=10_000, documents=10, item_bytes=2, shards=3)
-SFT = DatasetSize("sft", tokens=10_001, documents=10, item_bytes=4, mask=True)
 
 
 def amounts(size: DatasetSize, epochs: float = 1.0) -> dict[str, int]:
@@ -191,16 +185,6 @@ def test_a_dataset_for_pretraining_could_have_masks_uint32_and_other_layouts():
         "llm.c, modded-nanogpt, litdata": 20_000 + 3 * 1024,
         "Megatron's indices, cached at load": 40 + 12 * 100,
     }
-
-
-def test_samples_of_sft_could_have_weights_and_be_packed():
-    found = additions(SFT, sequence=100, epochs=1.0)
-    by_name = {line.name: line.n_bytes for line in found}
-    assert by_name["loss weights (.weight)"] == 40_004
-    assert by_name["packing: the index"] == 8 * (10 + 101 + 1)
-    assert by_name["packing: the padded rows"] == 5 * 101 * 100 + 20 * 101 + 42
-    assert "loss masks" not in by_name
-    assert "uint32 instead of uint16" not in by_name
 
 
 STEM = "train-0000000-0000"
@@ -232,11 +216,6 @@ def test_a_finished_dataset_is_its_files_its_size_and_what_is_free_beside_it(dir
     assert found.free_bytes is not None
     assert found.free_bytes > 0
     assert found.found is not None
-
-
-def test_a_directory_without_the_files_is_damaged(tmp_path: Path):
-    with pytest.raises(VerifyError, match="found nothing"):
-        on_disk(tmp_path, SMALL)
 
 
 @pytest.mark.parametrize(

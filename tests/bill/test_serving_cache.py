@@ -2,7 +2,7 @@ import pytest
 
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Attention, Model
-from tokmill.bill.serving import KV_BYTES, kv_cache_lines
+from tokmill.bill.serving import kv_cache_lines
 from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.model import ModelSettings
 
@@ -50,13 +50,6 @@ def test_deepseek_keeps_a_compressed_vector():
 )
 def test_a_quantized_cache_holds_scales_too(kv_type, share):
     assert cache(a_model(), 1000, kv_type=kv_type) == share * cache(a_model(), 1000)
-
-
-def test_a_quantized_cache_may_keep_the_last_tokens_in_16_bit():
-    (line,) = kv_cache_lines(a_model(), InferenceSettings(kv_type="int4"), 1000)
-
-    assert line.high_bytes - line.n_bytes == cache(a_model(), 128)
-    assert KV_BYTES["int4"] == 0.5625
 
 
 def test_hugging_faces_falcon_40b_caches_every_query_head() -> None:

@@ -121,12 +121,6 @@ def test_the_page_has_the_same_commands() -> None:
     assert list(dict.fromkeys(named)) == list(QUESTIONS)
 
 
-def test_there_is_nothing_but_states() -> None:
-    out = run("--model llama-3-8b --gpu H100 --states")
-    for word in ("fragmentation", "context", "workspace", "casts", "step", "logits", "fits"):
-        assert word not in out
-
-
 def test_states_are_those_of_the_bill() -> None:
     how = "--model llama-3-8b --gpus 8 --sharding zero-2 --optimizer adamw-8bit"
     lines = {line["name"]: line for line in as_json(how)["training"]["moments"][-1]["lines"]}
@@ -156,23 +150,11 @@ def test_explained_states_have_formula_symbols_and_source() -> None:
     assert "known error: too low by an order of magnitude" in out
 
 
-def test_adapters_have_no_rule_of_thumb_and_share_states_with_the_frozen_base() -> None:
-    out = run("--model llama-3-8b --adapter lora --states")
-    assert "rule of thumb" not in out
-    assert re.search(r"^ +weights +2\.0\d+ ", out, re.MULTILINE)
-
-
 def test_offloaded_states_are_in_the_host_ram_of_a_node() -> None:
     how = "--parameters 1B --gpus 8 --sharding zero-2 --offload optimizer --states"
     out = run(how)
     assert "offloaded to the host RAM of a node: 16 GB" in out
     assert "ddp" not in out, "it has no offload"
-
-
-def test_amounts_have_a_unit_in_which_the_largest_can_be_read() -> None:
-    """Of offloaded weights a GPU keeps some bytes: the unit is that of the row below them."""
-    out = run("--model llama-3-8b --gpus 8 --sharding zero-3 --offload all --states")
-    assert re.search(r"^ +rule of thumb.* 4\.82 +4\.49$", out, re.MULTILINE)
 
 
 def test_it_stands_alone() -> None:

@@ -13,11 +13,7 @@ from tokenizers import pre_tokenizers
 from tokmill.engines.loaded import EngineMemory, RenewableEngine
 from tokmill.engines.reference import load_reference
 from tokmill.errors import TokenizerError
-from tokmill.masks.encoder import (
-    JOINT_DIFFERS,
-    STRADDLING_TOKENS,
-    SampleEncoder,
-)
+from tokmill.masks.encoder import JOINT_DIFFERS, STRADDLING_TOKENS, SampleEncoder
 from tokmill.masks.layout import SampleRules
 from tokmill.timing import StageTimer
 from tokmill.tokenizer.byte_lengths import byte_lengths
@@ -115,15 +111,6 @@ def test_joint_encodes_trained_and_untrained_text_at_once(
         [("ab", 0), ("Ċ", 1)],
     ]
     assert totals(encoding) == {STRADDLING_TOKENS: 1}
-
-
-def test_a_sample_with_a_straddling_token_is_refused_if_asked(merging, sample_batch):
-    batch = sample_batch([[("a:", 0), ("\nab", 1)], [("a", 0), ("b", 0), ("\n", 1)]])
-    encoding = encoded(merging, batch, "joint", straddling="reject")
-    assert strings(merging, encoding) == [[("ab", 0), ("Ċ", 1)]]
-    assert encoding.samples.tolist() == [1]
-    assert reasons(encoding) == {0: "straddling token"}
-    assert encoding.counters[STRADDLING_TOKENS].tolist() == [0]
 
 
 def test_a_control_token_is_its_id_and_its_string_is_text(tokenizer, sample_batch):
@@ -238,13 +225,6 @@ def _products(texts):
         for m, y in enumerate(texts)
         for i, j in [((n + m) % 3, (n // 3 + m) % 3)]
     ]
-
-
-@pytest.mark.parametrize("boundary", ["split", "joint"])
-def test_no_samples_have_no_tokens(tokenizer, sample_batch, boundary):
-    encoding = encoded(tokenizer, sample_batch([]), boundary)
-    assert encoding.tokens.offsets.tolist() == [0]
-    assert (encoding.tokens.ids.tolist(), encoding.refused) == ([], {})
 
 
 WORDS = st.sampled_from([*"ab \n\t:▁é猫👍", "\u0301", "<eos>", "<tool>", "hello "])

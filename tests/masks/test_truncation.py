@@ -49,14 +49,6 @@ def test_samples_within_the_limit_are_unchanged(limit, rule):
     assert (dropped(found), n_cut(found)) == ({}, 0)
 
 
-def test_too_long_samples_are_dropped():
-    found = truncate(GIVEN, 3, "drop")
-    assert shown(found.samples) == [([0, 1, 2], [0, 1, 1]), ([8, 9], [0, 1])]
-    assert found.samples.turn_ends.tolist() == [3, 5]
-    assert (found.source.tolist(), dropped(found)) == ([0, 2], {"more than max_tokens": [1]})
-    assert n_cut(found) == 0
-
-
 def test_turns_are_dropped_from_the_end():
     found = truncate(GIVEN, 4, "drop-turns")
     assert shown(found.samples) == [
@@ -68,24 +60,10 @@ def test_turns_are_dropped_from_the_end():
     assert (n_cut(found), found.is_cut.tolist()) == (1, [False, True, False])
 
 
-def test_a_sample_of_which_no_turn_fits_is_dropped():
-    given = samples([0, 1], [0, 1, 1, 1], [0, 1, 1, 1], turn_ends=[2, 6, 8])
-    found = truncate(given, 3, "drop-turns")
-    assert (found.source.tolist(), dropped(found)) == ([0, 2], {"more than max_tokens": [1]})
-    assert shown(found.samples)[1] == ([6, 7], [0, 1])
-
-
 def test_a_sample_cut_before_its_first_trained_token_is_dropped():
     found = truncate(samples([0, 0, 0, 1], turn_ends=[2, 4]), 3, "drop-turns")
     assert dropped(found) == {"no trained token": [0]}
     assert (found.source.tolist(), n_cut(found)) == ([], 0)
-
-
-def test_the_first_tokens_stay():
-    found = truncate(GIVEN, 4, "truncate-right")
-    assert shown(found.samples)[1] == ([3, 4, 5, 6], [0, 0, 1, 0])
-    assert found.samples.turn_ends.tolist() == [3, 6, 9]
-    assert n_cut(found) == 1
 
 
 def test_the_last_tokens_stay_and_the_first_of_them_is_untrained():
@@ -104,15 +82,6 @@ def test_windows_repeat_a_token_untrained():
     ]
     assert found.source.tolist() == [0, 0, 0, 1]
     assert (n_cut(found), found.is_cut.tolist()) == (1, [True, True, True, False])
-
-
-def test_windows_repeat_as_much_as_is_asked_for():
-    found = truncate(samples([0, 1, 1, 1, 1, 1], turn_ends=[4, 6]), 4, "window", 2)
-    assert shown(found.samples) == [
-        ([0, 1, 2, 3], [0, 1, 1, 1]),
-        ([2, 3, 4, 5], [0, 0, 1, 1]),
-    ]
-    assert found.samples.turn_ends.tolist() == [4, 6, 8]
 
 
 def test_windows_without_a_trained_token_are_left_out_and_counted():

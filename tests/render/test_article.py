@@ -30,12 +30,6 @@ def test_the_example_of_the_module_is_rendered_as_it_says(records):
     assert rendered(records, [row]).text.to_pylist() == ["Cat\n\nA mammal.\n\nHabits\nHunts."]
 
 
-def test_empty_pieces_leave_nothing_behind(records):
-    sections = [{"title": "", "content": "b"}, None, {"title": "c", "content": None}]
-    rows = [{"title": "a", "summary": "", "sections": sections}, {"summary": "s"}]
-    assert rendered(records, rows).text.to_pylist() == ["a\n\nb\n\nc", "s"]
-
-
 @given(ROWS)
 def test_the_rule_holds_for_any_records(records, rows):
     documents = rendered(records, rows)

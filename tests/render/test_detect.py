@@ -71,10 +71,6 @@ def test_some_records_of_an_encyclopedia_may_lack_sections():
     assert detect(RenderSettings(), found, "a.jsonl").renderer == "encyclopedia"
 
 
-def test_without_a_record_it_is_an_encyclopedia():
-    assert detect(RenderSettings(), FieldSample(), "").renderer == "encyclopedia"
-
-
 @pytest.mark.parametrize(
     ("record", "expected"),
     [
@@ -202,16 +198,6 @@ def test_categories_are_no_text():
     found = detect(RenderSettings(), sampled(*records), "a.jsonl")
     assert (found.renderer, found.text_field) == ("text", "text")
     assert template_option(sampled(*records), "text") == ""
-
-
-def test_the_option_that_takes_all_texts_keeps_their_order():
-    found = sampled({"title": "cats at night", "url": "a/b", "content": BODY})
-    assert template_option(found, "text") == "--template='{title}\\n{content}'"
-
-
-def test_the_option_leaves_out_what_is_hardly_any_text():
-    found = sampled({"title": "cats at night", "content": BODY * 20, "by": "someone"})
-    assert template_option(found, "text") == "--template='{title}\\n{content}'"
 
 
 def test_no_field_is_named_by_its_place():

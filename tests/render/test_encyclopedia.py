@@ -46,11 +46,7 @@ def rendered(records, rows, settings=None):
 
 
 def test_the_example_of_the_module_is_rendered_as_it_says(records):
-    row = {
-        "title": "猫",
-        "summary": "哺乳动物",
-        "sections": [{"title": "习性", "content": "夜行"}],
-    }
+    row = {"title": "猫", "summary": "哺乳动物", "sections": [{"title": "习性", "content": "夜行"}]}
     assert rendered(records, [row]).text.to_pylist() == ["猫:哺乳动物习性:夜行。"]
 
 
@@ -85,13 +81,6 @@ def test_any_records_are_rendered_as_the_formula_says(records, rows):
     assert [reject.place.line for reject in batch.refused.values()] == [
         i + 1 for i, text in enumerate(expected) if text is None
     ]
-
-
-@given(rows=ROWS, section=SECTIONS)
-def test_records_that_all_have_a_section_are_rendered_as_the_formula_says(records, rows, section):
-    rows = [{**row, "sections": [*(row.get("sections") or []), section]} for row in rows]
-    expected = [formula(row) for row in rows]
-    assert rendered(records, rows).text.to_pylist() == [text for text in expected if text]
 
 
 RICH = [

@@ -124,12 +124,6 @@ def test_a_local_function_is_known_by_the_values_that_it_captures(made):
     assert one == same != other
 
 
-def test_two_lambdas_stand_side_by_side():
-    names = [renderer_setting(_capturing(value)) for value in ("a", "b")]
-    batch = pa.RecordBatch.from_pydict({"record": ["{}"]})
-    assert [find_renderer(name).value(batch).to_pylist() for name in names] == [["a"], ["b"]]
-
-
 def test_a_function_that_captures_itself_has_an_identity():
     def render(batch):
         return render(batch)
@@ -160,13 +154,3 @@ def test_a_lambda_has_the_same_identity_in_each_process():
 def test_sys_exit_in_a_renderer_is_an_error_and_no_end_of_the_program(records):
     with pytest.raises(UsageError, match="raised SystemExit: 0"):
         renderer_of(lambda batch: sys.exit(0)).render(records(ROWS, SCHEMA))
-
-
-def test_a_renderer_may_drop_every_record_of_a_block(records):
-    renderer = renderer_of(lambda batch: pa.array([None] * batch.num_rows))
-    assert renderer.render(records(ROWS, SCHEMA)).dropped.tolist() == [0, 1, 2, 3]
-
-
-def test_a_block_without_records_is_not_rendered(records):
-    renderer = renderer_of(lambda batch: pa.array([1 // batch.num_rows]))
-    assert renderer.render(records([], SCHEMA)).text.to_pylist() == []

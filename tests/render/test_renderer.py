@@ -1,13 +1,17 @@
+"""The renderer of a source is the one named; a template is literals and fields."""
+
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tokmill.errors import UsageError
 from tokmill.fields import FieldSample
-from tokmill.render.built_in import Encyclopedia, Template
-from tokmill.render.renderer import documents, joined, literal, make_renderer
+from tokmill.render.built_in import Encyclopedia, Template, parse_template
+from tokmill.render.renderer import documents, make_renderer
 from tokmill.settings.schema import RenderSettings
 from tokmill.values import RAW_LIMIT_BYTES, RecordPlace, Reject
 
@@ -91,35 +95,6 @@ def test_a_template_of_one_known_key_is_enough(records):
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.string())])
 
 
-def test_columns_and_literals_are_joined_row_by_row():
-    column = pa.array(["x", "", "猫"])
-    assert joined(column, literal(":"), column, literal("。")).to_pylist() == [
-        "x:x。",
-        ":。",
-        "猫:猫。",
-    ]
-
-
-def test_one_column_alone_is_given_as_it_is():
-    column = pa.array(["x", "y"])
-    assert joined(column) is column
-
-
-def test_documents_without_an_empty_one_are_all_rows(records):
-    rows = [{"a": "x"}, {"a": "y"}]
-    batch = documents(records(rows, SCHEMA), pa.array(["x", "y"]), np.zeros(2, bool))
-    assert batch.text.type == pa.large_string()
-    assert batch.text.to_pylist() == ["x", "y"]
-    assert batch.rows.tolist() == [0, 1]
-    assert batch.refused == {}
-
-
-def test_a_batch_without_rows_gives_no_documents(records):
-    batch = documents(records([], SCHEMA), pa.array([], pa.string()), np.zeros(0, bool))
-    assert (len(batch.text), batch.rows.tolist(), batch.refused) == (0, [], {})
-    assert batch.text.type == pa.large_string()
-
-
 @pytest.mark.parametrize(
     ("row", "reason", "message"),
     [
@@ -141,15 +116,81 @@ def test_an_empty_record_says_whether_its_keys_or_its_texts_were_missing(
     assert batch.text.to_pylist() == ["x"]
 
 
-def test_all_records_may_be_rejected_in_order(records):
-    rows = [{"a": ""}] * 3
-    batch = documents(records(rows, SCHEMA), pa.array([""] * 3), np.ones(3, bool))
-    assert len(batch.text) == 0
-    assert [reject.place.line for reject in batch.refused.values()] == [1, 2, 3]
-
-
 def test_a_reject_keeps_no_more_than_the_limit(records):
     batch = documents(records([{"c": "x" * 5000}], SCHEMA), pa.array([""]), np.ones(1, bool))
     (reject,) = batch.refused.values()
     assert isinstance(reject, Reject)
     assert len(reject.raw) == RAW_LIMIT_BYTES
+
+
+TEXTS = st.none() | st.text(max_size=4)
+ROWS = st.lists(st.fixed_dictionaries({}, optional={"a": TEXTS, "b": TEXTS}), max_size=5)
+
+
+def rendered(records, template, rows):
+    renderer = Template(template, "template")
+    return renderer.render(records(rows, renderer.schema))
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("{title}", [("", "title")]),
+        ("{title}\n{body}", [("", "title"), ("\n", "body")]),
+        ("<{a}>", [("<", "a"), (">", "")]),
+        ("{a}{a}", [("", "a"), ("", "a")]),
+        ("{{{a}}}", [("{", ""), ("", "a"), ("}", "")]),
+        ("{page title}", [("", "page title")]),
+        ("标题：{标题}", [("标题：", "标题")]),
+    ],
+)
+def test_a_format_string_is_split_into_literals_and_fields(template, expected):
+    assert parse_template(template) == expected
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("", "template '': has no field such as {title}"),
+        ("plain", "template 'plain': has no field such as {title}"),
+        ("{{title}}", "template '{{title}}': has no field such as {title}"),
+        ("{}", "template '{}': expected plain named fields like {title}, found {}"),
+        (
+            "{a} {b:>10}",
+            "template '{a} {b:>10}': expected plain named fields like {title}, found {b:>10}",
+        ),
+        ("{a!r}", "template '{a!r}': expected plain named fields like {title}, found {a!r}"),
+        ("{a!s:x}", "template '{a!s:x}': expected plain named fields like {title}, found {a!s:x}"),
+        ("{a", "template '{a': expected '}' before end of string; write {{ for a brace"),
+        ("{a}}", "template '{a}}': Single '}' encountered in format string; write {{ for a brace"),
+        ("{", "template '{': Single '{' encountered in format string; write {{ for a brace"),
+    ],
+)
+def test_a_template_that_does_not_parse_is_refused(template, expected):
+    with pytest.raises(UsageError) as caught:
+        parse_template(template)
+    assert str(caught.value) == expected
+
+
+def test_a_record_whose_fields_are_all_empty_is_rejected(records):
+    rows = [{"a": "x"}, {"a": "", "b": None}, {"c": "z"}, {"b": "y"}]
+    batch = rendered(records, "<{a}{b}>", rows)
+    assert batch.text.to_pylist() == ["<x>", "<y>"]
+    assert batch.rows.tolist() == [0, 3]
+    assert [(reject.place.line, reject.reason) for reject in batch.refused.values()] == [
+        (2, "empty"),
+        (3, "no such fields"),
+    ]
+
+
+@given(rows=ROWS, template=st.sampled_from(["{a}", "{a}{b}", "{b}\n{a}{b}", "{{{a}}} {b}"]))
+def test_any_records_are_rendered_as_python_formats_them(records, rows, template):
+    batch = rendered(records, template, rows)
+    wanted = Template(template, "x").schema.names
+    expected = [
+        template.format(a=row.get("a") or "", b=row.get("b") or "")
+        for row in rows
+        if any(row.get(name) for name in wanted)
+    ]
+    assert batch.text.to_pylist() == expected
+    assert len(batch.refused) == len(rows) - len(expected)

@@ -17,24 +17,18 @@ from tokmill.settings.load import (
 from tokmill.settings.names import every_setting, find_setting, plain
 from tokmill.settings.schema import (
     PRETRAIN_SECTIONS,
-    SFT_SECTIONS,
     Config,
     InputSettings,
     LimitSettings,
     OutputSettings,
     TokenizerSettings,
 )
-from tokmill.settings.sft import SftSettings
 
 
 def message(values, where="run.toml") -> str:
     with pytest.raises(UsageError) as caught:
         build_config(values, where=where)
     return str(caught.value)
-
-
-def test_no_values_give_the_defaults():
-    assert build_config({}, where="x") == Config()
 
 
 def test_values_of_sections_are_taken_and_the_others_stay():
@@ -86,11 +80,6 @@ def test_a_wrong_value_is_refused_with_its_place(section, key, value, expected):
     assert message({section: {key: value}}) == f"run.toml: {section}.{key}: {expected}"
 
 
-def test_a_whole_number_is_a_fraction_too():
-    value = build_config({"output": {"val_fraction": 1}}, where="x").output.val_fraction
-    assert (value, type(value)) == (1.0, float)
-
-
 def test_a_directory_is_no_configuration(tmp_path):
     with pytest.raises(UsageError, match=r"cannot be read: Is a directory$"):
         read_toml(tmp_path)
@@ -140,10 +129,7 @@ def test_a_misspelt_or_misplaced_key_is_answered_with_the_one_that_was_meant(val
 
 @pytest.mark.parametrize(
     "given",
-    [
-        {"role": "speaker", "content": "utter, ance"},
-        ["role=speaker", "content=utter, ance"],
-    ],
+    [{"role": "speaker", "content": "utter, ance"}, ["role=speaker", "content=utter, ance"]],
 )
 def test_names_may_be_a_table_or_pairs_and_are_kept_in_order(given):
     config = build_config({"sft": {"fields": given}}, where="x")
@@ -175,20 +161,6 @@ def test_a_path_may_be_given_where_a_setting_is_text():
     assert (config.input.paths, config.tokenizer.path, config.output.dir) == (("a",), "t", "o")
 
 
-def test_none_means_that_an_argument_was_not_given():
-    assert config_from_arguments(PRETRAIN_SECTIONS, {"max_tokens": None}) == Config()
-
-
-def test_mappings_may_be_dictionaries():
-    config = config_from_arguments(SFT_SECTIONS, {"role_names": {"bot": "assistant"}})
-    assert config.sft == SftSettings(role_names=("bot=assistant",))
-
-
-def test_a_name_that_two_sections_have_means_the_setting_of_the_first():
-    sections = (*SFT_SECTIONS, "training")
-    assert config_from_arguments(sections, {"weights": "file"}).sft == SftSettings(weights="file")
-
-
 def test_a_configuration_without_an_end_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"^/dev/zero: expected a regular file, found"):
         read_toml(Path("/dev/zero"))
@@ -201,11 +173,6 @@ def test_a_configuration_that_is_nested_too_deeply_is_one_line(tmp_path):
     (tmp_path / "deep.toml").write_text("a = " + "[" * 100_000)
     with pytest.raises(UsageError, match=r"not valid TOML"):
         read_toml(tmp_path / "deep.toml")
-
-
-def test_a_choice_that_means_not_given_is_not_offered():
-    with pytest.raises(UsageError, match=r"expected one of plain, gpt2, "):
-        config_from_arguments(["model"], {"family": "x"})
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,17 @@
+"""Numbers and their words, as people read them."""
+
 from __future__ import annotations
+
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.words.units import count, memory, scale, seconds, size
+import tokmill
+from tokmill.words.plural import counted, plural
+from tokmill.words.units import count, memory, seconds, size
 
 
 @pytest.mark.parametrize(
@@ -77,9 +84,37 @@ def test_memory_is_in_powers_of_1024(n_bytes, expected):
     assert memory(n_bytes) == expected
 
 
-def test_a_column_has_the_unit_of_its_largest_amount():
-    assert scale(999, binary=False) == (1.0, "B", 0)
-    assert scale(1000, binary=False) == (1000.0, "kB", 1)
-    assert scale(10**15, binary=False) == (1e12, "TB", 2)
-    assert scale((1 << 30) - 1, binary=True) == (1 << 20, "MiB", 1)
-    assert scale(1 << 30, binary=True) == (1 << 30, "GiB", 2)
+THINGS = (
+    "documents|drops|files|ids|parts|problems|records|rejects|rows|samples|shards|sources|"
+    "texts|tokens|turns|messages"
+)
+BY_HAND = re.compile(rf"\{{(len\([^{{}}]*\)|[\w.]*\bn_\w+)(:,)?\}} ({THINGS})\b")
+
+
+@pytest.mark.parametrize(("n", "text"), [(0, "0 files"), (1, "1 file"), (1234, "1,234 files")])
+def test_one_thing_has_no_s(n: int, text: str) -> None:
+    assert plural(n, "file") == text
+
+
+@pytest.mark.parametrize(
+    ("n", "things", "text"),
+    [
+        (2, "cut samples", "2 cut samples"),
+        (1, "cut samples", "1 cut sample"),
+        (1, "strings of control tokens kept as text", "1 string of control tokens kept as text"),
+        (1, "think and tool_call tags kept as text", "1 think and tool_call tag kept as text"),
+        (1, "empty replies (only their end)", "1 empty reply (only their end)"),
+        (1, "samples that lose white space", "1 sample that loses white space"),
+        (1234, "bytes of text", "1,234 bytes of text"),
+        (1, "endless templates", "1 endless template"),
+    ],
+)
+def test_a_counter_named_in_the_plural_is_read_in_the_singular_of_one(
+    n: int, things: str, text: str
+) -> None:
+    assert counted(n, things) == text
+
+
+def test_no_message_puts_an_s_behind_a_count_by_hand() -> None:
+    paths = sorted(Path(tokmill.__file__).parent.rglob("*.py"))
+    assert [p.name for p in paths if BY_HAND.search(p.read_text())] == []

@@ -1,12 +1,15 @@
+"""The bill of host RAM, the machine that it is held against, and the verdict."""
+
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
 
-from tokmill.bill.dataset_size import DatasetSize, assumed_size
+from tokmill.bill.dataset_size import DatasetSize
+from tokmill.bill.gpus import BARELY, FITS, Need
 from tokmill.bill.host_ram.host import HostBill, host_bill
-from tokmill.bill.host_ram.machine import MIB, Machine
+from tokmill.bill.host_ram.machine import MIB, NOT_NOW, Machine, Verdict, host_verdict
 from tokmill.bill.models.load import model_from_config
 from tokmill.bill.states.states import rank_states
 from tokmill.settings.training import TrainingSettings
@@ -30,36 +33,6 @@ def moments(host: HostBill) -> dict[str, int]:
     return {
         bill.title.partition(": ")[2]: bill.n_bytes - bill.lines[0].n_bytes for bill in host.moments
     }
-
-
-def test_a_mapped_dataset_alone_is_batches_and_page_cache():
-    found = host_bill(None, TRAINING, SIZE, MACHINE)
-    assert moments(found) == {"training": 2 * 16 * 4 * 128}
-    assert found.page_cache.n_bytes == 3 * 10**9
-    assert found.shared.n_bytes == 0
-    assert found.verdict.said == "fits"
-
-
-def test_100_gb_are_page_cache_if_mapped_and_committed_if_copied():
-    training = TrainingSettings(sequence=2048, dataset_bytes=100 * 10**9, loader_workers=8)
-    size = assumed_size(training, vocabulary=50_257)
-    mapped = host_bill(None, training, size, MACHINE)
-    assert mapped.peak.n_bytes < (100 + 8 * 12 + 2) * MIB
-    (files,) = mapped.page_cache.lines
-    assert (files.low_bytes, files.n_bytes) == (0, 100 * 10**9)
-    spawned = replace(training, loading="read", start_method="spawn")
-    copied = host_bill(None, spawned, size, MACHINE).peak
-    held = {line.name: line.n_bytes for line in copied.lines}
-    assert held["dataset as in the files"] == 100 * 10**9
-    assert held["copies of the dataset in spawned workers"] == 8 * 100 * 10**9
-
-
-def test_the_peak_of_joined_shards_is_their_opening():
-    training = replace(TRAINING, loading="concatenate")
-    found = host_bill(None, training, SIZE, MACHINE)
-    assert moments(found)["opening the dataset"] == 4 * 10**9
-    assert moments(found)["training"] == 3 * 10**9 + 2 * 16 * 4 * 128
-    assert found.peak.title == "host RAM of a machine: opening the dataset"
 
 
 @pytest.mark.parametrize(
@@ -118,13 +91,6 @@ def test_a_model_of_eight_processes_that_does_not_fit_is_told_to_be_made_on_meta
     assert found.verdict.together == ("--initialization meta",)
 
 
-def test_a_dataset_in_lists_that_does_not_fit_is_told_to_be_mapped():
-    small = replace(MACHINE, memory_bytes=32 << 30)
-    found = host_bill(None, replace(TRAINING, loading="lists"), SIZE, small)
-    assert found.verdict.said == "does not fit"
-    assert found.verdict.together == ("--loading memmap",)
-
-
 def test_a_base_that_is_not_trained_is_loaded_without_a_copy_in_host_ram():
     trained = host_bill(MODEL, TRAINING, None, MACHINE)
     adapted = host_bill(MODEL, replace(TRAINING, adapter="qlora"), None, MACHINE)
@@ -134,3 +100,82 @@ def test_a_base_that_is_not_trained_is_loaded_without_a_copy_in_host_ram():
     full = replace(TRAINING, adapter="qlora", initialization="full")
     asked = host_bill(MODEL, full, None, MACHINE)
     assert created in [line.name for line in asked.moments[0].lines]
+
+
+GIB = 1 << 30
+
+
+def need(training: TrainingSettings) -> Need:
+    """Give a need that falls with what the verdict may change, so many GiB each."""
+    gib = 10
+    gib += 20 * (training.loading not in ("memmap", "lazy"))
+    gib += 8 * (training.start_method == "spawn") * training.loader_workers
+    gib += 5 * (training.initialization == "full")
+    shm = training.loader_workers * training.prefetch
+    return Need(gib * GIB, 2 * gib * GIB, shm * GIB)
+
+
+def judged(machine: Machine, **settings: object) -> Verdict:
+    chosen = {"initialization": "meta", **settings}
+    return host_verdict(TrainingSettings(**chosen), machine, need)
+
+
+def test_what_is_needed_fits_or_fits_barely():
+    assert judged(Machine(memory_bytes=64 * GIB)).said == FITS
+    assert judged(Machine(memory_bytes=16 * GIB)).said == BARELY
+    assert judged(Machine(memory_bytes=64 * GIB, available_bytes=4 * GIB)).said == NOT_NOW
+
+
+def test_settings_that_are_enough_together_are_named_in_order_of_their_cost():
+    found = judged(
+        Machine(memory_bytes=12 * GIB), loading="read", initialization="full",
+        loader_workers=2, start_method="spawn",
+    )  # fmt: skip
+    assert found.together == (
+        "--loading lazy", "--initialization meta", "--start-method fork"
+    )  # fmt: skip
+
+
+def test_a_small_shared_memory_is_a_problem_of_its_own():
+    found = judged(Machine(memory_bytes=64 * GIB, shm_bytes=GIB), loader_workers=2)
+    assert found.said == "does not fit"
+    assert found.shm_bytes == GIB
+    assert found.together == ("--loader-workers 0",)
+    fewer = judged(Machine(memory_bytes=64 * GIB, shm_bytes=2 * GIB), loader_workers=2)
+    assert fewer.together == ("--prefetch 1",)
+
+
+HERE = Machine(
+    memory_bytes=8, available_bytes=4, limit_bytes=6, shm_bytes=2,
+    gpus=("NVIDIA A100-SXM4-80GB",) * 4,
+)  # fmt: skip
+
+
+def test_a_run_may_take_memory_or_limit_whichever_is_less():
+    assert Machine(memory_bytes=8, limit_bytes=5).usable_bytes == 5
+    assert Machine(memory_bytes=8, limit_bytes=50).usable_bytes == 8
+    assert Machine(memory_bytes=8).usable_bytes == 8
+    assert Machine(limit_bytes=5).usable_bytes == 5
+    assert Machine().usable_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        TrainingSettings(),
+        TrainingSettings(gpu="A100-80"),
+        TrainingSettings(gpus=4),
+        TrainingSettings(gpu="a100 80gb", gpus=8, gpus_per_node=4),
+    ],
+)
+def test_a_training_on_gpus_that_this_machine_has_is_judged_here(training: TrainingSettings):
+    assert HERE.for_training(training) == HERE
+
+
+@pytest.mark.parametrize(
+    "training",
+    [TrainingSettings(gpu="H100"), TrainingSettings(gpu="80GiB"), TrainingSettings(gpus=8)],
+)
+def test_a_training_on_other_gpus_is_judged_on_no_machine(training: TrainingSettings):
+    found = HERE.for_training(training)
+    assert (found.usable_bytes, found.available_bytes, found.shm_bytes) == (0, 0, 0)

@@ -37,16 +37,14 @@ def test_a_training_bill_counts_weights_and_activations(name: str) -> None:
     model = smallest(name)
     for attention in ("auto", "flash", "sdpa-mask", "eager"):
         for checkpointing in ("none", "selective", "full"):
-            for precision in ("fp32", "amp", "pure-16"):
-                training = TrainingSettings(
-                    precision=precision, attention=attention, checkpointing=checkpointing,
-                    sequence=32,
-                )  # fmt: skip
-                peak = training_bill(model, training).peak
-                assert peak.n_bytes > 2 * model.parameters
-                assert any("activations" in line.name for line in peak.lines) or (
-                    peak.title.endswith("optimizer's step")
-                )
+            training = TrainingSettings(
+                attention=attention, checkpointing=checkpointing, sequence=32
+            )
+            peak = training_bill(model, training).peak
+            assert peak.n_bytes > 2 * model.parameters
+            assert any("activations" in line.name for line in peak.lines) or (
+                peak.title.endswith("optimizer's step")
+            )
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -60,16 +58,6 @@ def test_inference_holds_the_weights_and_the_keys_of_decoder_layers(name: str) -
 
 L, D, A, V = 3, 64, 4, 50
 SIZES = {"num_hidden_layers": L, "hidden_size": D, "num_attention_heads": A, "vocab_size": V}
-
-
-def test_plain_is_gpt2_without_learnt_positions_and_dropout() -> None:
-    plain, gpt2 = (model_from_config({**SIZES, "model_type": kind}) for kind in ("plain", "gpt2"))
-    assert plain.by_module() == {
-        "embedding": V * D, "attention": L * (4 * D * D + 4 * D), "mlp": L * (8 * D * D + 5 * D),
-        "norm": L * 4 * D + 2 * D,
-    }  # fmt: skip
-    assert plain.parameters == V * D + L * (12 * D * D + 13 * D) + 2 * D
-    assert (plain.dropout, gpt2.dropout) == (0.0, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -157,12 +145,3 @@ def test_attention_is_eager_where_a_family_lacks_the_kernel(
 ) -> None:
     model = load_model(ModelSettings(name=name))
     assert tuple(model.style.attention(asked) for asked in ASKED) == runs
-
-
-def test_the_bill_of_gemma_2_counts_the_scores_of_its_default_eager_attention() -> None:
-    model = load_model(ModelSettings(name="gemma-2-2b"))
-    peaks = {
-        asked: training_bill(model, TrainingSettings(attention=asked, sequence=2048)).peak.n_bytes
-        for asked in ASKED
-    }
-    assert peaks["auto"] == peaks["eager"] > peaks["flash"]

@@ -32,24 +32,6 @@ def load(**settings: Any) -> Model:
     return load_model(ModelSettings(**settings))
 
 
-def test_a_name_gives_the_built_in_model() -> None:
-    model = load(name="openai-community/GPT2")
-
-    assert (model.name, model.family, model.layers, model.hidden) == ("gpt2", "gpt2", 12, 768)
-    assert (model.positions, model.vocabulary, model.tied) == (1024, 50257, True)
-    assert (model.activation, model.dropout) == ("gelu_new", 0.1)
-
-
-def test_a_path_gives_the_model_of_the_file(tmp_path: Path) -> None:
-    config = {"model_type": "gpt2", "n_layer": 1, "n_embd": 12, "vocab_size": 9}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-
-    model = load(name=str(tmp_path))
-
-    assert model.parameters == 9 * 12 + 1024 * 12 + 12 * 144 + 13 * 12 + 24
-    assert model.name == tmp_path.name
-
-
 def test_numbers_win_over_those_of_the_name() -> None:
     assert load(
         name="gpt2", layers=2, hidden=64, heads=4, vocabulary=100, positions=8
@@ -95,13 +77,6 @@ def test_missing_numbers_are_named_as_options() -> None:
         load(family="llama", layers=2, hidden=64)
     with pytest.raises(UsageError, match=r"--experts, --active-experts, --expert-ffn too$"):
         load(family="mixtral", **(SMALL | {"ffn": 0}))
-
-
-def test_without_a_model_the_error_names_the_options() -> None:
-    with pytest.raises(
-        UsageError, match=r"no model: give --model .* --family with --layers, .*, or --parameters"
-    ):
-        load(layers=3)
 
 
 def test_a_family_that_numbers_cannot_describe_says_so() -> None:

@@ -125,23 +125,10 @@ def test_a_method_that_is_not_known_is_a_warning_and_16_bit(method: object) -> N
     assert "is not read: weights are billed in 16 bit; give --weight-type" in model.warnings[0]
 
 
-def test_the_configuration_of_the_text_model_inside_another_is_read() -> None:
-    known = known_config("llama-3-8b")
-    assert known is not None
-    nested = {"model_type": "any", "text_config": {**known[1], "quantization_config": AWQ}}
-    assert size(model_from_config(nested)) / 1e9 == pytest.approx(5.73, rel=0.003)
-
-
 def test_several_layouts_in_one_model_are_not_read() -> None:
     groups = {"a": PACKED["config_groups"]["group_0"], "b": {}}
     assert quantized("llama-3-8b", {**GPTQ, "dynamic": {"+:.*down.*": {"bits": 8}}}).warnings
     assert quantized("llama-3-8b", {**PACKED, "config_groups": groups}).warnings
-
-
-def test_no_configuration_is_no_warning() -> None:
-    for nothing in (None, {}):
-        model = quantized("llama-3-8b", nothing)
-        assert (model.warnings, model.stored) == ((), None)
 
 
 @pytest.mark.parametrize(

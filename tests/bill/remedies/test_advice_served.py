@@ -47,11 +47,6 @@ def test_the_model_has_a_longest_context_and_a_small_gpu_none():
     assert served(Gpu("8GiB", 8 << 30)).largest_batch == 0
 
 
-def test_a_context_that_is_not_given_is_the_one_of_the_bill():
-    gpu = Gpu("24GiB", 24 << 30)
-    assert served(gpu, InferenceSettings()) == served(gpu, SETTINGS)
-
-
 @pytest.mark.parametrize(
     ("gpu", "settings", "expected"),
     [

@@ -96,33 +96,6 @@ def test_widths_that_tensor_parallelism_cannot_split_are_refused(
         check_parallelism(model, training)
 
 
-def test_the_width_of_an_expert_must_divide_too() -> None:
-    numbers = {"layers": 2, "hidden": 64, "heads": 8, "kv_heads": 8, "vocabulary": 100}
-    mixture = {"ffn": 128, "experts": 4, "active_experts": 2, "expert_ffn": 36}
-    model = load_model(ModelSettings(family="qwen3_moe", **numbers, **mixture))
-    with pytest.raises(UsageError, match="divisor of the expert width 36, found 8"):
-        check_parallelism(model, TrainingSettings(gpus=8, tensor_parallel=8))
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"gpus": 64, "tensor_parallel": 16, "pipeline_parallel": 2, "context_parallel": 2},
-        {"gpus": 64, "tensor_parallel": 8, "sequence_parallel": True, "sequence": 8192},
-        {"gpus": 5, "pipeline_parallel": 5},
-        {"gpus": 8, "pipeline_parallel": 4, "virtual_stages": 8, "sharding": "zero-1"},
-        {"sharding": "zero-2", "offload": "optimizer"},
-        {"gpus": 8, "sharding": "fsdp", "offload": "all"},
-        {"adapter": "lora", "weights": "nf4"},
-        {"adapter": "qlora"},
-        {"adapter": "qlora", "weights": "nf4-double"},
-    ],
-)
-def test_what_trainers_do_is_accepted(settings: dict[str, Any]) -> None:
-    check_parallelism(load_model(ModelSettings(name="llama-3-8b")), TrainingSettings(**settings))
-
-
 def test_qlora_on_a_base_of_16_bit_is_refused() -> None:
     with pytest.raises(UsageError, match="found weights bf16; choose adapter lora"):
         check_parallelism(
@@ -165,26 +138,3 @@ def test_what_megatron_has_not_is_refused(
         check_parallelism(
             load_model(ModelSettings(name=model)), TrainingSettings(**MEGATRON | settings)
         )
-
-
-@pytest.mark.parametrize(
-    ("model", "settings"),
-    [
-        ("llama-3-8b", {"sharding": "distributed-optimizer", "checkpointing": "full"}),
-        ("llama-3-8b", {"attention": "eager", "checkpointing": "selective", "precision": "fp32"}),
-        ("llama-3-8b", {"checkpointing": "selective"}),
-        ("llama-3-8b", {"loss": "kernel"}),
-        ("llama-3-8b", {"adapter": "lora", "weights": "bf16"}),
-        ("llama-3-8b", {"sharding": "distributed-optimizer", "optimizer": "adamw-bf16"}),
-        ("llama-3-8b", {"sharding": "distributed-optimizer", "offload": "optimizer"}),
-        (
-            "mixtral-8x7b",
-            {"tensor_parallel": 2, "sequence_parallel": True, "expert_tensor_parallel": 1,
-             "expert_parallel": 8},
-        ),
-    ],
-)  # fmt: skip
-def test_what_megatron_does_is_accepted(model: str, settings: dict[str, Any]) -> None:
-    check_parallelism(
-        load_model(ModelSettings(name=model)), TrainingSettings(**MEGATRON | settings)
-    )

@@ -5,43 +5,10 @@ from typing import Any
 import pytest
 
 from tokmill.bill.models.load import load_model, model_from_config
-from tokmill.bill.models.weight_types import FILES, MATRIX_BYTES, NOTES, PLAIN_BYTES
-from tokmill.bill.states.precision import (
-    SCHEMES,
-    frozen_bytes,
-    frozen_type,
-    precision_of,
-    scheme_of,
-)
+from tokmill.bill.states.precision import frozen_bytes, frozen_type
 from tokmill.bill.training_bill import training_bill
 from tokmill.settings.model import ModelSettings
-from tokmill.settings.training import PRECISIONS, WEIGHTS, TrainingSettings
-
-
-@pytest.mark.parametrize(
-    ("precision", "n_bytes"),
-    [
-        ("fp32", 16),
-        ("amp", 16),
-        ("pure-16", 8),
-        ("mixed-16", 16),
-        ("mixed-18", 18),
-        ("mixed-20", 20),
-        ("bf16-states", 12),
-    ],
-)
-def test_a_scheme_with_adamw_has_the_bytes_of_its_name(precision: str, n_bytes: int) -> None:
-    scheme = SCHEMES[precision]
-    copies = scheme.master + scheme.main_gradient
-    assert scheme.weight + scheme.gradient + copies + 2 * scheme.moment == n_bytes
-
-
-def test_every_choice_of_the_settings_has_a_scheme_or_a_weight() -> None:
-    assert set(SCHEMES) == set(PRECISIONS) - {"auto"}
-    assert (
-        {*PLAIN_BYTES, *MATRIX_BYTES, *FILES} == set(WEIGHTS) - {"auto"} == {*PLAIN_BYTES, *NOTES}
-    )
-
+from tokmill.settings.training import TrainingSettings
 
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128}
 
@@ -69,42 +36,6 @@ def test_a_frozen_base_is_as_asked_or_as_its_files_have_it(
     found = {t.name: frozen_bytes(t, model, training) for t in model.tensors}
     assert found["model.layers.{}.self_attn.q_proj.weight"] == matrix
     assert found["model.layers.{}.mlp.experts.gate_up_proj"] == experts
-
-
-@pytest.mark.parametrize(
-    ("precision", "weights", "expected"),
-    [
-        ("amp", "auto", "bf16"),
-        ("pure-16", "auto", "bf16"),
-        ("fp32", "auto", "fp32"),
-        ("bf16-states", "auto", "fp32"),
-        ("amp", "nf4", "nf4"),
-    ],
-)
-def test_frozen_weights_are_as_asked_or_as_layers_compute(
-    precision: str, weights: str, expected: str
-) -> None:
-    assert frozen_type(TrainingSettings(precision=precision, weights=weights)) == expected
-
-
-@pytest.mark.parametrize(
-    ("settings", "name"),
-    [
-        ({}, "amp"),
-        ({"sharding": "fsdp"}, "amp"),
-        ({"sharding": "zero-1"}, "mixed-16"),
-        ({"sharding": "zero-3"}, "mixed-16"),
-        ({"framework": "megatron"}, "mixed-18"),
-        ({"sharding": "distributed-optimizer"}, "mixed-18"),
-        ({"sharding": "zero-2", "precision": "fp32"}, "fp32"),
-    ],
-)
-def test_precision_is_the_frameworks_own_unless_it_is_given(
-    settings: dict[str, Any], name: str
-) -> None:
-    training = TrainingSettings(**settings)
-    assert precision_of(training) == name
-    assert scheme_of(training) == SCHEMES[name]
 
 
 def test_qlora_is_lora_on_nf4_unless_another_type_is_asked_for() -> None:
