@@ -19,7 +19,7 @@ import pytest
 
 from tokmill.bill.models.load import load_model, model_from_config
 from tokmill.bill.models.model import Model
-from tokmill.bill.overhead import CUDA_CONTEXT
+from tokmill.bill.overhead import CUDA_CONTEXT, workspace_line
 from tokmill.bill.states.buffers import STREAMS_FSDP
 from tokmill.bill.training_bill import StageBill, training_bill
 from tokmill.settings.model import ModelSettings
@@ -211,3 +211,5 @@ def test_what_remains_after_a_step_is_the_states_and_the_workspaces() -> None:
     states = sum(line.n_bytes for line in peak.lines if line.name in names) / MIB
     assert states + WORKSPACES["a100"] == pytest.approx(526.6, abs=0.1)
     assert states + WORKSPACES["h100"] == pytest.approx(554.6, abs=0.1)
+    billed = workspace_line("NVIDIA H100", megatron=True, attention_bytes=0)
+    assert billed.n_bytes == WORKSPACES["h100"] * MIB

@@ -1,3 +1,5 @@
+"""What is left out of records, and what length rules drop, is counted and said."""
+
 from __future__ import annotations
 
 import json
@@ -6,9 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import tokmill
 from tokmill.errors import RecordError
 from tokmill.executors.run import run
-from tokmill.recipes.left_out import check_fields, is_weighed_slice
+from tokmill.page.summary import detail_rows, summary_rows
+from tokmill.recipes.left_out import check_fields
 from tokmill.settings.schema import RenderSettings
 
 BODY = "they hunt by night and sleep by day " * 9
@@ -122,12 +126,79 @@ def test_sections_that_are_read_count_apart_from_other_keys(made):
     }
 
 
-def test_a_part_of_tiny_files_weighs_some_of_them():
-    weighed = [i for i in range(300) if is_weighed_slice(i)]
-    assert weighed == [*range(32), 128, 256]
+@pytest.fixture
+def chats(write_rows, tmp_path):
+    """The path of ten short chats and one long one."""
+    texts = ["one two", *["yes"] * 10]
+    rows = [{"messages": [{"role": "user", "content": "a"},
+                          {"role": "assistant", "content": text * 40 if i == 0 else text}]}
+            for i, text in enumerate(texts)]  # fmt: skip
+    return write_rows(tmp_path / "in.jsonl", rows)
 
 
-def test_categories_of_the_first_records_are_no_text_in_the_run_either(made):
-    rows = [{"text": f"tweet {i} is short", "label": "positive or not"} for i in range(40)]
-    (fields,) = by_source(made(rows))
-    assert fields == {"text": sum(len(row["text"]) for row in rows), "label": 0}
+@pytest.fixture
+def totals_of(chats, tokenizer_dir, tmp_path):
+    """Return a function that makes a dataset of the chats, and returns its totals."""
+
+    def make(**settings) -> dict:
+        name = "-".join(map(str, settings.values())) or "all"
+        return tokmill.sft(
+            chats, tokenizer=tokenizer_dir, template="plain", output=tmp_path / name,
+            progress=False, **settings,
+        ).manifest["totals"]  # fmt: skip
+
+    return make
+
+
+@pytest.mark.parametrize("rule", ["drop", "truncate-left", "truncate-right", "drop-turns"])
+def test_kept_and_lost_tokens_are_all_tokens(totals_of, rule) -> None:
+    everything, found = totals_of()["tokens"], totals_of(max_tokens=40, too_long=rule)
+    reason = "cut samples" if rule.startswith("truncate") else "more than max_tokens"
+    assert list(found["lost_tokens"]) == [reason]
+    assert found["tokens"] + found["lost_tokens"][reason] == everything
+    assert found["lost_tokens"][reason] > everything / 2
+
+
+def test_windows_lose_nothing_but_those_that_are_too_short(totals_of) -> None:
+    everything = totals_of()["tokens"]
+    assert "lost_tokens" not in totals_of(max_tokens=40, too_long="window")
+    found = totals_of(max_tokens=40, too_long="window", min_tokens=40)
+    lost = found["lost_tokens"]
+    assert list(lost) == ["fewer than min_tokens"]
+    repeated = found["documents"] + found["drops"]["fewer than min_tokens"] - 11
+    assert found["tokens"] + lost["fewer than min_tokens"] == everything + repeated
+
+
+def test_the_summary_says_it_where_the_samples_stand(
+    totals_of, tokenizer_dir, chats, tmp_path
+) -> None:
+    totals_of(max_tokens=40)
+    manifest = tokmill.open(tmp_path / "40").manifest
+    totals = manifest["totals"]
+    n_lost = totals["lost_tokens"]["more than max_tokens"]
+    share = n_lost / (totals["tokens"] + n_lost)
+    text = f"1 more than max_tokens ({n_lost:,} tokens, {share:.1%} of all)"
+    assert dict(summary_rows(manifest, "d", 0))["drops"] == text
+    assert dict(detail_rows(manifest, "d"))["drops"] == text
+    assert manifest["sources"][0]["lost_tokens"] == totals["lost_tokens"]
+
+
+def test_documents_of_pretraining_too_and_by_file(write_rows, tokenizer_dir, tmp_path) -> None:
+    (tmp_path / "in").mkdir()
+    for n in range(1, 60):  # small files are encoded together
+        write_rows(tmp_path / "in" / f"{n:02}.jsonl", [{"text": "yes " * n}])
+    made = {
+        most: tokmill.pretrain(
+            tmp_path / "in", tokenizer=tokenizer_dir, output=tmp_path / str(most),
+            max_tokens=most, progress=False,
+        ).manifest
+        for most in (0, 50)
+    }  # fmt: skip
+    totals = [made[most]["totals"] for most in (0, 50)]
+    n_eos = totals[0]["documents"] - totals[1]["documents"]
+    (reason,) = totals[1]["lost_tokens"]
+    lost = totals[1]["lost_tokens"][reason]
+    assert totals[1]["tokens"] + lost + n_eos == totals[0]["tokens"]
+    for whole, row in zip(made[0]["sources"], made[50]["sources"], strict=True):
+        expected = {} if row["documents"] else {reason: whole["tokens"] - 1}
+        assert row.get("lost_tokens", {}) == expected

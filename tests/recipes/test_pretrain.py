@@ -1,3 +1,5 @@
+"""Blocks of records become encoded documents with bos, eos and a split."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -6,17 +8,18 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
 
+import tokmill.engines.spot_check as spot
 from tokmill.engines.engine import REFERENCE
-from tokmill.recipes.encoded import EncodedBlock
+from tokmill.errors import TokenizerError
+from tokmill.recipes.encoded import EncodedBlock, add_bos_eos, validation_documents
 from tokmill.recipes.engines import reference_loader
 from tokmill.recipes.pretrain import PretrainRecipe
-from tokmill.recipes.spec import RunSpec
 from tokmill.sources.formats import open_slice
-
-
-def strings(texts: list[str]) -> pa.LargeStringArray:
-    return pa.array(texts, pa.large_string())
+from tokmill.values import TokenBatch
 
 
 @pytest.fixture
@@ -88,13 +91,6 @@ def test_limits_count_tokens_without_bos_and_eos(process, tokenizer):
     assert encoded.text_bytes.tolist() == [2, 3]
 
 
-def test_a_document_is_dropped_for_one_reason_only(process):
-    encoded = process([{"text": "abcd"}], min_tokens=10, max_tokens=3)
-    assert {reason: rows.tolist() for reason, rows in encoded.drops.items()} == {
-        "fewer than min_tokens": [0]
-    }
-
-
 @pytest.mark.parametrize("engine", ["reference", "gigatoken", "fastokens"])
 def test_a_control_token_in_a_text_is_text_unless_asked_otherwise(process, tokenizer, engine):
     rows = [{"text": "a<eos>b"}, {"text": "plain"}]
@@ -116,25 +112,6 @@ def test_rejects_of_every_kind_are_in_order_of_place(process):
     assert encoded.n_documents == 1
 
 
-def test_a_block_without_documents_gives_none(process):
-    encoded = process([b"{bad"], min_tokens=3, val_fraction=0.5)
-    assert (encoded.n_documents, len(encoded.tokens), encoded.offsets.tolist()) == (0, 0, [0])
-
-
-def test_the_setting_dtype_makes_ids_wide(process):
-    assert process([{"text": "a"}], dtype="uint32").tokens.dtype == np.dtype("<u4")
-
-
-def test_a_recipe_is_made_of_a_spec_alone(tmp_path, configure, plan_of, write_rows):
-    source = write_rows(tmp_path / "in.jsonl", [{"text": "a"}])
-    spec = plan_of(configure(tmp_path / "out", source, engine="fastokens")).spec
-    assert isinstance(spec, RunSpec)
-    recipe = PretrainRecipe(spec)
-    assert recipe.spot is not None
-    choice = dataclasses.replace(spec.engine, name="reference")
-    assert PretrainRecipe(dataclasses.replace(spec, engine=choice)).spot is None
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 def test_the_copies_of_a_huge_record_are_not_taken_for_the_caches_of_the_engine(
     tmp_path, configure, plan_of, write_rows
@@ -149,3 +126,117 @@ def test_the_copies_of_a_huge_record_are_not_taken_for_the_caches_of_the_engine(
         with open_slice(piece, plan.spec.config.input, recipe.renderer.schema, 1 << 20) as reader:
             assert recipe.process(list(reader.blocks()))[0].n_documents == 1
     assert recipe.engine.n_loads == 1
+
+
+FILES = [
+    [{"text": "hello"}, b"{bad", {"text": ""}, {"text": "the cat"}],
+    [],
+    [{"text": "a<|im_start|>b"}, {"text": "the hat in the hat"}],
+    [b"null"],
+    [{"text": "猫 hello"}, {"text": "x"}, {"text": "  "}, {"text": "<eos>"}],
+    [{"text": f"hello {i}"} for i in range(50)],
+]
+
+
+@pytest.fixture
+def blocks_and_recipe(tmp_path, configure, plan_of, write_rows):
+    """Return a function that makes the blocks of several files, and a recipe, from settings."""
+
+    def make(**settings):
+        paths = [write_rows(tmp_path / f"{i}.jsonl", rows) for i, rows in enumerate(FILES)]
+        plan = plan_of(configure(tmp_path / "out", *paths, **settings))
+        recipe = PretrainRecipe(plan.spec)
+        blocks = []
+        for part in plan.parts:
+            for piece in part.slices:
+                with open_slice(
+                    piece, plan.spec.config.input, recipe.renderer.schema, 1 << 20
+                ) as reader:
+                    blocks += reader.blocks()
+        return blocks, recipe
+
+    return make
+
+
+def plain(encoded) -> dict[str, object]:
+    """Return the result of a block as values that can be compared."""
+    found = {field.name: getattr(encoded, field.name) for field in dataclasses.fields(encoded)}
+    del found["stage_s"]
+    found["checks"] = {name: n.tolist() for name, n in encoded.checks.items() if n.any()}
+    found["drops"] = {reason: rows.tolist() for reason, rows in encoded.drops.items()}
+    found["lost"] = {reason: rows.tolist() for reason, rows in encoded.lost.items()}
+    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in found.items()}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"min_tokens": 3, "max_tokens": 6, "bos_token": "<bos>"},
+        {"control_tokens_in_text": "reject"},
+        {"val_fraction": 0.5, "engine": "gigatoken"},
+    ],
+)
+def test_blocks_processed_at_once_have_the_results_of_each_alone(
+    blocks_and_recipe, settings, monkeypatch
+):
+    monkeypatch.setattr(spot, "_SHARE_OF_FAST", 0.5)
+    blocks, recipe = blocks_and_recipe(**settings)
+    assert len(blocks) == 5
+    at_once = recipe.process(blocks)
+    alone = [encoded for block in blocks for encoded in recipe.process([block])]
+    assert [plain(encoded) for encoded in at_once] == [plain(encoded) for encoded in alone]
+    assert sum(len(encoded.rejects) for encoded in at_once) >= 3
+
+
+def test_the_place_of_a_reject_counts_from_its_own_slice(blocks_and_recipe):
+    blocks, recipe = blocks_and_recipe(control_tokens_in_text="reject")
+    rejects = [encoded.rejects for encoded in recipe.process(blocks)]
+    assert [[reject.place.line for reject in found] for found in rejects] == [
+        [2, 3],
+        [1],
+        [1],
+        [4],
+        [],
+    ]
+
+
+U2, U4 = np.dtype("<u2"), np.dtype("<u4")
+
+DOCUMENTS = st.lists(st.lists(st.integers(0, 65_535), max_size=4), max_size=6)
+
+
+def batch_of(documents: list[list[int]]) -> TokenBatch:
+    offsets = np.cumsum([0] + [len(document) for document in documents])
+    ids = np.array([token for document in documents for token in document], np.uint32)
+    return TokenBatch(ids, offsets.astype(np.int64))
+
+
+@given(documents=DOCUMENTS, bos_id=st.none() | st.integers(0, 9), dtype=st.sampled_from([U2, U4]))
+def test_any_documents_get_bos_and_eos_as_in_a_loop(documents, bos_id, dtype):
+    tokens, offsets = add_bos_eos(batch_of(documents), 3, bos_id, dtype)
+    before = [] if bos_id is None else [bos_id]
+    expected = [before + document + [3] for document in documents]
+    assert tokens.tolist() == [token for document in expected for token in document]
+    assert np.diff(offsets).tolist() == [len(document) for document in expected]
+    assert (tokens.dtype, offsets.dtype) == (dtype, np.int64)
+
+
+@pytest.mark.parametrize("too_large", [65_536, 2**32 - 1])
+def test_an_id_that_does_not_fit_is_an_error_and_never_another_id(too_large):
+    with pytest.raises(TokenizerError) as caught:
+        add_bos_eos(batch_of([[7], [too_large]]), 2, None, U2)
+    assert str(caught.value) == f"token id {too_large} does not fit uint16"
+
+
+def strings(texts: list[str]) -> pa.LargeStringArray:
+    return pa.array(texts, pa.large_string())
+
+
+@given(st.lists(st.text(max_size=5), max_size=8), st.floats(0, 1))
+def test_validation_is_decided_by_the_hash_of_the_text_alone(texts, fraction):
+    decided = validation_documents(strings(texts), fraction)
+    expected = [xxhash.xxh3_64(text.encode()).intdigest() / 2**64 < fraction for text in texts]
+    assert decided.tolist() == expected
+    sliced = validation_documents(strings(["x", *texts, "y"]).slice(1, len(texts)), fraction)
+    assert sliced.tolist() == expected

@@ -65,20 +65,8 @@ def encode(chat_run):
     return run
 
 
-def test_split_encodes_the_two_sides_of_a_boundary_separately(encode, spelled):
-    found = encode(("a", 0), ("b", 1), (0, 1))
-    assert found == (spelled("a", "b", "<eos>"), [0, 1, 1], {JOINT_DIFFERS: 1})
-
-
-def test_joint_encodes_both_sides_of_a_boundary_at_once(encode, spelled):
-    joint = SftSettings(template="plain", boundary="joint")
-    found = encode(("a", 0), ("b", 1), (0, 1), sft=joint)
-    assert found == (spelled("ab", "<eos>"), [0, 1], {STRADDLING_TOKENS: 1})
-
-
 @pytest.mark.parametrize(
-    ("boundary", "expected"),
-    [("joint", [0, 1]), ("joint-mask", [0, 0]), ("joint-reject", None)],
+    ("boundary", "expected"), [("joint", [0, 1]), ("joint-mask", [0, 0]), ("joint-reject", None)]
 )
 def test_the_settings_decide_on_a_straddling_token(encode, spelled, boundary, expected):
     joint = SftSettings(template="plain", boundary=boundary)
@@ -98,12 +86,6 @@ def test_control_tokens_strip_the_white_space_beside_them(encode, spelled, chat_
     assert counters == {STRIPPED_SAMPLES: 1, JOINT_DIFFERS: 0}
 
 
-@pytest.mark.parametrize("control", ["text", "parse"])
-def test_strings_of_control_tokens_are_parsed_if_asked(encode, spelled, control):
-    ids, _, _ = encode(("a<bos>", 0), ("b", 1), control_tokens_in_text=control)
-    assert ids == (spelled("a<bos>b") if control == "text" else spelled("a", "<bos>", "b"))
-
-
 @pytest.mark.parametrize(
     ("prefix", "engine"),
     [
@@ -120,17 +102,6 @@ def test_a_continuation_gets_no_space_before_it(encode, marks, prefix, engine):
     behind_control = [ids["▁"]] if prefix == "every" else []
     assert found == [ids["▁"], ids["ab"], ids["ab"], 0, *behind_control, ids["ab"]]
     assert weights == [0, 0, 1, 1, *[0 for _ in behind_control], 0]
-
-
-@pytest.mark.parametrize("prefix", ["first", "every"])
-@pytest.mark.parametrize("engine", ["reference", "gigatoken"])
-def test_joint_ids_are_those_of_the_complete_text(encode, marks, prefix, engine):
-    path, ids = marks[prefix]
-    joint = SftSettings(template="plain", boundary="joint")
-    found, weights, counters = encode(("ab", 0), ("ab", 1), sft=joint, path=path, engine=engine)
-    assert found == [ids["▁"], ids["ab"], ids["ab"]]
-    assert weights == [0, 0, 1]
-    assert counters == {STRADDLING_TOKENS: 0}
 
 
 @pytest.mark.parametrize("engine", ["reference", "gigatoken"])

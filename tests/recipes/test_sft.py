@@ -6,11 +6,8 @@ import numpy as np
 import pytest
 import xxhash
 
-from tokmill.chat.noticed import EMPTY_REPLIES
 from tokmill.engines import spot_check
 from tokmill.engines.spot_check import SpotCheck
-from tokmill.errors import UsageError
-from tokmill.masks.encoder import JOINT_DIFFERS
 from tokmill.masks.truncation import CUT_SAMPLES
 from tokmill.recipes.encoded import EncodedBlock
 from tokmill.recipes.sft import SftRecipe
@@ -155,32 +152,6 @@ def test_windows_of_a_sample_count_its_bytes_once(process, spelled):
     assert encoded.counters[CUT_SAMPLES].tolist() == [1, 1]
 
 
-def test_windows_without_a_target_are_left_out_and_counted(process, spelled):
-    sft = SftSettings(template="plain", too_long="window")
-    encoded = process([chat("cdef", "gh"), chat("c", "d")], sft, max_tokens=3)
-    assert samples(encoded) == [
-        (spelled("efg"), [0, 0, 1]),
-        (spelled("gh", "<eos>"), [0, 1, 1]),
-        (spelled("cd", "<eos>"), [0, 1, 1]),
-    ]
-    assert encoded.counters["windows without a trained token left out"].tolist() == [1, 0, 0]
-
-
-def test_counters_of_a_sample_count_once(process):
-    sft = SftSettings(template="plain", too_long="window")
-    encoded = process([chat("a", "b" * 4), chat("c", "d")], sft, max_tokens=3)  # a b drifts to ab
-    assert encoded.rows.tolist() == [0, 0, 0, 1]
-    assert encoded.counters[JOINT_DIFFERS].tolist() == [1, 0, 0, 0]
-    assert encoded.counters[CUT_SAMPLES].tolist() == [1, 1, 1, 0]
-
-
-def test_counters_of_replies_belong_to_their_samples(process):
-    sft = SftSettings(template="plain")
-    encoded = process([chat("a", "b"), chat("cdefgh", ""), chat("c", "")], sft, max_tokens=3)
-    assert encoded.rows.tolist() == [0, 2]
-    assert encoded.counters[EMPTY_REPLIES].tolist() == [0, 1]
-
-
 def test_a_rejected_record_has_no_samples(process, spelled):
     sft = SftSettings(template="plain", boundary="joint-reject", samples="turn")
     encoded = process([chat("c", "d", "a", "b"), chat("e", "f")], sft)
@@ -300,9 +271,3 @@ def test_a_mixed_block_is_read_record_by_record(process, spelled):
     assert [ids for ids, _ in samples(encoded)] == [
         spelled("a", "b", "<eos>"), spelled("c", "d", "<eos>"), spelled("ef", "<eos>"),
     ]  # fmt: skip
-
-
-def test_the_recipe_refuses_a_run_of_pretraining(tmp_path, configure, plan_of, write_rows):
-    source = write_rows(tmp_path / "in.jsonl", [{"text": "hello"}])
-    with pytest.raises(UsageError, match="not a run of SFT"):
-        SftRecipe(plan_of(configure(tmp_path / "out", source)).spec)
