@@ -18,6 +18,7 @@ from tokmill.settings.training import TrainingSettings
 
 LAYERS = (0, 1)
 ATTENTION = Attention(heads=2, kv_heads=2, head_dim=3)
+HEAD = Tensor("head", (10, 4), "head", "linear", "vocabulary", 4, 10)
 UP = Tensor("{}.up", (8, 4), "mlp", "linear", "columns", 4, 8, LAYERS)
 
 
@@ -41,6 +42,12 @@ def test_gpt_3_takes_what_its_paper_says():
     )  # fmt: skip
     found, _ = operations(model, 0)
     assert found * 300e9 == pytest.approx(3.14e23, rel=0.01)
+
+
+def test_full_checkpointing_runs_the_layers_forward_again():
+    model = a_model(UP, HEAD)
+    assert operations(model, 100, checkpointing="full")[1] == 2 * 64 + 4 * 2 * 2 * 3 * 100
+    assert operations(model, 100, checkpointing="selective")[1] == 4 * 2 * 2 * 3 * 100
 
 
 def test_steps_are_whole_batches_over_all_gpus():

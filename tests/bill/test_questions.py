@@ -81,6 +81,10 @@ def answer(command: str, label: str) -> str:
             "--price-per-hour 2.5",
             "time", r"time 4 h \d\d min for 1 billion tokens at 40% MFU, 3\d GPU hours, cost .*",
         ),
+        (
+            "--model gpt2 --gpu 4GiB", "verdict",
+            r"verdict fits on 4GiB \(4.00 GiB\) by the estimate, not by the upper bound",
+        ),
         # Which of them fits?
         (
             "--compare model=qwen2.5-1.5b,qwen2.5-3b,qwen2.5-7b --gpu 3090 --adapter lora",

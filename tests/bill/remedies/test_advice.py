@@ -16,7 +16,7 @@ import pytest
 from tokmill.bill.gpus import Gpu, Need, find_gpu
 from tokmill.bill.models.load import load_model
 from tokmill.bill.remedies.advice import Advice, advise, advise_serving, training_peak
-from tokmill.bill.remedies.savings import of_training
+from tokmill.bill.remedies.savings import CHANGES_RESULT, COSTLY, of_training
 from tokmill.bill.remedies.search import Offer, Search
 from tokmill.bill.serving import inference_bill
 from tokmill.errors import UsageError
@@ -249,3 +249,16 @@ def test_more_gpus_are_the_last_advice():
     settings = InferenceSettings(weight_type="int4", kv_type="int4", context=256)
     found = advise_serving(model, settings, find_gpu("4090"), context=256)
     assert [step.options for step in found.plan] == [("--serving-gpus 2",)]
+
+
+def test_what_needs_more_or_trains_something_else_is_advised_last() -> None:
+    training = TrainingSettings(gpus=8, micro_batch=4, sequence=2048)
+    every = [(saving.level, saving.name) for saving in of_training(training)]
+    assert [level for level, _ in every] == sorted(level for level, _ in every)
+    assert {name for level, name in every if level == COSTLY} == {
+        "tensor parallelism", "context parallelism", "expert parallelism", "pipeline parallelism",
+        "activations in host RAM", "offload",
+    }  # fmt: skip
+    assert {name for level, name in every if level == CHANGES_RESULT} == {
+        "smaller micro batch", "16-bit weights", "shorter sequences", "LoRA", "QLoRA",
+    }  # fmt: skip

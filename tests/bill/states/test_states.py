@@ -163,6 +163,13 @@ def test_fsdp_gathers_two_layers_and_what_is_outside() -> None:
     assert bytes_of(gathered_line(*held))[0] == 8 * LAYER
 
 
+def test_quantized_weights_are_gathered_as_stored_and_one_matrix_is_dequantized() -> None:
+    low, _, _ = bytes_of(gathered_line(*of_llama(gpus=8, sharding="fsdp", adapter="qlora")))
+    packed, norms, matrix = 0.5625 * (LAYER - 2 * 4096), 4 * 4096, 2 * 4096 * 11_008
+    adapters = 16 * (7 * 4096 + 4096 + 3 * 11_008 + 3 * 4096)
+    assert low == pytest.approx(2 * (packed + norms + 2 * adapters) + matrix, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("sharding", "elements"), [("zero-1", 10**9), ("zero-2", 10**9), ("zero-3", 550_000_000)]
 )
