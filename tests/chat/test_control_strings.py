@@ -9,26 +9,12 @@ import pytest
 from tokmill.chat.control_strings import (
     KEPT_CONTROL,
     KEPT_TAGS,
-    RENDERED_TEXTS,
     ControlStringCounter,
     RenderedTexts,
 )
 from tokmill.chat.reading.detect import resolve_rendered_text, text_note
 from tokmill.errors import UsageError
 from tokmill.settings.sft import SftSettings
-
-pieces = [
-    "<|im_end|>",
-    "<think>",
-    "</think>",
-    "<tool_call>",
-    "<",
-    "a",
-    "猫",
-    "\n",
-    "<|im_",
-    "end|>",
-]
 
 
 def counted(kept: ControlStringCounter, text: str) -> dict[str, int]:
@@ -43,24 +29,12 @@ def test_tags_and_other_control_strings_are_counted_apart(vocabulary):
     assert counted(kept, text) == {KEPT_TAGS: 3, KEPT_CONTROL: 3}
 
 
-def test_tags_are_counted_where_the_tokenizer_has_no_such_tokens(vocabulary):
-    kept = ControlStringCounter(replace(vocabulary, control={"<eos>": 0}))
-    assert counted(kept, "<think>a</think><|im_end|>") == {KEPT_TAGS: 2}
-
-
 def test_strings_that_become_tokens_are_not_counted(vocabulary):
     assert counted(ControlStringCounter(replace(vocabulary, parse=True)), "<think><eos>") == {}
     parsed = frozenset({"<think>"})
     control = {"<eos>": 0}
     kept = ControlStringCounter(replace(vocabulary, control=control, parsed=parsed))
     assert counted(kept, "<think></think>") == {KEPT_TAGS: 1}
-
-
-def test_strings_in_the_reasoning_of_a_message_are_counted(vocabulary):
-    noticed = Counter[str]()
-    message = {"role": "assistant", "content": "<eos>", "reasoning_content": "<eos> <think>"}
-    ControlStringCounter(vocabulary).count([message], noticed)
-    assert noticed == {KEPT_CONTROL: 2, KEPT_TAGS: 1}
 
 
 CONTROL = ("<eos>", "<think>", "</think>", "÷", "<|im_end|>")
@@ -105,11 +79,6 @@ def test_a_run_of_rendered_texts_is_refused_with_what_to_do():
     )
 
 
-def test_what_the_settings_say_is_done():
-    assert settled([CHAT], rendered_text="parse") == "parse"
-    assert settled([CHAT], rendered_text="text") == "text"
-
-
 @pytest.mark.parametrize(
     ("records", "schema"),
     [
@@ -125,25 +94,6 @@ def test_texts_that_quote_a_template_now_and_then_and_chats_go_on(records, schem
     assert settled(records, schema) == "text"
 
 
-def test_a_mixed_set_is_refused_for_its_texts():
-    with pytest.raises(UsageError, match="1 of 1 text "):
-        settled([CHAT, {"prompt": "<|im_start|>", "completion": "A"}], "mixed")
-
-
-def test_what_texts_become_is_said():
-    assert text_note(SftSettings(schema="messages")) == ""
-    assert "one assistant message; all of it" in text_note(SftSettings(schema="text"))
-    parse = SftSettings(schema="text", rendered_text="parse")
-    assert "as it is, control tokens read; all of it" in text_note(parse)
-
-
-@pytest.mark.parametrize("more", [{}, {"weight": 1}])  # by columns, and record by record
-def test_rendered_texts_further_on_are_counted(make_renderer, whole_records, more):
-    lines = [json.dumps({**record, **more}) for record in (*PLAIN, CHAT)]
-    batch = make_renderer("chatml", schema="text").render(whole_records(lines))
-    assert batch.counters[RENDERED_TEXTS].tolist() == [0] * 9 + [1]
-
-
 def test_a_text_that_is_parsed_has_its_control_tokens_and_is_trained_whole(
     make_renderer, whole_records, shown
 ):
@@ -154,3 +104,10 @@ def test_a_text_that_is_parsed_has_its_control_tokens_and_is_trained_whole(
     assert control == ["<|im_start|>", "<|im_end|>"] * 2 + ["<eos>"]
     assert batch.counters == {}
     assert renderer.name == "text as it is"
+
+
+def test_what_texts_become_is_said():
+    assert text_note(SftSettings(schema="messages")) == ""
+    assert "one assistant message; all of it" in text_note(SftSettings(schema="text"))
+    parse = SftSettings(schema="text", rendered_text="parse")
+    assert "as it is, control tokens read; all of it" in text_note(parse)

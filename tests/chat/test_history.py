@@ -30,13 +30,6 @@ TAGGED = """{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' }}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"""
 """Hides reasoning, and has tags: these alone would train replies that no model writes."""
 
-OTHER = (
-    TAGGED.replace("{%- generation %}", "")
-    .replace("{%- endgeneration %}", "")
-    .replace("think>", "tool_call>")
-)
-"""Hides reasoning, has no tags, and is of no family that has a training template."""
-
 
 def bot(content, reasoning=None, **more):
     said = {"role": "assistant", "content": content, **more}
@@ -75,12 +68,6 @@ def test_one_sample_per_turn_trains_each_reply_with_its_reasoning(render, shown,
         f"{ASKED}b<|im_end|>\n{ASKED}«<think>\ns\n</think>\n\nc<|im_end|>»\n",
     ]
     assert noticed(batch) == {}
-
-
-def test_a_template_of_no_known_family_trains_the_last_reply(render, shown):
-    batch = render(OTHER, USER, bot("b", "r"), USER, bot("c", "s"))
-    asked = ASKED + "b<|im_end|>\n" + ASKED
-    assert shown(batch) == [f"{asked}«<tool_call>\ns\n</tool_call>\n\nc<|im_end|>»\n"]
 
 
 @pytest.mark.parametrize("template", ["chatml", "qwen3-training", QWEN3])

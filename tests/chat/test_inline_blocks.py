@@ -7,46 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.chat.control_strings import THOUGHT_TAGS
-from tokmill.chat.inline_tags import (
-    leading_block,
-    read_call,
-    split_reasoning,
-    trailing_blocks,
-)
+from tokmill.chat.inline_tags import read_call, split_reasoning, trailing_blocks
 
-THINK = ("<think>", "</think>")
 CALL = '{"name": "f", "arguments": {"x": 1}}'
-
-
-def as_qwen3_splits(content: str) -> tuple[str, str]:
-    """Split a content as Qwen3's template does, which strips the reasoning again as it writes."""
-    reasoning = content.split("</think>")[0].rstrip("\n").split("<think>")[-1].lstrip("\n")
-    return reasoning.strip("\n"), content.split("</think>")[-1].lstrip("\n")
-
-
-@given(st.text("ab \n"), st.text("ab \n"))
-def test_a_leading_block_is_split_as_qwen3_s_template_splits_it(inner, rest):
-    content = f"<think>{inner}</think>{rest}"
-    assert split_reasoning(content, THINK) == as_qwen3_splits(content)
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("<think>a</think>b", ("a", "b")),
-        ("\n <think>a</think>\n\nb", ("a", "b")),
-        ("<think>\n\n</think>\n\nb", ("", "b")),
-        ("<think>a <think> b</think>c", ("a <think> b", "c")),
-        ("<think>a</think>b <think>c</think>", ("a", "b <think>c</think>")),
-        ("<think>a", None),
-        ("a</think>b", None),
-        ("b <think>a</think>", None),
-        ("", None),
-    ],
-)
-def test_one_whole_block_at_the_start_is_reasoning(text, found):
-    assert split_reasoning(text, THINK) == found
-    assert (leading_block(text, THINK) is None) == (found is None)
 
 
 def test_tags_of_a_solution_behind_a_thought_go_if_they_hold_all_the_rest():
@@ -71,22 +34,6 @@ def test_blocks_of_calls_that_end_a_reply_are_calls(text, rest, n_calls):
     blocks = trailing_blocks(text)
     assert text[: blocks[0][0][0]].rstrip("\n") == rest
     assert [text[start[1] : stop[0]].strip() for start, stop in blocks] == [CALL] * n_calls
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "no call",
-        f"<tool_call>{CALL}</tool_call> and more",
-        f"{CALL}</tool_call>",
-        f"<tool_call>{CALL}",
-        f"<tool_call>{{bad</tool_call><tool_call>{CALL}</tool_call>",
-        f"</tool_call><tool_call>{CALL}</tool_call>",
-    ],
-)
-def test_blocks_elsewhere_or_beside_a_broken_one_are_text(text):
-    assert trailing_blocks(text) == []
 
 
 @pytest.mark.parametrize(

@@ -7,20 +7,10 @@ from functools import partial
 import pytest
 
 from tokmill.chat.control_strings import KEPT_TAGS
-from tokmill.chat.inline_tags import (
-    LOST_REASONING,
-    READ_CALLS,
-    READ_REASONING,
-    InlineForms,
-    inline_forms,
-)
-from tokmill.chat.jinja.template import JinjaTemplate
+from tokmill.chat.inline_tags import LOST_REASONING, READ_CALLS, READ_REASONING
 from tokmill.chat.own_templates import own_source
 from tokmill.chat.render_pool import ChatRenderer, Writers
-from tokmill.chat.template_source import make_template
 from tokmill.settings.sft import SftSettings
-
-THINK = ("<think>", "</think>")
 
 FIELD = """{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' }}
 {%- if m.reasoning_content is string and loop.last %}
@@ -40,103 +30,10 @@ DROPS = """{%- for m in messages %}{%- set content = m.content %}
 {%- if add_generation_prompt %}{{- '<|assistant_start|><think>\n' }}{%- endif %}"""
 """As DeepSeek-R1's template: the prompt opens a block, and those in replies are cut out."""
 
-CLOSES = DROPS.replace("'<|assistant_start|>' if", "'<|assistant_start|></think>' if").replace(
-    "'<|assistant_start|><think>\n'", "'<|assistant_start|></think>'"
-)
-"""As DeepSeek-V3.1's template without thinking: every reply has an empty block."""
 
 BARE = """{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' }}
 {%- endfor %}"""
 
-
-@pytest.fixture
-def forms(vocabulary):
-    def find(source, control=None, *, parse=False, **settings) -> InlineForms:
-        chosen = SftSettings(**settings)
-        known = replace(vocabulary, parse=parse)
-        if control is not None:
-            kept = {string: id_ for string, id_ in known.control.items() if string in control}
-            known = replace(known, control=kept)
-        if "{" in source:
-            template = JinjaTemplate(
-                source, control=known.control, variables={}, settings=chosen, where="t"
-            )
-        else:
-            template = make_template(own_source(source), chosen, known)
-        return inline_forms(chosen, template, known)
-
-    return find
-
-
-@pytest.mark.parametrize("source", [FIELD, "chatml", "minimind"])
-def test_a_template_that_writes_reasoning_and_calls_has_them_as_fields(forms, source):
-    found = forms(source)
-    assert (found.fields, found.calls, found.tokens) == ((THINK,), "field", ())
-    assert found.closing_tags == ["</think>", "</tool_call>"]
-
-
-def test_the_tags_are_those_that_the_template_writes(forms):
-    other = FIELD.replace("<think>", "[THINK]").replace("</think>", "[/THINK]")
-    assert forms(other).fields == (("[THINK]", "[/THINK]"),)
-
-
-def test_an_empty_block_is_the_reasoning_that_the_template_writes_as_one(forms):
-    assert forms(FIELD).empty == forms("minimind").empty == ""
-    assert forms("chatml").empty == "\n"
-
-
-def test_the_template_knows_the_tags_where_the_tokenizer_does_not(forms):
-    found = forms(FIELD, ("<|im_start|>", "<|im_end|>"))
-    assert (found.fields, found.calls) == ((THINK,), "field")
-
-
-@pytest.mark.parametrize("source", [BARE, "llama3", "alpaca", "plain"])
-def test_tags_that_the_tokenizer_alone_has_are_tokens_where_they_stand(forms, source):
-    found = forms(source)
-    assert (found.fields, found.tokens, found.calls) == ((), (THINK,), "token")
-
-
-def test_a_template_that_cuts_blocks_out_must_not_see_the_one_to_be_trained(forms):
-    found = forms(DROPS)
-    assert (found.tokens, found.hides, found.after_open) == ((THINK,), True, "\n")
-    assert not found.loses_tokens
-
-
-def test_a_template_that_writes_a_tag_of_its_own_before_each_reply_sees_them(forms):
-    found = forms(CLOSES)
-    assert (found.tokens, found.hides, found.loses_tokens) == ((THINK,), False, True)
-
-
-@pytest.mark.parametrize("preset", ["torchtune", "nanochat", "baby-llama2"])
-def test_presets_of_frameworks_that_read_no_tags_take_them_for_text(forms, preset):
-    assert forms("plain", preset=preset).closing_tags == []
-
-
-def test_preset_trl_lets_the_template_see_the_tags_as_transformers_does(forms):
-    found = forms(FIELD, preset="trl")
-    assert (found.fields, found.tokens, found.hides) == ((), (THINK,), False)
-    assert (found.calls, found.loses_tokens) == ("token", False)
-    assert forms(DROPS, preset="trl").loses_tokens
-
-
-def test_preset_minimind_reads_reasoning_as_minimind_s_template_and_keeps_calls(forms):
-    found = forms("minimind", preset="minimind")
-    assert (found.fields, found.calls) == ((THINK,), "token")
-
-
-def test_with_fields_every_known_tag_is_reasoning_whatever_the_template_does(forms):
-    found = forms(BARE, ("<|im_start|>", "<|im_end|>"), inline_tags="fields")
-    assert THINK in found.fields
-    assert found.calls == "field"
-
-
-def test_calls_that_a_template_writes_in_another_form_are_no_fields(forms):
-    other = FIELD.replace('{"name": "\' +', "<function=' +").replace('", "arguments": ', ">")
-    assert forms(other).calls == "token"
-
-
-OPENS = DROPS.replace("'</think>' in content", "false").replace("\n' }}", "' }}")
-"""As TRL's template for training DeepSeek-R1: it keeps what stands in replies."""
 
 QUESTION = {"role": "user", "content": "Q"}
 CALL = '<tool_call>\n{"name": "f", "arguments": {"x": 1}}\n</tool_call>'
@@ -213,13 +110,6 @@ def test_blocks_of_calls_at_the_end_are_calls(rendered, source):
     assert (text, {}, marked) == rendered(source, QUESTION, bot("", tool_calls=CALLS))
 
 
-def test_a_reply_may_hold_both(rendered):
-    text, noticed, _ = rendered(FIELD, QUESTION, bot(f"<think>\nR\n</think>\n\nA\n{CALL}"))
-    fields = bot("A", reasoning_content="R", tool_calls=CALLS)
-    assert text == rendered(FIELD, QUESTION, fields)[0]
-    assert noticed == {READ_REASONING: 1, READ_CALLS: 1}
-
-
 @pytest.mark.parametrize(
     ("messages", "n"),
     [
@@ -239,8 +129,11 @@ def test_tags_anywhere_else_are_text_and_counted(rendered, messages, n):
     assert "‹<think>›R" not in text
 
 
-def test_text_is_text_where_that_is_asked_for(rendered):
-    text, noticed, _ = rendered(FIELD, QUESTION, bot("<think>R</think>A"), inline_tags="text")
+@pytest.mark.parametrize(
+    "settings", [{"inline_tags": "text"}, {"preset": "torchtune", "boundary": "split"}]
+)
+def test_text_is_text_where_that_is_asked_for_or_the_framework_reads_no_tags(rendered, settings):
+    text, noticed, _ = rendered(FIELD, QUESTION, bot("<think>R</think>A"), **settings)
     assert text.endswith("assistant\n<think>R</think>A‹<|im_end|>›\n")
     assert noticed == {KEPT_TAGS: 2}
 
@@ -280,16 +173,6 @@ def test_tags_that_a_tokenizer_alone_has_are_tokens_and_the_text_stays(rendered,
     assert "‹<think>›R «eos»‹</think>› A\n‹<tool_call>›" in written
     assert noticed[READ_REASONING] == noticed[READ_CALLS] == 1
     assert "<think>R <eos></think> A\n" in marked.partition("«")[2]
-
-
-def test_a_tag_that_is_no_control_token_is_written_beside_one_that_is(
-    rendered, monkeypatch, vocabulary
-):
-    monkeypatch.delitem(vocabulary.control, "</think>")
-    for source in (OPENS, "plain"):
-        text, noticed, _ = rendered(source, QUESTION, bot("<think>R</think>A"))
-        assert "‹<think>›R</think>A" in text
-        assert noticed == {READ_REASONING: 1}
 
 
 def test_reasoning_in_tags_of_the_tokenizer_can_be_masked(rendered):

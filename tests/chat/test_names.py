@@ -3,12 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.names import (
-    check_names,
-    is_refusal,
-    renamed,
-    role_of,
-)
+from tokmill.chat.names import check_names, role_of
 from tokmill.chat.reading.schemas import read_conversation
 from tokmill.errors import UsageError
 from tokmill.settings.sft import SftSettings
@@ -45,12 +40,6 @@ def test_a_key_that_is_ignored_is_not_read_and_another_takes_its_place():
     assert read.messages[0]["content"] == "q\nc"
 
 
-def test_a_refusal_is_taken_only_where_nothing_else_is_said():
-    assert is_refusal({"role": "assistant", "content": "", "refusal": "no"})
-    assert not is_refusal({"role": "assistant", "content": "yes", "refusal": "no"})
-    assert not is_refusal({"role": "assistant", "content": None, "refusal": None})
-
-
 def test_names_of_roles_that_are_given_win_over_known_ones():
     given = ("Agent=assistant", "system=assistant")
     assert [role_of(said, given) for said in ("AGENT", "agent", "SYSTEM", "user", "nobody")] == [
@@ -61,44 +50,16 @@ def test_names_of_roles_that_are_given_win_over_known_ones():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (
-            {"fields": ("speaker",)},
-            "sft.fields: expected pairs such as role=speaker, found 'sp",
-        ),
-        (
-            {"fields": ("speaker=role",)},
-            "sft.fields: expected a field of messages, prompt, compl",
-        ),
-        (
-            {"role_names": ("bot",)},
-            "sft.role_names: expected pairs such as bot=assistant",
-        ),
-        (
-            {"role_names": ("bot=robot",)},
-            "sft.role_names: bot: expected a role of system, devel",
-        ),
+        ({"fields": ("speaker",)}, "sft.fields: expected pairs such as role=speaker, found 'sp"),
+        ({"fields": ("speaker=role",)}, "sft.fields: expected a field of messages, prompt, compl"),
+        ({"role_names": ("bot",)}, "sft.role_names: expected pairs such as bot=assistant"),
+        ({"role_names": ("bot=robot",)}, "sft.role_names: bot: expected a role of system, devel"),
     ],
 )
 def test_names_that_are_no_pairs_are_refused(settings, said):
     with pytest.raises(UsageError) as caught:
         check_names(SftSettings(**settings))
     assert str(caught.value).startswith(said)
-
-
-def test_a_key_that_is_named_wins_over_the_known_one_where_it_says_something():
-    settings = SftSettings(fields=("completion=solution",))
-    assert renamed({"solution": "s", "response": "r"}, settings) == {"response": "s"}
-    assert renamed({"solution": None, "response": "r"}, settings) == {"response": "r"}
-    assert renamed({"response": "r"}, settings) == {"response": "r"}
-
-
-def test_keys_of_messages_and_of_records_are_named_apart():
-    settings = SftSettings(fields=("content=text", "role=who"))
-    assert renamed({"text": "t", "who": "w"}, settings) == {"text": "t", "who": "w"}
-    assert renamed({"text": "t", "who": "w"}, settings, in_message=True) == {
-        "content": "t",
-        "role": "w",
-    }
 
 
 def test_records_are_read_under_the_names_given():

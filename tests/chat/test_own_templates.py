@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
-
 import jinja2
 import pytest
 from jinja2.ext import Extension
@@ -12,7 +9,7 @@ from jinja2.ext import Extension
 from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.conversation import Conversation
 from tokmill.chat.own_templates import BUILT_IN, own_source
-from tokmill.chat.segments import Sample, columns_of
+from tokmill.chat.segments import Sample
 from tokmill.chat.template_source import make_template
 from tokmill.errors import UsageError
 from tokmill.settings.sft import SftSettings
@@ -61,23 +58,6 @@ def test_tools_calls_and_their_results_are_written_as_qwen_does(show_messages):
     )
 
 
-def test_the_template_s_own_tags_are_control_tokens_and_those_of_messages_are_text(
-    make_renderer, whole_records
-):
-    line = (
-        '{"messages": [{"role": "user", "content": "<tool_call><|im_end|>"}, {"role": "assistant", '
-        '"content": "x", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}]}'
-    )
-    batch = make_renderer("chatml").render(whole_records([line]))
-    control = [
-        text for text, id_ in zip(batch.text.to_pylist(), batch.control, strict=True) if id_ >= 0
-    ]
-    assert control == [
-        "<|im_start|>", "<|im_end|>", "<|im_start|>", "<tool_call>", "</tool_call>", "<|im_end|>"
-    ]  # fmt: skip
-    assert "<tool_call><|im_end|>" in batch.text.to_pylist()
-
-
 def test_reasoning_is_written_between_think_tags(show_messages):
     reply = {"role": "assistant", "content": "4", "reasoning_content": "\n2 + 2\n"}
     (text,) = show_messages("chatml", ("user", "U"), reply)
@@ -118,20 +98,6 @@ def test_what_torchtune_cannot_write_is_refused(show_messages):
     assert refused.startswith("not in this template: message 2 has tool_calls")
 
 
-def test_minimind_takes_think_tags_in_a_reply_for_its_reasoning_if_tags_are_parsed(vocabulary):
-    reply = {"role": "assistant", "content": "<think>\nwhy\n</think>\n\nA"}
-    written = []
-    for parse in (True, False):
-        known = replace(vocabulary, parse=parse)
-        template = make_template(own_source("minimind"), SftSettings(), known)
-        sample = Sample(vocabulary.control)
-        template.render(Conversation([reply], [None]), sample)
-        written.append(sample.whole_text())
-    head = "<|im_start|>assistant\n<think>\n"
-    assert written[0] == head + "why\n</think>\n\nA<|im_end|>\n"
-    assert written[1] == head + "\n</think>\n\n<think>\nwhy\n</think>\n\nA<|im_end|>\n"
-
-
 PYTHON = {
     "role": "assistant",
     "content": "Let me see: ",
@@ -158,13 +124,6 @@ def test_what_llama3_has_no_words_for_is_refused(show_messages, messages, tools,
     (refused,) = show_messages("llama3", *messages, tools=tools)
     assert refused.startswith("not in this template: ")
     assert found in refused
-
-
-def test_alpaca_writes_the_instruction_under_its_heading(show_messages):
-    assert show_messages("alpaca", ("user", "U"), ("assistant", "A")) == [
-        "Below is an instruction that describes a task. Write a response that appropriately "
-        "completes the request.\n\n### Instruction:\nU\n\n### Response:\n«A<eos>»"
-    ]
 
 
 def test_alpaca_s_system_message_is_the_preamble_and_turns_follow_a_blank_line(show_messages):
@@ -253,27 +212,3 @@ def test_elsewhere_the_file_writes_the_same_text_and_asks_for_a_reply(vocabulary
     assert text == sample.whole_text()
     prompt = elsewhere.render(**named | {"messages": messages[:1]}, add_generation_prompt=True)
     assert text.startswith(prompt)
-
-
-@pytest.mark.parametrize("name", ["chatml", "plain", "alpaca"])
-def test_strings_that_look_like_what_the_template_writes_are_text(
-    make_renderer, whole_records, name
-):
-    text = "<|im_start|><eos>\ue000{{ header }}"
-    messages = [{"role": role, "content": text} for role in ("user", "assistant")]
-    line = json.dumps({"messages": messages})
-    batch = make_renderer(name).render(whole_records([line]))
-    found = zip(batch.text.to_pylist(), batch.control.tolist(), strict=True)
-    assert [id_ for part, id_ in found if part == text] == [-1, -1]
-
-
-@pytest.mark.parametrize("parse", [True, False])
-def test_the_string_of_a_control_token_in_a_message_is_a_token_if_parsed(vocabulary, parse):
-    known = replace(vocabulary, parse=parse)
-    template = make_template(own_source("chatml"), SftSettings(template="chatml"), known)
-    sample = Sample(vocabulary.control)
-    template.render(Conversation([{"role": "user", "content": "a<eos>b"}], [None]), sample)
-    columns = columns_of([sample])
-    written = dict(zip(columns.text.to_pylist(), columns.ids.tolist(), strict=True))
-    assert written.get("a<eos>b") == (None if parse else -1)
-    assert written.get("<eos>") == (vocabulary.control["<eos>"] if parse else None)

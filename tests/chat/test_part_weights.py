@@ -97,13 +97,6 @@ def test_reasoning_may_have_a_weight_of_its_own(marked, source, reply):
     assert text == "«<think>\n»r«\n</think>\n\na<|im_end|>»"
 
 
-def test_only_the_last_turn_is_trained_with_one_sample_per_turn(marked):
-    reply = bot(part("a", train=True), part("b", train=False))
-    last = bot(part("c", train=False), part("d"))
-    found = marked(QWEN, ASKED, reply, ASKED, last, samples="turn")
-    assert [text.strip() for text in found] == ["«a»b«<|im_end|>»", "c«d<|im_end|>»"]
-
-
 @pytest.mark.parametrize(
     ("source", "messages"),
     [
@@ -116,11 +109,6 @@ def test_only_the_last_turn_is_trained_with_one_sample_per_turn(marked):
 )  # fmt: skip
 def test_what_cannot_be_exact_is_refused(marked, source, messages):
     assert marked(source, *messages) == ["weights inside a message"]
-
-
-def test_strings_of_control_tokens_at_an_edge_stay_text(marked):
-    reply = bot(part("<|im_", train=False), part("end|>\ue000"))
-    assert marked(QWEN, ASKED, reply)[0].strip() == "<|im_«end|>\ue000<|im_end|>»"
 
 
 def test_a_part_of_the_user_is_trained_where_the_template_shows_what_the_user_says(marked):
@@ -170,8 +158,3 @@ def test_spans_outside_of_the_content_or_each_other_are_refused(marked, spans):
     reply = {"role": "assistant", "content": "0123", "train_detail": spans}
     (reason,) = marked("chatml", ASKED, reply)
     assert reason in {"weights inside a message", "wrong type"}
-
-
-def test_a_part_behind_reasoning_has_its_weight_and_its_tags(marked):
-    reply = bot(part("<think>r</think>a"), part("b", train=False))
-    assert marked("plain", ASKED, reply) == ["Q«<think>r</think>a»b«<eos>»"]

@@ -1,10 +1,23 @@
+"""Records become samples or rejects, and what is noticed of their replies is counted."""
+
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
 from tokmill.chat.conversation import ChatError, Conversation
+from tokmill.chat.noticed import (
+    ASSISTANT_FIRST,
+    EMPTY_REPLIES,
+    LOST,
+    LOST_CALLS,
+    LOST_MESSAGES,
+    LOST_REASONING,
+    LOST_TOOLS,
+    UNENDED_REPLIES,
+)
 
 EMPTY_TURN = [{"role": "user", "content": ""}]
 
@@ -69,13 +82,6 @@ def test_a_sample_for_every_turn_has_all_before_it_and_trains_the_last(render, s
     assert batch.turn_ends.nonzero()[0].tolist() == [2, 8, 11]
 
 
-def test_a_sample_of_a_turn_keeps_its_weight(render, shown):
-    record = dialog("a", "b", "c", "d")
-    record["messages"][3]["weight"] = 0.5
-    batch = render(record, samples="turn", weights="file")
-    assert shown(batch) == ["a«b<eos>»", "ab<eos>c0.5«d<eos>»"]
-
-
 def test_a_record_without_a_turn_to_train_is_a_drop(render, shown):
     batch = render(dialog("a"), dialog("a", "b", weight=0), dialog("c", "d"), samples="turn")
     assert shown(batch) == ["c«d<eos>»"]
@@ -95,15 +101,6 @@ def test_a_record_whose_later_sample_fails_gives_none(render, shown):
     assert len(batch.text) == len(batch.control) == len(batch.weights) == batch.offsets[-1]
 
 
-@pytest.mark.parametrize("train", [(), ("+untrained-eos",), ("+eos",)])
-def test_a_sample_that_ends_with_eos_gets_no_other_one(render, shown, train):
-    assert shown(render(dialog("a", "b"), train=train)) == ["a«b<eos>»"]
-
-
-def test_eos_behind_a_turn_that_is_not_trained_is_not_trained(render, shown):
-    assert shown(render(dialog("a", "b", "c"), train=("+eos",))) == ["a«b<eos>»c<eos>"]
-
-
 def test_a_conversation_is_rendered_by_itself_and_raises_what_is_wrong(make_renderer, shown):
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     renderer = make_renderer("baby-llama2", samples="turn")
@@ -113,3 +110,137 @@ def test_a_conversation_is_rendered_by_itself_and_raises_what_is_wrong(make_rend
     with pytest.raises(ChatError) as caught:
         renderer.render_conversation(Conversation(messages[:1], [None]))
     assert (caught.value.reason, caught.value.is_drop) == ("no trained token", True)
+
+
+def said(role, content, **more):
+    return {"role": role, "content": content, **more}
+
+
+@pytest.fixture
+def noticed(make_renderer, whole_records):
+    """Return what is noticed of samples, each of messages; settings as for `make_renderer`."""
+
+    def find(*samples, template="chatml", **settings):
+        lines = [json.dumps({"messages": messages}) for messages in samples]
+        batch = make_renderer(template, **settings).render(whole_records(lines))
+        return {name: counts.tolist() for name, counts in batch.counters.items()}
+
+    return find
+
+
+@pytest.mark.parametrize("weight", [{}, {"weight": 1}])  # by columns, and record by record
+def test_an_empty_reply_trains_the_end_of_turn_alone_and_is_counted(noticed, weight):
+    samples = [
+        [
+            said("user", "a"),
+            said("assistant", "", **weight),
+            said("user", "b"),
+            said("assistant", ""),
+        ],
+        [said("user", "a"), said("assistant", "b"), said("user", "c"), said("assistant", "d")],
+    ]
+    assert noticed(*samples) == {EMPTY_REPLIES: [2, 0]}
+    assert noticed(*samples, train=("-eot",)) == {}  # such a sample is dropped, or counts elsewhere
+
+
+def test_reasoning_and_calls_are_said_too(noticed):
+    chat = [said("user", "a"), said("assistant", "", reasoning_content="hm")]
+    assert noticed(chat) == {}
+    assert noticed(chat, train=("-reasoning",)) == {EMPTY_REPLIES: [1]}
+
+
+def test_a_reply_without_a_trained_end_of_turn_is_counted(jinja_noticed):
+    chatglm = "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{% endfor %}"
+    prompt = "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+    chat = [said("user", "a"), said("assistant", "b"), said("user", "c"), said("assistant", "d")]
+    assert jinja_noticed(chatglm + prompt, chat) == {UNENDED_REPLIES: [2]}
+    assert jinja_noticed(chatglm + prompt, chat, train=("-eot",)) == {}
+    assert jinja_noticed(chatglm + prompt, chat, train=("+eos",)) == {}
+    ended = chatglm.replace("m.content }}", "m.content }}<|end|>")
+    assert jinja_noticed(ended + prompt, chat) == {}
+
+
+def test_an_end_of_turn_behind_the_generation_tag_is_not_trained_by_all_presets(jinja_noticed):
+    template = (
+        "{% for m in messages %}<|{{ m.role }}|>\n"
+        "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}"
+        "{% else %}{{ m.content }}{% endif %}<|end|>{% endfor %}"
+    )
+    chat = [said("user", "a"), said("assistant", "b")]
+    assert jinja_noticed(template, chat) == {}
+    assert jinja_noticed(template, chat, preset="trl") == {UNENDED_REPLIES: [1]}
+
+
+@pytest.fixture
+def jinja_noticed(whole_records):
+    """Return what is noticed of one chat, written by a Jinja template."""
+    from tokmill.chat.control_strings import Vocabulary
+    from tokmill.chat.render_pool import ChatRenderer, Writers
+    from tokmill.settings.sft import SftSettings
+
+    control = {"<eos>": 0, "<|user|>": 1, "<|assistant|>": 2, "<|end|>": 3}
+    vocabulary = Vocabulary(control, "<eos>", "", {"eos_token": "<eos>"})
+
+    def find(source, messages, **settings):
+        chosen = SftSettings(schema="messages", **settings)
+        write = partial(Writers(source, vocabulary).write, chosen)
+        renderer = ChatRenderer(chosen, "a template", write)
+        batch = renderer.render(whole_records([json.dumps({"messages": messages})]))
+        assert not batch.refused
+        return {name: counts.tolist() for name, counts in batch.counters.items()}
+
+    return find
+
+
+@pytest.mark.parametrize("template", ["chatml", "llama3"])
+def test_a_system_prompt_that_a_named_role_makes_a_reply_is_counted(noticed, template):
+    chat = [said("system", "Be kind."), said("user", "a"), said("assistant", "b")]
+    named = {"role_names": ("system=assistant",), "template": template}
+    assert noticed(chat, chat[1:], **named)[ASSISTANT_FIRST] == [1, 0]
+    assert ASSISTANT_FIRST not in noticed(chat, template=template)
+
+
+CALL = {"type": "function", "function": {"name": "look", "arguments": {"x": 1}}}
+CALLS = {"role": "assistant", "content": "Let me look.", "tool_calls": [CALL]}
+REPLY = "{% generation %}{{ m.content }}<eos>{% endgeneration %}"
+TEXTS_ALONE = (
+    "{% for m in messages %}{% if m.role == 'assistant' %}" + REPLY + "{% elif m.role == 'user' or "
+    "loop.first %}{{ m.content }}{% endif %}{% endfor %}"
+)
+HIDES_REASONING = (
+    "{% for m in messages %}{% if m.role == 'assistant' %}"
+    "{{ m.reasoning_content if loop.last }}" + REPLY + "{% else %}{{ m.content }}{% endif %}"
+    "{% endfor %}"
+)
+
+
+@pytest.fixture
+def lost(make_renderer, whole_records):
+    """What a template leaves out of one record."""
+    import json
+
+    def count(template, *messages, **settings):
+        tools = settings.pop("tools", None)
+        record = {"messages": list(messages), **({"tools": tools} if tools else {})}
+        batch = make_renderer(template, **settings).render(whole_records([json.dumps(record)]))
+        assert not batch.refused
+        return {name: n.tolist() for name, n in batch.counters.items() if name in LOST}
+
+    return count
+
+
+def test_what_a_template_leaves_out_is_counted_by_message(lost):
+    chat = [said("user", "a"), CALLS, said("tool", "b"), said("system", "c"), said("user", "d")]
+    found = lost(TEXTS_ALONE, *chat, tools=[CALL])
+    assert found == {
+        LOST_CALLS: [1], LOST_TOOLS: [1], LOST_MESSAGES["tool"]: [1], LOST_MESSAGES["system"]: [1]
+    }  # fmt: skip
+    assert lost("chatml", *chat, tools=[CALL]) == {}
+
+
+def test_reasoning_that_some_turns_lose_is_counted_where_it_is_lost(lost):
+    thinks = [said("assistant", x, reasoning_content=f"r{x}") for x in "bde"]
+    chat = [said("user", "a"), thinks[0], said("user", "c"), thinks[1], thinks[2]]
+    assert lost(HIDES_REASONING, *chat) == {LOST_REASONING: [2]}
+    # A sample for each turn shows each reply as the last.
+    assert lost(HIDES_REASONING, *chat, samples="turn") == {}

@@ -4,9 +4,7 @@ import dataclasses
 
 import pytest
 
-from tokmill.chat.conversation import Conversation
-from tokmill.chat.own_templates import BUILT_IN, NAMES, own_name, own_source
-from tokmill.chat.segments import Sample, columns_of
+from tokmill.chat.own_templates import NAMES, own_source
 from tokmill.chat.template_source import make_template, template_source
 from tokmill.errors import UsageError
 from tokmill.settings.sft import SftSettings
@@ -57,16 +55,6 @@ def test_a_template_that_cannot_be_read_is_refused_with_its_reason(tmp_path, con
         template_source(SftSettings(template=str(path)), "", OWN)
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
-def test_every_built_in_template_has_its_name_and_writes(vocabulary, name):
-    template = make_template(own_source(name), SftSettings(), vocabulary)
-    assert template.name == name == own_name(own_source(name))
-    messages = [{"role": "user", "content": "U"}, {"role": "assistant", "content": "A"}]
-    sample = Sample(vocabulary.control)
-    template.render(Conversation(messages, [None, None]), sample)
-    assert [part for part in columns_of([sample]).text.to_pylist() if part in "UA"] == ["U", "A"]
-
-
 @pytest.mark.parametrize(
     ("name", "missing"),
     [
@@ -102,8 +90,7 @@ def test_a_template_that_refuses_a_default_system_message_is_told_at_once(vocabu
 
 
 @pytest.mark.parametrize(
-    ("template", "where"),
-    [("auto", "the tokenizer's chat template"), ("own.jinja", "own.jinja")],
+    ("template", "where"), [("auto", "the tokenizer's chat template"), ("own.jinja", "own.jinja")]
 )
 def test_a_template_that_is_no_jinja_is_named(vocabulary, template, where):
     with pytest.raises(UsageError) as caught:

@@ -34,18 +34,11 @@ def test_presets_and_switches_say_what_of_a_turn_is_trained(show_messages, setti
 
 
 @pytest.mark.parametrize(
-    ("turns", "trained"),
-    [("all", "AB"), ("last", "B"), ("after-last-user", "B")],
+    ("turns", "trained"), [("all", "AB"), ("last", "B"), ("after-last-user", "B")]
 )
 def test_turns_says_which_replies_are_trained(show_messages, turns, trained):
     (text,) = show_messages("plain", *DIALOG, turns=turns)
     assert [reply for reply in "AB" if f"«{reply}" in text] == list(trained)
-
-
-def test_all_replies_behind_the_last_user_are_trained(show_messages):
-    turns = [*DIALOG, ("assistant", "C")]
-    assert show_messages("plain", *turns, turns="after-last-user") == ["UA<eos>V«B<eos>C<eos>»"]
-    assert show_messages("plain", *turns, turns="last") == ["UA<eos>VB<eos>«C<eos>»"]
 
 
 def test_other_roles_can_be_trained(show_messages):
@@ -65,25 +58,13 @@ def test_what_the_record_says_of_a_turn_wins(show_messages):
 
 
 @pytest.mark.parametrize(
-    ("train", "end"),
-    [((), "»\n"), (("+untrained-eos",), "»\n<eos>"), (("+eos",), "»\n«<eos>»")],
+    ("train", "end"), [((), "»\n"), (("+untrained-eos",), "»\n<eos>"), (("+eos",), "»\n«<eos>»")]
 )
 def test_eos_can_be_appended_but_not_to_a_sample_that_ends_with_it(show_messages, train, end):
     (text,) = show_messages("chatml", *DIALOG, train=train)
     assert text.endswith("«B<|im_end|>" + end)
     assert text.count("<eos>") == end.count("<eos>")
     assert show_messages("plain", *DIALOG[:2], train=train) == ["U«A<eos>»"]
-
-
-def test_turns_end_behind_the_last_segment_of_a_trained_turn(make_renderer, whole_records):
-    line = (
-        '{"messages": [{"role": "user", "content": "U"}, {"role": "assistant", "content": "A"}, '
-        '{"role": "user", "content": "V"}]}'
-    )
-    batch = make_renderer("chatml").render(whole_records([line]))
-    ends = [i for i, ends in enumerate(batch.turn_ends) if ends]
-    assert [batch.text[i].as_py() for i in ends] == ["\n"]
-    assert [batch.text[ends[0] + 1].as_py()] == ["<|im_start|>"]
 
 
 def test_everything_trains_all_tokens_but_those_that_a_record_leaves_out(show_messages):
@@ -138,10 +119,10 @@ def test_factors_that_multiply_to_an_infinite_weight_are_refused(show_messages):
 
 
 def test_the_time_of_weigh_grows_as_a_reply_does(show_messages):
-    """Of 100,000 matches; comparing each with each would take minutes."""
-    (text,) = show_messages("chatml", ("user", "U"), ("assistant", "1a" * 100_000), weigh=("1=0",))
-    assert text.count("«a»") == 99_999
-    reply = ("assistant", "\n" * 100_000 + "x")
+    """Of 30,000 matches; comparing each with each would take minutes."""
+    (text,) = show_messages("chatml", ("user", "U"), ("assistant", "1a" * 30_000), weigh=("1=0",))
+    assert text.count("«a»") == 29_999
+    reply = ("assistant", "\n" * 30_000 + "x")
     (text,) = show_messages("chatml", ("user", "U"), reply, train=("-empty-reasoning",))
     assert text.count("«") == 1
 
@@ -172,13 +153,10 @@ MESSAGES = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "
         ({"training": True}, 1.0),
         ({"weight": 0}, 0.0),
         ({"weight": 1.0}, 1.0),
-        ({"weight": True}, 1.0),
         ({"loss_weight": 0.0}, 0.0),
         ({"loss_mask": 1}, 1.0),
-        ({"loss_mask": False}, 0.0),
         ({"masked": True}, 0.0),
         ({"loss": False}, 0.0),
-        ({"loss": 1}, 1.0),
         ({"loss_scale": 0}, 0.0),
         ({"masked": False}, 1.0),
         ({"train": None, "weight": None, "masked": None}, None),
@@ -192,14 +170,10 @@ def test_every_switch_is_honoured(item, weight):
     ("item", "weight"),
     [
         ({"masked": False, "train": False}, 0.0),
-        ({"weight": 0, "training": True}, 0.0),
         ({"train": True, "weight": 0.5}, 0.5),
         ({"loss": True, "loss_scale": 0.5}, 0.5),
-        ({"loss": False, "loss_scale": 2}, 0.0),
         ({"training": True, "train": False}, 0.0),
-        ({"train": None, "weight": 1}, 1.0),
         ({"loss_mask": 1, "loss_weight": 1, "weight": 0}, 0.0),
-        ({"loss_mask": 0, "loss_weight": 1}, 0.0),
         ({"masked": True, "loss_mask": 1}, 0.0),
     ],
 )
@@ -214,11 +188,6 @@ def test_a_fractional_weight_is_refused_by_default():
     assert caught.value.message == (
         "message 3: weight: expected 0 or 1, found 0.5; --weights file keeps other weights"
     )
-
-
-@pytest.mark.parametrize("weight", [0.5, 2, 1e-9, 3.4e38])
-def test_a_fractional_weight_is_kept_where_the_settings_say_so(weight):
-    assert message_weight({"loss_weight": weight}, FILE, "message 3") == weight
 
 
 @pytest.mark.parametrize("settings", [REFUSE, FILE])
@@ -247,11 +216,6 @@ def test_what_is_no_weight_is_of_the_wrong_type_whatever_the_settings(item, foun
     assert (caught.value.reason, caught.value.message) == ("wrong type", f"message 3: {found}")
 
 
-def test_an_integer_too_large_for_a_float_is_no_weight():
-    with pytest.raises(ChatError, match="expected a weight of 0 or more"):
-        message_weight({"weight": 10**400}, FILE, "message 3")
-
-
 @pytest.mark.parametrize(
     ("record", "weights"),
     [
@@ -271,11 +235,7 @@ def test_the_weight_of_a_record_is_that_of_all_its_messages(record, weights):
 
 @pytest.mark.parametrize(
     ("own", "weights"),
-    [
-        ([None, None], [None, 0.5]),
-        ([None, 0.5], [None, 0.25]),
-        ([1.0, 0.0], [0.5, 0.0]),
-    ],
+    [([None, None], [None, 0.5]), ([None, 0.5], [None, 0.25]), ([1.0, 0.0], [0.5, 0.0])],
 )
 def test_a_fractional_weight_of_a_record_multiplies_and_goes_to_trained_roles(own, weights):
     assert times_record_weight({"weight": 0.5}, MESSAGES, own, FILE) == weights
@@ -291,11 +251,6 @@ def test_a_fractional_weight_of_a_record_needs_all_turns_to_be_trained():
         "the messages"
     )
     assert times_record_weight({"weight": 0}, MESSAGES, [None, None], settings) == [0.0, 0.0]
-
-
-def test_weights_that_overflow_when_multiplied_are_refused():
-    with pytest.raises(ChatError, match=r"^weight of a message times that of its record: expected"):
-        times_record_weight({"weight": 1e38}, MESSAGES, [None, 1e38], FILE)
 
 
 AS_FILE = "{#- no template of tokmill's -#}" + own_source("chatml")
@@ -334,12 +289,6 @@ def test_jinja_templates_train_other_roles_as_built_in_ones_do(
     empty = "<|im_start|>user\n«<|im_end|>»"  # without a content there is nothing to find
     expected = [text.replace(empty, empty.replace("«", "").replace("»", "")) for text in expected]
     assert show_messages(source, *chat, **settings) == expected
-
-
-def test_text_behind_the_last_turn_is_no_turn(show_messages):
-    settings = {"roles": ("system", "assistant"), "turns": "last"}
-    (text,) = show_messages(AS_FILE + "<eos>", *DIALOG, **settings)
-    assert text.endswith("A<|im_end|>\n" + USER.format("V") + REPLY + "«B<|im_end|>»\n<eos>")
 
 
 TOOL = (

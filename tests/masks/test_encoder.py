@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -18,7 +17,7 @@ from tokmill.masks.layout import SampleRules
 from tokmill.timing import StageTimer
 from tokmill.tokenizer.byte_lengths import byte_lengths
 from tokmill.tokenizer.continuation import continuation_tokenizer
-from tokmill.tokenizer.control_tokens import added_tokens, with_control_tokens
+from tokmill.tokenizer.control_tokens import with_control_tokens
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 MARKS = {
@@ -111,36 +110,6 @@ def test_joint_encodes_trained_and_untrained_text_at_once(
         [("ab", 0), ("Ċ", 1)],
     ]
     assert totals(encoding) == {STRADDLING_TOKENS: 1}
-
-
-def test_a_control_token_is_its_id_and_its_string_is_text(tokenizer, sample_batch):
-    marked = with_control_tokens(tokenizer, ["<tool>"])
-    tool = added_tokens(marked)["<tool>"].id
-    batch = sample_batch([[(1, 0), ("<tool>", 1), (tool, 1, True), ("<eos>", 0)]])
-    for boundary in ("split", "joint"):
-        found = encoded(marked, batch, boundary).tokens
-        ids = found.ids.tolist()
-        assert (ids[0], ids.count(tool), ids.count(0)) == (1, 1, 0)
-        end = ids.index(tool) + 1
-        assert found.turn_ends.tolist() == [end]
-        assert found.weights.tolist() == [0] + [1] * (end - 1) + [0] * (len(ids) - end)
-
-
-def test_the_first_token_of_a_sample_is_no_target(tokenizer, sample_batch):
-    batch = sample_batch([[("hello world", 1)], [(0, 1), ("猫", 1)]])
-    for boundary in ("split", "joint"):
-        found = encoded(tokenizer, batch, boundary).tokens
-        assert np.flatnonzero(found.weights == 0).tolist() == found.offsets[:-1].tolist()
-
-
-def test_text_that_continues_text_has_no_prefix(marking, sample_batch):
-    batch = sample_batch([[("ab", 0), ("ab", 1), (267, 1), ("ab", 0), (" a", 1)], [("a", 0)]])
-    assert strings(marking, encoded(marking, batch, "split")) == [
-        [("▁ab", 0), ("ab", 1), ("<c>", 1), ("▁ab", 0), ("▁a", 1)],
-        [("▁a", 0)],
-    ]
-    joint = strings(marking, encoded(marking, batch, "joint"))
-    assert joint == strings(marking, encoded(marking, batch, "split"))
 
 
 def test_text_after_a_control_token_is_encoded_by_the_rule(
@@ -318,21 +287,3 @@ def test_joint_ids_are_those_of_the_complete_text(tiny, sample_batch, samples):
             expected.append(part)
             text = ""
         assert tokens.ids[tokens.offsets[i] : tokens.offsets[i + 1]].tolist() == expected[:-1]
-
-
-@settings(deadline=None)
-@given(SAMPLES, st.integers(0, 4))
-def test_the_size_of_a_batch_changes_nothing(tiny, sample_batch, samples, cut):
-    _, make = tiny
-    for boundary in ("split", "joint"):
-        at_once = make(boundary).encode(sample_batch(samples), StageTimer())
-        parts = [
-            make(boundary).encode(sample_batch(part), StageTimer())
-            for part in (samples[:cut], samples[cut:])
-        ]
-        for name in ("ids", "weights"):
-            found = [getattr(part.tokens, name).tolist() for part in parts]
-            assert found[0] + found[1] == getattr(at_once.tokens, name).tolist()
-        assert totals(at_once) == {
-            name: sum(totals(part)[name] for part in parts) for name in at_once.counters
-        }

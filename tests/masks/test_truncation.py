@@ -72,18 +72,6 @@ def test_the_last_tokens_stay_and_the_first_of_them_is_untrained():
     assert found.samples.turn_ends.tolist() == [3, 4, 6, 8]
 
 
-def test_windows_repeat_a_token_untrained():
-    found = truncate(samples([0, 1, 1, 1, 1, 1], [0, 1]), 3, "window")
-    assert shown(found.samples) == [
-        ([0, 1, 2], [0, 1, 1]),
-        ([2, 3, 4], [0, 1, 1]),
-        ([4, 5], [0, 1]),
-        ([6, 7], [0, 1]),
-    ]
-    assert found.source.tolist() == [0, 0, 0, 1]
-    assert (n_cut(found), found.is_cut.tolist()) == (1, [True, True, True, False])
-
-
 def test_windows_without_a_trained_token_are_left_out_and_counted():
     found = truncate(samples([0, 0, 0, 0, 1], [0, 0, 0, 0]), 2, "window")
     assert shown(found.samples) == [([3, 4], [0, 1])]

@@ -168,10 +168,8 @@ def expected(
     return order
 
 
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Dataset]]:
-    """Datasets of text and of chats: several sources, shards, fractions of val, equal texts."""
-    root = tmp_path_factory.mktemp("pool")
+def make_pool(kind: str, root: Path) -> list[Dataset]:
+    """Make datasets of a kind: several sources, shards, fractions of val, equal texts."""
     rng = random.Random(0)
 
     def text_file(name: str, n: int, longest: int) -> Path:
@@ -203,18 +201,19 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Dataset]]:
             max_reject_fraction=1.0, **more,
         )  # fmt: skip
 
-    files = [text_file(f"t{i}.jsonl", n, 12) for i, n in enumerate((90, 40, 150, 1))]
-    texts = [
-        pretrain(files[0], val_fraction=0.2, part_bytes=600, shard_tokens=90),
-        pretrain(files[:3], val_fraction=0.1, part_bytes=900),
-        pretrain(
-            [tokmill.Source("one", [files[1], files[3]]), tokmill.Source("two", files[2])],
-            part_bytes=2000, checksum="sha256",
-        ),
-        pretrain(files[3], val_fraction=0.9),
-    ]  # fmt: skip
+    if kind == "text":
+        files = [text_file(f"t{i}.jsonl", n, 12) for i, n in enumerate((90, 40, 150, 1))]
+        return [
+            pretrain(files[0], val_fraction=0.2, part_bytes=600, shard_tokens=90),
+            pretrain(files[:3], val_fraction=0.1, part_bytes=900),
+            pretrain(
+                [tokmill.Source("one", [files[1], files[3]]), tokmill.Source("two", files[2])],
+                part_bytes=2000, checksum="sha256",
+            ),
+            pretrain(files[3], val_fraction=0.9),
+        ]  # fmt: skip
     chat_files = [chat_file(f"c{i}.jsonl", n) for i, n in enumerate((60, 25))]
-    chats = [
+    return [
         tokmill.sft(
             chat_files[k:], tokenizer=TOKENIZER, output=root / f"s{k}", progress=False,
             val_fraction=0.2 * k, part_bytes=1500, weights="file", packing=256, max_tokens=256,
@@ -222,7 +221,6 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Dataset]]:
         )
         for k in (0, 1)
     ]  # fmt: skip
-    return {"text": texts, "chat": chats}
 
 
 def asked_of(rng: random.Random, n: int, *, is_chat: bool) -> dict[str, Any]:
@@ -243,8 +241,8 @@ def asked_of(rng: random.Random, n: int, *, is_chat: bool) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["text", "chat"])
-def test_a_mix_is_what_a_model_says(pool, kind, tmp_path) -> None:
-    datasets = list(pool[kind])
+def test_a_mix_is_what_a_model_says(kind, tmp_path) -> None:
+    datasets = make_pool(kind, tmp_path)
     for seed in range(MOST):
         asked = asked_of(random.Random(seed), len(datasets), is_chat=kind == "chat")
         mixed = check_mix(datasets, asked, tmp_path / f"m{seed}")

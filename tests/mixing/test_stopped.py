@@ -37,8 +37,10 @@ def whole(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return tokmill.mix({texts: "3x"}, output=output, workers=1, **SETTINGS)
 
 
-@pytest.mark.parametrize("name", ["done-run-*", "done-part-*", "hashes-*"])
-@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("name", "stop"),
+    [("done-run-*", signal.SIGKILL), ("done-part-*", signal.SIGINT), ("hashes-*", signal.SIGKILL)],
+)
 def test_a_stopped_mix_goes_on(texts, whole, tmp_path, start, name, stop) -> None:
     options = ["--shuffle", "3", "--dedup", "--file-tokens", "90k"]
     arguments = ["mix", f"{texts}=3x", *options, "--workers", "2", "-q"]
@@ -75,16 +77,15 @@ def test_after_a_crash_of_the_machine_all_is_made_again(texts, whole, tmp_path, 
     assert again.manifest["shards"] == whole.manifest["shards"]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_full_disk_is_said_in_a_line(texts, whole, tmp_path, start, workers) -> None:
-    options = ["--shuffle", "3", "--dedup", "--file-tokens", "90k", "--workers", workers]
+def test_a_full_disk_is_said_in_a_line(texts, whole, tmp_path, start) -> None:
+    options = ["--shuffle", "3", "--dedup", "--file-tokens", "90k", "--workers", "2"]
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
         command = start("mix", f"{texts}=3x", *options, "-q", "-o", tmp_path / "full")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert command.process.wait(60) == 5
+    assert command.process.wait(600) == 5
     assert len(command.errors().splitlines()) == 1
     full = tokmill.mix({texts: "3x"}, output=tmp_path / "full", workers=1, **SETTINGS)
     assert full.manifest["totals"] == whole.manifest["totals"]

@@ -13,10 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokmill.engines.spot_check as spot
-from tokmill.engines.engine import REFERENCE
 from tokmill.errors import TokenizerError
 from tokmill.recipes.encoded import EncodedBlock, add_bos_eos, validation_documents
-from tokmill.recipes.engines import reference_loader
 from tokmill.recipes.pretrain import PretrainRecipe
 from tokmill.sources.formats import open_slice
 from tokmill.values import TokenBatch
@@ -62,19 +60,6 @@ def test_a_block_becomes_documents_with_their_rows_bytes_and_places(process, tok
     assert encoded.checks == {}  # the reference is not held against itself
 
 
-def test_the_reference_is_not_loaded_twice_where_it_encodes_the_run(
-    tmp_path, configure, plan_of, write_rows, loads
-):
-    source = write_rows(tmp_path / "in.jsonl", [{"text": "hello"}])
-    plan = plan_of(configure(tmp_path / "out", source))
-    recipe = PretrainRecipe(plan.spec)
-    (piece,) = plan.parts[0].slices
-    with open_slice(piece, plan.spec.config.input, recipe.renderer.schema, 1 << 20) as reader:
-        recipe.process(list(reader.blocks()))
-    reference_loader(plan.spec, plan.spec.tokenizer)()
-    assert loads == [REFERENCE]
-
-
 def test_bos_and_another_eos_are_placed_if_asked(process, tokenizer):
     encoded = process([{"text": "hello"}], bos_token="<bos>", eos_token="<|im_start|>")
     assert documents(encoded) == [[1, *ids(tokenizer, "hello"), 2]]
@@ -103,13 +88,6 @@ def test_a_control_token_in_a_text_is_text_unless_asked_otherwise(process, token
     (reject,) = rejected.rejects
     assert (reject.reason, reject.place.line) == ("control token in text", 1)
     assert reject.raw == b'{"text": "a<eos>b"}'
-
-
-def test_rejects_of_every_kind_are_in_order_of_place(process):
-    rows = [{"text": ""}, b"{bad", {"text": "a<eos>"}, {"text": "fine"}, {"text": ""}, b"[]"]
-    encoded = process(rows, control_tokens_in_text="reject")
-    assert [reject.place.line for reject in encoded.rejects] == [1, 2, 3, 5, 6]
-    assert encoded.n_documents == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
@@ -227,6 +205,12 @@ def test_an_id_that_does_not_fit_is_an_error_and_never_another_id(too_large):
     with pytest.raises(TokenizerError) as caught:
         add_bos_eos(batch_of([[7], [too_large]]), 2, None, U2)
     assert str(caught.value) == f"token id {too_large} does not fit uint16"
+
+
+@pytest.mark.parametrize(("eos_id", "bos_id"), [(70_000, None), (2, 70_000)])
+def test_a_bos_or_eos_that_does_not_fit_is_an_error_too(eos_id, bos_id):
+    with pytest.raises(TokenizerError, match=r"^token id 70000 does not fit uint16$"):
+        add_bos_eos(batch_of([[7]]), eos_id, bos_id, U2)
 
 
 def strings(texts: list[str]) -> pa.LargeStringArray:

@@ -232,15 +232,6 @@ def test_a_preset_and_its_switches_are_written_resolved(described):
     assert found["ends"] == {"rule": "eos", "last_ids": [0]}
 
 
-def test_the_digest_of_a_jinja_template_is_that_of_its_source(described, tmp_path):
-    source = "{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}"
-    path = tmp_path / "own.jinja"
-    path.write_text(source)
-    found = described(SftSettings(template=str(path), spans="prefix"))
-    assert found["template_sha256"] == sha256_hex(source.encode())
-    assert found["ends"] == {"rule": "template", "last_ids": [0]}
-
-
 @pytest.mark.parametrize(
     ("template", "parts"),
     [

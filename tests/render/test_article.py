@@ -21,15 +21,6 @@ def rendered(records, rows):
     return renderer.render(records(rows, renderer.schema))
 
 
-def test_the_example_of_the_module_is_rendered_as_it_says(records):
-    row = {
-        "title": "Cat",
-        "summary": "A mammal.",
-        "sections": [{"title": "Habits", "content": "Hunts."}],
-    }
-    assert rendered(records, [row]).text.to_pylist() == ["Cat\n\nA mammal.\n\nHabits\nHunts."]
-
-
 @given(ROWS)
 def test_the_rule_holds_for_any_records(records, rows):
     documents = rendered(records, rows)

@@ -120,11 +120,6 @@ def test_some_records_of_an_encyclopedia_may_lack_sections():
             "use tokmill sft; tokmill pretrain reads text",
         ),
         (
-            {"conversations": [{"from": "human", "value": BODY}], "id": "1"},
-            "a.jsonl: the records are chats (conversations[].from, conversations[].value): "
-            "use tokmill sft; tokmill pretrain reads text",
-        ),
-        (
             {"id": "1", "messages": '[{"role": "user", "content": "how many are they"}]'},
             "a.jsonl: the records are chats (messages[].role, messages[].content): "
             "use tokmill sft; tokmill pretrain reads text",
@@ -134,12 +129,6 @@ def test_some_records_of_an_encyclopedia_may_lack_sections():
             "a.jsonl: the records are questions with answers (question, answer): use tokmill sft, "
             "or to pretrain on them as text name all with "
             "--template='{title}\\n{question}\\n{answer}'",
-        ),
-        (
-            {"instruction": "say it", "input": "", "output": BODY},
-            "a.jsonl: the records are questions with answers (instruction, output): use "
-            "tokmill sft, or to pretrain on them as text name all with "
-            "--template='{instruction}\\n{output}'",
         ),
     ],
 )

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tokmill.render.built_in import Encyclopedia
 from tokmill.settings.schema import RenderSettings
-from tokmill.values import RecordPlace
 
 TEXTS = st.none() | st.sampled_from(["", ":", "。", "a"]) | st.text(max_size=5)
 SECTIONS = st.none() | st.fixed_dictionaries({}, optional={"title": TEXTS, "content": TEXTS})
@@ -141,14 +140,3 @@ def test_the_keys_are_settings(records):
     )
     row = {"name": "a", "abstract": "s", "body": [{"text": "c", "head": "h"}], "title": "not this"}
     assert rendered(records, [row], settings).text.to_pylist() == ["a:sh:c。"]
-
-
-def test_a_record_whose_texts_are_all_empty_is_rejected_with_its_place_and_bytes(records):
-    rows = [{"title": "a"}, {"title": "", "sections": [{"title": ""}]}, {"title": "b"}]
-    batch = rendered(records, rows)
-    assert batch.text.to_pylist() == ["a:", "b:"]
-    assert batch.rows.tolist() == [0, 2]
-    (reject,) = batch.refused.values()
-    assert reject.place == RecordPlace(2, 10)
-    assert reject.reason == "empty"
-    assert reject.raw == b'{"title": "", "sections": [{"title": ""}]}'

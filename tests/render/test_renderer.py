@@ -85,13 +85,6 @@ def test_a_long_list_of_keys_is_cut_short():
         make_renderer(RenderSettings(renderer="text"), keys)
 
 
-def test_a_template_of_one_known_key_is_enough(records):
-    settings = RenderSettings(renderer="template", template="{a}-{b}")
-    renderer = make_renderer(settings, sample({"a": "x", "z": "?"}))
-    batch = renderer.render(records([{"a": "x", "z": "?"}], renderer.schema))
-    assert batch.text.to_pylist() == ["x-"]
-
-
 SCHEMA = pa.schema([("a", pa.string()), ("b", pa.string())])
 
 
@@ -130,22 +123,6 @@ ROWS = st.lists(st.fixed_dictionaries({}, optional={"a": TEXTS, "b": TEXTS}), ma
 def rendered(records, template, rows):
     renderer = Template(template, "template")
     return renderer.render(records(rows, renderer.schema))
-
-
-@pytest.mark.parametrize(
-    ("template", "expected"),
-    [
-        ("{title}", [("", "title")]),
-        ("{title}\n{body}", [("", "title"), ("\n", "body")]),
-        ("<{a}>", [("<", "a"), (">", "")]),
-        ("{a}{a}", [("", "a"), ("", "a")]),
-        ("{{{a}}}", [("{", ""), ("", "a"), ("}", "")]),
-        ("{page title}", [("", "page title")]),
-        ("标题：{标题}", [("标题：", "标题")]),
-    ],
-)
-def test_a_format_string_is_split_into_literals_and_fields(template, expected):
-    assert parse_template(template) == expected
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,13 @@ def test_a_nested_text_model_is_counted_and_the_other_parts_are_named() -> None:
     assert outer.leaves_out == ("parts besides the text model (vision, audio)",)
 
 
+SMALL_GPT2 = {"model_type": "gpt2", "n_embd": 8, "n_layer": 2, "n_head": 2, "vocab_size": 9}
+SMALL_OLMO = {
+    "model_type": "olmo3", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
+    "vocab_size": 9, "intermediate_size": 96, "sliding_window": 9,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
@@ -130,6 +137,13 @@ def test_a_nested_text_model_is_counted_and_the_other_parts_are_named() -> None:
         ({"model_type": "llama"}, "no hidden_size, which llama needs"),
         ({"model_type": "gpt2", "n_layer": 2}, "no n_embd, which gpt2 needs"),
         ({"model_type": "gpt2", "n_embd": -8, "n_layer": 2}, "n_embd: expected a whole number"),
+        (SMALL_GPT2 | {"attn_pdrop": 1.5}, "attn_pdrop: expected a number from 0 to 1, found 1.5"),
+        (
+            SMALL_GPT2 | {"tie_word_embeddings": "yes"},
+            "tie_word_embeddings: expected true or false",
+        ),
+        (SMALL_OLMO | {"layer_types": ["full_attention"]}, "layer_types: expected 2 of full_att"),
+        (SMALL_OLMO | {"layer_types": [3, 4]}, "layer_types: expected a list of str"),
     ],
 )
 def test_a_wrong_configuration_says_what_is_wrong(config: dict[str, Any], message: str) -> None:

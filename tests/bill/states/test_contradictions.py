@@ -22,7 +22,6 @@ SERVER = {"gpus": 64}
             r"context_parallel 1\), found 12",
         ),
         ({"gpus": 3, "tensor_parallel": 3}, "tensor_parallel: expected a divisor of the 32 heads"),
-        ({"gpus": 64, "tensor_parallel": 64}, "divisor of the 32 heads of a layer, found 64"),
         (SERVER | {"sequence_parallel": True}, "sequence_parallel: needs tensor_parallel of 2"),
         (SERVER | {"virtual_stages": 2}, "virtual_stages: 2 chunks need pipeline_parallel"),
         (SERVER | {"pipeline_parallel": 64}, "expected at most the 32 layers, found 64"),
@@ -35,7 +34,6 @@ SERVER = {"gpus": 64}
             "4 stages of 3 chunks do not divide the 32 layers",
         ),
         (SERVER | {"pipeline_parallel": 4, "sharding": "zero-2"}, "zero-2 does not work with pipe"),
-        (SERVER | {"pipeline_parallel": 4, "sharding": "zero-3"}, "choose zero-1"),
         (SERVER | {"expert_parallel": 8}, "the model has no experts to share among 8 GPUs"),
         (SERVER | {"context_parallel": 8, "sequence": 4100}, "multiple of 8, .*, found 4100"),
         (
@@ -48,7 +46,6 @@ SERVER = {"gpus": 64}
             "offload: weights need sharding zero-3 or fsdp",
         ),
         ({"optimizer": "adamw-fp8"}, "adamw-fp8 needs framework megatron and sharding distrib"),
-        ({"offload": "all", "sharding": "zero-2"}, "offload: weights need sharding zero-3 or fsdp"),
         ({"offload": "optimizer", "sharding": "fsdp"}, "fsdp offloads weights and .*; choose all"),
         ({"weights": "nf4"}, "weights: nf4 is for weights that are not trained, but adapter is"),
     ],
@@ -112,9 +109,7 @@ MEGATRON = {"framework": "megatron", "gpus": 8, "sequence": 2048}
     [
         ("llama-3-8b", {"adapter": "qlora"}, "adapter: qlora needs framework hf; choose lora"),
         ("llama-3-8b", {"adapter": "lora", "weights": "int8"}, "int8 needs framework hf; choose"),
-        ("llama-3-8b", {"optimizer": "adamw-bf16"}, "distributed-optimizer, found megatron and d"),
         ("llama-3-8b", {"sharding": "zero-3"}, "zero-3 needs framework hf; expected ddp or dist"),
-        ("llama-3-8b", {"sharding": "fsdp"}, "sharding: fsdp needs framework hf"),
         ("llama-3-8b", {"precision": "amp"}, "Megatron-LM has no autocast, choose mixed-18"),
         ("t5-small", {}, "framework: megatron has no encoder-decoder formulas .t5.; choose hf"),
         ("llama-3-8b", {"optimizer": "adamw-8bit"}, "adamw-8bit needs framework hf; choose adamw"),

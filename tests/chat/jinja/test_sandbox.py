@@ -22,9 +22,6 @@ BIG = "{% set n = namespace(x='x') %}{% for i in range(21) %}{% set n.x = n.x + 
 
 ATTACKS = {
     "recursion of a macro": "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
-    "recursion of two macros": "{% macro a(x) %}{{ b(x) }}{% endmacro %}"
-    "{% macro b(x) %}{{ a(x) }}{% endmacro %}{{ a(1) }}",
-    "recursion of a block": "{% block a %}{{ self.a() }}{% endblock %}",
     "recursion of a loop": "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}",
     "recursion that fans out": "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}"
     "{% endmacro %}{{ m(40) }}",
@@ -36,37 +33,18 @@ ATTACKS = {
     )
     + "{{ m39() }}",
     "width of %": "{{ '%09999999999d' % 1 }}",
-    "width of % as an argument": "{{ '%*d' % (9999999999, 1) }}",
     "precision of %": "{{ '%.9999999999f' % 1 }}",
-    "filter format": "{{ '%09999999999d'|format(1) }}",
-    "% of one value many times": BIG + "{{ ('%(a)s' * 4000) % {'a': n.x} }}",
     "width of str.format": "{{ '{:9999999999}'.format(1) }}",
-    "width of str.format as an argument": "{{ '{:{}}'.format(1, 9999999999) }}",
-    "width of format_map": "{{ '{a:9999999999}'.format_map({'a': 1}) }}",
-    "format of one value many times": BIG + "{{ ('{0}' * 4000).format(n.x) }}",
-    "filter center": "{{ 'x'|center(10000000000) }}",
     "method center": "{{ 'x'.center(10000000000) }}",
-    "ljust": "{{ 'x'.ljust(10000000000) }}",
-    "rjust": "{{ 'x'.rjust(10000000000) }}",
-    "zfill": "{{ 'x'.zfill(10000000000) }}",
-    "indent": "{{ 'x\ny'|indent(10000000000) }}",
     "indent by a text": BIG + "{{ (('x\n' * 4000)|indent(n.x)) }}",
     "expandtabs": "{{ '\t'.expandtabs(2000000000) }}",
     "method replace": BIG + "{{ n.x.replace('x', n.x) }}",
-    "method replace of nothing": BIG + "{{ n.x.replace('', n.x) }}",
-    "filter replace": BIG + "{{ n.x|replace('x', n.x) }}",
     "method join": BIG + "{{ n.x.join(range(99999)|map('string')) }}",
-    "filter join": BIG + "{{ range(99999)|join(n.x) }}",
     "join of one text many times": BIG + "{{ ''.join([n.x] * 9999) }}",
     "translate": BIG + "{{ n.x.translate({120: n.x}) }}",
-    "tojson indent": "{{ [1, [2]]|tojson(indent=10000000000) }}",
     "tojson indent by a text": BIG + "{{ range(999)|list|tojson(indent=n.x) }}",
-    "tojson separators": BIG + "{{ range(999)|list|tojson(separators=(n.x, n.x)) }}",
     "tojson of nested lists": NESTED + "{{ n.x|tojson }}",
     "print of nested lists": NESTED + "{{ n.x }}",
-    "~ of nested lists": NESTED + "{% set y = 'x' ~ n.x %}",
-    "% of nested lists": NESTED + "{{ '%s' % [n.x] }}",
-    "format of nested lists": NESTED + "{{ '{!r}'.format(n.x) }}",
     "comparison of nested lists": NESTED
     + "{% set m = namespace(x=[1]) %}{% for i in range(60) %}{% set m.x = [m.x, m.x] %}{% endfor %}"
     "{{ n.x == m.x }}",
@@ -74,10 +52,7 @@ ATTACKS = {
     "{% for i in range(60) %}{% set n.x = (n.x, n.x) %}{% endfor %}{{ {}.get(n.x) }}",
     "depth of lists": "{% set n = namespace(x=[1]) %}"
     "{% for i in range(5000) %}{% set n.x = [n.x] %}{% endfor %}{{ n.x }}",
-    "depth of lazy filters": "{% set n = namespace(x=[1]) %}"
-    "{% for i in range(9999) %}{% set n.x = n.x|map('string') %}{% endfor %}{{ n.x|list }}",
     "* of a text": "{{ 'x' * 10 ** 12 }}",
-    "* of a list": "{{ 10 ** 12 * [1] }}",
     "**": "{{ 7 ** (7 ** 9) }}",
     "* of numbers": "{% set n = namespace(x=3) %}"
     "{% for i in range(64) %}{% set n.x = n.x * n.x %}{% endfor %}",
@@ -86,37 +61,18 @@ ATTACKS = {
     "{% endfor %}{% endfor %}",
     "printing in loops": "{% for a in range(99999) %}{% for b in range(999) %}0123456789abcdef"
     "{% endfor %}{% endfor %}",
-    "printing a text in loops": BIG + "{% for a in range(99999) %}{{ n.x }}{% endfor %}",
-    "printing in a set block": BIG
-    + "{% set y %}{% for a in range(99999) %}{{ n.x }}{% endfor %}{% endset %}",
     "a sum that doubles": DOUBLED,
-    "a sum that is printed": BIG + "{{ " + " + ".join(["n.x"] * 100) + " }}",
     "~ that doubles": DOUBLED.replace("n.x + n.x", "n.x ~ n.x"),
-    "a set block that doubles": "{% set x = 'x' %}"
-    + "{% set x %}{{ x }}{{ x }}{% endset %}" * 60,
     "a macro that keeps text": BIG + "{% macro m() %}{{ n.x }}{% endmacro %}"
     "{% set k = namespace(x=[]) %}"
     "{% for i in range(999) %}{% set k.x = k.x + [m()] %}{% endfor %}",
     "list of a large text": BIG + "{{ (n.x * 8)|list|length }}",
-    "lists of large ranges": "{% for i in range(999) %}{% set y = range(99999)|list %}{% endfor %}",
-    "split of a large text": BIG + "{% for i in range(9) %}{{ n.x.split('x')|length }}{% endfor %}",
     "slices of a large text": BIG + "{% for i in range(9999) %}{% set y = n.x[1:] %}{% endfor %}",
-    "in a large text": BIG + "{% for i in range(99999) %}{{ 'y' in n.x }}{% endfor %}",
-    "rfind of a large text": BIG + "{{ n.x.rfind('y' + n.x[:1000000]) }}",
     "batch": "{{ [1]|batch(10000000000, 'x')|list }}",
-    "slice": "{{ [1]|slice(10000000000)|list }}",
     "round": "{{ 1|round(10000000000, 'floor') }}",
-    "wordwrap": BIG + "{{ n.x|wordwrap(1, wrapstring=n.x) }}",
-    "urlize": BIG + "{{ n.x|urlize }}",
     "to_bytes": "{{ (1).to_bytes(10000000000, 'big') }}",
-    "methods of bytes": "{{ 'x'.encode().center(10000000000) }}",
-    "truncate": BIG + "{% for i in range(9) %}"
-    "{{ (n.x * 2)|truncate(2097152, true, n.x) }}{% endfor %}",
-    "xmlattr": BIG + "{% for i in range(99) %}{{ {'a': n.x}|xmlattr }}{% endfor %}",
     "sum of lists": "{{ ([range(999)|list] * 99999)|sum(start=[]) }}",
-    "sort": "{% for i in range(9999) %}{% set y = range(9999)|sort %}{% endfor %}",
     "dates": "{{ strftime_now('%99999999Y' * 99) }}",
-    "fromkeys": "{% for i in range(999) %}{% set y = dict.fromkeys(range(99999)) %}{% endfor %}",
 }  # fmt: skip
 
 CHILD = """

@@ -4,12 +4,7 @@ import pytest
 
 from tokmill.chat.control_strings import TokenSplitter
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.jinja.span_writer import (
-    ReplyFrame,
-    SpanWriter,
-    check_written,
-    find_reply_frame,
-)
+from tokmill.chat.jinja.span_writer import ReplyFrame, SpanWriter, check_written, find_reply_frame
 from tokmill.chat.segments import Kind, Sample, columns_of
 from tokmill.errors import UsageError
 
@@ -29,36 +24,6 @@ def written(parts, roles, weights=None, *, frame=None, separator=""):
         shown = repr(part) if id_ < 0 else f"{part}={id_}"
         turns[turn].append(f"{Kind(kind).name} {shown}")
     return turns
-
-
-def test_the_end_of_turn_within_a_span_is_its_last_token_and_white_space_behind_is_suffix():
-    assert written(["<s>q", "a<s>b<e>\n", ""], ["user", "system"]) == [
-        ["user", "OTHER <s>=0", "OTHER 'q'"],
-        ["assistant", "CONTENT 'a'", "CONTENT <s>=0", "CONTENT 'b'", "EOT <e>=1", "SUFFIX '\\n'"],
-    ]
-
-
-def test_the_end_of_turn_behind_a_span_is_told_from_one_within():
-    parts = ["q", "a", "<e>\n\nnext<s>", "b", " <e>"]
-    assert written(parts, ["user", "user", "system"]) == [
-        ["user", "OTHER 'q'"],
-        ["assistant", "CONTENT 'a'", "EOT_OUTSIDE <e>=1", "SUFFIX_OUTSIDE '\\n\\n'"],
-        ["user", "OTHER 'next'", "OTHER <s>=0"],
-        ["assistant", "CONTENT 'b'"],
-        ["system", "OTHER ' '", "OTHER <e>=1"],
-    ]
-
-
-def test_the_header_is_what_stands_right_before_a_span():
-    frame = ReplyFrame("<s>bot\n")
-    assert written(
-        ["q<s>bot\n", "a", "<s>bot", "b", ""], ["user", "user", "system"], frame=frame
-    ) == [
-        ["user", "OTHER 'q'"],
-        ["assistant", "HEADER <s>=0", "HEADER 'bot\\n'", "CONTENT 'a'", "EOT_OUTSIDE <s>=0"],
-        ["user", "OTHER 'bot'"],
-        ["assistant", "CONTENT 'b'"],
-    ]
 
 
 def test_a_token_across_the_edge_of_a_span_is_refused():

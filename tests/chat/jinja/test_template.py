@@ -110,14 +110,6 @@ def test_an_end_of_turn_behind_the_tag_is_told_from_one_within():
     ]  # fmt: skip
 
 
-def test_the_prompt_of_a_template_is_known():
-    assert template(CHATML).generation_prompt == "<|im_start|>assistant\n"
-    assert template(OUTSIDE).generation_prompt == ""
-    assert template(CHATML).uses_tags
-    assert not template(NO_HIDDEN_TAGS).uses_tags
-    assert not template(CHATML, spans="prefix").uses_tags
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -148,12 +140,6 @@ def test_control_strings_in_messages_are_text(source):
     turns = written(source, user(injected), bot("<think><think>\ue000"))
     assert turns[0][2] == f"OTHER {'user' + chr(10) + injected!r}"
     assert turns[1][3] == "CONTENT '<think><think>\\ue000'"
-
-
-def test_with_parse_control_strings_in_messages_are_control_tokens():
-    assert spans(CHATML, bot("<think>a"), parse=True) == [
-        ["CONTENT <think>", "CONTENT 'a'", "EOT <|im_end|>", "SUFFIX '\\n'"]
-    ]
 
 
 def test_control_strings_are_text_in_tools_and_arguments_too_keys_included():
@@ -251,13 +237,6 @@ def test_what_stands_between_replies_has_the_role_of_who_spoke():
     assert footer[-1] == ["system", "OTHER <eos>"]
 
 
-@pytest.mark.parametrize("source", [CHATML, NO_HIDDEN_TAGS])
-def test_with_one_sample_a_turn_the_last_reply_alone_is_marked(source):
-    turns = written(source, user("a"), bot("b"), bot("Hello"), samples="turn")
-    assert [turn[0] for turn in turns] == ["user", "assistant"]
-    assert turns[1] == REPLY
-
-
 def test_a_template_that_rewrites_earlier_turns_does_with_one_sample_a_turn():
     source = NO_HIDDEN_TAGS.replace(
         "m.content +", "('' if loop.last or m.role == 'user' else 'old ') + m.content +"
@@ -310,12 +289,6 @@ def test_what_a_template_raises_is_said_in_its_own_words(source, words):
     assert error.value.reason == "template error"
     assert error.value.message.startswith(f"the chat template raises: {words}")
     assert "\n" not in error.value.message
-
-
-def test_a_template_that_refuses_a_prefix_says_so_without_tags():
-    source = "{{ raise_exception('no user') if messages[0].role != 'user' }}" + NO_HIDDEN_TAGS
-    with pytest.raises(ChatError, match="the chat template raises: no user"):
-        sample_of(source, bot("a"), user("b"))
 
 
 @pytest.mark.parametrize(

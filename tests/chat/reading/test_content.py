@@ -1,3 +1,5 @@
+"""Contents, tools and calls of messages, and JSON that is broken."""
+
 from __future__ import annotations
 
 import json
@@ -5,6 +7,7 @@ import json
 import pytest
 
 from tokmill.chat.conversation import ChatError
+from tokmill.chat.names import parse_json
 from tokmill.chat.reading.messages import Content, read_calls, read_content, read_tools
 from tokmill.settings.sft import SftSettings
 
@@ -37,34 +40,20 @@ def test_texts_and_typed_parts_are_joined(value, content):
     assert read_content(value, SETTINGS, "message 1") == content
 
 
-@pytest.mark.parametrize("kind", ["tool_call", "function_call"])
-@pytest.mark.parametrize(
-    "value", ['{"name": "f", "arguments": {"x": 1}}', {"name": "f", "arguments": '{"x": 1}'}, CALL]
-)
-def test_parts_that_are_calls_are_read_as_such(kind, value):
-    parts = [part("text", "a"), {"type": kind, "value": value}, {"type": kind, "value": value}]
-    assert read_content(parts, SETTINGS, "message 1") == Content("a", None, (CALL, CALL))
-
-
 @pytest.mark.parametrize(
     ("value", "reason", "message"),
     [
         (3, "wrong type", ": expected text or a list of typed parts as content, found 3"),
-        (True, "wrong type", ": expected text or a list of typed parts as content, found true"),
         ({"text": "a"}, "wrong type", ": expected text or a list of typed parts as content, "
          "found an object with keys text"),
         (["a"], "wrong type", ", part 1: expected an object with type and text, found 'a'"),
         ([part("text", 3)], "wrong type", ", part 1: expected text under text, value, content, "
          "found 3"),
-        ([{"type": "text"}], "wrong type", ", part 1: expected text under text, value, content, "
-         "found null"),
         ([part("text", "a"), {"type": "image_url", "image_url": {}}], "unknown content part",
          ", part 2: expected type text, input_text, output_text, reasoning, thinking, tool_call, "
          "function_call, found 'image_url'"),
         ([{"text": "a"}], "unknown content part", ", part 1: expected type text, input_text, "
          "output_text, reasoning, thinking, tool_call, function_call, found null"),
-        ([{"type": ["text"]}], "unknown content part", ", part 1: expected type text, input_text, "
-         "output_text, reasoning, thinking, tool_call, function_call, found a list of 1"),
         ([part("text", "a"), part("reasoning", "r")], "order of parts",
          ", part 2: expected reasoning, then text, then tool calls, found reasoning behind a later "
          "one; make messages of them"),
@@ -100,15 +89,6 @@ WRAPPED = {"type": "function", "function": BARE}
 @pytest.mark.parametrize("key", ["tools", "functions"])
 def test_tools_in_any_form_are_wrapped_functions(key, value):
     assert read_tools({key: value}) == [WRAPPED]
-
-
-def test_tools_may_stand_in_the_first_message():
-    assert read_tools({}, {"role": "system", "tools": json.dumps([BARE])}) == [WRAPPED]
-    assert read_tools({"tools": [{"name": "g"}]}, {"tools": [BARE]}) == [
-        {"type": "function", "function": {"name": "g"}}
-    ]
-    assert read_tools({"tools": []}, {"tools": [BARE]}) is None
-    assert read_tools({}, "no object") is None
 
 
 @pytest.mark.parametrize(
@@ -167,13 +147,6 @@ def test_arguments_that_are_a_string_are_kept_where_the_settings_say_so(argument
     assert call["function"]["arguments"] == arguments
 
 
-@pytest.mark.parametrize("call", [{"name": "f"}, {"name": "f", "arguments": None}])
-def test_a_call_without_arguments_has_none(call):
-    assert read_calls(call, PARSE, "m") == [
-        {"type": "function", "function": {"name": "f", "arguments": {}}}
-    ]
-
-
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -181,7 +154,6 @@ def test_a_call_without_arguments_has_none(call):
          "line 1 column 2 (char 1)"),
         (3, "m: expected a list of calls, found 3"),
         ([3], "m: expected a function with a name, found 3"),
-        ([None], "m: expected a function with a name, found null"),
         ({"arguments": {}}, "m: expected a function with a name, found an object with keys "
          "arguments"),
         ({"name": 1}, "m: expected a function with a name, found an object with keys name"),
@@ -192,7 +164,6 @@ def test_a_call_without_arguments_has_none(call):
          "property name enclosed in double quotes: line 1 column 2 (char 1)"),
         ({"name": "f", "arguments": ""}, "m: 'f': arguments: expected JSON, found '': expecting "
          "value: line 1 column 1 (char 0)"),
-        ({"name": "f", "arguments": "1"}, "m: 'f': expected arguments in an object, found 1"),
         ({"name": "f", "arguments": [1]}, "m: 'f': expected arguments in an object, "
          "found a list of 1"),
         ({"name": "f", "parameters": {}}, "m: 'f': expected arguments, found keys parameters"),
@@ -202,3 +173,36 @@ def test_broken_calls_say_which_and_how(value, message):
     with pytest.raises(ChatError) as caught:
         read_calls(value, PARSE, "m")
     assert (caught.value.reason, caught.value.message) == ("broken tool call", message)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "1" * 5000])
+def test_json_beyond_the_limits_of_the_parser_is_broken_too(text):
+    with pytest.raises(ChatError, match=r"^here: expected JSON, found "):
+        parse_json(text, "broken thing", "here")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r'"\ud83d"', r'"\uDE00"', r'{"\ud800": 1}', r'[{"a": ["\udfff x"]}]', r'"\ude00\ud83d"',
+        '"\ud83d"',
+    ],
+)  # fmt: skip
+def test_a_lone_surrogate_anywhere_is_refused(text):
+    with pytest.raises(ChatError, match="expected text that can be UTF-8, found '") as caught:
+        parse_json(text, "broken thing", "here")
+    assert caught.value.reason == "lone surrogate"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (r'"\ud83d\ude00"', "😀"),
+        (r'"\uD83D\uDE00"', "😀"),
+        (r'"\\ud83d"', "\\ud83d"),
+        (r'"\ud7a3"', "힣"),
+        ('"猫😀"', "猫😀"),
+    ],
+)
+def test_a_pair_of_surrogates_is_a_character_and_an_escaped_backslash_is_none(text, value):
+    assert parse_json(text, "bad", "here") == value

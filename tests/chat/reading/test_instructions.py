@@ -110,50 +110,6 @@ def test_the_join_of_an_instruction_is_a_setting(instruction, user):
     assert read_alpaca(record, settings).messages == [user, said("assistant", "a")]
 
 
-def test_stanford_s_heading_stands_before_an_input_without_an_instruction():
-    record = {"instruction": "", "input": "it", "output": "a"}
-    (user, _) = read_alpaca(record, SftSettings(instruction="stanford")).messages
-    assert user == {**said("user", "\n\n### Input:\nit"), "with_input": True}
-
-
-def test_stanford_has_no_heading_for_an_empty_input():
-    settings = SftSettings(instruction="stanford")
-    record = {"instruction": "do", "output": "a", "history": [["p", "r"]]}
-    assert read_alpaca(record, settings).messages == [
-        said("user", "p"),
-        said("assistant", "r"),
-        said("user", "do"),
-        said("assistant", "a"),
-    ]
-
-
-HISTORY = [["p", "r"], [None, "s"]]
-
-
-@pytest.mark.parametrize("history", [HISTORY, json.dumps(HISTORY)])
-def test_system_and_history_come_before_the_instruction(history):
-    record = {"instruction": "do", "output": "a", "system": "be", "history": history}
-    assert read_alpaca(record, SETTINGS) == flat(
-        said("system", "be"),
-        said("user", "p"),
-        said("assistant", "r"),
-        said("user", ""),
-        said("assistant", "s"),
-        said("user", "do"),
-        said("assistant", "a"),
-    )
-
-
-def test_a_flat_record_may_have_system_and_tools():
-    record = {"question": "q", "answer": "a", "system": "be", "tools": [{"name": "f"}]}
-    assert read_pair(record, SETTINGS) == flat(
-        said("system", "be"),
-        said("user", "q"),
-        said("assistant", "a"),
-        tools=[{"type": "function", "function": {"name": "f"}}],
-    )
-
-
 def test_a_text_is_one_message_of_the_assistant():
     for text in ("t\n", ""):
         expected = replace(flat(said("assistant", text)), is_text=True)
@@ -200,19 +156,6 @@ def beside(answer):
     return read_pair({"prompt": "q", "answer": "a", **answer}, SETTINGS)
 
 
-@pytest.mark.parametrize("key", ["system_prompt", "system_message"])
-def test_a_system_message_has_several_names(key):
-    for record in ({key: "be"}, {"system": "", key: "be"}, {"system": "be", key: ""}):
-        assert beside(record).messages == [said("system", "be"), USER, REPLY]
-    assert beside({"system": "", key: ""}).messages == [USER, REPLY]
-
-
-@pytest.mark.parametrize("key", ["reasoning", "reasoning_content", "thinking"])
-def test_reasoning_beside_an_answer_is_that_of_the_reply(key):
-    assert beside({key: "hm"}).messages == [USER, {**REPLY, "reasoning_content": "hm"}]
-    assert beside({key: ""}).messages == [USER, REPLY]
-
-
 @pytest.mark.parametrize(
     ("history", "weights"),
     [
@@ -227,11 +170,3 @@ def test_a_history_is_pairs_or_messages(history, weights):
     read = beside({"history": history})
     assert read.messages == [USER, REPLY] * (1 + bool(weights))
     assert read.weights == [*weights, None, None]
-
-
-@pytest.mark.parametrize("record", [{"context": ["a", "b"]}, {"reasoning": True}, {"history": 3}])
-def test_a_value_of_another_type_names_the_option_that_leaves_it_out(record):
-    (key,) = record
-    with pytest.raises(ChatError, match=f": --ignore-keys {key} leaves it out$") as caught:
-        beside(record)
-    assert caught.value.reason == "wrong type"

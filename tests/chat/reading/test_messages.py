@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.reading.messages import message_list, pair_in, read_messages
+from tokmill.chat.reading.messages import pair_in, read_messages
 from tokmill.chat.segments import ROLES
 from tokmill.settings.sft import SftSettings
 
@@ -89,13 +89,6 @@ def test_values_of_another_type_are_refused(item, message):
     assert refusal(item) == ("wrong type", message)
 
 
-def test_content_under_another_name_is_not_lost_in_silence():
-    assert refusal({"role": "user", "said": "x"}) == (
-        "no such fields",
-        "message 1: expected content, found keys role, said",
-    )
-
-
 def test_parts_become_text_and_reasoning_and_calls():
     item = {
         "role": "assistant",
@@ -146,23 +139,6 @@ def test_two_different_reasonings_are_contradictory():
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [
-        {"content": None, "tool_calls": [CALL]},
-        {"tool_calls": [CALL]},
-        {"content": "", "tool_calls": json.dumps([CALL])},
-        {"content": "", "tool_calls": [{"name": "f", "arguments": '{"x": 1}'}]},
-        {"content": None, "function_call": {"name": "f", "arguments": '{"x": 1}'}},
-        {"content": None, "function_call": {"name": "f", "arguments": {"x": 1}}, "tool_calls": []},
-        {"content": None, "function_call": None, "tool_calls": [CALL]},
-    ],
-)
-def test_calls_of_the_assistant_are_canonical(fields):
-    messages, _ = read({"role": "assistant", **fields})
-    assert messages == [{"role": "assistant", "content": "", "tool_calls": [CALL]}]
-
-
-@pytest.mark.parametrize(
     "value",
     [
         '{"name": "f", "arguments": {"x": 1}}',
@@ -177,21 +153,6 @@ def test_the_role_function_call_is_an_assistant_turn_of_calls(value):
     assert read({"from": "function_call", "value": value})[0] == expected
     assert read({"role": "function_call", "content": value})[0] == expected
     assert read_messages([{"from": "function_call", "value": value}], SETTINGS).unread == set()
-
-
-@pytest.mark.parametrize(
-    ("value", "found"),
-    [
-        ("f(1)", "expected JSON, found 'f(1)': expecting value: line 1 column 1 (char 0)"),
-        ("[]", "expected a call, found '[]'"),
-        (None, "expected a call, found null"),
-    ],
-)
-def test_a_broken_function_call_is_refused(value, found):
-    assert refusal({"from": "human", "value": "x"}, {"from": "function_call", "value": value}) == (
-        "broken tool call",
-        f"message 2: {found}",
-    )
 
 
 def test_calls_belong_to_the_assistant():
@@ -209,41 +170,6 @@ def test_calls_in_two_places_are_refused():
         "broken tool call",
         "message 1: expected calls in one of content, tool_calls, function_call, found several",
     )
-
-
-def test_names_are_kept_and_other_keys_are_not():
-    item = {"role": "tool", "content": "x", "name": "f", "tool_call_id": "c1", "date": "today"}
-    messages, _ = read(item, {**item, "name": None, "tool_call_id": None})
-    assert messages == [
-        {"role": "tool", "content": "x", "name": "f", "tool_call_id": "c1"},
-        {"role": "tool", "content": "x"},
-    ]
-
-
-def test_switches_of_messages_become_their_weights():
-    said = {"role": "assistant", "content": "a"}
-    assert read(
-        said, {**said, "train": False}, {**said, "weight": 1}, {**said, "masked": None}
-    ) == (
-        [said] * 4,
-        [None, 0.0, 1.0, None],
-    )
-
-
-@pytest.mark.parametrize(
-    ("value", "reason", "message"),
-    [
-        ("hi", "broken messages", "messages: expected JSON, found 'hi': expecting value: line 1 "
-         "column 1 (char 0)"),
-        ("{}", "wrong type", "messages: expected a list of messages, found an object with no keys"),
-        (3, "wrong type", "messages: expected a list of messages, found 3"),
-        ("", "no such fields", "messages: expected a list of messages, found nothing"),
-    ],
-)  # fmt: skip
-def test_what_is_no_list_of_messages_is_refused(value, reason, message):
-    with pytest.raises(ChatError) as caught:
-        message_list(value, "messages")
-    assert (caught.value.reason, caught.value.message) == (reason, message)
 
 
 ANY = st.recursive(
@@ -287,20 +213,6 @@ def test_a_refusal_is_the_reply_where_it_says_nothing_else():
     assert read(answered) == ([{"role": "assistant", "content": "Yes."}], [None])
 
 
-def test_keys_that_are_ignored_are_taken_as_not_there():
-    settings = SftSettings(ignore_keys=("refusal", "reasoning"))
-    item = {"role": "assistant", "content": "", "refusal": "no", "reasoning": ["x"]}
-    assert read(item, settings=settings) == ([{"role": "assistant", "content": ""}], [None])
-
-
-@pytest.mark.parametrize(("number", "role"), [(1, "user"), (2, "assistant")])
-def test_who_speaks_first_under_an_unknown_name_is_advised_as_the_user(number, role):
-    turns = [{"role": "user", "content": "q"}] * (number - 1) + [{"role": "x", "content": "t"}]
-    reason, message = refusal(*turns)
-    assert reason == "unknown role"
-    assert message.endswith(f": say who that is (NAME=drop leaves it out): --role-names x={role}")
-
-
 USER, REPLY = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
 
 
@@ -317,14 +229,3 @@ USER, REPLY = {"role": "user", "content": "q"}, {"role": "assistant", "content":
 )
 def test_a_pair_is_a_question_and_its_answer(item):
     assert pair_in(item, SETTINGS) == [USER, REPLY]
-
-
-def test_a_system_text_stands_before_its_pair():
-    found = pair_in({"output": "a", "input": "q", "system": "be"}, SETTINGS)
-    assert found == [{"role": "system", "content": "be"}, USER, REPLY]
-
-
-def test_a_key_that_is_ignored_in_a_pair_is_unread_and_no_other():
-    settings = SftSettings(ignore_keys=("id",))
-    turns = read_messages([{"human": "q", "assistant": "a", "id": 7}], settings)
-    assert (turns.messages, turns.unread) == ([USER, REPLY], {"id"})

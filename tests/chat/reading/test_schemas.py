@@ -1,3 +1,5 @@
+"""Records become conversations: which schema they have, and what is read of each."""
+
 from __future__ import annotations
 
 import json
@@ -7,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.chat.conversation import ChatError, Conversation
-from tokmill.chat.reading.detect import detect_schema
+from tokmill.chat.reading.detect import detect_schema, resolve_schema
 from tokmill.chat.reading.schemas import parse_record, read_conversation
 from tokmill.errors import UsageError
-from tokmill.settings.sft import SCHEMAS, SftSettings
+from tokmill.settings.sft import SftSettings
 
 SETTINGS = SftSettings()
 USER, REPLY = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
@@ -41,22 +43,6 @@ def test_every_schema_is_detected_and_read(schema):
     assert read_conversation(record, "mixed", SETTINGS) == conversation
 
 
-def test_the_table_has_every_schema_that_a_setting_can_name():
-    assert set(SCHEMAS) == {*EXAMPLES, "auto", "mixed"}
-
-
-def test_a_record_of_no_schema_among_others_is_refused_when_it_is_read():
-    assert detect_schema([{"id": 1}, {"text": "t"}, {}]) == "text"
-    assert refusal({"id": 1}, "text") == (
-        "no such fields",
-        "record: expected text, found keys id",
-    )
-    assert refusal({"id": 1}) == (
-        "no such fields",
-        "record: expected the fields of a schema, found keys id",
-    )
-
-
 @pytest.mark.parametrize("schema", ["messages", "conversations"])
 def test_a_conversation_without_messages_is_refused(schema):
     for empty in ([], "[]"):
@@ -69,16 +55,6 @@ def test_a_conversation_without_messages_is_refused(schema):
     assert refusal({schema: ""}, schema)[0] == "no such fields"
     assert refusal({schema: {"role": "user"}}, schema)[0] == "wrong type"
     assert refusal({schema: "hello"}, schema)[0] == "broken messages"
-
-
-@pytest.mark.parametrize(
-    "messages",
-    [[REPLY], [REPLY, USER], [USER], [USER, REPLY, REPLY], [USER, USER], [SYSTEM], [USER] * 330],
-)
-def test_turns_may_come_in_any_order(messages):
-    assert read_conversation({"messages": messages}, "messages", SETTINGS) == Conversation(
-        messages, [None] * len(messages)
-    )
 
 
 @pytest.mark.parametrize("schema", ["messages", "conversations"])
@@ -124,28 +100,6 @@ def test_a_conversational_prompt_is_not_trained():
     )
 
 
-def test_everything_is_trained_of_a_conversational_prompt_but_what_it_leaves_out():
-    prompt = [USER, {**REPLY, "train": False}, {**REPLY, "train": True}]
-    record = {"prompt": prompt, "completion": [REPLY], "system": "be"}
-    settings = SftSettings(train=("+everything",))
-    assert read_conversation(record, "prompt", settings) == Conversation(
-        [SYSTEM, USER, REPLY, REPLY, REPLY], [None, None, 0.0, 1.0, None]
-    )
-
-
-@pytest.mark.parametrize(
-    ("record", "expected"),
-    [
-        ({"prompt": [USER], "completion": []}, Conversation([USER], [0.0])),
-        ({"prompt": [], "completion": [REPLY]}, Conversation([REPLY], [None])),
-        ({"prompt": None, "completion": [REPLY]}, Conversation([REPLY], [None])),
-        ({"prompt": [{**USER, "train": False}], "completion": []}, Conversation([USER], [0.0])),
-    ],
-)
-def test_either_half_of_a_conversational_record_may_be_empty(record, expected):
-    assert read_conversation(record, "prompt", SETTINGS) == expected
-
-
 @pytest.mark.parametrize(
     ("record", "reason", "message"),
     [
@@ -169,16 +123,6 @@ def test_either_half_of_a_conversational_record_may_be_empty(record, expected):
 )  # fmt: skip
 def test_broken_conversational_prompts_are_refused(record, reason, message):
     assert refusal(record, "prompt") == (reason, message)
-
-
-@pytest.mark.parametrize("schema", EXAMPLES)
-def test_a_record_of_weight_0_is_trained_nowhere(schema):
-    record, conversation = EXAMPLES[schema]
-    for weight in (0, 0.0, False):
-        read = read_conversation({**record, "weight": weight}, schema, SETTINGS)
-        assert read.weights == [0.0] * len(conversation.messages)
-        assert read.messages == conversation.messages
-    assert read_conversation({**record, "loss_weight": 1}, schema, SETTINGS) == conversation
 
 
 @pytest.mark.parametrize(
@@ -259,27 +203,12 @@ def test_a_history_beside_messages_comes_before_them_and_behind_their_system(rec
     assert read.weights == trained
 
 
-@pytest.mark.parametrize(
-    "key", ["tools", "functions", "available_tools", "tool_definitions", "function_definitions"]
-)
-def test_tools_have_several_names(key):
-    record = {"messages": [USER], "tools": [], key: [TOOL]}
-    assert read_conversation(record, "messages", SETTINGS).tools == [TOOL]
-
-
 def test_keys_that_nothing_reads_are_noted_inside_messages_too():
     record = {"messages": [{**USER, "id": 1}, REPLY], "url": "u", "context": "c", "note": None}
     read = read_conversation(record, "messages", SETTINGS)
     assert read.unread == ("context", "messages[].id", "url")
     pair = {"prompt": [USER], "completion": [REPLY], "reasoning": "hm"}
     assert read_conversation(pair, "prompt", SETTINGS).unread == ("reasoning",)
-
-
-def test_an_ignored_key_is_unread_though_a_field_names_it():
-    record = {"prompt": "p", "response": "r", "output": "o", "system": "s"}
-    settings = SftSettings(fields=("response=output",), ignore_keys=("output",))
-    read = read_conversation(record, "prompt", settings)
-    assert (read.messages[-1]["content"], read.unread) == ("r", ("output",))
 
 
 @pytest.mark.parametrize("where", ["record", "message 1"])
@@ -317,3 +246,106 @@ def test_a_system_text_beside_a_system_message_is_told_unless_it_says_the_same(n
     named = SftSettings(fields=("system=sys",))
     record = {"messages": [system, USER, REPLY], "sys": "other"}
     assert read_conversation(record, "messages", named).unread == ("sys",)
+
+
+TEXT, ALPACA = {"text": "a"}, {"instruction": "q", "input": "", "output": "a"}
+
+
+@pytest.mark.parametrize(
+    ("record", "schema"),
+    [
+        ({"messages": "[]"}, "messages"),
+        ({"messages": [], "text": "rendered", "prompt": "p", "completion": "c"}, "messages"),
+        ({"messages": None, "conversations": []}, "conversations"),
+        ({"conversations": [], "instruction": "i", "output": "o"}, "conversations"),
+        ({"prompt": [], "completion": []}, "prompt"),
+        ({"question": "q", "answer": "a", "text": "t"}, "prompt"),
+        ({"query": "q", "response": "a"}, "prompt"),
+        ({"prompt": "p", "instruction": "i", "output": "o"}, "prompt"),
+        ({"prompt": None, "instruction": "i", "output": "o"}, "alpaca"),
+        ({"instruction": "i", "response": "o", "context": ""}, "alpaca"),
+        ({"prompt": None, "completion": "c"}, "prompt"),
+        ({"prompt": None, "completion": "c", "text": "t"}, "prompt"),
+        ({"instruction": None, "input": "i", "output": "o"}, "alpaca"),
+        ({"prompt": "p", "completion": None, "text": "t"}, "text"),
+        ({"prompt": "p", "text": "t"}, "text"),
+    ],
+)
+def test_the_first_schema_whose_fields_are_not_null_wins(record, schema):
+    assert detect_schema([record]) == schema
+
+
+def test_no_records_are_messages():
+    assert detect_schema([]) == "messages"
+
+
+def test_records_of_several_schemas_are_mixed():
+    assert detect_schema([TEXT, ALPACA]) == "mixed"
+
+
+def test_records_of_no_schema_at_all_are_a_mistake_that_names_keys_and_schemas():
+    with pytest.raises(UsageError) as caught:
+        detect_schema([{"input": "q", "output": "a"}, {"input": "q", "label": "x"}], "data.jsonl")
+    assert str(caught.value) == (
+        "data.jsonl: no known schema: found keys input, output, label; known: "
+        "messages: messages; conversations: conversations; "
+        "prompt: prompt | question | query and response | completion | answer | output; "
+        "alpaca: instruction and output; text: text: rename the fields, or name them: --fields="
+        "prompt=KEY,completion=KEY (under [sft]: fields = "
+        '{prompt = "KEY", completion = "KEY"})'
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "key"),
+    [
+        ({"prompt": "p", "chosen": "c", "rejected": "r"}, "chosen"),
+        ({"prompt": "p", "chosen": "c"}, "chosen"),
+        ({"chosen": [REPLY], "rejected": [REPLY]}, "chosen"),
+        ({"messages": [USER, REPLY], "rejected": {"role": "assistant"}}, "rejected"),
+        ({"messages": [USER, REPLY], "rejected_response": "r"}, "rejected_response"),
+        ({"instruction": "i", "output": "o", "kto_tag": False}, "kto_tag"),
+        ({"prompt": "p", "completion": "c", "label": True}, "label of good and bad answers (KTO)"),
+        ({"prompt": "p", "completion": "c", "label": 0}, "label of good and bad answers (KTO)"),
+        ({"question": "p", "answer": "c", "label": "False"}, "label of good and bad answers (KTO)"),
+        ({"messages": [USER], "label": False}, "label of good and bad answers (KTO)"),
+    ],
+)
+def test_preference_data_is_refused_with_the_reason(record, key):
+    with pytest.raises(UsageError, match=r"^records: preference data, found ") as caught:
+        resolve_schema(SETTINGS, [{"text": "t"}, record])
+    assert f"found {key}: expected" in str(caught.value)
+    reason, message = refusal(record)
+    assert (reason, message) == ("preference data", str(caught.value).replace("records", "record"))
+    assert refusal(record, "messages")[0] == "preference data"
+
+
+@pytest.mark.parametrize(
+    ("record", "schema"),
+    [
+        ({"text": "t", "label": 1}, "text"),
+        ({"prompt": "p", "completion": "c", "label": "billing"}, "prompt"),
+        ({"prompt": "p", "completion": "c", "label": None}, "prompt"),
+        ({"messages": [USER], "label": 7}, "messages"),
+        ({"messages": [USER], "rejected": False, "chosen": None}, "messages"),
+        ({"messages": [USER], "kto_tag": None}, "messages"),
+    ],
+)
+def test_a_key_that_only_looks_like_preference_data_is_ignored(record, schema):
+    assert detect_schema([record]) == schema
+    assert read_conversation(record, schema, SETTINGS).weights
+
+
+def test_a_label_that_is_a_class_in_one_record_is_ignored_in_all():
+    records = [{**ALPACA, "label": label} for label in (0, 1, 2)]
+    settled = resolve_schema(SETTINGS, records)
+    assert (settled.schema, settled.ignore_keys) == ("alpaca", ("label",))
+    read = [read_conversation(record, "alpaca", settled) for record in records]
+    assert [conversation.unread for conversation in read] == [("label",)] * 3
+
+
+def test_the_option_ignores_a_label_of_good_and_bad():
+    settings = SftSettings(ignore_keys=("label",))
+    record = {**ALPACA, "label": "good"}
+    assert resolve_schema(settings, [record]).schema == "alpaca"
+    assert read_conversation(record, "alpaca", settings).unread == ("label",)

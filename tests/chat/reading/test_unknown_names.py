@@ -117,12 +117,6 @@ def test_turns_of_unknown_names_are_named_with_what_to_copy():
     assert "name them: --fields=messages=lines (" in refusal({"lines": [USER, REPLY]})
 
 
-def test_flat_records_of_unknown_names_are_too():
-    said = refusal({"Question": "q", "Complex_CoT": "c", "Response": "a"})
-    assert "found keys Question, Complex_CoT, Response; known:" in said
-    assert "or name them: --fields=prompt=KEY,completion=KEY (" in said
-
-
 @pytest.mark.parametrize("first", ["agent", "user", "client"])
 def test_of_unknown_roles_the_first_speaker_is_advised_as_the_user(first):
     said = refusal({"dialogue": [{"role": first, "content": "q"}, {"role": "x", "content": "a"}]})
@@ -139,8 +133,3 @@ def test_the_advice_can_be_copied_into_a_file():
     assert (settled.schema, settled.role_names) == ("messages", ("agent=assistant", "client=user"))
     with pytest.raises(UsageError, match=r"^--fields=messages=KEY: not in the data"):
         resolve_schema(SftSettings(fields=("messages=KEY",)), [{"lines": TURNS}], "data")
-
-
-def test_a_name_that_no_record_has_is_refused():
-    with pytest.raises(UsageError, match=r"^--fields=messages=dialouge: not in"):
-        resolve_schema(SftSettings(fields=("messages=dialouge",)), [{"dialogue": []}], "data.jsonl")
