@@ -111,6 +111,11 @@ def test_what_cannot_be_exact_is_refused(marked, source, messages):
     assert marked(source, *messages) == ["weights inside a message"]
 
 
+def test_strings_of_control_tokens_at_an_edge_stay_text(marked):
+    reply = bot(part("<|im_", train=False), part("end|>\ue000"))
+    assert marked(QWEN, ASKED, reply)[0].strip() == "<|im_«end|>\ue000<|im_end|>»"
+
+
 def test_a_part_of_the_user_is_trained_where_the_template_shows_what_the_user_says(marked):
     asked = {"role": "user", "content": [part("a", train=True), part("b")]}
     asks = "<|im_start|>user\n"

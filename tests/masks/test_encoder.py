@@ -1,7 +1,10 @@
+"""Samples become ids and weights: split and joint, and where the two differ."""
+
 from __future__ import annotations
 
 import json
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -12,7 +15,7 @@ from tokenizers import pre_tokenizers
 from tokmill.engines.loaded import EngineMemory, RenewableEngine
 from tokmill.engines.reference import load_reference
 from tokmill.errors import TokenizerError
-from tokmill.masks.encoder import JOINT_DIFFERS, STRADDLING_TOKENS, SampleEncoder
+from tokmill.masks.encoder import JOINT_DIFFERS, STRADDLING_TOKENS, SampleEncoder, SplitJointCheck
 from tokmill.masks.layout import SampleRules
 from tokmill.timing import StageTimer
 from tokmill.tokenizer.byte_lengths import byte_lengths
@@ -287,3 +290,32 @@ def test_joint_ids_are_those_of_the_complete_text(tiny, sample_batch, samples):
             expected.append(part)
             text = ""
         assert tokens.ids[tokens.offsets[i] : tokens.offsets[i + 1]].tolist() == expected[:-1]
+
+
+@pytest.fixture
+def check_engine(make_tokenizer, bytes_model):
+    model = bytes_model(("a", "b"), ("Ċ", "Ċ"), ("c", "d"), ("cd", "e"), ("d", "e"))
+    return load_reference(make_tokenizer(model, pre_tokenizer=BYTES), parse=False)
+
+
+def column(texts):
+    return pa.array(texts, pa.large_string())
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "differs"),
+    [
+        ("xa", "bx", True),  # two tokens become one
+        ("xa", "cx", False),
+        ("x\n", "\nx", True),
+        ("a b", "c", False),
+        ("xc", "dex", True),  # c, de and cde
+        ("猫", "猫", False),
+        ("猫" * 50 + "a", "b" + "猫" * 50, True),
+        ("a", "b", True),
+        ("a" * 100, " b", False),
+    ],
+)
+def test_a_split_differs_where_the_joint_text_has_other_tokens(check_engine, left, right, differs):
+    found = SplitJointCheck().find(column([left, right]), np.array([1]), check_engine.encode)
+    assert found.tolist() == [differs]

@@ -1,3 +1,5 @@
+"""Encyclopedia records by the formula, and articles by blank lines."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.render.built_in import Encyclopedia
+from tokmill.render.built_in import Article, Encyclopedia
 from tokmill.settings.schema import RenderSettings
 
 TEXTS = st.none() | st.sampled_from(["", ":", "。", "a"]) | st.text(max_size=5)
@@ -140,3 +142,25 @@ def test_the_keys_are_settings(records):
     )
     row = {"name": "a", "abstract": "s", "body": [{"text": "c", "head": "h"}], "title": "not this"}
     assert rendered(records, [row], settings).text.to_pylist() == ["a:sh:c。"]
+
+
+def article(row: dict[str, Any]) -> str:
+    """The rule in plain Python; '' for a record without any text."""
+    sections = [section or {} for section in row.get("sections") or []]
+    bodies = ["\n".join(filter(None, (s.get("title"), s.get("content")))) for s in sections]
+    return "\n\n".join(filter(None, (row.get("title"), row.get("summary"), *bodies)))
+
+
+def rendered_article(records, rows):
+    renderer = Article(RenderSettings())
+    return renderer.render(records(rows, renderer.schema))
+
+
+@given(ROWS)
+def test_the_rule_holds_for_any_records(records, rows):
+    documents = rendered_article(records, rows)
+    texts = [article(row) for row in rows]
+    assert documents.text.to_pylist() == [text for text in texts if text]
+    assert documents.rows.tolist() == [i for i, text in enumerate(texts) if text]
+    assert {reject.reason for reject in documents.refused.values()} <= {"empty", "no such fields"}
+    assert len(documents.refused) == texts.count("")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 
-from tokmill.bill.formula import names_in
+import pytest
+
+from tokmill.bill.formula import Formula, evaluate, names_in
 from tokmill.bill.text.formulas import formulas_page, subjects
 from tokmill.bill.text.symbols import SYMBOLS
+from tokmill.errors import TokmillError
 
 FORMULAS = [(subject.module, one) for subject in subjects() for one in subject.formulas]
 USED = {symbol for _, one in FORMULAS for symbol in names_in(one.expression)}
@@ -35,3 +38,27 @@ def test_every_formula_stands_on_the_page_and_no_line_is_longer_than_80_characte
     assert max(map(len, page.splitlines())) <= 80
     shown = re.findall(r"`([^`]+)`", page.partition("## Symbols")[0].partition("\n## ")[2])
     assert [re.sub(r"\s+", " ", text) for text in shown] == [one.expression for _, one in FORMULAS]
+
+
+CACHE = Formula("KV cache", "2 * L * k * h * s * b * q", "a paper")
+LLAMA_2_7B = {"L": 32, "k": 32, "h": 128, "s": 4096, "b": 1, "q": 2}
+
+
+def test_bounds_never_lie_on_the_wrong_side_of_the_amount():
+    line = CACHE.line(LLAMA_2_7B, low_bytes=3 << 30, high_bytes=1 << 30)
+    assert (line.low_bytes, line.high_bytes) == (line.n_bytes, line.n_bytes)
+    line = CACHE.line(LLAMA_2_7B, low_bytes=1 << 30, high_bytes=3 << 30)
+    assert (line.low_bytes, line.high_bytes) == (1 << 30, 3 << 30)
+
+
+def test_a_symbol_without_a_value_is_named():
+    with pytest.raises(TokmillError, match="formula: cannot evaluate y; known: x"):
+        evaluate("x + y", {"x": 1})
+
+
+@pytest.mark.parametrize(
+    "expression", ["__import__('os')", "x.real", "[1]", "x if x else 1", "'a'"]
+)
+def test_nothing_but_arithmetic_is_evaluated(expression):
+    with pytest.raises(TokmillError, match="cannot evaluate"):
+        evaluate(expression, {"x": 1})
