@@ -213,3 +213,6 @@ def test_what_remains_after_a_step_is_the_states_and_the_workspaces() -> None:
     assert states + WORKSPACES["h100"] == pytest.approx(554.6, abs=0.1)
     billed = workspace_line("NVIDIA H100", megatron=True, attention_bytes=0)
     assert billed.n_bytes == WORKSPACES["h100"] * MIB
+    # Without that variable cuBLAS takes 8.1 MiB for each of two threads.
+    billed = workspace_line("A100 80GB", megatron=True, attention_bytes=0)
+    assert billed.n_bytes == 2 * 8_519_680 + 4 * MIB

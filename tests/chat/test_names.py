@@ -42,7 +42,7 @@ def test_a_key_that_is_ignored_is_not_read_and_another_takes_its_place():
 
 def test_names_of_roles_that_are_given_win_over_known_ones():
     given = ("Agent=assistant", "system=assistant")
-    assert [role_of(said, given) for said in ("AGENT", "agent", "SYSTEM", "user", "nobody")] == [
+    assert [role_of(said, given) for said in ("AGENT", " aGent ", "SYSTEM", "user", "nobody")] == [
         "assistant", "assistant", "assistant", "user", None
     ]  # fmt: skip
 

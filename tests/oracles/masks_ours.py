@@ -24,12 +24,7 @@ from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineMemory
 from tokmill.errors import TokmillError
 from tokmill.recipes.sft import make_sample_encoder
-from tokmill.recipes.sft_setup import (
-    make_chat_renderer,
-    resolve_records,
-    resolve_sft,
-    sft_settings,
-)
+from tokmill.recipes.sft_setup import make_chat_renderer, resolve_records, resolve_sft, sft_settings
 from tokmill.recipes.spec import RunSpec
 from tokmill.run.plan import resolve
 from tokmill.settings.schema import (
@@ -120,9 +115,7 @@ class Ours:
             input=InputSettings(paths=("records",)),  # for messages
             sft=replace(case.settings, date=today()),
             tokenizer=TokenizerSettings(
-                path=str(case.tokenizer),
-                eos_token=case.eos,
-                control_tokens_in_text=control,
+                path=str(case.tokenizer), eos_token=case.eos, control_tokens_in_text=control
             ),
         )
         self.tokenizer = _tokenizer(self._config.tokenizer)

@@ -25,7 +25,6 @@ pytestmark = [
     [
         ("chats", {}),
         ("chats", {"pad_samples_to": 8}),
-        ("unpacked", {"packing": 3000}),
         ("unpacked", {"packing": 4096, "pad_samples_to": 64}),
     ],
 )

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tokmill.errors import VerifyError
-from tokmill.trainers import hf_datasets
 from tokmill.trainers.export import export
 from tokmill.trainers.options import ExportOptions
 
@@ -47,15 +44,3 @@ def test_a_directory_saved_again_by_datasets_has_the_same_rows(chats, tmp_path, 
         once_more = datasets.load_from_disk(str(tmp_path / "e"))
         assert ours[split]._fingerprint == once_more[split]._fingerprint
         assert {one.feature.dtype for one in ours[split].features.values()} == {"int32"}
-
-
-def test_a_changed_label_is_found(unpacked, tmp_path, monkeypatch) -> None:
-    def wrong(batch):
-        labels, offsets = hf_datasets._labels(batch)
-        labels[np.argmax(labels != -100)] = -100
-        return labels, offsets
-
-    column = hf_datasets.Column("labels", "int32", wrong)
-    monkeypatch.setattr("tokmill.trainers.hf_datasets.LABELS", column)
-    with pytest.raises(VerifyError, match=r"row \d+ of train: labels\[\d+\]: expected \d+, found"):
-        export(unpacked.directory, "datasets", tmp_path / "e", ExportOptions(), check=True)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import gzip
 import os
 import warnings
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.fixtures.torchao_stub import stub_torchao
-from tokmill.dataset.packing import pack
 from tokmill.settings.sft import SftSettings
 
 REASON = "the oracle is not installed: make oracles"
@@ -139,22 +137,6 @@ def test_packed_rows_hold_every_sample_once_with_labels_where_its_mask_is_1(
     assert sorted(found) == sorted(expected)
     n_trained = sum(label != MASKED for _, labels in found for label in labels)
     assert n_trained == chats.manifest["totals"]["trained_tokens"]
-
-
-def test_packed_together_the_shards_fill_as_many_rows_as_ours(chats, linked, tmp_path):
-    rows = packed_rows(chats, linked, tmp_path, source_group_size=len(linked))
-    lengths = np.concatenate([shard.lengths for shard in chats.shards])
-    ours = pack(lengths, ROW)
-    fills = np.add.reduceat(lengths[ours.samples], ours.row_offsets[:-1])
-    assert len(rows) == ours.n_rows
-    theirs = [sum(real_lengths(row, chats.eos_id)) for row in rows]
-    assert Counter(theirs) == Counter(fills.tolist())
-
-
-def real_lengths(row, eos_id: int) -> list[int]:
-    """Return the lengths of what is no padding."""
-    parts = torch.split(row["input_ids"], row["doc_lens"].tolist())
-    return [len(part) for part in parts if not bool((part == eos_id).all())]
 
 
 def test_the_samples_end_where_the_csv_says_and_not_where_eos_stands(chats, linked):

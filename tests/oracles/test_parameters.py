@@ -28,7 +28,7 @@ with warnings.catch_warnings():
     torch = pytest.importorskip("torch", reason=REASON)
     transformers = pytest.importorskip("transformers", "5.23", reason=REASON)
 
-N_CONFIGS = 30
+N_CONFIGS = 12
 Draw = Callable[[random.Random], dict[str, Any]]
 
 

@@ -26,11 +26,9 @@ from tests.oracles.test_parameters import (  # noqa: E402
     shapes,
 )
 from tokmill.bill.models import load  # noqa: E402
-from tokmill.bill.models.adapters import adapter_tensors  # noqa: E402
 from tokmill.bill.models.families import KNOWN  # noqa: E402
 from tokmill.bill.models.load import model_from_config  # noqa: E402
 from tokmill.errors import UsageError  # noqa: E402
-from tokmill.settings.training import TrainingSettings  # noqa: E402
 
 SMALL: dict[str, Any] = {
     "num_hidden_layers": 3, "hidden_size": 64, "intermediate_size": 20, "num_attention_heads": 4,
@@ -148,11 +146,6 @@ BY_TRANSFORMERS: dict[str, dict[str, Any]] = {
 KINDS = BY_TABLE | BY_TRANSFORMERS
 
 
-def test_35_recent_kinds_are_looked_at() -> None:
-    assert len(KINDS) == 35
-    assert not set(BY_TRANSFORMERS) & set(KNOWN)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_recent_model_is_counted_exactly(kind: str) -> None:
     theirs = made_by_transformers(kind, dict(KINDS[kind]))
@@ -173,14 +166,6 @@ def test_idle_experts_are_no_active_parameters(kind: str) -> None:
     used = model.experts.active / model.experts.count
     assert 0 < used < 1
     assert model.active_parameters == model.parameters - round(stacked * (1 - used))
-
-
-def test_lora_adapts_the_matrices_of_a_model_that_transformers_made() -> None:
-    model = model_from_config(KINDS["mamba2"] | {"model_type": "mamba2"})
-    adapted = adapter_tensors(model, TrainingSettings(adapter="lora", adapter_targets="all-linear"))
-    names = {tensor.name.rsplit(".", 3)[1] for tensor in adapted}
-    assert names == {"in_proj", "out_proj"}
-    assert "mixer" in model.by_module()
 
 
 def test_a_table_needs_neither_torch_nor_transformers() -> None:

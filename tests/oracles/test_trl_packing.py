@@ -18,7 +18,6 @@ from tokmill.dataset.packs import open_packs
 from tokmill.settings.sft import SftSettings
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
-MASKED = -100
 ROW = 512
 
 
@@ -73,23 +72,6 @@ def test_the_samples_of_a_dataset_fill_the_rows_that_trl_fills(chats, capacity):
     lengths = np.concatenate([shard.lengths for shard in chats.shards])
     ours, theirs = our_rows(lengths, capacity), trl_rows(lengths, capacity)
     assert len(ours) == len(theirs) > 1
-    assert fills(ours) == fills(theirs)
-
-
-@pytest.mark.parametrize("capacity", [100, 1024, 4096])
-@pytest.mark.parametrize("shape", ["lognormal", "uniform", "few", "long", "short"])
-def test_random_lengths_fill_the_rows_that_trl_fills(shape, capacity):
-    random = np.random.default_rng([capacity, len(shape)])
-    drawn = {
-        "lognormal": lambda: random.lognormal(5.5, 1, 3000).astype(int) + 1,
-        "uniform": lambda: random.integers(1, capacity + 1, 3000),
-        "few": lambda: random.choice([1, 7, 33, 50, 51, 99], 3000),
-        "long": lambda: random.integers(capacity // 3, capacity + 1, 3000),
-        "short": lambda: random.integers(1, 20, 3000),
-    }
-    lengths = np.minimum(drawn[shape](), capacity)
-    ours, theirs = our_rows(lengths, capacity), trl_rows(lengths, capacity)
-    assert len(ours) == len(theirs)
     assert fills(ours) == fills(theirs)
 
 
@@ -149,18 +131,6 @@ def packed_examples(chats) -> list[dict[str, list[int]]]:
     ]
 
 
-def test_the_collator_keeps_our_labels_in_rows_of_our_pack_index(chats):
-    from trl.trainer import sft_trainer
-
-    examples = packed_examples(chats)
-    lengths = [length for example in examples for length in example["seq_lengths"]]
-    collate = sft_trainer.DataCollatorForLanguageModeling(pad_token_id=0, padding_free=True)
-    batch = collate(examples)
-    assert batch["labels"].tolist() == [[i for e in examples for i in e["labels"]]]
-    assert batch["input_ids"].tolist() == [[i for e in examples for i in e["input_ids"]]]
-    assert batch["cu_seq_lens_q"].tolist() == np.cumsum([0, *lengths]).tolist()
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_the_trainer_takes_rows_of_our_pack_index_as_they_are(chats, tmp_path):
     import datasets
@@ -194,16 +164,3 @@ def test_the_trainer_takes_rows_of_our_pack_index_as_they_are(chats, tmp_path):
     ]
     by_ids = itemgetter("input_ids")
     assert sorted(found, key=by_ids) == sorted(examples, key=by_ids)
-
-
-def test_the_collator_that_pads_keeps_our_labels(columns):
-    from trl.trainer import sft_trainer
-
-    examples = [columns[i] for i in range(32)]
-    collate = sft_trainer.DataCollatorForLanguageModeling(pad_token_id=0)
-    batch = collate(examples)
-    width = max(len(example["input_ids"]) for example in examples)
-    for i, example in enumerate(examples):
-        padding = width - len(example["labels"])
-        assert batch["labels"][i].tolist() == example["labels"] + [MASKED] * padding
-        assert batch["input_ids"][i].tolist() == example["input_ids"] + [0] * padding
