@@ -240,6 +240,7 @@ def asked_of(rng: random.Random, n: int, *, is_chat: bool) -> dict[str, Any]:
     return asked
 
 
+@pytest.mark.slow(reason="six mixes, each compared document by document with a model")
 @pytest.mark.parametrize("kind", ["text", "chat"])
 def test_a_mix_is_what_a_model_says(kind, tmp_path) -> None:
     datasets = make_pool(kind, tmp_path)
