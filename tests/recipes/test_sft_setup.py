@@ -15,8 +15,9 @@ from tokmill.chat.own_templates import own_source
 from tokmill.dataset.canonical import sha256_hex
 from tokmill.engines.engine import REFERENCE, load_engine
 from tokmill.errors import UsageError
-from tokmill.recipes.mask_entry import describe_mask, last_ids
 from tokmill.recipes.sft_setup import (
+    describe_mask,
+    last_ids,
     make_chat_renderer,
     resolve_records,
     resolve_sft,
