@@ -91,7 +91,7 @@ def test_a_source_is_a_file_or_a_folder(shown, out, source, expected):
 
 def test_a_source_can_have_a_name(out):
     from tokmill.dataset.reader import read_manifest
-    from tokmill.page.chosen import chosen_documents
+    from tokmill.page.samples import chosen_documents
 
     manifest = read_manifest(out)
     for row in manifest["sources"]:

@@ -1,18 +1,31 @@
-"""A dataset of SFT with two splits, packed, whose trained tokens are picked by hand."""
+"""Pages, what stands on them, and a dataset of SFT whose trained tokens are picked by hand."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tokmill
+from tokmill.bill.bill_settings import bill_settings
+from tokmill.bill.full_bill import FullBill, full_bill
+from tokmill.bill.inputs import complete_inputs
+from tokmill.bill.on_disk import on_disk
 from tokmill.dataset.packing import Packs
 from tokmill.dataset.packs import write_pack_index
+from tokmill.dataset.reader import read_manifest
 from tokmill.dataset.writer import ShardWriter
+from tokmill.page.report import report_page
+from tokmill.page.sample_page import MOST_EMBEDDED
+from tokmill.page.samples import chosen_documents
 from tokmill.tokenizer.tokenizer import Tokenizer
 
 SHARDS = {
@@ -60,7 +73,15 @@ def dataset(tmp_path: Path, tokenizer: Tokenizer) -> Callable[..., tuple[Path, d
             },
             "dtype": "uint16",
             "mask": {"preset": "tokmill", "boundary": "split", "template": "plain"},
-            "packs": {"train": {"rows": 2, "capacity": 20, "fill": 0.9}},
+            "packs": {
+                "train": {
+                    "rows": 2,
+                    "capacity": 20,
+                    "fill": 0.9,
+                    "samples": 4,
+                    "bytes_per_sample": 45,
+                }
+            },
             "shards": listed,
             "tokenizer": {
                 "name": "tiny",
@@ -69,9 +90,145 @@ def dataset(tmp_path: Path, tokenizer: Tokenizer) -> Callable[..., tuple[Path, d
                 "bos": None,
                 "sha256": tokenizer.sha256,
             },
-            "totals": {"documents": 5, "tokens": n_tokens, "trained_tokens": n_tokens - 10},
+            "totals": {
+                "records": 5,
+                "documents": 5,
+                "tokens": n_tokens,
+                "trained_tokens": n_tokens - 10,
+                "text_bytes": 0,
+                "drops": {},
+                "rejects": {},
+            },
+            "sources": [],
+            "files": [],
+            "engine": {
+                "name": "reference",
+                "version": "1",
+                "reason": "asked for",
+                "mb_per_s": {},
+                "n_checked": 0,
+                "refused": {},
+            },
+            "run": {
+                "wall_s": 1.0,
+                "text_bytes_per_s": 0,
+                "peak_memory_bytes": 0,
+                "resumed_parts": 0,
+            },
         }
         (tmp_path / "manifest.json").write_text(json.dumps(manifest))
         return tmp_path, manifest
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium without a window; skips the tests of a machine that has none."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("there is no chromium")
+    # In the quick loop this skips; playwright itself would end with an error of its own.
+    subprocess.run([chromium, "--version"], check=True, capture_output=True)
+    with api.sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+class Reader(HTMLParser):
+    """Collects numbers of tables and bars by the name of the table, tiles, and texts; tags nest."""
+
+    VOID = frozenset({"meta", "br", "input"})
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[tuple[str, dict[str, str | None]]] = []
+        self.tables: dict[str, dict[str, list[float]]] = {}
+        self.bars: dict[str, dict[str, list[float]]] = {}
+        self.tiles: dict[str, float] = {}
+        self.texts: list[str] = []
+        self.ids: list[str] = []
+        self.row = self.term = ""
+        self.feed(html)
+        self.close()
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        if "id" in values:
+            self.ids.append(values["id"])
+        if tag not in self.VOID:
+            self.open.append((tag, values))
+        if "data-value" not in values:
+            return
+        value = float(values["data-value"])
+        if tag == "dd":
+            self.tiles[self.term] = value
+            return
+        names = [own["aria-label"] for name, own in self.open if name == "table"]
+        if names:
+            found = self.bars if tag == "i" else self.tables
+            found.setdefault(names[-1], {}).setdefault(self.row, []).append(value)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+        tag, values = self.open[-1] if self.open else ("", {})
+        if tag == "th" and values.get("scope") == "row":
+            self.row = data
+        self.term = data if tag == "dt" else self.term
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page with what stands on it, and the manifest and the bill that it is about."""
+
+    html: str
+    manifest: dict[str, Any]
+    bill: FullBill
+    read: Reader
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.read.texts)
+
+
+@pytest.fixture(scope="session")
+def page_of() -> Callable[..., Page]:
+    """Make the page of a directory, by default with its manifest."""
+
+    def make(
+        directory: Path,
+        manifest: dict[str, Any] | None = None,
+        tokenizer: str = "",
+        given: dict[str, dict[str, Any]] | None = None,
+    ) -> Page:
+        manifest = manifest or read_manifest(directory)
+        base = manifest["config"]
+        settings = bill_settings(base, None, None, given or {})
+        bill = full_bill(complete_inputs(settings, on_disk(directory, manifest)))
+        numbers = chosen_documents(directory, manifest, MOST_EMBEDDED)
+        html = report_page(directory, manifest, bill, numbers, tokenizer=tokenizer)
+        return Page(html, manifest, bill, Reader(html))
+
+    return make
+
+
+@pytest.fixture
+def pretrain_rows(
+    tmp_path: Path, write_rows: Callable[..., Path], tokenizer_dir: Path
+) -> Callable[..., Path]:
+    """Make a dataset of rows, and return its directory."""
+
+    def make(rows: list[Any], **settings: Any) -> Path:
+        source = write_rows(tmp_path / "rows.jsonl", rows)
+        tokmill.pretrain(
+            source, tokenizer=tokenizer_dir, output=tmp_path / "out", progress=False, **settings
+        )
+        return tmp_path / "out"
 
     return make

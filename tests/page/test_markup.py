@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tokmill.page.markup import content, label, plain
+from tokmill.page.markup import content, label
 
 
 def test_a_label_is_one_line_of_escaped_text_without_characters_that_change_others():
@@ -16,7 +16,3 @@ def test_text_of_a_record_shows_bytes_and_characters_that_are_not_seen():
     assert content("\n a", is_edge=True) == (
         '<span class="nl">\n</span><span class="sp"> </span><span class="sp">a</span>'
     )
-
-
-def test_a_path_that_is_not_unicode_is_escaped():
-    assert plain("a\udcff<") == "a\\udcff&lt;"

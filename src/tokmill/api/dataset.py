@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tokmill.bill.full_bill import FullBill
     from tokmill.dataset.statistics import Statistics
     from tokmill.dataset.verify import Verification
-    from tokmill.page.chosen import Choice
+    from tokmill.page.samples import Choice
     from tokmill.settings.arguments import BillArguments, ExportArguments
     from tokmill.trainers.export import Export
 
@@ -317,7 +317,7 @@ class Dataset:
         Raises:
             TokmillError: a file cannot be read or written.
         """
-        from tokmill.page.report.write_report import write_report
+        from tokmill.page.report import write_report
 
         target, bill = jobs.checked_path(path, "path"), bill or self.bill()
         write_report(target, self.directory, self.manifest, bill, self._tokenizer, "path", choice)

@@ -91,9 +91,8 @@ def command(
       tokmill inspect out --row 0 --html row.html
     """
     from tokmill.dataset.reader import check_complete, read_manifest
-    from tokmill.page.chosen import chosen_documents, noticed_documents
-    from tokmill.page.page_file import check_page, write_page
-    from tokmill.page.samples import SampleReader
+    from tokmill.page.samples import SampleReader, chosen_documents, noticed_documents
+    from tokmill.page.web_page import check_page, write_page
     from tokmill.tokenizer.tokenizer import tokenizer_of
 
     if row is not None and (document is not None or sample is not None):

@@ -73,7 +73,7 @@ def command(
     from tokmill.api.jobs import run_config
     from tokmill.cli.bill import show_bill
     from tokmill.executors.tasks import array_status, plan_array
-    from tokmill.page.forecast import forecast_rows
+    from tokmill.page.summary import forecast_rows
 
     if overwrite and not write:
         raise UsageError("--overwrite: a forecast writes nothing: give --write too")

@@ -61,7 +61,7 @@ def command(
     from tokmill.bill.inputs import complete_inputs
     from tokmill.bill.on_disk import on_disk
     from tokmill.dataset.reader import read_intact_manifest
-    from tokmill.page.report.write_report import write_report
+    from tokmill.page.report import write_report
     from tokmill.page.summary import detail_rows
 
     if html is not None and (as_json or only or everything or explain or measure is not None):

@@ -108,7 +108,7 @@ def _run(
         return
     show_dataset(manifest)
     if profile:
-        from tokmill.page.profile import profile_rows
+        from tokmill.page.summary import profile_rows
 
         show()
         show_rows(profile_rows(manifest))

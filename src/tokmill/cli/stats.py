@@ -57,8 +57,8 @@ def command(directory: Path, tokenizer: str, as_json: bool) -> None:
 def _tables(manifest: Mapping[str, Any], statistics: Statistics) -> Iterator[RenderableType]:
     """Yield the tables of sources, of lengths, and of the most frequent ids."""
     from tokmill.bill.text.tables import rows_table
+    from tokmill.page.dataset_sections import grouped
     from tokmill.page.markup import shortened
-    from tokmill.page.report.sources_section import grouped
     from tokmill.page.summary import quoted
 
     totals = statistics.totals

@@ -1,21 +1,38 @@
-"""Samples as a self-contained web page: no script, no network."""
+"""Samples on web pages: cards with their text and mask, of `tokmill inspect` and of the report."""
 
 from __future__ import annotations
 
-from html import escape
+import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tokmill.page.markup import content, plain
-from tokmill.page.page_style import STYLE
-from tokmill.page.samples import cut_mark, shown_runs
+from tokmill.errors import TokmillError
+from tokmill.page.markup import Section, content, details, facts, label, note
+from tokmill.page.samples import SampleReader, cut_mark, shown_runs
+from tokmill.page.summary import detail_rows, things_of
+from tokmill.page.web_page import web_page
+from tokmill.tokenizer.tokenizer import tokenizer_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from tokmill.page.samples import Sample, ShownRun
+    from tokmill.tokenizer.decode import TokenRun
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""Content policy: nothing is loaded and no script runs, whatever a sample holds."""
+MOST_EMBEDDED = 24
+"""Samples of a report: a few of them are shown at once, and all are searched."""
+_AT_ONCE, _CHATS_AT_ONCE = 4, 2
+_CHARACTERS = 1500
+_LOW_CHARACTERS, _LOW_LINES = 360, 7
+"""What a low card shows of a text; a chat has twice as much."""
+_MOST_BYTES = 1_200_000
+"""Bytes of the cards of a report, after which no other is added: the page has less than 2 MB."""
+_EDGE = 150
+"""Characters of both ends of a long text that is not trained: what is trained is to be seen."""
+_TOKENS = 2000
+"""Tokens that are decoded of a document; it may have billions."""
+_FACTS = ("records", "tokens", "trained tokens", "mask", "tokenizer")
 
 
 def sample_page(
@@ -33,68 +50,64 @@ def sample_page(
     `show_ids`: whether to add the ids, in a closed section.
     """
     is_sft = manifest.get("kind") == "sft"
-    kind = "samples" if is_sft else "documents"
-    cards = "\n".join(sample_card(sample, max_chars, show_ids) for sample in samples)
-    facts = "".join(
-        f"<div><dt>{escape(label)}</dt><dd>{plain(text)}</dd></div>"
-        for label, text in page_facts(manifest)
+    heading = (
+        heading or f"{len(samples):,} of {manifest['totals']['documents']:,} {things_of(manifest)}"
     )
-    heading = heading or f"{len(samples):,} of {manifest['totals']['documents']:,} {kind}"
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{plain(title)}: {kind}</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<header class="page">
-<h1>{plain(title)}</h1>
-<dl>{facts}</dl>
-</header>
-<main>
-<div class="bar"><h2>{escape(heading)}</h2>{legend(is_sft=is_sft)}</div>
-<div class="cards">
-{cards or f'<p class="note">no {kind}</p>'}
-</div>
-</main>
-</body>
-</html>
-"""
+    more = "<code>--max-chars 0</code> shows all"
+    cards = [sample_card(sample, max_chars, show_ids=show_ids, more=more) for sample in samples]
+    rows = [row for row in detail_rows(manifest, title) if row[0] in _FACTS or "packs" in row[0]]
+    section = Section("samples", heading, f"{_legend(is_sft=is_sft)}{_list(cards, len(cards))}")
+    header = f"<h1>{label(title, 200)}</h1>{facts(rows)}"
+    return web_page(f"{title}: {things_of(manifest)}", header, [section])
 
 
-def page_facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the facts about the dataset at the top of the page, as (label, text)."""
-    totals, tokenizer = manifest["totals"], manifest["tokenizer"]
-    is_sft = manifest.get("kind") == "sft"
-    facts = [
-        ("samples" if is_sft else "documents", f"{totals['documents']:,}"),
-        ("tokens", f"{totals['tokens']:,} as {manifest['dtype']}"),
-    ]
+def samples_section(
+    directory: Path, manifest: Mapping[str, Any], tokenizer: str, numbers: Iterable[int]
+) -> Section:
+    """Return the section of some documents; without the tokenizer, it says why there is no text."""
+    things, is_sft = things_of(manifest), manifest.get("kind") == "sft"
+    hint = ". Name the tokenizer with --tokenizer to see some."
+    try:
+        loaded = tokenizer_of(dict(manifest), tokenizer)
+        hint = ""
+        reader = SampleReader(directory, manifest, loaded)
+        cards: list[str] = []
+        n_bytes = 0
+        for number in numbers:
+            sample = _shortened(reader.read(number, most_tokens=_TOKENS))
+            cards.append(sample_card(sample, _CHARACTERS, is_low=True))
+            n_bytes += len(cards[-1].encode())
+            if n_bytes > _MOST_BYTES:
+                break
+    except TokmillError as error:
+        return Section(
+            "samples", things.capitalize(), note(f"No {things} are shown: {error}{hint}")
+        )
+    of_all = f"{len(cards)} of {manifest['totals']['documents']:,} {things}"
+    lead = f"{of_all}: one of each source, then random ones."
     if is_sft:
-        mask, trained = manifest["mask"], totals.get("trained_tokens", 0)
-        share = trained / totals["tokens"] if totals["tokens"] else 0
-        facts += [
-            ("trained tokens", f"{trained:,} ({share:.1%})"),
-            ("preset", str(mask.get("preset", ""))),
-            ("boundary", str(mask.get("boundary", ""))),
-            ("template", str(mask.get("template", ""))),
-            ("trained parts", ", ".join(mask.get("trained", ()))),
-            ("turns", str(mask.get("turns", ""))),
-        ]
-    facts += [(f"rows, {split}", _rows(p)) for split, p in manifest.get("packs", {}).items()]
-    facts.append(("tokenizer", f"{tokenizer['name']}, {tokenizer['vocab_size']:,} ids"))
-    return [fact for fact in facts if fact[1]]
+        lead += " Long text that is not trained is shortened."
+    command = f"tokmill inspect {shlex.quote(str(directory))} --max-chars 0 --document 0"
+    shows = f" The whole text of one: <code>{label(command, 200)}</code>"
+    at_once = _CHATS_AT_ONCE if is_sft else _AT_ONCE
+    about = f'<p class="remark">{label(lead)}{shows}</p>{_legend(is_sft=is_sft)}'
+    return Section("samples", things.capitalize(), about + _list(cards, at_once))
 
 
-def _rows(pack: Mapping[str, Any]) -> str:
-    return f"{pack['rows']:,} of {pack['capacity']:,} tokens, {pack['fill']:.1%} full"
+def _list(cards: Sequence[str], at_once: int) -> str:
+    """Return cards, those after the first `at_once` closed, and what the script turns them by."""
+    pager = (
+        '<div class="pager" hidden><input type="search" aria-label="Search in these texts" '
+        'placeholder="Search in these texts"><button type="button">Previous</button>'
+        '<button type="button">Next</button><output></output></div>'
+    )
+    first = f'<div class="cards list" data-page="{at_once}">{"".join(cards[:at_once])}</div>'
+    rest = f'<div class="cards">{"".join(cards[at_once:])}</div>'
+    more = f'<div class="rest">{details(f"{len(cards) - at_once} more", rest)}</div>'
+    return (pager if cards[1:] else "") + first + (more if cards[at_once:] else "")
 
 
-def legend(*, is_sft: bool) -> str:
+def _legend(*, is_sft: bool) -> str:
     """Return the list of what the colours of samples mean, as HTML."""
     words = ["<span>text</span>", '<bdi class="c">control token</bdi>']
     if is_sft:
@@ -103,38 +116,40 @@ def legend(*, is_sft: bool) -> str:
             "<span>untrained text</span>",
             '<mark class="t"><bdi class="c">trained control token</bdi></mark>',
             '<bdi class="c">control token</bdi>',
-            '<span class="nl"></span> <small>newline at a trained edge</small>',
-            '<span class="x">\\xe7</span> <small>byte of a split character</small>',
+            '<span><span class="nl"></span> <small>newline at a trained edge</small></span>',
+            '<span><span class="x">\\xe7</span> <small>byte of a split character</small></span>',
         ]
     return f'<ul class="legend">{"".join(f"<li>{word}</li>" for word in words)}</ul>'
 
 
 def sample_card(
-    sample: Sample,
-    max_chars: int,
-    show_ids: bool,
-    more: str = "<code>--max-chars 0</code> shows all",
+    sample: Sample, max_chars: int, *, show_ids: bool = False, is_low: bool = False, more: str = ""
 ) -> str:
     """Return a sample as HTML: its place, its counts, its mask as a strip, and its text.
 
-    `more`: HTML that says how to see all of a text that is cut.
+    `is_low`: a long text is opened to be seen down to its end. `more`: HTML that says how to see
+    all of a text that is cut.
     """
     shown, n_cut = shown_runs(sample.runs, max_chars)
     text = "".join(_stretch(stretch) for stretch in shown)
-    facts = "".join(f"<li>{plain(fact)}</li>" for fact in sample.facts())
+    about = "".join(f"<li>{label(fact)}</li>" for fact in sample.facts())
+    split = sample.shard.partition("-")[0]
     parts = [
-        f'<article id="{sample.kind}-{sample.number}">',
+        f'<article id="{sample.kind}-{sample.number}"{" class=low" if is_low else ""}>',
         f"<header><h3>{sample.kind} {sample.number:,}</h3>",
-        f'<ul class="facts">{facts}</ul></header>',
+        f'<span class="chip">{label(split)}</span><ul class="about">{about}</ul></header>',
         "" if sample.mask is None else _strip(sample),
         f'<div class="text" dir="auto">{text}</div>',
     ]
-    if mark := cut_mark(n_cut, sample.n_unread):
-        parts.append(f'<p class="note">{mark}{"; " * bool(more)}{more}</p>')
+    cut = cut_mark(n_cut, sample.n_unread)
+    remark = f'<p class="remark">{cut}{"; " * bool(more)}{more}</p>' if cut else ""
+    times = 1 if sample.mask is None else 2
+    said = "".join(stretch.run.text for stretch in shown)
+    is_long = len(said) > times * _LOW_CHARACTERS or said.count("\n") >= times * _LOW_LINES
+    parts.append(details("More", remark) if is_low and is_long else remark)
     if show_ids:
-        ids = " ".join(map(str, sample.ids))
-        parts.append(f"<details><summary>ids</summary><code>{ids}</code></details>")
-    return "\n".join(part for part in [*parts, "</article>"] if part)
+        parts.append(details("ids", f"<code>{' '.join(map(str, sample.ids))}</code>"))
+    return "".join([*parts, "</article>\n"])
 
 
 def _strip(sample: Sample) -> str:
@@ -171,3 +186,18 @@ def _stretch(stretch: ShownRun) -> str:
     is_whole = run.weight == 1 or not stretch.closes
     weight = "" if is_whole else f' data-weight="×{run.weight:g}"'
     return f'<mark class="t"{weight}>{"".join(texts)}</mark>'
+
+
+def _shortened(sample: Sample) -> Sample:
+    """Return a sample of SFT without the middle of long texts that are not trained."""
+    if sample.mask is None:
+        return sample
+    return replace(sample, runs=tuple(map(_without_middle, sample.runs)))
+
+
+def _without_middle(run: TokenRun) -> TokenRun:
+    n_left_out = len(run.text) - 2 * _EDGE
+    if run.is_trained or run.is_control or n_left_out < _EDGE:
+        return run
+    middle = f" […{n_left_out:,} characters…] "
+    return replace(run, texts=(run.text[:_EDGE] + middle + run.text[-_EDGE:],))

@@ -1,13 +1,13 @@
-"""The summary of a finished run: its manifest as (label, text) rows."""
+"""Plans, runs and datasets in words: (label, text) rows for the terminal and for web pages."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from tokmill.dataset.counts import TRAINED_TURNS
+from tokmill.dataset.counts import CHECKED, ROUTED, SKIPPED, TRAINED_TURNS
+from tokmill.engines.engine import REFERENCE
 from tokmill.fields import ENOUGH, describe_fields, noted_sources, percent, used_share
-from tokmill.page.engine_text import describe_engine, engine_line
 from tokmill.words.plural import counted, plural
 from tokmill.words.printable import printable
 from tokmill.words.units import count, seconds, size
@@ -15,7 +15,7 @@ from tokmill.words.units import count, seconds, size
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tokmill.dataset.statistics import Statistics
+    from tokmill.dataset.statistics import Lengths, Statistics
 
 Rows = list[tuple[str, str]]
 
@@ -120,8 +120,6 @@ def statistics_rows(statistics: Statistics) -> Rows:
     """Return what the tokens of a dataset tell: lengths, duplicates, ids that never occur."""
     lengths, equal, n_ids = statistics.lengths, statistics.duplicates, len(statistics.id_counts)
     n_documents, n_tokens = (max(1, statistics.totals[key]) for key in ("documents", "tokens"))
-    quantiles = (f"{percent} % up to {lengths.percentile(percent):,}" for percent in (50, 90, 99))
-    spread = f"mean {lengths.mean:,.0f}; {', '.join(quantiles)}; longest {lengths.longest:,}"
     repeated = "none is equal to an earlier one"
     if equal.documents:
         repeated = (
@@ -135,8 +133,14 @@ def statistics_rows(statistics: Statistics) -> Rows:
     if examples := statistics.unused[:_MOST_UNUSED]:
         texts = (f"{named.id} {quoted(named.text)}".strip() for named in examples)
         unused += f"\nsuch as {', '.join(texts)}"
-    rows = [("lengths", spread), ("duplicates", repeated), ("unused ids", unused)]
+    rows = [("lengths", lengths_text(lengths)), ("duplicates", repeated), ("unused ids", unused)]
     return rows + ([("no texts", statistics.no_texts)] if statistics.no_texts else [])
+
+
+def lengths_text(lengths: Lengths) -> str:
+    """Return mean, quantiles and maximum of the lengths of documents, of which there are some."""
+    quantiles = (f"{percent} % up to {lengths.percentile(percent):,}" for percent in (50, 90, 99))
+    return f"mean {lengths.mean:,.0f}; {', '.join(quantiles)}; longest {lengths.longest:,}"
 
 
 def quoted(text: str) -> str:
@@ -176,6 +180,11 @@ def _unread_keys(totals: Mapping[str, Any], *, most: int | None = None) -> str:
     if len(ordered) > len(shown):
         listed.append(f"and {len(ordered) - len(shown)} more")
     return ", ".join(listed)
+
+
+def things_of(manifest: Mapping[str, Any]) -> str:
+    """Return what the dataset has: `documents` or `samples`."""
+    return "samples" if _is_sft(manifest) else "documents"
 
 
 def _is_sft(manifest: Mapping[str, Any]) -> bool:
@@ -380,3 +389,166 @@ def trained_parts(mask: Mapping[str, Any]) -> str:
 def noticed(n: int, counter: str) -> str:
     """Return the count of a counter with its description."""
     return counted(n, _COUNTERS.get(counter, counter))
+
+
+def engine_line(engine: Mapping[str, Any], checks: Mapping[str, int] | None = None) -> str:
+    """Return the engine, and whether its ids were compared with the reference's.
+
+    `checks`: totals of a finished run, see `Counts`.
+    """
+    name = f"{engine['name']} {engine['version']}"
+    if engine["name"] == REFERENCE:
+        return f"{engine['name']}: {engine['version']}"
+    equal = "ids equal to the reference's (checked)"
+    return f"{name}, {equal if _checked(engine, checks or {}) else 'ids not checked'}"
+
+
+def describe_engine(engine: Mapping[str, Any], checks: Mapping[str, int] | None = None) -> str:
+    """Return the engine with its checks, speeds, and the reasons against other engines."""
+    text = f"{engine['name']} {engine['version']} ({engine['reason']}"
+    speeds = engine["mb_per_s"]
+    if speeds:
+        text += ": " + ", ".join(f"{name} {speed:.0f} MB/s" for name, speed in speeds.items())
+    text = "; ".join([text, *_checked(engine, checks or {})]) + ")"
+    text = "\n".join([text, *_exceptions(checks or {})])
+    for name, reason in engine["refused"].items():
+        text += f"\n{name} not used: {reason}"
+    return text
+
+
+def _checked(engine: Mapping[str, Any], checks: Mapping[str, int]) -> list[str]:
+    """Return how many texts and characters were compared with the reference, or nothing."""
+    before, during = engine["n_checked"], checks.get(CHECKED, 0)
+    where = [plural(before, "text") + (" before the run" if during else "")] if before else []
+    where += [f"{plural(during, 'document')} during it"] if during else []
+    if characters := _scanned(engine):
+        where = [", ".join([" and ".join(where), characters])] if where else [characters]
+    return [f"same ids as the reference on {' and '.join(where)}"] if where else []
+
+
+def _scanned(engine: Mapping[str, Any]) -> str:
+    """Return how many characters were compared with the reference, and when; '' for none."""
+    scan = engine.get("scan")
+    if not scan:
+        return ""
+    n_other = sum(last - first + 1 for first, last in scan["differs"])
+    text = f"{scan['n_characters']:,} characters" + (f" except {n_other:,}" if n_other else "")
+    if scan.get("uncompared"):
+        text += f" (the reference encodes documents with {'these or ' if n_other else ''}others)"
+    elif n_other:
+        text += " (the reference encodes their documents)"
+    return text + (" (compared in an earlier run)" if engine.get("scan_kept") else "")
+
+
+def _exceptions(checks: Mapping[str, int]) -> list[str]:
+    """Return the documents that the engine did not encode, or that could not be compared."""
+    routed = checks.get(ROUTED, 0)
+    found = [f"{plural(routed, 'document')} encoded by the reference"] if routed else []
+    return found + [
+        f"{plural(n, 'sampled document')} not compared: {name.removeprefix(SKIPPED)}"
+        for name, n in checks.items()
+        if name.startswith(SKIPPED)
+    ]
+
+
+STAGES = {
+    "prepare": "tokenizer, plan and choice of engine, before the first block",
+    "read": "blocks of records from files",
+    "parse": "records to columns",
+    "render": "columns to documents",
+    "wait": "waiting for an engine that encodes one block at a time",
+    "load engine": "loading the engine in each process",
+    "encode": "documents to ids",
+    "mask": "SFT: samples to texts, their tokens to ids and mask",
+    "narrow": "adding eos, converting ids to the output type, counting",
+    "spot check": "encoding sampled documents again with the reference",
+    "hash": "checksums of the shards",
+    "write": "writing shards and making them durable",
+}
+"""The stages in the order in which a record passes them, and their work."""
+
+
+def stage_times(run: Mapping[str, Any]) -> dict[str, float]:
+    """Return the seconds of each stage in all threads, in hundredths: so those shown add up.
+
+    Stages overlap, and a thread that waits for a processor counts in its stage: so their sum
+    exceeds the elapsed time.
+    """
+    stage_s = run.get("stage_s", {})
+    names = [name for name in STAGES if name != "mask" or name in stage_s]
+    names += [name for name in stage_s if name not in STAGES]
+    return {name: round(stage_s.get(name, 0.0), 2) for name in names}
+
+
+def profile_rows(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return one row per stage (seconds of all threads, share, speed), a total, and the engine."""
+    run, text_bytes = manifest["run"], manifest["totals"]["text_bytes"]
+    times = stage_times(run)
+    total_s = sum(times.values())
+    rows = []
+    for stage, taken in times.items():
+        speed = f"{size(text_bytes / taken)}/s" if taken and text_bytes else ""
+        shown = f"{taken:8.2f} s {taken / (total_s or 1):4.0%}  {speed:>11}"
+        rows.append((stage, f"{shown}  {STAGES.get(stage, '')}".rstrip()))
+    overlap = f"{total_s:.2f} s in all threads, {run['wall_s']:.2f} s elapsed"
+    rows.append(("total", f"{overlap}, {run['cpu_s']:.2f} s of CPU time"))
+    checks = manifest["totals"].get("checks")
+    return [*rows, ("engine", describe_engine(manifest["engine"], checks))]
+
+
+def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
+    """Return a forecast (the object of `plan --json`) as ten rows of one line."""
+    is_sft = plan.get("kind") == "sft"
+    fits = "" if plan["disk_bytes"] < free_bytes else ": TOO LITTLE"
+    sampled = "read completely" if plan["is_counted"] else f"sampled {size(plan['sampled_bytes'])}"
+    if plan["heads_only"]:
+        sampled += ", of some files only the beginning"
+    files, parts = plural(plan["files"], "file"), plural(plan["parts"], "part")
+    if plan["parts"] > 1:
+        parts += f" of up to {size(plan['part_bytes'])}"
+    records = "records" if plan["is_counted"] else "sampled records"
+    lost = plan["drop_fraction"]
+    dropped = f"; {lost:.2%} of the {records} dropped" if lost else ""
+    bill = plan["disk"]
+    band = f"{size(bill['low_bytes'])} to {size(bill['high_bytes'])}"
+    disk = f"about {size(plan['disk_bytes'])} ({band}) as {plan['dtype']}"
+    eos = f"eos {plan['eos']['token']} = {plan['eos']['id']}"
+    return [
+        ("input", f"{files}, {size(plan['input_bytes'])}, in {parts}; {sampled}"),
+        ("renderer", _renderer(plan)),
+        ("tokenizer", f"{plan['tokenizer']}, {eos}"),
+        ("engine", engine_line(plan["engine"])),
+        ("samples" if is_sft else "documents", _amount(plan, "documents") + dropped),
+        ("tokens", _amount(plan, "tokens") + ("" if is_sft else ", eos included")),
+        ("on disk", f"{disk}; {size(free_bytes)} free{fits}"),
+        ("time", f"about {seconds(plan['time_s'])}, at most {seconds(plan['time_high_s'])}"),
+        ("memory", _memory(plan)),
+        ("rejects", f"{plan['reject_fraction']:.2%} of the {records}"),
+    ]
+
+
+def _renderer(plan: Mapping[str, Any]) -> str:
+    """Return the renderer, the fields of the first records, and files with other fields."""
+    text = str(plan["renderer"])
+    text += f": {plan['fields']}" if plan.get("fields") else ""
+    return text + (f"; used of the text: {plan['left_out']}" if plan.get("left_out") else "")
+
+
+def _amount(plan: Mapping[str, Any], name: str) -> str:
+    """Return a count, or an estimate with its range."""
+    if plan["is_counted"]:
+        return f"{plan[name]:,}"
+    low, high = (count(plan[f"{name}_{end}"]) for end in ("low", "high"))
+    return f"about {count(plan[name])} ({low} to {high})"
+
+
+def _memory(plan: Mapping[str, Any]) -> str:
+    """Return the peak memory of all processes, and whether the machine has it."""
+    threads, needed, usable = plan["threads"], plan["memory_bytes"], plan["usable_memory_bytes"]
+    layout = plural(threads, "thread")
+    if plan["workers"] > 1:
+        layout = f"{plural(plan['workers'], 'worker')} of {layout}"
+    text = f"up to {size(needed)} with {layout}; {size(usable)} usable"
+    if needed <= usable:
+        return text
+    return f"{text}: TOO LITTLE; lower --workers, --threads or run.engine_memory_bytes"

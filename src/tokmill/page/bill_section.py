@@ -1,0 +1,242 @@
+"""The bill on the page: its verdict for the head, then moments, alternatives, host RAM and disk.
+
+It says what `tokmill report` prints of the same settings.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from tokmill.bill.gpus import BARELY, DOES_NOT_FIT, FITS, gpu_verdict, known_gpus
+from tokmill.bill.overhead import CUDA_CONTEXT, FRAGMENTATION, WORKSPACES
+from tokmill.bill.remedies.comparison import Comparison, compare, default_axes
+from tokmill.bill.states.optimizers import STATES
+from tokmill.bill.states.states import GRADIENTS, REFERENCE, WEIGHTS
+from tokmill.bill.text.summary import asked_parts, summary_rows
+from tokmill.bill.text.tables import moment
+from tokmill.page.markup import (
+    Bar,
+    Number,
+    Said,
+    Section,
+    details,
+    facts,
+    keys,
+    label,
+    note,
+    panel,
+    panels,
+    table,
+    tiles,
+)
+from tokmill.words.plural import plural
+from tokmill.words.units import count, memory, seconds, size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from tokmill.bill.formula import Bill
+    from tokmill.bill.full_bill import FullBill, ModelBill
+    from tokmill.bill.models.model import Model
+    from tokmill.bill.remedies.comparison import Alternative
+    from tokmill.bill.text.summary import Row
+    from tokmill.page.markup import Cell
+    from tokmill.page.summary import Rows
+
+_GROUPS: Mapping[str, str] = {
+    **dict.fromkeys((WEIGHTS.name, REFERENCE.name), "weights"),
+    GRADIENTS.name: "gradients",
+    **dict.fromkeys(STATES, "optimizer states"),
+    **dict.fromkeys(
+        (WORKSPACES.name, CUDA_CONTEXT.name, FRAGMENTATION.name), "CUDA and fragmentation"
+    ),
+}
+"""The group of a line by its name; others are activations if they grow with a batch's tokens."""
+_ACTIVATIONS, _OTHERS = "activations and logits", "temporary and buffers"
+_KINDS = tuple(dict.fromkeys((*_GROUPS.values(), _ACTIVATIONS, _OTHERS)))
+_TONES = (1, 2, 3, 4, 5, 6)
+_ADVICE = ("largest", "fits with", "safer with", "may fit", "advice")
+_FIRST_ROWS = 11
+_SAID = {
+    FITS: Said(FITS, "green"),
+    BARELY: Said("by the estimate only", "yellow"),
+    DOES_NOT_FIT: Said(DOES_NOT_FIT, "red"),
+}
+
+
+def verdict(directory: Path, bill: FullBill) -> str:
+    """Return whether the model fits, on which GPU, and what training costs, as HTML."""
+    of_model = bill.of_model
+    if of_model is None:
+        command = (
+            f"tokmill report {shlex.quote(str(directory))} --model llama-3.2-1b --gpu 'RTX 4090'"
+        )
+        return (
+            '<div class="verdict"><h2>Which GPU trains a model on this?</h2><p class="remark">'
+            f"Name a model and a GPU: <code>{label(command, 200)} --html FILE</code></p></div>"
+        )
+    rows = list(_rows(bill))
+    said = next(row for row in rows if row.label == "verdict")
+    advice = [(row.label, row.text) for row in rows if row.label in _ADVICE]
+    heading = f"{of_model.model.name} {said.text}" if of_model.gpu else of_model.model.name
+    return (
+        f'<div class="verdict {said.style}"><h2>{label(heading)}</h2>'
+        f"{facts(advice)}{tiles(_tiles(bill, of_model))}</div>"
+    )
+
+
+def _tiles(bill: FullBill, of_model: ModelBill) -> Iterator[tuple[str, str | Number, str]]:
+    """Yield the memory, the smallest GPU that has it, time, cost and checkpoints."""
+    trains, how = bill.settings.trains, bill.settings.training
+    need = of_model.training.peak if trains else of_model.inference
+    each = " of each GPU" if how.gpus > 1 else ""
+    yield (
+        f"GPU memory{each}",
+        Number(memory(need.n_bytes), need.n_bytes),
+        f"{memory(need.low_bytes)} to {memory(need.high_bytes)}",
+    )
+    fitting = [gpu for gpu in known_gpus() if gpu_verdict(need, gpu) == FITS]
+    fitting.sort(key=lambda gpu: gpu.memory_bytes)
+    if fitting:
+        following = f"; then {fitting[1].name}" if fitting[1:] else ""
+        remark = f"{memory(fitting[0].memory_bytes)}{following}"
+        yield "smallest GPU that fits", fitting[0].name, remark
+    elif not need.missing:
+        yield "smallest GPU that fits", "none", "of those that tokmill knows"
+    spent = of_model.compute
+    if not trains or spent is None:
+        return
+    steps = f"{count(spent.trained_tokens)} tokens, {plural(spent.steps, 'step')}"
+    taken, cost = spent.seconds, spent.cost
+    yield "training time", "unknown" if taken is None else seconds(taken), steps
+    if cost is not None:
+        price = f"at {how.price_per_hour:g} an hour of a GPU"
+        yield "cost", Number(f"{cost:,.2f}" if cost >= 0.01 else f"{cost:.1g}", cost), price
+    elif taken is not None:
+        yield "cost", "unknown", "add --price-per-hour"
+    kept = f"{how.checkpoints:,} kept, 1 being written"
+    yield "checkpoints on disk", f"up to {size(of_model.checkpoints.high_bytes)}", kept
+
+
+def bill_section(directory: Path, bill: FullBill) -> Section:
+    """Return the section of a dataset's bill."""
+    command = f"tokmill report {shlex.quote(str(directory))} --explain"
+    rows, of_model = _text_rows(bill), bill.of_model
+    words = facts(rows) + note(f"Estimates by formulas, which {command} shows.")
+    host = [(moment(each), each.n_bytes) for each in bill.host.moments]
+    other = details("Host RAM by moment", _amounts("Host RAM", "moment", host, memory))
+    other += details("The bill in words", words)
+    disk = ""
+    if bill.disk is not None:
+        files = [(line.name, line.n_bytes) for line in bill.disk.bill.lines]
+        disk = panel("The dataset on disk", _amounts("Disk", "files", files, size))
+    if of_model is None:
+        return Section("bill", "Bill", panels(panel("In words", words), disk))
+    how = facts([row for row in rows if row[0] in ("model", "training", "inference", "host RAM")])
+    html = how + panels(_moments(of_model, bill), disk)
+    html += _alternatives(_compared(bill, of_model.model), of_model)
+    return Section("bill", "Bill", html + other)
+
+
+def _rows(bill: FullBill) -> Iterator[Row]:
+    return summary_rows(bill, asked_parts(bill.settings))
+
+
+def _text_rows(bill: FullBill) -> Rows:
+    """Return the rows of the command, those without a label as lines of the row above."""
+    rows: list[tuple[str, str]] = []
+    for name, text, _ in _rows(bill):
+        if name or not rows:
+            rows.append((name, text))
+        else:
+            rows[-1] = (rows[-1][0], f"{rows[-1][1]}\n{text}")
+    return rows
+
+
+def _moments(of_model: ModelBill, bill: FullBill) -> str:
+    """Return the memory of a GPU by moment of a training step, or by its kind in inference."""
+    gpu = of_model.gpu
+    limit = gpu.memory_bytes if gpu else 0
+    if not bill.settings.trains:
+        lines = [(line.name, line.n_bytes) for line in of_model.inference.lines]
+        return panel("GPU memory of inference", _amounts("Inference", "kind", lines, memory))
+    moments = of_model.training.moments
+    full = max([limit, *(each.n_bytes for each in moments)])
+    groups = [(each, _by_group(each)) for each in moments]
+    drawn = table(
+        "GPU memory of training",
+        ("moment", "", "expected"),
+        [
+            (
+                moment(each),
+                Bar(amounts, full, _TONES, tuple(map(_named, _KINDS, amounts)), limit),
+                Number(memory(each.n_bytes), each.n_bytes),
+            )
+            for each, amounts in groups
+        ],
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (moment(each), *(Number(memory(n), n) for n in amounts)) for each, amounts in groups
+    ]
+    line = f"<li><b></b>{label(gpu.name)}, {memory(limit)}</li>" if gpu else ""
+    numbers = details("Amounts by kind", table("GPU memory by kind", ("moment", *_KINDS), rows))
+    return panel("GPU memory of training", keys(_KINDS, _TONES, line), drawn, numbers)
+
+
+def _named(kind: str, n_bytes: float) -> str:
+    return f"{kind}: {memory(n_bytes)}"
+
+
+def _by_group(bill: Bill) -> tuple[int, ...]:
+    """Return the expected bytes of each group of lines."""
+    amounts = dict.fromkeys(_KINDS, 0)
+    for line in bill.lines:
+        default = _ACTIVATIONS if "n" in line.symbols else _OTHERS
+        amounts[_GROUPS.get(line.name, default)] += line.n_bytes
+    return tuple(amounts.values())
+
+
+def _compared(bill: FullBill, model: Model) -> Comparison:
+    """Return the usual alternatives of training, or of inference if only that is billed."""
+    settings = bill.settings
+    if settings.trains:
+        return compare(settings, default_axes(settings.training), model)
+    contexts = (2048, 4096, 8192, 16384, 32768)
+    return compare(settings, {"weight_type": ("bf16", "int8", "int4"), "context": contexts}, model)
+
+
+def _alternatives(comparison: Comparison, of_model: ModelBill) -> str:
+    """Return a row for each alternative: its settings, memory and verdict; what fits is first."""
+    limit = of_model.gpu.memory_bytes if of_model.gpu else 0
+    full = max([limit, *(each.n_bytes for each in comparison.alternatives)])
+    rows: list[tuple[Cell, ...]] = []
+    for each in sorted(comparison.alternatives, key=_rank):
+        first, *others = map(str, each.values)
+        if each.why_not:
+            rows.append((first, *others, "", "", "", Said(f"not possible: {each.why_not}", "")))
+            continue
+        said = _SAID.get(each.verdict, Said(each.verdict, ""))
+        expected, most = (Number(memory(n), n) for n in (each.n_bytes, each.high_bytes))
+        rows.append((first, *others, Bar((each.n_bytes,), full, limit=limit), expected, most, said))
+    options = (f"--{name.replace('_', '-')}" for name in comparison.axes)
+    head = (*options, "", "expected", "at most", "fits")
+    drawn = table("Alternatives", head, rows, first=_FIRST_ROWS)
+    return panels(panel("Alternatives", note(comparison.title), drawn))
+
+
+def _rank(each: Alternative) -> int:
+    """Return the place of an alternative: what fits comes first, what is not possible last."""
+    if each.why_not:
+        return len(_SAID) + 1
+    return [*_SAID, each.verdict].index(each.verdict)
+
+
+def _amounts(
+    name: str, kind: str, amounts: Sequence[tuple[str, int]], written: Callable[[float], str]
+) -> str:
+    """Return named amounts of bytes with bars, whose scale is the largest of them."""
+    full = max((n for _, n in amounts), default=1)
+    rows = [(each, Bar((n,), full), Number(written(n), n)) for each, n in amounts]
+    return table(name, (kind, "", ""), rows)

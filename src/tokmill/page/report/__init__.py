@@ -1,1 +1,0 @@
-"""A dataset as one web page: sections, charts, style; nothing is loaded from a network."""
