@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tokmill.dataset.canonical import canonical_json, json_chunks, manifest_sha256, sha256_hex
+from tokmill.dataset.checksum import Digest, FileEntry
 
 
 def test_canonical_json_does_not_depend_on_the_order_of_keys():
@@ -34,11 +35,27 @@ def test_a_key_and_a_row_have_a_line_of_their_own(data, expected):
     assert laid_out.replace(b"\n", b"") + b"\n" == canonical_json(data)
 
 
-def test_an_iterator_of_rows_is_laid_out_as_their_list():
-    rows = [[i] for i in range(5)]
-    expected = b"".join(json_chunks({"rows": rows}))
-    assert b"".join(json_chunks({"rows": iter(rows)})) == expected
-    assert json.loads(b"".join(json_chunks({"rows": iter([])}))) == {"rows": []}
+def test_the_sum_of_a_manifest_leaves_out_itself_alone():
+    manifest = {"b": 1, "a": 2}
+    expected = sha256_hex(b'{"a":2,"b":1}\n')
+    assert manifest_sha256(manifest) == expected
+    assert manifest_sha256({**manifest, "sha256": "anything"}) == expected
+    assert manifest_sha256({**manifest, "a": 3}) != expected
+
+
+OF_ABC = {
+    "blake3": "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85",
+    "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+}
+"""Of the three bytes `abc`: the published test vectors."""
+
+
+@pytest.mark.parametrize("algorithm", OF_ABC)
+def test_a_digest_is_that_of_all_bytes_however_they_come(algorithm):
+    digest = Digest(algorithm)
+    digest.update(b"ab")
+    digest.update(memoryview(b"c"))
+    assert digest.entry("a") == FileEntry("a", 3, algorithm, OF_ABC[algorithm])
 
 
 def test_a_large_file_comes_in_chunks():
@@ -47,11 +64,3 @@ def test_a_large_file_comes_in_chunks():
     assert len(chunks) > 3
     assert max(map(len, chunks)) < 2 << 20
     assert json.loads(b"".join(chunks)) == {"rows": rows}
-
-
-def test_the_sum_of_a_manifest_leaves_out_itself_alone():
-    manifest = {"b": 1, "a": 2}
-    expected = sha256_hex(b'{"a":2,"b":1}\n')
-    assert manifest_sha256(manifest) == expected
-    assert manifest_sha256({**manifest, "sha256": "anything"}) == expected
-    assert manifest_sha256({**manifest, "a": 3}) != expected

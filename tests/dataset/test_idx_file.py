@@ -39,20 +39,6 @@ def by_hand(item_bytes: int, lengths: list[int]) -> bytes:
     )
 
 
-def test_the_index_of_two_documents_has_exactly_these_bytes(tmp_path: Path):
-    data = write(tmp_path / "a.idx", 2, [3, 2]).read_bytes()
-    assert data == bytes.fromhex(
-        "4d4d494449445800 00"
-        "0100000000000000"
-        "08"
-        "0200000000000000"
-        "0300000000000000"
-        "03000000 02000000"
-        "0000000000000000 0600000000000000"
-        "0000000000000000 0100000000000000 0200000000000000"
-    )
-
-
 @given(
     batches=st.lists(st.lists(st.integers(1, 2**31 - 1), max_size=4), max_size=4),
     item_bytes=st.sampled_from([2, 4]),
@@ -73,12 +59,6 @@ def test_offsets_go_past_four_gibibytes_without_wrapping(tmp_path: Path):
     _, offsets, _ = read_index(write(tmp_path / "a.idx", 4, [long, long], [long, 5]))
     assert offsets.tolist() == [0, 4 * long, 8 * long, 12 * long]
     assert int(offsets[-1]) > 2**34
-
-
-def test_offsets_go_on_from_one_chunk_to_the_next(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(index, "_CHUNK_DOCUMENTS", 2)
-    lengths = [2**31 - 1, 7, 2**31 - 2, 1, 9]
-    assert write(tmp_path / "a.idx", 2, lengths).read_bytes() == by_hand(2, lengths)
 
 
 @pytest.mark.parametrize(
@@ -102,13 +82,3 @@ def test_a_broken_index_is_refused(tmp_path: Path, change, expected):
     with pytest.raises(VerifyError) as caught:
         read_index(path)
     assert str(caught.value) == f"{path}: {expected}"
-
-
-def test_a_missing_index_is_an_os_error(tmp_path: Path):
-    with pytest.raises(FileNotFoundError):
-        read_index(tmp_path / "a.idx")
-
-
-def test_an_index_of_masks_is_no_index_of_a_shard(tmp_path: Path):
-    with pytest.raises(VerifyError, match="dtype code 1"):
-        read_index(write(tmp_path / "x.idx", 1, [3]))

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 
 from tokmill.dataset.metadata import GROUP, MetadataEncoder, read_metadata
-from tokmill.dataset.writer import ShardWriter
 from tokmill.errors import VerifyError
 
 N = 2 * GROUP + 88
@@ -69,49 +68,3 @@ def test_a_damaged_file_is_an_error_and_no_crash(file):
     file.write_bytes(data[:start] + b"\xff" * 8 + data[start + 8 :])  # an offset
     with pytest.raises(VerifyError, match=r"\.meta"):
         read_metadata(file, 0, N)
-
-
-def test_a_missing_file_is_an_error(tmp_path):
-    with pytest.raises(VerifyError, match=r"none\.meta"):
-        read_metadata(tmp_path / "none.meta", 0, 1)
-
-
-def test_a_shard_takes_rows_beside_its_documents(tmp_path):
-    sums = []
-    for stem, step in (("train-0000000-0000", N), ("train-0000001-0000", 7)):
-        shard = ShardWriter(tmp_path, "train", stem, np.dtype("<u2"), ("origin", "meta"))
-        for start in range(0, N, step):
-            rows = ROWS.slice(start, step)
-            n = rows.num_rows
-            origins = np.stack([np.arange(start, start + n), np.zeros(n, np.int64)], axis=1)
-            tokens = np.full(100 * n, 2, np.dtype("<u2"))
-            shard.append(tokens, np.full(n, 100), {"origin": origins, "meta": rows})
-        sums.append([entry.checksum for entry in shard.commit().files])
-        assert (tmp_path / f"{stem}.meta").read_bytes() == encoded(ROWS)
-    assert sums[0] == sums[1]
-
-
-def test_rows_that_were_read_go_into_another_shard(file, tmp_path):
-    shard = ShardWriter(tmp_path, "train", "train-0000007-0000", np.dtype("<u2"), ("meta",))
-    for start, stop in ((0, 10), (10, GROUP + 3), (GROUP + 3, N)):
-        n = stop - start
-        rows = read_metadata(file, start, stop)
-        shard.append(np.full(n, 2, np.dtype("<u2")), np.ones(n, np.int64), {"meta": rows})
-    shard.commit()
-    assert (tmp_path / "train-0000007-0000.meta").read_bytes() == file.read_bytes()
-
-
-def test_a_shard_that_is_given_up_leaves_nothing(tmp_path):
-    shard = ShardWriter(tmp_path, "train", "train-0000000-0000", np.dtype("<u2"), ("meta",))
-    shard.append(
-        np.zeros(1 << 16, np.dtype("<u2")), np.array([1 << 16]), {"meta": ROWS.slice(0, 1)}
-    )
-    shard.discard()
-    assert not list(tmp_path.iterdir())
-
-
-def test_rows_of_another_number_of_documents_are_refused(tmp_path):
-    shard = ShardWriter(tmp_path, "train", "train-0000000-0000", np.dtype("<u2"), ("meta",))
-    with pytest.raises(ValueError, match="expected"):
-        shard.append(np.zeros(2, np.dtype("<u2")), np.array([2]), {"meta": ROWS})
-    shard.discard()

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-import json
 import tracemalloc
+from collections import defaultdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.dataset.packing import MEMORY_BYTES_PER_SAMPLE, Packs, pack
-from tokmill.dataset.packs import open_packs, write_packs
+from tokmill.dataset import packing
+from tokmill.dataset.packing import MEMORY_BYTES_PER_SAMPLE, Packs, pack, pack_documents
+from tokmill.dataset.packs import (
+    open_packs,
+    write_pack_index,
+    write_packs,
+)
+from tokmill.dataset.reader import open_shard
 from tokmill.dataset.writer import ShardWriter
-from tokmill.errors import UsageError, VerifyError
+from tokmill.errors import UsageError
 
 
 def packed(lengths: list[int], capacity: int) -> list[list[int]]:
@@ -92,48 +99,6 @@ def shard(directory: Path, split: str, part: int, lengths: list[int]) -> dict[st
     return {"name": stem, "split": split, "documents": len(lengths), "tokens": entry.n_tokens}
 
 
-def test_packs_of_every_split_are_written_and_described(tmp_path: Path):
-    shards = [
-        shard(tmp_path, "train", 0, [3, 7]),
-        shard(tmp_path, "val", 0, [9]),
-        shard(tmp_path, "train", 1, [6, 4]),
-    ]
-    files, found = write_packs(tmp_path, shards, 10, "blake3")
-    assert [entry.name for entry in files] == [
-        "packs-train-rows.bin",
-        "packs-train-samples.bin",
-        "packs-val-rows.bin",
-        "packs-val-samples.bin",
-    ]
-    both = {"capacity": 10, "bytes_per_sample": MEMORY_BYTES_PER_SAMPLE}
-    assert found == {
-        "train": {**both, "rows": 2, "samples": 4, "tokens": 20, "fill": 1.0},
-        "val": {**both, "rows": 1, "samples": 1, "tokens": 9, "fill": 0.9},
-    }
-    assert json.loads(json.dumps(found)) == found
-    packs = open_packs(tmp_path, "train", {})
-    assert [packs.row(i).tolist() for i in range(packs.n_rows)] == [[0, 1], [2, 3]]
-
-
-def test_a_dataset_without_samples_has_no_packs(tmp_path: Path):
-    assert write_packs(tmp_path, [], 10, "blake3") == ([], {})
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_sample_longer_than_a_row_writes_nothing(tmp_path: Path):
-    shards = [shard(tmp_path, "train", 0, [3, 11])]
-    with pytest.raises(UsageError, match="sample 1: 11 tokens"):
-        write_packs(tmp_path, shards, 10, "blake3")
-    assert not list(tmp_path.glob("packs-*"))
-
-
-def test_a_missing_index_is_a_broken_promise(tmp_path: Path):
-    entry = shard(tmp_path, "train", 0, [3])
-    (tmp_path / "train-0000000-0000.idx").unlink()
-    with pytest.raises(VerifyError, match=r"0000000-0000\.idx"):
-        write_packs(tmp_path, [entry], 10, "blake3")
-
-
 @pytest.mark.parametrize("longest", [2, 10, 20])
 def test_packing_a_sample_takes_the_documented_memory(tmp_path: Path, longest):
     n = 100_000
@@ -146,3 +111,156 @@ def test_packing_a_sample_takes_the_documented_memory(tmp_path: Path, longest):
     finally:
         tracemalloc.stop()
     assert MEMORY_BYTES_PER_SAMPLE * 0.6 < peak / n < MEMORY_BYTES_PER_SAMPLE + 1
+
+
+# The files
+
+
+EOS = 2
+
+
+def test_the_index_is_two_files_of_eight_byte_numbers(tmp_path: Path):
+    made = Packs(np.array([0, 2, 3]), np.array([0, 2, 1]))
+    entries = write_pack_index(tmp_path, "train", {}, [made], "blake3")
+    assert [(entry.name, entry.n_bytes) for entry in entries] == [
+        ("packs-train-rows.bin", 24),
+        ("packs-train-samples.bin", 24),
+    ]
+    assert (tmp_path / "packs-train-rows.bin").read_bytes() == bytes.fromhex(
+        "0000000000000000 0200000000000000 0300000000000000"
+    )
+    index = open_packs(tmp_path, "train", {})
+    assert index.n_rows == 2
+    assert [index.row(i).tolist() for i in range(2)] == [[0, 2], [1]]
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o444}
+
+
+# Parts: rows as shards of their own
+
+
+def test_rows_are_their_samples_end_to_end_and_eos_that_is_not_trained(make_sft):
+    directory, manifest = make_sft(packed=5)
+    shards = [
+        open_shard(directory, manifest, entry)
+        for of_split in manifest["packs"].values()
+        for entry in of_split["shards"]
+    ]
+    assert [shard.name for shard in shards] == [
+        "packed-train-0000",
+        "packed-train-0001",
+        "packed-val-0000",
+    ]
+    ids = [shard.document(i).tolist() for shard in shards for i in range(len(shard.lengths))]
+    assert ids == [
+        [1, 7, 8, 3, EOS],
+        [1, 9, 3, 1, 3],
+        [1, 11, 12, 13, 3],
+        [1, 10, 3, EOS, EOS],
+    ]
+    masks = [shard.sample_mask(i).tolist() for shard in shards for i in range(len(shard.lengths))]
+    assert masks == [[0, 0, 1, 1, 0], [0, 1, 1, 0, 1], [0, 1, 0, 1, 1], [0, 1, 1, 0, 0]]
+
+
+# Documents are cut, and pieces packed
+
+
+Piece = tuple[int, int, int]
+"""A document, its first token, tokens."""
+
+
+def groups_of(lengths: list[list[int]], capacity: int, last: str) -> list[list[list[Piece]]]:
+    """Return the pieces of every row, by group."""
+    arrays = [np.array(some, np.int32) for some in lengths]
+    return [pieces_of(packs) for packs in pack_documents(arrays, capacity, last)]
+
+
+def pieces_of(packs: Packs) -> list[list[Piece]]:
+    assert packs.pieces is not None
+    assert (packs.samples.dtype, packs.pieces.dtype) == (np.int64, np.int32)
+    documents = packs.samples.tolist()
+    pieces = [(d, *piece) for d, piece in zip(documents, packs.pieces.tolist(), strict=True)]
+    return [pieces[packs.span(i)] for i in range(packs.n_rows)]
+
+
+def cut(lengths: list[int], capacity: int, last: str) -> list[Piece]:
+    """Cut documents one by one, as the words say."""
+    pieces = []
+    for number, length in enumerate(lengths):
+        starts = list(range(0, length, capacity))
+        if last == "drop" and length > capacity and length % capacity:
+            del starts[-1]
+        pieces += [(number, start, min(capacity, length - start)) for start in starts]
+    return pieces
+
+
+@pytest.mark.parametrize(
+    ("lengths", "last", "expected"),
+    [
+        ([10], "fragment", [[(0, 0, 10)]]),
+        ([10], "drop", [[(0, 0, 10)]]),
+        ([4, 6], "drop", [[(0, 0, 4), (1, 0, 6)]]),
+        ([24], "fragment", [[(0, 0, 10)], [(0, 10, 10)], [(0, 20, 4)]]),
+        ([24], "drop", [[(0, 0, 10)], [(0, 10, 10)]]),
+        ([6, 24], "fragment", [[(0, 0, 6), (1, 20, 4)], [(1, 0, 10)], [(1, 10, 10)]]),
+        ([1, 11, 1], "fragment", [[(0, 0, 1), (1, 10, 1), (2, 0, 1)], [(1, 0, 10)]]),
+        ([], "fragment", []),
+    ],
+)
+def test_long_documents_give_full_rows_and_a_last_piece(lengths, last, expected):
+    assert list(chain.from_iterable(groups_of([lengths], 10, last))) == expected
+
+
+@pytest.mark.parametrize("last", ["fragment", "drop"])
+@given(
+    st.lists(st.lists(st.integers(1, 90), max_size=20), max_size=6),
+    st.integers(2, 40),
+    st.integers(1, 25),
+)
+def test_every_token_is_in_one_row_or_left_out(last, lengths, capacity, group):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(packing, "GROUP_PIECES", group)
+        groups = groups_of(lengths, capacity, last)
+    together = list(chain.from_iterable(lengths))
+    expected = cut(together, capacity, last)
+    found = [sorted(piece for row in rows for piece in row) for rows in groups]
+    assert found == [expected[i : i + group] for i in range(0, len(expected), group)]
+    for rows, pieces in zip(groups, found, strict=True):  # a group is packed as samples are
+        numbered = [sorted(pieces.index(piece) for piece in row) for row in rows]
+        assert numbered == one_by_one([length for _, _, length in pieces], capacity)
+    tokens = defaultdict(list)
+    for number, start, length in chain.from_iterable(found):
+        tokens[number] += range(start, start + length)
+    left_out = 0
+    for number, length in enumerate(together):
+        assert tokens[number] == list(range(len(tokens[number])))
+        left_out += length - len(tokens[number])
+        assert length - len(tokens[number]) == (
+            length % capacity if last == "drop" and length > capacity else 0
+        )
+    assert sum(map(len, tokens.values())) + left_out == sum(together)
+
+
+def test_a_document_of_as_many_tokens_as_an_index_can_say_is_cut():
+    (packs,) = pack_documents([np.array([(1 << 31) - 1], np.int32)], 1 << 28, "fragment")
+    assert pieces_of(packs)[-1] == [(0, 7 << 28, (1 << 28) - 1)]
+
+
+def peak_bytes(n: int) -> int:
+    def some():
+        random = np.random.default_rng(0)
+        for _ in range(n // 10_000):
+            yield random.lognormal(6, 1, 10_000).astype(np.int32) + 1
+
+    tracemalloc.start()
+    try:
+        assert sum(packs.n_rows for packs in pack_documents(some(), 1024, "fragment")) > n // 4
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_does_not_grow_with_the_documents(monkeypatch):
+    monkeypatch.setattr(packing, "GROUP_PIECES", 1 << 15)
+    few, many = peak_bytes(50_000), peak_bytes(150_000)
+    assert many < few * 1.05
+    assert many < (1 << 15) * 150

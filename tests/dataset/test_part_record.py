@@ -45,12 +45,6 @@ COUNTS = st.builds(
 )
 
 
-def test_counts_of_samples_are_added():
-    counts = Counts(extra=1, trained_tokens=10, counters=Counter(a=1))
-    counts.add(Counts(extra=2, trained_tokens=5, counters=Counter(a=1, b=3)))
-    assert counts == Counts(extra=3, trained_tokens=15, counters=Counter(a=2, b=3))
-
-
 def test_keys_that_nothing_reads_are_named_up_to_a_hundred():
     counts = Counts(unread_keys=Counter({f"k{i:03}": 2 for i in range(99)}))
     counts.add(Counts(unread_keys=Counter({"k000": 1, "z": 4, "y": 3, "x" * 61: 5, "a\n": 6})))
@@ -62,10 +56,6 @@ def test_keys_that_nothing_reads_are_named_up_to_a_hundred():
 @given(COUNTS)
 def test_counts_read_back(counts):
     assert Counts.from_json(json.loads(json.dumps(counts.as_json()))) == counts
-
-
-def test_the_counts_of_a_part_are_the_sum_of_its_slices():
-    assert RECORD.total() == Counts(5, 2, 5, 20, 100, Counter(short=2), Counter(json=1))
 
 
 @pytest.mark.parametrize("record", [RECORD, PartRecord(0, "f2", (), None, {}, ())])

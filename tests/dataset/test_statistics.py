@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,10 +18,9 @@ from tokmill.dataset.statistics import (
     N_BINS,
     Duplicates,
     Lengths,
-    read_lengths,
     read_statistics,
 )
-from tokmill.errors import StorageError, VerifyError
+from tokmill.errors import VerifyError
 
 EQUAL = {
     "train-0000000-0000": [[1, 7, 8, 2], [1, 9, 2], [1, 7, 8, 2], [1, 5, 2]],
@@ -65,22 +63,6 @@ def test_a_document_as_long_as_a_context_is_not_longer(context: int) -> None:
     assert (three.longer(context), three.beyond(context)) == (1, 1)
 
 
-def test_the_chunks_in_which_an_index_is_read_change_nothing(
-    pretrained: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = read_lengths(pretrained.directory, pretrained.manifest)
-    monkeypatch.setattr(module, "_CHUNK_DOCUMENTS", 7)
-    pieces = read_lengths(pretrained.directory, pretrained.manifest)
-    assert whole.values.tolist() == pieces.values.tolist()
-    assert whole.counts.tolist() == pieces.counts.tolist()
-
-
-def test_an_index_of_other_documents_is_refused(pretrained: Dataset) -> None:
-    shard = {**pretrained.manifest["shards"][0], "documents": 5}
-    with pytest.raises(VerifyError, match="the manifest says 5"):
-        read_lengths(pretrained.directory, {"shards": [shard]})
-
-
 def test_ids_are_counted_as_a_plain_count_does(pretrained: Dataset, chats: Dataset) -> None:
     for dataset in (pretrained, chats):
         statistics = dataset.stats()
@@ -96,17 +78,6 @@ def test_ids_are_counted_as_a_plain_count_does(pretrained: Dataset, chats: Datas
         )
 
 
-def test_unused_ids_are_spread_over_the_vocabulary(make_dataset) -> None:
-    many, few = 100, 17
-    directory, manifest = make_dataset()
-    unused = [named.id for named in read_statistics(directory, manifest).unused]
-    used = {1, 2, 7, 8, 9, 10, 11, 12, 13}
-    assert unused == [sorted({*range(many)} - used)[i * (many - 9) // 20] for i in range(20)]
-    manifest["tokenizer"]["vocab_size"] = few
-    unused = [named.id for named in read_statistics(directory, manifest).unused]
-    assert unused == sorted({*range(few)} - used)
-
-
 def test_texts_of_ids_are_those_of_the_reference_with_their_spaces(pretrained: Dataset) -> None:
     reference = Library.from_file(str(TOKENIZER / "tokenizer.json"))
     named = [*pretrained.stats().frequent, *pretrained.stats().unused]
@@ -114,19 +85,6 @@ def test_texts_of_ids_are_those_of_the_reference_with_their_spaces(pretrained: D
         expected = reference.decode([id_], skip_special_tokens=False)
         assert text == expected or "\ufffd" in expected, id_
     assert any(one.text.startswith(" ") and len(one.text) > 1 for one in named)
-
-
-def test_splits_sources_and_totals_are_those_of_the_manifest(chats: Dataset) -> None:
-    statistics = chats.stats()
-    assert statistics.splits == {
-        name: {"documents": len(chats.split(name)), "tokens": chats.split(name).n_tokens}
-        for name in ("train", "val")
-    }
-    said = statistics.as_json()
-    n_trained = sum(int(chats.mask(i).sum()) for i in range(len(chats)))
-    assert said["totals"]["trained_tokens"] == n_trained
-    (source,) = said["sources"]
-    assert source == {"path": source["path"], **said["totals"]}
 
 
 @pytest.mark.parametrize("kept", [1, 2, 3, 1 << 21])
@@ -139,23 +97,6 @@ def test_equal_documents_are_counted_whatever_is_kept_in_memory(
     assert read_statistics(directory, manifest).duplicates == Duplicates(
         documents=6, tokens=2 * 4 + 3 * 3 + 3, most=4, example=1, in_both_splits=2
     )
-
-
-def test_duplicates_are_those_of_a_plain_count(pretrained: Dataset, chats: Dataset) -> None:
-    for dataset in (pretrained, chats):
-        documents = [
-            (*dataset[i].tolist(), *(dataset.mask(i) if dataset.kind == "sft" else ()))
-            for i in range(len(dataset))
-        ]
-        counts = Counter(documents)
-        duplicates = dataset.stats().duplicates
-        assert duplicates.documents == len(documents) - len(counts)
-        assert duplicates.most == max(counts.values())
-
-
-def test_nothing_is_equal_without_duplicates(make_dataset) -> None:
-    directory, manifest = make_dataset()
-    assert read_statistics(directory, manifest).duplicates == Duplicates()
 
 
 def test_samples_with_equal_ids_and_other_masks_are_not_equal(make_sft) -> None:
@@ -176,14 +117,3 @@ def test_an_id_outside_the_vocabulary_is_one_line(make_dataset) -> None:
     directory, manifest = make_dataset(documents, "uint32")
     with pytest.raises(VerifyError, match=r"000\.bin: id 4,000,000,000 is outside .* of 100; see"):
         read_statistics(directory, manifest)
-
-
-def test_hashes_that_find_no_space_are_one_line(
-    make_dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory, manifest = make_dataset(EQUAL)
-    monkeypatch.setattr(module, "_KEPT_DOCUMENTS", 2)
-    hashes = module._Hashes(Path("/proc/nothing"), manifest["totals"]["documents"])
-    shard = module.open_shard(directory, manifest, manifest["shards"][0])
-    with pytest.raises(StorageError, match=r"^/proc/nothing: no such file or directory"):
-        hashes.add_documents(shard)

@@ -55,35 +55,10 @@ def test_a_file_without_one_known_sum_is_found(make_dataset, sums):
     ]
 
 
-UNREAD = {
-    "line": 3, "byte_offset": 40, "reason": "cut off", "message": "ends", "text_bytes": 9,
-    "stored_byte": -1, "stored_bytes": 0,
-}  # fmt: skip
-UNREAD_SUMS = {"files": 1, "text_bytes": 9, "stored_bytes": 0}
-
-
 def test_a_changed_byte_is_found(make_dataset, rewrite):
     directory, manifest = make_dataset()
     rewrite(directory, manifest, f"{FIRST}.bin", put(2, 9))
     assert problems(directory, manifest) == [f"{FIRST}.bin: its bytes have changed (blake3)"]
-
-
-def test_a_truncated_shard_is_found(make_dataset, rewrite):
-    directory, manifest = make_dataset()
-    rewrite(directory, manifest, f"{FIRST}.bin", lambda data: data[:-2])
-    assert problems(directory, manifest) == [
-        f"{FIRST}.bin: 12 bytes, the manifest says 14",
-        f"{FIRST}.bin: 6 tokens, the manifest says 7",
-    ]
-
-
-@pytest.mark.parametrize("change", [lambda data: data[:-1], lambda data: b""])
-def test_a_shard_that_cannot_be_mapped_is_found(make_dataset, change, rewrite):
-    directory, manifest = make_dataset()
-    rewrite(directory, manifest, f"{FIRST}.bin", change)
-    found = problems(directory, manifest)
-    assert found[0].startswith(f"{FIRST}.bin: ")
-    assert found[1].startswith(f"{FIRST}.bin: ")
 
 
 @pytest.mark.parametrize("name", [f"{FIRST}.bin", f"{FIRST}.idx", "plan.json"])
@@ -152,13 +127,6 @@ def test_a_name_that_no_dataset_has_is_never_opened(make_dataset, tmp_path, name
     )
 
 
-def test_a_shard_of_another_name_is_never_opened(make_dataset, tmp_path):
-    directory, manifest = make_dataset()
-    manifest["shards"][0]["name"] = "../out/train-0000000-0000"
-    (found,) = problems(directory, summed(manifest))
-    assert "shards[0].name: expected a string like '" in found
-
-
 def test_a_shard_whose_files_the_manifest_does_not_list_is_found(make_dataset):
     directory, manifest = make_dataset()
     manifest["files"] = [e for e in manifest["files"] if e["name"] != f"{FIRST}.idx"]
@@ -166,12 +134,6 @@ def test_a_shard_whose_files_the_manifest_does_not_list_is_found(make_dataset):
         f"{FIRST}.idx: not listed in the manifest",
         f"manifest.json: does not list {FIRST}.idx",
     ]
-
-
-def test_a_file_that_is_listed_twice_is_found(make_dataset):
-    directory, manifest = make_dataset()
-    manifest["files"].append(manifest["files"][0])
-    assert problems(directory, summed(manifest)) == ["manifest.json: lists plan.json twice"]
 
 
 SPELLINGS = [
@@ -212,19 +174,6 @@ def test_a_changed_manifest_is_found_by_its_own_sum(make_dataset):
     assert problems(directory, summed(changed)) == []
 
 
-def test_a_manifest_without_its_own_sum_is_found(make_dataset):
-    directory, manifest = make_dataset()
-    del manifest["sha256"]
-    assert problems(directory, manifest) == [
-        "manifest.json: its own sha256 does not match: it was changed"
-    ]
-
-
-def without_sums(found: list[str]) -> list[str]:
-    return [problem for problem in found if "own sha256" not in problem]
-
-
-@pytest.mark.parametrize("recomputed", [False, True])
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [
@@ -272,15 +221,13 @@ def without_sums(found: list[str]) -> list[str]:
         ),
     ],
 )
-def test_a_wrong_count_in_the_manifest_is_found(make_dataset, path, value, expected, recomputed):
+def test_a_wrong_count_in_the_manifest_is_found(make_dataset, path, value, expected):
     directory, manifest = make_dataset()
     at: Any = manifest
     for key in path[:-1]:
         at = at[key]
     at[path[-1]] = value
-    found = problems(directory, summed(manifest) if recomputed else manifest)
-    assert without_sums(found) == expected
-    assert len(found) == len(expected) + (not recomputed)
+    assert problems(directory, summed(manifest)) == expected
 
 
 def test_a_document_without_eos_is_found_even_if_the_sums_fit(make_dataset, rewrite):
@@ -316,23 +263,6 @@ def test_an_index_that_does_not_fit_its_shard_is_found(
     assert problems(directory, forged) == expected
 
 
-def test_lengths_that_cancel_out_are_found(make_dataset, rewrite):
-    directory, manifest = make_dataset()
-    forged = rewrite(directory, manifest, f"{FIRST}.idx", put(34, 7, 0, 0, 0, 0, 0, 0, 0))
-    assert problems(directory, forged) == [
-        f"{FIRST}.idx: its lengths do not add up to the 7 tokens"
-    ]
-
-
-@pytest.mark.parametrize("lost", ["files", "shards", "totals", "tokenizer", "dtype", "sources"])
-def test_a_manifest_that_lacks_a_part_is_found_and_not_a_crash(make_dataset, lost):
-    directory, manifest = make_dataset()
-    del manifest[lost]
-    assert "manifest.json: its own sha256 does not match: it was changed" in problems(
-        directory, manifest
-    )
-
-
 @pytest.mark.parametrize("output", [{}, {"val_fraction": 0.5}, {"shard_tokens": 8}])
 def test_a_dataset_of_a_run_has_no_problem(tmp_path: Path, tokenizer_dir: Path, silent, output):
     lines = [json.dumps({"text": f"hello {i}"}) for i in range(20)]
@@ -351,3 +281,9 @@ def test_a_dataset_of_a_run_has_no_problem(tmp_path: Path, tokenizer_dir: Path, 
     assert found.problems == ()
     assert found.n_documents == 20
     assert (found.n_shards > 1) is bool(output)
+
+
+def test_a_file_that_is_listed_twice_is_found(make_dataset):
+    directory, manifest = make_dataset()
+    manifest["files"].append(manifest["files"][0])
+    assert problems(directory, summed(manifest)) == ["manifest.json: lists plan.json twice"]

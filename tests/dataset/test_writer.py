@@ -11,7 +11,7 @@ from tokmill.dataset.checksum import Digest, FileEntry
 from tokmill.dataset.idx_file import read_index
 from tokmill.dataset.layout import shard_stem
 from tokmill.dataset.writer import ShardWriter
-from tokmill.errors import RecordError, StorageError
+from tokmill.errors import RecordError
 
 U2, U4 = np.dtype("<u2"), np.dtype("<u4")
 
@@ -25,7 +25,7 @@ def run_child(code: str, *arguments: object) -> subprocess.CompletedProcess[str]
         [sys.executable, "-c", code, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert child.returncode == 0, child.stderr
@@ -59,35 +59,6 @@ def test_a_shard_is_its_tokens_end_to_end(tmp_path: Path, dtype, expected):
     assert (entry.split, entry.n_documents, entry.n_tokens) == ("train", 2, 5)
 
 
-@pytest.mark.parametrize("algorithm", ["blake3", "sha256"])
-def test_the_entry_names_size_and_sum_of_both_files(tmp_path: Path, algorithm):
-    writer = ShardWriter(tmp_path, "val", shard_stem("val", 0, 0), U2, algorithm=algorithm)
-    writer.append(np.array([5, 6, 2], U2), np.array([1, 2], np.int64))
-    entry = writer.commit()
-    assert entry.files == (
-        entry_of(tmp_path / "val-0000000-0000.bin", algorithm),
-        entry_of(tmp_path / "val-0000000-0000.idx", algorithm),
-    )
-
-
-def test_the_bytes_do_not_depend_on_how_documents_are_handed_in(tmp_path: Path):
-    whole = ShardWriter(tmp_path, "train", shard_stem("train", 0, 0), U2)
-    whole.append(np.arange(12, dtype=U2), np.array([4, 3, 5], np.int64))
-    single = ShardWriter(tmp_path, "train", shard_stem("train", 1, 0), U2)
-    for start, stop in ((0, 4), (4, 7), (7, 12)):
-        single.append(np.arange(start, stop, dtype=U2), np.array([stop - start], np.int64))
-    sums = [[file.checksum for file in writer.commit().files] for writer in (whole, single)]
-    assert sums[0] == sums[1]
-
-
-def test_a_strided_view_and_an_empty_append_are_written_as_they_read(tmp_path: Path):
-    writer = ShardWriter(tmp_path, "train", shard_stem("train", 0, 0), U2)
-    writer.append(np.zeros(0, U2), np.zeros(0, np.int64))
-    writer.append(np.arange(6, dtype=U2)[::2], np.array([3], np.int64))
-    writer.commit()
-    assert (tmp_path / "train-0000000-0000.bin").read_bytes() == bytes.fromhex("0000 0200 0400")
-
-
 def test_tokens_of_another_dtype_are_refused_and_never_wrapped(tmp_path: Path):
     writer = ShardWriter(tmp_path, "train", shard_stem("train", 0, 0), U2)
     with pytest.raises(TypeError):
@@ -108,85 +79,6 @@ def test_a_length_that_an_index_cannot_say_is_not_narrowed(tmp_path: Path, lengt
         f"{tmp_path}/train-0000000-0000.idx: expected documents of at most 2,147,483,647 tokens, "
         f"found one of {length:,}: set --max-tokens to leave it out"
     )
-
-
-def test_a_discarded_shard_leaves_nothing(tmp_path: Path):
-    writer = ShardWriter(tmp_path, "train", shard_stem("train", 0, 0), U2)
-    writer.append(np.array([1, 2], U2), np.array([2], np.int64))
-    assert len(names(tmp_path)) == 2
-    writer.discard()
-    assert names(tmp_path) == []
-
-
-def test_a_shard_in_a_missing_directory_is_a_storage_error(tmp_path: Path):
-    with pytest.raises(StorageError, match="no such file or directory"):
-        ShardWriter(tmp_path / "no", "train", "train-0000000-0000", U2)
-    assert names(tmp_path) == []
-
-
-FULL = """
-import resource, sys
-from pathlib import Path
-import numpy as np
-from tokmill.errors import RecordError, StorageError
-from tokmill.dataset.writer import ShardWriter
-resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-writer = ShardWriter(Path(sys.argv[1]), "train", "train-0000000-0000", np.dtype("<u2"))
-n_documents = int(sys.argv[2])
-try:
-    writer.append(np.ones(int(sys.argv[3]), "<u2"), np.ones(n_documents, np.int64))
-    writer.commit()
-except StorageError as error:
-    print(error)
-    writer.discard()
-"""
-
-
-@pytest.mark.parametrize(
-    ("n_documents", "n_tokens", "name"),
-    [(1, 51, "train-0000000-0000.bin"), (4, 4, "train-0000000-0000.idx")],
-)
-def test_a_disk_that_fills_up_leaves_no_file(tmp_path: Path, n_documents, n_tokens, name):
-    child = run_child(FULL, tmp_path, n_documents, n_tokens)
-    assert child.stdout.startswith(
-        f"{tmp_path / name}: file too large for this process (ulimit -f)"
-    )
-    assert names(tmp_path) == []
-
-
-NO_SECOND_FILE = """
-import os, resource, sys
-from pathlib import Path
-import numpy as np
-from tokmill.errors import RecordError, StorageError
-from tokmill.dataset.writer import ShardWriter
-free = os.dup(0)
-os.close(free)
-resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, free + 1))
-try:
-    ShardWriter(Path(sys.argv[1]), "train", "train-0000000-0000", np.dtype("<u2"))
-except StorageError as error:
-    print(error)
-"""
-
-
-def test_nothing_is_left_where_the_index_cannot_be_opened(tmp_path: Path):
-    child = run_child(NO_SECOND_FILE, tmp_path)
-    assert child.stdout == f"{tmp_path / 'train-0000000-0000.idx'}: too many open files\n"
-    assert names(tmp_path) == []
-
-
-def test_many_small_appends_are_as_one(tmp_path: Path):
-    tokens = np.arange(100_000, dtype=np.uint32)
-    one = ShardWriter(tmp_path, "train", shard_stem("train", 0, 0), U4)
-    one.append(tokens, np.full(1000, 100))
-    many = ShardWriter(tmp_path, "train", shard_stem("train", 1, 0), U4)
-    for start in range(0, 100_000, 100):
-        many.append(tokens[start : start + 100], np.array([100]))
-    entries = one.commit(), many.commit()
-    assert entries[0].n_tokens == entries[1].n_tokens == 100_000
-    digests = [[file.checksum for file in entry.files] for entry in entries]
-    assert digests[0] == digests[1]
 
 
 @pytest.mark.parametrize("sidecars", [("mask",), ("mask", "weight")])

@@ -42,14 +42,6 @@ def test_what_is_no_arrow_file_is_a_storage_error(data, tmp_path, read):
         read(tmp_path / "a.arrow", schema=TITLES)
 
 
-def test_a_stream_that_is_cut_short_is_a_storage_error(tmp_path, read):
-    file = arrow_file(tmp_path / "a.arrow", pa.ipc.new_stream)
-    path = tmp_path / "a.arrow"
-    path.write_bytes(path.read_bytes()[: file.n_bytes // 2])
-    with pytest.raises(StorageError, match="expected a complete Arrow file"):
-        read(path, schema=TITLES)
-
-
 LONG = "x" * 10_000
 
 
@@ -60,7 +52,7 @@ def repeated(n_rows):
 
 @pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
 def test_a_batch_of_a_dictionary_is_decoded_a_block_at_a_time(make, tmp_path, allocated):
-    table = pa.table({"title": repeated(30_000)})
+    table = pa.table({"title": repeated(6_000)})
     path = tmp_path / "a.arrow"
     with make(path, table.schema) as writer:
         writer.write_table(table)
@@ -72,8 +64,21 @@ def test_a_batch_of_a_dictionary_is_decoded_a_block_at_a_time(make, tmp_path, al
         for block in reader.blocks():
             assert block.n_bytes <= 1 << 20
             n_rows += block.parse().batch.num_rows
-    assert n_rows == 30_000
-    assert memory.peak_bytes < 12 << 20  # of 300 MB
+    assert n_rows == 6_000
+    assert memory.peak_bytes < 12 << 20  # of 60 MB
+
+
+def test_a_large_batch_is_read_a_block_at_a_time(tmp_path):
+    table = pa.table({"title": [LONG] * 1000})
+    path = tmp_path / "a.arrow"
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    file = SourceFile(path.as_posix(), "arrow", "", path.stat().st_size, 0, "")
+    whole = Slice(file, 0, -1, file.n_bytes)
+    with open_slice(whole, InputSettings(), TITLES, 1 << 20) as reader:
+        sizes = [block.parse().batch.nbytes for block in reader.blocks()]
+    assert sum(sizes) > 1000 * len(LONG)
+    assert max(sizes) <= 1 << 20
 
 
 def test_rows_of_several_batches_of_dictionaries_make_one_block(tmp_path, read):
@@ -90,24 +95,24 @@ def test_rows_of_several_batches_of_dictionaries_make_one_block(tmp_path, read):
         assert read(path, schema=TITLES, batch_bytes=batch_bytes).rows == expected
 
 
+def test_dictionaries_of_structs_in_a_list_are_decoded(tmp_path, read, schema):
+    entries = pa.array([{"title": "x", "content": "y"}, {"title": "z", "content": None}])
+    inside = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0], pa.int32()), entries)
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 3], pa.int32()), inside)
+    batch = pa.record_batch([pa.array(["a", "b"]), lists], names=["title", "sections"])
+    with pa.ipc.new_file(tmp_path / "a.arrow", batch.schema) as writer:
+        writer.write_batch(batch)
+    x, z = entries.to_pylist()
+    found = read(tmp_path / "a.arrow", schema=schema)
+    assert [row["sections"] for row in found.rows] == [[x], [z, x]]
+
+
 def test_two_columns_of_one_name_are_refused(tmp_path, read):
     path = tmp_path / "a.arrow"
     table = pa.table([pa.array(["a"]), pa.array(["b"])], names=["title", "title"])
     with pa.ipc.new_file(path, table.schema) as writer:
         writer.write_table(table)
     with pytest.raises(StorageError, match=r"a\.arrow: has 2 columns named 'title', expected one"):
-        read(path)
-
-
-def test_a_column_whose_name_is_no_utf8_is_a_storage_error(tmp_path, read):
-    path = tmp_path / "a.arrow"
-    table = pa.table({"title": ["a"]})
-    with pa.ipc.new_file(path, table.schema) as writer:
-        writer.write_table(table)
-    path.write_bytes(path.read_bytes().replace(b"title", b"t\x9btle"))
-    with pytest.raises(
-        StorageError, match=r"a\.arrow: expected a complete Arrow file: 'utf-8' codec"
-    ):
         read(path)
 
 
@@ -138,24 +143,13 @@ def test_a_batch_that_claims_too_many_rows_is_a_storage_error(tmp_path, read):
         read(path)
 
 
-def test_a_type_that_arrow_cannot_read_is_a_storage_error(tmp_path, read):
-    """A damaged width of integers: fuzzing found it as ArrowNotImplementedError."""
-    whole = tmp_path / "whole.arrow"
-    table = pa.table({"text": ["one"], "n": pa.array([1], pa.int32())})
-    with pa.ipc.new_file(whole, table.schema) as writer:
-        writer.write_table(table)
-    data = whole.read_bytes()
-    widths = [at for at in range(len(data)) if data[at : at + 4] == (32).to_bytes(4, "little")]
-    refused = 0
+def test_a_column_whose_name_is_no_utf8_is_a_storage_error(tmp_path, read):
     path = tmp_path / "a.arrow"
-    for at in widths:
-        path.write_bytes(data[:at] + b"\x04" + data[at + 1 :])
-        try:
-            pa.ipc.open_file(path.read_bytes())
-        except pa.ArrowNotImplementedError:
-            refused += 1
-            with pytest.raises(StorageError, match=r"a\.arrow: expected a complete Arrow file: "):
-                list(read(path))
-        except pa.ArrowException:
-            continue
-    assert refused
+    table = pa.table({"title": ["a"]})
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table)
+    path.write_bytes(path.read_bytes().replace(b"title", b"t\x9btle"))
+    with pytest.raises(
+        StorageError, match=r"a\.arrow: expected a complete Arrow file: 'utf-8' codec"
+    ):
+        read(path)

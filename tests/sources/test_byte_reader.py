@@ -3,15 +3,23 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
+import random
 from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tokmill.sources.byte_reader import lines_before
 from tokmill.sources.files import Slice, SourceFile
 from tokmill.sources.formats import cut
-from tokmill.sources.streams import zstd
+from tokmill.sources.streams import (
+    CHUNK_BYTES,
+    BrokenInputError,
+    ByteStream,
+    zstd,
+)
 from tokmill.values import RecordPlace
 
 RECORDS = [
@@ -105,16 +113,6 @@ def check_slices(file, bounds, whole, batch_bytes, read_piece):
     assert [unread for part in parts for unread in part.unread] == whole.unread
 
 
-def test_slices_of_any_equal_size_give_each_record_once(tmp_path, read_piece):
-    file = jsonl(tmp_path / "a.jsonl", DIRTY)
-    whole = read_piece(Slice(file, 0, -1, len(DIRTY)))
-    for part_bytes in range(AFTER_BOM + 1, len(DIRTY)):
-        pieces = cut(file, part_bytes)
-        bounds = [(piece.start, piece.stop) for piece in pieces]
-        assert len(bounds) == -(-len(DIRTY) // part_bytes)
-        check_slices(file, bounds, whole, 1 << 20, read_piece)
-
-
 def test_zstandard_frames_cut_anywhere_give_each_record_once(tmp_path, read_piece):
     path = tmp_path / "a.jsonl.zst"
     for i in range(AFTER_BOM, len(DIRTY)):
@@ -142,47 +140,6 @@ def test_a_record_over_the_limit_is_one_reject_at_every_batch_size(batch_bytes, 
         (4, 15 + 3013 + 1 + 15, "record too large", big[:1024]),
     ]
     assert found.messages == ["3013 bytes, over max_record_bytes = 20"] * 2
-
-
-def test_a_record_of_just_the_limit_is_read(tmp_path, read):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"title": "a"}\n{"title": "bb"}\n')
-    for batch_bytes in range(1, 40):
-        assert read(path, max_record_bytes=15, batch_bytes=batch_bytes).rejects == []
-        assert len(read(path, max_record_bytes=14, batch_bytes=batch_bytes).rejects) == 1
-
-
-@pytest.mark.parametrize("ending", ["gz", "zst"])
-def test_cut_compressed_data_gives_the_whole_lines_and_says_what_is_left(ending, tmp_path, read):
-    lines = [b'{"title": "%d %s"}\n' % (i, bytes(str(hash((i, 1))), "ascii")) for i in range(300)]
-    compress = gzip.compress if ending == "gz" else zstd.compress
-    data = compress(b"".join(lines))
-    path = tmp_path / f"a.jsonl.{ending}"
-    path.write_bytes(data[: len(data) - 5])
-    found = read(path)
-    assert found.raw == [line[:-1] for line in lines[: len(found.raw)]]
-    assert found.rejects == []
-    ((line, offset, reason, _, stored_byte, stored_bytes),) = found.unread
-    assert (line, offset) == (len(found.raw) + 1, sum(map(len, lines[: len(found.raw)])))
-    assert (reason, stored_byte, stored_bytes) == ("cut off", len(data) - 5, 0)
-    assert found.messages[0].endswith("ends before its end mark: the file was cut off")
-    for batch_bytes in (1, 100):
-        again = read(path, batch_bytes=batch_bytes)
-        assert (again.raw, again.unread) == (found.raw, found.unread)
-
-
-@pytest.mark.parametrize("ending", ["gz", "zst"])
-def test_corrupt_compressed_data_is_unread_from_there_on(ending, tmp_path, read):
-    compress = gzip.compress if ending == "gz" else zstd.compress
-    path = tmp_path / f"a.jsonl.{ending}"
-    whole = compress(b'{"title": "a"}\n{"title": "b')
-    path.write_bytes(whole + b"no codec's data at all")
-    for batch_bytes in (1, 1 << 20):
-        found = read(path, batch_bytes=batch_bytes)
-        assert [row["title"] for row in found.rows] == ["a"]
-        assert found.rejects == []
-        assert found.unread == [(2, 15, "corrupt data", 12, len(whole), 22)]
-        assert "data is corrupt" in found.messages[0]
 
 
 def text_of(n_lines, first=0):
@@ -250,3 +207,82 @@ def test_standard_input_is_read_as_lines(monkeypatch, read_piece):
     assert found.rows == RECORDS
     assert found.places[0] == RecordPlace(1, 0)
     assert found.input_bytes == len(LINES)
+
+
+def test_an_origin_is_the_same_whatever_was_known_before(tmp_path):
+    lines = [b"a\n", b"bb\n", b"ccc" * 9, b"\n", b"", b"dd\nee\nf", b"g\nhh\n"]
+    frames = [zstd.compress(line) for line in lines]
+    bounds = [sum(map(len, frames[:i])) for i in range(len(frames) + 1)]
+    chance, whole = random.Random(0), b"".join(frames)
+    files = [whole]
+    for i in chance.choices(range(1, len(frames)), k=100):
+        head = chance.choice((frames[i][:4], b""))
+        files.append(whole[: bounds[i]] + head + chance.randbytes(9) + whole[bounds[i + 1] :])
+    path, n_pieces = tmp_path / "a.zst", set()
+    for number, data in enumerate(files):
+        path.write_bytes(data)
+        file = SourceFile(path.as_posix(), "jsonl", "zst", len(data), number, "")
+        pieces = cut(file, 1)[1:]
+        n_pieces.add(len(pieces))
+        alone = [lines_before(piece) for piece in pieces[::-1]][::-1]
+        for order in (pieces, pieces[::-1], pieces[2:] + pieces[:2]):
+            found = {piece.start: lines_before(piece) for piece in order}
+            assert [found[piece.start] for piece in pieces] == alone
+    assert n_pieces >= {2, 3, 4, 5, 6}
+
+
+# Streams
+
+
+DATA = os.urandom(1000) * 5000
+
+
+@pytest.mark.parametrize(
+    ("compression", "compress"), [("", bytes), ("gz", gzip.compress), ("zst", zstd.compress)]
+)
+def test_chunks_are_bounded_and_whole(compression, compress, tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(compress(DATA))
+    stream = ByteStream(str(path), compression)
+    chunks = list(stream.inside())
+    assert b"".join(chunks) == DATA
+    assert all(0 < len(chunk) <= CHUNK_BYTES for chunk in chunks)
+    assert stream.consumed == path.stat().st_size
+    stream.close()
+
+
+@pytest.mark.parametrize("codec", ["gz", "zst"])
+def test_data_that_compresses_very_well_comes_in_bounded_chunks(codec, tmp_path):
+    compress = gzip.compress if codec == "gz" else zstd.compress
+    (tmp_path / "a").write_bytes(compress(bytes(20 << 20)))
+    stream = ByteStream(str(tmp_path / "a"), codec)
+    sizes = [len(chunk) for chunk in stream.inside()]
+    stream.close()
+    assert sum(sizes) == 20 << 20
+    assert max(sizes) <= CHUNK_BYTES
+
+
+def broken_at(path, codec, start=0):
+    stream = ByteStream(str(path), codec, start)
+    given = []
+    with pytest.raises(BrokenInputError) as caught:
+        given.extend(stream.inside())
+    stream.close()
+    return caught.value.reason, caught.value.stored_byte
+
+
+def with_checksum(data: bytes) -> bytes:
+    return bytes(zstd.compress(data, options={zstd.CompressionParameter.checksum_flag: 1}))
+
+
+@pytest.mark.parametrize(("codec", "compress"), [("gz", gzip.compress), ("zst", with_checksum)])
+def test_a_break_is_told_by_the_stored_byte_where_unpacking_stopped(codec, compress, tmp_path):
+    path = tmp_path / "a"
+    whole = compress(os.urandom(200_000))
+    path.write_bytes(whole[:-7])
+    assert broken_at(path, codec) == ("cut off", len(whole) - 7)
+    path.write_bytes(whole + b"no codec's data at all")
+    assert broken_at(path, codec) == ("corrupt data", len(whole))
+    # Of a wrong checksum the piece of 64 KiB that it ends is given up.
+    path.write_bytes(whole[:-8] + bytes(8))
+    assert broken_at(path, codec) == ("corrupt data", len(whole) >> 16 << 16)

@@ -58,22 +58,6 @@ def test_nested_columns_are_fitted_by_name_at_any_slice(make):
         assert found.to_pylist() == expected[start:]
 
 
-def test_lists_of_fixed_size_and_columns_of_nulls_fit():
-    fixed = pa.array([["a", "b"], None], pa.list_(pa.string(), 2))
-    assert fit_array(fixed, pa.list_(pa.string())).to_pylist() == [["a", "b"], None]
-    assert fit_array(pa.nulls(2), pa.list_(SECTION)).to_pylist() == [None, None]
-
-
-def test_a_column_of_another_kind_is_an_error_that_names_it():
-    batch = pa.RecordBatch.from_pydict({"title": [1]})
-    message = r"f\.parquet: column 'title': expected string, found int64"
-    with pytest.raises(UsageError, match=message):
-        fit_columns(batch, pa.schema([("title", pa.string())]), 100, "f.parquet")
-    nested = pa.RecordBatch.from_pydict({"sections": [[{"title": 1}]]})
-    with pytest.raises(UsageError, match="column 'sections': expected list"):
-        fit_columns(nested, pa.schema([("sections", pa.list_(SECTION))]), 100, "f.parquet")
-
-
 @pytest.mark.parametrize(
     "column",
     [
@@ -95,44 +79,3 @@ def test_rows_that_are_not_utf8_are_left_out():
     assert fitted.batch.to_pylist() == [{"t": t, "u": None} for t in ("a", None, "b")]
     assert fitted.rows.tolist() == [0, 2, 3]
     assert {row: why[0] for row, why in fitted.refused.items()} == {1: "invalid UTF-8"}
-
-
-def test_nested_text_that_is_not_utf8_is_found():
-    inner = pa.array([b"a", b"\xff"]).view(pa.string())
-    structs = pa.StructArray.from_arrays([inner, inner], fields=list(SECTION))
-    array = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), structs)
-    batch = pa.RecordBatch.from_arrays([array], ["s"])
-    fitted = fit_columns(batch, pa.schema([("s", pa.list_(SECTION))]), 100, "f")
-    assert list(fitted.refused) == [1]
-    assert len(fitted.batch) == 1
-
-
-def test_rows_with_too_much_text_are_left_out():
-    sections = [[{"title": "x" * 30, "content": "y" * 30}], None, [{"title": "z", "content": None}]]
-    batch = pa.RecordBatch.from_pydict({"t": ["abc", "d" * 61, "e"], "s": sections})
-    schema = pa.schema([("t", pa.string()), ("s", pa.list_(SECTION))])
-    fitted = fit_columns(batch, schema, 60, "f")
-    assert fitted.rows.tolist() == [2]
-    assert [message for _, message in fitted.refused.values()] == [
-        "63 bytes, over max_record_bytes = 60",
-        "61 bytes, over max_record_bytes = 60",
-    ]
-
-
-def test_text_where_a_list_is_wanted_is_json():
-    cells = ['[{"title": "a"}]', " ", None, "[", "null", '[{"title": \n"b"}]']
-    batch = pa.RecordBatch.from_pydict({"s": pa.array(cells, pa.large_string())})
-    fitted = fit_columns(batch, pa.schema([("s", pa.list_(SECTION))]), 100, "f")
-    assert fitted.batch.column(0).to_pylist() == [
-        [{"title": "a", "content": None}],
-        None,
-        None,
-        None,
-        [{"title": "b", "content": None}],
-    ]
-    assert {row: why[0] for row, why in fitted.refused.items()} == {3: "malformed JSON"}
-
-
-def test_no_columns_still_count_rows():
-    batch = pa.RecordBatch.from_pydict({"t": ["a", "b"]})
-    assert fit_columns(batch, pa.schema([]), 100, "f").batch.num_rows == 2

@@ -12,6 +12,7 @@ from tokmill.errors import UsageError
 from tokmill.settings.schema import InputSettings
 from tokmill.sources.files import discover
 from tokmill.sources.first_records import check_encoding, check_kind
+from tokmill.sources.utf8 import encoding_of
 
 LINES = b'{"text": "one two"}\n' * 3
 
@@ -33,40 +34,11 @@ def checked(*paths, **options):
 @pytest.mark.parametrize(
     ("name", "data", "expected"),
     [
-        (
-            "a.jsonl",
-            gzip.compress(LINES, mtime=0),
-            "holds gzip data, expected jsonl: add .gz to its name",
-        ),
         ("a.txt", lzma.compress(LINES), "holds xz data, expected text: unpack it with xz -dk"),
-        (
-            "a.json",
-            parquet(),
-            "holds Parquet, expected jsonl: rename it to end in .parquet, or use --format=parquet",
-        ),
         ("a.csv", b"PK\3\4" + bytes(99), "holds a zip archive (or .xlsx, .docx), expected csv: "),
         ("a.txt", b"%PDF-1.4", "holds a PDF, expected text: extract its text first"),
         ("a.jsonl.gz", LINES, "holds text, expected gz data: remove the last ending of its name"),
-        ("a.parquet", LINES, "holds JSON, expected parquet: rename it to end in .jsonl or .json"),
-        (
-            "a.jsonl",
-            b'[\n {"text": "one"}]',
-            "holds one JSON array, expected an object on each line: rename it to end in .json, or "
-            "use --format=array",
-        ),
-        (
-            "a.csv",
-            b"title;text\na;b\n",
-            "the header has one column, 'title;text': expected columns separated by ',': use "
-            "--csv-delimiter=';'",
-        ),
-        ("a.csv", b"title\ttext\na\tb\n", "use --csv-delimiter='\\t'"),
         ("a.tsv", b"title|text\na|b\n", "expected columns separated by '\\t': use"),
-        (
-            "a b.txt",
-            "猫在夜里捕食".encode("gbk"),
-            "looks like GB18030, expected UTF-8: convert it with ",
-        ),
         ("a.jsonl", "猫在夜里".encode("utf-16"), "iconv -f UTF-16 -t UTF-8 "),
     ],
 )
@@ -119,3 +91,50 @@ def test_a_binary_file_is_called_binary(name, tmp_path):
 def test_a_forced_format_is_believed(tmp_path):
     (tmp_path / "a.jsonl").write_text(json.dumps([{"text": "one two"}]))
     checked(tmp_path / "a.jsonl", format="array")
+
+
+# Encodings
+
+
+CHINESE = "夜间捕食，白天睡觉。它们都是这样的动物。"
+TAIWAN = "夜間捕食，白天睡覺。牠們都是這樣的動物，獨來獨往。台灣的貓也是如此，主人回家時才會醒來。"
+JAPANESE = "夜に狩りをして、昼は眠ります。ねこはみんなそうです。"
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (CHINESE.encode("gbk"), "GB18030"),
+        (CHINESE.encode("gbk")[:-1], "GB18030"),
+        (f"title: {CHINESE}".encode("gb18030"), "GB18030"),
+        (TAIWAN.encode("big5"), "BIG5"),
+        (JAPANESE.encode("shift_jis"), "SHIFT_JIS"),
+        ("Это проверка кодировки текста".encode("cp1251"), "CP1251"),
+        ("Café déjà vu, à bientôt".encode("latin-1"), "WINDOWS-1252"),
+        (CHINESE.encode("utf-16"), "UTF-16"),
+        (CHINESE.encode("utf-16-be").join([b"\xfe\xff", b""]), "UTF-16"),
+        ("hello there".encode("utf-16-le"), "UTF-16LE"),
+        ("hello there".encode("utf-16-be"), "UTF-16BE"),
+    ],
+)
+def test_an_encoding_is_known_by_its_letters(data, expected):
+    assert encoding_of(data) == expected
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"hello",
+        CHINESE.encode(),
+        CHINESE.encode()[:-1],
+        "Café déjà vu".encode(),
+        b"\xef\xbb\xbf" + CHINESE.encode(),
+        b"a stray \xff in a text",
+        f"{CHINESE} a broken \udcff\udcfe word".encode("utf-8", "surrogateescape"),
+        f"{CHINESE}\nbroken: ".encode() + CHINESE.encode("gbk") + b"\n" + CHINESE.encode(),
+        b"\0" * 9,
+    ],
+)
+def test_utf_8_with_broken_records_is_utf_8(data):
+    assert encoding_of(data) == ""

@@ -4,7 +4,6 @@ import io
 import json
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tokmill.fields import FieldSample
@@ -45,28 +44,6 @@ def test_keys_of_json_come_in_the_order_seen(name, tmp_path):
     assert sample.string_keys == {"title", "mixed"}
 
 
-def test_a_file_without_records_has_no_fields(tmp_path):
-    (tmp_path / "a.jsonl").touch()
-    (tmp_path / "b.jsonl").write_text("\n\n")
-    assert not sampled(tmp_path).keys
-
-
-def test_tables_and_texts_answer_as_json_does(tmp_path):
-    table = pa.table({"a": ["some text"], "n": [1], "image": [b"\xff\x00"]})
-    pq.write_table(table, tmp_path / "a.parquet")
-    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
-        writer.write_table(table)
-    (tmp_path / "a.txt").write_text("x")
-    for name in ("a.parquet", "a.arrow"):
-        sample = sampled(tmp_path / name)
-        assert {path: n.text_bytes for path, n in sample.fields.items()} == {
-            "a": 9,
-            "n": 0,
-            "image": 0,
-        }
-    assert list(sampled(tmp_path / "a.txt").keys) == ["text"]
-
-
 @pytest.mark.parametrize(
     ("data_format", "data", "rows"),
     [
@@ -87,11 +64,6 @@ def test_standard_input_is_sampled_and_still_read_whole(data_format, data, rows,
     assert found == rows
 
 
-def test_only_good_lines_are_sampled(tmp_path):
-    (tmp_path / "a.jsonl").write_bytes(b'{"a": "\xff"}\n{"b": "x"\n{"c": "y"}\n')
-    assert list(sampled(tmp_path / "a.jsonl").keys) == ["c"]
-
-
 def test_a_list_in_a_string_of_json_is_looked_into(tmp_path):
     cell = json.dumps([{"title": "a", "content": "b c"}]).replace('"', '""')
     (tmp_path / "a.csv").write_text(f'title,sections\nx,"{cell}"\n')
@@ -102,11 +74,6 @@ def test_a_list_in_a_string_of_json_is_looked_into(tmp_path):
     ]
 
 
-def test_a_hundred_records_are_enough(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"a": "x"}\n' * 300)
-    assert sampled(tmp_path / "a.jsonl").n_records == 100
-
-
 @pytest.mark.parametrize("empty", ['""', "null", "[]"])
 def test_more_records_are_looked_at_as_long_as_a_key_has_held_nothing(tmp_path, empty):
     path = tmp_path / "a.jsonl"
@@ -115,22 +82,3 @@ def test_more_records_are_looked_at_as_long_as_a_key_has_held_nothing(tmp_path, 
     assert sampled(path).fields["b"].n_bytes == 100 * len("the text")
     path.write_text(f'{{"a": "x", "b": {empty}}}\n' * 2000)
     assert sampled(path).n_records == 1000
-
-
-def test_an_object_over_several_lines_is_one_record(tmp_path):
-    (tmp_path / "a.json").write_text(json.dumps({"title": "a\nb", "n": [1, 2]}, indent=2) + "\n")
-    settings = InputSettings(paths=(str(tmp_path / "a.json"),))
-    files = discover(settings).files
-    assert whole(files[0], settings) == [{"title": "a\nb", "n": [1, 2]}]
-    schema = pa.schema([("title", pa.string())])
-    with open_slice(Slice(files[0], 0, -1, files[0].n_bytes), settings, schema, 9) as reader:
-        parsed = [block.parse() for block in reader.blocks()]
-    assert [row for records in parsed for row in records.batch.to_pylist()] == [{"title": "a\nb"}]
-    assert not any(records.rejects for records in parsed)
-
-
-def test_columns_of_a_tsv_are_separated_by_tabs(tmp_path):
-    (tmp_path / "a.tsv").write_text("id\ttext\n1\tone, two\n")
-    settings = InputSettings(paths=(str(tmp_path / "a.tsv"),))
-    files = discover(settings).files
-    assert whole(files[0], settings) == [{"id": "1", "text": "one, two"}]

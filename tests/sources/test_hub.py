@@ -8,14 +8,20 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from tokmill.errors import UsageError
+from tokmill.errors import StorageError, UsageError
+from tokmill.executors.run import run
 from tokmill.settings.schema import InputSettings
 from tokmill.sources.files import Slice, SourceFile
 from tokmill.sources.formats import open_slice
+from tokmill.sources.hub import commit_of, hub_name
 
 REVISION = "0" * 39 + "1"
 FILE = "data/train.jsonl"
@@ -54,7 +60,7 @@ for name in sys.argv[1:]:
 """
 
 
-class Hub(http.server.BaseHTTPRequestHandler):
+class Server(http.server.BaseHTTPRequestHandler):
     """Answers what `datasets` asks for, for one dataset of one file."""
 
     protocol_version = "HTTP/1.1"
@@ -106,7 +112,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def read_hub(tmp_path):
     """Reads from a stub of the Hub in a process of its own: `datasets` fixes the address early."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     settings = {
@@ -151,3 +157,141 @@ def test_a_missing_package_names_the_extra(monkeypatch):
     opened = open_slice(piece, InputSettings(), pa.schema([]), 10)
     with pytest.raises(UsageError, match=r"hf:a/b: .* install tokmill\[hub\]"), opened:
         pass
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(UsageError, match=r"the huggingface_hub package; install tokmill\[hub"):
+        commit_of(NAME)
+
+
+# Which commit is read: with stand-ins for the packages
+
+
+OLD, NEW = "a" * 40, "b" * 40
+NAME = "hf:org/name"
+
+
+class Hub:
+    """A Hub of one dataset whose branches move; says what it was asked for."""
+
+    def __init__(self) -> None:
+        self.branches = {None: OLD, "side": "c" * 40}
+        self.asked: list[str | None] = []
+        self.read: list[str | None] = []
+
+    def dataset_info(self, name: str, *, revision: str | None) -> Any:
+        assert name == "org/name"
+        self.asked.append(revision)
+        if revision not in self.branches:
+            raise OSError("Revision Not Found.\nmore")
+        return SimpleNamespace(sha=self.branches[revision])
+
+    def load_dataset(self, name: str, config: str | None, **how: Any) -> Any:
+        assert sys.modules["datasets"].config.HF_DATASETS_TRUST_REMOTE_CODE is False
+        assert (name, how["streaming"]) == ("org/name", True)
+        self.read.append(how["revision"])
+        text = f"hello {how['revision']}"
+        return Rows([{"text": f"{text} {i}"} for i in range(40)])
+
+
+class Rows:
+    """As much of an IterableDataset as is used."""
+
+    features = None
+
+    def __init__(self, rows: list[dict[str, str]]) -> None:
+        self.rows, self.column_names = rows, ["text"]
+
+    def with_format(self, _: str) -> Rows:
+        return self
+
+    def iter(self, batch_size: int) -> Iterator[pa.Table]:
+        for i in range(0, len(self.rows), batch_size):
+            yield pa.Table.from_pylist(self.rows[i : i + batch_size])
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Hub:
+    hub = Hub()
+    for name, attribute, value in (
+        ("huggingface_hub", "HfApi", lambda: hub),
+        ("datasets", "load_dataset", hub.load_dataset),
+    ):
+        module = ModuleType(name)
+        setattr(module, attribute, value)
+        vars(module)["config"] = SimpleNamespace(HF_DATASETS_TRUST_REMOTE_CODE="ask")
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.chdir(tmp_path)
+    return hub
+
+
+def stamps(out: Path) -> list[str]:
+    return [row[5] for row in json.loads((out / "plan.json").read_bytes())["files"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("hf:org/name", ("org/name", "", "", "train")),
+        ("hf:org/name@side", ("org/name", "side", "", "train")),
+        ("hf:name?config=a-b&split=train%5B%3A10%25%5D", ("name", "", "a-b", "train[:10%]")),
+        ("hf:org/name@1f?split=test", ("org/name", "1f", "", "test")),
+    ],
+)
+def test_a_name_may_have_a_revision_a_configuration_and_a_split(path, expected):
+    assert hub_name(path) == expected
+
+
+@pytest.mark.parametrize(
+    "path", ["hf:", "hf:org/name@", "hf:org/name?spilt=test", "hf:a?split=a&split=b"]
+)
+def test_a_name_of_the_hub_that_is_none_is_refused(path):
+    with pytest.raises(UsageError, match=r"expected hf:NAME\[@REVISION\]\[\?config=C&split=S\]"):
+        hub_name(path)
+
+
+@pytest.mark.parametrize(("asked", "commit"), [("", OLD), ("side", "c" * 40)])
+def test_a_revision_is_resolved_to_a_commit_that_the_plan_names_and_that_is_read(
+    hub, configure, listener, tmp_path, asked, commit
+):
+    run(configure(tmp_path / "out", f"{NAME}@{asked}" if asked else NAME), listener)
+    assert stamps(tmp_path / "out") == [commit]
+    assert hub.asked == [asked or None]
+    assert set(hub.read) == {commit}
+
+
+def test_a_run_that_is_continued_reads_the_commit_that_it_began_with(
+    hub, configure, listener, tmp_path, files_of
+):
+    sources = [NAME, tmp_path / "b.jsonl"]
+    sources[1].write_text('{"text": "hello"}\n' * 40)
+    out = tmp_path / "out"
+    config = configure(out, *sources, part_bytes=100)
+    run(config, listener)
+    before = files_of(out)
+    hub.branches[None] = NEW
+    hub.read.clear()
+    (out / "manifest.json").unlink()
+    (out / "train-0000000-0000.bin").unlink()
+    run(config, listener)
+    assert files_of(out) == before
+    assert hub.asked == [None]
+    assert set(hub.read) == {OLD}
+    run(config, listener, overwrite=True)
+    assert stamps(out)[0] == NEW
+
+
+def test_a_hub_that_names_no_commit_is_an_error_before_anything_is_written(
+    hub, configure, listener, tmp_path
+):
+    hub.branches[None] = ""
+    with pytest.raises(StorageError, match="names no commit"):
+        run(configure(tmp_path / "out", NAME), listener)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("revision", "message"),
+    [("gone", r"^hf:org/name@gone: cannot be read from the Hub: Revision Not Found$")],
+)
+def test_what_the_hub_does_not_know_is_one_line(hub, revision, message):
+    with pytest.raises(StorageError, match=message):
+        commit_of(f"{NAME}@{revision}")

@@ -55,12 +55,6 @@ def test_objects_are_found_like_files(roots, pattern):
     assert found(url) == found(directory)
 
 
-@pytest.mark.parametrize("forced", ["text", "jsonl"])
-def test_a_named_format_reads_every_object(roots, forced):
-    directory, url = (f"{root}|" for root in roots)
-    assert found(url, format=forced) == found(directory, format=forced)
-
-
 def test_one_object_is_named_by_itself_even_with_the_signs_of_a_pattern(roots):
     store = MemoryObjects(roots[1])
     store.write("odd[1]*.jsonl", b"{}\n")
@@ -68,13 +62,6 @@ def test_one_object_is_named_by_itself_even_with_the_signs_of_a_pattern(roots):
     assert (file.path, file.n_bytes, file.mtime_ns) == (f"{roots[1]}/odd[1]*.jsonl", 3, 0)
     assert file.stamp
     assert not file.is_stream
-
-
-def test_an_object_named_twice_is_read_twice_with_a_warning(roots):
-    url = f"{roots[1]}/a.jsonl"
-    result = discover(InputSettings(paths=(url, url, roots[1])))
-    assert [f.path for f in result.files].count(url) == 2
-    assert result.warnings[0].startswith("a file is named more than once")
 
 
 @pytest.mark.parametrize(

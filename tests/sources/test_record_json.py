@@ -8,9 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokmill.settings.schema import InputSettings
-from tokmill.sources.blocks import columns_to_read, row_batch
+from tokmill.sources.blocks import row_batch
 from tokmill.sources.files import discover
-from tokmill.sources.first_records import first_of_file
 from tokmill.sources.formats import cut, open_slice
 from tokmill.values import WHOLE_RECORD
 
@@ -57,20 +56,6 @@ def test_the_cells_of_a_csv_are_texts_and_a_repeated_name_is_its_first_column(tm
     assert [json.loads(text) for text in read(path)[0]] == [{"q": "1\n2", "a": "3"}]
 
 
-def test_plain_text_is_a_record_with_a_text(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text('say "hi"\n中')
-    assert [json.loads(text) for text in read(path)[0]] == [{"text": 'say "hi"\n中'}]
-
-
-def test_records_over_the_limit_are_rejects(tmp_path):
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"a": ["x" * 100, "y"]}), path)
-    texts, reasons = read(path, max_record_bytes=50)
-    assert [json.loads(text) for text in texts] == [{"a": "y"}]
-    assert reasons == ["record too large"]
-
-
 def whole_rows(batch):
     """Return the JSON of each row, None if it has none, and why not."""
     refused = {}
@@ -97,24 +82,15 @@ def test_a_number_that_is_none_is_written_as_in_json_lines():
     assert whole_rows(batch) == (['{"a": "x", "score": NaN}'], {})
 
 
+def test_plain_text_is_a_record_with_a_text(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text('say "hi"\n中')
+    assert [json.loads(text) for text in read(path)[0]] == [{"text": 'say "hi"\n中'}]
+
+
 def test_a_row_that_cannot_be_json_is_left_out_alone():
     batch = pa.RecordBatch.from_pylist([{"a": b"ok"}, {"a": b"\xff"}, {"a": b"ok"}])
     texts, bad = whole_rows(batch)
     assert [text is None for text in texts] == [False, True, False]
     assert list(bad) == [1]
     assert bad[1][1].startswith("cannot be read as text: ")
-
-
-def test_all_columns_are_read_for_whole_records():
-    assert columns_to_read(WHOLE, ["a", "b", "a"]) == ["a", "b"]
-    assert columns_to_read(pa.schema([("b", pa.string()), ("c", pa.string())]), ["a", "b"]) == ["b"]
-
-
-def test_whole_records_of_json_and_of_tables_are_objects(tmp_path):
-    (tmp_path / "a.jsonl").write_text("")
-    pq.write_table(pa.table({"q": ["1"], "a": ["2"]}), tmp_path / "b.parquet")
-    (tmp_path / "c.jsonl").write_text('{"x": 1}\n')
-    settings = InputSettings(paths=(str(tmp_path),))
-    files = discover(settings).files
-    found = [first_of_file(file, settings, 100, 1 << 20, whole=True) for file in files]
-    assert found == [[], [{"q": "1", "a": "2"}], [{"x": 1}]]

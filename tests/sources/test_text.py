@@ -54,13 +54,3 @@ def test_documents_over_the_limit_or_not_utf8_are_rejects(batch_bytes, read_text
         (5, 2018, "record too large", b"sixsix"),
     ]
     assert found.messages[::2] == [f"{n} bytes, over max_record_bytes = 5" for n in (2000, 6)]
-
-
-@pytest.mark.parametrize("batch_bytes", [1, 7, 1 << 20])
-def test_a_whole_file_over_the_limit_is_a_reject(batch_bytes, read_text):
-    found = read_text(b"x" * 3000, batch_bytes=batch_bytes, max_record_bytes=10)
-    assert (found.rows, found.rejects) == ([], [(1, 0, "record too large", b"x" * 1024)])
-
-
-def test_no_columns_still_count_documents(read_text):
-    assert read_text(b"a|b", text_separator="|", schema=pa.schema([])).rows == [{}, {}]
