@@ -41,11 +41,6 @@ def test_a_child_that_dies_inside_a_message_has_ended(child):
         child.receive()
 
 
-def test_a_child_finds_packages_where_its_parent_does_though_no_variable_names_them(child):
-    assert ROOT not in os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    assert ask(child, "echo", 1) == 1
-
-
 def test_what_a_child_prints_is_no_message_and_it_has_no_standard_input(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(ROOT)
     with (tmp_path / "errors").open("w+b") as errors, Child(MODULE, errors=errors) as child:
@@ -57,16 +52,6 @@ def test_what_a_child_prints_is_no_message_and_it_has_no_standard_input(monkeypa
 def test_a_child_does_not_import_the_main_module_of_its_parent(child):
     assert "pytest" not in ask(child, "main")
     assert "module" in ask(child, "main")
-
-
-def test_a_default_variable_does_not_replace_the_parents(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT)
-    monkeypatch.setenv("TOKMILL_HERE", "parent")
-    defaults = {"TOKMILL_HERE": "child", "TOKMILL_THERE": "child"}
-    with Child(MODULE, defaults=defaults) as child:
-        assert ask(child, "variable", "TOKMILL_HERE") == "parent"
-        assert ask(child, "variable", "TOKMILL_THERE") == "child"
-    assert "TOKMILL_THERE" not in os.environ
 
 
 @pytest.mark.parametrize("how", ["end", "kill"])
@@ -123,21 +108,21 @@ def test_a_killed_child_leaves_no_process_and_no_open_pipe(monkeypatch):
     assert (own.num_fds(), set(own.children())) == before
 
 
-@pytest.mark.parametrize("held", ["", "os.fork() or os.execlp('sleep', 'sleep', '9'); "])
+@pytest.mark.parametrize("held", ["", "os.fork() or os.execlp('sleep', 'sleep', '600'); "])
 def test_a_child_ends_with_its_parent_though_another_process_holds_its_socket(tmp_path, held):
     code = (
         f"import sys; sys.path.insert(0, {ROOT!r}); from tokmill.children import Child; "
         f"child = Child({MODULE!r}); import os; "
         "os.set_inheritable(child._connection.fileno(), True); "
         f"{held}child.send(('echo', 1)); child.receive(); print('ready', flush=True); "
-        "child.send(('read', 0)); __import__('time').sleep(60)"
+        "child.send(('read', 0)); __import__('time').sleep(300)"
     )  # fmt: skip
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
         assert parent.stdout.readline() == b"ready\n"
         children = psutil.Process(parent.pid).children()
         ours = [one for one in children if MODULE in " ".join(one.cmdline())]
         parent.kill()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 300
         while any(is_alive(one) for one in ours):
             assert time.monotonic() < deadline
             psutil.wait_procs(ours, timeout=0.05)

@@ -11,16 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from data_samples import make_sft_samples as program
-from tokmill.chat.reading.detect import detect_schema
 from tokmill.executors.run import run
-from tokmill.settings.schema import (
-    Config,
-    InputSettings,
-    LimitSettings,
-    OutputSettings,
-    RunSettings,
-    TokenizerSettings,
-)
 from tokmill.settings.sft import SftSettings
 
 SAMPLES = Path(__file__).parents[1] / "data_samples"
@@ -32,23 +23,16 @@ SCHEMAS = {
     "prompt_chat": "prompt",
     "mixed": "mixed",
 }
-CONTAINERS = ("alpaca_array.json", "alpaca.csv", "alpaca.parquet")
 
 
 @pytest.fixture
-def make(tmp_path, silent):
+def make(tmp_path, silent, configure):
     """Give a function that writes the dataset of some sample files and gives its manifest."""
 
-    def make_dataset(*names: str, schema: str = "auto", directory: Path = tmp_path):
-        config = Config(
-            input=InputSettings(paths=tuple(str(SAMPLES / "sft" / name) for name in names)),
-            tokenizer=TokenizerSettings(path=str(SAMPLES / "tokenizer")),
-            output=OutputSettings(dir=str(directory)),
-            limits=LimitSettings(max_reject_fraction=1.0),
-            run=RunSettings(engine="reference", threads=1),
-            sft=SftSettings(schema=schema),
-        )
-        return run(config, silent)
+    def make_dataset(*names: str, schema: str):
+        paths = (SAMPLES / "sft" / name for name in names)
+        settings = {"path": str(SAMPLES / "tokenizer"), "sft": SftSettings(schema=schema)}
+        return run(configure(tmp_path, *paths, max_reject_fraction=1.0, **settings), silent)
 
     return make_dataset
 
@@ -56,11 +40,6 @@ def make(tmp_path, silent):
 def records_of(name: str) -> list[dict]:
     lines = (SAMPLES / "sft" / f"{name}.jsonl").read_bytes().rstrip(b"\n").split(b"\n")
     return [json.loads(line) for line in lines]
-
-
-@pytest.mark.parametrize(("name", "schema"), SCHEMAS.items())
-def test_the_schema_of_every_file_is_recognised(name, schema):
-    assert detect_schema(records_of(name)) == schema
 
 
 def test_every_record_of_the_valid_files_becomes_a_sample(make):
@@ -83,17 +62,6 @@ def test_what_becomes_of_every_broken_case_is_what_the_program_says(make, tmp_pa
     assert found == {line: o for line, o in enumerate(outcomes, 1) if o not in kept}
     assert totals["documents"] == outcomes.count(program.SAMPLE)
     assert totals["drops"] == {"no trained token": outcomes.count(program.UNTRAINED)}
-
-
-def test_the_containers_of_alpaca_give_the_same_bytes(make, tmp_path):
-    found = set()
-    for name in CONTAINERS:
-        make(name, directory=tmp_path / name)
-        files = sorted((tmp_path / name).glob("*.bin")) + sorted((tmp_path / name).glob("*.mask"))
-        found.add(tuple(path.read_bytes() for path in files))
-
-    assert len(found) == 1
-    assert all(found.pop())
 
 
 def test_the_derived_files_are_those_of_the_program():

@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 
 from tokmill.errors import StateError, UsageError
-from tokmill.extensions import check_extensions, find, find_path, source_sha256
-from tokmill.sources.formats import format_named
-from tokmill.tables import ENGINES, FORMATS, RENDERERS
+from tokmill.extensions import check_extensions, check_name, find, find_path, source_sha256
+from tokmill.settings.load import build_config
+from tokmill.tables import ENGINES, FORMATS, RENDERERS, TRAINERS
 
 
 @pytest.fixture
@@ -25,26 +25,6 @@ def install(tmp_path, monkeypatch):
             (tmp_path / f"{module}.py").write_text(code)
 
     return lay_out
-
-
-def test_an_object_of_another_package_comes_with_its_identity(install):
-    install("demo", "[tokmill.renderers]\ndemo1 = demo_one:render\n", demo_one="render = 1\n")
-    value, extension = find(RENDERERS, "demo1")
-    assert value == 1
-    assert extension.as_json() == {
-        "kind": "renderer",
-        "name": "demo1",
-        "target": "demo_one:render",
-        "distribution": "demo",
-        "version": "1.0",
-        "sha256": source_sha256("demo_one"),
-    }
-    assert extension.label == "renderer demo1 (demo 1.0)"
-
-
-def test_a_built_in_name_wins(install):
-    install("demo", "[tokmill.engines]\ntokenizers = no_such:ENGINE\n")
-    assert find(ENGINES, "reference").extension is None
 
 
 @pytest.mark.parametrize(("table", "name"), [(ENGINES, "auto"), (RENDERERS, "a:b")])
@@ -70,12 +50,6 @@ def test_a_name_of_two_packages_is_an_error_that_names_both(install):
         find(FORMATS, "twice")
     assert str(caught.value).startswith("format twice: two packages have it, ")
     assert {"one", "two"} <= set(str(caught.value).split())
-
-
-def test_an_object_of_another_kind_is_one_line(install):
-    install("demo", "[tokmill.formats]\nodd = json:dumps\n")
-    with pytest.raises(UsageError, match=r"^format odd \(demo 1.0\): expected a tokmill Format, f"):
-        format_named("odd")
 
 
 def test_the_identity_of_a_package_is_over_all_its_source_files(install, tmp_path):
@@ -110,13 +84,33 @@ def test_another_source_than_the_planned_one_stops_a_worker(tmp_path, monkeypatc
         check_extensions([dataclasses.replace(extension, sha256="0" * 64)])
 
 
-def test_a_function_of_the_standard_library_has_an_identity():
-    assert find_path("renderer", "os:getcwd").extension.sha256
-    assert find_path("renderer", "builtins:len").extension.sha256
+@pytest.mark.parametrize(
+    ("section", "key", "table"),
+    [
+        ("input", "format", FORMATS),
+        ("render", "renderer", RENDERERS),
+        ("run", "engine", ENGINES),
+    ],
+)
+def test_a_setting_takes_every_built_in_name_and_refuses_another(section, key, table):
+    for name in table.choices:
+        config = build_config({section: {key: name}}, where="run.toml")
+        assert getattr(getattr(config, section), key) == name
+    with pytest.raises(UsageError) as caught:
+        build_config({section: {key: "no-such"}}, where="run.toml")
+    assert str(caught.value) == (
+        f"run.toml: {section}.{key}: expected one of {', '.join(table.choices)}; found 'no-such'"
+    )
 
 
-def test_a_module_that_exits_when_it_is_imported_is_one_line(tmp_path, monkeypatch):
-    (tmp_path / "leaves.py").write_text("raise SystemExit(0)\n")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="renderer leaves:f: cannot be imported: SystemExit: 0"):
-        find_path("renderer", "leaves:f")
+@pytest.mark.parametrize("name", ["nanoGPT", "TRL", "Llm.c"])
+def test_a_name_in_other_capitals_is_proposed(name):
+    with pytest.raises(UsageError, match=rf"; found '{name}': did you mean {name.lower()}\?$"):
+        check_name(TRAINERS, name, "trainer")
+
+
+def test_every_row_names_an_object_that_came_with_tokmill():
+    for name in ENGINES.rows:
+        value, extension = find(ENGINES, name)
+        assert extension is None
+        assert value.distribution

@@ -4,7 +4,6 @@ import pytest
 
 from tokmill.fields import (
     FieldBytes,
-    FieldSample,
     counted,
     describe_fields,
     is_text,
@@ -51,13 +50,6 @@ def test_json_in_a_string_is_metadata_unless_its_field_is_named():
     assert weigh(record, (), nested={"sections"}) == {"sections[].title": 7}
 
 
-def test_a_record_of_any_depth_is_weighed():
-    value = "x y"
-    for _ in range(500):
-        value = [value]
-    assert list(weigh({"a": value}, ())) == ["a[]"]
-
-
 def test_a_used_field_counts_all_its_bytes_and_another_its_text():
     fields = {"text": FieldBytes(90, 10), "url": FieldBytes(50, 0), "title": FieldBytes(12, 10)}
     counts = counted(fields, {"text"})
@@ -77,23 +69,6 @@ def test_shares_never_round_to_all_or_nothing():
     assert [percent(n) for n in (0, 0.001, 0.5, 0.996, 1)] == [
         "0%", "under 1%", "50%", "over 99%", "100%",
     ]  # fmt: skip
-
-
-def test_all_fields_count_if_all_are_labels():
-    sample = FieldSample()
-    for _ in range(9):
-        sample.add({"a": "cat", "b": "12"})
-    assert sample.weighed() == {"a": FieldBytes(27, 27), "b": FieldBytes(18, 18)}
-
-
-def test_keys_can_be_printed_on_a_line():
-    assert list(weigh({"a\nb": 1, "": 2, "猫": {"\ud800": 3}}, ())) == ["a\\nb", "''", "猫.\\ud800"]
-
-
-def test_a_label_counts_nothing_unless_it_is_used():
-    record = {"text": "cats here", "topic": "sports"}
-    assert weigh(record, {"text"}, labels={"topic"}) == {"text": 9, "topic": 0}
-    assert weigh(record, {"topic"}, labels={"topic"}) == {"topic": 6, "text": 9}
 
 
 @pytest.mark.parametrize(

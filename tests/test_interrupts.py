@@ -47,20 +47,6 @@ def test_an_interrupt_between_two_blocks_is_answered_at_once(number):
     assert signal.getsignal(number) is signal.default_int_handler
 
 
-def test_a_second_signal_at_once_is_part_of_the_first(number):
-    done = []
-
-    def work() -> None:
-        with DelayedInterrupts() as interrupts, interrupts.delayed():
-            os.kill(os.getpid(), number)
-            os.kill(os.getpid(), number)
-            done.append("block")
-
-    with pytest.raises(KeyboardInterrupt):
-        work()
-    assert done == ["block"]
-
-
 def test_a_second_interrupt_does_not_wait(number, monkeypatch):
     monkeypatch.setattr("tokmill.interrupts.SAME_INTERRUPT_S", 0)
     done = []
@@ -75,10 +61,3 @@ def test_a_second_interrupt_does_not_wait(number, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         work()
     assert done == ["first"]
-
-
-def test_an_ignored_signal_stays_ignored(number):
-    signal.signal(number, signal.SIG_IGN)
-    with DelayedInterrupts() as interrupts, interrupts.delayed():
-        os.kill(os.getpid(), number)
-    assert signal.getsignal(number) is signal.SIG_IGN

@@ -26,7 +26,7 @@ PROMISES = {
     ],
     "the same bytes for a run that was killed and started again": [
         "run/test_begin.py::test_a_run_that_is_killed_continues_to_the_same_bytes",
-        "run/test_part_killed.py::test_a_part_killed_before_any_call_is_made_again_with_the_same_bytes",
+        "run/test_begin.py::test_a_part_killed_before_any_call_is_made_again_with_the_same_bytes",
     ],
     "an interrupt keeps the parts that are finished, and no byte depends on when": [
         "run/test_begin.py::test_an_interrupted_run_has_a_message_leaves_no_temporaries_and_continues",
@@ -59,16 +59,16 @@ PROMISES = {
     ],
     "a complete directory holds every file of its manifest and passes verify": [
         "dataset/test_verify.py::test_a_dataset_of_a_run_has_no_problem",
-        "run/test_complete_manifest.py::test_every_file_that_is_missing_or_truncated_is_made_again",
+        "run/test_make_dataset.py::test_every_file_that_is_missing_or_truncated_is_made_again",
         "run/test_make_dataset.py::test_a_dataset_that_is_being_repaired_has_no_manifest",
         "run/test_make_dataset.py::test_a_file_that_is_removed_or_truncated_during_the_run_is_made_again",
         "run/test_make_dataset.py::test_a_run_whose_plan_is_removed_ends_without_a_manifest",
     ],
     "files that are not of the run's own plan are never removed, replaced or opened": [
         "run/test_output.py::test_nothing_is_removed_beside_a_foreign_file",
-        "run/test_output.py::test_removing_a_dataset_follows_no_link",
-        "run/test_foreign_files.py::test_a_directory_with_a_foreign_plan_is_not_emptied",
-        "run/test_foreign_files.py::test_a_resume_does_not_replace_a_foreign_file_with_the_name_of_a_shard",
+        "hostile/test_links.py::test_a_file_replaced_by_a_link_is_refused_in_a_stopped_output",
+        "run/test_output.py::test_a_directory_with_a_foreign_plan_is_not_emptied",
+        "run/test_output.py::test_a_resume_does_not_replace_a_foreign_file_with_the_name_of_a_shard",
         "dataset/test_verify.py::test_a_name_that_no_dataset_has_is_never_opened",
         "dataset/test_verify.py::test_a_link_in_place_of_a_file_is_not_followed",
     ],
@@ -77,7 +77,7 @@ PROMISES = {
         "run/test_make_refused.py::test_a_changed_tokenizer_is_named",
         "run/test_make_refused.py::test_a_file_that_grew_is_named_with_both_sizes",
         "run/test_make_refused.py::test_a_removed_an_added_and_a_reordered_file_are_named",
-        "sources/test_hub_commit.py::test_a_run_that_is_continued_reads_the_commit_that_it_began_with",
+        "sources/test_hub.py::test_a_run_that_is_continued_reads_the_commit_that_it_began_with",
     ],
     "records in = documents + drops + rejects, by reason": [
         "run/test_part.py::test_progress_adds_up_to_the_record",

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import subprocess
@@ -13,10 +12,6 @@ from tokmill import storage
 from tokmill.errors import StateError, StorageError
 from tokmill.storage import (
     PendingFile,
-    free_bytes,
-    make_directory,
-    remove_file,
-    storage_errors,
     write_chunks,
     write_file,
 )
@@ -31,7 +26,7 @@ def run_child(code: str, *arguments: str | Path) -> subprocess.CompletedProcess[
         [sys.executable, "-c", code, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 
@@ -64,12 +59,6 @@ def test_a_pending_file_is_not_there_under_its_name(tmp_path: Path):
     assert temporary.endswith(".tmp")
     pending.discard()
     assert names(tmp_path) == []
-
-
-def test_a_rewrite_takes_the_place_of_the_old_file_where_it_is_asked_for(tmp_path: Path):
-    write_file(tmp_path / "a", b"old")
-    assert write_file(tmp_path / "a", b"new", replace=True) is True
-    assert (tmp_path / "a").read_bytes() == b"new"
 
 
 def test_the_same_file_of_a_killed_attempt_is_committed_again(tmp_path: Path):
@@ -113,13 +102,6 @@ def test_a_missing_directory_is_one_clear_line(tmp_path: Path):
     assert str(caught.value) == f"{path}: no such file or directory"
 
 
-def test_nothing_is_left_when_the_final_name_is_taken_by_a_directory(tmp_path: Path):
-    (tmp_path / "a").mkdir()
-    with pytest.raises(StorageError, match="a: is a directory"):
-        write_file(tmp_path / "a", b"x", replace=True)
-    assert names(tmp_path) == ["a"]
-
-
 FULL = """
 import resource, sys
 from pathlib import Path
@@ -143,27 +125,6 @@ def test_a_full_disk_leaves_no_file_and_the_error_says_how_to_continue(tmp_path:
     assert names(tmp_path) == []
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-def test_every_kind_of_full_disk_gives_the_advice_to_make_room(number):
-    with (
-        pytest.raises(StorageError, match=r"^out: .*: make room and run the same command again"),
-        storage_errors("out"),
-    ):
-        raise OSError(number, os.strerror(number))
-
-
-def test_a_file_in_the_way_of_a_directory_is_named(tmp_path: Path):
-    (tmp_path / "a").write_bytes(b"")
-    with pytest.raises(StorageError, match="a: expected a directory, a file is in its place"):
-        make_directory(tmp_path / "a")
-
-
-def test_free_bytes_of_a_path_that_is_not_there_yet_are_those_of_its_parent(tmp_path: Path):
-    status = os.statvfs(tmp_path)
-    assert 0 < free_bytes(tmp_path / "a" / "b") <= status.f_blocks * status.f_frsize
-    assert free_bytes(Path("not-there-yet")) > 0
-
-
 def test_a_long_file_is_complete_after_syncs_that_drop_its_pages(tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "SYNC_BYTES", 1000)
     monkeypatch.setattr(storage, "CACHED_BYTES", 2000)
@@ -172,18 +133,3 @@ def test_a_long_file_is_complete_after_syncs_that_drop_its_pages(tmp_path, monke
         pending.write(bytes([i]) * 700)
     pending.commit()
     assert (tmp_path / "long").read_bytes() == b"".join(bytes([i]) * 700 for i in range(10))
-
-
-def test_a_file_that_cannot_be_removed_is_named(tmp_path, monkeypatch):
-    remove_file(tmp_path / "nothing")
-    (tmp_path / "a").write_bytes(b"1")
-
-    def failing(path: str) -> None:
-        raise OSError(errno.EIO, "Input/output error", path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "unlink", failing)
-        with pytest.raises(StorageError, match=r"/a: input/output error$"):
-            remove_file(tmp_path / "a")
-    remove_file(tmp_path / "a")
-    assert not list(tmp_path.iterdir())

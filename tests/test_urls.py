@@ -12,7 +12,6 @@ from tokmill.urls import (
     is_store,
     local_path,
     refuse_store,
-    shown,
     shown_place,
     store_url,
 )
@@ -34,11 +33,6 @@ def test_paths_are_no_urls(path):
     assert store_url(path) == store_url(Path(path)) == ""
     assert shown_place(Path(path)) == path.replace("//", "/")
     refuse_store(Path(path))
-
-
-def test_a_url_is_shown_without_user_password_and_query():
-    assert shown("ftp://me:secret@host/a/b?key=secret") == "ftp://host/a/b"
-    assert shown("s3://bucket/a@b") == "s3://bucket/a@b"
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,6 @@ import pickle
 import re
 import resource
 import shutil
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +17,7 @@ import psutil
 import pytest
 
 import tokmill
+from tests.fixtures.datasets import TOKENIZER
 from tokmill.dataset.documents import MOST_OPEN, Documents
 from tokmill.dataset.reader import read_manifest
 from tokmill.errors import StateError, StorageError, UsageError, VerifyError
@@ -49,7 +48,7 @@ def copied(directory, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def chats(tmp_path_factory, configure, silent, write_rows):
+def packed_chats(tmp_path_factory, configure, silent, write_rows):
     """Twelve packed samples with masks and weights."""
     place = tmp_path_factory.mktemp("chats")
     turns = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "the cat"}]
@@ -103,17 +102,10 @@ def test_a_split_is_a_dataset_of_its_own(directory):
         dataset.split("test")
 
 
-def test_a_split_without_documents_is_empty(chats):
-    val = tokmill.open(chats, split="val")
-    assert (len(val), list(val), val.n_tokens, val.shards) == (0, [], 0, ())
-    with pytest.raises(IndexError):
-        val[0]
-
-
-def test_text_is_what_inspect_shows(directory, chats, tokenizer_dir):
+def test_text_is_what_inspect_shows(directory, packed_chats, tokenizer_dir):
     dataset = tokmill.open(directory)
     assert dataset.text(0) == f"{ROWS[0]['text']}<eos>"
-    assert "hello" in tokmill.open(chats, tokenizer=tokenizer_dir).text(2)
+    assert "hello" in tokmill.open(packed_chats, tokenizer=tokenizer_dir).text(2)
 
 
 def test_a_tokenizer_that_has_moved_is_named_when_the_dataset_is_opened(
@@ -129,9 +121,9 @@ def test_a_tokenizer_that_has_moved_is_named_when_the_dataset_is_opened(
     assert tokmill.open(copied, tokenizer=tokenizer_dir).text(0).startswith("hello")
 
 
-def test_masks_weights_and_packs_of_chats(chats):
-    dataset = tokmill.open(chats)
-    shard = next(Documents(chats, dataset.manifest).shards())
+def test_masks_weights_and_packs_of_chats(packed_chats):
+    dataset = tokmill.open(packed_chats)
+    shard = next(Documents(packed_chats, dataset.manifest).shards())
     assert dataset.mask(3).tolist() == shard.sample_mask(3).tolist()
     assert 0 < dataset.mask(3).sum() < len(dataset[3])
     assert dataset.weight(3).tolist() == dataset.mask(3).tolist()
@@ -157,11 +149,6 @@ def test_an_unfinished_directory_says_how_to_go_on_or_that_a_run_is_writing_ther
         tokmill.open(copied)
     with locked(copied), pytest.raises(StateError, match="a run is writing here: wait for "):
         tokmill.open(copied)
-
-
-def test_a_directory_without_a_dataset_says_so(tmp_path):
-    with pytest.raises(UsageError, match=r"not a tokmill dataset: no manifest\.json there"):
-        tokmill.open(tmp_path)
 
 
 def test_a_shard_that_is_gone_is_an_error_when_it_is_read(copied):
@@ -225,13 +212,6 @@ def test_arrays_that_are_kept_of_too_many_shards_are_one_line(many):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_closed_dataset_lets_its_files_go_and_can_be_read_again(directory):
-    dataset = tokmill.open(directory)
-    ids = dataset[0]
-    dataset.close()
-    assert ids.tolist() == dataset[0].tolist()
-
-
 def test_a_dataset_travels_to_another_process_as_a_name(directory, monkeypatch):
     monkeypatch.chdir(directory.parent)
     dataset = tokmill.open(directory.name, split="val")
@@ -256,19 +236,61 @@ def test_threads_read_one_dataset_side_by_side(many):
         assert all(pool.map(read, range(8)))
 
 
-def test_a_printed_bill_has_the_rows_of_the_command_line(directory):
+def test_a_printed_bill_has_the_rows_of_the_command_line(directory, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "500")
     bill = tokmill.open(directory).bill("gpt2", gpu="24GiB", tokens="1B")
-    command = [sys.executable, "-m", "tokmill", "report", str(directory), "--model", "gpt2"]
-    shown = subprocess.run(
-        [*command, "--gpu", "24GiB", "--tokens", "1B"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "COLUMNS": "500"},
-    )
-    rows, _, _ = shown.stdout.partition("\nmore ")
+    shown = command("report", directory, "--model", "gpt2", "--gpu", "24GiB", "--tokens", "1B")
+    rows, _, _ = shown.out.partition("\nmore ")
     free = re.compile(r"[\d.]+ [MGT]B free")  # other programs write meanwhile
     assert free.sub("", str(bill)) == free.sub("", rows)
     assert repr(bill) == "<FullBill: gpt2; print() shows it>"
     assert pickle.loads(pickle.dumps(bill)) == bill
     assert str(tokmill.bill.of("gpt2")).startswith("verdict     unknown: add --gpu")
+
+
+# The page
+
+
+def totals_of(path: Path) -> dict[str, int]:
+    html = path.read_text()
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)
+    return json.loads(data[1])["overview"]
+
+
+def test_the_page_of_a_dataset_is_written_and_replaced(pretrained, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    pretrained.report(path)
+    assert totals_of(path)["tokens"] == pretrained.n_tokens
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_the_page_has_the_bill_that_is_given(chats, tmp_path):
+    bill = chats.bill("llama-3.2-1b", gpu="RTX 4090")
+    chats.report(str(tmp_path / "report.html"), bill)
+    assert totals_of(tmp_path / "report.html")["disk_bytes"] == bill.disk.bill.n_bytes
+
+
+@pytest.mark.parametrize("trainer", ["megatron", "datatrove"])
+def test_the_page_of_an_import_has_no_amount_of_unknown_text(single, chats, tmp_path, trainer):
+    original = single if trainer == "megatron" else chats
+    original.export(trainer, tmp_path / "old")
+    made = tokmill.import_dataset(
+        tmp_path / "old", trainer=trainer, output=tmp_path / "new", tokenizer=TOKENIZER
+    )
+    made.report(tmp_path / "report.html")
+    assert totals_of(tmp_path / "report.html")["tokens"] == original.n_tokens
+    html = (tmp_path / "report.html").read_text()
+    assert "text bytes per token" not in html.lower()
+    assert "of text a second" not in html
+
+
+def test_a_page_that_cannot_be_written_leaves_nothing(pretrained, tmp_path):
+    with pytest.raises(UsageError, match="not a file"):
+        pretrained.report(tmp_path)
+    with pytest.raises(StorageError):
+        pretrained.report(tmp_path / "missing" / "report.html")
+    with pytest.raises(UsageError, match="path: expected a path, found 3"):
+        pretrained.report(3)
+    assert list(tmp_path.iterdir()) == []

@@ -58,13 +58,10 @@ def call(name="out"):
 """
 
 SCRIPT, POOL = "a script without a guard", "a daemonic worker of a pool"
+SPAWNED = "a spawned process of a script with a guard"
 
 WAYS = {
     SCRIPT: ("", "print(call())"),
-    "a thread": (
-        "import threading",
-        "t = threading.Thread(target=lambda: print(call())); t.start(); t.join()",
-    ),
     "two threads at once": (
         "from concurrent.futures import ThreadPoolExecutor",
         "with ThreadPoolExecutor() as pool: print(*set(pool.map(call, ['a', 'b'])))",
@@ -72,6 +69,11 @@ WAYS = {
     POOL: (
         "import multiprocessing",
         "with multiprocessing.get_context('fork').Pool(1) as pool: print(pool.apply(call))",
+    ),
+    SPAWNED: (
+        "import multiprocessing",
+        "if __name__ == '__main__':\n"
+        "    with multiprocessing.get_context('spawn').Pool(1) as pool: print(pool.apply(call))",
     ),
     "a changed directory of packages": ("import sys; sys.path.append('/nowhere')", "print(call())"),
 }
@@ -102,30 +104,8 @@ def test_it_can_be_called_on_two_workers_from(way, how, source, tokenizer_dir, t
         input=code if how == "-" else "", timeout=120, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == ["imported", str((200, 2997, ROWS[3]["text"] + "<eos>"))]
-
-
-def test_a_spawned_process_of_a_script_with_a_guard_can_call_it(source, tokenizer_dir, tmp_path):
-    before = "import multiprocessing"
-    call = """
-if __name__ == "__main__":
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        print(pool.apply(call))
-"""
-    script = tmp_path / "script.py"
-    script.write_text(
-        CALL.format(
-            source=str(source), tokenizer=str(tokenizer_dir), settings=SETTINGS, before=before,
-            call=call,
-        )
-    )  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120,
-        check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.count("imported") == 2  # here, and in the process that was spawned
-    assert "2997" in done.stdout
+    imported = ["imported"] * (2 if way == SPAWNED else 1)  # here, and in the spawned process
+    assert done.stdout.splitlines() == [*imported, str((200, 2997, ROWS[3]["text"] + "<eos>"))]
 
 
 def test_an_interrupted_call_says_what_is_kept_and_leaves_no_process(
@@ -142,11 +122,11 @@ def test_an_interrupted_call_says_what_is_kept_and_leaves_no_process(
             assert process.poll() is None
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=300)
     assert "interrupted; " in said
     assert said.endswith(" kept: the same command continues\n")
     assert children
-    assert not psutil.wait_procs(children, timeout=20)[1]
+    assert not psutil.wait_procs(children, timeout=300)[1]
 
 
 def state() -> dict[str, object]:
@@ -251,15 +231,6 @@ def test_what_a_callback_raises_stops_the_run_and_the_same_call_continues_it(mak
 # Settings
 
 
-def test_inputs_tokenizer_and_output_may_stand_in_the_file(source, tokenizer_dir, tmp_path):
-    file = tmp_path / "run.toml"
-    file.write_text(
-        f"[input]\npaths = ['{source}']\n[tokenizer]\npath = '{tokenizer_dir}'\n"
-        f"[output]\ndir = '{tmp_path / 'out'}'\n[run]\nengine = 'reference'\n"
-    )
-    assert len(tokmill.pretrain(config=file)) == 200
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -297,18 +268,6 @@ def test_inputs_that_are_no_ordered_paths_are_refused(inputs):
 def test_a_directory_that_is_no_path_is_refused(call, directory):
     with pytest.raises(UsageError, match="directory: expected a path, found "):
         call(directory)
-
-
-def test_numbers_of_numpy_are_numbers(make):
-    made = make(min_tokens=np.int64(1), val_fraction=np.float64(0.25))
-    assert made.manifest["config"]["limits"]["min_tokens"] == 1
-    assert made.manifest["config"]["output"]["val_fraction"] == 0.25
-
-
-@pytest.mark.parametrize("recipe", ["other", ["sft"], {}])
-def test_a_recipe_is_one_of_two_names(recipe):
-    with pytest.raises(UsageError, match="recipe: expected one of pretrain, sft; found "):
-        tokmill.plan("a", tokenizer="b", recipe=recipe)
 
 
 # The functions
@@ -356,15 +315,9 @@ def test_the_bill_of_a_dataset_is_the_one_that_report_prints(make, command_json,
 
 
 @pytest.fixture
-def command_json():
+def command_json(command):
     """Run the command line, and read the JSON that it prints."""
-
-    def run(*words):
-        command = [sys.executable, "-m", "tokmill", *map(str, words), "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-        return json.loads(done.stdout)
-
-    return run
+    return lambda *words: json.loads(command(*words, "--json").out)
 
 
 # The package
@@ -403,3 +356,9 @@ def test_every_public_name_says_what_it_is(name):
     if name in ("open", "plan", "pretrain", "sft", "verify"):
         for heading in ("Args:", "Returns:", "Raises:", "Example:"):
             assert heading in text
+
+
+def test_numbers_of_numpy_are_numbers(make):
+    made = make(min_tokens=np.int64(1), val_fraction=np.float64(0.25))
+    assert made.manifest["config"]["limits"]["min_tokens"] == 1
+    assert made.manifest["config"]["output"]["val_fraction"] == 0.25

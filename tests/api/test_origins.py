@@ -16,7 +16,7 @@ from tokmill.dataset.canonical import json_chunks, manifest_sha256
 from tokmill.dataset.origins import GROUP, OriginEncoder, numbers_of, read_groups
 from tokmill.dataset.reader import read_manifest
 from tokmill.dataset.verify import verify
-from tokmill.errors import UsageError, VerifyError
+from tokmill.errors import VerifyError
 from tokmill.executors.run import run
 from tokmill.place import open_place
 from tokmill.settings.sft import SftSettings
@@ -144,16 +144,6 @@ def test_samples_of_one_record_have_its_origin(tmp_path, configure, silent, writ
     assert [dataset.origin(i).record for i in range(len(dataset))] == [1, 2, 2, 2, 3, 3]
 
 
-@pytest.mark.parametrize("settings", [{"threads": 2, "block_bytes": 1 << 16}, {"workers": 2}])
-def test_origins_do_not_depend_on_how_a_run_is_divided(made, tmp_path, configure, silent, settings):
-    sources = [made.parent / "a.jsonl", made.parent / "b.jsonl"]
-    again = tmp_path / "again"
-    run(configure(again, *sources, max_reject_fraction=1.0, **SMALL, **settings), silent)
-    names = sorted(path.name for path in made.glob("*.origin"))
-    assert names == sorted(path.name for path in again.glob("*.origin"))
-    assert all((made / name).read_bytes() == (again / name).read_bytes() for name in names)
-
-
 # Damage
 
 
@@ -189,19 +179,6 @@ def test_verify_finds_a_shard_without_its_origins(directory):
     (directory / name).unlink()
     assert f"{name}: missing" in verify(open_place(str(directory)), manifest).problems
     with pytest.raises(VerifyError, match=r"\.origin: "):
-        tokmill.open(directory).origin(0)
-
-
-def test_a_dataset_without_origins_says_so(directory):
-    manifest = read_manifest(directory)
-    gone = [f for f in manifest["files"] if f["name"].endswith(".origin")]
-    for entry in gone:
-        (directory / entry["name"]).unlink()
-        manifest["files"].remove(entry)
-    for row in manifest["shards"]:
-        del row["first_slice"]
-    assert rewritten(directory, manifest) == []
-    with pytest.raises(UsageError, match="does not say which records its documents came from"):
         tokmill.open(directory).origin(0)
 
 

@@ -1,12 +1,19 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+import os
+import pty
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 
 from tokmill.api import progress
-from tokmill.api.progress import Progress, RunObserver, clock
+from tokmill.api.progress import NotebookBar, Progress, RunObserver, TerminalBar, make_bar
 from tokmill.executors.run import run
 from tokmill.recipes.spec import Increments
 
@@ -42,29 +49,9 @@ def test_what_does_not_fit_is_left_out_whole_the_least_important_first(width, li
     assert half_done().line(width) == line
 
 
-def test_what_an_earlier_attempt_did_makes_this_one_no_faster():
-    resumed = Increments(input_bytes=50, text_bytes=50, tokens=50, resumed=True)
-    assert Progress(total_bytes=100).plus(resumed, 10.0).line() == (
-        " 50%  0.0 MB/s  eta -:--  0 rejects  50 tokens  50 B  0 drops  0.00 Mtok/s"
-    )
-
-
 def test_an_input_of_unknown_size_has_neither_percentage_nor_time_left():
     done = Progress().plus(Increments(input_bytes=50, text_bytes=50, tokens=1), 0.0)
     assert done.line(40) == "50000.0 MB/s  0 rejects  1 token  50 B"
-
-
-def test_all_of_the_input_is_100_percent_and_less_is_not():
-    assert Progress(total_bytes=1000, input_bytes=999).percentage == 99
-    assert Progress(total_bytes=1000, input_bytes=1000).percentage == 100
-    assert Progress(total_bytes=1000, input_bytes=1001).percentage == 100
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0:00"), (59.2, "1:00"), (3599, "59:59"), (3600, "1:00:00")]
-)
-def test_a_duration_is_read_as_on_a_clock(seconds, text):
-    assert clock(seconds) == text
 
 
 @pytest.fixture
@@ -97,10 +84,6 @@ def test_without_a_terminal_a_line_every_30_seconds_says_how_far_the_run_is(prog
     ]
 
 
-def test_a_quiet_run_prints_no_line_of_progress(progress_lines):
-    assert progress_lines([30.0, 60.0], notes=False) == []
-
-
 def test_a_run_says_its_percentage_and_the_time_left_in_a_log(configure, tmp_path, monkeypatch):
     monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
     corpus = tmp_path / "a.jsonl"
@@ -118,3 +101,116 @@ def test_a_callback_gets_sums_at_most_ten_times_a_second_and_at_the_end(progress
     assert [(one.tokens, one.documents, one.elapsed_s) for one in heard] == [
         (1_000_000, 5, 1.0), (4_000_000, 20, 1.2), (4_000_000, 20, 999.0)
     ]  # fmt: skip
+
+
+# Bars
+
+
+FULL = Progress(
+    total_bytes=2 * 10**12,
+    input_bytes=10**12,
+    text_bytes=10**12,
+    tokens=10**11,
+    drops=10**7,
+    rejects=1_234_567,
+    elapsed_s=10_000.0,
+)
+
+
+@contextmanager
+def terminal(monkeypatch: pytest.MonkeyPatch, *, columns: int = 80) -> Iterator[list[str]]:
+    """Make stderr a terminal; the lines that were drawn on it, without codes, are there at exit."""
+    lines: list[str] = []
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as stderr, monkeypatch.context() as patch:
+        patch.setattr("sys.stderr", stderr)
+        patch.setenv("TERM", "xterm")
+        patch.setenv("COLUMNS", str(columns))
+        yield lines
+        stderr.write("end")
+        stderr.flush()
+        text = b""
+        while not text.endswith(b"end"):
+            text += os.read(ours, 1 << 16)
+    os.close(ours)
+    lines += re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.decode()))
+
+
+@pytest.mark.parametrize(("columns", "bar"), [(60, 0), (79, 0), (80, 10), (120, 20), (200, 20)])
+def test_percentage_speed_time_left_and_rejects_stand_uncut_on_a_terminal_of_any_width(
+    monkeypatch, columns, bar
+):
+    with terminal(monkeypatch, columns=columns) as lines:
+        shown = TerminalBar()
+        shown.start(FULL.total_bytes)
+        shown.update(FULL)
+        shown.stop()
+    figures = [line for line in lines if "MB/s" in line]
+    assert figures
+    for line in figures:
+        assert len(line) <= columns
+        assert len(re.findall("[━╸╺]", line)) == bar
+        assert re.search(r" 50%  100.0 MB/s  eta 2:46:40  1,234,567 rejects", line)
+
+
+@pytest.mark.parametrize("kind", ["dumb", "unknown", ""])
+def test_nothing_is_drawn_on_a_terminal_that_cannot_move_its_cursor(monkeypatch, kind):
+    with terminal(monkeypatch):
+        assert isinstance(make_bar(), TerminalBar)
+        monkeypatch.setenv("TERM", kind)
+        assert make_bar() is None
+
+
+def test_in_a_notebook_the_figures_stand_below_the_cell_and_change_a_few_times_a_second(
+    monkeypatch,
+):
+    shown: list[str] = []
+
+    class Handle:
+        def update(self, data: dict[str, str], raw: bool) -> None:
+            shown.append(data["text/plain"])
+
+    def display(data: dict[str, str], raw: bool, display_id: bool) -> Handle:
+        shown.append(data["text/plain"])
+        return Handle()
+
+    monkeypatch.setattr("sys.stderr.isatty", lambda: False)
+    shell = types.SimpleNamespace(kernel=True)
+    package = types.SimpleNamespace(get_ipython=lambda: shell)
+    monkeypatch.setitem(sys.modules, "IPython", package)
+    monkeypatch.setitem(sys.modules, "IPython.display", types.SimpleNamespace(display=display))
+    bar = make_bar()
+    assert isinstance(bar, NotebookBar)
+    times = iter(range(50))
+    clock = SimpleNamespace(monotonic=lambda: 9 + next(times) / 50)  # a second in all
+    monkeypatch.setattr(progress, "time", clock)
+    bar.start(100)
+    for i in range(50):
+        bar.update(Progress(total_bytes=100, input_bytes=i))
+    bar.stop()
+    assert shown[0] == ""
+    assert shown[1].startswith("  0%  0.0 MB/s")
+    assert shown[-1].startswith(" 49%  0.0 MB/s")
+    assert len(shown) < 10
+
+
+class _NoStream:
+    """Stands for standard error in a program that replaced it."""
+
+
+def _closed() -> io.StringIO:
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize("stream", [None, _NoStream(), _closed()])
+def test_a_program_without_standard_error_has_no_bar(monkeypatch, stream):
+    monkeypatch.setattr("sys.stderr", stream)
+    assert make_bar() is None
+
+
+def test_all_of_the_input_is_100_percent_and_less_is_not():
+    assert Progress(total_bytes=1000, input_bytes=999).percentage == 99
+    assert Progress(total_bytes=1000, input_bytes=1000).percentage == 100
+    assert Progress(total_bytes=1000, input_bytes=1001).percentage == 100

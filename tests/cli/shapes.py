@@ -120,11 +120,6 @@ def wiki(i: int) -> dict[str, Any]:
             "title": en(2, i), "text": en(300, i)}  # fmt: skip
 
 
-def c4(i: int) -> dict[str, Any]:
-    return {"text": en(120, i), "timestamp": f"2019-04-25T12:57:{i:02d}Z",
-            "url": f"https://example.org/{i}/news.html"}  # fmt: skip
-
-
 def pile(i: int) -> dict[str, Any]:
     return {"text": en(120, i), "meta": {"pile_set_name": "Pile-CC"}}
 
@@ -136,11 +131,6 @@ def fineweb(i: int) -> dict[str, Any]:
             "token_count": 150}  # fmt: skip
 
 
-def culturax(i: int) -> dict[str, Any]:
-    return {"text": zh(300, i), "timestamp": "2021/03/04 05:06:07",
-            "url": f"https://例子.cn/{i}", "source": "mC4"}  # fmt: skip
-
-
 def web_math(i: int) -> dict[str, Any]:
     info = json.dumps({"extraction_info": {"found_math": True, "math score": 0.9}})
     return {"url": f"https://example.org/{i}", "text": en(200, i), "date": "2023-01-27 05:33:41",
@@ -149,15 +139,6 @@ def web_math(i: int) -> dict[str, Any]:
 
 def news(i: int) -> dict[str, Any]:
     return {"title": en(7, i), "content": en(200, i)}
-
-
-def brief_news(i: int) -> dict[str, Any]:
-    return {"title": zh(20, i), "content": zh(90, i), "category": "体育"}
-
-
-def wudao(i: int) -> dict[str, Any]:
-    return {"id": i, "uniqueKey": f"{i:032x}", "dataType": "百科", "title": zh(10, i),
-            "content": zh(300, i)}  # fmt: skip
 
 
 def encyclopedia(i: int) -> dict[str, Any]:
@@ -196,11 +177,6 @@ def stack(i: int) -> dict[str, Any]:
             "content": code}  # fmt: skip
 
 
-def github(i: int) -> dict[str, Any]:
-    code = f"int f{i}(int x) {{\n  /* {en(30, i)} */\n  return x;\n}}\n"
-    return {"repo_name": f"org/repo-{i}", "path": f"src/f{i}.c", "copies": "1", "code": code}
-
-
 def arxiv(i: int) -> dict[str, Any]:
     return {"id": f"0704.{i:04d}", "categories": "hep-ph", "title": en(12, i),
             "abstract": en(100, i)}  # fmt: skip
@@ -236,10 +212,6 @@ def chinese_book() -> bytes:
     return "\n".join(zh(120, i) for i in range(30)).encode("gbk")
 
 
-def wide_book() -> bytes:
-    return "\n".join(zh(120, i) for i in range(30)).encode("utf-16")
-
-
 def one_object() -> bytes:
     return json.dumps(wiki(3), indent=2).encode()
 
@@ -251,24 +223,18 @@ def wrapped() -> bytes:
 SHAPES = (
     Shape("plain text lines", "text.jsonl", jsonl(plain)),
     Shape("Wikipedia dump", "wiki.jsonl", jsonl(wiki)),
-    Shape("C4, mC4", "c4.jsonl.gz", lambda: gzip.compress(jsonl(c4)())),
     Shape("the Pile", "pile.jsonl", jsonl(pile)),
     Shape("FineWeb", "fineweb.parquet", parquet(fineweb)),
-    Shape("CulturaX", "culturax.parquet", parquet(culturax)),
     Shape("OpenWebMath", "math.parquet", parquet(web_math)),
     Shape("encyclopedia with sections", "encyclopedia.jsonl", jsonl(encyclopedia)),
-    Shape("the same, Parquet", "encyclopedia.parquet", parquet(encyclopedia)),
     Shape("Baike with other keys", "baike.jsonl", jsonl(baike)),
     Shape("sections with other keys", "headings.jsonl", jsonl(headings)),
     Shape("a text beside sections", "both.jsonl", jsonl(text_and_sections)),
     Shape("a list of paragraphs", "paragraphs.jsonl", jsonl(paragraphs)),
     Shape("MNBVC", "mnbvc.jsonl", jsonl(mnbvc)),
     Shape("news", "news.jsonl", jsonl(news)),
-    Shape("short news with a category", "brief.jsonl", jsonl(brief_news)),
-    Shape("WuDao", "wudao.json", array(wudao)),
     Shape("arXiv", "arxiv.jsonl", jsonl(arxiv)),
     Shape("The Stack", "stack.parquet", parquet(stack)),
-    Shape("GitHub code", "github.jsonl", jsonl(github)),
     Shape("StackExchange pairs", "pairs.jsonl", jsonl(stack_exchange)),
     Shape("spreadsheet saved as CSV", "sheet.csv", table(sheet)),
     Shape("the same with a BOM and quotes", "bom.csv",
@@ -279,9 +245,7 @@ SHAPES = (
     Shape("Parquet with a list column", "lists.parquet", parquet(lists)),
     Shape("book", "book.txt", book),
     Shape("book in GBK", "gbk.txt", chinese_book),
-    Shape("book in UTF-16", "utf16.txt", wide_book),
     Shape("lines in GBK", "gbk.jsonl", jsonl(baike, "gbk")),
-    Shape("CSV in GBK", "gbk.csv", table(baike, encoding="gb18030")),
     Shape("array in .jsonl", "array.jsonl", array(wiki)),
     Shape("pretty-printed array", "pretty.json", array(wiki, 2)),
     Shape("one pretty-printed object", "object.json", one_object),

@@ -32,18 +32,6 @@ def rows(text: str) -> dict[str, str]:
     return dict(line.split(None, 1) for line in text.splitlines() if " " in line)
 
 
-def test_the_plan_of_chats_says_who_packs_and_with_what_memory(tmp_path, tokmill):
-    out = tmp_path / "out"
-    chats = SAMPLES / "sft" / "chats.jsonl"
-    options = ("--template", "chatml", "--max-tokens", "2000", "--packing", "2000", *SMALL)
-    outcome = tokmill("plan", chats, "-t", TOKENIZER, *options, "-o", out, "--write")
-    assert outcome.code == 0, outcome.err
-    assert re.fullmatch(
-        rf"tokmill finish {out}; it packs all samples, with [\d.]+ k?B of memory",
-        rows(outcome.out)["then"],
-    )
-
-
 def test_the_steps_print_what_to_do_next_what_was_done_and_what_is_missing(planned, tokmill):
     out, outcome = planned
     found = rows(outcome.out)

@@ -35,6 +35,7 @@ CUT = gzip.compress(b'{"title": "t"}\n' * 40)[:-9]
 MISTAKES = [
     # words, files, exit code, what is said
     ("nope.jsonl", {}, 2, "nope.jsonl: no such file or directory"),
+    ("- -", {}, 2, "standard input is named twice, and can be read once"),
     ("x[ab].jsonl", {}, 2, "x[ab].jsonl: no file matches"),
     ("notes.doc", {"notes.doc": "x"}, 2, "notes.doc: expected a file ending in .jsonl"),
     ("bare", {"bare/notes.doc": "x"}, 2, "bare: no file ending in .jsonl"),
@@ -274,13 +275,6 @@ def test_a_dataset_whose_run_is_not_finished_says_how_to_finish_it(
         outcome = tokmill(verb, tmp_path / "out")
         assert outcome.code == 6
         assert "run the same command again to continue it" in outcome.error
-
-
-@pytest.mark.parametrize("number", [1 << 40, -1, 1 << 70])
-def test_a_document_that_the_dataset_lacks_is_a_usage_error(tokmill, single, number):
-    outcome = tokmill("inspect", single.directory, f"--document={number}")
-    assert outcome.code == 2
-    assert outcome.error.endswith(f"no document {number}; it holds 0 to {len(single) - 1}")
 
 
 # Odd names, streams and ends

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -145,23 +147,95 @@ def test_every_option_of_the_bill_is_explained_below_one_subject(tokmill, comman
     }
 
 
-def test_a_subject_shows_its_options_alone(tokmill):
-    out = helped(tokmill, "memory", "adapters")
-    assert out.startswith("Usage: tokmill memory [OPTIONS]\n\nAdapters:\n  --adapter [none|lora")
-    assert "Examples:" not in out
-    assert listed(out) == ["adapter", "adapter-rank", "adapter-targets", "prepare-kbit"]
-    assert tokmill("memory", "-h").out == helped(tokmill, "memory")
-    assert tokmill("memory", "-h", "adapters").out == out
-
-
 def test_a_subject_that_does_not_exist_is_a_mistake(tokmill):
     outcome = tokmill("memory", "--help", "adaptors")
     assert outcome.code == 2
     assert "no such subject 'adaptors': expected one of settings, model, " in outcome.error
 
 
-def test_long_choices_are_in_the_text_of_the_help(tokmill):
-    out = helped(tokmill, "memory", "all")
-    assert re.search(r"^  --family TEXT +\S", out, re.MULTILINE)
-    assert "--gpu TEXT" in out.partition("Machines:")[2].partition("Precision")[0]
-    assert "--deepspeed" in out.partition("Settings files:")[2].partition("Model:")[0]
+GPT2 = ("memory", "--model", "gpt2")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--model", "lama-3-8b"), "model lama-3-8b: no file and no built-in model (near: llama-3"),
+        (("--model", "no/such/config.json"), "no/such/config.json: no such file; give a config"),
+        (("--layers", "2"), "no model: give --model (tokmill memory --models lists names), --fam"),
+        (("--family", "llama"), "family llama: a model by numbers needs --layers, --hidden"),
+        ((*GPT2[1:], "--family", "llama"), "model gpt2: its family is gpt2, not llama; leave out "),
+        ((*GPT2[1:], "--experts", "8"), "model gpt2: --experts 8 does not exist in gpt2"),
+        ((*GPT2[1:], "--layers", "9" * 12), "model gpt2: --layers: expected a whole number from"),
+        (
+            (*GPT2[1:], "--micro-batch", "-3"),
+            "--micro-batch (training.micro_batch): expected",
+        ),
+        ((*GPT2[1:], "--gpu", "Voodoo"), "gpu: 'Voodoo' is not known"),
+        ((*GPT2[1:], "--deepspeed", "no.json"), "no.json: "),
+        ((*GPT2[1:], "--weights", "nf4"), "weights: nf4 is for weights that are not trained, but"),
+        (
+            (*GPT2[1:], "--gpus", "2", "--offload", "all"),
+            "offload: all needs sharding zero-1, zero-2, zero-3, fsdp or",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line(tokmill, options, expected):
+    outcome = tokmill("memory", *options)
+    assert outcome.code == 2
+    assert outcome.error.startswith(expected)
+    assert outcome.out == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"", "not JSON (Expecting value: line 1 column 1 (char 0))"),
+        (b"[]", "expected a JSON object, found list"),
+        (b'{"model_type": "unheard_of"}', "cannot count the parameters of unheard_of: "),
+        (b'{"model_type": "llama", "hidden_size": "64"}', "hidden_size: expected a whole number f"),
+    ],
+)
+def test_a_configuration_that_is_none_is_one_line(tokmill, tmp_path, text, expected):
+    path = tmp_path / "config.json"
+    path.write_bytes(text)
+    outcome = tokmill("memory", "--model", path)
+    assert outcome.code == 2
+    assert outcome.error.removeprefix(f"{path}: ").startswith(expected)
+
+
+def test_lengths_beyond_the_positions_are_said(tokmill):
+    options = (*GPT2, "--sequence", "4096", "--context", "1025")
+    expected = [
+        "sequence: 4,096 tokens are more than the model's 1,024 positions",
+        "context: 1,025 tokens are more than the model's 1,024 positions",
+    ]
+    assert json.loads(tokmill(*options, "--json").out)["notes"] == expected
+    rows = tokmill(*options).out.splitlines()
+    assert [row.removeprefix("note").strip() for row in rows if "positions" in row] == expected
+    assert "positions" not in tokmill(*GPT2, "--sequence", "1024").out
+
+
+@pytest.mark.parametrize("options", [("--json",), ("--explain",)])
+def test_output_that_finds_no_room_is_one_line(options):
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tokmill", *GPT2, *options], stdout=full, stderr=subprocess.PIPE
+        )
+    assert done.returncode == 5
+    assert done.stderr == b"error: standard output: no space left on device\n"
+
+
+def test_output_that_is_closed_is_no_error():
+    words = f"{sys.executable} -m tokmill memory --model gpt2 >&-"
+    done = subprocess.run(["/bin/sh", "-c", words], stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_no_figure_is_lost_in_a_terminal_of_40_columns(tokmill, monkeypatch):
+    def figures(width: int) -> list[str]:
+        monkeypatch.setenv("COLUMNS", str(width))
+        out = tokmill("memory", "--model", "llama-3-8b", "--gpu", "T4").out
+        assert max(map(len, out.splitlines())) <= width
+        return sorted(word for word in out.split() if re.fullmatch(r"\d+\.\d+", word))
+
+    assert figures(40) == figures(200)

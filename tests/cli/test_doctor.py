@@ -71,12 +71,6 @@ def test_a_tokenizer_and_a_directory_that_are_named_and_cannot_be_used_are_broke
     assert "no output can be written here" in outcome.out
 
 
-def test_a_place_in_an_object_store_is_refused(tokmill):
-    outcome = tokmill("doctor", "s3://bucket/out")
-    assert outcome.code == 2
-    assert "found an object store" in outcome.error
-
-
 def test_what_a_run_can_do_without_is_a_note_with_its_reason(doctor, tmp_path):
     """Engines, something of another package, the current directory."""
     information = tmp_path / "modules" / "odd-1.0.dist-info"

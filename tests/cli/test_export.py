@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from tokmill.cli.main import cli
+from tokmill.cli.trainers import IMPORTERS
+from tokmill.errors import TokmillError
+from tokmill.trainers.importing import dataset
 
 
 @pytest.fixture
-def run(single, tmp_path):
+def exporting(single, tmp_path):
     """Run `tokmill export` on a dataset; return its result."""
 
     def call(*options: str):
@@ -21,8 +26,8 @@ def run(single, tmp_path):
     return call
 
 
-def test_an_export_says_what_was_written_and_how_to_use_it(run, tmp_path):
-    result = run("--to", "nanogpt", "--check")
+def test_an_export_says_what_was_written_and_how_to_use_it(exporting, tmp_path):
+    result = exporting("--to", "nanogpt", "--check")
     assert result.exit_code == 0
     first, second, *_ = result.output.splitlines()
     assert first.startswith(f"{tmp_path / 'e'}: ")
@@ -32,19 +37,14 @@ def test_an_export_says_what_was_written_and_how_to_use_it(run, tmp_path):
     assert "73,859 tokens" in result.output
 
 
-def test_the_result_can_be_read_by_a_program(run, tmp_path):
-    found = json.loads(run("--to", "nanogpt", "--json").output)
+def test_the_result_of_an_export_can_be_read_by_a_program(exporting, tmp_path):
+    found = json.loads(exporting("--to", "nanogpt", "--json").output)
     assert found["output"] == str(tmp_path / "e")
     assert {file["how"] for file in found["files"]} >= {"link"}
     assert found["usage"]
 
 
-def test_copies_are_said_to_take_disk_space(run):
-    result = run("--to", "nanogpt", "--copy")
-    assert "linked" not in result.output.splitlines()[0]
-
-
-def test_an_option_without_effect_is_refused(run, monkeypatch):
+def test_an_option_without_effect_is_refused(exporting, monkeypatch):
     monkeypatch.setattr("tokmill.trainers.nanogpt.NanoGpt.options", frozenset())
     from dataclasses import fields
 
@@ -54,5 +54,85 @@ def test_an_option_without_effect_is_refused(run, monkeypatch):
     others = [field.name for field in fields(ExportOptions) if field.name not in general]
     for name in others:
         if isinstance(ExportOptions.__dataclass_fields__[name].default, bool):
-            result = run("--to", "nanogpt", f"--{name.replace('_', '-')}")
+            result = exporting("--to", "nanogpt", f"--{name.replace('_', '-')}")
             assert "has no effect on an export to nanogpt" in str(result.exception)
+
+
+# Import
+
+
+@pytest.fixture
+def run(tokenizer_dir: Path, tmp_path: Path):
+    """Run `tokmill import` on a stream of nanoGPT; return its result."""
+    np.array([5, 6, 0, 7, 0, 8], "<u2").tofile(tmp_path / "train.bin")
+
+    def call(*options: str):
+        arguments = ["import", str(tmp_path), "--from", "nanogpt", "-t", str(tokenizer_dir)]
+        return CliRunner().invoke(cli, [*arguments, "-o", str(tmp_path / "out"), *options])
+
+    return call
+
+
+def test_an_import_says_what_it_made_and_what_was_lost(run, tmp_path):
+    result = run()
+    assert result.exit_code == 0, result.output
+    assert len(result.stdout.splitlines()) == 1
+    assert result.stdout.startswith(
+        f"{tmp_path / 'out'}: 3 documents, 7 tokens as uint16 in 1 shard, "
+    )
+    assert "boundaries are those of eos" in result.stderr
+    assert "eos was added to 1 document" in result.stderr
+
+
+def test_the_result_can_be_read_by_a_program(run):
+    found = json.loads(run("--json").stdout)
+    assert found["totals"]["documents"] == 3
+    assert len(found["notes"]) == 2
+
+
+def test_the_dataset_is_one_for_the_other_commands(run, tmp_path):
+    run()
+    out = str(tmp_path / "out")
+    report = CliRunner().invoke(cli, ["report", out]).output
+    assert "text bytes per token" not in report  # its text is unknown
+    for arguments in (["verify", out], ["inspect", out, "--sample", "1"], ["report", out]):
+        done = CliRunner().invoke(cli, arguments)
+        assert done.exit_code == 0, done.output
+    exported = ["export", out, "--to", "megatron", "-o", str(tmp_path / "m")]
+    assert CliRunner().invoke(cli, exported).exit_code == 0
+
+
+def test_an_imported_dataset_is_replaced_when_asked(run):
+    assert run().exit_code == run("--overwrite").exit_code == 0
+    assert "--overwrite replaces it" in str(run().exception)
+
+
+def test_no_file_of_the_source_is_changed_by_an_error(run, tmp_path):
+    (tmp_path / "train.bin").write_bytes(b"\xff\xff\0\0")
+    assert isinstance(run().exception, TokmillError)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["train.bin"]
+
+
+def test_the_names_are_those_that_can_be_imported():
+    assert tuple(dataset.IMPORTERS) == IMPORTERS
+
+
+def test_a_terminal_gets_a_bar_and_a_program_none(run, monkeypatch):
+    drawn: list[int] = []
+
+    class Drawn:
+        def start(self, total_bytes: int) -> None:
+            drawn.append(total_bytes)
+
+        def update(self, progress) -> None:
+            assert "100%" in progress.line(80)
+            drawn.append(progress.input_bytes)
+
+        def stop(self) -> None:
+            drawn.append(-1)
+
+    monkeypatch.setattr("tokmill.api.progress.make_bar", Drawn)
+    assert run().exit_code == 0
+    assert drawn == [12, 12, -1]
+    assert run("--overwrite", "--json").exit_code == 0
+    assert len(drawn) == 3

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.version import __version__
-
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
@@ -100,10 +98,6 @@ def test_a_misspelt_command_is_answered_with_the_one_that_was_meant(tokmill, wor
     assert outcome.error.startswith(said)
 
 
-def test_the_version_has_a_short_option(tokmill):
-    assert tokmill("-V").out == tokmill("--version").out == f"tokmill, version {__version__}\n"
-
-
 # Where a wrong value came from
 
 
@@ -152,10 +146,3 @@ def test_text_that_the_terminal_s_encoding_lacks_is_shown_escaped(tmp_path):
     assert ended.stderr == (
         b"error: \\u732b: not a tokmill dataset: no such directory: name the output of a run\n"
     )
-
-
-def test_an_empty_file_is_of_no_unknown_size(tokmill, tokenizer_dir, tmp_path):
-    empty = tmp_path / "empty.jsonl"
-    empty.write_text("")
-    outcome = tokmill("pretrain", empty, "-t", tokenizer_dir, "-o", tmp_path / "out")
-    assert outcome.err.startswith("input: 1 file, 0 B, in 1 part\n")

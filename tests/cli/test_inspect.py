@@ -149,6 +149,7 @@ def test_a_page_is_not_written_over_what_is_no_file_or_the_dataset_s_own(tokmill
         (("--json", "--html", "p.html"), "choose one"),
         (("--row", "99"), "no row 99 of train; it holds 0 to 0"),
         (("-n", "5"), "no document 5; it holds 0 to 4"),
+        (("-n", "1", "--split", "train"), "--row and --document: leave --split, --source and"),
     ],
 )
 def test_what_cannot_be_shown_is_a_line(tokmill, sft, flags, message):

@@ -66,13 +66,6 @@ def test_a_seed_draws_others_and_the_same_seed_the_same(shown):
     assert len({tuple(numbers) for numbers in found}) > 1
 
 
-def test_a_split_shows_its_documents_alone(shown):
-    for split in ("train", "val"):
-        found = shown("--split", split, "--sample", 30)
-        assert len(found) == 30
-        assert {one["shard"].partition("-")[0] for one in found} == {split}
-
-
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
@@ -87,21 +80,6 @@ def test_a_source_is_a_file_or_a_folder(shown, out, source, expected):
     few = shown("--source", path, "--sample", 2)
     assert len(few) == 2
     assert set(names(few)) <= set(expected)
-
-
-def test_a_source_can_have_a_name(out):
-    from tokmill.dataset.reader import read_manifest
-    from tokmill.page.samples import chosen_documents
-
-    manifest = read_manifest(out)
-    for row in manifest["sources"]:
-        row["name"] = "web" if "/web/" in row["path"] else "rest"
-    dataset = package.open(out)
-    first, second = chosen_documents(out, manifest, 2)
-    assert "/web/" in dataset.origin(first).path
-    assert "/web/" not in dataset.origin(second).path
-    found = chosen_documents(out, manifest, 9, source="rest", seed=3)
-    assert not any("/web/" in dataset.origin(number).path for number in found)
 
 
 @pytest.mark.parametrize(
@@ -123,13 +101,6 @@ def test_what_is_not_there_is_one_line_that_lists_what_is(
         package.open(out).report(tmp_path / "page.html", **{option.strip("-"): value})
 
 
-def test_a_row_or_a_document_is_not_chosen_again(tokmill, out):
-    failed = tokmill("inspect", out, "--document", 1, "--split", "val")
-    assert "--row and --document: leave --split, --source and --seed out" in failed.error
-    failed = tokmill("report", out, "--seed", 1)
-    assert "choose what a page shows: add --html" in failed.error
-
-
 def test_a_document_is_shown_with_its_origin_and_whole_or_with_a_visible_cut(tokmill, out):
     source = out.parent / "long.jsonl"
     shown = tokmill("inspect", out, "--source", source, "--max-chars", 100).out
@@ -148,3 +119,60 @@ def test_pages_show_the_same_with_origins_and_a_visible_cut(tokmill, out, tmp_pa
     assert f"from {source}, record 1, byte 0" in text
     assert "more characters" in text
     assert "web/a.jsonl, record" not in text
+
+
+# The samples behind a counter
+
+
+EMPTY, KEPT = "empty replies (only their end of turn is trained)", "strings of control tokens"
+
+
+@pytest.fixture(scope="module")
+def with_counters(tokenizer_dir, write_rows, tmp_path_factory):
+    """A dataset of two files of 300 chats in two splits.
+
+    The replies of chats 7, 14, … of the first file are empty; those of the second hold <bos>.
+    """
+
+    def chat(reply: str, i: int) -> dict:
+        turns = [("user", f"Ask {i}."), ("assistant", reply)]
+        return {"messages": [{"role": role, "content": text} for role, text in turns]}
+
+    place = tmp_path_factory.mktemp("noticed")
+    for name, odd in (("a", " "), ("b", "a <bos>")):
+        rows = [chat("Say." if i % 7 else odd, i) for i in range(1, 301)]
+        write_rows(place / f"{name}.jsonl", rows)
+    return package.sft(
+        [place / "a.jsonl", place / "b.jsonl"], tokenizer=tokenizer_dir, output=place / "out",
+        template="plain", val_fraction=0.3, part_bytes="8kB",
+    ).directory  # fmt: skip
+
+
+@pytest.fixture
+def noticed(with_counters, tokmill):
+    """Return what `inspect` does with the dataset."""
+    return lambda *options: tokmill("inspect", with_counters, *options)
+
+
+def test_the_samples_behind_a_counter_are_noticed(noticed) -> None:
+    found = [json.loads(line) for line in noticed("--noticed", EMPTY, "--json").out.splitlines()]
+    assert len(found) == 4
+    assert all(one["trained_text"] == " <eos>" for one in found)
+    found = [
+        json.loads(line)
+        for line in noticed("--noticed", KEPT, "--sample", 50, "--json").out.splitlines()
+    ]
+    assert sorted(one["origin"]["record"] for one in found) == list(range(7, 141, 7))
+    assert {one["trained_text"] for one in found} == {"a <bos><eos>"}
+    assert {one["origin"]["split"] for one in found} == {"train", "val"}
+
+
+def test_a_name_that_nothing_was_counted_under_is_refused_with_those_that_are(noticed) -> None:
+    run = noticed("--noticed", "straddling")
+    assert (run.code, run.out) == (2, "")
+    assert f"noticed: expected one of {EMPTY}, strings of control tokens kept" in run.err
+
+
+def test_it_chooses_the_samples_alone(noticed) -> None:
+    for option in (("--row", 0), ("--document", 0), ("--split", "val")):
+        assert "--noticed: leave" in noticed("--noticed", EMPTY, *option).err

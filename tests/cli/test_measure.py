@@ -13,9 +13,6 @@ from typing import Any
 
 import pytest
 
-from tokmill.bill.text.breakdown import measured_table
-from tokmill.cli.screen import print_tables
-
 MIB = 1 << 20
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only RSS is known")
 
@@ -103,22 +100,3 @@ def test_what_is_no_bill_of_host_ram_is_not_measured(tokmill, option: str):
     outcome = tokmill("memory", "--model", "gpt2", "--measure", 1, option)
     assert outcome.code == 2
     assert outcome.error == "--measure: leave out --states and --compare"
-
-
-def test_an_unknown_part_of_the_memory_is_said(capsys: pytest.CaptureFixture[str]):
-    """Where the system has no proportional shares, resident pages are all that is known."""
-    import click
-
-    from tokmill.bill.host_ram.host import host_bill
-    from tokmill.bill.host_ram.machine import Machine
-    from tokmill.bill.measuring.process_tree import Measured, Usage
-    from tokmill.settings.training import TrainingSettings
-
-    host = host_bill(None, TrainingSettings(sequence=16), None, Machine())
-    resident = Measured(4242, 60, Usage(anonymous=300 * MIB, exact=False))
-    with click.Context(click.Command("x")):
-        print_tables([measured_table(resident, host)])
-    out = capsys.readouterr().out
-    assert re.search(r"  peak +277\.\d MiB +300\.0 MiB +-7\.\d%", out)
-    assert re.search(r"page cache, mapped files +0\.0 MiB +not known", out)
-    assert resident.as_json()["page_cache_bytes"] is None

@@ -4,49 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-HEAVY = ("torch", "transformers", "numpy", "pyarrow", "tokenizers", "huggingface_hub")
 GPT2 = ("memory", "--model", "gpt2")
-
-
-def in_a_process(*arguments: str) -> subprocess.CompletedProcess[str]:
-    listed = f"print(end.code, [name for name in {HEAVY!r} if name in sys.modules])"
-    program = f"import sys; sys.argv[1:] = {list(arguments)!r}\ntry:\n    from tokmill.cli.main import main\n    main()\nexcept SystemExit as end:\n    {listed}"  # noqa: E501
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("memory", "--model", "llama-3-8b", "--gpu", "H100", "--explain"),
-        ("memory", "--formulas"),
-    ],
-)
-def test_it_imports_nothing_heavy(arguments):
-    done = in_a_process(*arguments)
-    assert done.stdout.splitlines()[-1] == "0 []", done.stderr
-
-
-def test_it_loads_little():
-    """Less than three times the modules of what prints: that is what makes it answer at once.
-
-    Modules are counted, not seconds, which depend on the machine and on cached bytecode.
-    """
-    answer = ["-m", "tokmill", "memory", "--model", "llama-3-8b", "--gpu", "H100"]
-    print_alone = ["-c", "import click, rich.console, rich.table"]
-
-    def n_modules(words: list[str]) -> int:
-        command = [sys.executable, "-X", "importtime", *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        return done.stderr.count("import time:")
-
-    assert n_modules(print_alone) < n_modules(answer) < 3 * n_modules(print_alone)
 
 
 def test_without_a_gpu_there_is_no_verdict_but_a_line_that_says_how_to_get_one(tokmill):
@@ -132,24 +93,6 @@ def test_alternatives_are_compared_side_by_side(tokmill):
     wrong = tokmill(*GPT2, "--compare", "colour")
     assert wrong.code == 2
     assert "compare: expected colour=VALUE,VALUE, found no values" in wrong.err
-
-
-def a_config(tmp_path: Path, quantization: dict[str, Any]) -> str:
-    shape = {"num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 4}
-    widths = {"intermediate_size": 512, "vocab_size": 1000}
-    config = {"model_type": "llama", **shape, **widths, "quantization_config": quantization}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    return str(tmp_path)
-
-
-def test_the_quantization_of_a_models_files_is_on_the_first_screen(tmp_path, tokmill):
-    model = a_config(tmp_path, {"quant_method": "awq", "bits": 4, "group_size": 128})
-    served = tokmill("memory", "--model", model, "--context", "100").out
-    assert "weights AWQ, 4 bit, groups of 128 (quantization_config)" in " ".join(served.split())
-    trained = tokmill("memory", "--model", model, "--adapter", "lora").out
-    assert "base AWQ, 4 bit, groups of 128 (quantization_config)" in " ".join(trained.split())
-    asked = tokmill("memory", "--model", model, "--context", "100", "--weight-type", "bf16").out
-    assert "weights bf16" in asked
 
 
 @pytest.mark.parametrize("part", ["gpu", "inference"])

@@ -56,10 +56,6 @@ def config_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_nothing_given_is_the_defaults():
-    assert settings() == plain(Config())
-
-
 @pytest.mark.parametrize(
     ("words", "old", "new"),
     [
@@ -86,33 +82,6 @@ def test_a_variable_of_sft_is_none_of_report(tokmill, monkeypatch):
 def test_help_names_the_variables_that_are_not_named_after_their_option_alone(tokmill):
     shown = re.findall(r"\[env\s+var:\s+(\w+)", tokmill("sft", "--help").out)
     assert shown == [f"TOKMILL_SFT_{name}" for name in ("FIELDS", "TEMPLATE", "WEIGHTS", "PACKING")]
-
-
-def test_the_help_shows_defaults_in_words():
-    text = " ".join(invoke("--help").output.split())
-    assert "[INPUT]..." in text
-    assert "[default: 64 MiB]" in text
-    assert "[default: auto]" in text
-    assert "-t, --tokenizer" in text
-    assert "-o, --output" in text
-
-
-def test_every_section_can_be_set_by_options():
-    assert changed(
-        "a.jsonl", "b.jsonl", "--format", "jsonl", "-t", "tok", "--renderer", "text",
-        "-o", "out", "--part-bytes", "8MiB", "--val-fraction", "0.5", "--on-error", "fail",
-        "--workers", "3",
-    ) == {
-        "input.paths": ["a.jsonl", "b.jsonl"],
-        "input.format": "jsonl",
-        "tokenizer.path": "tok",
-        "render.renderer": "text",
-        "output.dir": "out",
-        "output.part_bytes": 8 << 20,
-        "output.val_fraction": 0.5,
-        "limits.on_error": "fail",
-        "run.workers": 3,
-    }  # fmt: skip
 
 
 def test_a_variable_wins_over_the_file_and_an_option_over_both(config_file):
@@ -143,13 +112,6 @@ def test_named_inputs_take_the_place_of_those_of_the_file(tmp_path):
 )
 def test_escapes_are_what_a_shell_cannot_type_in_settings_that_have_them(option, given, expected):
     assert list(changed(f"--{option}", given).values()) == [expected]
-
-
-def test_escapes_of_the_file_are_those_of_toml(tmp_path):
-    path = tmp_path / "run.toml"
-    path.write_text("[input]\ntext_separator = '{a}\\n'\ncsv_delimiter = \"\\n\"\n")
-    given = settings("-c", path)["input"]
-    assert (given["text_separator"], given["csv_delimiter"]) == (r"{a}\n", "\n")
 
 
 @pytest.mark.parametrize(

@@ -112,14 +112,6 @@ def test_the_settings_of_a_run_are_the_defaults_of_its_report(pretrain, tokmill,
 # Runs and plans
 
 
-def test_a_run_with_a_model_ends_with_the_bill(pretrain, good, tmp_path):
-    (tmp_path / "run.toml").write_text(MODEL)
-    out = pretrain(good, "-c", tmp_path / "run.toml", "--max-reject-fraction", "1").out
-    places = ["documents", "verdict", "GPU memory", "host RAM", "disk", "llama, "]
-    assert [out.index(place) for place in places] == sorted(out.index(place) for place in places)
-    assert re.search(r"^verdict +fits on T4 \(14\.57 GiB\)", out, re.MULTILINE)
-
-
 def test_a_run_without_a_model_ends_with_its_size_and_another_model_changes_no_byte_of_it(
     pretrain, good, tmp_path
 ):
@@ -194,3 +186,51 @@ def test_a_missing_file_is_a_mismatch(tokmill, made):
     outcome = tokmill("report", made)
     assert outcome.code == 1
     assert outcome.error.startswith("val-0000000-0000.idx: expected 442 B as in the manifest")
+
+
+# The page
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    return tmp_path / "report.html"
+
+
+def data_of(path: Path) -> dict[str, Any]:
+    html = path.read_text()
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)
+    return json.loads(data[1])
+
+
+def test_one_line_names_the_page_and_its_size(tokmill, pretrained, page):
+    found = tokmill("report", pretrained.directory, "--html", page)
+    assert found.code == 0
+    n_kb = page.stat().st_size / 1000
+    assert found.out == f"{page}: {n_kb:.3g} kB\n"
+    assert found.err == ""
+
+
+def test_the_numbers_are_those_of_the_json(tokmill, chats, page):
+    assert tokmill("report", chats.directory, "--html", page).code == 0
+    bill = json.loads(tokmill("report", chats.directory, "--json").out)
+    data = data_of(page)
+    disk = bill["disk"]
+    assert data["overview"]["disk_bytes"] == disk["dataset"]["bytes"]
+    assert data["overview"]["tokens"] == disk["found"]["tokens"]
+    assert data["overview"]["documents"] == chats.manifest["totals"]["documents"]
+
+
+def test_a_moved_tokenizer_is_named_by_an_option(tokmill, pretrained, page, tokenizer_dir):
+    directory = pretrained.directory
+    where = pretrained.manifest["config"]["tokenizer"]["path"]
+    assert tokmill("report", directory, "--html", page, "--tokenizer", where).code == 0
+    assert len(data_of(page)["texts"]["numbers"]) == 4
+    assert tokmill("report", directory, "--html", page, "-t", tokenizer_dir).code == 0
+    assert "not the tokenizer of this dataset" in data_of(page)["texts"]["problem"]
+
+
+@pytest.mark.parametrize("options", [("--json",), ("--only", "disk"), ("--measure", "1")])
+def test_what_chooses_tables_does_not_go_with_a_page(tokmill, pretrained, page, options):
+    found = tokmill("report", pretrained.directory, "--html", page, *options)
+    assert "--html writes a page" in found.error
+    assert not page.exists()

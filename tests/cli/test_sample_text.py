@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from tokmill.cli.inspect import Look, legend, sample_text
@@ -9,7 +7,6 @@ from tokmill.page.samples import Sample
 from tokmill.tokenizer.decode import TokenRun
 
 PLAIN = Look(in_colour=False, by_token=False, max_chars=0)
-COLOUR = Look(in_colour=True, by_token=False, max_chars=0)
 BY_TOKEN = Look(in_colour=False, by_token=True, max_chars=0)
 
 
@@ -21,35 +18,6 @@ def sample(*runs: TokenRun, is_sft: bool = True) -> Sample:
     ids = tuple(id_ for run in runs for id_ in run.ids)
     mask = tuple(int(run.is_trained) for run in runs for _ in run.ids)
     return Sample(0, "train-0000000-0000", ids, mask if is_sft else None, None, runs)
-
-
-CHAT = sample(
-    run("<s>", is_control=True),
-    run("user\nhi"),
-    run("</s>", is_control=True),
-    run("yes\n", weight=1),
-    run("</s>", weight=1, is_control=True),
-    run("\n"),
-)
-
-
-def test_without_colour_trained_text_and_control_tokens_stand_between_marks():
-    assert sample_text(CHAT, PLAIN) == "‹<s>›user\nhi‹</s>›«yes\n‹</s>›»\n"
-    assert legend(PLAIN) == (
-        "«trained»  untrained  ‹control›  «‹trained control›»  "
-        r"⏎ newline at a trained edge  \x.. byte of a split character"
-    )
-
-
-def test_in_colour_each_kind_has_its_own_and_no_colour_reaches_over_a_line():
-    black, orange, magenta = "\x1b[38;5;16m\x1b[48;5;151m", "\x1b[48;5;222m", "\x1b[35m\x1b[1m"
-    text = sample_text(CHAT, COLOUR)
-    assert text == (
-        f"{magenta}<s>\x1b[0muser\nhi{magenta}</s>\x1b[0m"
-        f"{black}yes\x1b[0m\n\x1b[38;5;16m{orange}</s>\x1b[0m\n"
-    )
-    assert re.sub(r"\x1b\[[\d;]*m", "", text) == "<s>user\nhi</s>yes\n</s>\n"
-    assert "«" not in legend(COLOUR)
 
 
 @pytest.mark.parametrize(
@@ -67,12 +35,6 @@ def test_white_space_at_a_trained_edge_is_seen(text, expected):
     assert sample_text(sample(run("x\n"), run(text, weight=1), run("\ny")), PLAIN) == (
         f"x\n{expected}\ny"
     )
-
-
-def test_marks_that_stand_in_the_text_are_written_by_their_numbers():
-    runs = (run("« ‹⟦"), run("oui", weight=1))
-    assert sample_text(sample(*runs), PLAIN) == r"\xab \u2039⟦«oui»"
-    assert sample_text(sample(*runs), COLOUR).startswith("« ‹⟦")
 
 
 def test_a_separator_stands_between_all_tokens():
@@ -102,6 +64,6 @@ def test_a_long_text_is_cut_and_its_marks_close():
     assert sample_text(shown, Look(False, False, 6)) == "0123«45»… 2 more characters"
 
 
-def test_documents_have_no_marks():
-    shown = sample(run("<s>", is_control=True), run("« text\n"), is_sft=False)
-    assert sample_text(shown, PLAIN) == "<s>« text\n"
+def test_marks_that_stand_in_the_text_are_written_by_their_numbers():
+    runs = (run("« ‹⟦"), run("oui", weight=1))
+    assert sample_text(sample(*runs), PLAIN) == r"\xab \u2039⟦«oui»"

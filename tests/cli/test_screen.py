@@ -11,14 +11,9 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
-from click.testing import CliRunner
-from rich.text import Text
 
-from tokmill.cli.screen import print_tables, show_rows
 from tokmill.dataset.canonical import manifest_sha256
-from tokmill.words.printable import json_text, printable
 
 CLI = Path(__file__).parents[2] / "src/tokmill/cli"
 HOSTILE = "\x1b]0;owned\x07\x1b[8m\r\x9b31m\u202e\u2028\u2066\n\x7f\u200f"
@@ -57,22 +52,6 @@ def check(outcome: Any, code: int = 0) -> Any:
     return outcome
 
 
-@pytest.mark.parametrize("text", ["a b", "汉字\u3000é", "\\", ""])
-def test_plain_text_stays_as_it_is(text):
-    assert printable(text) == text
-    assert json.loads(json_text(text)) == text
-
-
-def test_what_drives_a_terminal_is_written_by_its_number():
-    assert printable("a\x1b[0m\r\x9b\u202e\u2028\n\udc80\U000e0041") == (
-        r"a\x1b[0m\r\x9b\u202e\u2028\n\udc80\U000e0041"
-    )
-    value = {f"k{HOSTILE}\U000e0041汉": [HOSTILE, "\udc80"]}
-    assert driving(json_text(value)) == set()
-    assert "汉" in json_text(value)
-    assert json.loads(json_text(value)) == value
-
-
 def test_only_one_module_prints():
     called = re.compile(r"click\.s?echo\(|(?<![\w.])print\(|\.write\(|error\.show\(")
     files = sorted(path for path in CLI.rglob("*.py") if path.name != "screen.py")
@@ -100,22 +79,6 @@ def test_a_run_and_its_dataset_print_hostile_names_by_number(tokmill, tokenizer_
     (out / "train-0000000-0000.bin").unlink()
     check(tokmill("verify", out), 1)
     assert driving(tokmill("report", out).err) == set()
-
-
-def test_json_keeps_hostile_names_exactly_and_escaped(tokmill, tokenizer_dir, hostile):
-    source = write_records(hostile / f"a{HOSTILE}.jsonl")
-    words = (source, "-t", tokenizer_dir, "-o", f"out{HOSTILE}", "--engine", "reference", "--json")
-    assert json.loads(check(tokmill("plan", *words)).out)["bill"]["disk"]["directory"] == (
-        f"out{HOSTILE}"
-    )
-    assert json.loads(check(tokmill("pretrain", *words)).out)["sources"][0]["path"] == str(source)
-    out = hostile / f"out{HOSTILE}"
-    lines = check(tokmill("inspect", out, "--json")).out.splitlines()
-    assert [json.loads(line)["document"] for line in lines] == [0, 1, 2, 3]
-    assert json.loads(check(tokmill("report", out, "--json")).out)["disk"]["directory"] == str(out)
-    (out / f"extra{HOSTILE}").write_bytes(b"x")
-    problems = json.loads(check(tokmill("verify", out, "--json"), 1).out)["problems"]
-    assert any(HOSTILE in problem for problem in problems)
 
 
 def poisoned(value: Any) -> Any:
@@ -180,47 +143,3 @@ def test_an_error_of_the_system_is_no_bug_wherever_it_comes_from(tokmill, hostil
     monkeypatch.setattr(io, "open", broken)
     outcome = tokmill("verify", "out")
     assert (outcome.code, outcome.err) == (5, "error: /data/x: input/output error\n")
-
-
-@click.command()
-@click.option("--color/--no-color", default=None)
-@click.pass_context
-def show(ctx: click.Context, color: bool | None) -> None:
-    """Print a styled line, and one that is too long."""
-    ctx.color = color
-    print_tables([Text("red [bold]", style="red"), Text("word " * 40)])
-
-
-def test_text_is_plain_where_there_is_no_terminal():
-    lines = CliRunner().invoke(show).output.splitlines()
-    assert lines[0] == "red [bold]"
-    assert max(map(len, lines)) <= 110
-    assert all(line == line.rstrip() for line in lines)
-
-
-@pytest.mark.parametrize(("width", "taken"), [(200, 200), (40, 40), (39, 40), (0, 40)])
-def test_a_width_that_is_asked_for_is_kept_but_40_at_least(width, taken):
-    result = CliRunner().invoke(show, env={"COLUMNS": str(width)})
-    longest = max(map(len, result.output.splitlines()))
-    assert taken - 5 <= longest <= taken
-
-
-def test_colour_that_is_refused_is_not_printed_even_if_forced():
-    result = CliRunner().invoke(show, ["--no-color"], env={"FORCE_COLOR": "1"}, color=True)
-    assert "\x1b" not in result.output
-    assert "\x1b" in CliRunner().invoke(show, env={"FORCE_COLOR": "1"}, color=True).output
-
-
-def test_rows_wrap_inside_their_column_in_a_terminal_and_stay_whole_in_a_pipe(capsys, monkeypatch):
-    rows = [("label", "word " * 20), ("x", "one\ntwo")]
-    monkeypatch.delenv("COLUMNS", raising=False)
-    with click.Context(click.Command("x")):
-        show_rows(rows)
-        piped = capsys.readouterr().out.splitlines()
-        monkeypatch.setenv("COLUMNS", "50")
-        show_rows(rows)
-        shown = capsys.readouterr().out.splitlines()
-    assert piped == ["label  " + "word " * 19 + "word", "x      one", "       two"]
-    assert max(map(len, shown)) <= 50
-    assert shown[1].startswith("       word")
-    assert " ".join(" ".join(shown).split()) == " ".join(" ".join(piped).split())

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from tests.cli.conftest import SAMPLES, manifest
+import tokmill
+from tests.cli.conftest import SAMPLES, manifest, write_lines
 
 N_CHATS = len((SAMPLES / "sft" / "chats.jsonl").read_bytes().splitlines())
 PAIR = {"prompt": "hello", "completion": "there"}
@@ -117,14 +119,6 @@ def test_another_template_of_the_same_name_is_another_run(sft, pairs, tmp_path):
     assert sft(pairs, "--template", template, "--spans", "prefix").code == 6
 
 
-def test_what_sft_writes_verify_believes_and_inspect_shows(sft, tokmill, tmp_path):
-    settings = ("--samples", "turn", "--too-long", "window", "--max-tokens", "200")
-    assert sft(SAMPLES / "sft" / "chats.jsonl", *settings, "--val-fraction", "0.1").code == 0
-    outcome = tokmill("verify", tmp_path / "out")
-    assert (outcome.code, outcome.err) == (0, "")
-    assert tokmill("inspect", tmp_path / "out", "--sample", "2").code == 0
-
-
 def test_the_configured_samples_become_a_dataset(tokmill, tmp_path, monkeypatch):
     root = SAMPLES.parent
     monkeypatch.chdir(root)
@@ -134,3 +128,72 @@ def test_the_configured_samples_become_a_dataset(tokmill, tmp_path, monkeypatch)
     assert found["totals"]["records"] == N_CHATS
     assert found["totals"]["rejects"] == {}
     assert {"train", "val"} == set(found["packs"])
+
+
+# Records under names of their own
+
+
+CLIENT = {"speaker": "Client", "utterance": "Hi"}, {"speaker": "AGENT", "utterance": "Hello."}
+KNOWN = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}
+
+
+def ids_and_mask(directory: Path) -> list[list[int]]:
+    path = directory / "train-0000000-0000.bin"
+    return [np.fromfile(one, np.uint8).tolist() for one in (path, path.with_suffix(".mask"))]
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> list[list[int]]:
+    """The tokens and the mask of nine chats under the names that tokmill knows."""
+    place = tmp_path_factory.mktemp("known")
+    path = write_lines(place / "in.jsonl", [{"messages": list(KNOWN)}] * 9)
+    tokenizer = SAMPLES / "tokenizer"
+    return ids_and_mask(tokmill.sft(path, tokenizer=tokenizer, output=place / "out").directory)
+
+
+def test_the_advice_of_a_refusal_makes_the_run(sft, known, tmp_path):
+    path = write_lines(tmp_path / "in.jsonl", [{"id": 1, "dialogue": list(CLIENT)}] * 9)
+    refused = sft(path)
+    assert refused.code == 2
+    advice = re.search(r"name them.*?: (--.*?)( \(under \[sft\]|$)", refused.error)[1]
+    outcome = sft(path, *shlex.split(advice))
+    assert ids_and_mask(tmp_path / "out") == known
+    assert "unread keys  id 9\n" in outcome.out
+
+
+def test_a_chat_that_begins_with_the_assistant_says_what_the_template_lacks(sft, tmp_path):
+    path = write_lines(tmp_path / "in.jsonl", [{"messages": [KNOWN[1], *KNOWN]}] * 9)
+    template = tmp_path / "template.jinja"
+    template.write_text(
+        "{% if messages[0]['role'] == 'x' %}y{% endif %}{% for m in messages %}<|im_start|>"
+        "{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    refused = sft(path, "--template", template)
+    assert "message 1 is the assistant's, and this template cannot ask for a reply" in refused.error
+    assert "such as --template chatml" in refused.error
+    assert sft(path, "--template", "chatml", "--overwrite").code == 0
+
+
+ANSWERS = {"chosen": "Hello.", "rejected": "No."}
+CHATS = {"chosen": list(KNOWN), "rejected": [KNOWN[0], {"role": "assistant", "content": "No."}]}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"prompt": "Hi", **ANSWERS},
+        {"prompt": [KNOWN[0]], "chosen": [KNOWN[1]], "rejected": []},
+        CHATS,
+        {"messages": list(KNOWN), "rejected_response": "No."},
+    ],
+)
+def test_the_advice_for_preference_data_makes_the_run(sft, known, tmp_path, record):
+    path = write_lines(tmp_path / "in.jsonl", [record] * 9)
+    refused = sft(path)
+    assert refused.code == 2
+    advice = refused.error.partition("to train on: ")[2].partition(" trains")[0]
+    outcome = sft(path, *shlex.split(advice))
+    assert ids_and_mask(tmp_path / "out") == known
+    if record.get("rejected", True):
+        assert "rejected" in outcome.out.partition("unread keys")[2]

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,22 +35,6 @@ def read_none(files: ShardFiles) -> None:
 
 
 # Parts: the manifest of an open dataset is looked at now and then, and read when it changed
-
-
-def test_the_manifest_is_read_again_only_when_its_file_is_another(
-    make_dataset, monkeypatch
-) -> None:
-    directory, manifest = make_dataset()
-    read: list[Path] = []
-    own: Any = documents.read_manifest
-    monkeypatch.setattr(documents, "read_manifest", lambda path: read.append(path) or own(path))
-    files = ShardFiles(Documents(directory, manifest, "train"))
-    for _ in range(3):
-        files.check()
-    assert read == [directory]
-    (directory / "manifest.json").touch()
-    files.check()
-    assert read == [directory, directory]
 
 
 def test_a_look_is_taken_once_a_second(make_dataset, monkeypatch) -> None:

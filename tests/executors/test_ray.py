@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import os
-import pickle
-import re
 import signal
 from pathlib import Path
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 
 from tokmill.api.functions import pretrain
 from tokmill.api.jobs import verify_dataset
 from tokmill.dataset.verify import verify
-from tokmill.errors import RecordError, StateError, StorageError, UsageError, WorkerError
+from tokmill.errors import RecordError, UsageError, WorkerError
 from tokmill.executors import run as executors
 from tokmill.executors.run import run
 from tokmill.executors.tasks import plan_array
@@ -147,16 +143,6 @@ def test_what_a_part_raises_ends_the_run_as_it_does_here(
     assert {path.name for path in out.rglob(".*")} == {".lock"}
 
 
-def test_a_record_that_this_machine_does_not_see_names_the_node(
-    cluster, answered, planned, monkeypatch
-):
-    monkeypatch.setattr(cluster.ours, "_PATIENCE_S", 0.0)
-    with pytest.raises(
-        StorageError, match=r"0000000\.json: node far has written it, and it is not"
-    ):
-        answered(lambda *_: cluster.ours.Answer("far", [], 0.0))
-
-
 @pytest.mark.parametrize(
     ("error", "why", "advice"),
     [
@@ -201,17 +187,21 @@ def test_a_part_whose_process_died_goes_to_the_end_of_the_queue(
     assert ended.index(0, 1) > 1
 
 
-def test_a_task_that_cannot_be_loaded_says_what_a_node_lacks(cluster, answered):
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("RayTaskError", r"cannot run tokmill \(The remote .*: install the same"),
+        ("LocalRayletDiedError", r"^Ray has failed \(.*run the same command again"),
+    ],
+)
+def test_a_task_that_cannot_be_loaded_and_a_cluster_that_is_gone_are_one_line(
+    cluster, answered, error, said
+):
     cause = RuntimeError("The remote function failed to import on the worker.\nmore")
-    error = cluster.exceptions.RayTaskError("run_one", "trace", cause)
-    with pytest.raises(WorkerError, match=r"cannot run tokmill \(The remote .*: install the same"):
-        answered(lambda *_: error)
-
-
-def test_a_cluster_that_is_gone_is_one_line(cluster, answered):
-    error = cluster.exceptions.LocalRayletDiedError("The raylet died.\nmore")
-    with pytest.raises(WorkerError, match=r"^Ray has failed \(.*run the same command again"):
-        answered(lambda *_: error)
+    words = ("run_one", "trace", cause) if error == "RayTaskError" else ("The raylet died.\nmore",)
+    raised = getattr(cluster.exceptions, error)(*words)
+    with pytest.raises(WorkerError, match=said):
+        answered(lambda *_: raised)
 
 
 def test_a_driver_without_its_raylet_asks_ray_no_more(cluster, answered, tmp_path, monkeypatch):
@@ -225,40 +215,6 @@ def test_a_driver_without_its_raylet_asks_ray_no_more(cluster, answered, tmp_pat
     node = cluster.ray._private.worker._global_node
     monkeypatch.setattr(node, "_raylet_socket_name", str(tmp_path / "gone"))
     assert not cluster.ours._has_raylet()
-
-
-def test_a_part_that_no_node_can_hold_is_an_error_after_a_minute(cluster, answered, planned):
-    spec = dataclasses.replace(
-        planned.spec,
-        config=dataclasses.replace(
-            planned.spec.config, run=dataclasses.replace(planned.spec.config.run, threads=64)
-        ),
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        seconds = iter(range(0, 1000, 20))
-        patch.setattr(cluster.ours.time, "monotonic", lambda: next(seconds))
-        patch.setattr(cluster.ours._Tasks, "_end", lambda *_: None)
-        with pytest.raises(WorkerError, match=r"can run a part: it takes 64 CPUs and .* of memory"):
-            answered(lambda *_: None, spec=spec)
-
-
-def test_threads_and_memory_of_a_task_are_a_share_of_the_smallest_node(cluster, planned):
-    gib = 1 << 30
-    free = dataclasses.replace(
-        planned.spec,
-        config=dataclasses.replace(
-            planned.spec.config, run=dataclasses.replace(planned.spec.config.run, threads=0)
-        ),
-    )
-
-    def shares(*nodes):
-        found = cluster.ours._for_nodes(free, planned.parts, nodes)
-        return found.n_threads, found.memory_bytes // gib
-
-    assert shares((4, 8 * gib)) == (4, 8)
-    assert shares((64, 110 * gib)) == (5, 9)  # 12 tasks of 5 threads, not 10 of 6
-    assert shares((64, 110 * gib), (2, 4 * gib)) == (2, 4)
-    assert shares() == (1, 0)
 
 
 def test_no_cluster_at_an_address_is_a_usage_error(cluster, monkeypatch):
@@ -296,57 +252,3 @@ def test_without_the_package_the_error_says_what_to_install(
 
 
 # A part in a process of Ray, here without Ray
-
-
-@pytest.fixture
-def ours(planned, monkeypatch):
-    """The executor, in a process that has read no plan."""
-    from tokmill.executors import ray
-
-    ray._opened.cache_clear()
-    monkeypatch.chdir(Path.cwd())  # a part changes it
-    return ray
-
-
-@pytest.fixture
-def run_one(ours, planned):
-    """Run a part by its number, as a task does; it gets what it is told as a copy."""
-    spec = planned.spec
-    job = ours.Job(spec.config.output.dir, str(Path.cwd()), spec.plan_stamp, spec.config.run, 1, 0)
-
-    def run(index):
-        return ours.run_one(*pickle.loads(pickle.dumps((job, index, prints[index]))))
-
-    prints = {part.index: part.fingerprint(spec) for part in planned.parts} | {300: ""}
-    return run
-
-
-def test_a_process_reads_the_plan_once_and_answers_with_reports(run_one, ours, out):
-    answers = [run_one(index) for index in (1, 0)]
-    assert sum(increments.documents for increments in answers[0].reports) > 0
-    assert {path.name for path in out.glob("parts/*.json")} == {"0000000.json", "0000001.json"}
-    assert ours._opened.cache_info().misses == 1
-    assert isinstance(run_one(1), ours.Answer)  # again: the same bytes, the first record stays
-
-
-def test_a_node_that_sees_no_plan_or_another_one_is_named(run_one, out, make_config, listener):
-    (out / "plan.json").rename(out.parent / "plan.json")
-    assert re.match("node .* no such plan", str(run_one(0)))
-    plan_array(make_config(min_tokens=3), listener)
-    for index in (0, 300):
-        error = run_one(index)
-        assert isinstance(error, StateError)
-        assert "holds the plan of another run" in str(error)
-    assert not list(out.glob("*.bin"))
-
-
-def test_a_bug_is_returned_with_its_traceback_and_an_interrupt_is_raised(
-    run_one, ours, monkeypatch
-):
-    for raised in (KeyError("bug"), KeyboardInterrupt()):
-        monkeypatch.setattr(ours, "run_part", Mock(side_effect=raised))
-        if isinstance(raised, KeyboardInterrupt):
-            with pytest.raises(KeyboardInterrupt):
-                run_one(0)
-        else:
-            assert "in run_one" in run_one(0).__notes__[0]

@@ -103,6 +103,10 @@ def outside(tmp_path, tokenizer_dir, tokmill, monkeypatch) -> Iterator[Outside]:
 USED = ("a.msgl", "b.msgl.gz", "--renderer", "shout", "--engine", "careful", "--part-bytes", 600)
 
 
+COMPARES = "an engine that calls Python for each text is compared on all common characters"
+
+
+@pytest.mark.slow(reason=COMPARES)
 def test_a_package_adds_a_format_a_renderer_and_an_engine(outside):
     assert outside.make(*USED, output="one").count("Error") == 0
     assert outside.make(*USED, "--workers", 2, output="two").count("Error") == 0
@@ -133,6 +137,7 @@ RAISES = """
 """
 
 
+@pytest.mark.slow(reason=COMPARES)
 def test_texts_on_which_an_engine_raises_go_to_the_reference_and_are_counted(outside):
     code = CODE["tokmill_demo/engine.py"]
     first, rest = code.split("        found = self.library", 1)

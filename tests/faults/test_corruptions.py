@@ -61,7 +61,7 @@ def test_the_command_line_ends_with_1_and_names_the_file(desks):
         [sys.executable, "-m", "tokmill", "verify", desk.work],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     desk.repair(*touched)

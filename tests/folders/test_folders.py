@@ -29,7 +29,6 @@ from tests.folders.corpora import (
     chats,
     dialogue,
     documents,
-    entry,
     formula,
     lines,
     packed,
@@ -37,7 +36,6 @@ from tests.folders.corpora import (
     texts,
     trained,
 )  # fmt: skip
-from tokmill.run import readings
 
 Run = Callable[..., Any]
 
@@ -102,13 +100,6 @@ def test_wiki_tables_of_pages_and_code_are_each_read_by_their_own_renderer(
         ] * 3
 
 
-def test_english_articles_are_paragraphs(made: Run, tmp_path: Path) -> None:
-    rows = [*ENGLISH, entry(en, 9, summary=""), entry(en, 8, title=None)]
-    lines(tmp_path / "in/a.jsonl", rows[:4])
-    lines(tmp_path / "in/b.jsonl", rows[4:])
-    assert made("in")[0] == [article(row) for row in rows]
-
-
 def test_one_renderer_is_taken_for_all_articles_by_the_script_of_all_of_them(
     made: Run, tmp_path: Path
 ) -> None:
@@ -132,18 +123,6 @@ def test_files_of_another_script_are_named_with_the_option_to_copy(
     assert "warning" not in pretrain("in", "--overwrite", *option).err
     rendered = documents(tmp_path / "out")
     assert Counter(rendered) == Counter([*map(formula, WIKI), *map(article, ENGLISH)])
-
-
-def test_a_file_counts_for_the_script_by_its_size_and_not_by_the_records_looked_at(
-    made: Run, tmp_path: Path
-) -> None:
-    """While a key has no value, ten times as many records of a file are looked at."""
-    bare = [entry(en, i, summary="") for i in range(200)]
-    lines(tmp_path / "in/a.jsonl", bare)
-    lines(tmp_path / "in/b.jsonl", [entry(zh, i) for i in range(200)])
-    lines(tmp_path / "in/c.jsonl", [entry(zh, i) for i in range(200)])
-    found, _ = made("in")
-    assert found[0] == formula(bare[0])
 
 
 def test_kana_counts_as_han_and_hangul_does_not(made: Run, tmp_path: Path) -> None:
@@ -245,20 +224,6 @@ def test_plan_names_a_broken_file_and_forecasts_the_rest(
 # 8 and 9: nested, packed
 
 
-def test_each_level_of_a_folder_has_its_own_schema(made: Run, tmp_path: Path) -> None:
-    lines(tmp_path / "in/a.jsonl", TEXTS)
-    lines(tmp_path / "in/x/b.jsonl", CODE)
-    lines(tmp_path / "in/x/y/c.jsonl", ENGLISH)
-    table(tmp_path / "in/x/y/z/d.parquet", BODIES)
-    found, named = made("in")
-    expected = texts(TEXTS) + texts(CODE, "content") + [article(r) for r in ENGLISH]
-    assert found == expected + texts(BODIES, "body")
-    assert [line.split(": ")[:2] for line in named] == [
-        ["in/a.jsonl", "text"], ["in/x/b.jsonl", "text"],
-        ["in/x/y/c.jsonl", "article"], ["in/x/y/z/d.parquet", "text"],
-    ]  # fmt: skip
-
-
 def test_packed_files_of_two_schemas(made: Run, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     packed(tmp_path / "in/a.jsonl.gz", PAGES)
@@ -301,18 +266,6 @@ def test_many_files_of_two_schemas_in_turn(made: Run, tmp_path: Path) -> None:
     ]
 
 
-def test_an_odd_file_among_many_folders_is_found(
-    made: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(readings, "MOST_OF_FORMAT", 20)  # one file of each folder
-    for folder in range(20):
-        for number in range(4):
-            rows = CODE[:1] if folder % 2 else TEXTS[:1]
-            lines(tmp_path / f"in/{folder:02}/{number}.jsonl", rows)
-    lines(tmp_path / "in/04/2.jsonl", [{"body": TEXTS[1]["text"], "text": "x"}])
-    assert TEXTS[1]["text"] in made("in")[0]
-
-
 # 11: what stands beside data
 
 
@@ -353,19 +306,6 @@ def test_a_description_beside_chats_is_no_chat(sft: Run, tmp_path: Path) -> None
 # 12: several containers, several fields
 
 
-def test_containers_of_the_same_keys_are_read_alike(made: Run, tmp_path: Path) -> None:
-    rows = [{"title": f"t {i}", "content": en(30, i)} for i in range(N)]
-    lines(tmp_path / "in/a.jsonl", rows)
-    table(tmp_path / "in/b.parquet", rows)
-    csv = "".join(f"{row['title']},{row['content']}\n" for row in rows)
-    (tmp_path / "in/c.csv").write_text(f"title,content\n{csv}")
-    found, named = made("in")
-    assert found == texts(rows, "content") * 3
-    assert [line.split(";")[0] for line in named if line.startswith("fields")] == [
-        "fields: content 100%"
-    ]
-
-
 def test_of_several_text_fields_the_first_that_is_there_is_taken(made: Run, tmp_path: Path) -> None:
     rows = [{"content": "B", "body": "C"}, {"text": "", "content": "B"}, {"body": "C"},
             {"body": "C", "content": "B", "text": "A"}]  # fmt: skip
@@ -399,16 +339,6 @@ def test_a_file_with_titles_beside_files_without_is_not_read_without_them(
     assert refused("in", code=2).startswith("in/b.jsonl: the text is not in one field")
 
 
-def test_a_file_of_few_short_records_is_read_like_the_others_with_its_fields(
-    made: Run, tmp_path: Path
-) -> None:
-    rows = [{"story": en(60, i), "note": en(3, i)} for i in range(N)]
-    lines(tmp_path / "in/a.jsonl", rows)
-    lines(tmp_path / "in/b.jsonl", [{"story": en(12, 1), "note": en(3, 2), "page": 7}])
-    found, _ = made("in")
-    assert found == [*(row["story"] for row in rows), en(12, 1)]
-
-
 # Sources with settings of their own
 
 
@@ -430,13 +360,6 @@ def test_a_wrong_source_is_one_line(refused: Run, tmp_path: Path, toml: str, sai
     lines(tmp_path / "b.jsonl", TEXTS)
     (tmp_path / "run.toml").write_text(f"[[source]]\n{toml}\n")
     assert said in refused("--config", "run.toml", code=2)
-
-
-def test_sources_are_tables_and_not_names(refused: Run, tmp_path: Path) -> None:
-    (tmp_path / "run.toml").write_text("source = ['a.jsonl']\n")
-    assert refused("--config", "run.toml", code=2) == (
-        "run.toml: input.sources: source 1: expected a table with paths = [...], found 'a.jsonl'"
-    )
 
 
 def test_sources_of_toml_have_their_own_settings_and_come_behind_other_inputs(
@@ -511,35 +434,25 @@ def test_workers_threads_and_an_array_make_the_same_files(
         assert name in outcome.out
 
 
-def test_a_run_whose_last_part_is_missing_continues_to_the_same_files(
-    mixed: Path, tmp_path: Path, tokmill: Run, tokenizer_dir: Path, files_of: Run
-) -> None:
-    options = ("in", "-t", tokenizer_dir, "--engine", "reference", "-o")
-    assert tokmill("pretrain", *options, "whole").code == 0
-    assert tokmill("plan", *options, "out", "--write").code == 0
-    assert tokmill("run-part", "out", "--index", "0", "--of", "2").code == 0
-    outcome = tokmill("finish", "out")
-    assert outcome.code == 6
-    assert "are not done" in outcome.error
-    assert tokmill("run-part", "out", "--index", "1", "--of", "2").code == 0
-    assert tokmill("finish", "out").code == 0
-    assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
-    before = files_of(tmp_path / "whole")
-    assert tokmill("pretrain", *options, "whole").code == 0
-    assert files_of(tmp_path / "whole") == before
-
-
-def test_other_settings_of_a_source_do_not_continue_a_run(
-    mixed: Path, made: Run, pretrain: Run
-) -> None:
-    made("--source", 'name = "a", paths = ["in/b.jsonl"], fields = {text = "content"}')
-    outcome = pretrain("--source", 'name = "a", paths = ["in/b.jsonl"], fields = {text = "path"}')
-    assert outcome.code == 6
-    assert "fields" in outcome.error
-
-
 def test_another_name_of_a_source_does_not_continue_a_run(made: Run, mixed: Path, pretrain: Run):
     made("--source", 'name = "a", paths = ["in/a.jsonl"]', "in")
     outcome = pretrain("--source", 'name = "b", paths = ["in/a.jsonl"]', "in")
     assert outcome.code == 6
     assert "source of in/a.jsonl was 'a', is 'b'" in outcome.error
+
+
+def test_a_file_of_few_short_records_is_read_like_the_others_with_its_fields(
+    made: Run, tmp_path: Path
+) -> None:
+    rows = [{"story": en(60, i), "note": en(3, i)} for i in range(N)]
+    lines(tmp_path / "in/a.jsonl", rows)
+    lines(tmp_path / "in/b.jsonl", [{"story": en(12, 1), "note": en(3, 2), "page": 7}])
+    found, _ = made("in")
+    assert found == [*(row["story"] for row in rows), en(12, 1)]
+
+
+def test_sources_are_tables_and_not_names(refused: Run, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text("source = ['a.jsonl']\n")
+    assert refused("--config", "run.toml", code=2) == (
+        "run.toml: input.sources: source 1: expected a table with paths = [...], found 'a.jsonl'"
+    )

@@ -13,7 +13,7 @@ from tokmill.errors import StorageError
 from tokmill.sources import streams
 from tokmill.sources.streams import zstd
 
-LINES = b'{"text": "a"}\n' * 40_000
+LINES = b'{"text": "a"}\n' * 12_000
 TEXT = pa.schema([("text", pa.string())])
 
 
@@ -27,9 +27,9 @@ def bombs(folder):
     (folder / "a.jsonl.gz").write_bytes(gzip.compress(LINES))
     (folder / "a.jsonl.zst").write_bytes(zstd.compress(LINES))
     (folder / "a.txt.zst").write_bytes(zstd.compress(LINES))
-    (folder / "a.csv.gz").write_bytes(gzip.compress(b"text\n" + b"a\n" * 200_000))
+    (folder / "a.csv.gz").write_bytes(gzip.compress(b"text\n" + b"a\n" * 60_000))
     (folder / "a.json.gz").write_bytes(gzip.compress(b"[" + LINES.replace(b"\n", b",\n") + b"{}]"))
-    table = pa.table({"text": ["a" * 1000] * 1000})
+    table = pa.table({"text": ["a" * 1000] * 300})
     pq.write_table(table, folder / "pages.parquet", use_dictionary=False, compression="zstd")
     pq.write_table(table, folder / "values.parquet", use_dictionary=True)
     return sorted(folder.iterdir())
@@ -47,20 +47,6 @@ def test_a_bomb_is_refused_with_its_name_and_what_allows_it(tmp_path):
 def test_without_the_limit_it_is_read(tmp_path):
     for path in bombs(tmp_path):
         assert read_path(path, schema=TEXT, max_decompression_ratio=0).rows
-
-
-def test_a_bomb_of_one_endless_record_is_refused(tmp_path):
-    path = tmp_path / "a.jsonl.gz"
-    path.write_bytes(gzip.compress(b" " * 1_000_000))
-    with pytest.raises(StorageError, match="for each stored byte"):
-        read_path(path, schema=TEXT, max_record_bytes=100, max_decompression_ratio=50)
-
-
-def test_small_data_may_have_any_ratio(tmp_path, monkeypatch):
-    monkeypatch.setattr(streams, "UNCHECKED_BYTES", len(LINES))
-    path = tmp_path / "a.jsonl.zst"
-    path.write_bytes(zstd.compress(LINES))
-    assert len(read_path(path, schema=TEXT, max_decompression_ratio=1).rows) == 40_000
 
 
 def test_a_frame_that_states_a_huge_size_is_no_reservation(tmp_path):

@@ -35,13 +35,6 @@ def test_a_new_cache_directory_is_private_whatever_the_umask(directory, open_uma
     assert kept("key") == KEPT["key"]
 
 
-def test_a_cache_directory_that_others_could_write_to_is_closed(directory, open_umask):
-    directory.mkdir(parents=True, mode=0o777)
-    keep("key", KEPT["key"])
-    assert directory.stat().st_mode & 0o777 == 0o700
-    assert kept("key") == KEPT["key"]
-
-
 @pytest.mark.parametrize("how", ["link", "open file", "open directory"])
 def test_a_file_that_another_user_could_have_put_there_is_not_read(directory, tmp_path, how):
     keep("key", KEPT["key"])

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tests.cli.conftest import SAMPLES
 from tests.cli.conftest import tokmill as tokmill  # the fixture
 from tokmill.errors import UsageError
-from tokmill.place import open_place
 from tokmill.urls import refuse_secrets, shown
 
 SECRET = "Zq7secretZq7"
@@ -40,10 +39,8 @@ WITH_SECRETS = (
     *(
         f"https://h/f?{key}={SECRET}"
         for key in (
-            "key", "KEY", "api_key", "apiKey", "apikey", "auth", "authorization", "code", "pwd",
-            "pass", "passwd", "jwt", "access_key", "AWSAccessKeyId", "GoogleAccessId", "sessionid",
-            "privateToken", "private-key", "X-Amz-Credential", "client.secret", "accesstoken",
-            "X%2DAmz%2DSignature", "%6Bey", "a=1&v=2;token", "delegation", "sas", "key2",
+            "KEY", "apiKey", "auth", "code", "passwd", "jwt", "AWSAccessKeyId", "private-key",
+            "client.secret", "X%2DAmz%2DSignature", "%6Bey", "a=1&v=2;token", "sas", "key2",
         )
     ),
     f"https://h/f#access_token={SECRET}",
@@ -94,14 +91,6 @@ def test_no_password_is_repeated_or_shown(form, password):
     assert password not in str(error.value)
     assert shown(url).partition(":/")[2].lstrip("/") == "bucket/name"
     assert password not in shown(url)
-
-
-@pytest.mark.parametrize("form", ["s3://AKIA:{}/x@bucket/y", "az://key:{}/x@b/y"])
-def test_a_password_is_not_taken_for_the_name_of_a_bucket(form):
-    pytest.importorskip("obstore")
-    with pytest.raises(UsageError, match="expected a URL without a user") as error:
-        open_place(form.format(SECRET))
-    assert SECRET not in str(error.value)
 
 
 @pytest.mark.parametrize("place", ["input", "tokenizer", "output"])

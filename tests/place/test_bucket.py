@@ -99,16 +99,6 @@ def test_a_file_that_is_there_with_its_size_and_sum_is_not_sent_again(place, fau
     assert place.read("a") == b"12345"
 
 
-def test_the_check_stops_an_upload_before_the_object_appears(place):
-    def stop() -> None:
-        assert "a" not in place.entries()
-        raise StorageError("another run took over")
-
-    with pytest.raises(StorageError, match="another run took over"):
-        place.keep(kept(place, "a", b"12345" * (4 << 20)), stop)
-    assert place.entries() == {}
-
-
 def test_what_a_killed_process_left_is_removed_by_the_next(url, tmp_path, monkeypatch):
     monkeypatch.setattr(bucket, "_LEFT_S", -1.0)
     (tmp_path / "tokmill-upload-dead").mkdir()
@@ -119,17 +109,6 @@ def test_what_a_killed_process_left_is_removed_by_the_next(url, tmp_path, monkey
     assert alive.local.exists()
     assert not (tmp_path / "tokmill-upload-dead").exists()
     assert (tmp_path / "tokmill-upload-link").exists()
-
-
-def test_a_name_that_the_store_alone_allows_is_named(place):
-    client = pytest.importorskip("boto3").client("s3")
-    client.put_object(
-        Bucket="bucket", Key=place.where.removeprefix("s3://bucket/") + "/a//b", Body=b"1"
-    )
-    with pytest.raises(
-        StorageError, match=r"holds an object whose name cannot be read \(.*/a//b.*: rename or"
-    ):
-        place.entries()
 
 
 def test_a_server_that_always_fails_ends_in_one_line(place, faults, monkeypatch):

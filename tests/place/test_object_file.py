@@ -9,11 +9,9 @@ from itertools import pairwise
 
 import pytest
 
-from tokmill.errors import StorageError, UsageError
-from tokmill.place import objects
-from tokmill.place.objects import FIRST_BYTES, MOST_BYTES, ObjectFile, located, look
+from tokmill.errors import StorageError
+from tokmill.place.objects import MOST_BYTES, ObjectFile, look
 from tokmill.place.stores import FileSystemObjects
-from tokmill.sources.streams import open_binary
 
 pytest.importorskip("fsspec")
 
@@ -37,15 +35,6 @@ def test_reading_on_makes_larger_requests_of_each_byte_once(big, asked_ranges):
     assert max(stop - start for start, stop in asked_ranges) == MOST_BYTES
 
 
-def test_the_head_and_the_end_are_small_requests(big, asked_ranges):
-    with ObjectFile(big) as file:
-        assert file.read(100) == CONTENT[:100]
-        assert file.seek(-3, io.SEEK_END) == len(CONTENT) - 3
-        assert file.read() == b"end"
-        assert file.read(1) == b""
-    assert asked_ranges == [(0, FIRST_BYTES), (len(CONTENT) - 3, len(CONTENT))]
-
-
 def test_any_order_of_ranges_gives_the_bytes_of_a_file(big):
     ours, plain, chance = ObjectFile(big), io.BytesIO(CONTENT), random.Random(2)
     for _ in range(300):
@@ -57,12 +46,6 @@ def test_any_order_of_ranges_gives_the_bytes_of_a_file(big):
         assert ours.tell() == plain.tell()
         if chance.random() < 0.1:
             assert ours.seek(-5, io.SEEK_CUR) == plain.seek(-5, io.SEEK_CUR)
-
-
-def test_a_listing_saves_the_question_about_each_object(big, store, monkeypatch):
-    monkeypatch.setattr(objects, "_last_seen", {big: look(big)})
-    monkeypatch.setattr(FileSystemObjects, "entry", None)
-    assert open_binary(big).read(3) == CONTENT[:3]
 
 
 def test_an_object_that_becomes_shorter_is_named(big, store, monkeypatch):
@@ -98,11 +81,5 @@ def test_bytes_whose_request_ahead_failed_are_asked_for_again(big, monkeypatch):
     offset = file.tell()
     reader = threading.Thread(target=lambda: rest.append(file.read()), daemon=True)
     reader.start()
-    reader.join(20)  # it would wait for ever for the thread that ended
+    reader.join(300)  # it would wait for ever for the thread that ended
     assert rest == [CONTENT[offset:]]
-
-
-@pytest.mark.parametrize("url", ["memory://", "memory://name", "memory://bucket/"])
-def test_a_url_without_a_name_is_refused(url):
-    with pytest.raises(UsageError, match="expected a bucket and a name"):
-        located(url)

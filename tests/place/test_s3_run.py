@@ -97,16 +97,6 @@ def test_packs_are_those_of_a_directory(url, objects, out, configure, listener):
     assert {"packs-train-rows.bin", "packed-train-0000.bin"} <= set(objects())
 
 
-def test_packs_of_documents_are_those_of_a_directory(url, objects, out, make_config, listener):
-    local = run(make_config(packing=16, val_fraction=0.3), listener)
-    assert local["packs"].keys() == {"train", "val"}
-    stored = run(make_config(packing=16, val_fraction=0.3, dir=url), listener)
-    assert comparable(stored) == comparable(local)
-    assert objects() == files(out)
-    assert len([name for name in objects() if name.startswith("packs-")]) == 6
-    assert not verify_dataset(Path(url)).problems
-
-
 def test_input_among_faults_gives_the_same_bytes(
     url, place, faults, in_directory, out, make_config, sources, listener, tmp_path
 ):
@@ -226,7 +216,7 @@ def test_an_old_writer_that_wakes_up_leaves_the_new_dataset_whole_and_right(
     def slow(self, path, entry, check):
         if not paused.is_set() and entry.name.endswith(".bin"):  # the old one began first
             paused.set()
-            assert resumed.wait(60)
+            assert resumed.wait(300)
         return upload(self, path, entry, check)
 
     monkeypatch.setattr(Bucket, "_upload", slow)
@@ -240,52 +230,23 @@ def test_an_old_writer_that_wakes_up_leaves_the_new_dataset_whole_and_right(
 
     old = threading.Thread(target=write_old)
     old.start()
-    assert paused.wait(60)
+    assert paused.wait(300)
 
     def execute(run, parts, report):
         for number, part in enumerate(parts):
             run_parts(run, [part], report)
             if number == 1 and wakes.startswith("before"):
                 resumed.set()
-                old.join(60)
+                old.join(300)
 
     monkeypatch.setattr(RUN_PARTS, execute)
     run(make_config(**new), listener, overwrite=True)
     resumed.set()
-    old.join(60)
+    old.join(300)
     (error,) = errors
     assert "another run took this place over" in str(error)
     assert objects() == files(out)
     assert not problems(place)
-
-
-def test_an_object_that_a_late_writer_replaced_is_made_again(
-    url, place, objects, in_directory, make_config, listener, monkeypatch
-):
-    expected, _ = in_directory
-    name = "train-0000000-0000.bin"
-
-    def execute(*of_run):
-        run_parts(*of_run)
-        if not listener.warnings:
-            place.write(name, bytes(reversed(expected[name])))  # of the same size
-
-    monkeypatch.setattr(RUN_PARTS, execute)
-    run(make_config(dir=url), listener)
-    assert f"{url}/{name}: changed or removed while the run went on" in listener.warnings[0]
-    assert objects() == expected
-
-
-def test_the_record_of_an_earlier_plan_counts_as_absent(
-    url, place, objects, in_directory, make_config, listener
-):
-    expected, _ = in_directory
-    run(make_config(dir=url), listener)
-    record = json.loads(place.read("parts/0000001.json"))
-    place.remove("manifest.json")
-    place.write("parts/0000001.json", json.dumps({**record, "fingerprint": "x"}).encode())
-    run(make_config(dir=url), listener)
-    assert objects() == expected
 
 
 def test_verify_finds_what_was_changed(url, place, make_config, listener):

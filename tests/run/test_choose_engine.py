@@ -6,19 +6,23 @@ import gzip
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tokenizers import AddedToken
+from tokenizers import AddedToken, Regex
 from tokenizers import Tokenizer as Library
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
 
 import tokmill.engines.choose as choosing
+from tokmill.dataset.plan_file import plan_fingerprint
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, is_installed
+from tokmill.engines.routing import COMMON, RARE, CharacterSet
+from tokmill.errors import StateError
 from tokmill.executors.run import run
 from tokmill.run.prepare import choose_run_engine, prepare
-from tokmill.settings.sft import SftSettings
 
-CHATS = Path(__file__).parents[2] / "data_samples" / "sft"
 ROWS = [{"text": f"hel hello {i} the cat " * (i % 4 + 1)} for i in range(60)]
 
 needs_fast_engines = pytest.mark.skipif(
@@ -88,25 +92,89 @@ def test_a_wrong_engine_is_left_out_before_anything_is_written(
     assert dataset(tmp_path / "out") == dataset(tmp_path / "reference")
 
 
-@needs_fast_engines
-def test_an_engine_of_a_run_is_loaded_once_and_the_others_are_dropped(
-    configure, write_rows, any_size, loads, silent, tmp_path
+# Documents that the reference encodes
+
+
+pytestmark = pytest.mark.skipif(not is_installed("gigatoken"), reason="gigatoken has no wheel here")
+
+NEW = "\U000323b0\U0002b73a\u088f\u0c5c\u0cdc\U00016ea0"
+TEXTS = [f"the cat {character}'s and {i}" for i, character in enumerate(NEW)] + ["it's", "猫's"] * 9
+
+
+@pytest.fixture(scope="module")
+def quotes_dir(tmp_path_factory):
+    """A tokenizer with a token for `'s`, as gpt2 has."""
+    vocab = {token: id_ for id_, token in enumerate([*sorted(ByteLevel.alphabet()), "'s", "<eos>"])}
+    library = Library(BPE(vocab, [("'", "s")]))
+    library.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    directory = tmp_path_factory.mktemp("quotes")
+    library.save(str(directory / "tokenizer.json"))
+    return directory
+
+
+@pytest.fixture
+def config_of(configure, write_rows, quotes_dir, tmp_path):
+    def make(name: str, **settings):
+        rows = write_rows(tmp_path / "a.jsonl", [{"text": text} for text in TEXTS])
+        given = {"path": str(quotes_dir), "eos_token": "<eos>", **settings}
+        return configure(tmp_path / name, rows, **given)
+
+    return make
+
+
+def ids_of(directory) -> list[int]:
+    return np.concatenate([np.fromfile(p, "<u2") for p in sorted(directory.glob("*.bin"))]).tolist()
+
+
+def test_they_are_encoded_by_the_reference_and_counted(config_of, silent, tmp_path):
+    run(config_of("reference", engine="reference"), silent)
+    manifest = run(config_of("fast", engine="gigatoken"), silent)
+    assert ids_of(tmp_path / "fast") == ids_of(tmp_path / "reference")
+    assert manifest["totals"]["checks"]["routed"] == len(NEW)
+    differs = manifest["engine"]["scan"]["differs"]
+    assert all(any(a <= ord(c) <= b for a, b in differs) for c in NEW)
+    assert manifest["engine"]["scan"]["n_characters"] == 1_112_064
+
+
+@pytest.mark.skipif(not is_installed("fastokens"), reason="fastokens has no wheel here")
+def test_documents_with_characters_that_were_not_compared_get_the_references_ids(
+    configure, write_rows, quotes_dir, silent, tmp_path, monkeypatch
 ):
-    source = write_rows(tmp_path / "in.jsonl", ROWS)
-    prepared = prepare(configure(tmp_path / "first", source, engine="auto"))
-    choice = choose_run_engine(prepared)
-    assert {key[0] for key in prepared.engines._engines} == {REFERENCE, choice.name}
-    del loads[:]
-    manifest = run(configure(tmp_path / "out", source, engine="fastokens"), silent)
-    assert sorted(loads) == ["fastokens", REFERENCE]
-    assert manifest["engine"]["reason"] == "asked for"
+    monkeypatch.setenv("TOKMILL_CACHE_DIR", str(tmp_path / "cache"))
+    library = Library.from_file(str(quotes_dir / "tokenizer.json"))
+    no_common_pattern = Split(Regex(r"'s|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{2}|\s+|."), "isolated")
+    own = [no_common_pattern, ByteLevel(add_prefix_space=False, use_regex=False)]
+    library.pre_tokenizer = Sequence(own)
+    library.save(str(tmp_path / "tokenizer.json"))
+    texts = ["it's all common " * 99] * 9 + ["x \U000323b0's y", "the 猫's", "\U0001d518"]
+    rows = write_rows(tmp_path / "rare.jsonl", [{"text": text} for text in texts])
+    given = {"path": str(tmp_path), "eos_token": "<eos>"}
+    for name, engine in (
+        ("reference", "reference"),
+        ("first", "fastokens"),
+        ("later", "fastokens"),
+    ):
+        manifest = run(configure(tmp_path / name, rows, engine=engine, **given), silent)
+        assert ids_of(tmp_path / name) == ids_of(tmp_path / "reference")
+        if name != "reference":
+            scan = manifest["engine"]["scan"]
+            compared = scan["n_characters"], CharacterSet.from_json(scan["uncompared"])
+            assert compared == (len(COMMON), RARE)
+            assert manifest["engine"]["scan_kept"] == (name == "later")
+            assert manifest["totals"]["checks"]["routed"] == 2
 
 
-@needs_fast_engines
-def test_chats_have_the_ids_of_the_reference(configure, any_size, silent, tmp_path):
-    settings = {"sft": SftSettings(template="alpaca"), "max_tokens": 400}
-    for name, engine in (("reference", REFERENCE), ("out", "auto")):
-        config = configure(tmp_path / name, CHATS / "alpaca.csv", engine=engine, **settings)
-        manifest = run(config, silent)
-    assert manifest["engine"]["name"] in FAST_ENGINES
-    assert dataset(tmp_path / "out") == dataset(tmp_path / "reference")
+def test_a_plan_fixes_the_characters_and_the_version_of_the_reference(config_of, silent, tmp_path):
+    config = config_of("out", engine="gigatoken")
+    run(config, silent)
+    path = tmp_path / "out" / "plan.json"
+    plan = json.loads(path.read_bytes())
+    assert plan["engine"]["scan"]["differs"]
+    (tmp_path / "out" / "manifest.json").unlink()
+
+    plan["engine"]["reference"] = "0.0.2"
+    plan["fingerprint"] = plan_fingerprint(plan)
+    path.chmod(0o644)
+    path.write_text(json.dumps(plan))
+    with pytest.raises(StateError, match=r"began with reference 0\.0\.2, installed is "):
+        run(config, silent)

@@ -12,10 +12,9 @@ from tokenizers import Tokenizer as Library
 
 from tokmill.dataset.packs import sample_lengths
 from tokmill.dataset.verify import verify
-from tokmill.executors.run import run, start_seconds
+from tokmill.executors.run import run
 from tokmill.place import open_place
 from tokmill.settings.sft import SftSettings
-from tokmill.timing import StageSeconds
 from tokmill.tokenizer.tokenizer import PROBE_TEXT
 from tokmill.version import __version__
 
@@ -55,24 +54,6 @@ def test_the_manifest_has_the_keys_of_the_page_of_the_format_and_no_other(finish
     assert len(documented_keys()) > 10
     assert set(manifest) == documented_keys() - {"readings"}
     assert json.loads((directory / "manifest.json").read_bytes()) == manifest
-
-
-def test_the_manifest_s_own_sum_is_that_of_the_page(finished):
-    _directory, manifest, _ = finished
-    rest = {key: value for key, value in manifest.items() if key != "sha256"}
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=True) + "\n"
-    assert manifest["sha256"] == hashlib.sha256(text.encode()).hexdigest()
-
-
-def test_the_manifest_has_a_line_for_each_file_shard_and_source(finished):
-    directory, manifest, _ = finished
-    lines = (directory / "manifest.json").read_text().splitlines()
-    for key in ("files", "shards", "sources"):
-        start = lines.index(f'"{key}":[') + 1
-        own = lines[start : start + len(manifest[key])]
-        rows = [json.loads(line.removesuffix(",")) for line in own]
-        assert rows == manifest[key]
-        assert lines[start + len(rows)] == "],"
 
 
 def test_every_other_file_is_listed_with_its_size_and_sum(finished):
@@ -189,14 +170,3 @@ def test_packs_do_not_depend_on_how_a_run_was_cut(packed):
     assert len(names) == 2 * 5
     for name in names:
         assert (directory / name).read_bytes() == (other / name).read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("stages", "start_s"),
-    [
-        ({"prepare": StageSeconds(2, 1, 100)}, 2),
-        ({"prepare": StageSeconds(2, 1, 100), "encode": StageSeconds(5, 5, 103.5)}, 3.5),
-    ],
-)
-def test_a_run_has_started_when_the_first_text_is_encoded(stages, start_s):
-    assert start_seconds(stages) == start_s

@@ -16,11 +16,6 @@ from tokmill.run.forecast import forecast_run
 from tokmill.run.prepare import undivided_notes
 from tokmill.settings.schema import (
     Config,
-    InputSettings,
-    LimitSettings,
-    OutputSettings,
-    RunSettings,
-    TokenizerSettings,
 )
 from tokmill.settings.sft import SftSettings
 from tokmill.sources.slices import Slice, SourceFile
@@ -169,19 +164,15 @@ def test_a_forecast_of_a_run_that_drops_everything_is_an_error(tmp_path, configu
     )
 
 
-def test_packing_and_its_rows_are_part_of_the_predicted_disk(tmp_path, silent, monkeypatch):
+def test_packing_and_its_rows_are_part_of_the_predicted_disk(
+    tmp_path, configure, silent, monkeypatch
+):
     chats = SAMPLES / "sft" / "chats.jsonl"
     source = tmp_path / "in.jsonl"
     source.write_bytes(chats.read_bytes() * 15)
     sft = SftSettings(packing=4096, packed_rows=True)
-    config = Config(
-        input=InputSettings(paths=(str(source),)),
-        tokenizer=TokenizerSettings(path=str(SAMPLES / "tokenizer")),
-        output=OutputSettings(dir=str(tmp_path / "out")),
-        limits=LimitSettings(max_tokens=4096),
-        run=RunSettings(engine="reference", threads=1),
-        sft=sft,
-    )
+    settings = {"path": str(SAMPLES / "tokenizer"), "max_tokens": 4096, "sft": sft}
+    config = configure(tmp_path / "out", source, **settings)
     monkeypatch.setattr("tokmill.run.forecast.COMPLETE_BYTES", 0)
     monkeypatch.setattr("tokmill.run.forecast.LEAST_SAMPLE_BYTES", 40_000)
     _, disk, _ = forecast_run(config, lambda _: None, lambda _: None)

@@ -2,28 +2,21 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tokmill.dataset.layout import DATASET_FILE
+from tokmill.dataset.reader import read_manifest
 from tokmill.dataset.verify import verify
-from tokmill.errors import RecordError, StateError, StorageError, UsageError
+from tokmill.errors import StateError, StorageError, UsageError
 from tokmill.executors.run import run, run_parts
 from tokmill.executors.tasks import plan_array, run_share
 from tokmill.place import open_place
-
-
-def test_a_run_reports_its_plan_and_every_record_and_returns_its_manifest(
-    out, make_config, listener
-):
-    manifest = run(make_config(), listener)
-    (plan,) = listener.plans
-    assert len(plan.parts) > 3
-    assert listener.n_done == [0]
-    assert sum(progress.records for progress in listener.heard) == manifest["totals"]["records"]
-    assert manifest["totals"]["records"] == 81
-    assert json.loads((out / "manifest.json").read_bytes()) == manifest
-    assert sorted(path.name for path in out.iterdir() if path.is_dir()) == ["parts", "rejects"]
+from tokmill.settings.schema import Config
+from tokmill.settings.sft import SftSettings
 
 
 def test_a_run_continues_where_it_was_stopped(out, make_config, listener, begun, files_of):
@@ -36,14 +29,6 @@ def test_a_run_continues_where_it_was_stopped(out, make_config, listener, begun,
     fresh = out.parent / "fresh"
     run(make_config(dir=str(fresh)), listener)
     assert files_of(out) == files_of(fresh)
-
-
-def test_a_finished_run_is_given_again_unchanged(out, make_config, listener):
-    config = make_config()
-    first = run(config, listener)
-    before = (out / "manifest.json").stat().st_mtime_ns
-    assert run(config, listener) == first
-    assert (out / "manifest.json").stat().st_mtime_ns == before
 
 
 def test_a_dataset_that_is_being_repaired_has_no_manifest(out, make_config, listener):
@@ -89,29 +74,6 @@ def test_overwrite_takes_over_a_damaged_plan_and_a_newer_format(out, make_config
         with pytest.raises(StateError):
             run(config, listener)
         assert run(config, listener, overwrite=True)["files"] == begun["files"]
-
-
-def test_too_many_rejects_stop_the_run_and_a_higher_fraction_continues_it(
-    out, configure, listener, tmp_path, write_rows
-):
-    source = write_rows(tmp_path / "a.jsonl", [*[{"text": "hello"}] * 60, *[b"{bad"] * 11])
-    with pytest.raises(RecordError, match=r"^11 of 71 records were rejected \(11 "):
-        run(configure(out, source), listener)
-    assert not (out / "manifest.json").exists()
-    manifest = run(configure(out, source, max_reject_fraction=0.2), listener)
-    assert listener.n_done == [0, 1]
-    assert sum(manifest["totals"]["rejects"].values()) == 11
-
-
-def test_without_input_tokenizer_or_output_there_is_no_run(out, configure, make_config, listener):
-    for config, expected in [
-        (configure(out), "no input"),
-        (make_config(path=""), "no tokenizer"),
-        (make_config(dir=""), "no output"),
-    ]:
-        with pytest.raises(UsageError, match=f"^{expected}: "):
-            run(config, listener)
-    assert not out.exists()
 
 
 @pytest.fixture
@@ -205,3 +167,81 @@ def test_a_url_that_cannot_be_an_output_is_refused(
         with pytest.raises(UsageError, match=reason):
             act()
     assert not list(tmp_path.glob("*:*"))
+
+
+# A dataset is complete if every file of its manifest is there
+
+
+TURNS = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "yes"}]
+
+
+@pytest.fixture(scope="module")
+def chats(tmp_path_factory, configure, silent, write_rows) -> Config:
+    """A finished dataset of packed chats, with a val split and a reject."""
+    directory = tmp_path_factory.mktemp("chats")
+    source = write_rows(directory / "in.jsonl", [*([{"messages": TURNS}] * 9), b"{bad"])
+    other = [*TURNS[:1], {"role": "assistant", "content": "no"}]
+    more = write_rows(directory / "more.jsonl", [{"messages": other}] * 9)
+    packed = SftSettings(template="plain", packing=64, packed_rows=True)
+    config = configure(
+        directory / "out", source, more, sft=packed, max_tokens=64, val_fraction=0.5,
+        max_reject_fraction=1.0, part_bytes=200,
+    )  # fmt: skip
+    run(config, silent)
+    return config
+
+
+def kind_of(name: str) -> str:
+    """Return a name without its numbers: one file of each kind is tried."""
+    return "".join(c for c in name if not c.isdigit())
+
+
+def one_of_each_kind(directory: Path) -> list[str]:
+    names = [entry["name"] for entry in read_manifest(directory)["files"]]
+    return list({kind_of(name): name for name in names if name != "plan.json"}.values())
+
+
+def test_every_file_that_is_missing_or_truncated_is_made_again(chats, listener, files_of):
+    out = Path(chats.output.dir)
+    before = files_of(out)
+    names = one_of_each_kind(out)
+    assert len(names) >= 12
+    for i, name in enumerate(names):
+        data = (out / name).read_bytes()
+        (out / name).unlink()
+        if i % 2 and not name.startswith("parts/"):
+            (out / name).write_bytes(data[:-1])
+        manifest = run(chats, listener)
+        assert (out / name).read_bytes() == data
+        assert f"{out}: {name} was removed or cut: it is made again" in listener.warnings
+        assert verify(open_place(str(out)), manifest).problems == ()
+    assert files_of(out) == before
+    assert all(DATASET_FILE.fullmatch(name) for name in names)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data[:-9],
+        lambda data: b'{\n"config":{}}',
+        lambda data: data.replace(b'"dtype":"uint16"', b'"dtype":"uint32"'),
+    ],
+)
+def test_a_manifest_that_was_changed_is_written_again(
+    out, make_config, listener, change: Callable[[bytes], bytes]
+):
+    before = run(make_config(), listener)
+    path = out / "manifest.json"
+    data = change(path.read_bytes())
+    path.unlink()
+    path.write_bytes(data)
+    again: dict[str, Any] = run(make_config(), listener)
+    assert again["files"] == before["files"]
+    assert json.loads(path.read_bytes())["sha256"] == again["sha256"]
+    assert listener.warnings[-1].endswith(": it is written again")
+
+
+def test_a_complete_dataset_with_a_foreign_file_is_not_changed(out, make_config, listener):
+    manifest = run(make_config(), listener)
+    (out / "notes.txt").write_text("mine")
+    assert run(make_config(), listener) == manifest

@@ -97,7 +97,7 @@ def test_an_object_that_is_replaced_in_the_middle_stops_the_run(
         with pytest.raises(StorageError, match=r"a\.jsonl: changed while it was read"):
             run(config, listener)
     assert not (out / "manifest.json").exists()
-    with pytest.raises(StateError, match=r"a\.jsonl"):  # the plan has other records
+    with pytest.raises(StateError, match=r"a\.jsonl has changed \(its kind or revision\)"):
         run(config, listener)
     manifest = run(config, listener, overwrite=True)
     assert manifest["totals"]["records"] == len(ROWS) + 1

@@ -8,8 +8,9 @@ import pytest
 from tokmill.dataset.canonical import json_chunks
 from tokmill.dataset.plan_file import PLAN_FORMAT, plan_fingerprint
 from tokmill.errors import StateError
+from tokmill.executors.run import run
 from tokmill.place import open_place
-from tokmill.run.output import holds_only_plan, remove_dataset, remove_leftovers
+from tokmill.run.output import remove_dataset, remove_leftovers
 
 DATASET = [
     "plan.json",
@@ -76,14 +77,9 @@ def refusal(directory: Path) -> str:
 FOREIGN = [
     "thesis.tex",
     "train.bin",
-    "train-1.bin",
-    "plan.json.bak",
     "parts/precious.txt",
     "parts/0000001.json",
-    "rejects/mine.jsonl",
-    "rejects/0000001.jsonl",
     "train-0000001-0000.bin",
-    "backup/train-0000000-0000.bin",
     "parts/more/0000000.json",
     "train-0000000-0001.bin/inside",
     "train-\u0661234567-0000.bin",
@@ -100,29 +96,6 @@ def test_nothing_is_removed_beside_a_foreign_file(directory, name):
     assert refusal(directory) == (
         f"{directory}: holds more than this dataset ({named}): nothing was changed; "
         "move that away, or choose another --output"
-    )
-
-
-def test_files_of_chats_are_not_those_of_pretraining(directory):
-    (directory / "plan.json").write_bytes(plan_bytes(1))
-    assert "(packed-train-0000.bin and 6 more)" in refusal(directory)
-
-
-@pytest.mark.parametrize("name", ["parts", "rejects", "manifest.json", "train-0000000-0000.bin"])
-def test_removing_a_dataset_follows_no_link(directory, tmp_path_factory, name):
-    elsewhere = tmp_path_factory.mktemp("elsewhere") / "moved"
-    (directory / name).rename(elsewhere)
-    (directory / name).symlink_to(elsewhere)
-    assert f"({name})" in refusal(directory)
-    assert elsewhere.exists()
-
-
-def test_a_link_in_place_of_the_plan_is_not_followed(directory, tmp_path_factory):
-    elsewhere = tmp_path_factory.mktemp("elsewhere") / "plan.json"
-    (directory / "plan.json").rename(elsewhere)
-    (directory / "plan.json").symlink_to(elsewhere)
-    assert refusal(directory) == (
-        f"{directory}/plan.json: not a regular file: choose another --output"
     )
 
 
@@ -193,20 +166,76 @@ def test_clear_leaves_hidden_files_of_others_and_removes_tokmill_s(directory):
     assert names(directory) == {".lock", *HIDDEN}
 
 
-def test_a_link_with_the_name_of_a_temporary_stays(directory, tmp_path_factory):
-    precious = tmp_path_factory.mktemp("elsewhere") / "precious"
-    precious.touch()
-    (directory / TEMPORARY[0]).symlink_to(precious)
-    remove_leftovers(open_place(str(directory)))
-    assert (directory / TEMPORARY[0]).is_symlink()
+# At the door
+
+
+def test_a_directory_with_a_foreign_plan_is_not_emptied(out, make_config, listener):
+    (out / "parts").mkdir(parents=True)
+    (out / "plan.json").write_text('{"steps": ["buy milk"]}')
+    (out / "parts" / "precious.txt").write_text("years of work")
+    with pytest.raises(StateError, match=r"plan\.json: not written by tokmill"):
+        run(make_config(), listener, overwrite=True)
+    assert (out / "parts" / "precious.txt").read_text() == "years of work"
+    assert (out / "plan.json").read_text() == '{"steps": ["buy milk"]}'
 
 
 @pytest.mark.parametrize(
-    ("name", "is_begun"),
-    [(".lock", False), ("train-0000000-0000.bin", True), ("manifest.json", True)],
+    ("name", "overwrite"),
+    [("thesis.tex", True), ("parts/precious.txt", False), ("rejects/mine", True)],
 )
-def test_a_directory_with_only_a_plan_holds_no_run(tmp_path, name, is_begun):
-    (tmp_path / "parts").mkdir()
-    (tmp_path / "plan.json").write_bytes(plan_bytes(1))
-    (tmp_path / name).touch()
-    assert holds_only_plan(open_place(str(tmp_path)).entries()) is not is_begun
+def test_a_run_continues_only_among_its_own_files(
+    out, make_config, listener, begun, name, overwrite
+):
+    (out / name).write_text("years of work")
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
+    with pytest.raises(StateError, match=rf"holds more than this dataset \({name}\): nothing was"):
+        run(make_config(), listener, overwrite=overwrite)
+    assert {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()} == before
+
+
+def test_a_resume_does_not_replace_a_foreign_file_with_the_name_of_a_shard(
+    out, make_config, listener, begun
+):
+    last = max(out.glob("train-*.bin"))
+    (out / "parts" / f"{last.name[6:13]}.json").unlink(missing_ok=True)
+    last.unlink()
+    last.write_bytes(b"years of work")
+    with pytest.raises(StateError) as caught:
+        run(make_config(), listener)
+    assert str(caught.value) == (
+        f"{last}: this run did not write that file: move it away and run the same command again"
+    )
+    assert last.read_bytes() == b"years of work"
+    last.unlink()
+    assert run(make_config(), listener)["files"] == begun["files"]
+
+
+@pytest.mark.parametrize(
+    ("name", "overwrite"),
+    [("thesis.tex", True), ("plan.json", False), ("train-0000000-0000.bin", True)],
+)
+def test_a_foreign_directory_gets_no_lock(out, make_config, listener, name, overwrite):
+    out.mkdir()
+    (out / name).write_text("years of work")
+    with pytest.raises(StateError):
+        run(make_config(), listener, overwrite=overwrite)
+    assert [path.name for path in out.iterdir()] == [name]
+
+
+def test_the_output_may_be_a_link_to_a_directory(out, make_config, listener, tmp_path):
+    (tmp_path / "large-disk").mkdir()
+    out.symlink_to(tmp_path / "large-disk")
+    first = run(make_config(), listener)
+    assert run(make_config(), listener, overwrite=True)["files"] == first["files"]
+    assert out.is_symlink()
+
+
+def test_shards_without_records_are_not_removed_for_other_settings(
+    out, make_config, listener, begun
+):
+    for record in (out / "parts").iterdir():
+        record.unlink()
+    before = sorted(out.rglob("*"))
+    with pytest.raises(StateError, match="holds a run of other inputs or settings"):
+        run(make_config(min_tokens=3), listener)
+    assert sorted(out.rglob("*")) == before

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as Library
 
 from tokmill.dataset.idx_file import read_index
 from tokmill.engines import spot_check
-from tokmill.errors import ParityError, RecordError
+from tokmill.errors import ParityError
 from tokmill.place import open_place
 from tokmill.recipes.pretrain import PretrainRecipe
 from tokmill.run.part import run_part
@@ -136,18 +136,6 @@ def test_progress_adds_up_to_the_record(tmp_path, configure, plan_of, run_alone,
     assert counts.input_bytes == source.stat().st_size
 
 
-def test_on_error_fail_stops_at_the_first_reject_and_commits_nothing(
-    tmp_path, configure, plan_of, run_alone, write_rows
-):
-    source = write_rows(tmp_path / "in.jsonl", [{"text": "hello"}, b"{bad", b"{worse"])
-    plan = plan_of(configure(tmp_path / "out", source, on_error="fail"))
-    with pytest.raises(RecordError) as caught:
-        run_alone(plan)
-    assert str(caught.value).startswith(f"{source}:2 (byte 18): ")
-    assert str(caught.value).endswith("; --on-error=skip counts it and goes on")
-    assert sorted(path.name for path in (tmp_path / "out").rglob("*")) == ["parts", "rejects"]
-
-
 class Lying:
     """An engine that is right but for the last id of every document."""
 
@@ -201,12 +189,3 @@ def test_an_exact_fast_engine_is_checked_and_the_record_counts_it_for_any_block_
     assert 30 < counts.checks["checked"] < 120
     assert 0.1 < counts.checks["checked_bytes"] / counts.text_bytes < 0.5
     assert counts.checks.keys() == {"checked", "checked_bytes"}
-
-
-def test_a_dropped_document_is_not_counted_as_checked(
-    tmp_path, configure, plan_of, run_alone, write_rows, monkeypatch
-):
-    monkeypatch.setattr(spot_check, "_SHARE_OF_FAST", 1.0)
-    source = write_rows(tmp_path / "in.jsonl", [{"text": "hello"}, {"text": "hello " * 99}])
-    config = configure(tmp_path / "out", source, engine="fastokens", max_tokens=20)
-    assert run_alone(plan_of(config)).record.total().checks["checked"] == 1

@@ -81,18 +81,6 @@ def test_a_shard_ends_before_the_document_that_would_not_fit(tmp_path):
     assert data.tolist() == [3] + [4] * 9
 
 
-def test_each_split_fills_its_own_shards(tmp_path):
-    record = write(tmp_path, 10, block([5, 2, 5, 2, 5, 2], [0, 1, 0, 1, 0, 1]))
-    assert shards(record) == [("train", 2, 10), ("train", 1, 5), ("val", 3, 6)]
-    record = write(tmp_path / "b", 10, block([1, 30, 2, 1], [0, 1, 0, 1]))
-    assert shards(record) == [("train", 2, 3), ("val", 1, 30), ("val", 1, 1)]
-
-
-def test_the_histogram_counts_documents_by_powers_of_two(tmp_path):
-    record = write(tmp_path, 100, block([1, 2, 3, 4, 7, 8, 9], [0, 0, 1, 0, 1, 0, 0]))
-    assert record.length_histogram == (1, 2, 2, 2)
-
-
 def test_the_places_of_rejects_count_from_the_start_of_the_file(tmp_path):
     part = writer(tmp_path, 100)
     progress = part.add(0, "a.jsonl", block([2], rejects=[2]), lambda: RecordPlace(1000, 70_000))
@@ -125,33 +113,6 @@ def test_records_are_counted_once_and_their_other_outcomes_as_extra(tmp_path):
     assert (progress.records, progress.documents) == (5, 4)
 
 
-@pytest.mark.parametrize("weight", [0, 0.5])
-def test_masks_and_weights_go_with_their_tokens(tmp_path, weight):
-    made = samples([1, 1, 1, 1], [2, 3, 4, 5], is_val=[0, 1, 0, 1], weight=weight)
-    record = write(tmp_path, 8, made)
-    endings = ["bin", "idx", "mask", *(["weight"] if weight else []), "origin"]
-    assert [[file.name.split(".")[1] for file in shard.files] for shard in record.shards] == [
-        endings,
-        endings,
-    ]
-    for split, masks in (("train", [0, 1, 0, 1, 1, 1]), ("val", [0, 1, 1, 0, 1, 1, 1, 1])):
-        path = tmp_path / f"{split}-0000003-0000.mask"
-        assert np.fromfile(path, np.uint8).tolist() == masks
-        if weight:
-            found = np.fromfile(path.with_suffix(".weight"), "<f4")
-            assert found.tolist() == [value * 0.5 for value in masks]
-
-
-def test_trained_tokens_counters_and_checks_are_summed(tmp_path):
-    made = samples([2, 1, 1], [4, 4, 5, 3], counted=[1, 0, 0, 2])
-    checks = {"checked": np.array([1, 0, 1, 0]), "routed": np.zeros(4, np.int64)}
-    record = write(tmp_path, 13, dataclasses.replace(made, checks=checks))
-    counts = record.counts[0]
-    assert (counts.trained_tokens, counts.counters) == (12, {"straddling tokens": 3})
-    assert counts.checks == {"checked": 2}
-    assert "routed" not in record.as_bytes().decode()
-
-
 def test_the_first_record_of_a_part_wins_and_another_one_is_refused(tmp_path):
     made = block([6, 6])
     assert write(tmp_path, 10, made) == write(tmp_path, 10, made)
@@ -180,29 +141,3 @@ def test_where_shards_end_does_not_depend_on_where_blocks_end(documents, cuts):
     for shard in whole.shards:
         assert shard.n_tokens <= 10 or shard.n_documents == 1
     assert sum(shard.n_tokens for shard in whole.shards) == sum(lengths)
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    st.lists(st.lists(st.integers(1, 9), max_size=3), min_size=1, max_size=9),
-    st.sets(st.integers(1, 8)),
-)
-def test_samples_are_cut_at_records_wherever_blocks_end(records, cuts):
-    bounds = [0, *sorted(cut for cut in cuts if cut < len(records)), len(records)]
-
-    def made(start: int, stop: int):
-        own = records[start:stop]
-        lengths = [length for found in own for length in found]
-        n_samples = [len(found) for found in own]
-        drops = {"no trained token": [i for i, n in enumerate(n_samples) if not n]}
-        return samples(n_samples, lengths, first=start, drops=drops, counted=lengths)
-
-    with tempfile.TemporaryDirectory() as name:
-        whole = write(Path(name, "whole"), 10, made(0, len(records)))
-        parts = [made(start, stop) for start, stop in itertools.pairwise(bounds)]
-        assert write(Path(name, "parts"), 10, *parts) == whole
-    counts = whole.total()
-    assert counts.records == len(records)
-    assert counts.documents + sum(counts.drops.values()) == counts.records + counts.extra
-    assert counts.counters["straddling tokens"] == counts.tokens
-    assert counts.trained_tokens == counts.tokens - counts.documents

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -76,9 +77,9 @@ def test_the_runs_are_hard_enough(expected):
 @pytest.mark.parametrize(
     ("name", "engine", "workers", "threads", "block_bytes"),
     [
-        ("mixed", "reference", 2, 1, 777),
-        ("mixed", "gigatoken", 1, 3, 1),
-        ("joint", "fastokens", 1, 3, 777),
+        ("mixed", "reference", 2, 1, 9000),
+        ("mixed", "gigatoken", 1, 3, 2000),
+        ("joint", "fastokens", 1, 3, 2000),
         ("flat", "gigatoken", 2, 2, 777),
         ("columns", "reference", 1, 3, 1),
     ],
@@ -101,11 +102,72 @@ def test_containers_of_the_same_records_give_the_same_samples(make, configure, t
     assert bodies[0]
 
 
-def test_the_trained_tokens_are_counted(expected):
-    records = [
-        json.loads(data) for name, data in expected["mixed"].items() if name.startswith("parts/")
-    ]
-    counts = [counts for record in records for counts in record["slices"]]
-    assert sum(c.get("trained_tokens", 0) for c in counts) == sum(
-        sum(data) for name, data in expected["mixed"].items() if name.endswith(".mask")
+USER, REPLY = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}
+
+
+def records(own_keys: int, n: int = 300) -> list[dict]:
+    """Regular stretches and odd ones; `own_keys` of them have a key that no other has."""
+    rows: list[dict] = []
+    for i in range(n):
+        row: dict = {"messages": [USER, REPLY], "id": i}
+        row |= {"url": "u"} if i % 3 else {"url": None, "note": ""}
+        row |= {"tags": ["t"]} if i % 5 == 0 else {"tags": []}
+        if 100 < i < 150:
+            row["messages"] = [{**USER, "id": 7}, REPLY]
+        if i < own_keys:
+            row[f"k{i:03}"] = 1
+        rows.append(row)
+    return rows
+
+
+@pytest.fixture
+def unread(configure, files_of, silent, tmp_path):
+    """Return a function that runs records and returns the unread keys, and the part records."""
+
+    def make(name: str, rows: list[dict], **settings):
+        path = tmp_path / "chats.jsonl"
+        if not path.exists():  # its time is in the parts' fingerprints
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        config = configure(
+            tmp_path / name,
+            path,
+            sft=SftSettings(template="tokenizer", too_long="window"),
+            **{"path": str(SAMPLES / "tokenizer"), "part_bytes": 13_000, "shard_tokens": 700}
+            | settings,
+        )
+        manifest = run(config, silent)
+        files = files_of(tmp_path / name)
+        parts = {name: data for name, data in files.items() if name.startswith("parts/")}
+        return manifest["totals"]["unread_keys"], parts
+
+    return make
+
+
+def test_every_filled_key_that_nothing_reads_is_counted_once_a_record(unread):
+    rows = records(0)
+    found, _ = unread("out", rows, part_bytes=1 << 20)
+    expected = Counter(
+        key for row in rows for key in ("id", "url", "tags") if row[key] or key == "id"
     )
+    assert found == {**expected, "messages[].id": 49}
+    assert "note" not in found
+
+
+def test_neither_workers_threads_nor_batches_change_a_count(unread):
+    rows = records(110, n=130)
+    expected = unread("whole", rows, block_bytes=8 << 20)
+    for threads, workers, block_bytes in ((3, 1, 200), (1, 2, 777)):
+        settings = {"threads": threads, "workers": workers, "block_bytes": block_bytes}
+        assert unread(f"{threads}-{workers}", rows, **settings) == expected
+
+
+def test_a_key_of_each_record_does_not_fill_the_manifest(unread):
+    found, _ = unread("out", records(250))
+    named = [key for key in found if key.startswith("k")]
+    assert (len(named), len(found)) == (97, 101)
+    assert found["other keys"] == 250 - 97 + 49  # inside messages is met behind the hundredth
+
+
+def test_windows_of_a_record_count_it_once(unread):
+    found, _ = unread("out", [{"messages": [USER, REPLY] * 9, "url": "u"}] * 4, max_tokens=50)
+    assert found == {"url": 4}

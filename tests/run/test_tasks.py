@@ -20,8 +20,6 @@ from tokmill.executors.run import run, run_parts
 from tokmill.executors.tasks import array_status, finish_array, plan_array, run_share
 from tokmill.extensions import source_sha256
 from tokmill.place import open_place
-from tokmill.run.begin import read_planned
-from tokmill.settings.schema import RunSettings
 from tokmill.settings.sft import SftSettings
 
 SFT = Path(__file__).parents[2] / "data_samples" / "sft"
@@ -82,25 +80,6 @@ def test_the_plan_brings_the_tokenizer(array, tokenizer_dir, tmp_path):
     shutil.rmtree(moved)
     array.work(0, 1)
     assert array.finish()["tokenizer"]["sha256"] == plan.spec.tokenizer.sha256
-
-
-def test_a_plan_that_is_read_again_is_the_same_run(array, out):
-    plan = array.start(val_fraction=0.1, min_tokens=2)
-    again = read_planned(open_place(str(out)))
-    assert again.spec.config.run == RunSettings()
-    assert again.spec.tokenizer == plan.spec.tokenizer
-    assert again.parts == plan.parts
-    assert again.head() == plan.head()
-    assert b"".join(again.chunks()) == (out / "plan.json").read_bytes()
-
-
-def test_a_task_that_is_started_again_makes_nothing_new(array, out, listener):
-    array.start()
-    array.work(0, 2)
-    before = {path: path.stat().st_mtime_ns for path in out.glob("*.bin")}
-    array.work(0, 2)
-    assert {path: path.stat().st_mtime_ns for path in out.glob("*.bin")} == before
-    assert listener.n_done[-1] == len(listener.plans[-1].parts)
 
 
 def test_a_whole_run_continues_an_array(array, out, make_config, listener, files_of):
@@ -189,19 +168,6 @@ def test_rejects_are_judged_at_the_end_as_in_a_whole_run(tmp_path, write_rows, l
     assert finish_array(str(tmp_path / "out"), listener)["totals"]["rejects"]
 
 
-def test_the_plan_of_a_finished_dataset_stays_that_of_its_manifest(array, out, tmp_path):
-    array.start()
-    array.work(0, 1)
-    manifest = array.finish()
-    array.start(max_reject_fraction=0.25)
-    assert not verify(open_place(str(out)), manifest).problems
-    kept = (out / "manifest.json").rename(tmp_path / "manifest.json")
-    array.start(max_reject_fraction=0.25)  # of an unfinished run it is replaced
-    kept.rename(out / "manifest.json")
-    assert verify(open_place(str(out)), manifest).problems
-    assert not verify(open_place(str(out)), array.finish()).problems
-
-
 HOLDER = """
 import sys
 from pathlib import Path
@@ -224,7 +190,7 @@ def test_tasks_share_a_directory_and_keep_whole_runs_out(array, out, make_config
             with pytest.raises(StateError, match="another run is writing here"):
                 whole()
         other.kill()
-        other.wait(timeout=60)
+        other.wait(timeout=300)
     for index in (1, 2):
         array.work(index, 3)
     array.finish()
@@ -259,35 +225,12 @@ def test_a_task_outside_the_array_is_refused(array, index, of):
         array.work(index, of)
 
 
-def test_more_tasks_than_parts_leave_some_without_work(array):
-    n_parts = len(array.start().parts)
-    assert array.work(n_parts, n_parts + 1) == ()
-
-
 def test_standard_input_has_no_array(make_config, listener):
     with pytest.raises(UsageError, match="standard input"):
         plan_array(make_config("-"), listener)
 
 
-def test_a_task_whose_parts_are_done_needs_no_input(array, sources):
-    array.start()
-    array.work(0, 1)
-    for source in sources:
-        source.unlink()
-    assert array.work(0, 1)
-    array.finish()
-
-
 # Machines that do not see what the plan was made from, and plans that do not fit
-
-
-def test_a_machine_without_the_plan_is_told_so(array, out):
-    array.start()
-    out.rename(out.parent / "elsewhere")
-    for act in (lambda: array.work(0, 1), array.status, array.finish):
-        with pytest.raises(UsageError, match=r"no such plan: .* this machine sees another place"):
-            act()
-    assert not out.exists()
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "b.jsonl"])
@@ -321,7 +264,7 @@ def forged(out: Path, **change: object) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        *({"tokenizer": text} for text in ("", "e30=", "eJwDAAAAAAE=", "é", 3)),
+        *({"tokenizer": text} for text in ("", "eJwDAAAAAAE=")),
         {"config": {"input": {"unknown": 1}}},
         {"readings": [[]]},
         {"task": {}},
@@ -341,15 +284,6 @@ def test_a_plan_of_another_version_is_refused(array, out):
         array.work(0, 1)
 
 
-def test_an_engine_of_another_version_is_refused_with_the_name_of_the_machine(
-    array, out, monkeypatch
-):
-    array.start()
-    monkeypatch.setattr("tokmill.run.begin.engine_version", lambda *_: "9.9")
-    with pytest.raises(StateError, match=r"^\S+: .* installed is 9\.9"):
-        array.work(0, 1)
-
-
 def test_a_run_that_takes_the_place_over_stops_a_task(array, out, monkeypatch):
     array.start()
 
@@ -364,14 +298,10 @@ def test_a_run_that_takes_the_place_over_stops_a_task(array, out, monkeypatch):
     assert not list(out.glob("parts/0*.json"))
 
 
-@pytest.mark.parametrize("name", ["parts/0000000.json", "train-0000000-0000.bin"])
-def test_a_task_whose_work_is_removed_ends_with_an_error(array, out, monkeypatch, name):
+def test_an_engine_of_another_version_is_refused_with_the_name_of_the_machine(
+    array, out, monkeypatch
+):
     array.start()
-
-    def execute(*of_run):
-        run_parts(*of_run)
-        (out / name).unlink()
-
-    monkeypatch.setattr(RUN_PARTS, execute)
-    with pytest.raises(StorageError, match=rf"{name}: changed or removed .*, twice"):
-        array.work(0, 2)
+    monkeypatch.setattr("tokmill.run.begin.engine_version", lambda *_: "9.9")
+    with pytest.raises(StateError, match=r"^\S+: .* installed is 9\.9"):
+        array.work(0, 1)

@@ -13,7 +13,7 @@ from tokmill.executors.run import run
 from tokmill.settings.sft import SftSettings
 from tokmill.sources.streams import zstd
 
-ROWS = [{"text": f"hello {i} " * (i % 5 + 1)} for i in range(400)]
+ROWS = [{"text": f"hello {i} " * (i % 5 + 1)} for i in range(200)]
 
 
 def lines_of(rows) -> bytes:
