@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 import json
 import os
 import resource
@@ -252,6 +253,24 @@ def test_an_input_that_changes_while_it_is_read_is_named(
 
 
 # The clock
+
+
+def test_a_clock_that_jumps_changes_nothing(
+    run, is_whole, while_read, source, tmp_path, monkeypatch
+):
+    os.utime(source, (4e9, 4e9))  # in the year 2096
+    turns = itertools.cycle((1e9, -1e9, 4e9, 0))
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + next(turns))
+    monkeypatch.setattr(time, "time_ns", lambda: int(time.time() * 1e9))
+
+    def fail() -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    while_read(fail)
+    assert run(tmp_path / "out").code == 5
+    assert run(tmp_path / "out").code == 0
+    assert is_whole(tmp_path / "out")
 
 
 # Two runs
