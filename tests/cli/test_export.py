@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from tokmill.cli.main import cli
 from tokmill.cli.trainers import IMPORTERS
 from tokmill.errors import TokmillError
-from tokmill.trainers.importing import dataset
+from tokmill.trainers import import_dataset
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_no_file_of_the_source_is_changed_by_an_error(run, tmp_path):
 
 
 def test_the_names_are_those_that_can_be_imported():
-    assert tuple(dataset.IMPORTERS) == IMPORTERS
+    assert tuple(import_dataset.IMPORTERS) == IMPORTERS
 
 
 def test_a_terminal_gets_a_bar_and_a_program_none(run, monkeypatch):
