@@ -210,7 +210,7 @@ def no_file(desk: Desk, chance: random.Random) -> Touched:
 
 def edit_manifest(desk: Desk, chance: random.Random) -> Touched:
     """Change one value of the manifest, anywhere in it."""
-    from tokmill.dataset.canonical import json_chunks
+    from tokmill.dataset.checksum import json_chunks
 
     manifest = json.loads(desk.bytes_of(_MANIFEST))
     holder, key = chance.choice(list(_places(manifest)))

@@ -91,7 +91,7 @@ def records(data: bytes, suffix: str) -> None:
 
 def index(data: bytes) -> None:
     """Read the document index of a shard."""
-    from tokmill.dataset.idx_file import read_index
+    from tokmill.dataset.sidecars import read_index
 
     path = desk() / "shard.idx"
     _replace(path, data)

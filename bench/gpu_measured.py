@@ -24,8 +24,7 @@ from bench.tables import table
 from tokmill.bill.models.load import load_model
 from tokmill.bill.overhead import CUDA_CONTEXT
 from tokmill.bill.training_bill import TrainingBill, training_bill
-from tokmill.settings.model import ModelSettings
-from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import ModelSettings, TrainingSettings
 
 ROWS = Path(__file__).with_suffix(".csv")
 GIB = 1 << 30

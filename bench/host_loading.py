@@ -31,9 +31,9 @@ import numpy as np
 from tokmill.settings.training import LAZY_LOADING, LOADING, TrainingSettings
 
 if TYPE_CHECKING:
-    from tokmill.bill.dataset_size import DatasetSize
     from tokmill.bill.formula import Bill
     from tokmill.bill.measuring.process_tree import Usage
+    from tokmill.bill.on_disk import DatasetSize
 
 MIB = 1 << 20
 IGNORED = -100
@@ -202,7 +202,7 @@ def rows(all_runs: Run, size: DatasetSize) -> Iterator[tuple[str, ...]]:
     """Yield strategy, predicted and measured memory, error, page cache, and whether it holds."""
     import psutil
 
-    from tokmill.words.units import memory
+    from tokmill.words import memory
 
     maps = [np.memmap(path, all_runs.dtype, "r")[::100] for path in all_runs.paths]
     small_ids = float(np.mean([np.mean(ids < CACHED_INTEGERS) for ids in maps]))
@@ -235,8 +235,7 @@ def main() -> None:
         child(Run(**json.loads(line)))
         return
     from bench.tables import table
-    from tokmill.bill.dataset_size import dataset_size
-    from tokmill.bill.on_disk import read_dataset
+    from tokmill.bill.on_disk import dataset_size, read_dataset
 
     _, manifest = read_dataset(directory)
     paths = tuple(str(directory / f"{shard['name']}.bin") for shard in manifest["shards"])

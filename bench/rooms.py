@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 SOURCE = Path(__file__).parents[1] / "src" / "tokmill"
 ENDINGS = {".css", ".jinja", ".js", ".py"}
@@ -17,20 +17,20 @@ TOP, ALL = "modules at the top", "all"
 
 ROOMS = {
     # room: (limit, aim)
-    "cli, api": (4_020, 3_300),
-    "run, executors": (4_430, 3_200),
-    "mixing": (2_340, 1_700),
-    "recipes, render": (2_120, 1_900),
+    "cli, api": (4_010, 3_300),
+    "run, executors": (4_410, 3_200),
+    "mixing": (2_310, 1_700),
+    "recipes, render": (2_110, 1_900),
     "sources": (4_190, 3_600),
-    "chat, masks": (7_770, 5_900),
+    "chat, masks": (7_720, 5_900),
     "engines, tokenizer": (4_550, 4_200),
-    "dataset, place": (4_870, 3_600),
+    "dataset, place": (4_840, 3_600),
     "trainers, loader": (6_510, 5_400),
-    "page": (2_800, 2_300),
-    "bill": (11_100, 8_300),
-    "settings, words": (1_810, 1_100),
-    TOP: (2_280, 1_500),
-    ALL: (58_750, 46_000),
+    "page": (2_790, 2_300),
+    "bill": (11_000, 8_300),
+    "settings": (1_650, 1_000),
+    TOP: (2_400, 1_600),
+    ALL: (58_440, 46_000),
 }
 
 

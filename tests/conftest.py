@@ -22,7 +22,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 
 from tokmill.bill.measuring.machine import usable_cores
-from tokmill.dataset.canonical import canonical_json
+from tokmill.dataset.checksum import canonical_json
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import engine_version
 from tokmill.run.plan import Plan

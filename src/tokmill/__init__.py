@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tokmill.dataset.verify import Verification
     from tokmill.errors import TokmillError
     from tokmill.executors.tasks import ArrayStatus
-    from tokmill.settings.source import Source
+    from tokmill.settings.schema import Source
     from tokmill.trainers.export import Export
 
 __all__ = [
@@ -81,7 +81,7 @@ _MODULES = {
     "Origin": "dataset.origins",
     "Progress": "api.progress",
     "RunForecast": "api.forecast",
-    "Source": "settings.source",
+    "Source": "settings.schema",
     "Statistics": "dataset.statistics",
     "TokmillError": "errors",
     "Verification": "dataset.verify",

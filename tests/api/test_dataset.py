@@ -251,17 +251,17 @@ def test_a_printed_bill_has_the_rows_of_the_command_line(directory, command, mon
 # The page
 
 
-def totals_of(path: Path) -> dict[str, int]:
-    html = path.read_text()
-    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)
-    return json.loads(data[1])["overview"]
+def tiles_of(path: Path) -> dict[str, float]:
+    """Return the numbers at the head of a page."""
+    found = re.findall(r'<dt>([^<]+)</dt><dd data-value="([^"]+)">', path.read_text())
+    return {name: float(value) for name, value in found}
 
 
 def test_the_page_of_a_dataset_is_written_and_replaced(pretrained, tmp_path):
     path = tmp_path / "report.html"
     path.write_text("old")
     pretrained.report(path)
-    assert totals_of(path)["tokens"] == pretrained.n_tokens
+    assert tiles_of(path)["tokens"] == pretrained.n_tokens
     assert path.stat().st_mode & 0o777 == 0o644
     assert [one.name for one in tmp_path.iterdir()] == ["report.html"]
 
@@ -269,7 +269,7 @@ def test_the_page_of_a_dataset_is_written_and_replaced(pretrained, tmp_path):
 def test_the_page_has_the_bill_that_is_given(chats, tmp_path):
     bill = chats.bill("llama-3.2-1b", gpu="RTX 4090")
     chats.report(str(tmp_path / "report.html"), bill)
-    assert totals_of(tmp_path / "report.html")["disk_bytes"] == bill.disk.bill.n_bytes
+    assert tiles_of(tmp_path / "report.html")["size on disk"] == bill.disk.bill.n_bytes
 
 
 @pytest.mark.parametrize("trainer", ["megatron", "datatrove"])
@@ -280,7 +280,7 @@ def test_the_page_of_an_import_has_no_amount_of_unknown_text(single, chats, tmp_
         tmp_path / "old", trainer=trainer, output=tmp_path / "new", tokenizer=TOKENIZER
     )
     made.report(tmp_path / "report.html")
-    assert totals_of(tmp_path / "report.html")["tokens"] == original.n_tokens
+    assert tiles_of(tmp_path / "report.html")["tokens"] == original.n_tokens
     html = (tmp_path / "report.html").read_text()
     assert "text bytes per token" not in html.lower()
     assert "of text a second" not in html

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tokmill
-from tokmill.dataset.canonical import json_chunks, manifest_sha256
+from tokmill.dataset.checksum import json_chunks, manifest_sha256
 from tokmill.dataset.origins import GROUP, OriginEncoder, numbers_of, read_groups
 from tokmill.dataset.reader import read_manifest
 from tokmill.dataset.verify import verify

@@ -13,7 +13,7 @@ import pytest
 
 import tokmill
 from tokmill import bill
-from tokmill.dataset.canonical import manifest_sha256
+from tokmill.dataset.checksum import manifest_sha256
 from tokmill.errors import TokmillError, UsageError, VerifyError
 
 TINY = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 100}

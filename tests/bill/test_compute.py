@@ -5,16 +5,14 @@ import pytest
 
 from tokmill.bill.bill_settings import BillSettings
 from tokmill.bill.compute import Compute, compute, operations_per_token
-from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.full_bill import full_bill
 from tokmill.bill.gpus import Gpu, find_gpu
 from tokmill.bill.host_ram.machine import Machine
 from tokmill.bill.inputs import complete_inputs
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Attention, Model, Tensor
-from tokmill.settings.inference import InferenceSettings
-from tokmill.settings.model import ModelSettings
-from tokmill.settings.training import TrainingSettings
+from tokmill.bill.on_disk import DatasetSize
+from tokmill.settings.training import InferenceSettings, ModelSettings, TrainingSettings
 
 LAYERS = (0, 1)
 ATTENTION = Attention(heads=2, kv_heads=2, head_dim=3)

@@ -9,17 +9,14 @@ from typing import Any
 import pytest
 
 from tokmill.bill.bill_settings import BillSettings, complete_training
-from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.full_bill import FullBill, check, full_bill
 from tokmill.bill.gpus import find_gpu
 from tokmill.bill.host_ram.machine import Machine
 from tokmill.bill.inputs import complete_inputs, model_notes, stored_notes, training_notes
 from tokmill.bill.models.load import load_model, model_from_config
-from tokmill.bill.on_disk import OnDisk, predicted_disk
+from tokmill.bill.on_disk import DatasetSize, OnDisk, predicted_disk
 from tokmill.errors import UsageError
-from tokmill.settings.inference import InferenceSettings
-from tokmill.settings.model import ModelSettings
-from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import InferenceSettings, ModelSettings, TrainingSettings
 
 NUMBERS = ModelSettings(family="llama", layers=2, hidden=64, heads=4, ffn=128, tied="yes")
 SIZE = DatasetSize(

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from tokmill.bill.dataset_size import DatasetSize, assumed_size, dataset_size
 from tokmill.bill.on_disk import (
+    DatasetSize,
     Share,
     additions,
+    assumed_size,
     dataset_disk,
+    dataset_size,
     on_disk,
     predicted_disk,
     read_dataset,

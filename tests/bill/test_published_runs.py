@@ -22,8 +22,7 @@ from tokmill.bill.models.model import Model
 from tokmill.bill.overhead import CUDA_CONTEXT, workspace_line
 from tokmill.bill.states.buffers import STREAMS_FSDP
 from tokmill.bill.training_bill import StageBill, training_bill
-from tokmill.settings.model import ModelSettings
-from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import ModelSettings, TrainingSettings
 
 GIB = 1 << 30
 SELECTIVE = {

@@ -9,8 +9,7 @@ from tokmill.bill.models.load import load_model, model_from_config
 from tokmill.bill.models.model import Attention, Model, Tensor
 from tokmill.bill.serving import inference_bill, kv_cache_lines, weight_line
 from tokmill.errors import UsageError
-from tokmill.settings.inference import InferenceSettings
-from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import InferenceSettings, ModelSettings
 
 LAYERS = (0, 1)
 ATTENTION = Attention(heads=4, kv_heads=2, head_dim=2)

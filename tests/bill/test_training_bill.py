@@ -13,8 +13,7 @@ from tokmill.bill.gpus import BARELY, Gpu, gpu_verdict
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
 from tokmill.bill.training_bill import TrainingBill, left_out, offloaded_lines, training_bill
-from tokmill.settings.model import ModelSettings
-from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import ModelSettings, TrainingSettings
 
 GIB = 1 << 30
 

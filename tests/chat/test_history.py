@@ -10,9 +10,9 @@ from tests.chat.jinja.test_training_templates import QWEN3
 from tests.chat.test_inline_tags import BARE, DROPS
 from tests.chat.test_part_weights import bot as in_parts
 from tests.chat.test_part_weights import part
-from tokmill.chat.history import DROPPED
 from tokmill.chat.mask_rule import mask_rule
 from tokmill.chat.noticed import LOST_REASONING
+from tokmill.chat.weights import DROPPED
 from tokmill.errors import UsageError
 from tokmill.settings.sft import SftSettings
 

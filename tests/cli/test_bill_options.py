@@ -17,9 +17,7 @@ from click.testing import CliRunner
 from tokmill.api.jobs import run_config
 from tokmill.cli.bill import bill_options, bill_settings_of
 from tokmill.cli.main import load_command
-from tokmill.settings.inference import InferenceSettings
-from tokmill.settings.model import ModelSettings
-from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import InferenceSettings, ModelSettings, TrainingSettings
 
 BASE: dict[str, dict[str, Any]] = {
     "model": {"family": "llama", "layers": 8, "hidden": 512},

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from tokmill.cli.main import cli
-from tokmill.dataset.canonical import json_chunks, manifest_sha256
+from tokmill.dataset.checksum import json_chunks, manifest_sha256
 from tokmill.errors import TokmillError
 from tokmill.executors.run import run
 from tokmill.settings.sft import SftSettings

@@ -196,12 +196,6 @@ def page(tmp_path: Path) -> Path:
     return tmp_path / "report.html"
 
 
-def data_of(path: Path) -> dict[str, Any]:
-    html = path.read_text()
-    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)
-    return json.loads(data[1])
-
-
 def test_one_line_names_the_page_and_its_size(tokmill, pretrained, page):
     found = tokmill("report", pretrained.directory, "--html", page)
     assert found.code == 0
@@ -213,20 +207,21 @@ def test_one_line_names_the_page_and_its_size(tokmill, pretrained, page):
 def test_the_numbers_are_those_of_the_json(tokmill, chats, page):
     assert tokmill("report", chats.directory, "--html", page).code == 0
     bill = json.loads(tokmill("report", chats.directory, "--json").out)
-    data = data_of(page)
-    disk = bill["disk"]
-    assert data["overview"]["disk_bytes"] == disk["dataset"]["bytes"]
-    assert data["overview"]["tokens"] == disk["found"]["tokens"]
-    assert data["overview"]["documents"] == chats.manifest["totals"]["documents"]
+    tiles = re.findall(r'<dt>([^<]+)</dt><dd data-value="([^"]+)">', page.read_text())
+    assert {name: float(value) for name, value in tiles} == {
+        "tokens": bill["disk"]["found"]["tokens"],
+        "samples": chats.manifest["totals"]["documents"],
+        "size on disk": bill["disk"]["dataset"]["bytes"],
+    }
 
 
 def test_a_moved_tokenizer_is_named_by_an_option(tokmill, pretrained, page, tokenizer_dir):
     directory = pretrained.directory
     where = pretrained.manifest["config"]["tokenizer"]["path"]
     assert tokmill("report", directory, "--html", page, "--tokenizer", where).code == 0
-    assert len(data_of(page)["texts"]["numbers"]) == 4
+    assert page.read_text().count("<article") == 24
     assert tokmill("report", directory, "--html", page, "-t", tokenizer_dir).code == 0
-    assert "not the tokenizer of this dataset" in data_of(page)["texts"]["problem"]
+    assert "not the tokenizer of this dataset" in page.read_text()
 
 
 @pytest.mark.parametrize("options", [("--json",), ("--only", "disk"), ("--measure", "1")])

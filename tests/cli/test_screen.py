@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tokmill.dataset.canonical import manifest_sha256
+from tokmill.dataset.checksum import manifest_sha256
 
 CLI = Path(__file__).parents[2] / "src/tokmill/cli"
 HOSTILE = "\x1b]0;owned\x07\x1b[8m\r\x9b31m\u202e\u2028\u2066\n\x7f\u200f"

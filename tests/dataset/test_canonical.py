@@ -4,8 +4,14 @@ import json
 
 import pytest
 
-from tokmill.dataset.canonical import canonical_json, json_chunks, manifest_sha256, sha256_hex
-from tokmill.dataset.checksum import Digest, FileEntry
+from tokmill.dataset.checksum import (
+    Digest,
+    FileEntry,
+    canonical_json,
+    json_chunks,
+    manifest_sha256,
+    sha256_hex,
+)
 
 
 def test_canonical_json_does_not_depend_on_the_order_of_keys():

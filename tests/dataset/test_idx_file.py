@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tokmill.dataset.idx_file as index
-from tokmill.dataset.idx_file import IndexWriter, read_index
+import tokmill.dataset.sidecars as index
+from tokmill.dataset.sidecars import IndexWriter, read_index
 from tokmill.errors import VerifyError
 
 

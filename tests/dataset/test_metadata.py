@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tokmill.dataset.metadata import GROUP, MetadataEncoder, read_metadata
+from tokmill.dataset.sidecars import GROUP, MetadataEncoder, read_metadata
 from tokmill.errors import VerifyError
 
 N = 2 * GROUP + 88

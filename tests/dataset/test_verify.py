@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.dataset.verifying import check, problems
-from tokmill.dataset.canonical import manifest_sha256
+from tokmill.dataset.checksum import manifest_sha256
 from tokmill.dataset.reader import read_manifest
 from tokmill.dataset.verify import Verification, verify
 from tokmill.errors import VerifyError

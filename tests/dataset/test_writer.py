@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tokmill.dataset.checksum import Digest, FileEntry
-from tokmill.dataset.idx_file import read_index
 from tokmill.dataset.layout import shard_stem
+from tokmill.dataset.sidecars import read_index
 from tokmill.dataset.writer import ShardWriter
 from tokmill.errors import RecordError
 

@@ -6,7 +6,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from tokmill.dataset.canonical import json_chunks, manifest_sha256
+from tokmill.dataset.checksum import json_chunks, manifest_sha256
 from tokmill.dataset.verify import Verification, verify
 from tokmill.place import open_place
 

@@ -14,13 +14,13 @@ from tokmill.engines.choice import CharacterComparison
 from tokmill.engines.comparison import (
     compare_engines,
     is_encoded_by_bpe,
+    keep,
     known_comparison,
     showing,
     structure,
 )
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, is_installed, load_engine
 from tokmill.engines.engine_child import compare, compared_texts, fingerprints
-from tokmill.engines.kept import keep
 from tokmill.engines.routing import COMMON, RARE, CharacterSet
 from tokmill.engines.texts import CONTEXTS
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.fixtures.written_datasets import write_manifest
-from tokmill.dataset.idx_file import HEADER, MAGIC
+from tokmill.dataset.sidecars import HEADER, MAGIC
 from tokmill.loader import documents, windows
 
 SHARD_TOKENS = 1 << 29

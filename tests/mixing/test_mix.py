@@ -221,7 +221,7 @@ class TestDuplicates:
     def test_each_text_stands_there_once_and_val_wins(
         self, three, tmp_path, small_chunks, monkeypatch
     ) -> None:
-        monkeypatch.setattr("tokmill.mixing.duplicates.BUCKET_DOCUMENTS", 100)
+        monkeypatch.setattr("tokmill.mixing.survey.BUCKET_DOCUMENTS", 100)
         dataset = mixed([d.directory for d in three], tmp_path / "all", dedup=True)
         val, train = (documents(dataset, split) for split in ("val", "train"))
         of_val = list(dict.fromkeys(ids for d in three for ids in documents(d, "val")))

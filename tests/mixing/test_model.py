@@ -20,7 +20,8 @@ from tests.fixtures.datasets import TOKENIZER
 from tokmill.api.dataset import Dataset
 from tokmill.dataset.reader import open_shard
 from tokmill.loader.order import shuffled
-from tokmill.mixing import duplicates, inputs, selection
+from tokmill.mixing import inputs, selection
+from tokmill.mixing import survey as duplicates
 from tokmill.mixing.survey import Origins
 
 RANKS = 1 << 32

@@ -6,7 +6,7 @@ import pytest
 
 from tokmill.bill.models.load import model_from_config
 from tokmill.bill.serving import inference_bill, kv_cache_lines
-from tokmill.settings.inference import InferenceSettings
+from tokmill.settings.training import InferenceSettings
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from tokmill.bill.activations.metrics import host_line
+from tokmill.bill.activations.loss import host_line
 from tokmill.settings.training import TrainingSettings
 
 torch = pytest.importorskip("torch")

@@ -18,7 +18,7 @@ from tokmill.bill.models.families import KNOWN
 from tokmill.bill.models.family import TASKS
 from tokmill.bill.models.load import load_model, model_from_config
 from tokmill.bill.models.model import Model, Tensor
-from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import ModelSettings
 
 REASON = "the oracle is not installed: make oracles"
 

@@ -25,7 +25,7 @@ from tokmill.dataset.reader import read_manifest
 from tokmill.dataset.statistics import CONTEXTS, Duplicates
 from tokmill.page import dataset_sections
 from tokmill.page.dataset_sections import grouped, reject_examples, to_look_at
-from tokmill.words.printable import printable
+from tokmill.words import printable
 
 Make = Callable[..., Any]
 GIVEN = {

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from tokmill.dataset.canonical import sha256_hex
+from tokmill.dataset.checksum import sha256_hex
 from tokmill.errors import UsageError, VerifyError
 from tokmill.page.samples import SampleReader, ShownRun, control_ids, shown_runs
 from tokmill.tokenizer.decode import TokenRun

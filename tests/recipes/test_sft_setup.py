@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Tokenizer
 import tokmill
 from tokmill.chat.control_strings import KEPT_CONTROL
 from tokmill.chat.own_templates import own_source
-from tokmill.dataset.canonical import sha256_hex
+from tokmill.dataset.checksum import sha256_hex
 from tokmill.engines.engine import REFERENCE, load_engine
 from tokmill.errors import UsageError
 from tokmill.recipes.sft_setup import (

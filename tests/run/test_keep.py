@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tokmill
-from tokmill.dataset.canonical import manifest_sha256
+from tokmill.dataset.checksum import manifest_sha256
 from tokmill.dataset.verify import verify
 from tokmill.errors import UsageError
 from tokmill.executors.run import run

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.dataset.canonical import json_chunks
+from tokmill.dataset.checksum import json_chunks
 from tokmill.dataset.plan_file import PLAN_FORMAT, plan_fingerprint
 from tokmill.errors import StateError
 from tokmill.executors.run import run

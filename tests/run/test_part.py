@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer as Library
 
-from tokmill.dataset.idx_file import read_index
+from tokmill.dataset.sidecars import read_index
 from tokmill.engines import spot_check
 from tokmill.errors import ParityError
 from tokmill.place import open_place

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tokmill.dataset.canonical import json_chunks
+from tokmill.dataset.checksum import json_chunks
 from tokmill.dataset.plan_file import plan_fingerprint
 from tokmill.dataset.verify import verify
 from tokmill.errors import RecordError, StateError, StorageError, UsageError

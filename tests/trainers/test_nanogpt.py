@@ -11,7 +11,7 @@ import pytest
 
 import tokmill
 from tokmill.api.dataset import Dataset
-from tokmill.dataset.canonical import manifest_sha256
+from tokmill.dataset.checksum import manifest_sha256
 from tokmill.errors import UsageError, VerifyError
 from tokmill.trainers.nanogpt import NANOGPT
 from tokmill.trainers.options import ExportOptions

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokmill
-from tokmill.words.plural import counted, plural
-from tokmill.words.units import count, memory, seconds, size
+from tokmill.words import count, counted, memory, plural, seconds, size
 
 
 @pytest.mark.parametrize(

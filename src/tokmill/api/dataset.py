@@ -18,7 +18,7 @@ from tokmill.dataset.packs import open_packs
 from tokmill.dataset.reader import check_complete
 from tokmill.errors import UsageError
 from tokmill.settings.names import keyword_errors
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

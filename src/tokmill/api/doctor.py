@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tokmill.errors import StorageError, TokmillError, UsageError
 from tokmill.version import __version__
-from tokmill.words.units import memory, size
+from tokmill.words import memory, size
 
 OK, NOTE, MISSING, BROKEN = "ok", "note", "missing", "broken"
 NEEDED = (

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from tokmill.errors import StateError, TokmillError, UsageError
 from tokmill.settings.load import config_from_arguments, file_values
 from tokmill.settings.names import by_keyword
-from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS, RenderSettings
+from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS, RenderSettings, Source
 from tokmill.settings.sft import SftSettings
-from tokmill.settings.source import Source
 from tokmill.urls import is_store, local_path, shown, store_url
 
 if TYPE_CHECKING:

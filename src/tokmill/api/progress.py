@@ -9,8 +9,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from tokmill.words.plural import plural
-from tokmill.words.units import ROUNDED_FROM, count, size
+from tokmill.words import ROUNDED_FROM, count, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokmill.bill.activations.situation import DEFAULT_SEQUENCE, default_sequence
-from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.models.model import Model
+from tokmill.bill.on_disk import DatasetSize
 from tokmill.bill.states.parallel import state_ranks
 from tokmill.errors import UsageError
-from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.load import build_config, file_values, merged
-from tokmill.settings.model import ModelSettings
 from tokmill.settings.names import not_default
 from tokmill.settings.schema import BILL_SECTIONS
-from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import InferenceSettings, ModelSettings, TrainingSettings
 
 if TYPE_CHECKING:
     from tokmill.settings.schema import Config

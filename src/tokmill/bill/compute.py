@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.formula import Formula
 from tokmill.bill.gpus import Gpu
 from tokmill.bill.models.model import Model
+from tokmill.bill.on_disk import DatasetSize
 from tokmill.bill.states.parallel import data_parallel
 from tokmill.bill.states.precision import scheme_of
 from tokmill.settings.training import TrainingSettings
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 CHINCHILLA_TOKENS = 20
 """Tokens per parameter of a compute-optimal run (Hoffmann et al. 2022, table A3: 18 to 22)."""

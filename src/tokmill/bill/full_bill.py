@@ -20,7 +20,7 @@ from tokmill.bill.serving import inference_bill
 from tokmill.bill.states.states import checkpoint_bill
 from tokmill.bill.training_bill import TrainingBill, of_versions, training_bill, version_matters
 from tokmill.settings.training import TrainingSettings
-from tokmill.words.units import memory
+from tokmill.words import memory
 
 SCHEMA = 1
 MODEL_KEYS = (

@@ -6,18 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tokmill.bill.bill_settings import BillSettings, complete_training
-from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.gpus import Gpu, find_gpu
 from tokmill.bill.host_ram.machine import Machine
 from tokmill.bill.measuring.machine import this_machine
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.weight_types import PLAIN_BYTES
-from tokmill.bill.on_disk import OnDisk, assumed_disk
+from tokmill.bill.on_disk import DatasetSize, OnDisk, assumed_disk
 from tokmill.bill.states.parallel import state_ranks
 from tokmill.bill.states.precision import SCHEMES, precision_of
 from tokmill.settings.training import TrainingSettings
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 INTEGERS = ("int8", "int4", "nf4", "nf4-double")
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tokmill.bill.activations import metrics
+from tokmill.bill.activations import loss as metrics
 from tokmill.bill.activations.layers import (
     CHECKPOINTS,
     HELD_BY_HOOKS,

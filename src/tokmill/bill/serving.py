@@ -12,8 +12,7 @@ from tokmill.bill.models.weight_types import FILES, NOTES, PLAIN_BYTES, is_matri
 from tokmill.bill.overhead import overhead_lines
 from tokmill.bill.states.parallel import RankTensor, rank_tensors
 from tokmill.errors import UsageError
-from tokmill.settings.inference import InferenceSettings
-from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import InferenceSettings, TrainingSettings
 
 WEIGHTS = Formula(
     "weights",

@@ -18,12 +18,11 @@ from tokmill.chat.control_strings import (
 )
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.escaping import cannot_carry, n_edges, with_edges
-from tokmill.chat.history import without_reasoning
 from tokmill.chat.inline_tags import InlineReader, inline_forms
 from tokmill.chat.noticed import LostFields, reply_counts
 from tokmill.chat.reading.schemas import parse_record, read_conversation
 from tokmill.chat.segments import Kind, Sample, columns_of
-from tokmill.chat.weights import last_reply_weights, segment_weights
+from tokmill.chat.weights import last_reply_weights, segment_weights, without_reasoning
 from tokmill.values import SampleBatch, UnreadKeys
 
 if TYPE_CHECKING:

@@ -121,8 +121,7 @@ def make_template(source: str, settings: SftSettings, vocabulary: Vocabulary) ->
     """
     from tokmill.chat.jinja.marked import MarkedTemplate
     from tokmill.chat.jinja.span_writer import check_written
-    from tokmill.chat.jinja.template import JinjaTemplate
-    from tokmill.chat.jinja.variables import check_read, chosen_variables
+    from tokmill.chat.jinja.template import JinjaTemplate, check_read, chosen_variables
 
     name, where = own_name(source), template_name(source, settings)
     template: MarkedTemplate | JinjaTemplate

@@ -252,7 +252,7 @@ def _compare(settings: BillSettings, axes: tuple[str, ...], *, as_json: bool) ->
 
 def _states(inputs: Inputs, *, explain: bool, as_json: bool) -> None:
     """Print weights, gradients and optimizer states alone."""
-    from tokmill.bill.text.states_view import states_json, states_tables
+    from tokmill.bill.text.breakdown import states_json, states_tables
 
     model, training = inputs.require_model(), inputs.settings.training
     if as_json:
@@ -265,7 +265,7 @@ def _list(*, models: bool, gpus: bool, as_json: bool) -> None:
     """Print the names of built-in models, of GPUs, or of both."""
     from tokmill.bill.gpus import known_gpus
     from tokmill.bill.models.known import known_models
-    from tokmill.words.units import memory
+    from tokmill.words import memory
 
     names = known_models() if models else ()
     sizes = {gpu.name: gpu.memory_bytes for gpu in known_gpus()} if gpus else {}

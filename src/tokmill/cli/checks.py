@@ -11,8 +11,7 @@ from tokmill.cli.completion import directories, files
 from tokmill.cli.options import directory_argument, moved_tokenizer
 from tokmill.cli.screen import show, show_json, show_labelled, show_rows
 from tokmill.errors import VerifyError
-from tokmill.words.plural import plural
-from tokmill.words.units import size
+from tokmill.words import plural, size
 
 _MOST_NAMED = 5
 

@@ -13,9 +13,7 @@ import click
 from tokmill.cli.options import choice_options, directory_argument, moved_tokenizer
 from tokmill.cli.screen import show, show_json, show_styled
 from tokmill.errors import UsageError
-from tokmill.words.plural import plural
-from tokmill.words.printable import printable
-from tokmill.words.units import size
+from tokmill.words import plural, printable, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,8 +26,7 @@ from tokmill.errors import (
 )
 from tokmill.interrupts import Interrupt, answer_signals, ignore_signals
 from tokmill.version import __version__
-from tokmill.words.printable import printable, printable_lines
-from tokmill.words.units import memory
+from tokmill.words import memory, printable, printable_lines
 
 COMMANDS = {
     "pretrain": ("tokmill.cli.run:pretrain", "Turn records into token shards."),

@@ -13,8 +13,7 @@ from tokmill.cli.screen import observer, show, show_json, show_rows
 from tokmill.interrupts import STOPPED, Interrupt
 from tokmill.mixing.settings import DROP, MixSettings, mix_settings
 from tokmill.settings.names import settings_of
-from tokmill.words.plural import plural
-from tokmill.words.units import seconds, size
+from tokmill.words import plural, seconds, size
 
 _SETTINGS = settings_of("mix", MixSettings)
 
@@ -68,8 +67,7 @@ def mix_command(
       tokmill mix baike=0.4 code=0.6 --tokens 60B --shuffle 7 --dedup -o mixed
       tokmill mix wiki=2.5x math=4x -o mixed
     """
-    from tokmill.mixing.make import mix
-    from tokmill.mixing.plan import plan_mix
+    from tokmill.mixing.make import mix, plan_mix
 
     given = {name: value for name, value in options.items() if value not in (None, ())}
     settings = mix_settings(inputs, config_file, **given)

@@ -18,8 +18,7 @@ from tokmill.cli.options import (
 from tokmill.cli.screen import observer, show, show_json, show_rows, warn
 from tokmill.errors import UsageError
 from tokmill.settings.schema import PRETRAIN_SECTIONS
-from tokmill.words.plural import plural
-from tokmill.words.units import size
+from tokmill.words import plural, size
 
 if TYPE_CHECKING:
     from tokmill.executors.tasks import ArrayStatus

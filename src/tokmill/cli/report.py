@@ -17,7 +17,7 @@ from tokmill.cli.options import (
 )
 from tokmill.cli.screen import show, show_rows
 from tokmill.errors import UsageError
-from tokmill.words.units import size
+from tokmill.words import size
 
 
 @click.command("report", cls=GroupedCommand, first=(*FIRST, "measure", "html"))

@@ -19,7 +19,7 @@ from tokmill.cli.options import (
 from tokmill.cli.screen import observer, show, show_json, show_rows, warn
 from tokmill.interrupts import STDIN_STOPPED, STOPPED, Interrupt
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -120,7 +120,7 @@ def _run(
 
 def show_dataset(manifest: dict[str, Any]) -> None:
     """Print the contents of a finished dataset."""
-    from tokmill.dataset.canonical import json_chunks
+    from tokmill.dataset.checksum import json_chunks
     from tokmill.page.summary import summary_rows
     from tokmill.urls import is_store
 

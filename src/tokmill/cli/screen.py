@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tokmill.words.printable import json_text, printable, printable_lines
+from tokmill.words import json_text, printable, printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -14,8 +14,7 @@ from tokmill.cli.screen import observer, show, show_json, show_labelled, warn
 from tokmill.settings.names import settings_of
 from tokmill.tables import TRAINERS
 from tokmill.trainers.options import ExportOptions, export_options
-from tokmill.words.plural import plural
-from tokmill.words.units import size
+from tokmill.words import plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.idx_file import open_index
 from tokmill.dataset.layout import MANIFEST, SIDECARS
-from tokmill.dataset.metadata import METADATA, read_metadata
 from tokmill.dataset.reader import Shard, open_shard, read_manifest, sidecars_of
+from tokmill.dataset.sidecars import METADATA, open_index, read_metadata
 from tokmill.errors import VerifyError
 from tokmill.storage import open_regular, read_errors, storage_errors
 from tokmill.urls import refuse_store, store_url
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

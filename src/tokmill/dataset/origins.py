@@ -26,7 +26,7 @@ from tokmill.dataset.layout import ORIGIN
 from tokmill.errors import UsageError, VerifyError
 from tokmill.storage import read_errors
 from tokmill.urls import refuse_store
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -25,7 +25,7 @@ import numpy as np
 
 from tokmill.dataset.layout import DROP
 from tokmill.errors import UsageError
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

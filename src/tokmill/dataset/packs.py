@@ -19,10 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.canonical import json_chunks, manifest_sha256
-from tokmill.dataset.checksum import FileEntry
+from tokmill.dataset.checksum import FileEntry, json_chunks, manifest_sha256
 from tokmill.dataset.documents import Documents, ShardFiles, Spans, close_files
-from tokmill.dataset.idx_file import open_index
 from tokmill.dataset.layout import (
     CUT_INDEX,
     FRAGMENT,
@@ -43,6 +41,7 @@ from tokmill.dataset.packing import (
     pack_documents,
 )
 from tokmill.dataset.reader import read_intact_manifest, sidecars_of
+from tokmill.dataset.sidecars import open_index
 from tokmill.dataset.writer import HashedFile, ShardWriter
 from tokmill.errors import UsageError, VerifyError
 from tokmill.settings.declare import parse_quantity

@@ -10,8 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tokmill.dataset.canonical import canonical_json
-from tokmill.dataset.checksum import FileEntry, digest_of_chunks
+from tokmill.dataset.checksum import FileEntry, canonical_json, digest_of_chunks
 from tokmill.dataset.counts import NOTICED_RECORDS, Counts
 from tokmill.dataset.layout import FORMAT_VERSION, PARTS, part_name
 from tokmill.dataset.writer import ShardEntry

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokmill.dataset.canonical import sha256_without
+from tokmill.dataset.checksum import sha256_without
 from tokmill.dataset.layout import (
     CUT_INDEX,
     DATASET_FILE,

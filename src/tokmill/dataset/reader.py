@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.canonical import manifest_sha256
-from tokmill.dataset.idx_file import open_index
+from tokmill.dataset.checksum import manifest_sha256
 from tokmill.dataset.layout import DATASET_FILE, MANIFEST, PLAN, SIDECARS, check_format_version
 from tokmill.dataset.manifest_shape import shape_problem
+from tokmill.dataset.sidecars import open_index
 from tokmill.errors import StateError, UsageError, VerifyError
 from tokmill.storage import open_regular, read_errors, storage_errors
 from tokmill.urls import refuse_store
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.checksum import document_hash
-from tokmill.dataset.idx_file import open_index
 from tokmill.dataset.reader import open_shard
+from tokmill.dataset.sidecars import open_index
 from tokmill.errors import VerifyError
 from tokmill.storage import storage_errors
 

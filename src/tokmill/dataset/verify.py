@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.canonical import json_chunks
-from tokmill.dataset.checksum import FileEntry, digest_of_chunks
+from tokmill.dataset.checksum import FileEntry, digest_of_chunks, json_chunks
 from tokmill.dataset.layout import CUT_INDEX, LOCK_NAME, MANIFEST, ORIGIN, pack_names
 from tokmill.dataset.manifest_shape import shape_problem
-from tokmill.dataset.metadata import METADATA, read_metadata
 from tokmill.dataset.origins import origins_problem
 from tokmill.dataset.packs import PackTotals, open_rows, packed_groups
 from tokmill.dataset.reader import is_intact, open_shard, sidecars_of
+from tokmill.dataset.sidecars import METADATA, read_metadata
 from tokmill.errors import TokmillError, UsageError, VerifyError
 from tokmill.urls import shown_place
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

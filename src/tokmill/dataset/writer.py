@@ -1,34 +1,41 @@
-"""Write one shard: `.bin`, its sidecars and `.idx`, with their checksums, atomically."""
+"""Write one shard: `.bin`, its sidecars and `.idx`, with their checksums, atomically.
+
+The rejects of a part have a file, too: one JSON object a line for each record that could not become
+tokens.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokmill.dataset.checksum import Digest, FileEntry, digest_of
-from tokmill.dataset.idx_file import MAX_LENGTH, IndexWriter
-from tokmill.dataset.layout import ORIGIN, SIDECARS
-from tokmill.dataset.metadata import METADATA, MetadataEncoder
+from tokmill.dataset.layout import ORIGIN, REJECTS, SIDECARS
 from tokmill.dataset.origins import OriginEncoder
+from tokmill.dataset.sidecars import MAX_LENGTH, METADATA, IndexWriter, MetadataEncoder
 from tokmill.errors import RecordError
 from tokmill.settings.schema import BLAKE3
 from tokmill.storage import PendingFile
 from tokmill.timing import StageTimer, add_seconds
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
     import numpy.typing as npt
 
     from tokmill.timing import StageSeconds
+    from tokmill.values import RecordPlace, Reject
+
 
 OF_DOCUMENTS = (ORIGIN, METADATA)
 """Endings of the sidecars with a value for every document, not for every token."""
@@ -262,3 +269,49 @@ def _joined(parts: Sequence[Any]) -> Any:
     if len(parts) == 1 and isinstance(parts[0], np.ndarray):
         return parts[0]
     return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else parts
+
+
+class RejectsFile(HashedFile):
+    """The file of rejects of one part."""
+
+    def __init__(self, directory: Path, name: str, algorithm: str) -> None:
+        super().__init__(directory, f"{REJECTS}/{name}", algorithm)
+
+    def append(self, source: str, place: RecordPlace, reject: Reject) -> None:
+        """Add one reject; raw bytes that are not UTF-8 are written as base64."""
+        entry = _entry(source, place, reject)
+        try:
+            entry["raw"] = reject.raw.decode()
+        except UnicodeDecodeError:
+            entry["raw_base64"] = base64.b64encode(reject.raw).decode()
+        self.add(json.dumps(entry, ensure_ascii=True).encode() + b"\n")
+
+
+def _entry(source: str, place: RecordPlace, reject: Reject) -> dict[str, Any]:
+    return {
+        "source": source,
+        "byte_offset": place.byte_offset,
+        "line": place.line,
+        "reason": reject.reason,
+        "message": reject.message,
+    }
+
+
+def read_rejects(paths: Iterable[Path]) -> Iterator[Mapping[str, Any]]:
+    """Yield the entries of files of rejects; a file that is gone or damaged is passed over."""
+    for path in paths:
+        with suppress(OSError, ValueError, RecursionError), path.open("rb") as file:
+            yield from map(json.loads, file)
+
+
+def describe_reject(source: str, place: RecordPlace, reject: Reject) -> str:
+    """Return a line with the place and the reason of a reject."""
+    return describe_entry(_entry(source, place, reject))
+
+
+def describe_entry(entry: Mapping[str, Any]) -> str:
+    """Return the line of `describe_reject` for an entry of a file."""
+    where = f"{entry['source']}:{entry['line']}"
+    if entry["byte_offset"] >= 0:
+        where += f" (byte {entry['byte_offset']})"
+    return f"{where}: {entry['reason']}: {entry['message']}"

@@ -23,9 +23,14 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.engines.choice import CharacterComparison, Continuation, EngineChoice
-from tokmill.engines.comparison import compare_engines, is_encoded_by_bpe, known_comparison
+from tokmill.engines.comparison import (
+    compare_engines,
+    is_encoded_by_bpe,
+    keep,
+    kept,
+    known_comparison,
+)
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, engine_version, is_installed
-from tokmill.engines.kept import keep, kept
 from tokmill.engines.loaded import EngineStore
 from tokmill.engines.routing import CharacterSet, RoutedEngine, ids_of_each
 from tokmill.engines.spot_check import describe_difference

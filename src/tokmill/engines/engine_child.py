@@ -29,7 +29,7 @@ from tokmill.engines.routing import (
 )
 from tokmill.engines.texts import Context, character_texts, in_lines, sequences
 from tokmill.errors import TokmillError
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

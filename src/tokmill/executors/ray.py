@@ -36,8 +36,7 @@ from tokmill.run.begin import read_planned
 from tokmill.run.part import run_part
 from tokmill.run.prepare import most_threads
 from tokmill.timing import StageSeconds
-from tokmill.words.plural import plural
-from tokmill.words.units import size
+from tokmill.words import plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tokmill.dataset.canonical import json_chunks, manifest_sha256
-from tokmill.dataset.checksum import Digest
+from tokmill.dataset.checksum import Digest, json_chunks, manifest_sha256
 from tokmill.dataset.layout import (
     FORMAT_VERSION,
     MANIFEST,
@@ -27,9 +26,8 @@ from tokmill.dataset.plan_file import OwnedNames
 from tokmill.errors import StateError, StorageError, UsageError
 from tokmill.interrupts import STDIN_STOPPED
 from tokmill.masks.truncation import CUT_SAMPLES
-from tokmill.recipes.engines import reference_loader
 from tokmill.recipes.left_out import check_read_fields
-from tokmill.recipes.spec import Increments
+from tokmill.recipes.spec import Increments, reference_loader
 from tokmill.recipes.table import Recipes
 from tokmill.render.function import is_local
 from tokmill.run.begin import begun, used_seconds
@@ -47,7 +45,7 @@ from tokmill.timing import LIBRARIES, StageSeconds
 from tokmill.tokenizer.tokenizer import PROBE_TEXT, tokenizer_entry
 from tokmill.urls import shown
 from tokmill.version import __version__
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

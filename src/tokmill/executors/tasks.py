@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.bill.measuring.machine import usable_memory
-from tokmill.dataset.canonical import canonical_json
+from tokmill.dataset.checksum import canonical_json
 from tokmill.dataset.layout import MANIFEST, PARTS, PLAN
 from tokmill.dataset.plan_file import OwnedNames
 from tokmill.engines.engine import engine_threads

@@ -12,7 +12,7 @@ import numpy as np
 from tokmill.errors import StateError, UsageError
 from tokmill.loader.sequence import SampleSequence
 from tokmill.loader.source import checked_count
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

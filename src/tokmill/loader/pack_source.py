@@ -18,7 +18,7 @@ from tokmill.loader.source import (
     labels_of,
     position_ids,
 )
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     import os

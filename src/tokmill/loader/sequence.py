@@ -12,7 +12,7 @@ import numpy as np
 from tokmill.errors import StateError, UsageError
 from tokmill.loader.order import AT_ONCE, MOST, Blend, shuffled
 from tokmill.loader.source import IGNORED, checked_count, cu_seqlens
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

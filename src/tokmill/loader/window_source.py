@@ -11,7 +11,7 @@ from tokmill.dataset.documents import Spans
 from tokmill.errors import UsageError
 from tokmill.loader.source import EVERY_ROW, RowSource, checked_count, checked_shift, labels_of
 from tokmill.loader.source import position_ids as positions_in
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     import os

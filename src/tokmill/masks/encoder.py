@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.errors import TokenizerError
-from tokmill.masks.boundaries import assemble, find_boundaries
-from tokmill.masks.layout import SampleRules, lay_out
+from tokmill.masks.layout import SampleRules, assemble, find_boundaries, lay_out
 from tokmill.masks.truncation import select_samples
 from tokmill.offsets import byte_offsets, merge_tokens
 from tokmill.tokenizer.byte_lengths import composed
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from tokmill.engines.loaded import RenewableEngine
-    from tokmill.masks.boundaries import BoundaryTokens
-    from tokmill.masks.layout import Layout
+    from tokmill.masks.layout import BoundaryTokens, Layout
     from tokmill.timing import StageTimer
     from tokmill.tokenizer.byte_lengths import ByteLengths
     from tokmill.values import SampleBatch, SampleTokens, TokenBatch

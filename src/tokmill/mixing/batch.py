@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.dataset.layout import ORIGIN
-from tokmill.dataset.metadata import METADATA, read_metadata
 from tokmill.dataset.origins import origin_numbers, read_numbers, slices_of
 from tokmill.dataset.reader import open_shard
+from tokmill.dataset.sidecars import METADATA, read_metadata
 from tokmill.mixing.inputs import slice_of_part
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.canonical import json_chunks, manifest_sha256
+from tokmill.dataset.checksum import json_chunks, manifest_sha256
 from tokmill.dataset.counts import Counts
 from tokmill.dataset.layout import FORMAT_VERSION, MANIFEST
 from tokmill.dataset.packs import add_packs

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.idx_file import open_index
 from tokmill.dataset.layout import DATASET_FILE, SPLITS
 from tokmill.dataset.reader import manifest_in, read_intact_manifest, sidecars_of
+from tokmill.dataset.sidecars import open_index
 from tokmill.errors import UsageError, VerifyError
 from tokmill.place import open_place
 from tokmill.urls import store_url
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -1,30 +1,44 @@
-"""Make a mix: look at documents, choose, write, finish; a call that was stopped goes on."""
+"""Make a mix: look at documents, choose, write, finish; a call that was stopped goes on.
+
+`plan_mix` says beforehand what it takes. A mix that keeps all documents in their order links the
+shards of its inputs, with numbers of parts behind those before.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from tokmill.bill.measuring.machine import usable_cores
-from tokmill.dataset.canonical import canonical_json, sha256_hex
-from tokmill.dataset.layout import DATASET_FILE, MANIFEST, SPLITS, duplicates_name
+from tokmill.dataset.checksum import FileEntry, canonical_json, sha256_hex
+from tokmill.dataset.layout import (
+    DATASET_FILE,
+    MANIFEST,
+    REJECTS,
+    SIDECARS,
+    SPLITS,
+    duplicates_name,
+    rejects_name,
+    shard_stem,
+)
 from tokmill.dataset.reader import manifest_in
 from tokmill.dataset.writer import ShardEntry, write_hashed_chunks
 from tokmill.errors import RecordError, StateError, UsageError
 from tokmill.extensions import find_path
-from tokmill.mixing import duplicates
+from tokmill.mixing import survey as duplicates
+from tokmill.mixing.batch import bounds, read_chunk
 from tokmill.mixing.finish import count, write_manifest
 from tokmill.mixing.inputs import described, open_inputs, overlaps
-from tokmill.mixing.merge import link_rejects, link_shards
 from tokmill.mixing.output import amounts_of, parts_of, pieces_of, runs_of
-from tokmill.mixing.selection import choose, everything
+from tokmill.mixing.selection import Selection, choose, everything
 from tokmill.mixing.settings import MARK, requests
-from tokmill.mixing.survey import MARKED, make_reasons, open_reasons
+from tokmill.mixing.survey import MARKED, hashes_of, make_reasons, open_reasons
 from tokmill.mixing.tasks import Job, do_tasks
 from tokmill.place import open_place
 from tokmill.recipes.spec import Increments
@@ -32,15 +46,62 @@ from tokmill.run.begin import Observer
 from tokmill.run.output import remove_leftovers
 from tokmill.storage import make_directory
 from tokmill.urls import refuse_store, store_url
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tokmill.dataset.checksum import FileEntry
     from tokmill.dataset.place import Place
-    from tokmill.mixing.inputs import Inputs
+    from tokmill.mixing.inputs import Chunk, Input, Inputs
     from tokmill.mixing.settings import MixSettings
+
+
+def link_shards(inputs: Inputs, place: Place) -> tuple[list[FileEntry], list[dict[str, Any]]]:
+    """Link the shards of all inputs; return their files, and their rows of the manifest.
+
+    Raises:
+        VerifyError: a file of an input is missing, or has another size than its manifest says.
+        StorageError: a file can be neither linked nor copied.
+    """
+    files: list[FileEntry] = []
+    rows: list[dict[str, Any]] = []
+    for split in SPLITS:
+        for dataset in inputs.datasets:
+            listed: dict[str, list[Mapping[str, Any]]] = {}
+            for file in dataset.manifest["files"]:
+                listed.setdefault(file["name"].partition(".")[0], []).append(file)
+            for entry in dataset.entries(split):
+                _, part, number = entry["name"].split("-")
+                stem = shard_stem(split, dataset.first_part + int(part), int(number))
+                for file in listed[entry["name"]]:
+                    name = stem + file["name"].removeprefix(entry["name"])
+                    files.append(_taken(place, dataset, file, name))
+                row = {**entry, "name": stem}
+                if "first_slice" in entry:
+                    row["first_slice"] = entry["first_slice"] + dataset.first_slice
+                rows.append(row)
+    return files, rows
+
+
+def link_rejects(inputs: Inputs, place: Place) -> list[FileEntry]:
+    """Link the files of rejects of all inputs, and return them; raises as `link_shards`."""
+    files = []
+    for dataset in inputs.datasets:
+        for file in dataset.manifest["files"]:
+            folder, _, name = file["name"].partition("/")
+            if folder == REJECTS:
+                part = dataset.first_part + int(name.removesuffix(".jsonl"))
+                files.append(_taken(place, dataset, file, f"{REJECTS}/{rejects_name(part)}"))
+    return files
+
+
+def _taken(place: Place, dataset: Input, file: Mapping[str, Any], name: str) -> FileEntry:
+    """Make a file of an input stand in the output, too; return its entry there."""
+    entry = FileEntry.from_json(file)
+    place.take(open_place(dataset.place), entry, name)
+    return replace(entry, name=name)
+
 
 TEMPORARY = ".mix"
 """The directory inside the output for what tasks write for each other."""
@@ -320,3 +381,56 @@ def is_linked(settings: MixSettings, inputs: Inputs) -> bool:
     has_others = any(dataset.keep != inputs.keep for dataset in inputs.datasets)
     is_same = not (changes or is_widened or has_others)
     return is_whole and is_same and settings.dedup in ("", MARK)
+
+
+_SAMPLE_TOKENS = 4 << 20
+_BYTES_OF_DOCUMENT = 25
+"""Of the index and the origin."""
+
+_PASSES = 4
+"""Times that a document is copied in a shuffle, each about as long as a read with its hash."""
+
+
+def plan_mix(settings: MixSettings, warn: Callable[[str], None]) -> dict[str, Any]:
+    """Return what a mix would write; raises what `mix` raises before it writes.
+
+    Returns:
+        `sources`, as in the manifest of a mix; `tokens` of train and val together; `disk_bytes` at
+        the end, and `peak_disk_bytes` while it is made; `time_s`, a lower and an upper value;
+        `before_filters`: whether filters or duplicates will leave documents out of these amounts.
+    """
+    inputs = open_inputs(requests(settings), settings)
+    check_output(open_place(settings.output), inputs, settings)
+    chunks = () if is_linked(settings, inputs) else tuple(inputs.chunks())
+    taken = everything(inputs)
+    if chunks:
+        taken = choose(inputs, settings, chunks, Selection(inputs, settings, None), warn)
+    of_val = sum(dataset.n_tokens("val") for dataset in inputs.datasets)
+    tokens = sum(of_source.tokens for of_source in taken) + of_val
+    written, time_s = 0, 0.5
+    if chunks:
+        share = tokens / max(1, inputs.n_tokens)
+        item = inputs.dtype.itemsize + sum(SIDECARS[ending].itemsize for ending in inputs.sidecars)
+        written = tokens * item + round(share * sum(map(len, chunks))) * _BYTES_OF_DOCUMENT
+        time_s = _seconds(inputs, chunks[0], settings) * share
+    return {
+        "sources": [of_source.as_json() for of_source in taken],
+        "tokens": tokens,
+        "disk_bytes": written,
+        "peak_disk_bytes": written * (1 + settings.is_shuffled),
+        "time_s": [0.5 * time_s, 2 * time_s],
+        "before_filters": bool(settings.dedup or settings.has_filters),
+    }
+
+
+def _seconds(inputs: Inputs, chunk: Chunk, settings: MixSettings) -> float:
+    """Return the seconds that all documents take, from reading and hashing a few of them."""
+    batch = read_chunk(inputs, chunk)
+    ends = bounds(batch, inputs.dtype)
+    sample = batch.slice(0, max(1, int(np.searchsorted(ends - ends[0], _SAMPLE_TOKENS))))
+    start = time.perf_counter()
+    hashes_of(sample)
+    of_token = (time.perf_counter() - start) / int(np.ptp(bounds(sample, inputs.dtype)))
+    looks = bool(settings.dedup or settings.has_filters)
+    passes = looks + (_PASSES if settings.is_shuffled else 2)
+    return of_token * passes * inputs.n_tokens / (settings.workers or usable_cores())

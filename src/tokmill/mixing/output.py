@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.dataset.layout import ORIGIN, SIDECARS, SPLITS, shard_stem
-from tokmill.dataset.metadata import METADATA
+from tokmill.dataset.sidecars import METADATA
 from tokmill.dataset.writer import ShardWriter
 from tokmill.mixing.batch import bounds, column, metadata, values
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.idx_file import open_index
+from tokmill.dataset.sidecars import open_index
 from tokmill.errors import RecordError, UsageError
 from tokmill.loader.order import shuffled
 from tokmill.mixing.batch import read_chunk, rows_of, trained

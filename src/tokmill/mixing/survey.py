@@ -1,7 +1,10 @@
-"""Look at each document by itself: filters, lists of documents, and hashes of equal ids.
+"""Look at each document by itself: filters, lists of documents, hashes; find equal hashes.
 
 The outcome is a byte for every document, in one file that workers map: `KEPT`, `MARKED`, or the
 reason why it is left out. Hashes are written as sorted runs, one for each chunk.
+
+A bucket is a range of hashes. Hashes are even, so all buckets have about the same size; each is
+read from every run, where it is a range, and sorted by hash and number.
 """
 
 from __future__ import annotations
@@ -21,13 +24,16 @@ from tokmill.errors import UsageError
 from tokmill.extensions import find_path, one_line
 from tokmill.mixing.batch import bounds, column, read_chunk, values
 from tokmill.storage import storage_errors
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy.typing as npt
 
     from tokmill.mixing.inputs import Chunk, Inputs
     from tokmill.mixing.settings import MixSettings
+
 
 KEPT, DUPLICATE, LISTED, SHORT, LONG, FILTERED, MARKED = range(7)
 LEFT_OUT = {
@@ -209,3 +215,45 @@ def open_reasons(directory: Path) -> npt.NDArray[np.uint8]:
 
 _REASONS = "reasons"
 _ZEROS = 1 << 20
+
+
+BUCKET_DOCUMENTS = 2 << 20
+"""Documents of a bucket: 48 MiB of hashes, and twice as much while they are sorted."""
+
+
+def find_duplicates(
+    directory: Path, firsts: list[int], bucket: tuple[int, int], n_val: int, *, marks: bool | None
+) -> tuple[int, int]:
+    """Write the reasons of documents of a bucket that equal one before.
+
+    Args:
+        directory: of the runs and the reasons.
+        firsts: the first document of each chunk, which names its run.
+        bucket: its number, and the number of all.
+        n_val: documents of val, which are those with the lowest numbers.
+        marks: True: they are kept, and marked; False: they are left out; None: only counted.
+
+    Returns:
+        How many there are, and how many of train equal one of val.
+    """
+    low, high = ((number << 64) // bucket[1] for number in (bucket[0], bucket[0] + 1))
+    paths = [directory / f"hashes-{first}.npy" for first in firsts]
+    hashes = np.concatenate([_range(path, low, high) for path in paths], axis=1)
+    hashes = hashes[:, np.lexsort(hashes[::-1])]
+    numbers = hashes[2].astype(np.int64)
+    is_equal = np.zeros(len(numbers), bool)
+    is_equal[1:] = (hashes[:2, 1:] == hashes[:2, :-1]).all(axis=0)
+    groups = np.cumsum(~is_equal) - 1
+    in_val = (numbers < n_val)[~is_equal]
+    n_overlap = int(np.count_nonzero(in_val[groups] & (numbers >= n_val)))
+    if marks is not None:
+        open_reasons(directory)[numbers[is_equal]] = MARKED if marks else DUPLICATE
+    return int(np.count_nonzero(is_equal)), n_overlap
+
+
+def _range(path: Path, low: int, high: int) -> npt.NDArray[np.uint64]:
+    """Return the hashes of a run whose upper halves are `low` to below `high`: (3, n)."""
+    run = np.load(path, mmap_mode="r")
+    start = int(np.searchsorted(run[0], np.uint64(low)))
+    stop = run.shape[1] if high >> 64 else int(np.searchsorted(run[0], np.uint64(high)))
+    return np.array(run[:, start:stop])

@@ -28,11 +28,10 @@ from tokmill.mixing.batch import (
     sorted_by_place,
     write_run,
 )
-from tokmill.mixing.duplicates import find_duplicates
 from tokmill.mixing.output import Shards, amounts_of, ranges_of
 from tokmill.mixing.selection import Selection
 from tokmill.mixing.settings import DROP, MARK, MixSettings
-from tokmill.mixing.survey import Survey, open_reasons, survey_chunk
+from tokmill.mixing.survey import Survey, find_duplicates, open_reasons, survey_chunk
 from tokmill.settings.schema import BLAKE3
 from tokmill.storage import storage_errors
 

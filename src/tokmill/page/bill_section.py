@@ -30,8 +30,7 @@ from tokmill.page.markup import (
     table,
     tiles,
 )
-from tokmill.words.plural import plural
-from tokmill.words.units import count, memory, seconds, size
+from tokmill.words import count, memory, plural, seconds, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

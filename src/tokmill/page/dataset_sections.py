@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.layout import DATASET_FILE, REJECTS
-from tokmill.dataset.rejects import read_rejects
 from tokmill.dataset.statistics import CONTEXTS, N_BINS, Lengths, Statistics, read_lengths
+from tokmill.dataset.writer import read_rejects
 from tokmill.errors import TokmillError
 from tokmill.fields import percent
 from tokmill.page.markup import (
@@ -49,8 +49,7 @@ from tokmill.page.summary import (
     things_of,
 )
 from tokmill.settings.names import find_setting, not_default
-from tokmill.words.plural import counted, plural
-from tokmill.words.units import count, memory, size
+from tokmill.words import count, counted, memory, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

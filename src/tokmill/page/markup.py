@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from tokmill.words.printable import printable
+from tokmill.words import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

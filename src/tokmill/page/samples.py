@@ -13,7 +13,7 @@ import numpy as np
 
 from tokmill.chat.mask_rule import mask_rule
 from tokmill.chat.template_source import emitted_strings, template_source
-from tokmill.dataset.canonical import sha256_hex
+from tokmill.dataset.checksum import sha256_hex
 from tokmill.dataset.documents import Documents
 from tokmill.dataset.origins import OriginFinder
 from tokmill.dataset.packs import open_packs
@@ -25,8 +25,7 @@ from tokmill.settings.sft import SftSettings
 from tokmill.tokenizer.control_tokens import added_tokens, kept_as_text
 from tokmill.tokenizer.decode import TokenDecoder, TokenRun, escaped
 from tokmill.tokenizer.tokenizer import tokenizer_of
-from tokmill.words.plural import plural
-from tokmill.words.printable import printable
+from tokmill.words import plural, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

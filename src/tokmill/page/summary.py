@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.dataset.counts import CHECKED, ROUTED, SKIPPED, TRAINED_TURNS
 from tokmill.engines.engine import REFERENCE
 from tokmill.fields import ENOUGH, describe_fields, noted_sources, percent, used_share
-from tokmill.words.plural import counted, plural
-from tokmill.words.printable import printable
-from tokmill.words.units import count, seconds, size
+from tokmill.words import count, counted, plural, printable, seconds, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -23,7 +23,7 @@ from tokmill.place.directory import is_locked, locked
 from tokmill.place.stores import OBSTORE, StoreObjects, begun, request, retried
 from tokmill.storage import make_directory, storage_errors
 from tokmill.urls import shown
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

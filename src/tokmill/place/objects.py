@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tokmill.errors import StorageError, UsageError
 from tokmill.place.stores import Entry, Store, begun, open_store
 from tokmill.urls import shown
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

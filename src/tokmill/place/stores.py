@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from tokmill.errors import StorageError, TokmillError, UsageError
 from tokmill.urls import refuse_secrets, shown
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -9,7 +9,7 @@ from tokmill.errors import RecordError
 from tokmill.fields import describe_fields, used_paths, used_share
 from tokmill.render.renderer import make_renderer
 from tokmill.values import WHOLE_RECORD
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -17,8 +17,8 @@ from tokmill.fields import used_paths, weigh
 from tokmill.masks.truncation import TOO_LONG, TOO_SHORT
 from tokmill.offsets import byte_offsets, select_documents
 from tokmill.recipes.encoded import EncodedBlock, add_bos_eos, process_blocks, validation_documents
-from tokmill.recipes.engines import make_engine, reference_loader
 from tokmill.recipes.memory_bounds import engine_bytes
+from tokmill.recipes.spec import make_engine, reference_loader
 from tokmill.render.renderer import make_renderer
 from tokmill.tokenizer.control_tokens import contains_any, control_token_strings
 from tokmill.values import DocumentBatch

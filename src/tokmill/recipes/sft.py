@@ -24,9 +24,9 @@ from tokmill.masks.layout import SampleRules
 from tokmill.masks.truncation import CUT_SAMPLES, TOO_SHORT, truncate
 from tokmill.offsets import byte_offsets, starts_run
 from tokmill.recipes.encoded import EncodedBlock, narrow_ids, process_blocks, validation_documents
-from tokmill.recipes.engines import make_engine, reference_loader
 from tokmill.recipes.memory_bounds import engine_bytes, n_writers
 from tokmill.recipes.sft_setup import make_chat_renderer, sft_settings
+from tokmill.recipes.spec import make_engine, reference_loader
 from tokmill.tokenizer.byte_lengths import byte_lengths
 from tokmill.tokenizer.continuation import after_control, continuation_tokenizer
 from tokmill.tokenizer.control_tokens import added_tokens, contains_any, control_token_strings

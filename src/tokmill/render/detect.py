@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from tokmill.errors import UsageError
 from tokmill.fields import ENOUGH, FieldSample, counted, listed_shares, used_share
 from tokmill.settings.names import in_toml
-from tokmill.settings.schema import KEYS_OF_RECORDS, RenderSettings, role_of_pair
-from tokmill.settings.source import UnclearNamesError
+from tokmill.settings.schema import KEYS_OF_RECORDS, RenderSettings, UnclearNamesError, role_of_pair
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

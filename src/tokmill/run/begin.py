@@ -20,7 +20,7 @@ from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import REFERENCE, engine_row, engine_threads, engine_version
 from tokmill.errors import StateError, StorageError, UsageError
 from tokmill.place import open_place
-from tokmill.recipes.engines import reference_loader
+from tokmill.recipes.spec import reference_loader
 from tokmill.run.output import holds_only_plan, owned_names, refuse_foreign, remove_dataset
 from tokmill.run.plan import Plan, check_plan, check_same, plan_of_json, read_plan
 from tokmill.run.prepare import choose_run_engine, prepare
@@ -32,8 +32,7 @@ from tokmill.storage import UNSUPPORTED, free_bytes, remove_file, write_file
 from tokmill.timing import StageSeconds
 from tokmill.urls import check_output
 from tokmill.version import __version__
-from tokmill.words.plural import plural
-from tokmill.words.units import size
+from tokmill.words import plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

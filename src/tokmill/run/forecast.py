@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.measuring.machine import usable_memory
-from tokmill.bill.on_disk import OnDisk, predicted_disk
+from tokmill.bill.on_disk import DatasetSize, OnDisk, predicted_disk
 from tokmill.dataset.layout import FRAGMENT
 from tokmill.dataset.packing import pack_documents
 from tokmill.engines.choose import comparison_cost
@@ -27,7 +26,7 @@ from tokmill.run.reject_limits import REJECTS_ALLOWED, check_chats, no_document,
 from tokmill.run.sample import Estimate, InputSample, encoded_sample
 from tokmill.sources.formats import format_named
 from tokmill.storage import free_bytes
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

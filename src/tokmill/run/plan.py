@@ -15,7 +15,7 @@ from dataclasses import astuple, dataclass, fields, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from tokmill.dataset.canonical import canonical_json, json_chunks
+from tokmill.dataset.checksum import canonical_json, json_chunks
 from tokmill.dataset.layout import PLAN, SHARD_BYTES, token_dtype
 from tokmill.dataset.plan_file import PLAN_FORMAT, parse_plan, plan_fingerprint
 from tokmill.engines.choice import EngineChoice
@@ -29,7 +29,7 @@ from tokmill.sources.files import Slice, SourceFile, cut
 from tokmill.sources.json_lines import parser_entry
 from tokmill.tokenizer.tokenizer import AddedToken, Token, Tokenizer
 from tokmill.version import __version__
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -30,8 +30,7 @@ from tokmill.sources.files import Discovery, SourceFile
 from tokmill.sources.formats import format_named
 from tokmill.tables import ENGINES, FORMATS
 from tokmill.tokenizer.tokenizer import Tokenizer, load_tokenizer
-from tokmill.words.plural import plural
-from tokmill.words.units import size
+from tokmill.words import plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -30,14 +30,13 @@ from tokmill.render.detect import (
 )
 from tokmill.render.renderer import make_renderer
 from tokmill.settings.names import of_source
-from tokmill.settings.schema import RenderSettings
-from tokmill.settings.source import UnclearNamesError
+from tokmill.settings.schema import RenderSettings, UnclearNamesError
 from tokmill.sources.blocks import value_at
 from tokmill.sources.files import Discovery, discover
 from tokmill.sources.first_records import check_encoding, check_kind, first_block, first_of_file
 from tokmill.sources.formats import format_named
 from tokmill.values import WHOLE_RECORD
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -12,11 +12,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.counts import TRAINED_TURNS, unread_from_json
-from tokmill.dataset.rejects import describe_entry, read_rejects
+from tokmill.dataset.writer import describe_entry, read_rejects
 from tokmill.errors import RecordError, UnreadInputError
 from tokmill.masks.truncation import TOO_LONG, UNTRAINED
 from tokmill.timing import add_seconds
-from tokmill.words.plural import counted, plural
+from tokmill.words import counted, plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

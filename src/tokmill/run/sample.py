@@ -26,8 +26,7 @@ from tokmill.fields import add_fields
 from tokmill.interrupts import DelayedInterrupts
 from tokmill.recipes.left_out import is_weighed_slice
 from tokmill.recipes.table import Recipes
-from tokmill.run.block_pool import encode_ahead
-from tokmill.run.part import count_block
+from tokmill.run.part import count_block, encode_ahead
 from tokmill.run.reject_limits import describe_unread
 from tokmill.sources.formats import cut, format_named, open_slice
 from tokmill.sources.slices import Slice

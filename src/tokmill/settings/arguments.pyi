@@ -6,7 +6,7 @@ An amount is a number, or text such as `"4MiB"`, `"32k"` or `"300B"`.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
-from tokmill.settings.source import Source
+from tokmill.settings.schema import Source
 
 Amount = int | str
 Names = Sequence[str]

@@ -26,8 +26,7 @@ from tokmill.settings.names import (
     schema,
     section_types,
 )
-from tokmill.settings.schema import Config, role_of_pair
-from tokmill.settings.source import Source
+from tokmill.settings.schema import Config, Source, role_of_pair
 from tokmill.urls import refuse_secrets
 
 MOST_BYTES = 4 << 20

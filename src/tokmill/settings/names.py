@@ -21,8 +21,7 @@ from types import NoneType
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 from tokmill.errors import TokmillError, UsageError
-from tokmill.settings.schema import Config
-from tokmill.settings.source import Source
+from tokmill.settings.schema import Config, Source
 
 _OPTIONS = {
     "input.sources": "source",

@@ -17,7 +17,7 @@ from tokmill.sources.formats import Format
 from tokmill.sources.row_reader import RowReader, wanted_columns
 from tokmill.sources.streams import broken_file, unreadable
 from tokmill.urls import is_store
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

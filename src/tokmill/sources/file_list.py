@@ -20,7 +20,7 @@ from tokmill.errors import UsageError
 from tokmill.sources.formats import built_in_suffixes, format_named, outside_suffixes
 from tokmill.sources.slices import SourceFile
 from tokmill.sources.streams import first_bytes
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tokmill.errors import StorageError
 from tokmill.sources.streams import unreadable
 from tokmill.urls import is_store
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 
 @dataclass(frozen=True, slots=True)

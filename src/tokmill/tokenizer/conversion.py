@@ -14,7 +14,7 @@ from tokmill.errors import TokenizerError
 from tokmill.tokenizer.files import named_class
 from tokmill.tokenizer.hostile_texts import hostile_texts
 from tokmill.tokenizer.tokenizer_json import UNUSED_PARTS
-from tokmill.words.printable import json_text
+from tokmill.words import json_text
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.tokenizer_json import bpe_text, byte_characters, sequence, split_step
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 _RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?(?:\n|\Z)")
 

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from tokmill.dataset.metadata import METADATA
+from tokmill.dataset.sidecars import METADATA
 from tokmill.errors import UsageError, VerifyError
 from tokmill.trainers.rows import (
     BATCH_TOKENS,

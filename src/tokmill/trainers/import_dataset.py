@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from tokmill.dataset.canonical import canonical_json, json_chunks, manifest_sha256, sha256_hex
-from tokmill.dataset.checksum import digest_of
+from tokmill.dataset.checksum import (
+    canonical_json,
+    digest_of,
+    json_chunks,
+    manifest_sha256,
+    sha256_hex,
+)
 from tokmill.dataset.counts import Counts
-from tokmill.dataset.idx_file import MAX_LENGTH
 from tokmill.dataset.layout import (
     FOLDERS,
     FORMAT_VERSION,
@@ -33,6 +37,7 @@ from tokmill.dataset.layout import (
 from tokmill.dataset.part_record import PartRecord, Sums
 from tokmill.dataset.plan_file import PLAN_FORMAT, plan_fingerprint
 from tokmill.dataset.reader import read_intact_manifest
+from tokmill.dataset.sidecars import MAX_LENGTH
 from tokmill.dataset.writer import ShardEntry, ShardWriter
 from tokmill.engines.engine import REFERENCE, load_engine
 from tokmill.errors import RecordError, StateError, TokenizerError, UsageError, VerifyError
@@ -46,7 +51,7 @@ from tokmill.tokenizer.tokenizer import PROBE_TEXT, load_tokenizer, tokenizer_en
 from tokmill.trainers.import_sources import DATATROVE, MEGATRON, NANOGPT
 from tokmill.trainers.private_directory import check_replaceable, check_room, private_directory
 from tokmill.version import __version__
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence, Set

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.idx_file import HEADER, MAGIC
 from tokmill.dataset.layout import DATASET_FILE
+from tokmill.dataset.sidecars import HEADER, MAGIC
 from tokmill.errors import UsageError, VerifyError
 from tokmill.storage import open_regular, read_errors
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

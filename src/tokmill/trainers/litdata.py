@@ -28,7 +28,7 @@ import numpy as np
 
 from tokmill.errors import UsageError, VerifyError
 from tokmill.trainers.trainer import Checked, Layout, Written
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from tokmill.dataset.idx_file import IndexWriter, index_bytes
 from tokmill.dataset.layout import MANIFEST, SPLITS
+from tokmill.dataset.sidecars import IndexWriter, index_bytes
 from tokmill.errors import UsageError, VerifyError
 from tokmill.settings.declare import parse_quantity
 from tokmill.trainers.trainer import Checked, ExportSource, Layout, Linked, Written, padded
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -20,7 +20,7 @@ import numpy as np
 
 from tokmill.errors import VerifyError
 from tokmill.trainers.trainer import Checked, Layout, Linked, Written, padded
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from pathlib import Path

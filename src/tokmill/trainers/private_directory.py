@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tokmill.errors import StateError, StorageError
 from tokmill.storage import KEPT, free_bytes, make_directory, storage_errors, sync_directory
-from tokmill.words.units import size
+from tokmill.words import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Set

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.metadata import METADATA, read_metadata
 from tokmill.dataset.packing import Packs, pack
 from tokmill.dataset.packs import PackReader, sample_lengths
+from tokmill.dataset.sidecars import METADATA, read_metadata
 from tokmill.errors import UsageError, VerifyError
 from tokmill.trainers.trainer import Checked
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -25,7 +25,7 @@ from tokmill.dataset.packs import open_packs
 from tokmill.dataset.reader import read_intact_manifest
 from tokmill.errors import StorageError, UsageError, VerifyError
 from tokmill.storage import read_errors
-from tokmill.words.plural import plural
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

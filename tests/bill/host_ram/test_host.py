@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.formula import Bill
 from tokmill.bill.gpus import BARELY, FITS, Need
 from tokmill.bill.host_ram.host import HostBill, host_bill
 from tokmill.bill.host_ram.machine import MIB, NOT_NOW, Machine, Verdict, host_verdict
 from tokmill.bill.models.load import model_from_config
+from tokmill.bill.on_disk import DatasetSize
 from tokmill.bill.states.states import rank_states
 from tokmill.settings.training import LOADING, TrainingSettings
 

@@ -8,8 +8,7 @@ from tokmill.bill.models.adapters import adapter_tensors
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
 from tokmill.errors import UsageError
-from tokmill.settings.model import ModelSettings
-from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import ModelSettings, TrainingSettings
 
 LLAMA_LINEAR = "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj"
 

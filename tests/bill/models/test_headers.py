@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tokmill.bill.models.headers import Entry, read_entries
+from tokmill.bill.models.known import Entry, read_entries
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.shapeless import stored_model
@@ -16,9 +16,7 @@ from tokmill.bill.serving import inference_bill, weight_line
 from tokmill.bill.states.states import rank_states
 from tokmill.bill.training_bill import training_bill
 from tokmill.errors import UsageError
-from tokmill.settings.inference import InferenceSettings
-from tokmill.settings.model import ModelSettings
-from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import InferenceSettings, ModelSettings, TrainingSettings
 
 Tensors = dict[str, tuple[str, list[int]]]
 BITS = {"F32": 32, "BF16": 16, "F16": 16, "F8_E4M3": 8, "I32": 32, "I64": 64, "U8": 8}

@@ -19,7 +19,7 @@ from tokmill.bill.models.known import (
 )
 from tokmill.bill.models.load import load_model
 from tokmill.errors import StorageError, UsageError
-from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import ModelSettings
 
 PARAMETERS: dict[str, int] = json.loads(Path(__file__).with_name("published.json").read_bytes())
 """Published with the models or counted from their files."""

@@ -16,7 +16,7 @@ from tokmill.bill.models.families import KNOWN
 from tokmill.bill.models.load import load_model, model_from_config
 from tokmill.bill.models.model import UNKNOWN_LAYERS, Model
 from tokmill.errors import UsageError
-from tokmill.settings.model import FAMILIES, ModelSettings
+from tokmill.settings.training import FAMILIES, ModelSettings
 
 SMALL = {"layers": 2, "hidden": 64, "heads": 4, "ffn": 96, "vocabulary": 100}
 MORE = {

@@ -11,7 +11,7 @@ from tokmill.bill.models.load import load_model, model_from_config
 from tokmill.bill.models.model import Model
 from tokmill.bill.models.weight_types import gguf_bytes
 from tokmill.errors import UsageError
-from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import ModelSettings
 
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True, "sym": True}

@@ -16,14 +16,11 @@ import pytest
 from tokmill.bill.gpus import Gpu, Need, find_gpu
 from tokmill.bill.models.load import load_model
 from tokmill.bill.remedies.advice import Advice, advise, advise_serving, training_peak
-from tokmill.bill.remedies.savings import CHANGES_RESULT, COSTLY, of_training
-from tokmill.bill.remedies.search import Offer, Search
+from tokmill.bill.remedies.search import CHANGES_RESULT, COSTLY, Offer, Search, of_training
 from tokmill.bill.serving import inference_bill
 from tokmill.errors import UsageError
-from tokmill.settings.inference import InferenceSettings
 from tokmill.settings.load import build_config
-from tokmill.settings.model import ModelSettings
-from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import InferenceSettings, ModelSettings, TrainingSettings
 
 MODEL = load_model(ModelSettings(name="gpt2"))
 USUAL = TrainingSettings(sequence=1024)

@@ -9,9 +9,7 @@ from tokmill.bill.models.load import load_model
 from tokmill.bill.remedies.advice import training_peak
 from tokmill.bill.remedies.comparison import MOST_ROWS, Comparison, compare, default_axes, read_axes
 from tokmill.errors import UsageError
-from tokmill.settings.inference import InferenceSettings
-from tokmill.settings.model import ModelSettings
-from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import InferenceSettings, ModelSettings, TrainingSettings
 
 NAME = "qwen2.5-0.5b"
 MODEL = load_model(ModelSettings(name=NAME))

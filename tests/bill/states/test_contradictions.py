@@ -7,8 +7,7 @@ import pytest
 from tokmill.bill.models.load import load_model
 from tokmill.bill.states.contradictions import check_parallelism
 from tokmill.errors import UsageError
-from tokmill.settings.model import ModelSettings
-from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import ModelSettings, TrainingSettings
 
 SERVER = {"gpus": 64}
 

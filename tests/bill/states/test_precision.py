@@ -7,8 +7,7 @@ import pytest
 from tokmill.bill.models.load import load_model, model_from_config
 from tokmill.bill.states.precision import frozen_bytes, frozen_type
 from tokmill.bill.training_bill import training_bill
-from tokmill.settings.model import ModelSettings
-from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import ModelSettings, TrainingSettings
 
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128}
 

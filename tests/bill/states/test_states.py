@@ -13,8 +13,7 @@ from tokmill.bill.models.model import Attention, Model, Tensor
 from tokmill.bill.states.buffers import bucket_line, gathered_line
 from tokmill.bill.states.parallel import RankTensor, rank_tensors
 from tokmill.bill.states.states import States, checkpoint_bill, rank_states
-from tokmill.settings.model import ModelSettings
-from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import ModelSettings, TrainingSettings
 
 GIB = 1 << 30
 

@@ -10,14 +10,11 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from tokmill.bill.bill_settings import BillSettings
-from tokmill.bill.dataset_size import DatasetSize
 from tokmill.bill.full_bill import FullBill, full_bill
 from tokmill.bill.host_ram.machine import Machine
 from tokmill.bill.inputs import complete_inputs
-from tokmill.bill.on_disk import DatasetDisk, OnDisk, predicted_disk
-from tokmill.settings.inference import InferenceSettings
-from tokmill.settings.model import ModelSettings
-from tokmill.settings.training import TrainingSettings
+from tokmill.bill.on_disk import DatasetDisk, DatasetSize, OnDisk, predicted_disk
+from tokmill.settings.training import InferenceSettings, ModelSettings, TrainingSettings
 
 GPT2 = ModelSettings(name="gpt2")
 SIZE = DatasetSize(

@@ -7,8 +7,7 @@ import re
 import pytest
 
 from tokmill.bill.formula import Formula, evaluate, names_in
-from tokmill.bill.text.formulas import formulas_page, subjects
-from tokmill.bill.text.symbols import SYMBOLS
+from tokmill.bill.text.formulas import SYMBOLS, formulas_page, subjects
 from tokmill.errors import TokmillError
 
 FORMULAS = [(subject.module, one) for subject in subjects() for one in subject.formulas]

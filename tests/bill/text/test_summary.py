@@ -13,8 +13,7 @@ from tests.bill.text.printed import FOUND, PLANNED, bill
 from tokmill.bill.host_ram.machine import Machine
 from tokmill.bill.text import PARTS
 from tokmill.bill.text.summary import missing_disk_bytes, summary_rows
-from tokmill.settings.inference import InferenceSettings
-from tokmill.settings.model import ModelSettings
+from tokmill.settings.training import InferenceSettings, ModelSettings
 
 TRAINING = PARTS[:-1]
 

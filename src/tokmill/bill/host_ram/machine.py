@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tokmill.bill.gpus import DOES_NOT_FIT, FITS, Need, find_gpu, verdict
-from tokmill.bill.remedies.savings import on_host
-from tokmill.bill.remedies.search import Search
+from tokmill.bill.remedies.search import Search, on_host
 from tokmill.bill.states.parallel import ranks_per_node
 from tokmill.errors import UsageError
 from tokmill.settings.training import TrainingSettings

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from tokmill.bill.models.family import SEQUENCE_TASK, Fields, Shape
-from tokmill.bill.models.model import Attention, Experts, Model, Style, Tensor
-from tokmill.bill.models.tensors import (
+from tokmill.bill.models.family import (
+    SEQUENCE_TASK,
+    Fields,
     Part,
+    Shape,
     attention,
     embedding,
     feed_forward,
@@ -23,6 +24,7 @@ from tokmill.bill.models.tensors import (
     norm,
     norms,
 )
+from tokmill.bill.models.model import Attention, Experts, Model, Style, Tensor
 from tokmill.errors import UsageError
 
 DROPOUTS = (

@@ -13,8 +13,8 @@ from tokmill.bill.models.model import LLAMA, OTHER_PARTS, UNKNOWN_LAYERS, Model
 from tokmill.bill.models.quantization import as_stored
 from tokmill.bill.models.shapeless import counted_model, meta_model, stored_model
 from tokmill.errors import UsageError
-from tokmill.settings.model import ModelSettings
-from tokmill.words.printable import printable
+from tokmill.settings.training import ModelSettings
+from tokmill.words import printable
 
 OTHER_NAMES = {
     "gemma3": "gemma3_text", "RefinedWeb": "falcon", "RefinedWebModel": "falcon",

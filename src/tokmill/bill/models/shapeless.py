@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from tokmill.bill.models.family import MOST
-from tokmill.bill.models.headers import Entry
+from tokmill.bill.models.known import Entry
 from tokmill.bill.models.model import (
     OTHER_PARTS,
     Attention,

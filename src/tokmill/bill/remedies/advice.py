@@ -11,12 +11,10 @@ from tokmill.bill.activations.situation import default_sequence
 from tokmill.bill.formula import Bill
 from tokmill.bill.gpus import Gpu, Need, gpu_verdict
 from tokmill.bill.models.model import Model
-from tokmill.bill.remedies.savings import S, Saving, of_serving, of_training
-from tokmill.bill.remedies.search import Offer, Search, largest
+from tokmill.bill.remedies.search import Offer, S, Saving, Search, largest, of_serving, of_training
 from tokmill.bill.serving import inference_bill
 from tokmill.bill.training_bill import training_bill
-from tokmill.settings.inference import InferenceSettings
-from tokmill.settings.training import TrainingSettings
+from tokmill.settings.training import InferenceSettings, TrainingSettings
 
 LARGEST_BATCH = 1 << 16
 LARGEST_SEQUENCE = 1 << 22

@@ -13,7 +13,7 @@ from tokmill.bill.bill_settings import BillSettings, complete_training
 from tokmill.bill.gpus import find_gpu, gpu_verdict
 from tokmill.bill.models.load import load_model
 from tokmill.bill.models.model import Model
-from tokmill.bill.remedies.savings import options
+from tokmill.bill.remedies.search import options
 from tokmill.bill.serving import inference_bill
 from tokmill.bill.training_bill import training_bill
 from tokmill.errors import UsageError

@@ -11,7 +11,7 @@ from rich.text import Text
 from tokmill.bill.gpus import AT_LEAST, BARELY, DOES_NOT_FIT, FITS
 from tokmill.bill.remedies.comparison import Alternative, Comparison
 from tokmill.bill.text.tables import indented, labelled, one_line
-from tokmill.words.units import scale
+from tokmill.words import scale
 
 _VERDICTS = {
     FITS: ("fits", Text("yes", "green")),

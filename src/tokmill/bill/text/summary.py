@@ -23,9 +23,7 @@ from tokmill.bill.text import INFERENCE_PARTS, TRAINING_PARTS
 from tokmill.bill.text.tables import bounded, moment
 from tokmill.bill.training_bill import activation_bytes
 from tokmill.settings.training import TrainingSettings
-from tokmill.words.plural import plural
-from tokmill.words.printable import printable
-from tokmill.words.units import count, memory, seconds, size
+from tokmill.words import count, memory, plural, printable, seconds, size
 
 NO_GPU = "unknown: add --gpu, such as --gpu=4090 or --gpu=24GiB"
 NO_MODEL = "unknown: add --model (names: tokmill memory --models) and --gpu"

@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tokmill.bill.formula import Bill, Line
-from tokmill.words.printable import printable
-from tokmill.words.units import scale
+from tokmill.words import printable, scale
 
 _BOUNDS = ("low", "expected", "high")
 _MOMENTS = {

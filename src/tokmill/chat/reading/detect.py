@@ -35,8 +35,8 @@ from tokmill.chat.names import (
 from tokmill.chat.reading.schemas import FIELDS_BY_SCHEMA, MIXED, is_kto, preference, recognise
 from tokmill.errors import UsageError
 from tokmill.settings.names import in_toml
-from tokmill.settings.source import UnclearNamesError
-from tokmill.words.plural import plural
+from tokmill.settings.schema import UnclearNamesError
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

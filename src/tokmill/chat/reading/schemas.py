@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from tokmill.chat.conversation import ChatError, Conversation
-from tokmill.chat.jinja.variables import VARIABLES_KEY, read_variables
+from tokmill.chat.jinja.template import VARIABLES_KEY, read_variables
 from tokmill.chat.mask_rule import is_everything
 from tokmill.chat.names import (
     ANSWER_KEYS,

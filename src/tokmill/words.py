@@ -1,9 +1,34 @@
-"""Sizes, counts and durations as readable text.
+"""Values as text that a person reads: counts, sizes and durations; text made safe for a terminal.
 
-Files are measured in B, kB, MB, GB, TB (powers of 1,000), memory in MiB and GiB (of 1,024).
+Files are measured in B, kB, MB, GB, TB (powers of 1,000), memory in MiB and GiB (of 1,024). File
+names, messages and records may hold any character.
 """
 
 from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from typing import Any
+
+_THINGS = re.compile(r"\b(?:repl(ies)|\w*[^\Ws](s))\b")
+
+
+def plural(n: int, thing: str) -> str:
+    """Return a number and a noun, with a plural s unless the number is 1."""
+    return f"{n:,} {thing}{'' if n == 1 else 's'}"
+
+
+def counted(n: int, things: str) -> str:
+    """Return a number and a noun given in the plural: `1 cut sample`, `2 cut samples`.
+
+    For 1, the first word that ends in s loses it.
+    """
+    if n != 1:
+        return f"{n:,} {things}"
+    thing = _THINGS.sub(lambda word: "reply" if word[1] else word[0][:-1], things, count=1)
+    return f"1 {thing.replace(' that lose ', ' that loses ')}"
+
 
 _ROUNDS_TO_1000 = 999.5
 """From this value on, three figures would print as `1e+03`."""
@@ -71,3 +96,31 @@ def seconds(s: float) -> str:
         return f"{minutes // 60} h {minutes % 60:02d} min"
     hours = round(s / 3600)
     return f"{hours // 24} days {hours % 24:02d} h"
+
+
+def printable(text: str) -> str:
+    """Return text as one line; characters that affect a terminal are written as their numbers.
+
+    These are control characters (escape sequences, line breaks), format characters (which reverse
+    or hide text), halves of surrogate pairs, and unassigned characters.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if _is_shown(c) else repr(c)[1:-1] for c in text)
+
+
+def printable_lines(text: str) -> str:
+    """Return text of several lines, each made `printable`."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def json_text(value: Any) -> str:
+    """Return a value as one line of JSON; unprintable characters are JSON escapes."""
+    text = json.dumps(value, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(c if _is_shown(c) else json.dumps(c)[1:-1] for c in text)
+
+
+def _is_shown(c: str) -> bool:
+    return c.isprintable() or unicodedata.category(c) == "Zs"  # spaces, such as U+3000

@@ -1,19 +1,43 @@
-"""Decoders of Llama's kind and DeepSeek: how each family differs from Llama.
+"""Families of models: what a configuration makes of tensors, as Hugging Face transformers 5.23.
 
-Names and defaults are those of Hugging Face transformers 5.23; Baichuan, ChatGLM and MiniMind are
-as in the code of their authors.
+First decoders of Llama's kind and DeepSeek: how each family differs from Llama. Then GPT-2, the
+decoders of its time, and BERT: biases, LayerNorm, a feed-forward layer without gate; encoders are
+BERT, RoBERTa, XLM-R and CamemBERT, with learned positions and token types. Last T5, FLAN-T5 and
+mT5: an encoder, and a decoder with cross-attention.
+
+families.json holds, of each family, the names of its tensors, the defaults of its configuration
+class, other names of keys, and its style where it differs from Llama's. Baichuan, ChatGLM and
+MiniMind are as in the code of their authors.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from tokmill.bill.models.decoder import PRE_NORMS, Layer, with_experts
-from tokmill.bill.models.family import Fields, Shape, read_shape
-from tokmill.bill.models.model import INDEXER, XIELU, Attention, Tensor
-from tokmill.bill.models.tensors import Part, linear, norm, vector
+from tokmill.bill.models.decoder import PRE_NORMS, Layer, decoder, with_experts
+from tokmill.bill.models.family import (
+    WITH_FFN,
+    Family,
+    Fields,
+    Part,
+    Shape,
+    attention,
+    embedding,
+    feed_forward,
+    head,
+    in_layers,
+    linear,
+    norm,
+    norms,
+    read_shape,
+    vector,
+)
+from tokmill.bill.models.model import INDEXER, XIELU, Attention, Model, Style, Tensor
 
 HEAD_NORMS = ("self_attn.q_norm", "self_attn.k_norm")
 NEXT_TOKENS = "layers of multi-token prediction, which transformers does not load"
@@ -222,7 +246,7 @@ def _mla(f: Fields, s: Shape, mla: Attention) -> Part:
     )
 
 
-LAYERS: Mapping[str, Callable[[Fields], Layer]] = {
+_LLAMA: Mapping[str, Callable[[Fields], Layer]] = {
     **dict.fromkeys(
         (
             "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "olmo2",
@@ -297,3 +321,221 @@ def windows(f: Fields, layers: int) -> tuple[int, ...]:
         raise f.wrong("layer_types", f"{layers} of {' or '.join(names)}", types)
     found = tuple(window if kind == names[1] else 0 for kind in types)
     return found if any(found) else ()
+
+
+def _gpt2(f: Fields) -> Layer:
+    ffn = f.size("intermediate_size") or 4 * f.count("hidden_size")
+    return Layer(shape=read_shape(f, grouped=False, ffn=ffn))
+
+
+def _gpt_neox(f: Fields) -> Layer:
+    bias = f.flag("attention_bias")
+    return Layer(shape=read_shape(f, grouped=False), qkv_bias=bias, out_bias=bias)
+
+
+def _bloom(f: Fields) -> Layer:
+    return Layer(shape=read_shape(f, grouped=False, ffn=4 * f.count("hidden_size")))
+
+
+def _falcon(f: Fields) -> Layer:
+    """Return Falcon's layer: one key-value head (7B) or groups of them (40B, 180B)."""
+    grouped, bias = f.flag("new_decoder_architecture"), f.flag("bias")
+    ffn = f.size("intermediate_size") or 4 * f.count("hidden_size")
+    heads = f.count("num_attention_heads")
+    kv_heads = 1 if f.flag("multi_query") else heads
+    kv_heads = f.count("num_key_value_heads", heads) if grouped else kv_heads
+    before: tuple[str, ...] = PRE_NORMS
+    if f.flag("parallel_attn"):
+        two = f.count("num_ln_in_parallel_attn", 2 if grouped else 1) == 2
+        before = ("ln_attn", "ln_mlp") if two else PRE_NORMS[:1]
+    parallel = before != PRE_NORMS
+    return Layer(
+        shape=read_shape(f, grouped=False, ffn=ffn, kv_heads=kv_heads),
+        qkv_bias=bias,
+        out_bias=bias,
+        mlp_bias=bias,
+        before=before,
+        style={"one_norm": len(before) == 1, "parallel": parallel, "repeated": grouped},
+    )
+
+
+def _phi(f: Fields) -> Layer:
+    """Return Phi's layer: one norm for attention and feed-forward layer."""
+    names = ("self_attn.q_layernorm", "self_attn.k_layernorm")
+    return Layer(
+        shape=read_shape(f),
+        head_norms=names if f.flag("qk_layernorm") else (),
+        style={"one_norm": True},
+    )
+
+
+def _opt(f: Fields) -> Layer:
+    """Return OPT's layer; the embedding may be narrower than the layers (350M)."""
+    s, bias, stem = read_shape(f, grouped=False), f.flag("enable_bias"), "model.decoder"
+    width = f.count("word_embed_proj_dim", s.hidden)
+    affine = f.flag("layer_norm_elementwise_affine")
+    last = f.flag("do_layer_norm_before") and not f.flag("_remove_final_layer_norm")
+    narrow = (
+        *linear(f"{stem}.project_out", s.hidden, width, "embedding"),
+        *linear(f"{stem}.project_in", width, s.hidden, "embedding"),
+    )
+    return Layer(
+        shape=s,
+        qkv_bias=bias,
+        out_bias=bias,
+        mlp_bias=bias,
+        before=("self_attn_layer_norm", "final_layer_norm") if affine else (),
+        last=f"{stem}.final_layer_norm" if last and affine else "",
+        # Two more rows than positions: OPT comes from fairseq, whose positions start at 2.
+        n_positions=f.count("max_position_embeddings") + 2,
+        embed_width=width,
+        outside=narrow if width != s.hidden else (),
+    )
+
+
+def _bert(f: Fields) -> Layer:
+    return _encoder(f, "bert", "cls.predictions", "transform.dense", "transform.LayerNorm")
+
+
+def _roberta(f: Fields) -> Layer:
+    return _encoder(f, "roberta", "lm_head", "dense", "layer_norm")
+
+
+def _encoder(f: Fields, name: str, head: str, dense: str, norm: str) -> Layer:
+    """Return BERT's layer, with a matrix and a norm before the head of a language model.
+
+    An untied head has two biases.
+    """
+    s, embed = read_shape(f, grouped=False), f"{name}.embeddings"
+    types = f.count("type_vocab_size")
+    before_head = (
+        *vector(f"{head}.bias", s.vocabulary, "head", "vocabulary"),
+        *linear(f"{head}.{dense}", s.hidden, s.hidden, "mlp", bias=True),
+        *norms(s, f"{head}.{norm}", bias=True),
+    )
+    return Layer(
+        shape=s,
+        embed=f"{embed}.word_embeddings",
+        positions=f"{embed}.position_embeddings",
+        embedding_norm=f"{embed}.LayerNorm",
+        layers=f"{name}.encoder.layer",
+        head=f"{head}.decoder",
+        head_bias=not s.tied,
+        outside=(
+            *embedding(f"{embed}.token_type_embeddings", types, s.hidden, "none"),
+            *(() if f.task else before_head),
+        ),
+        encoder_layers=s.layers,
+    )
+
+
+_GPT: Mapping[str, Callable[[Fields], Layer]] = {
+    "plain": _gpt2,
+    "gpt2": _gpt2,
+    "gpt_neox": _gpt_neox,
+    "bloom": _bloom,
+    "falcon": _falcon,
+    "phi": _phi,
+    "opt": _opt,
+    "bert": _bert,
+    "roberta": _roberta,
+}
+
+
+ENCODER_TASKS = ("EncoderModel", "ForTokenClassification")
+SAME_LENGTH = "sources and targets of different lengths: both are counted as one sequence each"
+
+
+def _t5(f: Fields) -> Layer:
+    """Return an encoder and a decoder, or the encoder alone."""
+    s = read_shape(f, kv_heads=f.count("num_attention_heads"))
+    gate, _, activation = f.text("feed_forward_proj").rpartition("-")
+    gated, wide = bool(gate), "DenseReluDense.wi"
+    up = (f"{wide}_0", f"{wide}_1") if gated else (wide,)
+    n_encoder, alone = s.layers, f.task in ENCODER_TASKS
+    n_decoder = 0 if alone else f.count("num_decoder_layers", n_encoder)
+    # `scale_decoder_outputs` false: the head of this model is not the embedding.
+    tied = s.tied and f.values.get("scale_decoder_outputs") is not False
+    s = replace(s, layers=n_encoder + n_decoder, tied=tied)
+    tensors = (
+        *embedding("shared", s.vocabulary, s.hidden),
+        *_stack(f, s, "encoder", range(n_encoder), up),
+        *(() if alone else _stack(f, s, "decoder", range(n_encoder, s.layers), up)),
+        *head(s),
+    )
+    return Layer(
+        shape=s,
+        tensors=tensors,
+        up=up,
+        gated=gated,
+        activation="gelu_new" if gated and activation == "gelu" else activation,
+        encoder_layers=n_encoder,
+        leaves_out=() if alone else (SAME_LENGTH,),
+    )
+
+
+def _stack(f: Fields, s: Shape, name: str, layers: range, up: tuple[str, ...]) -> Part:
+    """Return the tensors of the encoder or the decoder, with the norm after its layers."""
+    kinds = ("SelfAttention", *(("EncDecAttention",) if name == "decoder" else ()))
+    parts = [attention(s, [f"{kind}.{x}" for x in "qkv"], f"{kind}.o") for kind in kinds]
+    wide = feed_forward(s.hidden, s.ffn, up, "DenseReluDense.wo")
+    block = tuple(
+        replace(tensor, name=f"layer.{i}.{tensor.name}")
+        for i, part in enumerate((*parts, wide))
+        for tensor in (*part, *norms(s, "layer_norm"))
+    )
+    bias = Tensor(
+        "layer.0.SelfAttention.relative_attention_bias.weight",
+        (f.count("relative_attention_num_buckets", 32), s.heads),
+        "attention",
+        "embedding",
+    )
+    return (
+        *in_layers(f"{name}.block", layers, block),
+        *in_layers(f"{name}.block", layers[:1], (bias,)),
+        *norms(s, f"{name}.final_layer_norm"),
+    )
+
+
+_T5 = {"t5": _t5, "mt5": _t5}
+
+
+def _families() -> dict[str, Family]:
+    """Return the families of families.json by name, with the functions that build them."""
+    rows = json.loads(Path(__file__).with_name("families.json").read_text(encoding="utf-8"))
+    reads = {**_GPT, **_LLAMA, **_T5}
+    return {
+        name: Family(
+            name=name,
+            build=_build_of(reads[name], _with_tuples(row.get("layer", {}))),
+            style=Style(**_with_tuples(row.get("style", {}))),
+            defaults=row["defaults"],
+            needed=tuple(row.get("needed", WITH_FFN)),
+            names=row.get("names", {}),
+            implied=row.get("implied", {}),
+            other=("add_cross_attention", *row.get("other", ())),
+            dense=row.get("dense", {}),
+        )
+        for name, row in rows.items()
+    }
+
+
+def _with_tuples(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a row; JSON has lists for tuples."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+
+
+def _build_of(
+    read: Callable[[Fields], Layer], constant: dict[str, Any]
+) -> Callable[[Fields], Model]:
+    """Return the function that builds a model: its layer as read, with what its row says."""
+
+    def build(f: Fields) -> Model:
+        layer = replace(read(f), **constant)
+        return decoder(f, replace(layer, windows=windows(f, layer.shape.layers)))
+
+    return build
+
+
+KNOWN = _families()
+"""The families by name: a model_type of transformers, or of the code of the model's authors."""

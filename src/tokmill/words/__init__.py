@@ -1,1 +1,0 @@
-"""Numbers and names as people read them."""
