@@ -57,9 +57,12 @@ TRAINING_TEXTS = ["hello world hello there", "the cat, the hat; 123 123", "çŒ«çŒ
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return the workers of `-n auto`: the cores that the cgroup grants; 0 (in-process) for one."""
+    """Return the workers of `-n auto`: 0 (in-process) for one core, else one more than the cores.
+
+    Cores are those that the cgroup grants. Some tests wait, for processes and for the disk.
+    """
     n_cores = usable_cores()
-    return n_cores if n_cores > 1 else 0
+    return n_cores + 1 if n_cores > 1 else 0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from importlib import import_module
 from importlib.util import find_spec
@@ -120,6 +121,7 @@ def test_an_interrupted_call_says_what_is_kept_and_leaves_no_process(
     with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         while not list((tmp_path / "out").glob("parts/*.json")):
             assert process.poll() is None
+            time.sleep(0.005)
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=300)

@@ -101,6 +101,7 @@ def test_a_run_that_is_stopped_with_its_workers_goes_on(tmp_path, write_rows, to
     deadline = time.monotonic() + SECONDS
     while not list(out.glob("parts/*")):
         assert time.monotonic() < deadline
+        time.sleep(0.005)
     os.killpg(driver.pid, signal.SIGSTOP)
     with pytest.raises(subprocess.TimeoutExpired):
         driver.wait(1)

@@ -282,6 +282,7 @@ def test_a_second_run_is_refused_while_the_first_stands_still(words, run, is_who
     with subprocess.Popen(called, stderr=subprocess.PIPE) as first:
         while not (out / "plan.json").exists():
             assert first.poll() is None, "it ended before it could be stopped"
+            time.sleep(0.005)
         first.send_signal(signal.SIGSTOP)
         second = run(out)
         first.send_signal(signal.SIGCONT)

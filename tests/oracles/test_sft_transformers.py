@@ -295,7 +295,7 @@ def test_the_built_in_llama3_is_equal_to_the_template_of_llama(
 
 
 def test_every_template_of_trl_is_equal_or_explained(chats, chat_tokenizer, trl_templates):
-    data = replace(chats, texts=chats.texts[:40], conversations=chats.conversations[:40])
+    data = replace(chats, texts=chats.texts[:40:2], conversations=chats.conversations[:40:2])
     paths = [
         path
         for path in sorted(trl_templates.glob("*.jinja"))
@@ -305,4 +305,4 @@ def test_every_template_of_trl_is_equal_or_explained(chats, chat_tokenizer, trl_
     for path in paths:
         settings = SftSettings(preset="trl", template=str(path))
         row = rows_of(chat_tokenizer, settings, path.read_text(), data)
-        assert row.equal + row.refused + row.explained.total() == 40
+        assert row.equal + row.refused + row.explained.total() == 20

@@ -18,6 +18,8 @@ import tokmill
 
 DEADLINE_S = 300
 """A bound that means a hang: a process may take half a minute to start on a busy machine."""
+POLL_S = 0.005
+"""Between two looks: a test that waits without a pause takes a core from the process."""
 NOTES = ("first document: ", "input: ", "fields: ", "renderer: ")
 STOPS = (signal.SIGINT, signal.SIGTERM)
 KEPT = re.compile("error: interrupted; .*the same command (continues|begins again)")
@@ -62,6 +64,7 @@ def wait_for_plan(process: subprocess.Popen[bytes], out: Path) -> None:
     while not (out / "plan.json").exists():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < started + DEADLINE_S
+        time.sleep(POLL_S)
 
 
 def wait_for_records(process: subprocess.Popen[bytes], out: Path, n: int) -> None:
@@ -69,6 +72,7 @@ def wait_for_records(process: subprocess.Popen[bytes], out: Path, n: int) -> Non
     while len(list(out.glob("parts/*.json"))) < n:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < started + DEADLINE_S
+        time.sleep(POLL_S)
 
 
 @pytest.mark.parametrize(("seed", "workers"), list(enumerate("121")))
