@@ -192,9 +192,6 @@ def main() -> int:
     return 1 if n_different else 0
 
 
-# The cases
-
-
 def sample_cases(work: Path, own: Path) -> Iterator[Case]:
     """Yield the samples of the repository: every container, broken ones, settings of reading."""
     ends = {"eos_token": "<eos>", "bos_token": "<bos>"}
