@@ -55,7 +55,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """The formula of an amount: Python arithmetic over the symbols of `bill.text.symbols`.
+    """The formula of an amount: Python arithmetic over the symbols of `bill.text.formulas`.
 
     `source` says where it comes from, `error` what is known about its error.
     """

@@ -31,7 +31,7 @@ from tokmill.dataset.reader import manifest_in
 from tokmill.dataset.writer import ShardEntry, write_hashed_chunks
 from tokmill.errors import RecordError, StateError, UsageError
 from tokmill.extensions import find_path
-from tokmill.mixing import survey as duplicates
+from tokmill.mixing import survey
 from tokmill.mixing.batch import bounds, read_chunk
 from tokmill.mixing.finish import count, write_manifest
 from tokmill.mixing.inputs import described, open_inputs, overlaps
@@ -303,7 +303,7 @@ def _look(job: Job, watcher: Watcher) -> dict[str, int]:
     _tasks(job, watcher, "survey", len(job.chunks))
     if not job.has_hashes:
         return {}
-    job.n_buckets = -(-n_documents // duplicates.BUCKET_DOCUMENTS)
+    job.n_buckets = -(-n_documents // survey.BUCKET_DOCUMENTS)
     counts = _tasks(job, watcher, "duplicates", job.n_buckets)
     n_equal, overlap = (sum(of_bucket[i] for of_bucket in counts) for i in (0, 1))
     if overlap and not job.settings.dedup:

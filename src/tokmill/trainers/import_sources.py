@@ -1,6 +1,6 @@
 """Files of tokens to import, and their documents in blocks of bounded size.
 
-Megatron's `PREFIX.bin` and `PREFIX.idx` (see `dataset/idx_file.py`) may be of any integer type,
+Megatron's `PREFIX.bin` and `PREFIX.idx` (see `dataset/sidecars.py`) may be of any integer type,
 with any number of sequences; a document of several sequences becomes one document. A mask stands
 beside the tokens as `PREFIX.mask`, a byte for each token of `PREFIX.bin`. datatrove's bytes are
 those of `trainers/datatrove.py`. nanoGPT's stream has no boundaries but eos: an eos inside a
