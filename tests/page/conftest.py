@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import tokmill
+from tests.fixtures.written_datasets import described, shard
 from tokmill.bill.bill_settings import bill_settings
 from tokmill.bill.full_bill import FullBill, full_bill
 from tokmill.bill.inputs import complete_inputs
@@ -22,7 +23,6 @@ from tokmill.bill.on_disk import on_disk
 from tokmill.dataset.packing import Packs
 from tokmill.dataset.packs import write_pack_index
 from tokmill.dataset.reader import read_manifest
-from tokmill.dataset.writer import ShardWriter
 from tokmill.page.report import report_page
 from tokmill.page.sample_page import MOST_EMBEDDED
 from tokmill.page.samples import chosen_documents
@@ -43,78 +43,39 @@ def dataset(tmp_path: Path, tokenizer: Tokenizer) -> Callable[..., tuple[Path, d
 
     def make(weight: float = 0) -> tuple[Path, dict[str, Any]]:
         library = tokenizer.library()
-        listed = []
+        listed, lengths = [], []
         for name, texts in SHARDS.items():
-            ids = [[2, *library.encode(text).ids, 0] for text in texts]
-            lengths = np.array([len(sample) for sample in ids], np.int64)
-            mask = np.concatenate([[0, 0, *[1] * (len(s) - 2)] for s in ids]).astype(np.uint8)
-            beside: dict[str, Any] = {"mask": mask}
-            if weight:
-                beside["weight"] = mask * np.float32(weight)
-            split = name.split("-")[0]
-            writer = ShardWriter(tmp_path, split, name, np.dtype("<u2"), tuple(beside))
-            writer.append(np.concatenate(ids).astype("<u2"), lengths, beside)
-            entry = writer.commit()
-            counts = {"documents": entry.n_documents, "tokens": entry.n_tokens}
-            listed.append({"name": name, "split": split, **counts})
+            samples = [[2, *library.encode(text).ids, 0] for text in texts]
+            masks = [[0, 0, *[1] * (len(sample) - 2)] for sample in samples]
+            listed.append(shard(tmp_path, name, samples, "uint16", masks, weight)[0])
+            lengths += map(len, samples)
         packs = Packs(np.array([0, 1, 4]), np.array([2, 0, 1, 3]))
         write_pack_index(tmp_path, "train", {}, [packs], "blake3")
-        n_tokens = sum(entry["tokens"] for entry in listed)
-        manifest: dict[str, Any] = {
+        n_trained = sum(lengths) - 2 * len(lengths)
+        said = described(
+            lengths, "uint16", records=5, trained_tokens=n_trained, drops={}, rejects={}
+        )
+        said["config"]["sft"] = {
+            "preset": "tokmill",
+            "template": "plain",
+            "weights": "file" if weight else "refuse",
+        }
+        said["config"]["tokenizer"]["path"] = tokenizer.name
+        pack = {"rows": 2, "capacity": 20, "fill": 0.9, "samples": 4, "bytes_per_sample": 45}
+        manifest = said | {
             "kind": "sft",
-            "format_version": 1,
-            "config": {
-                "sft": {
-                    "preset": "tokmill",
-                    "template": "plain",
-                    "weights": "file" if weight else "refuse",
-                },
-                "tokenizer": {"path": tokenizer.name, "pattern": ""},
-            },
-            "dtype": "uint16",
             "mask": {"preset": "tokmill", "boundary": "split", "template": "plain"},
-            "packs": {
-                "train": {
-                    "rows": 2,
-                    "capacity": 20,
-                    "fill": 0.9,
-                    "samples": 4,
-                    "bytes_per_sample": 45,
-                }
-            },
+            "packs": {"train": pack},
             "shards": listed,
-            "tokenizer": {
-                "name": "tiny",
-                "vocab_size": 290,
-                "eos": {"id": 0, "token": "<eos>"},
-                "bos": None,
-                "sha256": tokenizer.sha256,
-            },
-            "totals": {
-                "records": 5,
-                "documents": 5,
-                "tokens": n_tokens,
-                "trained_tokens": n_tokens - 10,
-                "text_bytes": 0,
-                "drops": {},
-                "rejects": {},
-            },
             "sources": [],
             "files": [],
-            "engine": {
-                "name": "reference",
-                "version": "1",
-                "reason": "asked for",
-                "mb_per_s": {},
-                "n_checked": 0,
-                "refused": {},
-            },
-            "run": {
-                "wall_s": 1.0,
-                "text_bytes_per_s": 0,
-                "peak_memory_bytes": 0,
-                "resumed_parts": 0,
-            },
+        }
+        manifest["tokenizer"] |= {
+            "name": "tiny",
+            "vocab_size": 290,
+            "eos": {"id": 0, "token": "<eos>"},
+            "bos": None,
+            "sha256": tokenizer.sha256,
         }
         (tmp_path / "manifest.json").write_text(json.dumps(manifest))
         return tmp_path, manifest
