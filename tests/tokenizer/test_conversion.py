@@ -79,6 +79,8 @@ def test_a_class_that_cannot_be_converted_is_one_line(tmp_path):
     assert "CTRLTokenizer runs in Python code only" in refusal(python)
     unknown = write(tmp_path / "unknown", {"tokenizer_class": "FooTokenizer"}, vocab, merges)
     assert "transformers cannot load FooTokenizer from these files: " in refusal(unknown)
+    no_unknown = write(tmp_path / "words", {"tokenizer_class": "BertTokenizer"}, "a\nb")
+    assert "cannot encode text: WordPiece error: Missing [UNK] token" in refusal(no_unknown)
     own_code = {"tokenizer_class": "Foo", "auto_map": {"AutoTokenizer": ["planted.Foo", None]}}
     planted = write(tmp_path / "planted", own_code, vocab, merges)
     (tmp_path / "planted" / "planted.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")

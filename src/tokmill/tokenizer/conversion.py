@@ -68,9 +68,8 @@ def _load(folder: Path, name: str, *, where: str) -> Any:
             str(folder), local_files_only=True, trust_remote_code=False
         )
     except Exception as error:  # of any class; messages are paragraphs
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(" .:")
         raise TokenizerError(
-            f"{where}: transformers cannot load {name} from these files: {reason}"
+            f"{where}: transformers cannot load {name} from these files: {_first_line(error)}"
         ) from None
     finally:
         logging.set_verbosity(verbosity)
@@ -84,9 +83,17 @@ def _compare(text: str, reference: Any, *, where: str) -> None:
     n_tokens = library.get_vocab_size()
     sampled = (library.decode([id_]) for id_ in range(0, n_tokens, 1 + n_tokens // _TOKENS))
     for compared in [*hostile_texts([]), *sampled]:
-        expected = reference(compared, add_special_tokens=False).input_ids
-        if library.encode(compared, add_special_tokens=False).ids != list(expected):
+        try:
+            expected = reference(compared, add_special_tokens=False).input_ids
+            ids = library.encode(compared, add_special_tokens=False).ids
+        except Exception as error:  # of the library: such as a vocabulary without [UNK]
+            raise TokenizerError(f"{where}: cannot encode text: {_first_line(error)}") from None
+        if ids != list(expected):
             raise TokenizerError(
                 f"{where}: a tokenizer.json made of its files gives other ids than "
                 f"{type(reference).__name__} for {json_text(compared[:40])}, so it is not used"
             )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(" .:")
