@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -73,10 +74,10 @@ def test_a_first_run_names_its_input_before_engines_are_compared(
     monkeypatch.setenv("TOKMILL_CACHE_DIR", str(tmp_path / "cache"))
     options = ["-t", tokenizer_dir, "--engine", "gigatoken"]
     outcome = tokmill("pretrain", corpus, *options, "-o", tmp_path / "out")
-    starts = [line.partition(":")[0] for line in outcome.err.splitlines()]
+    starts = [re.split(":| with ", line)[0] for line in outcome.err.splitlines()]
     opening = ["input", "fields", "first document"]
-    compared = "comparing gigatoken with the reference on this corpus"
-    assert starts == [*opening, compared, "renderer"]
+    # Once on all characters, where a release has no table, and once on this corpus.
+    assert list(dict.fromkeys(starts)) == [*opening, "comparing gigatoken", "renderer"]
     quiet = tokmill("pretrain", corpus, *options, "-o", tmp_path / "quiet", "-q")
     assert quiet.err == ""
 

@@ -70,7 +70,7 @@ def test_what_its_name_says_passes_broken_or_not(name, data, tmp_path):
 
 
 def test_the_command_to_convert_is_quoted_for_the_shell(tmp_path):
-    (tmp_path / "a b.txt").write_bytes("猫在夜里捕食".encode("gbk"))
+    (tmp_path / "a b.txt").write_bytes(CHINESE.encode("gbk"))
     with pytest.raises(UsageError, match=r"iconv -f GB18030 -t UTF-8 '.*a b.txt' > NEW_FILE"):
         checked(tmp_path / "a b.txt")
 
@@ -98,7 +98,10 @@ def test_a_forced_format_is_believed(tmp_path):
 
 CHINESE = "夜间捕食，白天睡觉。它们都是这样的动物。"
 TAIWAN = "夜間捕食，白天睡覺。牠們都是這樣的動物，獨來獨往。台灣的貓也是如此，主人回家時才會醒來。"
-JAPANESE = "夜に狩りをして、昼は眠ります。ねこはみんなそうです。"
+JAPANESE = (
+    "夜に狩りをして、昼は眠ります。ねこはみんなそうです。台所の窓から外を見て、鳥を待ちます。"
+    "雨の日には本棚の上で丸くなり、家の人が帰るまで動きません。"
+)
 
 
 @pytest.mark.parametrize(
