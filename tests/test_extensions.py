@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from importlib.metadata import version
 
 import pytest
 
@@ -73,6 +74,18 @@ def test_an_installed_module_is_found_before_one_in_the_current_directory(tmp_pa
     assert find_path("renderer", "beside:value").value == 2
     with pytest.raises(UsageError, match=r"renderer a:: expected package.module:function"):
         find_path("renderer", "a:")
+
+
+def test_a_dotted_path_has_the_distribution_that_installed_its_package(tmp_path, monkeypatch):
+    def release(target: str) -> tuple[str, str]:
+        extension = find_path("renderer", target).extension
+        return extension.distribution, extension.version
+
+    (tmp_path / "beside.py").write_text("value = 2\n")
+    monkeypatch.chdir(tmp_path)
+    assert release("numpy.linalg:norm") == ("numpy", version("numpy"))
+    assert release("click:echo") == ("click", version("click"))
+    assert release("json:dumps") == release("sys:exit") == release("beside:value") == ("", "")
 
 
 def test_another_source_than_the_planned_one_stops_a_worker(tmp_path, monkeypatch):

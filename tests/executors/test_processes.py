@@ -190,8 +190,10 @@ def test_workers_vanish_with_their_parent(tmp_path, start, write_rows, tokenizer
     children: list[psutil.Process] = []
 
     def working() -> bool:
+        if len(list(out.glob("parts/*.json"))) < 2:
+            return False
         children[:] = descendants(command.process.pid)
-        return len(children) >= 2 and len(list(out.glob("parts/*.json"))) >= 2
+        return len(children) >= 2
 
     assert command.stop_when(working, signal.SIGKILL) == -signal.SIGKILL
     deadline = time.monotonic() + SECONDS

@@ -103,10 +103,26 @@ def outside(tmp_path, tokenizer_dir, tokmill, monkeypatch) -> Iterator[Outside]:
 USED = ("a.msgl", "b.msgl.gz", "--renderer", "shout", "--engine", "careful", "--part-bytes", 600)
 
 
+RAISES = """
+        chats = [one for one in text.to_pylist() if "world" in one]
+        if len(chats) > 7 or any("world 1" in one for one in chats):
+            raise OSError(f"no {chats}")
+"""
+ENCODES = "        found = self.library"
+
+
+@pytest.fixture
+def raising_engine(outside):
+    """The engine of the page, which raises on some texts; its comparison is made once for all."""
+    first, rest = CODE["tokmill_demo/engine.py"].split(ENCODES, 1)
+    outside.edit("tokmill_demo/engine.py", first + RAISES + ENCODES + rest)
+
+
 COMPARES = "an engine that calls Python for each text is compared on all common characters"
 
 
 @pytest.mark.slow(reason=COMPARES)
+@pytest.mark.usefixtures("raising_engine")
 def test_a_package_adds_a_format_a_renderer_and_an_engine(outside):
     assert outside.make(*USED, output="one").count("Error") == 0
     assert outside.make(*USED, "--workers", 2, output="two").count("Error") == 0
@@ -130,18 +146,9 @@ def test_a_package_adds_a_format_a_renderer_and_an_engine(outside):
     assert "extensions" not in outside.manifest("plain")
 
 
-RAISES = """
-        texts = text.to_pylist()
-        if len(texts) > 7 or any("world 1" in one for one in texts):
-            raise OSError(f"no {texts}")
-"""
-
-
 @pytest.mark.slow(reason=COMPARES)
+@pytest.mark.usefixtures("raising_engine")
 def test_texts_on_which_an_engine_raises_go_to_the_reference_and_are_counted(outside):
-    code = CODE["tokmill_demo/engine.py"]
-    first, rest = code.split("        found = self.library", 1)
-    outside.edit("tokmill_demo/engine.py", first + RAISES + "        found = self.library" + rest)
     chats = [
         {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": text}]}
         for text in (f"hello world {i}" for i in range(50))

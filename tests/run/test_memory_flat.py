@@ -16,10 +16,10 @@ import pytest
 pytest.importorskip("gigatoken")
 
 TEXT = "the cat, the hat; hello world 猫猫 狗狗 维基百科 " * 40
-N_RECORDS = 104_000
+N_RECORDS = 71_000
 """More bytes of text than `PEAK_LIMIT_BYTES`, which the test asserts."""
 
-PEAK_LIMIT_BYTES = 224 << 20
+PEAK_LIMIT_BYTES = 152 << 20
 """An interpreter with its libraries and one engine takes 90 MB, blocks in flight some more."""
 
 
