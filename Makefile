@@ -54,8 +54,8 @@ $(VENV)/checked: $(VENV)/dev $(CHECKED)
 	@touch $@
 
 # The unit tests: without whole runs, and without tests that start a process.
-WHOLE := api bill/measuring cli docs engines executors extensions faults folders hostile loader oracles page \
-	place run trainers
+WHOLE := api bill/measuring cli docs engines executors extensions faults folders hostile loader mixing oracles \
+	page place run trainers
 
 quick: check
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -p tests.fixtures.no_processes \

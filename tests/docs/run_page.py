@@ -3,8 +3,8 @@
 STEPS is JSON, a list of `{kind, text, name, needs}`: `page` goes to a directory and forgets all
 names, `file` writes a file, `shell` runs a script, `python` runs a program with the names of the
 programs before it; `needs` is a package. RESULTS gets one line of JSON for each step: `skipped`
-(the reason), `failed` (its output or traceback), `output`. A script of one `tokmill` command runs
-in this process: packages such as torch, which take seconds to import, are imported once.
+(the reason), `failed` (its output or traceback), `output`. A script of `tokmill` commands runs in
+this process: packages such as torch, which take seconds to import, are imported once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
             print(json.dumps(run(step, names, lost)), file=results)
 
 
-PLAIN = re.compile(r"tokmill [^\n|&;<>()$`\\*?#~{}]+\n?")
+PLAIN = re.compile(r"(tokmill [^\n|&;<>()$`\\*?#~{}]+(#.*)?(\n|$))+")
 """A script that needs no shell."""
 
 
@@ -55,8 +55,7 @@ def run(step: dict[str, str], names: dict[str, Any], lost: dict[str, str]) -> di
         return {}
     if step["kind"] == "shell":
         script = step["text"].replace("\\\n", " ")
-        run_it = run_command if PLAIN.fullmatch(script) else run_shell
-        return run_it(script)
+        return run_commands(script) if PLAIN.fullmatch(script) else run_shell(script)
     tree = ast.parse(step["text"])
     needed = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     reason = next((lost[name] for name in sorted(needed) if name in lost), "") or missing(tree)
@@ -94,18 +93,20 @@ def run_shell(script: str) -> dict[str, str]:
     return outcome(done.returncode, done.stdout)
 
 
-def run_command(script: str) -> dict[str, str]:
+def run_commands(script: str) -> dict[str, str]:
     from tokmill.cli.main import main as tokmill
 
     printed = io.StringIO()
-    sys.argv = shlex.split(script)
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        try:
-            tokmill()
-        except SystemExit as stopped:
-            return outcome(int(stopped.code or 0), printed.getvalue())
-        except BaseException:
-            return {"failed": printed.getvalue() + traceback.format_exc()}
+        for line in script.splitlines():
+            sys.argv = shlex.split(line, comments=True)
+            try:
+                tokmill()
+            except SystemExit as stopped:
+                if stopped.code:
+                    return outcome(int(stopped.code), printed.getvalue())
+            except BaseException:
+                return {"failed": printed.getvalue() + traceback.format_exc()}
     return outcome(0, printed.getvalue())
 
 

@@ -7,10 +7,8 @@ from dataclasses import replace
 import pytest
 
 from bench.memory_grid import MODELS, case_of, stored
+from tests.oracles.conftest import import_or_skip
 from tokmill.bill.models.load import model_from_config
-
-pytest.importorskip("torch", reason="torch is not installed: make oracles")
-pytest.importorskip("peft", reason="peft is not installed: make oracles")
 
 TINY = {
     "gpt2": {"n_layer": 2, "n_embd": 32, "n_head": 2, "vocab_size": 101, "n_positions": 64},
@@ -29,6 +27,7 @@ CASES = {
 @pytest.mark.filterwarnings("ignore:.*will be removed in v6:FutureWarning")  # peft's calls
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_steps_of_a_case_run(case):
+    import_or_skip("torch", "peft")
     from bench.memory_measure import measure_on
 
     config = MODELS[case.model] | TINY[MODELS[case.model]["model_type"]]

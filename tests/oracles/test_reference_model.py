@@ -18,7 +18,6 @@ with warnings.catch_warnings():
     torch = pytest.importorskip("torch", reason=REASON)
     transformers = pytest.importorskip("transformers", reason=REASON)
     tracking = pytest.importorskip("torch.distributed._tools.mem_tracker", reason=REASON)
-    trl = pytest.importorskip("trl.trainer.utils", reason=REASON)
 
 CONFIG = {
     "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 5000, "n_positions": 256,
@@ -32,6 +31,8 @@ def log_probabilities(model: Any, ids: Any, *, autocast: bool) -> Any:
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         logits = model(ids).logits
     logits = logits.float() if autocast else logits  # as accelerate returns outputs
+    # Imported here: collecting tests would wait for it.
+    trl = pytest.importorskip("trl.trainer.utils", reason=REASON)
     return trl.selective_log_softmax(logits[:, :-1], ids[:, 1:]).sum(-1)
 
 

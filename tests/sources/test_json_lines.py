@@ -91,7 +91,7 @@ def test_a_line_alone_is_a_row_or_one_reject(line, reason, schema):
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 def test_a_line_gives_the_same_beside_every_other_line(line, end, schema):
     others = [*QUIRKS, *BLANK, GOOD]
-    for other in others:
+    for other in others if end == b"\n" else others[::5]:
         for lines in ([line, other], [GOOD, line, other, GOOD]):
             expected = [outcome(each, schema) for each in lines]
             batch, rows, rejects = parse_lines(end.join(lines), schema)

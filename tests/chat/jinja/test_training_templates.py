@@ -369,7 +369,7 @@ def test_the_twin_of_a_template_without_tags_trains_what_prefixes_would(name):
     assert by_twin._twin is not None
     assert by_twin._twin.name == name
     n_compared = 0
-    for seed in range(60):
+    for seed in range(30):
         expected = trained(by_prefix, chat(seed))
         if expected is not None:
             n_compared += 1
