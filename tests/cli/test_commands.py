@@ -160,6 +160,19 @@ def test_records_come_from_standard_input(tokenizer_dir, tmp_path, good, tokmill
     assert tokmill("verify", tmp_path / "out").code == 0
 
 
+def test_chinese_sections_from_standard_input_have_the_formula_as_from_a_file(
+    tokenizer_dir, tmp_path
+):
+    section = {"title": "词源", "content": "这个词在很久以前就有了，意思和今天差不多。"}
+    record = {"title": "茶", "summary": "茶是一种饮料。", "sections": [section]}
+    lines = f"{json.dumps(record, ensure_ascii=False)}\n".encode() * 9
+    words = [sys.executable, "-m", "tokmill", "pretrain", "-", "-t", str(tokenizer_dir), "-q"]
+    words += ["-o", str(tmp_path / "out")]
+    done = subprocess.run(words, input=lines, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert manifest(tmp_path / "out")["config"]["render"]["renderer"] == "encyclopedia"
+
+
 # plan, verify, inspect
 
 

@@ -273,7 +273,8 @@ class _Groups:
             sample = FieldSample(nested)
             for record in records:
                 sample.add(record)
-            sample.weigh_letters(max(1, file.n_bytes) / max(1, sample.n_bytes))
+            known_bytes = file.n_bytes or sample.n_bytes  # unknown: standard input, a stream
+            sample.weigh_letters(known_bytes / max(1, sample.n_bytes))
             group.fields.merge(sample)
             group.by_script.setdefault(sections_renderer(config.render, [sample]), []).append(file)
         else:
