@@ -34,7 +34,7 @@ EXTRAS = {
 ENGINES = ("gigatoken", "fastokens")
 TIMEOUT_S = 60
 LEAST_BYTES = 1 << 30
-"""Less memory than that is short for a run, see docs/speed.md, and so is less disk."""
+"""Less memory than that is short for a run, see docs/scaling.md, and so is less disk."""
 
 
 @dataclass(frozen=True, slots=True)
