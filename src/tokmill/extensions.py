@@ -154,13 +154,11 @@ def _release(package: str) -> tuple[str, str]:
     """
     try:
         spec = importlib.util.find_spec(package)
-    except (ImportError, ValueError):  # importing it says more
+    except ValueError:  # importing it says more
         return "", ""
-    if spec is None:
-        return "", ""
-    folders = {str(Path(p).parent) for p in spec.submodule_search_locations or [spec.origin or ""]}
+    places = [spec.origin or "", *(spec.submodule_search_locations or ())] if spec else []
     listed = re.compile(rf"^{re.escape(package)}([/.]|$)", re.MULTILINE)
-    for installed in importlib.metadata.distributions(path=sorted(folders)):
+    for installed in importlib.metadata.distributions(path=[str(Path(p).parent) for p in places]):
         for file in ("top_level.txt", "RECORD"):
             if listed.search(installed.read_text(file) or ""):
                 return installed.name, installed.version
