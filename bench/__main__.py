@@ -220,22 +220,21 @@ def described(rows: Sequence[Sequence[str]], others: float, rounds: int) -> str:
     today = dt.datetime.now(tz=dt.UTC).date().isoformat()
     versions = ", ".join(f"{name} {_version(name)}" for name in PACKAGES)
     doubt = ": do not trust these figures" if others > TRUSTED_CORES else ""
+    memory, python = psutil.virtual_memory().total >> 30, platform.python_version()
     how = (
-        f"`make bench`, {today}, {_cpu()}, {cores()} cores, {others:.2f} of them busy "
-        f"before{doubt}; medians of {rounds} later runs, peers once. tokmill is the whole "
-        "command, JSON Lines to committed shards; its peers are their work alone, without "
-        "loading. Start-up is everything before the first text could be encoded. The ratios to "
-        "the best engine alone and to the other version are without it; auto is compared with "
-        f"the better engine forced. {versions}."
+        f"`make bench`, {today}, {_cpu()}, {cores()} cores, {others:.2f} of them busy before, "
+        f"{memory} GiB, Python {python}{doubt}; medians of {rounds} later runs, peers once. "
+        "tokmill is the whole command, JSON Lines to committed shards; its peers are their work "
+        "alone, without loading. Start-up is everything before the first text could be encoded. "
+        "The ratios to the best engine alone and to the other version are without it; auto is "
+        f"compared with the better engine forced. {versions}."
     )
     return f"{table(head, body)}\n\n{how}"
 
 
 def cores() -> int:
     """Return the number of processors that this process and its children may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def busy_cores() -> float:
