@@ -56,6 +56,21 @@ def test_an_engine_is_described_with_its_proof_and_the_others_refusal(changes, e
         ),
         ({"n_checked": 0}, {}, "gigatoken 0.10.0, ids not checked"),
         (
+            {
+                "name": "mix",
+                "reason": "documents of datasets, encoded by reference",
+                "n_checked": 0,
+            },
+            {},
+            "mix: documents of datasets, encoded by reference",
+        ),
+        (
+            {"name": "mix", "reason": "documents of datasets, encoded by gigatoken"},
+            {},
+            "mix: documents of datasets, encoded by gigatoken, "
+            "ids equal to the reference's (checked)",
+        ),
+        (
             {"name": "reference", "version": "sentencepiece 0.2.1", "n_checked": 0},
             {},
             "reference: sentencepiece 0.2.1",

@@ -292,6 +292,12 @@ def test_a_search_finds_text_and_sources_of_all_samples_on_the_page(written, vis
     assert seen.run("document.querySelector('output').textContent") == "none found"
     seen.page.fill("input[type=search]", "")
     assert seen.run(f"{shown}.length") == 2
+    texts = seen.run("[...document.querySelectorAll('article')].map(a => a.textContent)")
+    for words in ("<|", "<", ".*", "[", "(", "\\", "的", "  ", "train"):
+        seen.page.fill("input[type=search]", words)
+        n = sum(words.strip() in text for text in texts)
+        said = seen.run("document.querySelector('output').textContent")
+        assert said == (f"1 to {min(2, n)} of {n}" if n else "none found"), words
 
 
 @ONE_PAGE

@@ -12,7 +12,9 @@ def test_text_of_a_record_shows_bytes_and_characters_that_are_not_seen():
     assert content("<b>\x00\udcff") == (
         '&lt;b&gt;<span class="x">\\x00</span><span class="x">\\xff</span>'
     )
-    assert content("\u202e") == '<bdi class="o" data-code="U+202E">&#8238;</bdi>'
+    for code in (0x202E, 0xAD, 0x61C, 0x2062, 0xFFF9, 0xE0041):
+        shown = f'<bdi class="o" data-code="U+{code:04X}">&#{code};</bdi>'
+        assert content(chr(code)) == shown
     assert content("\n a", is_edge=True) == (
         '<span class="nl">\n</span><span class="sp"> </span><span class="sp">a</span>'
     )

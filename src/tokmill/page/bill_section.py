@@ -57,6 +57,8 @@ _ACTIVATIONS, _OTHERS = "activations and logits", "temporary and buffers"
 _KINDS = tuple(dict.fromkeys((*_GROUPS.values(), _ACTIVATIONS, _OTHERS)))
 _TONES = (1, 2, 3, 4, 5, 6)
 _ADVICE = ("largest", "fits with", "safer with", "may fit", "advice")
+_IN_HEAD = ("verdict", "note", *_ADVICE)
+"""Rows of the bill that the head of the page has."""
 _FIRST_ROWS = 11
 _SAID = {
     FITS: Said(FITS, "green"),
@@ -78,11 +80,15 @@ def verdict(directory: Path, bill: FullBill) -> str:
         )
     rows = list(_rows(bill))
     said = next(row for row in rows if row.label == "verdict")
-    advice = [(row.label, row.text) for row in rows if row.label in _ADVICE]
-    heading = f"{of_model.model.name} {said.text}" if of_model.gpu else of_model.model.name
+    told = [(row.label, row.text) for row in rows if row.label in _ADVICE]
+    heading = of_model.model.name
+    if of_model.gpu:
+        heading += f" {said.text}"
+    else:
+        told.insert(0, (said.label, said.text))
     return (
         f'<div class="verdict {said.style}"><h2>{label(heading)}</h2>'
-        f"{facts(advice)}{tiles(_tiles(bill, of_model))}</div>"
+        f"{facts(told)}{tiles(_tiles(bill, of_model))}</div>"
     )
 
 
@@ -101,9 +107,9 @@ def _tiles(bill: FullBill, of_model: ModelBill) -> Iterator[tuple[str, str | Num
     if fitting:
         following = f"; then {fitting[1].name}" if fitting[1:] else ""
         remark = f"{memory(fitting[0].memory_bytes)}{following}"
-        yield "smallest GPU that fits", fitting[0].name, remark
+        yield "smallest GPU it fits on", fitting[0].name, remark
     elif not need.missing:
-        yield "smallest GPU that fits", "none", "of those that tokmill knows"
+        yield "smallest GPU it fits on", "none", "of those that tokmill knows"
     spent = of_model.compute
     if not trains or spent is None:
         return
@@ -120,38 +126,35 @@ def _tiles(bill: FullBill, of_model: ModelBill) -> Iterator[tuple[str, str | Num
 
 
 def bill_section(directory: Path, bill: FullBill) -> Section:
-    """Return the section of a dataset's bill."""
+    """Return the section of a dataset's bill: amounts, a chart of moments, alternatives, disk."""
+    of_model = bill.of_model
     command = f"tokmill report {shlex.quote(str(directory))} --explain"
-    rows, of_model = _text_rows(bill), bill.of_model
-    words = facts(rows) + note(f"Estimates by formulas, which {command} shows.")
-    host = [(moment(each), each.n_bytes) for each in bill.host.moments]
-    other = details("Host RAM by moment", _amounts("Host RAM", "moment", host, memory))
-    other += details("The bill in words", words)
-    disk = ""
+    how = facts(_told(bill)) + note(f"Estimates by formulas, which {command} shows.")
+    drawn = [_moments(of_model, bill)] if of_model else [panel("In words", how)]
     if bill.disk is not None:
         files = [(line.name, line.n_bytes) for line in bill.disk.bill.lines]
-        disk = panel("The dataset on disk", _amounts("Disk", "files", files, size))
+        drawn.append(panel("The dataset on disk", _amounts("Disk", "files", files, size)))
     if of_model is None:
-        return Section("bill", "Bill", panels(panel("In words", words), disk))
-    how = facts([row for row in rows if row[0] in ("model", "training", "inference", "host RAM")])
-    html = how + panels(_moments(of_model, bill), disk)
-    html += _alternatives(_compared(bill, of_model.model), of_model)
-    return Section("bill", "Bill", html + other)
+        return Section("bill", "Bill", panels(*drawn))
+    alternatives = _alternatives(_compared(bill, of_model.model), of_model)
+    host = [(moment(each), each.n_bytes) for each in bill.host.moments]
+    other = details("Host RAM by moment", _amounts("Host RAM", "moment", host, memory))
+    return Section("bill", "Bill", how + panels(*drawn) + alternatives + other)
 
 
 def _rows(bill: FullBill) -> Iterator[Row]:
     return summary_rows(bill, asked_parts(bill.settings))
 
 
-def _text_rows(bill: FullBill) -> Rows:
-    """Return the rows of the command, those without a label as lines of the row above."""
-    rows: list[tuple[str, str]] = []
+def _told(bill: FullBill) -> Rows:
+    """Return the rows of the command that the head lacks, and lines without a label below them."""
+    told: list[list[str]] = []
     for name, text, _ in _rows(bill):
-        if name or not rows:
-            rows.append((name, text))
+        if name or not told:
+            told.append([name, text])
         else:
-            rows[-1] = (rows[-1][0], f"{rows[-1][1]}\n{text}")
-    return rows
+            told[-1][1] += f"\n{text}"
+    return [(name, text) for name, text in told if name not in _IN_HEAD]
 
 
 def _moments(of_model: ModelBill, bill: FullBill) -> str:
@@ -163,29 +166,22 @@ def _moments(of_model: ModelBill, bill: FullBill) -> str:
         return panel("GPU memory of inference", _amounts("Inference", "kind", lines, memory))
     moments = of_model.training.moments
     full = max([limit, *(each.n_bytes for each in moments)])
-    groups = [(each, _by_group(each)) for each in moments]
-    drawn = table(
-        "GPU memory of training",
-        ("moment", "", "expected"),
-        [
-            (
-                moment(each),
-                Bar(amounts, full, _TONES, tuple(map(_named, _KINDS, amounts)), limit),
-                Number(memory(each.n_bytes), each.n_bytes),
-            )
-            for each, amounts in groups
-        ],
-    )
-    rows: list[tuple[Cell, ...]] = [
-        (moment(each), *(Number(memory(n), n) for n in amounts)) for each, amounts in groups
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    numbers: list[tuple[Cell, ...]] = []
+    for each in moments:
+        amounts = _by_group(each)
+        named = tuple(f"{kind}: {memory(n)}" for kind, n in zip(_KINDS, amounts, strict=True))
+        bar = Bar(amounts, full, _TONES, named, limit)
+        rows.append((moment(each), bar, Number(memory(each.n_bytes), each.n_bytes)))
+        numbers.append((moment(each), *(Number(memory(n), n) for n in amounts)))
     line = f"<li><b></b>{label(gpu.name)}, {memory(limit)}</li>" if gpu else ""
-    numbers = details("Amounts by kind", table("GPU memory by kind", ("moment", *_KINDS), rows))
-    return panel("GPU memory of training", keys(_KINDS, _TONES, line), drawn, numbers)
-
-
-def _named(kind: str, n_bytes: float) -> str:
-    return f"{kind}: {memory(n_bytes)}"
+    by_kind = table("GPU memory by kind", ("moment", *_KINDS), numbers)
+    return panel(
+        "GPU memory of training",
+        keys(_KINDS, _TONES, line),
+        table("GPU memory of training", ("moment", "", "expected"), rows),
+        details("Amounts by kind", by_kind),
+    )
 
 
 def _by_group(bill: Bill) -> tuple[int, ...]:

@@ -19,13 +19,12 @@ from tokmill.fields import percent
 from tokmill.page.markup import (
     LONGEST_NAME,
     Bar,
-    Column,
     Number,
     Said,
     Section,
-    brief_facts,
     content,
     details,
+    exact,
     facts,
     histogram,
     keys,
@@ -64,41 +63,41 @@ of more, the section names the command."""
 MOST_SOURCES, _FIRST_ROWS = 20, 6
 """Sources with a row, and rows that are shown before the others are opened."""
 _SUMMED = ("records", "documents", "tokens", "text_bytes", "trained_tokens")
-_MOST_REASONS, _MOST_READ = 8, 20_000
-"""Reasons with a row of their own; entries of the files of rejects that are read, a few kB each."""
-_EXAMPLES_OF_REASON, _MOST_EXAMPLES, _RAW_CHARACTERS = 2, 8, 300
+_MOST_REASONS, _MOST_EXAMPLES, _RAW_CHARACTERS = 40, 24, 300
+_MOST_READ = 20_000
+"""Entries of the files of rejects that are read for examples, a few kB each."""
 _MOST_TICKS, _MOST_ITEMS, _LONGEST_VALUE = 16, 20, 300
 
 
 def head_tiles(manifest: Mapping[str, Any], n_bytes: int) -> str:
     """Return the most important numbers of a dataset as HTML; `n_bytes`: its size on disk."""
-    totals, is_sft = manifest["totals"], manifest.get("kind") == "sft"
+    totals = manifest["totals"]
     tokens, text_bytes = totals["tokens"], totals["text_bytes"]  # 0: an import does not know it
-    trained = totals.get("trained_tokens", 0)
-    drops, rejects = (sum(totals[kind].values()) for kind in ("drops", "rejects"))
-    lost = (drops + rejects) / max(1, totals["documents"] + drops + rejects)
+    rows: list[tuple[str, str | Number, str]] = [
+        ("tokens", Number(count(tokens), tokens), _exactly(manifest, "tokens")),
+        (
+            things_of(manifest),
+            Number(count(totals["documents"]), totals["documents"]),
+            _exactly(manifest, "documents"),
+        ),
+        ("sources", f"{_n_sources(manifest):,}", plural(len(manifest["sources"]), "file")),
+    ]
+    if manifest.get("kind") == "sft":
+        trained = totals.get("trained_tokens", 0)
+        rows.append(("trained tokens", _share(trained, tokens).text, f"{trained:,}"))
     stored = f"{manifest['dtype']}, {np.dtype(manifest['dtype']).itemsize} bytes a token"
-    left_out = f"{plural(drops, 'drop')}, {plural(rejects, 'reject')}"
-    files = plural(len(manifest["sources"]), "file")
-    trained_share = ("trained tokens", f"{trained / max(1, tokens):.1%}", f"{trained:,}")
-    density = f"{text_bytes / max(1, tokens):.2f}", f"{size(text_bytes)} of text"
-    return tiles([
-        ("tokens", _counted(tokens), _exactly(manifest, "tokens")),
-        (things_of(manifest), _counted(totals["documents"]), _exactly(manifest, "documents")),
-        ("sources", f"{_n_sources(manifest):,}", files),
-        *([trained_share] if is_sft else []),
-        ("size on disk", Number(size(n_bytes), n_bytes), stored),
-        *([("text bytes per token", *density)] if text_bytes else []),
-        ("left out", f"{lost:.2%}" if lost else "none", left_out),
-    ])  # fmt: skip
+    rows.append(("size on disk", Number(size(n_bytes), n_bytes), stored))
+    if text_bytes:
+        density = f"{text_bytes / max(1, tokens):.2f}"
+        rows.append(("text bytes per token", density, f"{size(text_bytes)} of text"))
+    drops, rejects = (sum(totals[kind].values()) for kind in ("drops", "rejects"))
+    lost = _share(drops + rejects, totals["records"]).text if drops + rejects else "none"
+    rows.append(("left out", lost, f"{plural(drops, 'drop')}, {plural(rejects, 'reject')}"))
+    return tiles(rows)
 
 
 def _n_sources(manifest: Mapping[str, Any]) -> int:
     return len({one.get("name") or one["path"] for one in manifest["sources"]})
-
-
-def _counted(n: int) -> Number:
-    return Number(count(n), n)
 
 
 def _exactly(manifest: Mapping[str, Any], key: str) -> str:
@@ -151,27 +150,25 @@ def _histogram(found: Lengths, things: str, *, is_exact: bool) -> str:
     filled = np.flatnonzero(found.documents)
     if not len(filled):
         return ""
-    first, stop = int(filled[0]), int(filled[-1]) + 1
+    bins = range(int(filled[0]), int(filled[-1]) + 1)
     names = (things, "tokens") if is_exact else (things,)
     amounts = (found.documents, found.tokens)[: len(names)]
-    every = 1 if stop - first <= _MOST_TICKS else 2
-    marked = [context.bit_length() - 1 for context in CONTEXTS]
-    columns = [
-        Column(
-            f"{1 << i:,} to {(2 << i) - 1:,} tokens",
-            tuple(int(amount[i]) for amount in amounts),
-            _short(1 << i) if (i - first) % every == 0 else "",
-            i in marked and i > first,
-        )
-        for i in range(first, stop)
-    ]
-    rows: list[tuple[Cell, ...]] = [
-        (one.name, *(Number(f"{n:,}", n) for n in one.values)) for one in columns
-    ]
+    columns = {
+        f"{1 << i:,} to {(2 << i) - 1:,} tokens": [exact(int(amount[i])) for amount in amounts]
+        for i in bins
+    }
+    rows: list[tuple[Cell, ...]] = [(name, *numbers) for name, numbers in columns.items()]
+    every = 1 if len(bins) <= _MOST_TICKS else 2
+    ticks = [_short(1 << i) if (i - bins.start) % every == 0 else "" for i in bins]
+    marked = [context.bit_length() - 1 - bins.start for context in CONTEXTS]
     return panel(
         f"{things.capitalize()} by length in tokens",
-        keys(names, (1, 2)[: len(names)], '<li><b class="mark"></b>context sizes</li>'),
-        histogram(names, columns),
+        keys(
+            [f"share of all {name}" for name in names],
+            (1, 2)[: len(names)],
+            '<li><b class="mark"></b>context sizes</li>',
+        ),
+        histogram(names, columns, ticks, marked),
         details("Numbers", table("Lengths", ("length", *names), rows)),
     )
 
@@ -185,14 +182,14 @@ def _short(n: int) -> str:
 
 def _contexts(found: Lengths, totals: Mapping[str, Any], things: str) -> str:
     """Return how much is longer than each context size, up to the first that nothing exceeds."""
-    n_documents, n_tokens = totals["documents"] or 1, totals["tokens"] or 1
+    n_documents, n_tokens = totals["documents"], totals["tokens"]
     n_passed = sum(1 for context in CONTEXTS if found.longer(context))
     rows: list[tuple[Cell, ...]] = []
     for context in CONTEXTS[: n_passed + 1]:
         longer, beyond = found.longer(context), found.beyond(context)
         rows.append((
             f"{context:,}",
-            Bar((longer,), n_documents), Number(f"{longer:,}", longer), _share(longer, n_documents),
+            Bar((longer,), n_documents), exact(longer), _share(longer, n_documents),
             Bar((beyond,), n_tokens, (2,)), _share(beyond, n_tokens),
         ))  # fmt: skip
     head = ("context", "", f"longer {things}", "", "", "tokens past it")
@@ -202,6 +199,8 @@ def _contexts(found: Lengths, totals: Mapping[str, Any], things: str) -> str:
 def _share(n: int, total: int) -> Number:
     """Return a share in percent, with two decimals where one would show 0.0%."""
     share = n / (total or 1)
+    if 0 < share < 0.00005:
+        return Number("<0.01%", share)
     return Number(f"{share:.2%}" if 0 < share < 0.0005 else f"{share:.1%}", share)
 
 
@@ -232,11 +231,9 @@ def _sources_table(manifest: Mapping[str, Any], rows: Sequence[Mapping[str, Any]
     lines: list[tuple[Cell, ...]] = [
         (
             row["name"],
-            Bar((row["tokens"],), full),
-            Number(f"{row['tokens']:,}", row["tokens"]), _share(row["tokens"], totals["tokens"]),
-            Number(f"{row['documents']:,}", row["documents"]),
-            density(row),
-            Number(f"{row['left_out']:,}", row["left_out"]),
+            Bar((row["tokens"],), full), exact(row["tokens"]),
+            _share(row["tokens"], totals["tokens"]),
+            exact(row["documents"]), density(row), exact(row["left_out"]),
         )
         for row in rows
     ]  # fmt: skip
@@ -285,14 +282,14 @@ def _mix(sources: Sequence[Mapping[str, Any]]) -> str:
     rows = [
         (
             source["name"],
-            *(Number(f"{source[key]:,}", source[key]) for key in ("wanted", "tokens", "documents")),
+            *(exact(source[key]) for key in ("wanted", "tokens", "documents")),
             Number(f"{source['epochs']:.4g}", source["epochs"]),
         )
         for source in sources
     ]
     title = "What each source of the mix gave to train"
     head = ("source", "wanted tokens", "tokens", "documents", "epochs")
-    return panels(panel(title, table(title, head, rows))) if rows else ""
+    return panels(panel(title, table(title, head, rows, first=_FIRST_ROWS))) if rows else ""
 
 
 def statistics_for(
@@ -302,55 +299,34 @@ def statistics_for(
     n_tokens = manifest["totals"]["tokens"]
     if n_tokens > MOST_TOKENS:
         command = f"tokmill stats {shlex.quote(str(directory))}"
-        return f"{command} reads {plural(n_tokens, 'token')}, which takes minutes."
+        return f"Not counted for a page: {command} reads {plural(n_tokens, 'token')}."
     try:
         return statistics_of(directory, dict(manifest), tokenizer)
     except TokmillError as error:
-        return f"The tokens cannot be read: {error}"
+        return f"Not counted: {error}"
 
 
-def training_section(directory: Path, manifest: Mapping[str, Any]) -> Section | None:
+def training_section(manifest: Mapping[str, Any]) -> Section | None:
     """Return which tokens of SFT are trained, and how full packed rows are; None for neither."""
-    rows = detail_rows(manifest, str(directory))
-    mask = [row for row in rows if row[0] in ("trained tokens", "mask", "noticed")]
+    rows = detail_rows(manifest, "")
+    named = ("trained tokens", "mask", "noticed")
+    mask = [row for row in rows if row[0] in named and manifest.get("kind") == "sft"]
     packs = [row for row in rows if row[0].startswith("packs, ")]
-    parts = (
-        [panel("Trained tokens", brief_facts(mask, "In full"))]
-        if manifest.get("kind") == "sft"
-        else []
-    )
-    if packs:
-        parts.append(panel("Packed rows", _packs(manifest["packs"]), details("More", facts(packs))))
-    return Section("training", "Training", panels(*parts)) if parts else None
-
-
-def _packs(packs: Mapping[str, Any]) -> str:
-    rows: list[tuple[Cell, ...]] = [
-        (
-            split,
-            Bar((pack["fill"],), 1),
-            Number(f"{pack['fill']:.2%}", pack["fill"]),
-            *(Number(f"{pack[key]:,}", pack[key]) for key in ("rows", "capacity", "samples")),
-        )
-        for split, pack in packs.items()
-    ]
-    return table("Packed rows", ("split", "", "full", "rows", "tokens a row", "samples"), rows)
+    parts = [("Trained tokens", mask), ("Packed rows", packs)]
+    html = [panel(title, facts(own, is_brief=True)) for title, own in parts if own]
+    return Section("training", "Training", panels(*html)) if html else None
 
 
 def _duplicates(statistics: Statistics | str, n_tokens: int) -> str:
     if isinstance(statistics, str):
         return note(statistics)
     rows: list[tuple[Cell, ...]] = [
-        (
-            f"{named.id} {quoted(named.text)}",
-            Number(f"{named.count:,}", named.count),
-            _share(named.count, n_tokens),
-        )
+        (f"{named.id} {quoted(named.text)}", exact(named.count), _share(named.count, n_tokens))
         for named in statistics.frequent
     ]
     frequent = table("Most frequent ids", ("id", "times", "share"), rows)
     told = [row for row in statistics_rows(statistics) if row[0] != "lengths"]
-    return brief_facts(told, "Unused ids") + details("Frequent ids", frequent)
+    return facts(told, is_brief=True) + details("Frequent ids", frequent)
 
 
 def losses_section(
@@ -358,72 +334,68 @@ def losses_section(
 ) -> Section:
     """Return drops and rejects by reason, what was not read, and equal documents."""
     totals = manifest["totals"]
-    records, reasons = plural(totals["records"], "record"), list(_reasons(totals))
-    parts = [note(f"Nothing was left out: none of {records} was dropped or rejected.")]
-    if reasons:
+    records = plural(totals["records"], "record")
+    told = [row for row in detail_rows(manifest, "") if row[1] != "none"]
+    examples = reject_examples(directory, manifest)
+    kept = ", kept in the folder rejects" if examples else ""
+    if rows := _reasons(totals):
         drops, rejects = (sum(totals[kind].values()) for kind in ("drops", "rejects"))
-        head = ("reason", "", "", "records", "")
         lead = f"{plural(drops, 'drop')} and {plural(rejects, 'reject')} of {records}."
-        about = "A setting drops records; a reject is broken, and is kept in the folder rejects."
-        parts = [table("Left out", head, reasons, first=_FIRST_ROWS)]
-        parts.append(note(f"{lead} {about}"))
-    if examples := reject_examples(directory, manifest):
+        about = "A drop is left out by a setting; a reject is a broken record"
+        head = ("reason", "", "", "records", "")
+        parts = [table("Left out", head, rows, first=_FIRST_ROWS), note(f"{lead} {about}{kept}.")]
+    else:
+        parts = [note(f"None of {records} was dropped or rejected.")]
+    if examples:
         cards = f'<div class="cards">{"".join(map(_example, examples))}</div>'
         parts.append(details(counted(len(examples), "examples of rejects"), cards))
-    told = [row for row in detail_rows(manifest, str(directory)) if row[1] != "none"]
     if "lost_tokens" in totals:
-        parts.append(brief_facts([row for row in told if row[0] == "drops"], "In full"))
-    read = [row for row in told if row[0] in ("unread", "unread keys", "fields")]
+        parts.append(facts([row for row in told if row[0] == "drops"], is_brief=True))
     others = panel("Duplicates and ids", _duplicates(statistics, totals["tokens"]))
-    if read:
-        others += panel("Fields and keys", brief_facts(read, "In full"))
+    if read := [row for row in told if row[0] in ("unread", "unread keys", "fields")]:
+        others += panel("Fields and keys", facts(read, is_brief=True))
     html = panels(panel("Drops and rejects", *parts), f"<div>{others}</div>")
-    return Section("losses", "Losses and duplicates", html)
+    return Section("losses", "Drops, rejects, duplicates", html)
 
 
-def _reasons(totals: Mapping[str, Any]) -> Iterator[tuple[Cell, ...]]:
-    """Yield a row for each reason of drops and of rejects, the most frequent first."""
-    found: list[tuple[str, str, int]] = []
-    for kind in ("drop", "reject"):
-        ordered = sorted(totals[f"{kind}s"].items(), key=lambda item: (-item[1], item[0]))
-        if len(ordered) > _MOST_REASONS + 1:
-            others = ordered[_MOST_REASONS:]
-            name = plural(len(others), "other reason")
-            ordered = [*ordered[:_MOST_REASONS], (name, sum(n for _, n in others))]
-        found += [(reason, kind, n) for reason, n in ordered]
-    full = max((n for _, _, n in found), default=1)
-    for reason, kind, n in found:
-        bar, share = Bar((n,), full, (3 if kind == "drop" else 7,)), _share(n, totals["records"])
-        yield reason, Said(kind, ""), bar, Number(f"{n:,}", n), share
+def _reasons(totals: Mapping[str, Any]) -> list[tuple[Cell, ...]]:
+    """Return a row for each reason of drops and rejects, the most frequent first."""
+    found = [
+        (n, kind, reason) for kind in ("drop", "reject") for reason, n in totals[f"{kind}s"].items()
+    ]
+    found.sort(key=lambda row: (-row[0], row[2]))
+    if others := found[_MOST_REASONS:]:
+        n_others = sum(n for n, _, _ in others)
+        found[_MOST_REASONS:] = [(n_others, "", plural(len(others), "other reason"))]
+    full = max((n for n, _, _ in found), default=1)
+    tones = {"drop": (3,), "reject": (7,), "": (2,)}
+    return [
+        (reason, Said(kind, ""), Bar((n,), full, tones[kind]), exact(n),
+         _share(n, totals["records"]))
+        for n, kind, reason in found
+    ]  # fmt: skip
 
 
 def reject_examples(directory: Path, manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return rejects of the most frequent reasons, from the files that the manifest lists.
-
-    Every reason has one before any has two.
-    """
+    """Return two rejects of each reason, the most frequent first, of files in the manifest."""
     counts: Mapping[str, int] = manifest["totals"]["rejects"]
-    names = [entry["name"] for entry in manifest["files"]] if counts else []
+    names = [entry["name"] for entry in manifest["files"] if counts]
     paths = [
         directory / name
         for name in names
         if name.startswith(f"{REJECTS}/") and DATASET_FILE.fullmatch(name)
     ]
-    wanted = sum(min(n, _EXAMPLES_OF_REASON) for n in counts.values())
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    missing = {reason: min(n, 2) for reason, n in counts.items()}
+    found = []
     for entry in islice(read_rejects(paths), _MOST_READ):
-        if isinstance(entry, dict):
-            kept = found.setdefault(str(entry.get("reason", "")), [])
-            if len(kept) < _EXAMPLES_OF_REASON:
-                kept.append(entry)
-        if sum(map(len, found.values())) >= wanted:
+        reason = str(entry.get("reason", "")) if isinstance(entry, dict) else ""
+        if missing.get(reason):
+            missing[reason] -= 1
+            found.append(entry)
+        if not any(missing.values()):
             break
-    frequent = sorted(found, key=lambda reason: (-counts.get(reason, 0), reason))
-    turns = [
-        found[reason][turn : turn + 1] for turn in range(_EXAMPLES_OF_REASON) for reason in frequent
-    ]
-    shown = [entry for turn in turns for entry in turn][:_MOST_EXAMPLES]
-    return sorted(shown, key=lambda entry: frequent.index(str(entry.get("reason", ""))))
+    found.sort(key=lambda entry: (-counts[entry["reason"]], entry["reason"]))
+    return found[:_MOST_EXAMPLES]
 
 
 def _example(entry: Mapping[str, Any]) -> str:
@@ -458,7 +430,7 @@ def run_section(manifest: Mapping[str, Any]) -> Section:
         for option, value in _options(not_default(config, config))
     )
     settings = panel(
-        "Settings of the run",
+        "Settings that are not the default",
         f'<ul class="options">{changed}</ul>',
         details("All settings", table("All settings", ("option", "value"), _options(config))),
         details("Check of the ids", facts([("engine", told["engine"])])),
@@ -473,19 +445,17 @@ def _stages(run: Mapping[str, Any]) -> str:
     times = {stage: s for stage, s in stage_times(run).items() if s}
     if not times:
         return ""
-    total = sum(times.values())
-    large = {stage: s for stage, s in times.items() if s >= total / 100}
-    if rest := total - sum(large.values()):
-        large[plural(len(times) - len(large), "other stage")] = rest
+    total, largest = sum(times.values()), max(times.values())
     rows: list[tuple[Cell, ...]] = [
-        (stage, Bar((s,), max(large.values()), (2,)), Number(f"{s:,.2f}", s), percent(s / total))
-        for stage, s in large.items()
+        (stage, Bar((s,), largest, (2,)), Number(f"{s:,.2f}", s), percent(s / total))
+        for stage, s in times.items()
     ]
     rows.append(("all threads", "", Number(f"{total:,.2f}", round(total, 2)), ""))
-    head, every = ("stage", "", "seconds", ""), ("stage", "seconds", "work")
-    meaning = [(stage, Number(f"{s:,.2f}", s), STAGES.get(stage, "")) for stage, s in times.items()]
-    all_stages = details("All stages", table("All stages", every, meaning))
-    return table("Seconds by stage", head, rows, total=True) + all_stages
+    meaning = [(stage, STAGES.get(stage, "")) for stage in times]
+    overlap = note("Stages overlap, and are summed over all threads.")
+    return table("Seconds by stage", ("stage", "", "seconds", ""), rows, total=True) + details(
+        "What the stages do", overlap + facts(meaning)
+    )
 
 
 def _files(manifest: Mapping[str, Any]) -> Rows:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from tokmill.words import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tokmill.page.summary import Rows
 
 LONGEST_NAME, _BRIEF, _LONGEST_TEXT, _MOST_LINES = 120, 130, 400, 40
-"""Columns of names and of texts, and lines of a text, that a page shows; more is left out."""
+"""Columns of names, of brief texts and of texts, and lines of a text, that a page shows."""
 
 _MOST_NARROW = 5
 """Columns of a table that a telephone shows with its bars."""
@@ -29,7 +29,8 @@ _EDGES = {"\n": "nl", "\t": "tab"}
 _ODD = re.compile(
     "(?P<byte>[\udc80-\udcff])"
     "|(?P<control>[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f])"
-    "|(?P<unseen>[\r\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff])"
+    "|(?P<unseen>[\r\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0001-\U000e007f])"
 )
 """Characters that HTML cannot hold or a browser would not show."""
 
@@ -97,6 +98,11 @@ class Number:
 
     text: str
     value: float
+
+
+def exact(n: int) -> Number:
+    """Return a count to the last digit."""
+    return Number(f"{n:,}", n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,35 +195,33 @@ def _bar(bar: Bar) -> str:
     return f'<span aria-hidden="true">{parts}{line}</span>'
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A place of a histogram: its name, its numbers, one for each series, and its tick.
+def histogram(
+    names: Sequence[str],
+    columns: Mapping[str, Sequence[Number]],
+    ticks: Sequence[str],
+    marked: Collection[int],
+) -> str:
+    """Return columns side by side, each value as its share of the sum of its series.
 
-    The tick stands at the left edge, and so does a dashed line if it `is_marked`.
+    A column has a name and a number for each of the series, whose `names` are told. A tick stands
+    at its left edge, and so does a dashed line where its place is one of the `marked`.
     """
-
-    name: str
-    values: tuple[int, ...]
-    tick: str
-    is_marked: bool = False
-
-
-def histogram(names: Sequence[str], columns: Sequence[Column]) -> str:
-    """Return columns side by side, each value as its share of the sum of its series."""
-    sums = [sum(column.values[i] for column in columns) or 1 for i in range(len(names))]
-    full = max(n / sums[i] for column in columns for i, n in enumerate(column.values))
+    sums = [sum(n.value for n in series) or 1 for series in zip(*columns.values(), strict=True)]
+    shares = [
+        [n.value / all_ for n, all_ in zip(own, sums, strict=True)] for own in columns.values()
+    ]
+    full = max(map(max, shares))
     drawn = []
-    for column in columns:
-        said = ", ".join(f"{n:,} {name}" for n, name in zip(column.values, names, strict=True))
+    for at, (column, numbers) in enumerate(columns.items()):
+        said = ", ".join(f"{n.text} {name}" for n, name in zip(numbers, names, strict=True))
         shapes = "".join(
-            f'<i class="s{i + 1}" style="height:{100 * n / sums[i] / full:.2f}%" '
-            f'data-value="{n}"></i>'
-            for i, n in enumerate(column.values)
+            f'<i class="s{i}" style="height:{100 * share / full:.2f}%" data-value="{n.value}"></i>'
+            for i, (n, share) in enumerate(zip(numbers, shares[at], strict=True), 1)
         )
-        marked = " class=mark" if column.is_marked else ""
+        mark = " class=mark" if at and at in marked else ""
         drawn.append(
-            f'<div{marked} title="{label(f"{column.name}: {said}")}">{shapes}'
-            f"<small>{label(column.tick)}</small></div>"
+            f'<div{mark} title="{label(f"{column}: {said}")}">{shapes}'
+            f"<small>{label(ticks[at])}</small></div>"
         )
     return f'<div class="histogram" aria-hidden="true">{"".join(drawn)}</div>'
 
@@ -231,25 +235,18 @@ def keys(names: Sequence[str], tones: Sequence[int], more: str = "") -> str:
     return f'<ul class="keys">{listed}{more}</ul>'
 
 
-def facts(rows: Rows) -> str:
-    """Return (name, text) rows as a list of definitions; a text may have several lines."""
-    items = "".join(
-        f"<div><dt>{label(name)}</dt><dd>{'<br>'.join(_lines(text))}</dd></div>"
-        for name, text in rows
-        if text
-    )
-    return f'<dl class="facts">{items}</dl>' if items else ""
+def facts(rows: Rows, *, is_brief: bool = False) -> str:
+    """Return (name, text) rows as a list of definitions; a text may have several lines.
 
-
-def brief_facts(rows: Rows, title: str) -> str:
-    """Return facts of which long ones are cut; they are whole under `title`, to be opened."""
-    brief = [(name, text.partition("\nsuch as")[0]) for name, text in rows]
-    brief = [
-        (name, text if len(text) <= _BRIEF else f"{text[:_BRIEF].rpartition(' ')[0]} …")
-        for name, text in brief
-    ]
-    cut = [row for row, shown in zip(rows, brief, strict=True) if row != shown]
-    return facts(brief) + (details(title, facts(cut)) if cut else "")
+    `is_brief`: of a long text its beginning is shown, which opens the whole.
+    """
+    items = []
+    for name, text in rows:
+        html = "<br>".join(_lines(text))
+        if is_brief and len(text) > _BRIEF:
+            html = details(f"{text[:_BRIEF].replace(chr(10), ' ')} …", html)
+        items += [f"<div><dt>{label(name)}</dt><dd>{html}</dd></div>"] if text else []
+    return f'<dl class="facts">{"".join(items)}</dl>' if items else ""
 
 
 def _lines(text: str) -> list[str]:

@@ -70,7 +70,7 @@ def report_page(
     statistics = statistics_for(directory, manifest, tokenizer)
     name = directory.resolve().name
     warnings = [*to_look_at(manifest, statistics), *bill.settings.notes]
-    listed = "".join(f"<li>{label(text, 300)}</li>" for text in warnings)
+    listed = "".join(f"<li>{label(text, 400)}</li>" for text in warnings)
     kind = "Fine-tuning dataset" if manifest.get("kind") == "sft" else "Pretraining dataset"
     header = (
         f'<p class="kind">{kind}</p><h1>{label(name, 120)}</h1>'
@@ -81,7 +81,7 @@ def report_page(
     sections = [
         lengths_section(directory, manifest),
         sources_section(manifest),
-        training_section(directory, manifest),
+        training_section(manifest),
         samples_section(directory, manifest, tokenizer, numbers),
         losses_section(directory, manifest, statistics),
         bill_section(directory, bill),

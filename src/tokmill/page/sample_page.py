@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import TokmillError
@@ -12,6 +13,7 @@ from tokmill.page.samples import SampleReader, cut_mark, shown_runs
 from tokmill.page.summary import detail_rows, things_of
 from tokmill.page.web_page import web_page
 from tokmill.tokenizer.tokenizer import tokenizer_of
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -83,10 +85,12 @@ def samples_section(
         return Section(
             "samples", things.capitalize(), note(f"No {things} are shown: {error}{hint}")
         )
-    of_all = f"{len(cards)} of {manifest['totals']['documents']:,} {things}"
-    lead = f"{of_all}: one of each source, then random ones."
-    if is_sft:
-        lead += " Long text that is not trained is shortened."
+    lead = f"{len(cards)} of {plural(manifest['totals']['documents'], things[:-1])}"
+    if len(cards) < manifest["totals"]["documents"]:
+        has_origins = "first_slice" in manifest["shards"][0]
+        lead += ": one of each source, then random ones" if has_origins else ", drawn at random"
+        lead += "; --split, --source and --seed choose others" if has_origins else ""
+    lead += ". Long text that is not trained is shortened." if is_sft else "."
     command = f"tokmill inspect {shlex.quote(str(directory))} --max-chars 0 --document 0"
     shows = f" The whole text of one: <code>{label(command, 200)}</code>"
     at_once = _CHATS_AT_ONCE if is_sft else _AT_ONCE
@@ -154,17 +158,11 @@ def sample_card(
 
 def _strip(sample: Sample) -> str:
     """Return the mask of a sample as a strip of boxes, each as wide as its span of tokens."""
-    spans: list[tuple[bool, int]] = []
-    for run in sample.runs:
-        if spans and spans[-1][0] == run.is_trained:
-            spans[-1] = (run.is_trained, spans[-1][1] + len(run.ids))
-        else:
-            spans.append((run.is_trained, len(run.ids)))
-    boxes = "".join(
-        f'<i class="{"on" if is_trained else "off"}" style="flex-grow:{n}"></i>'
-        for is_trained, n in spans
-    )
-    return f'<div class="strip" aria-hidden="true">{boxes}</div>'
+    boxes = []
+    for is_trained, runs in groupby(sample.runs, lambda run: run.is_trained):
+        kind, n = "on" if is_trained else "off", sum(len(run.ids) for run in runs)
+        boxes.append(f'<i class="{kind}" style="flex-grow:{n}"></i>')
+    return f'<div class="strip" aria-hidden="true">{"".join(boxes)}</div>'
 
 
 def _stretch(stretch: ShownRun) -> str:

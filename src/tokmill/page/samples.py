@@ -123,9 +123,7 @@ class SampleReader:
     ) -> None:
         self._directory = directory
         self._manifest = dict(manifest)
-        is_sft = manifest.get("kind") == "sft"
-        control = control_ids(manifest, tokenizer)
-        self.decoder = TokenDecoder(tokenizer, control, is_sft=is_sft)
+        self.decoder = _decoder(manifest, tokenizer)
         self._by_token = by_token
         self._origins = OriginFinder(directory, manifest)
         self._documents = Documents(directory, manifest)
@@ -199,13 +197,17 @@ def text_decoder(
     manifest: Mapping[str, Any], tokenizer: Tokenizer
 ) -> Callable[[Sequence[int]], str]:
     """Return a function that decodes the ids of a document, as `inspect --json` shows its text."""
-    is_sft = manifest.get("kind") == "sft"
-    decoder = TokenDecoder(tokenizer, control_ids(manifest, tokenizer), is_sft=is_sft)
+    decoder = _decoder(manifest, tokenizer)
 
     def decoded(ids: Sequence[int]) -> str:
         return escaped("".join(run.text for run in decoder.runs(ids, (0,) * len(ids))))
 
-    return decoded if is_sft else decoder.decode
+    return decoded if manifest.get("kind") == "sft" else decoder.decode
+
+
+def _decoder(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> TokenDecoder:
+    is_sft = manifest.get("kind") == "sft"
+    return TokenDecoder(tokenizer, control_ids(manifest, tokenizer), is_sft=is_sft)
 
 
 def control_ids(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> frozenset[int]:
@@ -245,8 +247,7 @@ def statistics_of(directory: Path, manifest: dict[str, Any], moved: str) -> Stat
         if moved:
             raise
         return replace(read_statistics(directory, manifest), no_texts=str(error))
-    control, is_sft = control_ids(manifest, tokenizer), manifest.get("kind") == "sft"
-    decoder = TokenDecoder(tokenizer, control, is_sft=is_sft)
+    decoder = _decoder(manifest, tokenizer)
 
     def text_of(id_: int) -> str:
         # The second of two: SentencePiece drops the space before the first.

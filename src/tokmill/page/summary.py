@@ -28,6 +28,9 @@ _MOST_UNUSED = 8
 _MOST_READINGS = 4
 _KINDS = ("bin", "idx", "mask", "weight", "origin")
 
+_NO_ENGINES = ("mix", "import")
+"""Names of the engine of datasets whose tokens were there before; the reason says whence."""
+
 _PARTS = {
     "other": "all other text",
     "header": "headers of turns",
@@ -79,24 +82,25 @@ def summary_rows(manifest: Mapping[str, Any], directory: str, n_bytes: int) -> R
 
 def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
     """Return all facts in a manifest about a run, except lengths and sizes."""
-    totals, run = manifest["totals"], manifest["run"]
-    packs = manifest.get("packs", {})
-    return [
+    totals = manifest["totals"]
+    sized = _sized(totals)
+    rows = [
         ("records", _records(manifest)),
-        ("drops", _by_reason(totals["drops"], most=None, written=_sized(totals)) or "none"),
+        ("drops", _by_reason(totals["drops"], most=None, written=sized) or "none"),
         ("rejects", _by_reason(totals["rejects"], f"{directory}/rejects", most=None) or "none"),
-        *((label, text) for label, text in [("unread", _unread(manifest))] if text),
-        *((label, text) for label, text in [("unread keys", _unread_keys(totals))] if text),
-        *((label, text) for label, text in [("fields", fields_line(manifest))] if text),
+        ("unread", _unread(manifest)),
+        ("unread keys", _unread_keys(totals)),
+        ("fields", fields_line(manifest)),
         ("tokens", _tokens(manifest)),
         *(_mask_rows(manifest) if _is_sft(manifest) else ()),
-        *((f"packs, {split}", _packing(pack)) for split, pack in packs.items()),
-        *(("mix", "\n".join(map(": ".join, lines))) for lines in [mix_rows(manifest)] if lines),
+        *((f"packs, {split}", _packing(pack)) for split, pack in manifest.get("packs", {}).items()),
+        ("mix", "\n".join(map(": ".join, mix_rows(manifest)))),
         ("tokenizer", _tokenizer(manifest["tokenizer"])),
         ("engine", describe_engine(manifest["engine"], totals.get("checks"))),
         ("files", _files(manifest)),
-        ("time", _time(run)),
+        ("time", _time(manifest["run"])),
     ]
+    return [(label, text) for label, text in rows if text]
 
 
 def mix_rows(manifest: Mapping[str, Any]) -> Rows:
@@ -207,16 +211,16 @@ def _mask_rows(manifest: Mapping[str, Any]) -> Rows:
     mask, totals = manifest["mask"], manifest["totals"]
     sized = _sized(totals, noticed)
     rule = f"preset {mask['preset']}, boundary {mask['boundary']}, {mask['template']}"
-    rows = [
+    sources = manifest["sources"]
+    return [
         ("trained tokens", _share(totals)),
-        ("by source", _shares(manifest["sources"])),
+        ("by source", _shares(sources) if len(sources) > 1 else ""),
         ("mask", "; ".join([rule, trained_parts(mask)] if mask.get("trained") else [rule])),
         (
             "noticed",
             ", ".join(sized(n, name) for name, n in _noticed(totals).items()) or "nothing",
         ),
     ]
-    return rows if len(manifest["sources"]) > 1 else [row for row in rows if row[0] != "by source"]
 
 
 def _trained(totals: Mapping[str, Any]) -> str:
@@ -302,13 +306,10 @@ def _by_reason(
     ordered = sorted(reasons.items(), key=lambda row: (-row[1], row[0]))
     shown = ordered if most is None or len(ordered) <= most else ordered[: most - 1]
     listed = [written(n, reason) for reason, n in shown]
-    rest = ordered[len(shown) :]
-    if rest:
+    if rest := ordered[len(shown) :]:
         listed.append(f"{sum(n for _, n in rest):,} for {len(rest)} other reasons")
-    text = ", ".join(listed)
-    if len(ordered) > 1:
-        text = f"{sum(reasons.values()):,}: {text}"
-    return text + (f" (see {where})" if where else "")
+    total = f"{sum(reasons.values()):,}: " if len(ordered) > 1 else ""
+    return total + ", ".join(listed) + (f" (see {where})" if where else "")
 
 
 def _tokenizer(tokenizer: Mapping[str, Any]) -> str:
@@ -330,22 +331,17 @@ def _files(manifest: Mapping[str, Any]) -> str:
 
 
 def _time(run: Mapping[str, Any]) -> str:
-    text = elapsed(run)
+    """Return the seconds of a run, those before the first text was encoded, speed and memory."""
+    text, start_s = seconds(run["wall_s"]), run.get("start_s", 0.0)
+    if run["text_bytes_per_s"]:
+        work_s = max(run["wall_s"] - start_s, 1e-3)
+        speed = f"{size(run['text_bytes_per_s'] * run['wall_s'] / work_s)} of text per second"
+        text += f": {seconds(start_s)} start-up, then {speed}" if start_s else f", {speed}"
     if run["peak_memory_bytes"]:
         text += f"; peak memory {size(run['peak_memory_bytes'])}"
     if run["resumed_parts"]:
         text += f" ({plural(run['resumed_parts'], 'part')} from earlier runs)"
     return text
-
-
-def elapsed(run: Mapping[str, Any]) -> str:
-    """Return the seconds of a run, those before the first text was encoded, and its speed after."""
-    text, start_s = seconds(run["wall_s"]), run.get("start_s", 0.0)
-    if not run["text_bytes_per_s"]:
-        return text
-    work_s = max(run["wall_s"] - start_s, 1e-3)
-    speed = f"{size(run['text_bytes_per_s'] * run['wall_s'] / work_s)} of text per second"
-    return f"{text}: {seconds(start_s)} start-up, then {speed}" if start_s else f"{text}, {speed}"
 
 
 def fields_line(manifest: Mapping[str, Any]) -> str:
@@ -394,11 +390,13 @@ def engine_line(engine: Mapping[str, Any], checks: Mapping[str, int] | None = No
 
     `checks`: totals of a finished run, see `Counts`.
     """
-    name = f"{engine['name']} {engine['version']}"
     if engine["name"] == REFERENCE:
         return f"{engine['name']}: {engine['version']}"
-    equal = "ids equal to the reference's (checked)"
-    return f"{name}, {equal if _checked(engine, checks or {}) else 'ids not checked'}"
+    name, others = f"{engine['name']} {engine['version']}", ["ids not checked"]
+    if engine["name"] in _NO_ENGINES:
+        name, others = f"{engine['name']}: {engine['reason']}", []
+    equal = ["ids equal to the reference's (checked)"]
+    return ", ".join([name, *(equal if _checked(engine, checks or {}) else others)])
 
 
 def describe_engine(engine: Mapping[str, Any], checks: Mapping[str, int] | None = None) -> str:
