@@ -124,11 +124,12 @@ def test_ids_and_duplicates_are_those_of_stats(page, dataset):
 def test_the_seconds_of_stages_add_up_to_the_total(page):
     *stages, (last, (total,)) = page.read.tables["Seconds by stage"].items()
     assert last == "all threads"
-    assert sum(s for _, (s,) in stages) == pytest.approx(total, abs=1e-9)
+    assert sum(s for _, (s, _) in stages) == pytest.approx(total, abs=1e-9)
+    assert sum(share for _, (_, share) in stages) == pytest.approx(1)
     shown = re.findall(r'data-value="[^"]+">([\d.]+)<', page.html.partition("Seconds by stage")[2])
     assert round(sum(map(float, shown[: len(stages)])), 2) == float(shown[len(stages)])
     measured = page.manifest["run"]["stage_s"]
-    assert {stage: s for stage, (s,) in stages} == {
+    assert {stage: s for stage, (s, _) in stages} == {
         stage: round(s, 2) for stage, s in measured.items() if round(s, 2)
     }
 

@@ -210,13 +210,13 @@ def _alternatives(comparison: Comparison, of_model: ModelBill) -> str:
     for each in sorted(comparison.alternatives, key=_rank):
         first, *others = map(str, each.values)
         if each.why_not:
-            rows.append((first, *others, "", "", "", Said(f"not possible: {each.why_not}", "")))
+            rows.append((first, *others, f"not possible: {each.why_not}", "", "", ""))
             continue
         said = _SAID.get(each.verdict, Said(each.verdict, ""))
         expected, most = (Number(memory(n), n) for n in (each.n_bytes, each.high_bytes))
-        rows.append((first, *others, Bar((each.n_bytes,), full, limit=limit), expected, most, said))
+        rows.append((first, *others, said, Bar((each.n_bytes,), full, limit=limit), expected, most))
     options = (f"--{name.replace('_', '-')}" for name in comparison.axes)
-    head = (*options, "", "expected", "at most", "fits")
+    head = (*options, "fits", "", "expected", "at most")
     drawn = table("Alternatives", head, rows, first=_FIRST_ROWS)
     return panels(panel("Alternatives", note(comparison.title), drawn))
 

@@ -15,12 +15,10 @@ from tokmill.dataset.layout import DATASET_FILE, REJECTS
 from tokmill.dataset.statistics import CONTEXTS, N_BINS, Lengths, Statistics, read_lengths
 from tokmill.dataset.writer import read_rejects
 from tokmill.errors import TokmillError
-from tokmill.fields import percent
 from tokmill.page.markup import (
     LONGEST_NAME,
     Bar,
     Number,
-    Said,
     Section,
     content,
     details,
@@ -196,7 +194,7 @@ def _contexts(found: Lengths, totals: Mapping[str, Any], things: str) -> str:
     return panel("Longer than a context", table("Longer than a context", head, rows))
 
 
-def _share(n: int, total: int) -> Number:
+def _share(n: float, total: float) -> Number:
     """Return a share in percent, with two decimals where one would show 0.0%."""
     share = n / (total or 1)
     if 0 < share < 0.00005:
@@ -370,7 +368,7 @@ def _reasons(totals: Mapping[str, Any]) -> list[tuple[Cell, ...]]:
     full = max((n for n, _, _ in found), default=1)
     tones = {"drop": (3,), "reject": (7,), "": (2,)}
     return [
-        (reason, Said(kind, ""), Bar((n,), full, tones[kind]), exact(n),
+        (reason, kind, Bar((n,), full, tones[kind]), exact(n),
          _share(n, totals["records"]))
         for n, kind, reason in found
     ]  # fmt: skip
@@ -447,7 +445,7 @@ def _stages(run: Mapping[str, Any]) -> str:
         return ""
     total, largest = sum(times.values()), max(times.values())
     rows: list[tuple[Cell, ...]] = [
-        (stage, Bar((s,), largest, (2,)), Number(f"{s:,.2f}", s), percent(s / total))
+        (stage, Bar((s,), largest, (2,)), Number(f"{s:,.2f}", s), _share(s, total))
         for stage, s in times.items()
     ]
     rows.append(("all threads", "", Number(f"{total:,.2f}", round(total, 2)), ""))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tokmill.page.summary import Rows
 
-LONGEST_NAME, _BRIEF, _LONGEST_TEXT, _MOST_LINES = 120, 130, 400, 40
+LONGEST_NAME, _BRIEF, _LONGEST_TEXT, _MOST_LINES = 120, 160, 400, 40
 """Columns of names, of brief texts and of texts, and lines of a text, that a page shows."""
 
 _MOST_NARROW = 5
