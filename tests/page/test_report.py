@@ -87,6 +87,8 @@ def test_the_share_that_was_left_out_is_one_of_records(pretrained):
     assert ">25.0%<" in head_tiles(manifest, 0)
     manifest["totals"]["records"] = 10_000_000
     assert ">&lt;0.01%<" in head_tiles(manifest, 0)
+    manifest["totals"]["drops"] = {"short": 9_999_999}
+    assert ">&gt;99.9%<" in head_tiles(manifest, 0)
 
 
 def test_of_a_mix_of_many_sources_a_few_are_shown_and_the_others_opened(pretrained):
@@ -128,10 +130,8 @@ def test_the_seconds_of_stages_add_up_to_the_total(page):
     assert sum(share for _, (_, share) in stages) == pytest.approx(1)
     shown = re.findall(r'data-value="[^"]+">([\d.]+)<', page.html.partition("Seconds by stage")[2])
     assert round(sum(map(float, shown[: len(stages)])), 2) == float(shown[len(stages)])
-    measured = page.manifest["run"]["stage_s"]
-    assert {stage: s for stage, (s, _) in stages} == {
-        stage: round(s, 2) for stage, s in measured.items() if round(s, 2)
-    }
+    for s in page.manifest["run"]["stage_s"].values():
+        assert not round(s, 2) or f"{s:,.2f} s: " in page.text
 
 
 def test_settings_are_named_as_they_are_typed(page):
@@ -272,14 +272,13 @@ def test_without_its_tokenizer_the_page_says_so_and_the_rest_stands(pretrained, 
     assert {"Longer than a context", "Sources", "Seconds by stage"} <= set(page.read.tables)
 
 
-def test_without_its_indices_the_page_has_the_histogram_of_the_manifest(pretrained, page_of: Make):
+def test_without_its_indices_the_page_says_so_and_the_rest_stands(pretrained, page_of: Make):
     manifest = json.loads(json.dumps(pretrained.manifest))
     manifest["shards"][0]["documents"] += 1
     manifest["shards"][1]["documents"] -= 1
     page = page_of(pretrained.directory, manifest)
-    assert "The exact lengths are not known" in page.text
-    found = [n for (n,) in page.read.tables["Lengths"].values() if n]
-    assert found == [n for n in manifest["length_histogram"] if n]
+    assert "The lengths are not known: " in page.text
+    assert {"Sources", "Seconds by stage"} <= set(page.read.tables)
 
 
 def test_a_page_does_not_read_all_tokens_of_a_large_dataset(pretrained, page_of: Make, monkeypatch):

@@ -55,11 +55,10 @@ _GROUPS: Mapping[str, str] = {
 """The group of a line by its name; others are activations if they grow with a batch's tokens."""
 _ACTIVATIONS, _OTHERS = "activations and logits", "temporary and buffers"
 _KINDS = tuple(dict.fromkeys((*_GROUPS.values(), _ACTIVATIONS, _OTHERS)))
-_TONES = (1, 2, 3, 4, 5, 6)
 _ADVICE = ("largest", "fits with", "safer with", "may fit", "advice")
 _IN_HEAD = ("verdict", "note", *_ADVICE)
 """Rows of the bill that the head of the page has."""
-_FIRST_ROWS = 11
+_FIRST_ROWS = 8
 _SAID = {
     FITS: Said(FITS, "green"),
     BARELY: Said("by the estimate only", "yellow"),
@@ -170,15 +169,14 @@ def _moments(of_model: ModelBill, bill: FullBill) -> str:
     numbers: list[tuple[Cell, ...]] = []
     for each in moments:
         amounts = _by_group(each)
-        named = tuple(f"{kind}: {memory(n)}" for kind, n in zip(_KINDS, amounts, strict=True))
-        bar = Bar(amounts, full, _TONES, named, limit)
+        bar = Bar(amounts, full, limit=limit)
         rows.append((moment(each), bar, Number(memory(each.n_bytes), each.n_bytes)))
         numbers.append((moment(each), *(Number(memory(n), n) for n in amounts)))
     line = f"<li><b></b>{label(gpu.name)}, {memory(limit)}</li>" if gpu else ""
     by_kind = table("GPU memory by kind", ("moment", *_KINDS), numbers)
     return panel(
         "GPU memory of training",
-        keys(_KINDS, _TONES, line),
+        keys(_KINDS, line),
         table("GPU memory of training", ("moment", "", "expected"), rows),
         details("Amounts by kind", by_kind),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import shlex
 from itertools import islice
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.layout import DATASET_FILE, REJECTS
-from tokmill.dataset.statistics import CONTEXTS, N_BINS, Lengths, Statistics, read_lengths
+from tokmill.dataset.statistics import CONTEXTS, Lengths, Statistics, read_lengths
 from tokmill.dataset.writer import read_rejects
 from tokmill.errors import TokmillError
 from tokmill.page.markup import (
@@ -102,8 +101,8 @@ def _exactly(manifest: Mapping[str, Any], key: str) -> str:
     """Return a total to the last digit if its tile rounds it, and how much of it is in val."""
     total = manifest["totals"][key]
     val = sum(shard[key] for shard in manifest["shards"] if shard["split"] == "val")
-    exact = [f"{total:,}"] if count(total) != f"{total:,}" else []
-    return "; ".join([*exact, f"{val:,} in val" if val else "none in val"])
+    digits = f"{total:,}; " if count(total) != f"{total:,}" else ""
+    return digits + (f"{val:,} in val" if val else "none in val")
 
 
 def head_facts(directory: Path, manifest: Mapping[str, Any]) -> Rows:
@@ -129,46 +128,38 @@ def to_look_at(manifest: Mapping[str, Any], statistics: Statistics | str) -> lis
 
 
 def lengths_section(directory: Path, manifest: Mapping[str, Any]) -> Section:
-    """Return the section; without readable indices, it has the histogram of the manifest."""
-    things = things_of(manifest)
+    """Return the section, or why nobody knows the lengths."""
     try:
-        found, problem = read_lengths(directory, manifest), ""
+        found = read_lengths(directory, manifest)
     except TokmillError as error:
-        counts = np.array(manifest["length_histogram"][:N_BINS], np.int64)
-        found = Lengths(1 << np.arange(len(counts)), counts)  # each as the least of its column
-        problem = f"The exact lengths are not known: {error}"
-    html = [_histogram(found, things, is_exact=not problem)]
-    if not problem:
-        html.append(_contexts(found, manifest["totals"], things))
-    lead = note(problem or lengths_text(found)) if len(found.values) else ""
-    return Section("lengths", "Lengths", f"{lead}{panels(*html)}")
+        return Section("lengths", "Lengths", note(f"The lengths are not known: {error}"))
+    if not len(found.values):
+        return Section("lengths", "Lengths", note("There are no documents."))
+    things = things_of(manifest)
+    charts = panels(_histogram(found, things), _contexts(found, manifest["totals"], things))
+    return Section("lengths", "Lengths", note(lengths_text(found)) + charts)
 
 
-def _histogram(found: Lengths, things: str, *, is_exact: bool) -> str:
-    filled = np.flatnonzero(found.documents)
-    if not len(filled):
-        return ""
-    bins = range(int(filled[0]), int(filled[-1]) + 1)
-    names = (things, "tokens") if is_exact else (things,)
-    amounts = (found.documents, found.tokens)[: len(names)]
+def _histogram(found: Lengths, things: str) -> str:
+    documents, tokens = found.documents.tolist(), found.tokens.tolist()
+    filled = [i for i, n in enumerate(documents) if n]
+    bins = range(filled[0], filled[-1] + 1)
     columns = {
-        f"{1 << i:,} to {(2 << i) - 1:,} tokens": [exact(int(amount[i])) for amount in amounts]
+        f"{1 << i:,} to {(2 << i) - 1:,} tokens": (exact(documents[i]), exact(tokens[i]))
         for i in bins
     }
-    rows: list[tuple[Cell, ...]] = [(name, *numbers) for name, numbers in columns.items()]
+    rows = [(name, *numbers) for name, numbers in columns.items()]
     every = 1 if len(bins) <= _MOST_TICKS else 2
     ticks = [_short(1 << i) if (i - bins.start) % every == 0 else "" for i in bins]
     marked = [context.bit_length() - 1 - bins.start for context in CONTEXTS]
+    names = (things, "tokens")
     return panel(
         f"{things.capitalize()} by length in tokens",
-        keys(
-            [f"share of all {name}" for name in names],
-            (1, 2)[: len(names)],
-            '<li><b class="mark"></b>context sizes</li>',
-        ),
+        keys([f"share of all {name}" for name in names],
+             '<li><b class="mark"></b>context sizes</li>'),
         histogram(names, columns, ticks, marked),
         details("Numbers", table("Lengths", ("length", *names), rows)),
-    )
+    )  # fmt: skip
 
 
 def _short(n: int) -> str:
@@ -188,18 +179,19 @@ def _contexts(found: Lengths, totals: Mapping[str, Any], things: str) -> str:
         rows.append((
             f"{context:,}",
             Bar((longer,), n_documents), exact(longer), _share(longer, n_documents),
-            Bar((beyond,), n_tokens, (2,)), _share(beyond, n_tokens),
+            Bar((beyond,), n_tokens, 2), _share(beyond, n_tokens),
         ))  # fmt: skip
     head = ("context", "", f"longer {things}", "", "", "tokens past it")
     return panel("Longer than a context", table("Longer than a context", head, rows))
 
 
 def _share(n: float, total: float) -> Number:
-    """Return a share in percent, with two decimals where one would show 0.0%."""
+    """Return a share in percent; only nothing is 0.0%, and only all is 100.0%."""
     share = n / (total or 1)
+    text = f"{share:.2%}" if 0 < share < 0.0005 else f"{share:.1%}"
     if 0 < share < 0.00005:
-        return Number("<0.01%", share)
-    return Number(f"{share:.2%}" if 0 < share < 0.0005 else f"{share:.1%}", share)
+        text = "<0.01%"
+    return Number(">99.9%" if 0.9995 <= share < 1 else text, share)
 
 
 def sources_section(manifest: Mapping[str, Any]) -> Section:
@@ -366,7 +358,7 @@ def _reasons(totals: Mapping[str, Any]) -> list[tuple[Cell, ...]]:
         n_others = sum(n for n, _, _ in others)
         found[_MOST_REASONS:] = [(n_others, "", plural(len(others), "other reason"))]
     full = max((n for n, _, _ in found), default=1)
-    tones = {"drop": (3,), "reject": (7,), "": (2,)}
+    tones = {"drop": 3, "reject": 7, "": 2}
     return [
         (reason, kind, Bar((n,), full, tones[kind]), exact(n),
          _share(n, totals["records"]))
@@ -414,7 +406,7 @@ def _raw(entry: Mapping[str, Any]) -> str:
         return str(entry["raw"])
     try:
         data = base64.b64decode(str(entry.get("raw_base64", "")))
-    except (binascii.Error, ValueError):
+    except ValueError:
         return ""
     return data.decode("utf-8", "surrogateescape")
 
@@ -443,16 +435,19 @@ def _stages(run: Mapping[str, Any]) -> str:
     times = {stage: s for stage, s in stage_times(run).items() if s}
     if not times:
         return ""
-    total, largest = sum(times.values()), max(times.values())
+    total = sum(times.values())
+    large = {stage: s for stage, s in times.items() if s >= total / 100}
+    if rest := total - sum(large.values()):
+        large[plural(len(times) - len(large), "other stage")] = rest
     rows: list[tuple[Cell, ...]] = [
-        (stage, Bar((s,), largest, (2,)), Number(f"{s:,.2f}", s), _share(s, total))
-        for stage, s in times.items()
+        (stage, Bar((s,), max(large.values()), 2), Number(f"{s:,.2f}", s), _share(s, total))
+        for stage, s in large.items()
     ]
     rows.append(("all threads", "", Number(f"{total:,.2f}", round(total, 2)), ""))
-    meaning = [(stage, STAGES.get(stage, "")) for stage in times]
-    overlap = note("Stages overlap, and are summed over all threads.")
+    meaning = [(stage, f"{s:,.2f} s: {STAGES.get(stage, '')}") for stage, s in times.items()]
+    every = note("Stages overlap, and are summed over all threads.") + facts(meaning)
     return table("Seconds by stage", ("stage", "", "seconds", ""), rows, total=True) + details(
-        "What the stages do", overlap + facts(meaning)
+        "All stages", every
     )
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tokmill.page.summary import Rows
 
-LONGEST_NAME, _BRIEF, _LONGEST_TEXT, _MOST_LINES = 120, 160, 400, 40
+LONGEST_NAME, _BRIEF, _LONGEST_TEXT, _MOST_LINES = 120, 130, 400, 40
 """Columns of names, of brief texts and of texts, and lines of a text, that a page shows."""
 
 _MOST_NARROW = 5
@@ -112,15 +112,14 @@ class Bar:
     Attributes:
         values: the amounts.
         full: the value at the end of the place of the bar.
-        tones: the numbers of their colours in the style of the page.
-        names: of the amounts; a pointer shows them.
+        tone: the number of the first amount's colour in the style of the page; the next has the
+            next.
         limit: value of the line that no bar should pass; 0: no line.
     """
 
-    values: tuple[float, ...]
+    values: Sequence[float]
     full: float
-    tones: tuple[int, ...] = (1,)
-    names: tuple[str, ...] = ("",)
+    tone: int = 1
     limit: float = 0
 
 
@@ -187,9 +186,8 @@ def _cell(cell: Cell) -> str:
 def _bar(bar: Bar) -> str:
     full = bar.full or 1
     parts = "".join(
-        f'<i class="s{tone}" style="width:{100 * value / full:.3f}%" data-value="{value}"'
-        f"{f' title={chr(34)}{label(name)}{chr(34)}' if name else ''}></i>"
-        for value, tone, name in zip(bar.values, bar.tones, bar.names, strict=True)
+        f'<i class="s{tone}" style="width:{100 * value / full:.3f}%" data-value="{value}"></i>'
+        for tone, value in enumerate(bar.values, bar.tone)
     )
     line = f'<b style="left:{100 * bar.limit / full:.3f}%"></b>' if bar.limit else ""
     return f'<span aria-hidden="true">{parts}{line}</span>'
@@ -226,11 +224,10 @@ def histogram(
     return f'<div class="histogram" aria-hidden="true">{"".join(drawn)}</div>'
 
 
-def keys(names: Sequence[str], tones: Sequence[int], more: str = "") -> str:
+def keys(names: Sequence[str], more: str = "") -> str:
     """Return what the colours of a chart mean; `more` is HTML of further entries."""
     listed = "".join(
-        f'<li><i class="s{tone}"></i>{label(name)}</li>'
-        for name, tone in zip(names, tones, strict=True)
+        f'<li><i class="s{tone}"></i>{label(name)}</li>' for tone, name in enumerate(names, 1)
     )
     return f'<ul class="keys">{listed}{more}</ul>'
 
