@@ -11,6 +11,7 @@ from tokmill.page.summary import (
     detail_rows,
     fields_line,
     noticed,
+    share_of,
     summary_rows,
     trained_parts,
 )
@@ -196,6 +197,21 @@ def test_the_details_of_sft_say_the_rule_the_sources_and_the_packs():
     assert found["packs, train"] == (
         "10,000 samples in 1,200 rows of 4,096 tokens, 99.69% full; 45 bytes of memory per sample"
     )
+
+
+@pytest.mark.parametrize(
+    ("n", "total", "expected"),
+    [
+        (0, 0, "0.0%"),
+        (1, 100_000, "<0.01%"),
+        (1, 10_000, "0.01%"),
+        (1, 3, "33.3%"),
+        (9999, 10_000, ">99.9%"),
+        (3, 3, "100.0%"),
+    ],
+)
+def test_only_nothing_is_zero_and_only_all_is_a_hundred_per_cent(n, total, expected):
+    assert share_of(n, total) == expected
 
 
 def with_fields(*sources, used=("text",)):

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from tokmill.bill.full_bill import FullBill, ModelBill
     from tokmill.bill.models.model import Model
     from tokmill.bill.remedies.comparison import Alternative
-    from tokmill.bill.text.summary import Row
     from tokmill.page.markup import Cell
     from tokmill.page.summary import Rows
 
@@ -77,7 +76,7 @@ def verdict(directory: Path, bill: FullBill) -> str:
             '<div class="verdict"><h2>Which GPU trains a model on this?</h2><p class="remark">'
             f"Name a model and a GPU: <code>{label(command, 200)} --html FILE</code></p></div>"
         )
-    rows = list(_rows(bill))
+    rows = list(summary_rows(bill, asked_parts(bill.settings)))
     said = next(row for row in rows if row.label == "verdict")
     told = [(row.label, row.text) for row in rows if row.label in _ADVICE]
     heading = of_model.model.name
@@ -141,14 +140,10 @@ def bill_section(directory: Path, bill: FullBill) -> Section:
     return Section("bill", "Bill", how + panels(*drawn) + alternatives + other)
 
 
-def _rows(bill: FullBill) -> Iterator[Row]:
-    return summary_rows(bill, asked_parts(bill.settings))
-
-
 def _told(bill: FullBill) -> Rows:
     """Return the rows of the command that the head lacks, and lines without a label below them."""
     told: list[list[str]] = []
-    for name, text, _ in _rows(bill):
+    for name, text, _ in summary_rows(bill, asked_parts(bill.settings)):
         if name or not told:
             told.append([name, text])
         else:

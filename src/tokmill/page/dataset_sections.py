@@ -40,6 +40,7 @@ from tokmill.page.summary import (
     engine_line,
     lengths_text,
     quoted,
+    share_of,
     stage_times,
     statistics_rows,
     things_of,
@@ -81,14 +82,14 @@ def head_tiles(manifest: Mapping[str, Any], n_bytes: int) -> str:
     ]
     if manifest.get("kind") == "sft":
         trained = totals.get("trained_tokens", 0)
-        rows.append(("trained tokens", _share(trained, tokens).text, f"{trained:,}"))
+        rows.append(("trained tokens", share_of(trained, tokens), f"{trained:,}"))
     stored = f"{manifest['dtype']}, {np.dtype(manifest['dtype']).itemsize} bytes a token"
     rows.append(("size on disk", Number(size(n_bytes), n_bytes), stored))
     if text_bytes:
         density = f"{text_bytes / max(1, tokens):.2f}"
         rows.append(("text bytes per token", density, f"{size(text_bytes)} of text"))
     drops, rejects = (sum(totals[kind].values()) for kind in ("drops", "rejects"))
-    lost = _share(drops + rejects, totals["records"]).text if drops + rejects else "none"
+    lost = share_of(drops + rejects, totals["records"]) if drops + rejects else "none"
     rows.append(("left out", lost, f"{plural(drops, 'drop')}, {plural(rejects, 'reject')}"))
     return tiles(rows)
 
@@ -186,12 +187,7 @@ def _contexts(found: Lengths, totals: Mapping[str, Any], things: str) -> str:
 
 
 def _share(n: float, total: float) -> Number:
-    """Return a share in percent; only nothing is 0.0%, and only all is 100.0%."""
-    share = n / (total or 1)
-    text = f"{share:.2%}" if 0 < share < 0.0005 else f"{share:.1%}"
-    if 0 < share < 0.00005:
-        text = "<0.01%"
-    return Number(">99.9%" if 0.9995 <= share < 1 else text, share)
+    return Number(share_of(n, total), n / (total or 1))
 
 
 def sources_section(manifest: Mapping[str, Any]) -> Section:

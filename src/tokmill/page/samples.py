@@ -19,7 +19,7 @@ from tokmill.dataset.origins import OriginFinder
 from tokmill.dataset.packs import open_packs
 from tokmill.dataset.statistics import read_statistics
 from tokmill.errors import TokmillError, UsageError, VerifyError
-from tokmill.page.summary import noticed
+from tokmill.page.summary import noticed, share_of
 from tokmill.settings.load import build_config
 from tokmill.settings.sft import SftSettings
 from tokmill.tokenizer.control_tokens import added_tokens, kept_as_text
@@ -81,8 +81,7 @@ class Sample:
         facts = [self.shard, plural(len(self.ids) + self.n_unread, "token")]
         facts += [f"of the first {len(self.ids):,}:"] if self.n_unread and self.mask else []
         if self.mask is not None:
-            share = self.n_trained / max(1, len(self.ids))
-            facts += [f"{self.n_trained:,} trained", f"{share:.1%}"]
+            facts += [f"{self.n_trained:,} trained", share_of(self.n_trained, len(self.ids))]
         if self.row_start is not None:
             facts.append(f"from token {self.row_start:,} of the row")
         if self.piece is not None:

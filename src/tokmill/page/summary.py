@@ -131,7 +131,7 @@ def statistics_rows(statistics: Statistics) -> Rows:
         )
     if equal.in_both_splits:
         repeated += f"\n{equal.in_both_splits:,} of val are in train, too"
-    unused = f"{statistics.n_unused:,} of {n_ids:,} ({statistics.n_unused / n_ids:.1%})"
+    unused = f"{statistics.n_unused:,} of {n_ids:,} ({share_of(statistics.n_unused, n_ids)})"
     if examples := statistics.unused[:_MOST_UNUSED]:
         texts = (f"{named.id} {quoted(named.text)}".strip() for named in examples)
         unused += f"\nsuch as {', '.join(texts)}"
@@ -249,9 +249,19 @@ def _noticed(totals: Mapping[str, Any]) -> dict[str, int]:
     return {name: n for name, n in counters.items() if n and name != TRAINED_TURNS}
 
 
+def share_of(n: float, total: float) -> str:
+    """Return a share in percent; only nothing is `0.0%`, and only all is `100.0%`."""
+    share = n / (total or 1)
+    if 0.9995 <= share < 1:
+        return ">99.9%"
+    if 0 < share < 0.0005:
+        return f"{share:.2%}" if share >= 0.00005 else "<0.01%"
+    return f"{share:.1%}"
+
+
 def _share(totals: Mapping[str, Any]) -> str:
     trained = totals.get("trained_tokens", 0)
-    return f"{trained:,} ({trained / max(1, totals['tokens']):.1%})"
+    return f"{trained:,} ({share_of(trained, totals['tokens'])})"
 
 
 def _rows(pack: Mapping[str, Any]) -> str:
@@ -274,7 +284,7 @@ def _packing(pack: Mapping[str, Any]) -> str:
 def _shares(sources: Sequence[Mapping[str, Any]]) -> str:
     """Return the trained share of the first sources, one per line."""
     lines = [
-        f"{source['path']}: {source.get('trained_tokens', 0) / max(1, source['tokens']):.1%}"
+        f"{source['path']}: {share_of(source.get('trained_tokens', 0), source['tokens'])}"
         for source in sources[:_MOST_SOURCES]
     ]
     return "\n".join(lines + ["…"] * (len(sources) > _MOST_SOURCES))
