@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -37,7 +37,6 @@ from tokmill.dataset.layout import (
 from tokmill.dataset.part_record import PartRecord, Sums
 from tokmill.dataset.plan_file import PLAN_FORMAT, plan_fingerprint
 from tokmill.dataset.reader import read_intact_manifest
-from tokmill.dataset.sidecars import MAX_LENGTH
 from tokmill.dataset.writer import ShardEntry, ShardWriter
 from tokmill.engines.engine import REFERENCE, load_engine
 from tokmill.errors import RecordError, StateError, TokenizerError, UsageError, VerifyError
@@ -54,12 +53,12 @@ from tokmill.version import __version__
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence, Set
+    from collections.abc import Mapping, Sequence, Set
 
     import numpy.typing as npt
 
     from tokmill.tokenizer.tokenizer import Tokenizer
-    from tokmill.trainers.import_sources import Importer, Part, TokenFile
+    from tokmill.trainers.import_sources import Batch, Importer, TokenFile
 
     Ids = npt.NDArray[np.unsignedinteger]
     Lengths = npt.NDArray[np.int64]
@@ -198,6 +197,8 @@ def _find(settings: ImportSettings) -> list[TokenFile]:
     without = [file.path for file in files if file.mask is None]
     if without and len(without) < len(files):
         raise UsageError(f"{without[0]}: has no mask beside it, and other files have one")
+    if settings.add_eos and not without:
+        raise UsageError("--add-eos: samples with masks may end with any token: leave it out")
     place = settings.output.absolute().resolve()
     for file in files:  # what is replaced cannot be read
         if place in file.path.absolute().resolve().parents:
@@ -252,11 +253,14 @@ def _write_parts(
     write_chunks(directory / PLAN, json_chunks(plan))
     sums = Sums(algorithm)
     for number, file in enumerate(files):
-        part = PartWriter(directory, number, file, tokenizer, config.output, settings.add_eos)
-        part.check_eos()
+        part = ImportedPart(directory, number, file, tokenizer, config.output, settings.add_eos)
         try:
-            for progress in part.write(IMPORTERS[settings.trainer].read(file, tokenizer.eos.id)):
-                watcher.progressed(progress)
+            for batch in IMPORTERS[settings.trainer].read(file, tokenizer.eos.id):
+                part.add(batch)
+                n_bytes = batch.tokens.nbytes
+                watcher.progressed(
+                    Increments(n_bytes, n_bytes, 0, len(batch.lengths), len(batch.tokens))
+                )
             record = part.finish(sha256_hex(canonical_json([identity, rows[number]])))
         except BaseException:
             part.discard()
@@ -266,156 +270,120 @@ def _write_parts(
     return sums
 
 
-@dataclass(slots=True)
-class PartWriter:
-    """Writes one file of tokens as part `number`.
+class ImportedPart:
+    """The documents of one file, as part `number` of a dataset.
 
     `output`: dtype, shards and checksums of the dataset. `adds_eos`: eos is added to documents of
     pretraining without it, else they are an error. A file without an index may end without one.
+
+    Raises:
+        TokenizerError: ids of the dataset are too narrow for the eos that documents end with.
     """
 
-    directory: Path
-    number: int
-    file: TokenFile
-    tokenizer: Tokenizer
-    output: OutputSettings
-    adds_eos: bool
-    _shards: list[ShardEntry] = field(default_factory=list)
-    _shard: ShardWriter | None = None
-    _counts: Counts = field(default_factory=Counts)
-    _histogram: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(_BINS, np.int64))
-
-    def check_eos(self) -> None:
-        """Check that the ids of the dataset are wide enough for the eos that documents end with."""
-        eos_id = self.tokenizer.eos.id
-        is_written = self.file.mask is None or self.adds_eos
-        if is_written and eos_id > np.iinfo(self.output.dtype).max:
+    def __init__(
+        self,
+        directory: Path,
+        number: int,
+        file: TokenFile,
+        tokenizer: Tokenizer,
+        output: OutputSettings,
+        adds_eos: bool,
+    ) -> None:
+        self._directory, self._number, self._file = directory, number, file
+        self._tokenizer, self._output, self._adds_eos = tokenizer, output, adds_eos
+        self._dtype = np.dtype(output.dtype).newbyteorder("<")
+        self._n_read = 0  # tokens so far
+        self._counts = Counts(input_bytes=file.n_bytes)
+        self._histogram = np.zeros(_BINS, np.int64)
+        self._shard: ShardWriter | None = None
+        self._shards: list[ShardEntry] = []
+        if file.mask is None and tokenizer.eos.id > np.iinfo(self._dtype).max:
             raise TokenizerError(
-                f"{self.file.path}: its ids are {self.output.dtype}, and the tokenizer's eos is "
-                f"{eos_id:,}: name the tokenizer that made these tokens"
+                f"{file.path}: its ids are {output.dtype}, and the tokenizer's eos is "
+                f"{tokenizer.eos.id:,}: name the tokenizer that made these tokens"
             )
 
-    def write(self, parts: Iterable[Part]) -> Iterator[Increments]:
-        """Write documents, and yield how much was written; memory: a part and the longest document.
+    def add(self, batch: Batch) -> None:
+        """Write documents.
 
         Raises:
             TokenizerError: an id is not of the tokenizer.
-            VerifyError: a document does not end with eos, or is too long for an index.
+            VerifyError: a document does not end with eos.
             StorageError: the files cannot be written.
         """
-        waiting: list[Part] = []
-        n_read = begin = 0  # tokens so far, and those before the documents that wait
-        for part in parts:
-            self._check_ids(part[0], n_read)
-            waiting.append(part)
-            n_read += len(part[0])
-            if n_read - begin > MAX_LENGTH and not len(part[2]):
-                raise VerifyError(
-                    f"{self.file.path}: a document of more than {MAX_LENGTH:,} tokens: name the "
-                    "token that ends documents with --eos-token"
-                )
-            if not len(part[2]):
-                continue
-            tokens = np.concatenate([one for one, _, _ in waiting])
-            masks = [mask for _, mask, _ in waiting if mask is not None]
-            mask = np.concatenate(masks) if masks else None
-            ends = part[2] + len(tokens) - len(part[0])
-            stop = int(ends[-1])
-            self._add(
-                tokens[:stop], np.diff(ends, prepend=0), None if mask is None else mask[:stop]
-            )
-            n_bytes = stop * self.file.dtype.itemsize
-            yield Increments(n_bytes, n_bytes, 0, len(ends), stop)
-            waiting = [(tokens[stop:], None if mask is None else mask[stop:], part[2][:0])]
-            begin += stop
-
-    def _add(self, tokens: npt.NDArray[Any], lengths: Lengths, mask: Mask | None) -> None:
-        """Write whole documents, end to end."""
-        is_filled = lengths > 0
-        if n_empty := len(lengths) - int(is_filled.sum()):
-            self._counts.drops[EMPTY] += n_empty
-        if n_empty == len(lengths):
+        self._check_ids(batch.tokens)
+        counts, lengths = self._counts, batch.lengths[batch.lengths > 0]
+        _count(counts.drops, EMPTY, len(batch.lengths) - len(lengths))
+        if not len(lengths):
             return
-        tokens, lengths = tokens.astype(self._dtype), lengths[is_filled]
+        tokens, mask = batch.tokens.astype(self._dtype), batch.mask
         if mask is None:
             tokens, lengths = self._with_eos(tokens, lengths)
         else:
             tokens, lengths, mask = self._trained(tokens, lengths, mask)
-        exponents = np.frexp(lengths.astype(np.float64))[1] - 1
-        self._histogram += np.bincount(exponents, minlength=_BINS)
-        self._counts.documents += len(lengths)
-        self._counts.tokens += len(tokens)
-        self._counts.trained_tokens += 0 if mask is None else int(mask.sum())
-        self._append(tokens, lengths, mask)
+            counts.trained_tokens += int(mask.sum())
+        self._histogram += np.bincount(np.frexp(lengths.astype(np.float64))[1] - 1, minlength=_BINS)
+        counts.documents += len(lengths)
+        counts.tokens += len(tokens)
+        self._write(tokens, lengths, {} if mask is None else {"mask": mask})
 
-    @property
-    def _dtype(self) -> np.dtype[np.unsignedinteger]:
-        return np.dtype(self.output.dtype).newbyteorder("<")
-
-    def _check_ids(self, tokens: npt.NDArray[Any], n_before: int) -> None:
-        if not len(tokens):
-            return
-        vocab_size = self.tokenizer.vocab_size
-        for found, place in ((tokens.min(), tokens.argmin()), (tokens.max(), tokens.argmax())):
-            if not 0 <= int(found) < vocab_size:
+    def _check_ids(self, tokens: npt.NDArray[Any]) -> None:
+        n_ids = self._tokenizer.vocab_size
+        for place in (tokens.argmin(), tokens.argmax()) if len(tokens) else ():
+            if not 0 <= int(tokens[place]) < n_ids:
                 raise TokenizerError(
-                    f"{self.file.path}: token {n_before + int(place):,} is {int(found)}, and "
-                    f"the tokenizer has ids from 0 to {vocab_size - 1:,}: name the tokenizer that "
-                    "made these tokens"
+                    f"{self._file.path}: token {self._n_read + int(place):,} is "
+                    f"{int(tokens[place])}, and the tokenizer has ids from 0 to {n_ids - 1:,}: "
+                    "name the tokenizer that made these tokens"
                 )
+        self._n_read += len(tokens)
 
     def _trained(self, tokens: Ids, lengths: Lengths, mask: Mask) -> tuple[Ids, Lengths, Mask]:
         """Return the samples that train a token; the first token of a sample is no target."""
         mask, starts = mask.copy(), np.cumsum(lengths) - lengths
-        self._count(UNTRAINED_FIRST, int(mask[starts].sum()))
+        _count(self._counts.counters, UNTRAINED_FIRST, int(mask[starts].sum()))
         mask[starts] = 0
         is_kept = np.maximum.reduceat(mask, starts) > 0
-        if is_kept.all():
-            return tokens, lengths, mask
-        self._counts.drops[UNTRAINED] += int((~is_kept).sum())
+        _count(self._counts.drops, UNTRAINED, int((~is_kept).sum()))
         chosen = np.repeat(is_kept, lengths)
         return tokens[chosen], lengths[is_kept], mask[chosen]
 
     def _with_eos(self, tokens: Ids, lengths: Lengths) -> tuple[Ids, Lengths]:
         """Return documents of pretraining with eos at their ends; samples may end otherwise."""
-        ends, eos_id = np.cumsum(lengths), self.tokenizer.eos.id
+        ends, eos_id = np.cumsum(lengths), self._tokenizer.eos.id
         missing = tokens[ends - 1] != eos_id
         if not missing.any():
             return tokens, lengths
-        if not self.adds_eos and self.file.index is not None:
+        if not self._adds_eos and self._file.index is not None:
             at = self._counts.documents + int(np.argmax(missing))
             raise VerifyError(
-                f"{self.file.path}: document {at:,} does not end with eos {eos_id}: "
+                f"{self._file.path}: document {at:,} does not end with eos {eos_id}: "
                 "--add-eos adds it, or name the right one with --eos-token"
             )
-        self._count(ADDED_EOS, int(missing.sum()))
+        _count(self._counts.counters, ADDED_EOS, int(missing.sum()))
         return np.insert(tokens, ends[missing], self._dtype.type(eos_id)), lengths + missing
 
-    def _count(self, name: str, n: int) -> None:
-        if n:
-            self._counts.counters[name] += n
-
-    def _append(self, tokens: Ids, lengths: Lengths, mask: Mask | None) -> None:
+    def _write(self, tokens: Ids, lengths: Lengths, sidecars: Mapping[str, Mask]) -> None:
         """Write documents to the open shard, and begin the next one where it is full."""
-        bounds = np.concatenate([[0], np.cumsum(lengths)])
-        start = 0
+        ends = np.cumsum(lengths)
+        start = begin = 0
         while start < len(lengths):
             if self._shard is None:
-                stem = shard_stem(self.file.split, self.number, len(self._shards))
+                stem = shard_stem(self._file.split, self._number, len(self._shards))
                 self._shard = ShardWriter(
-                    self.directory, self.file.split, stem, self._dtype,
-                    () if mask is None else ("mask",), algorithm=self.output.checksum,
+                    self._directory, self._file.split, stem, self._dtype, tuple(sidecars),
+                    algorithm=self._output.checksum,
                 )  # fmt: skip
-            room = self.output.shard_tokens - self._shard.n_tokens
-            stop = int(np.searchsorted(bounds, bounds[start] + room, "right")) - 1
+            room = self._output.shard_tokens - self._shard.n_tokens
+            stop = int(np.searchsorted(ends, begin + room, "right"))
             if stop <= start and self._shard.n_documents:
                 self._end_shard()
                 continue
             stop = max(stop, start + 1)  # a longer document has a shard of its own
-            span = slice(int(bounds[start]), int(bounds[stop]))
-            flags = {} if mask is None else {"mask": mask[span]}
-            self._shard.append(tokens[span], lengths[start:stop], flags)
-            start = stop
+            span = slice(begin, int(ends[stop - 1]))
+            beside = {ending: body[span] for ending, body in sidecars.items()}
+            self._shard.append(tokens[span], lengths[start:stop], beside)
+            start, begin = stop, span.stop
 
     def _end_shard(self) -> None:
         if self._shard is not None:
@@ -426,17 +394,22 @@ class PartWriter:
         """Return the part's record, which is not on disk yet."""
         self._end_shard()
         counts = self._counts
-        counts.input_bytes = self.file.n_bytes
         counts.records = counts.documents + sum(counts.drops.values())
         histogram = tuple(np.trim_zeros(self._histogram, "b").tolist())
         return PartRecord(
-            self.number, fingerprint, tuple(self._shards), None, {0: counts}, histogram
+            self._number, fingerprint, tuple(self._shards), None, {0: counts}, histogram
         )
 
     def discard(self) -> None:
         """Remove the open shard."""
         if self._shard is not None:
             self._shard.discard()
+
+
+def _count(counter: Counter[str], name: str, n: int) -> None:
+    """Add to a counter, whose names appear in the record of a part: not those of nothing."""
+    if n:
+        counter[name] += n
 
 
 def _engine(settings: ImportSettings) -> dict[str, Any]:

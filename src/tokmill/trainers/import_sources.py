@@ -1,4 +1,4 @@
-"""Files of tokens to import, and their documents in blocks of bounded size.
+"""Files of tokens to import, and their documents in batches of bounded size.
 
 Megatron's `PREFIX.bin` and `PREFIX.idx` (see `dataset/sidecars.py`) may be of any integer type,
 with any number of sequences; a document of several sequences becomes one document. A mask stands
@@ -9,36 +9,28 @@ document divides it, and documents that were written without eos are one.
 
 from __future__ import annotations
 
-import struct
-from dataclasses import dataclass
-from itertools import repeat
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokmill.dataset.layout import DATASET_FILE
-from tokmill.dataset.sidecars import HEADER, MAGIC
+from tokmill.dataset.sidecars import HEADER, MAGIC, MAX_LENGTH
 from tokmill.errors import UsageError, VerifyError
-from tokmill.storage import open_regular, read_errors
+from tokmill.storage import read_errors
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
 
-    Flagged = tuple[npt.NDArray[Any], npt.NDArray[np.uint8] | None]
-    """Tokens, and their mask: (n,) each."""
+    Numbers = npt.NDArray[np.int64]
 
-    Part = tuple[npt.NDArray[Any], npt.NDArray[np.uint8] | None, npt.NDArray[np.int64]]
-    """Tokens, their mask, and the ends of documents among them, from 0 to n: (n_documents,)."""
-
-    Arrays = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int64]]
-    """Of Megatron's index: lengths and byte pointers of sequences, first sequences of documents."""
-
-BLOCK_TOKENS = 4 << 20
-"""Tokens that are read at once."""
+BLOCK_TOKENS = 1 << 20
+"""Tokens, and entries of an index, that are read at once; a longer document is read alone."""
 
 _END = np.dtype("<u8")
 _DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
@@ -49,6 +41,19 @@ _TWIN = "_mask"
 
 _LOOKED_AT, _TELLING = 1 << 16, 64
 """Ids at the start of a stream that are looked at, and fewer that say nothing of their dtype."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Whole documents, end to end.
+
+    `tokens`: (n,) of the file's dtype. `mask`: (n,), 1 = trained; None without masks. `lengths`:
+    (n_documents,) in tokens, which sum to n.
+    """
+
+    tokens: npt.NDArray[Any]
+    mask: npt.NDArray[np.uint8] | None
+    lengths: Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,39 @@ class TokenFile:
         """Return the bytes of the tokens."""
         return self.n_tokens * self.dtype.itemsize
 
+    def documents(self, starts: Numbers, lengths: Numbers, bounds: Numbers) -> Iterator[Batch]:
+        """Yield documents that an index describes, about `BLOCK_TOKENS` at a time.
+
+        Args:
+            starts: (n,) where sequences begin in the file, in tokens.
+            lengths: (n,) in tokens.
+            bounds: (n_documents + 1,): document i has the sequences `bounds[i]:bounds[i + 1]`.
+
+        Raises:
+            VerifyError: a document is too long, a flag of the mask is neither 0 nor 1, or a file is
+                shorter than its index says, or cannot be read.
+        """
+        ends = np.append(0, np.cumsum(lengths))[bounds]
+        of_documents = np.diff(ends)
+        if int(of_documents.max(initial=0)) > MAX_LENGTH:
+            raise self.too_long()
+        first = 0
+        while first < len(of_documents):
+            last = int(np.searchsorted(ends, ends[first] + BLOCK_TOKENS, "right")) - 1
+            last = max(last, first + 1)
+            own = slice(int(bounds[first]), int(bounds[last]))
+            spans = _spans(starts[own], lengths[own])
+            mask = None if self.mask is None else _flags(self.mask, spans)
+            yield Batch(read(self.path, self.dtype, spans), mask, of_documents[first:last])
+            first = last
+
+    def too_long(self) -> VerifyError:
+        """Return the error of a document that no index can describe."""
+        return VerifyError(
+            f"{self.path}: a document of more than {MAX_LENGTH:,} tokens: name the token that "
+            "ends documents with --eos-token"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Importer:
@@ -83,68 +121,42 @@ class Importer:
 
     `title`: the trainer's name as its users write it. `find`: returns the files that a path of the
     command line names, in their order; it takes the path, the split, and the dtype if the user
-    named it, else ''. `read`: yields the tokens of a file in their order, with the ends of
-    documents; it takes the id of eos too. Both raise `UsageError` for files of another layout,
-    `VerifyError` for damaged ones.
+    named it, else ''. `read`: yields the documents of a file in their order; it takes the id of eos
+    too. Both raise `UsageError` for files of another layout, `VerifyError` for damaged ones.
     """
 
     title: str
     find: Callable[[Path, str, str], list[TokenFile]]
-    read: Callable[[TokenFile, int], Iterator[Part]]
+    read: Callable[[TokenFile, int], Iterator[Batch]]
 
 
-def read_array(
-    path: Path, dtype: np.dtype[Any], count: int, start: int = 0
-) -> Iterator[npt.NDArray[Any]]:
-    """Yield `count` values of a file from value `start` on, `BLOCK_TOKENS` at most at a time.
+def read(path: Path, dtype: np.dtype[Any], spans: Sequence[tuple[int, int]]) -> npt.NDArray[Any]:
+    """Return the values of spans of a file, end to end; each is its start and its length.
 
     Raises:
         VerifyError: the file is shorter, or cannot be read.
     """
-    with read_errors(path), open_regular(path, follow_links=True) as file:
-        file.seek(start * dtype.itemsize)
-        while count:
-            wanted = min(count, BLOCK_TOKENS)
-            data = file.read(wanted * dtype.itemsize)
-            if len(data) != wanted * dtype.itemsize:
+    found = [np.empty(0, dtype)]
+    with read_errors(path):
+        for start, n in spans:
+            found.append(np.fromfile(path, dtype, n, offset=start * dtype.itemsize))
+            if len(found[-1]) < n:
                 raise ValueError("shorter than its index says")
-            count -= wanted
-            yield np.frombuffer(data, dtype)
+    return np.concatenate(found)
 
 
-def read_tokens(file: TokenFile, count: int, start: int = 0) -> Iterator[Flagged]:
-    """Yield `count` tokens of a file from token `start` on, with their mask, some at a time.
-
-    Raises:
-        VerifyError: a flag is neither 0 nor 1, or a file is shorter, or cannot be read.
-    """
-    masks = repeat(None) if file.mask is None else _flags(file.mask, count, start)
-    return zip(read_array(file.path, file.dtype, count, start), masks, strict=False)
+def _spans(starts: Numbers, lengths: Numbers) -> list[tuple[int, int]]:
+    """Return the spans of sequences; those that stand one behind the other are one."""
+    jumps = np.flatnonzero(starts[1:] != starts[:-1] + lengths[:-1]) + 1
+    bounds = pairwise([0, *jumps.tolist(), len(starts)])
+    return [(int(starts[i]), int(lengths[i:j].sum())) for i, j in bounds if i < j]
 
 
-def _flags(path: Path, count: int, start: int) -> Iterator[npt.NDArray[np.uint8]]:
-    for flags in read_array(path, np.dtype("u1"), count, start):
-        if int(flags.max()) > 1:
-            raise VerifyError(f"{path}: holds {int(flags.max())}, expected 0 or 1")
-        yield flags
-
-
-def with_ends(parts: Iterable[Flagged], ends: Iterator[npt.NDArray[np.int64]]) -> Iterator[Part]:
-    """Yield the parts of a stream, each with the ends of documents that lie in it.
-
-    `ends`: rising or equal, in tokens from the start of the stream.
-    """
-    position = 0
-    known = np.empty(0, np.int64)
-    for tokens, mask in parts:
-        stop = position + len(tokens)
-        while not len(known) or known[-1] <= stop:
-            if (more := next(ends, None)) is None:
-                break
-            known = np.concatenate([known, more])
-        n = int(np.searchsorted(known, stop, side="right"))
-        yield tokens, mask, known[:n] - position
-        known, position = known[n:], stop
+def _flags(path: Path, spans: Sequence[tuple[int, int]]) -> npt.NDArray[np.uint8]:
+    flags = read(path, np.dtype("u1"), spans)
+    if int(flags.max(initial=0)) > 1:
+        raise VerifyError(f"{path}: holds {int(flags.max())}, expected 0 or 1")
+    return flags
 
 
 def files_below(path: Path, pattern: str, wanted: str) -> Sequence[Path]:
@@ -162,16 +174,12 @@ def files_below(path: Path, pattern: str, wanted: str) -> Sequence[Path]:
 
 def _find_megatron(path: Path, split: str, dtype: str) -> list[TokenFile]:
     """Return the pairs of a prefix, a file of a pair or a directory."""
-    if not path.is_dir() and path.suffix not in (".bin", ".idx"):
-        path = path.with_name(f"{path.name}.idx")
-    elif path.suffix == ".bin":
-        path = path.with_suffix(".idx")
-    found = files_below(path, "*.idx", "PREFIX.bin and PREFIX.idx, or a directory of them")
     if not path.is_dir():
-        return [_pair(path, split)]
+        is_file = path.suffix in (".bin", ".idx")
+        path = path.with_suffix(".idx") if is_file else path.with_name(f"{path.name}.idx")
     pairs = []
-    for index in found:
-        is_shard = DATASET_FILE.fullmatch(index.name) is not None
+    for index in files_below(path, "*.idx", "PREFIX.bin and PREFIX.idx, or a directory of them"):
+        is_shard = path.is_dir() and DATASET_FILE.fullmatch(index.name) is not None
         # A dataset's own packed rows are its samples a second time.
         if not (is_shard and index.name.startswith("packed-")):
             is_val = is_shard and index.name.startswith("val-")
@@ -180,7 +188,7 @@ def _find_megatron(path: Path, split: str, dtype: str) -> list[TokenFile]:
 
 
 def _pair(index: Path, split: str) -> TokenFile:
-    code, _, _ = _header(index)
+    code, lengths, _, _ = _megatron_index(index)
     if code == _FLAGS and index.stem.endswith(_TWIN):
         new = f"{index.stem.removesuffix(_TWIN)}.mask"
         raise UsageError(
@@ -192,101 +200,66 @@ def _pair(index: Path, split: str) -> TokenFile:
     path, mask = index.with_suffix(".bin"), index.with_suffix(".mask")
     if not path.is_file():
         raise UsageError(f"{path}: expected beside {index.name}, found nothing")
-    n_tokens, dtype = int(_arrays(index)[0].sum(dtype=np.int64)), np.dtype(_DTYPES[code])
+    file = TokenFile(path, split, np.dtype(_DTYPES[code]), int(lengths.sum(dtype=np.int64)), index)
     if not mask.is_file():
-        return TokenFile(path, split, dtype, n_tokens, index)
-    n_flags, n_values = mask.stat().st_size, path.stat().st_size // dtype.itemsize
+        return file
+    n_flags, n_values = mask.stat().st_size, path.stat().st_size // file.dtype.itemsize
     if n_flags != n_values:
         raise VerifyError(
             f"{mask}: {plural(n_flags, 'byte')}, expected one for each of the "
             f"{plural(n_values, 'token')} of {path.name}"
         )
-    return TokenFile(path, split, dtype, n_tokens, index, mask)
+    return replace(file, mask=mask)
 
 
-def _header(index: Path) -> tuple[int, int, int]:
-    """Return the code of the type, the sequences, and the entries of the document index."""
+def _megatron_index(index: Path) -> tuple[int, npt.NDArray[np.int32], Numbers, Numbers]:
+    """Return the code of the type, and the arrays of an index, mapped.
+
+    These are the lengths of sequences in tokens, their places in bytes, and the first sequence of
+    each document, with the number of sequences at the end.
+    """
     with read_errors(index), index.open("rb") as file:
         header = file.read(HEADER.size)
-    if len(header) < HEADER.size or header[:9] != MAGIC:
+    if len(header) < HEADER.size or not header.startswith(MAGIC):
         raise UsageError(f"{index}: not an index of Megatron (it does not begin with MMIDIDX)")
-    version, code, n_sequences, n_entries = struct.unpack("<QBQQ", header[9:])
+    _, version, code, n, n_entries = HEADER.unpack(header)
     if version != 1:
         raise UsageError(f"{index}: version {version}, expected 1")
-    expected = HEADER.size + 12 * n_sequences + 8 * n_entries
-    if index.stat().st_size == expected + n_sequences:
+    n_bytes, expected = index.stat().st_size, HEADER.size + 12 * n + 8 * n_entries
+    if n_bytes == expected + n:
         raise UsageError(f"{index}: has modes of sequences: multimodal data cannot be imported")
-    if index.stat().st_size != expected or not n_entries:
+    if n_bytes != expected or not n_entries:
         raise VerifyError(
-            f"{index}: {plural(index.stat().st_size, 'byte')}, expected {expected:,} for "
-            f"{plural(n_sequences, 'sequence')} and {n_entries:,} document indices"
+            f"{index}: {plural(n_bytes, 'byte')}, expected {expected:,} for "
+            f"{plural(n, 'sequence')} and {n_entries:,} document indices"
         )
-    return code, n_sequences, n_entries
-
-
-def _arrays(index: Path) -> Arrays:
-    """Return the arrays of an index, mapped."""
-    _, n, n_entries = _header(index)
     body = np.memmap(index, np.uint8, "r", offset=HEADER.size)
-    lengths = body[: 4 * n].view("<i4")
-    pointers = body[4 * n : 12 * n].view("<i8")
-    documents = body[12 * n : 12 * n + 8 * n_entries].view("<i8")
+    lengths, pointers = body[: 4 * n].view("<i4"), body[4 * n : 12 * n].view("<i8")
+    documents = body[12 * n :].view("<i8")
     if int(documents[0]) != 0 or int(documents[-1]) != n:
         raise VerifyError(
             f"{index}: documents begin with sequence {documents[0]} and end with {documents[-1]}, "
             f"expected 0 and {n}"
         )
-    return lengths, pointers, documents
+    return code, lengths, pointers, documents
 
 
-def _read_megatron(file: TokenFile, eos_id: int) -> Iterator[Part]:
-    lengths, pointers, documents = _arrays(file.index or file.path)
-    return with_ends(
-        _tokens_megatron(file, lengths, pointers), _ends_megatron(file, lengths, documents)
-    )
-
-
-def _ends_megatron(
-    file: TokenFile, lengths: npt.NDArray[np.int32], documents: npt.NDArray[np.int64]
-) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield the ends of documents in tokens, in the order of the sequences."""
-    position = 0
-    for at in range(0, len(documents) - 1, BLOCK_TOKENS):
-        bounds = np.asarray(documents[at : at + BLOCK_TOKENS + 1])
-        if int(np.diff(bounds).min(initial=0)) < 0:
-            raise VerifyError(f"{file.index}: the sequences of documents do not rise")
-        first, last = int(bounds[0]), int(bounds[-1])
-        sums = np.concatenate([[0], np.cumsum(lengths[first:last], dtype=np.int64)])
-        ends = position + sums[bounds[1:] - first]
-        position = int(ends[-1])
-        yield ends
-
-
-def _tokens_megatron(
-    file: TokenFile, lengths: npt.NDArray[np.int32], pointers: npt.NDArray[np.int64]
-) -> Iterator[Flagged]:
-    """Yield the tokens of the sequences in their order, wherever they stand in the file.
-
-    Sequences that stand one behind the other are read together.
-    """
+def _read_megatron(file: TokenFile, eos_id: int) -> Iterator[Batch]:
+    """Yield documents in the order of the index, wherever their sequences stand in the file."""
+    _, lengths, pointers, documents = _megatron_index(file.index or file.path)
     item_bytes, n_bytes = file.dtype.itemsize, file.path.stat().st_size
-    start = stop = 0
-    for at in range(0, len(lengths), BLOCK_TOKENS):
-        counts = lengths[at : at + BLOCK_TOKENS].astype(np.int64)
-        begins = np.asarray(pointers[at : at + BLOCK_TOKENS])
-        if int(counts.min()) < 0 or int(begins.min()) < 0 or (begins % item_bytes).any():
+    for at in range(0, len(documents) - 1, BLOCK_TOKENS):
+        bounds = np.array(documents[at : at + BLOCK_TOKENS + 1])
+        if int(np.diff(bounds).min()) < 0 or int(bounds[-1]) > len(lengths):
+            raise VerifyError(f"{file.index}: the sequences of documents do not rise")
+        own = slice(int(bounds[0]), int(bounds[-1]))
+        counts, begins = lengths[own].astype(np.int64), np.array(pointers[own])
+        lowest = min(int(counts.min(initial=0)), int(begins.min(initial=0)))
+        if lowest < 0 or (begins % item_bytes).any():
             raise VerifyError(f"{file.index}: negative length, or pointer to no token")
-        if int(begins.max()) > n_bytes:
+        if int(begins.max(initial=0)) > n_bytes:
             raise VerifyError(f"{file.path}: shorter than its index says")
-        begins = begins // item_bytes
-        ends = begins + counts
-        jumps = np.flatnonzero(begins[1:] != ends[:-1]) + 1
-        for first, last in zip([0, *jumps], [*jumps, len(counts)], strict=True):
-            if int(begins[first]) != stop:
-                yield from read_tokens(file, stop - start, start)
-                start = int(begins[first])
-            stop = int(ends[last - 1])
-    yield from read_tokens(file, stop - start, start)
+        yield from file.documents(begins // item_bytes, counts, bounds - bounds[0])
 
 
 def _find_datatrove(path: Path, split: str, dtype: str) -> list[TokenFile]:
@@ -297,14 +270,13 @@ def _with_index(path: Path, split: str) -> TokenFile:
     index, loss = path.with_name(f"{path.name}.index"), path.with_name(f"{path.name}.loss")
     if not index.is_file():
         raise UsageError(f"{index}: missing: without it, the ends of documents are unknown")
-    if index.stat().st_size % _END.itemsize:
+    n_ends, rest = divmod(index.stat().st_size, _END.itemsize)
+    if rest:
         raise VerifyError(
             f"{index}: {plural(index.stat().st_size, 'byte')} are no whole number of 8-byte ends "
             "of documents: it is damaged"
         )
-    with index.open("rb") as file:
-        file.seek(-_END.itemsize if index.stat().st_size else 0, 2)
-        n_tokens = int.from_bytes(file.read(), "little")
+    n_tokens = int(read(index, _END, [(n_ends - 1, 1)])[0]) if n_ends else 0
     n_bytes = path.stat().st_size
     item_bytes = n_bytes // n_tokens if n_tokens else 2
     if item_bytes not in (2, 4) or item_bytes * n_tokens != n_bytes:
@@ -318,18 +290,16 @@ def _with_index(path: Path, split: str) -> TokenFile:
     return TokenFile(path, split, np.dtype(f"<u{item_bytes}"), n_tokens, index, mask)
 
 
-def _read_datatrove(file: TokenFile, eos_id: int) -> Iterator[Part]:
-    return with_ends(read_tokens(file, file.n_tokens), _ends(file.index or file.path))
-
-
-def _ends(index: Path) -> Iterator[npt.NDArray[np.int64]]:
-    last = 0
-    for ends in read_array(index, _END, index.stat().st_size // _END.itemsize):
-        found = ends.astype(np.int64)
-        if int(np.diff(found, prepend=last).min()) < 0:
+def _read_datatrove(file: TokenFile, eos_id: int) -> Iterator[Batch]:
+    index = file.index or file.path
+    n_ends, begin = index.stat().st_size // _END.itemsize, 0
+    for at in range(0, n_ends, BLOCK_TOKENS):
+        ends = read(index, _END, [(at, min(BLOCK_TOKENS, n_ends - at))]).astype(np.int64)
+        lengths = np.diff(ends, prepend=begin)
+        if int(lengths.min()) < 0:
             raise VerifyError(f"{index}: the ends of documents do not rise")
-        last = int(found[-1])
-        yield found
+        yield from file.documents(ends - lengths, lengths, np.arange(len(ends) + 1))
+        begin = int(ends[-1])
 
 
 def _find_nanogpt(path: Path, split: str, dtype: str) -> list[TokenFile]:
@@ -361,21 +331,29 @@ def _check_not_wide(path: Path) -> None:
 
     The upper halves of ids below 2^18 are 0 to 3, which no text has as every second id.
     """
-    first = next(read_array(path, np.dtype("<u2"), min(_LOOKED_AT, path.stat().st_size // 2)), None)
-    if first is not None and len(first) >= _TELLING and first[1::2].max() < 4 <= first[::2].max():
+    first = read(path, np.dtype("<u2"), [(0, min(_LOOKED_AT, path.stat().st_size // 2))])
+    if len(first) >= _TELLING and first[1::2].max() < 4 <= first[::2].max():
         raise UsageError(
             f"{path}: every second id is below 4, as in a file of uint32: --dtype uint32 reads it"
         )
 
 
-def _read_nanogpt(file: TokenFile, eos_id: int) -> Iterator[Part]:
-    left = file.n_tokens
-    for tokens, _ in read_tokens(file, file.n_tokens):
-        left -= len(tokens)
+def _read_nanogpt(file: TokenFile, eos_id: int) -> Iterator[Batch]:
+    """Yield the documents that end in a block; where none does, a block twice as long is read."""
+    start, n = 0, BLOCK_TOKENS
+    while start < file.n_tokens:
+        tokens = read(file.path, file.dtype, [(start, min(n, file.n_tokens - start))])
         ends = np.flatnonzero(tokens == eos_id) + 1
-        if not left and tokens[-1] != eos_id:
+        if start + len(tokens) == file.n_tokens and tokens[-1] != eos_id:
             ends = np.append(ends, len(tokens))
-        yield tokens, None, ends
+        lengths = np.diff(ends, prepend=0)
+        if int(lengths.max() if len(ends) else len(tokens)) > MAX_LENGTH:
+            raise file.too_long()
+        if len(ends):
+            yield Batch(tokens[: ends[-1]], None, lengths)
+            start, n = start + int(ends[-1]), BLOCK_TOKENS
+        else:
+            n *= 2
 
 
 MEGATRON = Importer("Megatron-LM", _find_megatron, _read_megatron)

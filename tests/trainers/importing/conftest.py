@@ -56,7 +56,6 @@ def write_megatron(
     header_bytes: int = 0,
 ) -> Path:
     """Write a pair; `documents`: first sequence of each. `order`: of the sequences in `.bin`."""
-    item_bytes = np.dtype(dtype).itemsize
     pointers = np.zeros(len(sequences), "<i8")
     with Path(f"{prefix}.bin").open("wb") as file:
         file.write(bytes(header_bytes))
@@ -67,8 +66,6 @@ def write_megatron(
     index = np.array([*firsts, len(sequences)], "<i8")
     head = struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, CODES[dtype], len(sequences), len(index))
     lengths = np.array([len(one) for one in sequences], "<i4")
-    assert pointers.itemsize * len(pointers) == 8 * len(sequences)
-    assert item_bytes == np.dtype(dtype).itemsize
     Path(f"{prefix}.idx").write_bytes(
         head + lengths.tobytes() + pointers.tobytes() + index.tobytes()
     )

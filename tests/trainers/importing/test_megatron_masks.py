@@ -74,6 +74,12 @@ def test_tokens_with_and_without_masks_are_refused_together(bring, tmp_path) -> 
         bring(tmp_path / "in", "megatron")
 
 
+def test_eos_cannot_be_added_to_samples_which_may_end_with_any_token(bring, tmp_path) -> None:
+    with pytest.raises(UsageError, match="--add-eos: samples with masks may end with any token"):
+        bring(write_masked(tmp_path / "in"), "megatron", add_eos=True)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [

@@ -56,7 +56,7 @@ def test_a_stream_without_eos_is_not_held_in_memory_without_end(
     bring, tmp_path, monkeypatch
 ) -> None:
     monkeypatch.setattr("tokmill.trainers.import_sources.BLOCK_TOKENS", 4)
-    monkeypatch.setattr("tokmill.trainers.import_dataset.MAX_LENGTH", 10)
+    monkeypatch.setattr("tokmill.trainers.import_sources.MAX_LENGTH", 10)
     with pytest.raises(VerifyError, match=r"a document of more than 10 tokens: .* eos_token"):
         bring(write(tmp_path / "train.bin", [5] * 100), "nanogpt")
 
