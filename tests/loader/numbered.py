@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 
 from tokmill.loader import Loader
+from tokmill.loader.source import RowSource
 
 
-class Numbered:
+class Numbered(RowSource):
     """Rows of 2 tokens: the number of the row, and the name of the source."""
 
-    length, shift, has_cu_seqlens, pad_id = 2, False, False, 3
-    dtypes = {"input_ids": np.int64, "labels": np.int64}  # noqa: RUF012
+    length, shift, has_cu_seqlens, pad_id, probe_ids = 2, False, False, 3, ()
 
     def __init__(self, n: int, name: int = 0) -> None:
         self.n, self.name, self.n_read = n, name, 0
         self.fingerprint = f"{n} rows of {name}"
+        self.dtypes = {"input_ids": np.int64, "labels": np.int64}
 
     def __len__(self) -> int:
         return self.n
@@ -26,8 +27,8 @@ class Numbered:
     def __repr__(self) -> str:
         return f"<{self.fingerprint}>"
 
-    def empty(self, n_rows: int, allocate: Callable[..., Any] | None = None) -> dict[str, Any]:
-        return {name: (allocate or np.empty)((n_rows, 2), dt) for name, dt in self.dtypes.items()}
+    def check(self) -> None:
+        """There is no dataset that could be replaced."""
 
     def fill(self, numbers: Any, into: dict[str, Any], rows: Any = slice(None)) -> None:
         assert all(0 <= one < self.n for one in np.asarray(numbers).tolist())
@@ -35,11 +36,6 @@ class Numbered:
         for values in into.values():
             values[rows, 0] = numbers
             values[rows, 1] = self.name
-
-    def batch(self, numbers: Any, allocate: Callable[..., Any] | None = None) -> dict[str, Any]:
-        rows = self.empty(len(numbers), allocate)
-        self.fill(numbers, rows)
-        return rows
 
 
 def samples(batch: dict[str, Any]) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tokmill.errors import StateError, UsageError
 from tokmill.loader.order import AT_ONCE, MOST, Blend, shuffled
-from tokmill.loader.source import IGNORED, checked_count, cu_seqlens
+from tokmill.loader.source import IGNORED, RowSource, checked_count, cu_seqlens
 from tokmill.words import plural
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class SampleSequence:
         if tail not in ("drop", "pad"):
             raise UsageError(f"tail: expected drop or pad, found {tail!r}")
         self.pads, self.n_global = tail == "pad", self.batch * self.world
-        if self.pads and not all(getattr(one, "padded", True) for one in self.sources):
+        if self.pads and not all(source.padded for source in self.sources):
             raise UsageError('tail="pad": rows have different lengths; use tail="drop"')
         if not self.pads and self.n_samples < self.n_global:
             raise UsageError(
@@ -96,8 +96,7 @@ class SampleSequence:
     def check(self) -> None:
         """Check that the datasets of all sources are those that were opened; see `Source.check`."""
         for source in self.sources:
-            if hasattr(source, "check"):
-                source.check()
+            source.check()
 
     def state(self, key: int) -> dict[str, Any]:
         """Return the state before sample `key`: `fingerprint`, `seed`, `epoch`, `samples_seen`."""
@@ -187,7 +186,7 @@ class SampleSequence:
         """
         batch = self._rows(rows, allocate)
         if self.pads:
-            _hide(batch, rows.is_padding, getattr(self.sources[0], "pad_id", 0))
+            _hide(batch, rows.is_padding, self.sources[0].pad_id)
             if "cu_seqlens" in batch:
                 batch["cu_seqlens"] = cu_seqlens(batch["position_ids"])
             batch["is_padding"] = rows.is_padding
@@ -196,9 +195,8 @@ class SampleSequence:
     def _rows(self, rows: Located, allocate: Callable[..., Any] | None) -> Arrays:
         first = int(rows.sources[0])
         if len(self.sources) == 1 or (rows.sources == first).all():
-            found: Arrays = self.sources[first].batch(rows.numbers, allocate)
-            return found
-        into: Arrays = self.sources[first].empty(len(rows.numbers), allocate)
+            return self.sources[first].batch(rows.numbers, allocate)
+        into = self.sources[first].empty(len(rows.numbers), allocate)
         for number in np.unique(rows.sources).tolist():
             own = np.flatnonzero(rows.sources == number)
             self.sources[number].fill(rows.numbers[own], into, own)
@@ -207,13 +205,13 @@ class SampleSequence:
         return into
 
 
-def _with_weights(sources: Any) -> tuple[list[Any], list[Any]]:
+def _with_weights(sources: Any) -> tuple[list[RowSource], list[Any]]:
     pairs = sources if isinstance(sources, list | tuple) else [(sources, 1)]
     if not pairs or any(not isinstance(one, list | tuple) or len(one) != 2 for one in pairs):
         raise UsageError("sources: expected one source, or a list of (source, weight)")
     found, weights = [one for one, _ in pairs], [weight for _, weight in pairs]
     for one in found:
-        if not hasattr(one, "batch"):
+        if not isinstance(one, RowSource):
             raise UsageError(
                 f"{one!r}: its samples have no common length to make batches of; "
                 "expected windows or packs"
@@ -221,11 +219,11 @@ def _with_weights(sources: Any) -> tuple[list[Any], list[Any]]:
     return found, weights
 
 
-def _check_alike(sources: Sequence[Any]) -> None:
+def _check_alike(sources: Sequence[RowSource]) -> None:
     """Check that rows of all sources can stand in one batch."""
 
-    def looks(source: Any) -> dict[str, Any]:
-        if not (hasattr(source, "fill") and getattr(source, "padded", True)):
+    def looks(source: RowSource) -> dict[str, Any]:
+        if not source.padded:
             raise UsageError(f"{source!r}: rows of different lengths cannot be blended")
         return {
             "length": source.length, "shift": source.shift, "cu_seqlens": source.has_cu_seqlens,
@@ -241,7 +239,7 @@ def _check_alike(sources: Sequence[Any]) -> None:
                     f"{source!r}: {name} is {found[name]}, but {value} in {sources[0]!r}; "
                     "rows of a blend are alike"
                 )
-        probes = [getattr(one, "probe_ids", ()) for one in (source, sources[0])]
+        probes = source.probe_ids, sources[0].probe_ids
         if all(probes) and probes[0] != probes[1]:
             raise UsageError(
                 f"{source!r}: made with another tokenizer than {sources[0]!r}: the same ids would "

@@ -150,12 +150,14 @@ class RowSource(Source):
     Attributes:
         length: tokens of a row.
         shift: whether labels are the next tokens.
+        padded: whether all rows have `length` tokens.
         dtypes: dtypes of the arrays of a row, by name, without `cu_seqlens`.
         has_cu_seqlens: whether rows and batches have `cu_seqlens`.
     """
 
     length: int
     shift: bool
+    padded = True
     dtypes: dict[str, type[np.generic]]
     has_cu_seqlens: bool
 
@@ -208,7 +210,7 @@ class RowSource(Source):
     def fill(self, numbers: Numbers, into: Arrays, rows: Rows = EVERY_ROW) -> None:
         """Read rows into arrays that exist already, such as those of `empty`; see `batch`.
 
-        `cu_seqlens` are not among them: `segments.cu_seqlens` computes them from position ids.
+        `cu_seqlens` are not among them: the function `cu_seqlens` computes them from position ids.
 
         Args:
             numbers: of the rows to read: n.
