@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
+import tokmill
+from tests.fixtures.datasets import CHATS, TOKENIZER
 from tests.trainers.test_hf_datasets import labels_of, read
 from tokmill.api.dataset import Dataset
 from tokmill.trainers.export import export
@@ -36,6 +38,14 @@ def test_the_usage_is_yaml_with_an_empty_type(chats: Dataset, wide: Dataset, tmp
     }
     one = export(wide.directory, "axolotl", tmp_path / "f", ExportOptions())
     assert "test_datasets" not in yaml.safe_load(one.usage)
+
+
+def test_sequence_len_has_room_for_the_longest_packed_chat(tmp_path) -> None:
+    dataset = tokmill.sft(
+        CHATS, tokenizer=TOKENIZER, output=tmp_path / "out", packing=8192, progress=False
+    )
+    made = dataset.export("axolotl", tmp_path / "e")
+    assert yaml.safe_load(made.usage)["sequence_len"] == 8192
 
 
 @pytest.mark.parametrize("name", ["a: b # c", 'it\'s "here" \\', "two\nlines", "{数据}", "- x"])

@@ -106,6 +106,13 @@ def test_rows_of_lone_tokens_are_left_out_for_megatron_bridge(make_dataset, tmp_
     assert [row["input_ids"] for row in rows] == [[5, 6, 7, 2], [8, 9, 3, 4]]
 
 
+def test_a_split_of_lone_tokens_is_refused_for_megatron_bridge(make_dataset, tmp_path) -> None:
+    directory, _ = make_dataset({"train-0000000-0000": [[2], [2], [2]]})
+    tokmill.pack(directory, 4)
+    with pytest.raises(UsageError, match="all documents of train are single tokens"):
+        export(directory, "megatron-bridge", tmp_path / "e", ExportOptions())
+
+
 def test_other_exports_do_not_see_packs(pieces: Dataset, pretrained: Dataset, tmp_path) -> None:
     for name, dataset in (("e", pieces), ("f", pretrained)):
         export(dataset.directory, "nanogpt", tmp_path / name, ExportOptions())

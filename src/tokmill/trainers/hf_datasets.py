@@ -278,8 +278,8 @@ def _axolotl_usage(source: ExportSource, output: Path, is_packed: bool) -> str:
     lines = ["datasets:", f"  - path: {path}", "    split: train", "    type:"]
     if "val" in source.splits:
         lines += ["test_datasets:", f"  - path: {path}", "    split: val", "    type:"]
-    packs = source.manifest.get("packs", {}) if source.kind == "pretrain" else {}
-    length = max((entry["capacity"] for entry in packs.values()), default=4096)
+    packs = source.manifest.get("packs", {}).values()  # no document or piece is longer
+    length = max((entry["capacity"] for entry in packs), default=4096)
     return "\n".join([*lines, f"sequence_len: {length}", "sample_packing: true"])
 
 

@@ -150,6 +150,10 @@ def _plan(source: ExportSource, split: str, options: ExportOptions) -> _Plan:
             "choose another --packing"
         )
     packs = _packs(source, split, capacity, options)
+    if not packs.n_rows:
+        raise UsageError(
+            f"{source.directory}: all documents of {split} are single tokens, which train nothing"
+        )
     used = padded(lengths_in(source, split, packs).astype(np.int64) - 1, multiple)
     return _Plan(PackedRows(source, split, packs), capacity, multiple, source.eos_id, used)
 
