@@ -240,9 +240,10 @@ def _write(
         sources = [source, *(other for other, _ in layout.shards if other is not source)]
         owners = {path: one for one in sources for path in one.files}
         files = tuple(_place(file, folder, owners, copy=copy) for file in layout.files)
-        links = {file.name for file in files if file.how in ("link", "reflink")}
         linked = {
-            file.source for file in layout.files if isinstance(file, Linked) and file.name in links
+            file.source
+            for file, placed in zip(layout.files, files, strict=True)
+            if isinstance(file, Linked) and placed.how != "copy"
         }
         read: Sequence[tuple[ExportSource, Collection[str] | None]] = layout.shards
         for one, shards in read or [(source, None)]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -39,13 +39,11 @@ PADDED_TO = 128
 """Megatron's own default: rows of the embedding are a multiple of it, times tensor parallelism."""
 
 _VALID = {"train": "train", "val": "valid"}
-
-
 _BLOCK = 1 << 16
 _TYPES: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.int32}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Group:
     """Shards of one split that are trained together.
 
@@ -160,22 +158,19 @@ def _plan_prefixes(source: ExportSource, options: ExportOptions) -> list[Prefix]
     if source.vocab_size > 1 << 31:
         raise UsageError(f"{source.directory}: ids of 2^31 and more, which Megatron cannot read")
     found = groups(source, options.tokens)
-    if not options.merge:
-        return [
-            Prefix(
-                "/".join(filter(None, (group.split, group.folder, entry["name"]))), group, (entry,)
-            )
-            for group in found
-            for entry in group.entries
-        ]
-    n_of_split = {split: sum(group.split == split for group in found) for split in SPLITS}
-    numbers = dict.fromkeys(SPLITS, 0)
-    merged = []
-    for group in found:
-        numbers[group.split] += 1
-        number = f"-{numbers[group.split]}" if n_of_split[group.split] > 1 else ""
-        merged.append(Prefix(f"{group.split}{number}", group, group.entries))
-    return merged
+    prefixes = []
+    for split in SPLITS:
+        of_split = [group for group in found if group.split == split]
+        for number, group in enumerate(of_split, 1):
+            if options.merge:
+                name = f"{split}-{number}" if len(of_split) > 1 else split
+                prefixes.append(Prefix(name, group, group.entries))
+                continue
+            folder = f"{split}/{group.folder}" if group.folder else split
+            prefixes += [
+                Prefix(f"{folder}/{entry['name']}", group, (entry,)) for entry in group.entries
+            ]
+    return prefixes
 
 
 def groups(source: ExportSource, tokens: Sequence[str]) -> list[Group]:
@@ -276,19 +271,12 @@ def _blend(prefixes: Sequence[Prefix], place: Path) -> list[str] | None:
     if not prefixes:
         return None
     names = [f"{place}/{prefix.name}" for prefix in prefixes]
-    total = sum(group.wanted for group in _groups_of(prefixes))
+    total = sum(group.wanted for group in dict.fromkeys(prefix.group for prefix in prefixes))
     if not total:
         return names
     weights = [one.group.wanted / total * (one.n_tokens / one.group.n_tokens) for one in prefixes]
-    return [text for pair in zip(map(_weight, weights), names, strict=True) for text in pair]
-
-
-def _groups_of(prefixes: Sequence[Prefix]) -> list[Group]:
-    return list({id(prefix.group): prefix.group for prefix in prefixes}.values())
-
-
-def _weight(share: float) -> str:
-    return f"{share:.10g}"
+    pairs = zip(weights, names, strict=True)
+    return [text for weight, name in pairs for text in (f"{weight:.10g}", name)]
 
 
 def _usage(source: ExportSource, blend: Mapping[str, list[str] | None], place: Path) -> str:
@@ -296,19 +284,15 @@ def _usage(source: ExportSource, blend: Mapping[str, list[str] | None], place: P
     train, valid = (blend[name] or [] for name in _VALID.values())
     lines = [f"--per-split-data-args-path {quote(f'{place}/{DATA}')}"]
     if max(len(train), len(valid)) <= 2 * MOST_ON_A_LINE:
-        lines = [f"--data-path {_words(train)}", "--split 99,1,0"]
+        lines = [f"--data-path {join(train)}", "--split 99,1,0"]
         if valid:
-            lines = [f"--train-data-path {_words(train)}", f"--valid-data-path {_words(valid)}"]
+            lines = [f"--train-data-path {join(train)}", f"--valid-data-path {join(valid)}"]
     name = quote(str(source.manifest["tokenizer"]["name"]))
     lines += [
         f"--tokenizer-type HuggingFaceTokenizer --tokenizer-model {name}",
         f"--make-vocab-size-divisible-by {PADDED_TO}",
     ]
     return " \\\n".join(lines)
-
-
-def _words(names: Sequence[str]) -> str:
-    return " ".join(map(quote, names))
 
 
 def _notes(source: ExportSource, prefixes: Sequence[Prefix]) -> list[str]:
@@ -327,13 +311,13 @@ def _notes(source: ExportSource, prefixes: Sequence[Prefix]) -> list[str]:
             f"{plural(len(prefixes), 'prefix')}: Megatron opens each at start, which takes minutes "
             "for thousands: --merge writes one for each split"
         )
-    notes.extend(
+    blended = [group for group in dict.fromkeys(one.group for one in prefixes) if group.wanted]
+    notes += [
         f"{group.label}: {group.wanted:,} tokens are asked for, which is "
         f"{group.wanted / group.n_tokens:.3g} times its {group.n_tokens:,}"
-        for group in _groups_of(prefixes)
-        if group.wanted
-    )
-    if total := sum(group.wanted for group in _groups_of(prefixes)):
+        for group in blended
+    ]
+    if total := sum(group.wanted for group in blended):
         notes.append(f"the weights hold for any length of run; {total:,} tokens were asked for")
     return notes
 

@@ -316,14 +316,19 @@ class ExportSource:
 
     def copy_tokens(self, split: str, start: int, stop: int, file: BinaryIO | None) -> None:
         """Append the tokens of a span to a file, as `copy` does."""
+        item = self.dtype.itemsize
+        for index, own in self._spans(split, start, stop):
+            name = self.entries(split)[index]["name"]
+            self.copy(self.path(name, "bin"), own.start * item, own.stop * item, file)
+
+    def _spans(self, split: str, start: int, stop: int) -> Iterator[tuple[int, slice]]:
+        """Yield the number of each shard that a span has tokens of, and their span in the shard."""
         begin = 0
-        for entry in self.entries(split):
-            end = begin + entry["tokens"]
-            if begin < stop and start < end:
-                first, last = max(start, begin) - begin, min(stop, end) - begin
-                item = self.dtype.itemsize
-                self.copy(self.path(entry["name"], "bin"), first * item, last * item, file)
-            begin = end
+        for index, entry in enumerate(self.entries(split)):
+            first, last = max(start - begin, 0), min(stop - begin, entry["tokens"])
+            if first < last:
+                yield index, slice(first, last)
+            begin += entry["tokens"]
 
     def body(
         self, name: str, entries: Sequence[Mapping[str, Any]], ending: str = "bin"
@@ -351,22 +356,19 @@ class ExportSource:
         Raises:
             VerifyError: one differs; the message has its position in the file.
         """
-        begin = 0
-        stop = start + len(found)
-        for shard in self.shards(split):
-            first, last = max(start, begin), min(stop, begin + len(shard.tokens))
-            for at in range(first, last, _COMPARED_TOKENS):
-                end = min(at + _COMPARED_TOKENS, last)
-                ours, theirs = (
-                    shard.tokens[at - begin : end - begin],
-                    found[at - start : end - start],
-                )
+        n_compared = 0
+        for index, own in self._spans(split, start, start + len(found)):
+            shard = self._documents[split].shard(index)
+            for at in range(own.start, own.stop, _COMPARED_TOKENS):
+                ours = shard.tokens[at : min(at + _COMPARED_TOKENS, own.stop)]
+                theirs = found[n_compared : n_compared + len(ours)]
                 if not np.array_equal(ours, theirs):
                     i = int(np.flatnonzero(ours != theirs)[0])
                     raise VerifyError(
-                        f"{path}: token {at - start + i:,} is {theirs[i]}, "
+                        f"{path}: token {n_compared + i:,} is {theirs[i]}, "
                         f"{shard.name}.bin has {ours[i]}"
                     )
-            begin += len(shard.tokens)
-        if stop > begin:
-            raise VerifyError(f"{path}: {stop - begin:,} tokens more than the dataset")
+                n_compared += len(ours)
+        if n_compared < len(found):
+            n_more = plural(len(found) - n_compared, "token")
+            raise VerifyError(f"{path}: {n_more} more than the dataset")
