@@ -11,6 +11,7 @@ from typing import ClassVar
 import blake3
 import pytest
 
+import tokmill
 from tokmill import extensions
 from tokmill.api.dataset import Dataset
 from tokmill.errors import StateError, StorageError, UsageError, VerifyError
@@ -169,10 +170,12 @@ def test_an_unknown_trainer_gets_the_nearest_name(single, tmp_path) -> None:
         export(single.directory, "nanogtp", tmp_path / "e", ExportOptions())
 
 
-def test_an_export_never_stands_inside_its_dataset(plain, single, tmp_path) -> None:
-    with pytest.raises(StateError, match="is inside the dataset"):
-        export(single.directory, "plain", single.directory / "e", ExportOptions())
-    single.verify()
+def test_an_export_never_stands_inside_a_dataset(plain, single, tmp_path) -> None:
+    mixed = tokmill.mix([single.directory], output=tmp_path / "mixed", progress=False)
+    for dataset in (single, mixed):
+        with pytest.raises(StateError, match=rf"is inside the dataset {dataset.directory}: name"):
+            export(single.directory, "plain", dataset.directory / "a" / "e", ExportOptions())
+        dataset.verify()
 
 
 @pytest.mark.parametrize("ending", ["bin", "idx"])

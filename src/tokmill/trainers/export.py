@@ -27,7 +27,12 @@ from tokmill.storage import (
     write_file,
 )
 from tokmill.tables import TRAINERS
-from tokmill.trainers.private_directory import check_replaceable, check_room, private_directory
+from tokmill.trainers.private_directory import (
+    check_outside_datasets,
+    check_replaceable,
+    check_room,
+    private_directory,
+)
 from tokmill.trainers.trainer import ExportSource, Linked, Written
 from tokmill.version import __version__
 
@@ -119,7 +124,7 @@ def export(
     options.check_used(found.options, trainer)
     if check:
         _check_reader(found)
-    _check_outside(source.directory, output)
+    check_outside_datasets(output)
     check_replaceable(output, "an export", _exported_files, overwrite=overwrite)
     source.check_files()
     layout = found.layout(source, options, output)
@@ -203,14 +208,6 @@ def _is_installed(package: str) -> bool:
     except importlib.metadata.PackageNotFoundError:
         return False
     return True
-
-
-def _check_outside(directory: Path, output: Path) -> None:
-    """Check that the files of the export would not stand among those of the dataset."""
-    if directory.resolve() in output.absolute().resolve().parents:
-        raise StateError(
-            f"{output}: is inside the dataset, whose files are checked: name a directory beside it"
-        )
 
 
 def _exported_files(output: Path) -> Set[str] | None:

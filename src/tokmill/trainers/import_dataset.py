@@ -48,7 +48,12 @@ from tokmill.settings.sft import SftSettings
 from tokmill.storage import make_directory, storage_errors, write_chunks, write_file
 from tokmill.tokenizer.tokenizer import PROBE_TEXT, load_tokenizer, tokenizer_entry
 from tokmill.trainers.import_sources import DATATROVE, MEGATRON, NANOGPT
-from tokmill.trainers.private_directory import check_replaceable, check_room, private_directory
+from tokmill.trainers.private_directory import (
+    check_outside_datasets,
+    check_replaceable,
+    check_room,
+    private_directory,
+)
 from tokmill.version import __version__
 from tokmill.words import plural
 
@@ -148,9 +153,7 @@ def import_tokens(settings: ImportSettings, watcher: Watcher) -> list[str]:
     started_s = time.perf_counter()
     output = settings.output
     check_replaceable(output, "an imported dataset", _imported_files, overwrite=settings.overwrite)
-    for parent in output.absolute().resolve().parents:
-        if (parent / MANIFEST).is_file() and (parent / PLAN).is_file():
-            raise StateError(f"{output}: is inside the dataset {parent}: name another directory")
+    check_outside_datasets(output)
     files = _find(settings)
     is_sft = files[0].mask is not None
     tokenizer = load_tokenizer(settings.tokenizer, for_chat=is_sft)

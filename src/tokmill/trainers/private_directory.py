@@ -11,12 +11,22 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tokmill.dataset.layout import MANIFEST
 from tokmill.errors import StateError, StorageError
-from tokmill.storage import KEPT, free_bytes, make_directory, storage_errors, sync_directory
+from tokmill.storage import (
+    KEPT,
+    begins_with,
+    free_bytes,
+    make_directory,
+    storage_errors,
+    sync_directory,
+)
 from tokmill.words import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Set
+
+_MANIFEST_BEGINNING = b'{\n"config":'
 
 _HERE, _RENAME_EXCHANGE = -100, 2
 """Of Linux: AT_FDCWD, and the flag of renameat2."""
@@ -69,6 +79,15 @@ def check_replaceable(
     found = (path for path in output.rglob("*") if path.is_symlink() or not path.is_dir())
     if others := sorted({path.relative_to(output).as_posix() for path in found} - listed):
         raise StateError(f"{output}: {others[0]} is not of {what}: move it away first")
+
+
+def check_outside_datasets(output: Path) -> None:
+    """Check that `output` is not inside a dataset, whose files are checked; raises `StateError`."""
+    for parent in output.absolute().resolve().parents:
+        if begins_with(parent / MANIFEST, _MANIFEST_BEGINNING):
+            raise StateError(
+                f"{output}: is inside the dataset {parent}: name a directory beside it"
+            )
 
 
 def check_room(output: Path, n_bytes: int, what: str) -> None:
