@@ -74,6 +74,8 @@ def test_counts_that_cannot_be_and_late_states_are_refused() -> None:
     for wrong in (0, 3):
         with pytest.raises(UsageError, match=f"1 to 2; found {wrong}: count them from the start"):
             sampler.state_dict(wrong)
+    with pytest.raises(UsageError, match=r"expected a whole number from 0, found 1\.5"):
+        sampler.state_dict(1.5)  # type: ignore[arg-type]
     with pytest.raises(StateError, match="make a new sampler"):
         sampler.load_state_dict(state)
     with pytest.raises(StateError, match="state of another sequence: seed 0 in the state, 1 here"):

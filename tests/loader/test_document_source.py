@@ -61,6 +61,8 @@ def test_what_is_no_dataset_is_refused(tmp_path: Path) -> None:
         documents("")
     with pytest.raises(UsageError, match="expected a path or an open dataset, found 3"):
         documents(3)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"^s3://bucket/out: documents are read from a disk: copy"):
+        documents("s3://bucket/out")
 
 
 def test_weights_are_part_of_a_sample(make_sft) -> None:

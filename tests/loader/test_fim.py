@@ -152,7 +152,9 @@ def test_a_tokenizer_without_such_tokens_is_one_line(pretrained: Dataset) -> Non
     assert "\n" not in str(e.value)
 
 
-@pytest.mark.parametrize("tokens", [(1, 2), (3, 3, 4), (3, 4, 10**6), ("<eos>", "<no>", "<bos>")])
+@pytest.mark.parametrize(
+    "tokens", [(1, 2), (3, 3, 4), (3, 4, 10**6), (3.0, 4, 5), ("<eos>", "<no>", "<bos>")]
+)
 def test_wrong_tokens_are_refused(pretrained: Dataset, tokens: tuple[Any, ...]) -> None:
     with pytest.raises(UsageError, match="fim_tokens: expected three tokens of the tokenizer"):
         documents(pretrained, fim_rate=0.5, fim_tokens=tokens)

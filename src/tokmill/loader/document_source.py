@@ -222,7 +222,10 @@ def _ids(manifest: Mapping[str, Any], tokens: Sequence[int | str] | None) -> tup
             f"fim_rate: {manifest['tokenizer']['name']} has no tokens for it, such as "
             f"{' '.join(FIM_NAMES[0])}: name three of its tokens with fim_tokens"
         )
-    ids = [by_name.get(token, -1) if isinstance(token, str) else token for token in tokens]
+    try:
+        ids = [by_name.get(t, -1) if isinstance(t, str) else operator.index(t) for t in tokens]
+    except TypeError:  # such as a fraction
+        ids = []
     if len({*ids}) != 3 or len(ids) != 3 or not all(0 <= id_ < n_ids for id_ in ids):
         raise UsageError(
             f"fim_tokens: expected three tokens of the tokenizer, of prefix, suffix and middle, as "

@@ -253,6 +253,7 @@ class BatchSampler:
         Raises:
             UsageError: the iteration has fewer batches, or there was none.
         """
+        n_batches = checked_count("n_batches", n_batches, least=0)
         first = self._next if self._first is None else self._first
         end = self._end(first)
         most = 0 if self._first is None else (end - first) // self._sequence.n_global

@@ -14,6 +14,7 @@ from tokmill.dataset.documents import Documents, ShardFiles
 from tokmill.dataset.layout import SPLITS
 from tokmill.dataset.reader import check_complete, read_manifest
 from tokmill.errors import UsageError, VerifyError
+from tokmill.urls import refuse_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -236,6 +237,7 @@ def _opened(dataset: AnyDataset, split: str) -> tuple[Path, dict[str, Any]]:
     if isinstance(dataset, str | os.PathLike):
         if not str(dataset) or "\0" in str(dataset):
             raise UsageError(f"dataset: expected a path, found {dataset!r}")
+        refuse_store(Path(dataset))
         directory = Path(dataset).absolute()
         manifest = read_manifest(directory)
         # The two longest lists, which no source reads.
@@ -246,6 +248,7 @@ def _opened(dataset: AnyDataset, split: str) -> tuple[Path, dict[str, Any]]:
     if split not in dataset.splits:
         held = " and ".join(dataset.splits)
         raise UsageError(f"{dataset!r}: no documents in {split}; it has {held}")
+    refuse_store(dataset.directory)
     return dataset.directory, dataset.manifest
 
 
