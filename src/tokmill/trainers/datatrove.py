@@ -70,7 +70,40 @@ class Datatrove:
 
     def check(self, source: ExportSource, options: ExportOptions, output: Path) -> Checked:
         """Compare every window and document, read with datatrove; see `Trainer.check`."""
-        return _check(source, output)
+        from datatrove.utils.dataset import DatatroveFolderDataset
+
+        n_windows = n_documents = left_out = 0
+        for split in source.splits:
+            folder = output / split
+            theirs: Any = None
+            if any(entry["tokens"] > SEQ_LEN for entry in source.entries(split)):
+                theirs = DatatroveFolderDataset(
+                    str(folder.absolute()),
+                    seq_len=SEQ_LEN,
+                    filename_pattern="*.ds",
+                    recursive=False,
+                    token_size=source.dtype.itemsize,
+                )
+            first = n_windows
+            for shard in source.shards(split):
+                _compare_documents(folder / f"{shard.name}.ds", shard)
+                n_documents += len(shard.lengths)
+                n = len(shard.tokens) // (SEQ_LEN + 1)
+                for window in range(n):
+                    found = theirs[n_windows - first + window]["input_ids"].numpy()
+                    start = window * (SEQ_LEN + 1)
+                    if not np.array_equal(found, shard.tokens[start : start + SEQ_LEN + 1]):
+                        raise VerifyError(f"{shard.name}.ds: input_ids of window {window} differ")
+                n_windows += n
+                left_out += len(shard.tokens) - n * (SEQ_LEN + 1)
+            if (0 if theirs is None else len(theirs)) != n_windows - first:
+                raise VerifyError(f"{folder}: expected {plural(n_windows - first, 'window')}")
+        masks = ", loss" if source.kind == "sft" else ""
+        compared = (
+            f"{plural(n_documents, 'document')}{masks}, {plural(n_windows, 'window')} of "
+            f"{SEQ_LEN + 1:,} tokens"
+        )
+        return Checked(f"datatrove {version('datatrove')}", compared, left_out)
 
     def _notes(self, source: ExportSource) -> list[str]:
         notes = [
@@ -169,44 +202,6 @@ def _write_index(source: ExportSource, split: str, index: int, file: BinaryIO) -
         some = slice(start, start + _BLOCK)
         ends = shard.offsets[some] // shard.tokens.itemsize + shard.lengths[some]
         file.write(ends.astype("<u8").data)
-
-
-def _check(source: ExportSource, output: Path) -> Checked:
-    """Compare every window, every document, and every loss byte."""
-    from datatrove.utils.dataset import DatatroveFolderDataset
-
-    n_windows = n_documents = left_out = 0
-    for split in source.splits:
-        folder = output / split
-        theirs: Any = None
-        if any(entry["tokens"] > SEQ_LEN for entry in source.entries(split)):
-            theirs = DatatroveFolderDataset(
-                str(folder.absolute()),
-                seq_len=SEQ_LEN,
-                filename_pattern="*.ds",
-                recursive=False,
-                token_size=source.dtype.itemsize,
-            )
-        first = n_windows
-        for shard in source.shards(split):
-            _compare_documents(folder / f"{shard.name}.ds", shard)
-            n_documents += len(shard.lengths)
-            n = len(shard.tokens) // (SEQ_LEN + 1)
-            for window in range(n):
-                found = theirs[n_windows - first + window]["input_ids"].numpy()
-                start = window * (SEQ_LEN + 1)
-                if not np.array_equal(found, shard.tokens[start : start + SEQ_LEN + 1]):
-                    raise VerifyError(f"{shard.name}.ds: input_ids of window {window} differ")
-            n_windows += n
-            left_out += len(shard.tokens) - n * (SEQ_LEN + 1)
-        if (0 if theirs is None else len(theirs)) != n_windows - first:
-            raise VerifyError(f"{folder}: expected {plural(n_windows - first, 'window')}")
-    masks = ", loss" if source.kind == "sft" else ""
-    compared = (
-        f"{plural(n_documents, 'document')}{masks}, {plural(n_windows, 'window')} of "
-        f"{SEQ_LEN + 1:,} tokens"
-    )
-    return Checked(f"datatrove {version('datatrove')}", compared, left_out)
 
 
 def _compare_documents(path: Path, shard: Shard) -> None:

@@ -137,15 +137,9 @@ def export(
     files = _write(layout, source, about, output, options.copy, check=check, overwrite=overwrite)
     checked = _checked(found, source, options, output) if check else None
     return Export(
-        trainer,
-        found.title,
-        output,
-        files,
-        layout.usage,
-        tuple(notes),
-        layout.mask_alignment,
+        trainer, found.title, output, files, layout.usage, tuple(notes), layout.mask_alignment,
         checked,
-    )
+    )  # fmt: skip
 
 
 def _other_kind(trainer: Trainer, kind: str) -> str:

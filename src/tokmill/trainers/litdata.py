@@ -19,7 +19,6 @@ import importlib.metadata
 import json
 import shlex
 import struct
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -57,14 +56,22 @@ class LitData:
 
     def layout(self, source: ExportSource, options: ExportOptions, output: Path) -> Layout:
         """Return the chunks of each split, and their index; see `Trainer.layout`."""
-        usage = (
-            "from litdata.streaming import StreamingDataset, TokensLoader\n"
-            "\n"
-            f"loader = TokensLoader(block_size={options.block_tokens})\n"
-            f"train = StreamingDataset({str(output.absolute() / 'train')!r}, item_loader=loader, "
-            "shuffle=True)"
-        )
-        return _layout(source, options, usage)
+        files: list[Written] = []
+        notes = []
+        for split in source.splits:
+            rows = []
+            for number, span in enumerate(_spans(source, split, options)):
+                name = f"chunk-0-{number}.bin"
+                n_bytes = HEADER.size + len(span) * source.dtype.itemsize
+                write = partial(_write_chunk, source, split, span)
+                files.append(Written(f"{split}/{name}", n_bytes, write))
+                rows.append(
+                    {"chunk_bytes": n_bytes, "chunk_size": 1, "dim": len(span), "filename": name}
+                )
+            files.append(Written.of(f"{split}/index.json", _index(source, rows)))
+            notes += _left_out(source, split, options.block_tokens)
+        usage = self._usage(source, options, output.absolute())
+        return Layout(files, usage, notes=[*notes, *self._notes(source)])
 
     def check(self, source: ExportSource, options: ExportOptions, output: Path) -> Checked:
         """Compare every block that TokensLoader returns; see `Trainer.check`."""
@@ -79,54 +86,53 @@ class LitData:
             left_out,
         )
 
+    def _usage(self, source: ExportSource, options: ExportOptions, place: Path) -> str:
+        return (
+            "from litdata.streaming import StreamingDataset, TokensLoader\n"
+            "\n"
+            f"loader = TokensLoader(block_size={options.block_tokens})\n"
+            f"train = StreamingDataset({str(place / 'train')!r}, item_loader=loader, shuffle=True)"
+        )
+
+    def _notes(self, source: ExportSource) -> list[str]:
+        return []
+
 
 class LitGpt(LitData):
     """litgpt's data module LitData, which reads the same files."""
 
     title = "litgpt"
 
-    def layout(self, source: ExportSource, options: ExportOptions, output: Path) -> Layout:
-        """Return the chunks of each split, and their index; see `Trainer.layout`."""
-        path = output.absolute()
+    def _usage(self, source: ExportSource, options: ExportOptions, place: Path) -> str:
         has_val = "val" in source.splits
-        data = path if has_val else path / "train"
+        data = place if has_val else place / "train"
         usage = f"litgpt pretrain MODEL --data LitData --data.data_path {shlex.quote(str(data))}"
         if has_val:
             usage += """ --data.split_names '["train", "val"]'"""
-        usage += f" --train.max_seq_length {options.block_tokens - 1}"
+        return f"{usage} --train.max_seq_length {options.block_tokens - 1}"
+
+    def _notes(self, source: ExportSource) -> list[str]:
         notes = [f"the model needs padded_vocab_size of at least {source.vocab_size:,}"]
-        if not has_val:
+        if "val" not in source.splits:
             notes.append("no val split: litgpt validates on train")
-        layout = _layout(source, options, usage)
-        return replace(layout, notes=[*layout.notes, *notes])
+        return notes
 
 
-def _layout(source: ExportSource, options: ExportOptions, usage: str) -> Layout:
-    files: list[Written] = []
-    notes = []
-    for split in source.splits:
-        rows = []
-        for number, span in enumerate(_spans(source, split, options)):
-            name = f"chunk-0-{number}.bin"
-            n_bytes = HEADER.size + len(span) * source.dtype.itemsize
-            write = partial(_write_chunk, source, split, span)
-            files.append(Written(f"{split}/{name}", n_bytes, write))
-            rows.append(
-                {"chunk_bytes": n_bytes, "chunk_size": 1, "dim": len(span), "filename": name}
-            )
-        files.append(Written.of(f"{split}/index.json", _index(source, rows)))
-        if source.n_tokens(split) < options.block_tokens:
-            notes.append(
-                f"{split}: {plural(source.n_tokens(split), 'token')}, less than a block of "
-                f"{options.block_tokens:,}: the reader returns nothing"
-            )
-        elif left := source.n_tokens(split) % options.block_tokens:
-            notes.append(
-                f"{split}: the reader never returns the last {plural(left, 'token')}, an "
-                f"incomplete block of {options.block_tokens:,}; with another block_size it leaves "
-                "out the remainder of every chunk"
-            )
-    return Layout(files, usage, notes=notes)
+def _left_out(source: ExportSource, split: str, block: int) -> list[str]:
+    """Return a note if the reader leaves tokens of a split out."""
+    n_tokens = source.n_tokens(split)
+    if n_tokens < block:
+        return [
+            f"{split}: {plural(n_tokens, 'token')}, less than a block of {block:,}: the reader "
+            "returns nothing"
+        ]
+    if left := n_tokens % block:
+        return [
+            f"{split}: the reader never returns the last {plural(left, 'token')}, an incomplete "
+            f"block of {block:,}; with another block_size it leaves out the remainder of every "
+            "chunk"
+        ]
+    return []
 
 
 def _spans(source: ExportSource, split: str, options: ExportOptions) -> list[range]:

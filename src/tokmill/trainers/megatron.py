@@ -94,11 +94,19 @@ class Megatron:
         return Layout(files, usage, "", _notes(source, prefixes), list(shards.items()))
 
     def check(self, source: ExportSource, options: ExportOptions, output: Path) -> Checked:
-        """Compare every document and index, read with IndexedDataset; see `Trainer.check`."""
+        """Compare every document and index, mapped and not; see `Trainer.check`."""
+        from megatron.core.datasets.indexed_dataset import IndexedDataset
+
         prefixes = _plan_prefixes(source, options)
-        if source.kind == "sft":
-            prefixes += [_mask_of(prefix) for prefix in prefixes]
-        return _check(prefixes, output)
+        masks = [_mask_of(prefix) for prefix in prefixes] if source.kind == "sft" else []
+        for prefix in (*prefixes, *masks):
+            path = str(output.absolute() / prefix.name)
+            for mmap in (True, False):
+                _compare(IndexedDataset(path, mmap=mmap), prefix, path)
+        n_documents = plural(sum(prefix.n_documents for prefix in prefixes), "document")
+        n_tokens = plural(sum(prefix.n_tokens for prefix in prefixes), "token")
+        compared = f"{n_documents}, {n_tokens}{' and their masks' if masks else ''}"
+        return Checked(f"megatron-core {version('megatron-core')}", compared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,22 +353,6 @@ def _sft_notes(source: ExportSource) -> list[str]:
     if source.manifest.get("packs"):
         notes.append("the packs of the dataset are not exported: each sequence is one sample")
     return notes
-
-
-def _check(prefixes: Sequence[Prefix], output: Path) -> Checked:
-    """Compare every document, its length and its index; with and without memory maps."""
-    from megatron.core.datasets.indexed_dataset import IndexedDataset
-
-    n_documents = n_tokens = 0
-    for prefix in prefixes:
-        path = str(output.absolute() / prefix.name)
-        for mmap in (True, False):
-            _compare(IndexedDataset(path, mmap=mmap), prefix, path)
-        n_documents += prefix.n_documents if prefix.ending == "bin" else 0
-        n_tokens += prefix.n_tokens if prefix.ending == "bin" else 0
-    twin = " and their masks" if any(prefix.ending == "mask" for prefix in prefixes) else ""
-    compared = f"{plural(n_documents, 'document')}, {plural(n_tokens, 'token')}{twin}"
-    return Checked(f"megatron-core {version('megatron-core')}", compared)
 
 
 def _compare(theirs: Any, prefix: Prefix, path: str) -> None:

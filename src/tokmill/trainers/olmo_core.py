@@ -71,7 +71,28 @@ class OlmoCore:
 
     def check(self, source: ExportSource, options: ExportOptions, output: Path) -> Checked:
         """Compare every document and row, read with OLMo-core; see `Trainer.check`."""
-        return _check(source, output)
+        import olmo_core.data.utils
+
+        data: Any = olmo_core.data
+        by_eos = _ends_at_eos(source)
+        n_documents = n_rows = left_out = 0
+        for split in source.splits:
+            folder = output.absolute() / split
+            for shard in source.shards(split):
+                path = folder / f"{shard.name}.npy"
+                _compare_documents(data, path, shard, source, by_eos=by_eos)
+                n_documents += len(shard.lengths)
+            rows = _compare_rows(data, source, output.absolute(), split)
+            n_rows += rows
+            left_out += source.n_tokens(split) - rows * ROW
+        how = "documents found by .csv.gz and by eos" if by_eos else "documents found by .csv.gz"
+        masks = " with label masks" if source.kind == "sft" else ""
+        return Checked(
+            f"ai2-olmo-core {version('ai2-olmo-core')}",
+            f"{plural(n_documents, 'document')} ({how}), {plural(n_rows, 'row')} of {ROW:,} tokens"
+            f"{masks}",
+            left_out,
+        )
 
 
 def _most_bytes(n_documents: int, n_tokens: int) -> int:
@@ -163,32 +184,6 @@ def _ends_at_eos(source: ExportSource) -> bool:
     tokenizer = source.manifest["config"].get("tokenizer", {})
     is_text = tokenizer.get("control_tokens_in_text") in ("text", "reject")
     return source.kind == "pretrain" and is_text
-
-
-def _check(source: ExportSource, output: Path) -> Checked:
-    """Compare the spans and tokens of every document, and every row with its label mask."""
-    import olmo_core.data.utils
-
-    data: Any = olmo_core.data
-    by_eos = _ends_at_eos(source)
-    n_documents = n_rows = left_out = 0
-    for split in source.splits:
-        folder = output.absolute() / split
-        for shard in source.shards(split):
-            path = folder / f"{shard.name}.npy"
-            _compare_documents(data, path, shard, source, by_eos=by_eos)
-            n_documents += len(shard.lengths)
-        rows = _compare_rows(data, source, output.absolute(), split)
-        n_rows += rows
-        left_out += source.n_tokens(split) - rows * ROW
-    how = "documents found by .csv.gz and by eos" if by_eos else "documents found by .csv.gz"
-    masks = " with label masks" if source.kind == "sft" else ""
-    return Checked(
-        f"ai2-olmo-core {version('ai2-olmo-core')}",
-        f"{plural(n_documents, 'document')} ({how}), {plural(n_rows, 'row')} of {ROW:,} tokens"
-        f"{masks}",
-        left_out,
-    )
 
 
 def _compare_documents(
