@@ -69,13 +69,8 @@ if TYPE_CHECKING:
     Lengths = npt.NDArray[np.int64]
     Mask = npt.NDArray[np.uint8]
 
-IMPORTERS: dict[str, Importer] = {
-    "megatron": MEGATRON,
-    "datatrove": DATATROVE,
-    "nanogpt": NANOGPT,
-}
+IMPORTERS: dict[str, Importer] = {"megatron": MEGATRON, "datatrove": DATATROVE, "nanogpt": NANOGPT}
 """The trainers whose files can be imported, by the name in `tokmill import --from`."""
-
 
 EMPTY = "no token"
 """Reason of a drop: a document without tokens."""
@@ -170,7 +165,7 @@ def import_tokens(settings: ImportSettings, watcher: Watcher) -> list[str]:
         wall_s = time.perf_counter() - started_s
         manifest = _manifest(directory, config, tokenizer, settings, sums, wall_s)
         write_chunks(directory / MANIFEST, json_chunks(manifest))
-    return _notes(settings, sums.totals)
+    return _notes(settings, files, sums.totals)
 
 
 def _imported_files(output: Path) -> Set[str] | None:
@@ -471,8 +466,9 @@ def _row(file: TokenFile) -> list[Any]:
     return [str(file.path), "tokens", "", status.st_size, status.st_mtime_ns, ""]
 
 
-def _notes(settings: ImportSettings, totals: Counts) -> list[str]:
-    notes = []
+def _notes(settings: ImportSettings, files: Sequence[TokenFile], totals: Counts) -> list[str]:
+    left_out = [(file.path, file.path.stat().st_size - file.n_bytes) for file in files]
+    notes = [f"{path}: its index leaves {plural(n, 'byte')} out" for path, n in left_out if n > 0]
     if settings.trainer == "nanogpt":
         notes.append(
             "boundaries are those of eos: a document with an eos inside becomes two, and documents "

@@ -33,9 +33,12 @@ def test_the_sequences_of_a_document_are_one_document(bring, tmp_path) -> None:
 
 
 @pytest.mark.usefixtures("block_tokens")
-def test_pointers_lead_to_sequences_in_any_order_and_behind_a_header(bring, tmp_path) -> None:
+def test_pointers_lead_to_sequences_in_any_order_and_behind_a_header(
+    bring, tmp_path, caplog
+) -> None:
     prefix = write_megatron(tmp_path / "a", DOCUMENTS, order=[2, 0, 1, 3], header_bytes=1024)
     assert ids(bring(prefix, "megatron")) == DOCUMENTS
+    assert "a.bin: its index leaves 1,024 bytes out" in caplog.text
 
 
 @pytest.mark.usefixtures("block_tokens")
