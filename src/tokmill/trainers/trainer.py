@@ -35,6 +35,51 @@ if TYPE_CHECKING:
 
 _Size = TypeVar("_Size", int, npt.NDArray[np.int64])
 
+_READ = (".bin", ".idx", ".mask", ".weight", ".meta")
+_COPY_BYTES = 4 << 20
+"""Bytes that are read, summed and written at once."""
+
+_COMPARED_TOKENS = 1 << 20
+"""Tokens that are compared at a time."""
+
+
+def padded(n: _Size, multiple: int) -> _Size:
+    """Return the next multiple, or `n` itself if it is one; of each number of an array."""
+    return -(-n // multiple) * multiple
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """A file with the bytes of a file of the dataset: a hard link, a reflink or a copy of it.
+
+    `name`: path relative to the output. `source`: the file of the dataset, one of its manifest.
+    """
+
+    name: str
+    source: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file that is written. `n_bytes`: its size, at most; checked against free disk space.
+
+    `write`: writes all of it to a binary file that can `write`, `tell` and `seek`; with a bounded
+    amount of memory, whatever the size of the dataset.
+    """
+
+    name: str
+    n_bytes: int
+    write: Callable[[BinaryIO], None]
+
+    @classmethod
+    def of(cls, name: str, data: bytes) -> Written:
+        """Return a file that holds `data`."""
+
+        def write(file: BinaryIO) -> None:
+            file.write(data)
+
+        return cls(name, len(data), write)
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -96,52 +141,6 @@ class Trainer(Protocol):
         Raises:
             VerifyError: something differs.
         """
-
-
-def padded(n: _Size, multiple: int) -> _Size:
-    """Return the next multiple, or `n` itself if it is one; of each number of an array."""
-    return -(-n // multiple) * multiple
-
-
-_READ = (".bin", ".idx", ".mask", ".weight", ".meta")
-_COPY_BYTES = 4 << 20
-"""Bytes that are read, summed and written at once."""
-
-_COMPARED_TOKENS = 1 << 20
-"""Tokens that are compared at a time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Linked:
-    """A file with the bytes of a file of the dataset: a hard link, a reflink or a copy of it.
-
-    `name`: path relative to the output. `source`: the file of the dataset, one of its manifest.
-    """
-
-    name: str
-    source: Path
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A file that is written. `n_bytes`: its size, at most; checked against free disk space.
-
-    `write`: writes all of it to a binary file that can `write`, `tell` and `seek`; with a bounded
-    amount of memory, whatever the size of the dataset.
-    """
-
-    name: str
-    n_bytes: int
-    write: Callable[[BinaryIO], None]
-
-    @classmethod
-    def of(cls, name: str, data: bytes) -> Written:
-        """Return a file that holds `data`."""
-
-        def write(file: BinaryIO) -> None:
-            file.write(data)
-
-        return cls(name, len(data), write)
 
 
 class ExportSource:
