@@ -30,7 +30,7 @@ SIDECARS: dict[str, np.dtype[Any]] = {"mask": np.dtype("u1"), "weight": np.dtype
 """Files with a value for every token beside a `.bin`: ending and dtype."""
 
 ORIGIN = "origin"
-"""The ending of the file with the record of each document; see `origin_file`."""
+"""The ending of the file with the record of each document; see `dataset.origins`."""
 
 FRAGMENT, DROP = LAST_PIECES = ("fragment", "drop")
 """What becomes of the last piece of a document that is cut: packed like a document; left out."""
