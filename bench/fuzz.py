@@ -114,7 +114,7 @@ def manifest(data: bytes) -> None:
 def plan(data: bytes) -> None:
     """Read what a run left, before it continues: its plan and a record."""
     from tokmill.dataset.part_record import parse_record
-    from tokmill.dataset.plan_file import OwnedNames, load_plan
+    from tokmill.dataset.plan_file import OwnedNames, parse_plan
     from tokmill.errors import TokmillError
     from tokmill.place import open_place
     from tokmill.run.begin import read_planned
@@ -122,7 +122,7 @@ def plan(data: bytes) -> None:
     path = desk() / "plan.json"
     _replace(path, data)
     readers: tuple[Callable[[], object], ...] = (
-        lambda: load_plan(path),
+        lambda: parse_plan(data, "plan"),
         lambda: OwnedNames.of_plan(data, "plan"),
         lambda: parse_record(data, "record"),
         lambda: read_planned(open_place(str(path.parent))),

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-STOPPED = "interrupted"
+NOT_BEGUN = "interrupted; nothing was done yet: the same command begins again"
+CONTINUES = "interrupted; what is done is kept: the same command continues"
 STDIN_STOPPED = "interrupted; standard input cannot be continued: start again with --overwrite"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_SHOW_CURSOR = b"\x1b[?25h"
 _AGAIN_S = 0.01
 
 SAME_INTERRUPT_S = 0.5
@@ -40,12 +40,12 @@ class Interrupt:
 
     is_asked = False
     since_s = 0.0
-    line = STOPPED
+    line = "interrupted"
 
 
 def answer_signals() -> None:
     """Handle SIGTERM, and SIGINT unless this process was started with it ignored."""
-    Interrupt.is_asked, Interrupt.line = False, STOPPED
+    Interrupt.is_asked, Interrupt.line = False, "interrupted"
     if sys.platform == "win32":
         return
     for number in _SIGNALS:
@@ -83,7 +83,7 @@ def leave() -> NoReturn:
     ignore_signals()
     with contextlib.suppress(OSError):
         if os.isatty(2):
-            os.write(2, _SHOW_CURSOR)  # the progress bar has hidden it
+            os.write(2, b"\x1b[?25h")  # show the cursor, which the progress bar has hidden
         os.write(2, f"error: {Interrupt.line}\n".encode())
     os._exit(EXIT_INTERRUPTED)
 

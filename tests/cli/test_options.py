@@ -121,7 +121,11 @@ def test_escapes_are_what_a_shell_cannot_type_in_settings_that_have_them(option,
         (["--dtype", "uint8"], "output.dtype: expected one of auto, uint16, uint32; found 'uint8'"),
         (["--executor", "slurm"], "run.executor: expected processes, ray or ray:HOST:PORT, found"),
         (["--fields", "author=x"], "render.fields: expected ROLE=KEY, such as text=body, "),
-        (["--source", "paths"], 'input.sources: expected \'paths = ["FILE"], KEY = VALUE'),
+        (
+            ["--source", "web=x.jsonl"],
+            "input.sources: expected the inside of a table of TOML, found 'web=x.jsonl' "
+            '(invalid value): write it as in --source \'name = "web", paths = ["FILE"]\'',
+        ),
     ],
 )
 def test_a_wrong_option_is_a_usage_error_that_names_it(arguments, expected):

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from tokmill.bill.activations.loss import host_line
+from tokmill.bill.activations.loss import metrics_host_line
 from tokmill.settings.training import TrainingSettings
 
 torch = pytest.importorskip("torch")
@@ -52,5 +52,5 @@ def test_the_last_concatenation_takes_twice_the_logits(moves: int) -> None:
         precision="fp32", metric_batches=BATCHES, eval_accumulation=moves,
         micro_batch=BATCH, sequence=SEQUENCE,
     )  # fmt: skip
-    line = host_line(training, {"n": BATCH * SEQUENCE, "V": VOCABULARY, "R": 1})
+    line = metrics_host_line(training, {"n": BATCH * SEQUENCE, "V": VOCABULARY, "R": 1})
     assert peak_of_the_loop(moves) == pytest.approx(line.n_bytes, rel=0.01)

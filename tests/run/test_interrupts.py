@@ -138,6 +138,28 @@ main()
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
+def test_a_signal_before_the_plan_is_written_says_that_nothing_was_done(
+    tokenizer_dir: Path, source: Path, tmp_path: Path
+) -> None:
+    """The moment is that of the first file in the output, which a test of the disk writes."""
+    program = f"""
+import os, signal, sys
+out = {str(tmp_path / "out")!r}
+sys.argv[1:] = ["pretrain", {str(source)!r}, "-t", {str(tokenizer_dir)!r}, "-o", out]
+from tokmill.__main__ import main
+def audit(event, arguments):
+    if event == "open" and str(arguments[0]).startswith(out + "/.plan.json"):
+        os.kill(os.getpid(), signal.SIGINT)
+sys.addaudithook(audit)
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 130
+    last = done.stderr.splitlines()[-1]
+    assert last == "error: interrupted; nothing was done yet: the same command begins again"
+    assert not (tmp_path / "out/plan.json").exists()
+
+
 def test_the_first_line_of_the_package_imports_no_typing() -> None:
     """Its import takes longer than all before it, and Ctrl-C then is a traceback."""
     program = "import sys; import tokmill; print('typing' in sys.modules)"

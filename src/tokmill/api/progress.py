@@ -197,6 +197,7 @@ class RunObserver:
         warn: gets lines about what may go wrong; None: nowhere.
         bar: is drawn over; None: a line of progress goes to `note` every `LINE_EVERY_S` seconds.
         call: gets the progress, see `CALL_EVERY_S`.
+        begun: is called when the work begins: what a stopped run keeps is written from here on.
     """
 
     def __init__(
@@ -206,11 +207,12 @@ class RunObserver:
         warn: Callable[[str], None] | None = None,
         bar: TerminalBar | NotebookBar | None = None,
         call: Callable[[Progress], object] | None = None,
+        begun: Callable[[], object] | None = None,
     ) -> None:
         from tokmill.bill.measuring.process_tree import Sampler
 
         self._memory = Sampler()
-        self._note, self._warn, self._bar, self._call = note, warn, bar, call
+        self._note, self._warn, self._bar, self._call, self._begun = note, warn, bar, call, begun
         self._start = self._last_line = time.perf_counter()
         self._last_call = -math.inf
         self._progress = Progress()
@@ -250,6 +252,8 @@ class RunObserver:
 
     def begin(self, total_bytes: int) -> None:
         """Start the bar and the clock; `total_bytes`: of the input, 0 if unknown."""
+        if self._begun is not None:
+            self._begun()
         if self._bar is not None:
             self._bar.start(total_bytes)
         self._progress = replace(self._progress, total_bytes=total_bytes)

@@ -244,11 +244,11 @@ class _File:
         """Return the error of a value that is not as expected."""
         value = self.value(key)
         if isinstance(value, dict | list):
-            found = "a table" if isinstance(value, dict) else "a list"
+            shown = "a table" if isinstance(value, dict) else "a list"
         else:
             text = json.dumps(value)
-            found = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
-        return UsageError(f"{self.path}: {key}: expected {expected}, found {found}")
+            shown = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
+        return UsageError(f"{self.path}: {key}: expected {expected}, found {shown}")
 
     def unread(self, table: Mapping[str, Any], place: str) -> Iterator[str]:
         """Yield the keys below `place` that were not read and change something.

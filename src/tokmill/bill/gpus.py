@@ -91,14 +91,14 @@ def find_gpu(text: str) -> Gpu:
     """
     if size := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([mgt]i?b)\s*", text.lower()):
         return _of_size(float(size[1]), size[2], text)
-    found = _by_key().get(_key(text))
-    if found is None:
+    gpu = _by_key().get(_key(text))
+    if gpu is None:
         _refuse_several(text)
         names = ", ".join(gpu.name for gpu in known_gpus())
         raise UsageError(
             f"gpu: {text!r} is not known: expected its memory (24GiB) or one of: {names}"
         )
-    return found
+    return gpu
 
 
 def _refuse_several(text: str) -> None:
@@ -129,11 +129,11 @@ def _of_size(number: float, unit: str, text: str) -> Gpu:
 
 @cache
 def _by_key() -> dict[str, Gpu]:
-    found: dict[str, Gpu] = {}
+    gpus: dict[str, Gpu] = {}
     for gpu, (*_, other_names) in zip(known_gpus(), _ROWS, strict=True):
         for key in (gpu.name, *other_names):
-            found[_key(key)] = gpu
-    return found
+            gpus[_key(key)] = gpu
+    return gpus
 
 
 _NOISE = re.compile(

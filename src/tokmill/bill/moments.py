@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tokmill.bill.activations import loss as metrics
 from tokmill.bill.activations.layers import (
     CHECKPOINTS,
     HELD_BY_HOOKS,
@@ -19,7 +18,14 @@ from tokmill.bill.activations.layers import (
     selective_rows,
     shared_mask,
 )
-from tokmill.bill.activations.loss import backward_line, forward_line, loss_lines, reference_lines
+from tokmill.bill.activations.loss import (
+    backward_line,
+    forward_line,
+    loss_lines,
+    metrics_forward_lines,
+    metrics_joined_lines,
+    reference_lines,
+)
 from tokmill.bill.activations.megatron import megatron_outside
 from tokmill.bill.activations.part import (
     GRADIENT_ADAPTER,
@@ -152,8 +158,8 @@ def _evaluation(stage: Stage, standing: Lines) -> Moments:
     trained = stage.training.adapter == "none"
     casts = _casts_lines(stage, stage.layers * trained, head=trained)
     batch = stage.facts, stage.training, stage.symbols
-    yield "evaluation, forward", (*standing, *casts, *metrics.forward_lines(*batch))
-    yield "evaluation, logits joined", (*standing, *metrics.joined_lines(*batch))
+    yield "evaluation, forward", (*standing, *casts, *metrics_forward_lines(*batch))
+    yield "evaluation, logits joined", (*standing, *metrics_joined_lines(*batch))
 
 
 def moments_of_states(states: States) -> Moments:

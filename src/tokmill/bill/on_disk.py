@@ -377,9 +377,9 @@ def dataset_disk(manifest: Mapping[str, Any], sizes: Mapping[str, int]) -> Datas
     listed = {entry["name"]: entry["bytes"] for entry in manifest["files"]}
     for name, n_bytes in listed.items():
         if sizes.get(name) != n_bytes:
-            found = f"{sizes[name]:,} B" if name in sizes else "nothing"
+            actual = f"{sizes[name]:,} B" if name in sizes else "nothing"
             raise VerifyError(
-                f"{name}: expected {n_bytes:,} B as in the manifest, found {found}: "
+                f"{name}: expected {n_bytes:,} B as in the manifest, found {actual}: "
                 "the dataset is damaged, see tokmill verify"
             )
     unlisted = tuple(sorted(set(sizes) - set(listed) - {_LISTS[0]}))

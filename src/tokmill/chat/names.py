@@ -1,4 +1,7 @@
-"""Keys, roles and values of records: known names, and those that settings add."""
+"""Keys, roles and values of records: known names, and those that settings add.
+
+Also variables of a chat template, such as `enable_thinking`, from the settings or from a record.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from tokmill.chat.segments import ROLES
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from tokmill.settings.sft import SftSettings
 
@@ -33,8 +36,11 @@ HISTORY_KEYS = ("history",)
 """The names of one field each; the first that is filled is read."""
 
 WEIGHT_KEYS = ("weight", "loss_weight")
-VARIABLE_KEYS = ("chat_template_kwargs",)
+VARIABLES_KEY = "chat_template_kwargs"
 """Variables for the template; the name is TRL's."""
+
+HISTORY_REASONING = "history_reasoning"
+"""The variable that tells a template what --history-reasoning says; undefined if it says keep."""
 
 PART_KEYS = ("text", "value", "content")
 """The names of the text of a typed part."""
@@ -276,3 +282,48 @@ def shown_keys(keys: Sequence[str]) -> str:
     ]
     more = len(keys) - len(names)
     return f"keys {', '.join(names)}" + (f" and {more} more" if more else "")
+
+
+_OURS = frozenset(("messages", "tools", "add_generation_prompt", HISTORY_REASONING))
+
+
+def read_variables(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the variables of a record, which may be JSON text."""
+    variables = parsed(record[VARIABLES_KEY], "broken template variables", VARIABLES_KEY)
+    if variables is None:
+        return {}
+    if not isinstance(variables, dict):
+        raise wrong_type(VARIABLES_KEY, "an object", variables)
+    if taken := _taken(variables):
+        raise ChatError(
+            "broken template variables",
+            f"{VARIABLES_KEY}: expected variables of the template's own, found {taken}, which "
+            "tokmill sets",
+        )
+    return variables
+
+
+def chosen_variables(settings: SftSettings) -> dict[str, Any]:
+    """Return the variables of the settings; refuse one that tokmill sets."""
+    if not settings.template_kwargs:
+        return {}
+    variables: dict[str, Any] = json.loads(settings.template_kwargs)
+    if taken := _taken(variables):
+        raise UsageError(f"{taken} is set by tokmill: leave it out", "sft.template_kwargs")
+    return variables
+
+
+def check_read(names: Collection[str], read: Collection[str], where: str) -> None:
+    """Check that a template reads the variables that the settings give."""
+    if unread := [name for name in names if name not in read]:
+        known = ", ".join(sorted(name for name in read if not _taken((name,)))) or "no variables"
+        raise UsageError(
+            f"{where} does not read {', '.join(unread)}: it reads {known}", "sft.template_kwargs"
+        )
+
+
+def _taken(names: Collection[str]) -> str:
+    """Return the first name that tokmill sets, such as eos_token, or ''."""
+    return next(
+        (n for n in names if n in _OURS or n.startswith("tokmill_") or n.endswith("_token")), ""
+    )

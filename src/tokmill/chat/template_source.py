@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tokmill.chat.conversation import ChatError
+from tokmill.chat.names import check_read, chosen_variables
 from tokmill.chat.own_templates import BUILT_IN, NAMES, check_tokens, own_name, own_source
 from tokmill.errors import UsageError
 from tokmill.extensions import find, names_of_packages, nearest
@@ -121,7 +122,7 @@ def make_template(source: str, settings: SftSettings, vocabulary: Vocabulary) ->
     """
     from tokmill.chat.jinja.marked import MarkedTemplate
     from tokmill.chat.jinja.span_writer import check_written
-    from tokmill.chat.jinja.template import JinjaTemplate, check_read, chosen_variables
+    from tokmill.chat.jinja.template import JinjaTemplate
 
     name, where = own_name(source), template_name(source, settings)
     template: MarkedTemplate | JinjaTemplate

@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from tokmill.settings.sft import SftSettings
 
 
-HISTORY_REASONING = "history_reasoning"
-"""The variable that tells a template what --history-reasoning says; undefined if it says keep."""
-
 NOT_TRAINED = 0.0
 
 

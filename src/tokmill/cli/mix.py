@@ -10,7 +10,7 @@ import click
 from tokmill.cli.completion import directories
 from tokmill.cli.options import setting_option, with_options
 from tokmill.cli.screen import observer, show, show_json, show_rows
-from tokmill.interrupts import STOPPED, Interrupt
+from tokmill.interrupts import CONTINUES
 from tokmill.mixing.settings import DROP, MixSettings, mix_settings
 from tokmill.settings.names import settings_of
 from tokmill.words import plural, seconds, size
@@ -71,8 +71,7 @@ def mix_command(
 
     given = {name: value for name, value in options.items() if value not in (None, ())}
     settings = mix_settings(inputs, config_file, **given)
-    Interrupt.line = f"{STOPPED}; from what is kept, the same command continues"
-    with observer(quiet=quiet, as_json=as_json) as events:
+    with observer(quiet=quiet, as_json=as_json, stopped=CONTINUES) as events:
         if is_plan:
             forecast = plan_mix(settings, events.warned)
             show_json(forecast) if as_json else show_rows(forecast_rows(forecast))

@@ -17,7 +17,7 @@ from tokmill.cli.options import (
     with_options,
 )
 from tokmill.cli.screen import observer, show, show_json, show_rows, warn
-from tokmill.interrupts import STDIN_STOPPED, STOPPED, Interrupt
+from tokmill.interrupts import CONTINUES, NOT_BEGUN, STDIN_STOPPED
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
 from tokmill.words import plural
 
@@ -97,9 +97,8 @@ def _run(
     from tokmill.executors.run import run
 
     config = run_config(recipe, paths, config_file, options)
-    continues = f"{STOPPED}; from what is kept, the same command continues"
-    Interrupt.line = STDIN_STOPPED if "-" in config.input.all_paths else continues
-    with observer(quiet=quiet, as_json=as_json) as events:
+    stopped = STDIN_STOPPED if "-" in config.input.all_paths else CONTINUES
+    with observer(quiet=quiet, as_json=as_json, stopped=stopped) as events:
         manifest = run(config, events, overwrite=overwrite)
     if as_json:
         show_json(manifest)
@@ -152,8 +151,7 @@ def run_part(output: str, index: int, n_tasks: int, quiet: bool) -> None:
     """
     from tokmill.executors.tasks import run_share
 
-    Interrupt.line = f"{STOPPED}; from what is kept, the same command continues"
-    with observer(quiet=quiet) as events:
+    with observer(quiet=quiet, stopped=CONTINUES) as events:
         records = run_share(output, index, n_tasks, events)
     if not quiet:
         n_tokens = sum(record.total().tokens for record in records)
@@ -214,8 +212,7 @@ def finish(output: str, as_json: bool, quiet: bool) -> None:
     """
     from tokmill.executors.tasks import finish_array
 
-    Interrupt.line = f"{STOPPED}; the same command begins again"
-    with observer(quiet=quiet, as_json=as_json) as events:
+    with observer(quiet=quiet, as_json=as_json, stopped=NOT_BEGUN) as events:
         manifest = finish_array(output, events)
     if as_json:
         show_json(manifest)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tokmill.interrupts import NOT_BEGUN, Interrupt
 from tokmill.words import json_text, printable, printable_lines
 
 if TYPE_CHECKING:
@@ -34,15 +35,19 @@ def warn(text: str) -> None:
     show_labelled("warning:", text, colour="yellow", err=True)
 
 
-def observer(*, quiet: bool = False, as_json: bool = False) -> RunObserver:
+def observer(*, quiet: bool = False, as_json: bool = False, stopped: str = "") -> RunObserver:
     """Return what shows the notes, warnings and progress of a run on standard error.
 
-    With `as_json` there are only warnings, with `quiet` nothing.
+    With `as_json` there are only warnings, with `quiet` nothing. `stopped`: what an interrupt says
+    once the work has begun, '' if it always says the same.
     """
     from tokmill.api.progress import RunObserver, make_bar
 
     has_notes = not (quiet or as_json)
+    if stopped:
+        Interrupt.line = NOT_BEGUN
     return RunObserver(
+        begun=partial(setattr, Interrupt, "line", stopped) if stopped else None,
         note=partial(show, err=True) if has_notes else None,
         warn=None if quiet else warn,
         bar=make_bar() if has_notes else None,

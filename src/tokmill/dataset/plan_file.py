@@ -16,11 +16,9 @@ from tokmill.dataset.layout import (
     check_format_version,
 )
 from tokmill.errors import StateError
-from tokmill.storage import open_regular, storage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 PLAN_FORMAT = "tokmill plan"
 
@@ -65,17 +63,6 @@ class OwnedNames:
 def plan_fingerprint(data: Mapping[str, Any]) -> str:
     """Return the sha256 of a plan without its fingerprint."""
     return sha256_without(data, "fingerprint")
-
-
-def load_plan(path: Path) -> dict[str, Any]:
-    """Read a `plan.json` and check that it is a complete plan of tokmill.
-
-    Raises:
-        StateError: it is another program's file, damaged, or of a newer format.
-        StorageError: it cannot be read, or is no regular file.
-    """
-    with storage_errors(path), open_regular(path) as file:
-        return parse_plan(file.read(), str(path))
 
 
 def parse_plan(content: bytes, where: str) -> dict[str, Any]:

@@ -73,9 +73,9 @@ def verify(place: Place, manifest: dict[str, Any]) -> Verification:
 
 def _files_of_packs(manifest: Mapping[str, Any]) -> Iterator[str]:
     """Yield the names of all files of packs: the index, and the shards of packed rows."""
-    for split, said in manifest.get("packs", {}).items():
-        yield from pack_names(split, said)
-        yield from _files_of(said.get("shards", ()), manifest)
+    for split, pack in manifest.get("packs", {}).items():
+        yield from pack_names(split, pack)
+        yield from _files_of(pack.get("shards", ()), manifest)
 
 
 def _files_of(shards: Iterable[Mapping[str, Any]], manifest: Mapping[str, Any]) -> Iterator[str]:
@@ -145,23 +145,23 @@ class _Checks:
             f"{MANIFEST}: does not list {name}" for name in needed if name not in listed
         ]
         self.problems += [f"{MANIFEST}: lists {name} twice" for name, n in listed.items() if n > 1]
-        for said in map(FileEntry.from_json, manifest["files"]):
-            if entries.get(said.name) is not None:
-                self._check_file(said)
-            elif said.name not in entries:
-                self._found(f"{said.name}: missing")
+        for entry in map(FileEntry.from_json, manifest["files"]):
+            if entries.get(entry.name) is not None:
+                self._check_file(entry)
+            elif entry.name not in entries:
+                self._found(f"{entry.name}: missing")
         return {name for name in listed if entries.get(name) is not None}
 
-    def _check_file(self, said: FileEntry) -> None:
-        algorithm = said.algorithm
-        digest = digest_of_chunks(self.place.chunks(said.name), algorithm)
+    def _check_file(self, entry: FileEntry) -> None:
+        algorithm = entry.algorithm
+        digest = digest_of_chunks(self.place.chunks(entry.name), algorithm)
         self.n_files += 1
         self.n_bytes += digest.n_bytes
-        if digest.n_bytes != said.n_bytes:
+        if digest.n_bytes != entry.n_bytes:
             n_bytes = plural(digest.n_bytes, "byte")
-            self._found(f"{said.name}: {n_bytes}, the manifest says {said.n_bytes:,}")
-        elif digest.checksum() != said.checksum:
-            self._found(f"{said.name}: its bytes have changed ({algorithm})")
+            self._found(f"{entry.name}: {n_bytes}, the manifest says {entry.n_bytes:,}")
+        elif digest.checksum() != entry.checksum:
+            self._found(f"{entry.name}: its bytes have changed ({algorithm})")
 
     def _check_shards(self, directory: Path, present: set[str]) -> None:
         """Check every shard; the sums and the packs only if every shard could be read."""
@@ -267,7 +267,7 @@ class _Checks:
 
     def _check_totals(self) -> None:
         """Check the sums of the manifest against those of the shards, and against each other."""
-        said, rule = self.manifest["totals"], self.manifest.get("mask")
+        stated, rule = self.manifest["totals"], self.manifest.get("mask")
         totals = {"documents": self.n_documents, "tokens": self.n_tokens}
         if rule is not None:
             totals["trained_tokens"] = self.n_trained
@@ -279,18 +279,19 @@ class _Checks:
                     f"allow ({self.n_other_ends} such, {rule['cut']} were cut)"
                 )
         for key, n in totals.items():
-            if said.get(key, 0) != n:
-                self._found(f"{MANIFEST}: says {said.get(key, 0)} {key}, the shards hold {n}")
+            if stated.get(key, 0) != n:
+                self._found(f"{MANIFEST}: says {stated.get(key, 0)} {key}, the shards hold {n}")
             by_source = sum(source.get(key, 0) for source in self.manifest["sources"])
             if by_source != n:
                 self._found(f"{MANIFEST}: its sources sum to {by_source} {key}, not {n}")
-        outcomes = said["documents"] + sum(said["drops"].values()) + sum(said["rejects"].values())
-        extra = said.get("extra", 0)
-        if outcomes != said["records"] + extra:
+        left_out = sum(stated["drops"].values()) + sum(stated["rejects"].values())
+        outcomes = stated["documents"] + left_out
+        extra = stated.get("extra", 0)
+        if outcomes != stated["records"] + extra:
             and_extra = f" and {extra} extra" if extra else ""
             self._found(
                 f"{MANIFEST}: documents + drops + rejects = {outcomes}, "
-                f"but {plural(said['records'], 'record')}{and_extra}"
+                f"but {plural(stated['records'], 'record')}{and_extra}"
             )
         if sum(self.manifest["length_histogram"]) != totals["documents"]:
             self._found(f"{MANIFEST}: its length histogram does not count every document")
@@ -302,15 +303,15 @@ class _Checks:
         """
         packs, shards = self.manifest["packs"], self.manifest["shards"]
         splits = {entry["split"] for entry in shards}
-        are_cut = all("last" in said for said in packs.values())
+        are_cut = all("last" in pack for pack in packs.values())
         if set(packs) != splits and not (are_cut and set(packs) < splits):
             self._found(f"{MANIFEST}: packs of {sorted(packs)}, shards of {sorted(splits)}")
             return
-        for split, said in packs.items():
+        for split, pack in packs.items():
             try:
                 source = open_rows(directory, self.manifest, split)
-                problem = _pack_problem(source, split, said, shards)
-                if not problem and "shards" in said:
+                problem = _pack_problem(source, split, pack, shards)
+                if not problem and "shards" in pack:
                     problem = _rows_problem(directory, self.manifest, source, split)
             except (UsageError, VerifyError) as error:
                 problem = _said_by(error, directory)
@@ -348,14 +349,14 @@ def _weight_problem(mask: npt.NDArray[np.uint8], weights: npt.NDArray[np.float32
 
 
 def _pack_problem(
-    source: PackReader, split: str, said: dict[str, Any], shards: Sequence[Mapping[str, Any]]
+    source: PackReader, split: str, pack: dict[str, Any], shards: Sequence[Mapping[str, Any]]
 ) -> str:
     """Return a difference of a pack index from packing again, or from the manifest, or ''."""
     kept = source.packs.columns()
     of_split = [entry for entry in shards if entry["split"] == split]
     totals, difference = PackTotals(), ""
-    names, stops = pack_names(split, said), [1, 0, 0]  # row 0 begins with sample 0
-    for packs in totals.counted(packed_groups(source.directory, of_split, said)):
+    names, stops = pack_names(split, pack), [1, 0, 0]  # row 0 begins with sample 0
+    for packs in totals.counted(packed_groups(source.directory, of_split, pack)):
         rows, *others = packs.columns()
         expected = (rows[1:] + stops[1], *others)
         for i, (name, values) in enumerate(zip(names, expected, strict=True)):
@@ -363,19 +364,19 @@ def _pack_problem(
             part = kept[i][start : stops[i]]
             differs = np.flatnonzero(part != values[: len(part)])
             if len(differs) and not difference:
-                at = int(differs[0])
+                first = int(differs[0])
                 difference = (
-                    f"{name}: entry {start + at} is {part[at]}, packing the samples gives "
-                    f"{values[at]}"
+                    f"{name}: entry {start + first} is {part[first]}, packing the samples gives "
+                    f"{values[first]}"
                 )
     for name, values, n in zip(names, kept, stops, strict=False):
         if len(values) != n:
             return f"{name}: {plural(len(values), 'number')}, packing the samples gives {n}"
     if difference or kept[0][0] != 0:
         return difference or f"{names[0]}: entry 0 is {kept[0][0]}, packing the samples gives 0"
-    for key, value in totals.as_json(of_split, said).items():
-        if said.get(key) != value:
-            return f"{MANIFEST}: says {said.get(key)} {key} of packs of {split}, found {value}"
+    for key, value in totals.as_json(of_split, pack).items():
+        if pack.get(key) != value:
+            return f"{MANIFEST}: says {pack.get(key)} {key} of packs of {split}, found {value}"
     return ""
 
 

@@ -19,14 +19,7 @@ import xxhash
 from tokmill.children import Child, ChildEndedError, Parent
 from tokmill.engines.choice import CharacterComparison
 from tokmill.engines.engine import REFERENCE, load_engine, thread_variables
-from tokmill.engines.routing import (
-    COMMON,
-    EVERY,
-    RARE,
-    CharacterSet,
-    RoutedEngine,
-    ids_of_each,
-)
+from tokmill.engines.routing import COMMON, EVERY, RARE, CharacterSet, RoutedEngine, ids_of_each
 from tokmill.engines.texts import Context, character_texts, in_lines, sequences
 from tokmill.errors import TokmillError
 from tokmill.words import plural

@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tokmill.dataset.checksum import Digest, json_chunks, manifest_sha256
-from tokmill.dataset.layout import (
-    FORMAT_VERSION,
-    MANIFEST,
-    PARTS,
-    PLAN,
-    REJECTS,
-    part_name,
-)
+from tokmill.dataset.layout import FORMAT_VERSION, MANIFEST, PARTS, PLAN, REJECTS, part_name
 from tokmill.dataset.part_record import Sums
 from tokmill.dataset.plan_file import OwnedNames
 from tokmill.errors import StateError, StorageError, UsageError

@@ -139,14 +139,7 @@ def write_manifest(
         if "unread" in d.manifest["totals"]
     ]
     summed = {"unread": {key: sum(u[key] for u in unread) for key in unread[0]}} if unread else {}
-    listed = [entry.as_json() for entry in files]
-    config = {**first["config"]}
-    config["output"] = {
-        **config["output"],
-        "dir": job.place.where,
-        "dtype": job.inputs.dtype.name,
-    }
-    config["input"] = {**config["input"], "paths": [d.place for d in job.inputs.datasets]}
+    config = _config(job)
     manifest: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "tokmill_version": __version__,
@@ -162,22 +155,32 @@ def write_manifest(
         "mix": dict(mix),
         "sources": rows,
         "shards": list(shards),
-        "files": listed,
+        "files": [entry.as_json() for entry in files],
         "run": dict(run),
     }
     manifest["totals"].pop("noticed", None)
-    if "sft" not in config:
-        config["output"]["packing"] = 0  # `tokmill pack` is what packs documents
-    else:
-        packings = [d.manifest["config"]["sft"]["packing"] for d in job.inputs.datasets]
-        packing = max(packings) if all(packings) else 0  # rows of which all documents have room
-        is_padded = bool(packing) and config["sft"]["packed_rows"]
-        config["sft"] = {**config["sft"], "packing": packing, "packed_rows": is_padded}
+    if "sft" in config:
         add_packs(job.place, manifest, job.algorithm, lambda: None)
     manifest["sha256"] = manifest_sha256(manifest)
     if not job.place.create(MANIFEST, json_chunks(manifest)):
         raise StateError(f"{job.place.where}/{MANIFEST}: another program has just written it")
     return manifest
+
+
+def _config(job: Job) -> dict[str, Any]:
+    """Return the settings of the first input, with inputs, output and packing of the mix."""
+    config: dict[str, Any] = {**job.inputs.manifest["config"]}
+    output = {"dir": job.place.where, "dtype": job.inputs.dtype.name}
+    config["output"] = {**config["output"], **output}
+    config["input"] = {**config["input"], "paths": [d.place for d in job.inputs.datasets]}
+    if "sft" not in config:
+        config["output"]["packing"] = 0  # `tokmill pack` is what packs documents
+        return config
+    packings = [d.manifest["config"]["sft"]["packing"] for d in job.inputs.datasets]
+    packing = max(packings) if all(packings) else 0  # rows of which all documents have room
+    is_padded = bool(packing) and config["sft"]["packed_rows"]
+    config["sft"] = {**config["sft"], "packing": packing, "packed_rows": is_padded}
+    return config
 
 
 def _mask(inputs: Inputs) -> dict[str, Any]:

@@ -31,14 +31,14 @@ from tokmill.dataset.reader import manifest_in
 from tokmill.dataset.writer import ShardEntry, write_hashed_chunks
 from tokmill.errors import RecordError, StateError, UsageError
 from tokmill.extensions import find_path
-from tokmill.mixing import survey
+from tokmill.interrupts import CONTINUES
 from tokmill.mixing.batch import bounds, read_chunk
 from tokmill.mixing.finish import count, write_manifest
 from tokmill.mixing.inputs import described, open_inputs, overlaps
 from tokmill.mixing.output import amounts_of, parts_of, pieces_of, runs_of
 from tokmill.mixing.selection import Selection, choose, everything
 from tokmill.mixing.settings import MARK, requests
-from tokmill.mixing.survey import MARKED, hashes_of, make_reasons, open_reasons
+from tokmill.mixing.survey import BUCKET_DOCUMENTS, MARKED, hashes_of, make_reasons, open_reasons
 from tokmill.mixing.tasks import Job, do_tasks
 from tokmill.place import open_place
 from tokmill.recipes.spec import Increments
@@ -51,56 +51,9 @@ from tokmill.words import plural
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tokmill.dataset.checksum import FileEntry
     from tokmill.dataset.place import Place
     from tokmill.mixing.inputs import Chunk, Input, Inputs
     from tokmill.mixing.settings import MixSettings
-
-
-def link_shards(inputs: Inputs, place: Place) -> tuple[list[FileEntry], list[dict[str, Any]]]:
-    """Link the shards of all inputs; return their files, and their rows of the manifest.
-
-    Raises:
-        VerifyError: a file of an input is missing, or has another size than its manifest says.
-        StorageError: a file can be neither linked nor copied.
-    """
-    files: list[FileEntry] = []
-    rows: list[dict[str, Any]] = []
-    for split in SPLITS:
-        for dataset in inputs.datasets:
-            listed: dict[str, list[Mapping[str, Any]]] = {}
-            for file in dataset.manifest["files"]:
-                listed.setdefault(file["name"].partition(".")[0], []).append(file)
-            for entry in dataset.entries(split):
-                _, part, number = entry["name"].split("-")
-                stem = shard_stem(split, dataset.first_part + int(part), int(number))
-                for file in listed[entry["name"]]:
-                    name = stem + file["name"].removeprefix(entry["name"])
-                    files.append(_taken(place, dataset, file, name))
-                row = {**entry, "name": stem}
-                if "first_slice" in entry:
-                    row["first_slice"] = entry["first_slice"] + dataset.first_slice
-                rows.append(row)
-    return files, rows
-
-
-def link_rejects(inputs: Inputs, place: Place) -> list[FileEntry]:
-    """Link the files of rejects of all inputs, and return them; raises as `link_shards`."""
-    files = []
-    for dataset in inputs.datasets:
-        for file in dataset.manifest["files"]:
-            folder, _, name = file["name"].partition("/")
-            if folder == REJECTS:
-                part = dataset.first_part + int(name.removesuffix(".jsonl"))
-                files.append(_taken(place, dataset, file, f"{REJECTS}/{rejects_name(part)}"))
-    return files
-
-
-def _taken(place: Place, dataset: Input, file: Mapping[str, Any], name: str) -> FileEntry:
-    """Make a file of an input stand in the output, too; return its entry there."""
-    entry = FileEntry.from_json(file)
-    place.take(open_place(dataset.place), entry, name)
-    return replace(entry, name=name)
 
 
 TEMPORARY = ".mix"
@@ -144,9 +97,7 @@ def mix(settings: MixSettings, watcher: Watcher, *, overwrite: bool = False) -> 
                 Job(place, place.local / TEMPORARY, inputs, settings), watcher, fingerprint
             )
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(
-                "interrupted; what is done is kept: the same command continues"
-            ) from None
+            raise KeyboardInterrupt(CONTINUES) from None
 
 
 def _identity(settings: MixSettings, inputs: Inputs) -> list[Any]:
@@ -261,7 +212,7 @@ def _make(job: Job, watcher: Watcher, fingerprint: str) -> dict[str, Any]:
     written = None
     if linked:
         job.taken = everything(inputs)
-        files, shards = link_shards(inputs, place)
+        files, shards = _link_shards(inputs, place)
     else:
         job.taken = choose(inputs, settings, job.chunks, job.selection(), watcher.warned)
         entries, written = _write(job, watcher), count(job)
@@ -269,7 +220,7 @@ def _make(job: Job, watcher: Watcher, fingerprint: str) -> dict[str, Any]:
         shards = [entry.as_row() for entry in entries]
     if not shards:
         raise RecordError(f"{place.where}: no document is left: filters or shares leave all out")
-    files += link_rejects(inputs, place)
+    files += _link_rejects(inputs, place)
     if settings.dedup == MARK:
         files += _marks(job)
     run = {
@@ -303,7 +254,7 @@ def _look(job: Job, watcher: Watcher) -> dict[str, int]:
     _tasks(job, watcher, "survey", len(job.chunks))
     if not job.has_hashes:
         return {}
-    job.n_buckets = -(-n_documents // survey.BUCKET_DOCUMENTS)
+    job.n_buckets = -(-n_documents // BUCKET_DOCUMENTS)
     counts = _tasks(job, watcher, "duplicates", job.n_buckets)
     n_equal, overlap = (sum(of_bucket[i] for of_bucket in counts) for i in (0, 1))
     if overlap and not job.settings.dedup:
@@ -314,6 +265,52 @@ def _look(job: Job, watcher: Watcher) -> dict[str, int]:
     if job.settings.dedup:
         watcher.noted(f"{plural(n_equal, 'document')} equal one before")
     return {"duplicates": n_equal, "overlap": overlap}
+
+
+def _link_shards(inputs: Inputs, place: Place) -> tuple[list[FileEntry], list[dict[str, Any]]]:
+    """Link the shards of all inputs; return their files, and their rows of the manifest.
+
+    Raises:
+        VerifyError: a file of an input is missing, or has another size than its manifest says.
+        StorageError: a file can be neither linked nor copied.
+    """
+    files: list[FileEntry] = []
+    rows: list[dict[str, Any]] = []
+    for split in SPLITS:
+        for dataset in inputs.datasets:
+            listed: dict[str, list[Mapping[str, Any]]] = {}
+            for file in dataset.manifest["files"]:
+                listed.setdefault(file["name"].partition(".")[0], []).append(file)
+            for entry in dataset.entries(split):
+                _, part, number = entry["name"].split("-")
+                stem = shard_stem(split, dataset.first_part + int(part), int(number))
+                for file in listed[entry["name"]]:
+                    name = stem + file["name"].removeprefix(entry["name"])
+                    files.append(_taken(place, dataset, file, name))
+                row = {**entry, "name": stem}
+                if "first_slice" in entry:
+                    row["first_slice"] = entry["first_slice"] + dataset.first_slice
+                rows.append(row)
+    return files, rows
+
+
+def _link_rejects(inputs: Inputs, place: Place) -> list[FileEntry]:
+    """Link the files of rejects of all inputs, and return them; raises as `_link_shards`."""
+    files = []
+    for dataset in inputs.datasets:
+        for file in dataset.manifest["files"]:
+            folder, _, name = file["name"].partition("/")
+            if folder == REJECTS:
+                part = dataset.first_part + int(name.removesuffix(".jsonl"))
+                files.append(_taken(place, dataset, file, f"{REJECTS}/{rejects_name(part)}"))
+    return files
+
+
+def _taken(place: Place, dataset: Input, file: Mapping[str, Any], name: str) -> FileEntry:
+    """Make a file of an input stand in the output, too; return its entry there."""
+    entry = FileEntry.from_json(file)
+    place.take(open_place(dataset.place), entry, name)
+    return replace(entry, name=name)
 
 
 def _write(job: Job, watcher: Watcher) -> list[ShardEntry]:

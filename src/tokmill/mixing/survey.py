@@ -27,8 +27,6 @@ from tokmill.storage import storage_errors
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import numpy.typing as npt
 
     from tokmill.mixing.inputs import Chunk, Inputs
@@ -46,6 +44,13 @@ LEFT_OUT = {
 """Why a document is left out, as the manifest says it."""
 
 _RECORD_BITS = 40
+
+_REASONS = "reasons"
+_ZEROS = 1 << 20
+
+
+BUCKET_DOCUMENTS = 2 << 20
+"""Documents of a bucket: 48 MiB of hashes, and twice as much while they are sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,14 +216,6 @@ def make_reasons(directory: Path, n_documents: int) -> None:
 def open_reasons(directory: Path) -> npt.NDArray[np.uint8]:
     """Map the reasons of all documents: (n,) uint8, which can be written."""
     return np.memmap(directory / _REASONS, np.uint8, "r+")
-
-
-_REASONS = "reasons"
-_ZEROS = 1 << 20
-
-
-BUCKET_DOCUMENTS = 2 << 20
-"""Documents of a bucket: 48 MiB of hashes, and twice as much while they are sorted."""
 
 
 def find_duplicates(

@@ -21,13 +21,7 @@ from tokmill.children import Child, ChildEndedError, Parent, share_out
 from tokmill.dataset.layout import SHARD_BYTES
 from tokmill.errors import TokmillError, WorkerError
 from tokmill.loader.order import shuffled
-from tokmill.mixing.batch import (
-    bounds,
-    read_chunk,
-    read_run,
-    sorted_by_place,
-    write_run,
-)
+from tokmill.mixing.batch import bounds, read_chunk, read_run, sorted_by_place, write_run
 from tokmill.mixing.output import Shards, amounts_of, ranges_of
 from tokmill.mixing.selection import Selection
 from tokmill.mixing.settings import DROP, MARK, MixSettings

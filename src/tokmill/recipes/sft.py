@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.engines.loaded import EngineMemory, RenewableEngine
+    from tokmill.engines.loaded import RenewableEngine
     from tokmill.masks.encoder import EncodedSamples
     from tokmill.masks.truncation import Truncated
     from tokmill.recipes.spec import RunSpec

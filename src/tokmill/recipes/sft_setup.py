@@ -1,6 +1,6 @@
-"""Setting up a run of SFT: its schema, template, control tokens and limits; the manifest's `mask`.
+"""Setting up a run of SFT: its schema, template, control tokens and limits.
 
-The manifest's `mask` holds the rule of the masks, and the ids that samples end with.
+The manifest's `mask` comes from here, too: its rule, and the ids that samples end with.
 """
 
 from __future__ import annotations

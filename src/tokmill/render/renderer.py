@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
-    import pyarrow as pa
 
     from tokmill.fields import FieldSample
     from tokmill.settings.schema import RenderSettings
-    from tokmill.values import DocumentBatch, Records, Reject
+    from tokmill.values import Records, Reject
 
 
 _MOST_LISTED = 12

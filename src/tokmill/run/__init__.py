@@ -9,7 +9,7 @@ The modules in the order of a run:
 4. `begin`: hold the place, and write the plan of a new run into it, or continue the one that is
    there; a file system without what a run needs, or without room, is refused.
 5. `output`: what stands in the place: foreign files, leftovers, parts that are done.
-6. `part`: read, encode and write one part. It uses `block_pool`, threads that encode blocks ahead.
+6. `part`: read, encode and write one part; threads encode blocks ahead.
 7. `reject_limits`: stop a run of which too many records are rejected, or whose input breaks off,
    such as a truncated .gz.
 """

@@ -175,9 +175,8 @@ def hub_commits(config: Config, place: Place, *, overwrite: bool) -> dict[str, s
     if overwrite or not any(is_hub(path) for path in config.input.all_paths):
         return {}
     earlier = None if holds_only_plan(place.entries()) else read_plan(place)
-    files = earlier[0].get("files", ()) if earlier else ()
-    rows = (row for row in files if isinstance(row, list) and len(row) >= 6)
-    return {str(row[0]): str(row[5]) for row in rows if row[1] == "hub"}
+    rows = earlier[0]["files"] if earlier else ()
+    return {path: stamp for path, kind, _, _, _, stamp, *_ in rows if kind == "hub"}
 
 
 def _planned_engine(written: Mapping[str, Any], prepared: Prepared, place: Place) -> EngineChoice:

@@ -105,15 +105,7 @@ def _forecast(prepared: Prepared, note: Callable[[str], None], start_s: float) -
     renderers = prepared.renderers()
     sampled = encoded_sample(spec, parts, renderers, _sample_bytes(_input_bytes(parts)))
     counts = sampled.totals()
-    if not counts.documents:
-        if not counts.records:
-            what = f" ({sampled.unread[0]})" if sampled.unread else ""
-            raise RecordError(
-                f"the sample of the input holds no record{what}: nothing to predict from"
-            )
-        record = "record" if sampled.is_complete else "sampled record"
-        made = "the run would make no document"
-        raise RecordError(no_document(made, counts, record, sampled.first_reject))
+    _check_not_empty(sampled)
     size, disk = predict(spec, parts, sampled)
     tokens, documents = sampled.total("tokens"), sampled.total("documents")
     text = sampled.total("text_bytes")
@@ -126,11 +118,8 @@ def _forecast(prepared: Prepared, note: Callable[[str], None], start_s: float) -
         before_s + (n_bytes / sampled.bytes_per_s + n_slices * FILE_S) / workers
         for n_bytes in (text.value, text.high)
     )
-    longest = max(block.n_bytes for piece in sampled.pieces for block in piece.blocks)
-    if not sampled.is_complete:
-        longest *= LONGER
-    held = LONG_RECORD_COPIES * longest if longest > config.run.block_bytes else 0
-    paged = workers * (_page_bytes(parts) + held) + n_slices * FILE_BYTES
+    held = _page_bytes(parts) + _long_record_bytes(sampled, config.run.block_bytes)
+    workers_bytes = workers * worker_bytes(spec, text.high)
     n_records = max(1, counts.records)
     values = {
         "schema": 1,
@@ -148,8 +137,9 @@ def _forecast(prepared: Prepared, note: Callable[[str], None], start_s: float) -
         "disk_bytes": disk.n_bytes,
         "time_s": time_s,
         "time_high_s": LATER_S + SLOWER * time_high_s,
-        "memory_bytes": paged
-        + max(workers * worker_bytes(spec, text.high), BASE_BYTES + compare_bytes),
+        "memory_bytes": workers * held
+        + n_slices * FILE_BYTES
+        + max(workers_bytes, BASE_BYTES + compare_bytes),
         "reject_fraction": counts.rejects.total() / n_records,
         "drop_fraction": counts.drops.total() / n_records,
         "size": asdict(size),
@@ -168,6 +158,19 @@ def _forecast(prepared: Prepared, note: Callable[[str], None], start_s: float) -
     directory = config.output.dir or "."
     on_disk = OnDisk(directory, size, disk, free_bytes(Path(directory)))
     return values, on_disk, _problem(prepared, spec, sampled)
+
+
+def _check_not_empty(sampled: InputSample) -> None:
+    """Check that a sample has a document to predict from; raises `RecordError`."""
+    counts = sampled.totals()
+    if counts.documents:
+        return
+    if not counts.records:
+        what = f" ({sampled.unread[0]})" if sampled.unread else ""
+        raise RecordError(f"the sample of the input holds no record{what}: nothing to predict from")
+    record = "record" if sampled.is_complete else "sampled record"
+    made = "the run would make no document"
+    raise RecordError(no_document(made, counts, record, sampled.first_reject))
 
 
 def predict(spec: RunSpec, parts: Sequence[Part], sample: InputSample) -> tuple[DatasetSize, Bill]:
@@ -240,6 +243,14 @@ def _rows(sampled: InputSample, size: DatasetSize) -> int:
             n_rows += sum(p.n_rows for p in pack_documents([lengths], size.capacity, FRAGMENT))
             n_tokens += int(lengths.sum())
     return max(1, round(n_rows * size.tokens / n_tokens))
+
+
+def _long_record_bytes(sampled: InputSample, block_bytes: int) -> int:
+    """Return the memory of the copies of the longest record, if it is longer than a block."""
+    longest = max(block.n_bytes for piece in sampled.pieces for block in piece.blocks)
+    if not sampled.is_complete:
+        longest *= LONGER
+    return LONG_RECORD_COPIES * longest if longest > block_bytes else 0
 
 
 def _page_bytes(parts: Sequence[Part]) -> int:

@@ -320,6 +320,9 @@ def _source_table(text: str) -> dict[str, Any]:
     try:
         source: dict[str, Any] = tomllib.loads(f"source = {{{text}}}")["source"]
     except tomllib.TOMLDecodeError as error:
-        wanted = "expected 'paths = [\"FILE\"], KEY = VALUE, …'"
-        raise UsageError(f"{wanted}, found {text!r}: {error}") from None
+        reason = str(error).partition(" (at ")[0].lower()  # the place counts from our own start
+        raise UsageError(
+            f"expected the inside of a table of TOML, found {text!r} ({reason}): write it as in "
+            """--source 'name = "web", paths = ["FILE"]'"""
+        ) from None
     return source

@@ -148,16 +148,16 @@ def fused_chunk(tokens: float, hidden: float, vocabulary: float) -> int:
     return min(int(tokens), size)
 
 
-LOOP = "evaluation_loop of transformers 5.23, seen with torch's MemTracker on fake tensors"
-ERROR = "exact for one rank; assumes that an evaluation batch has the size of the micro batch"
+LOOP_SOURCE = "evaluation_loop of transformers 5.23, seen with torch's MemTracker on fake tensors"
+LOOP_ERROR = "exact for one rank; assumes that an evaluation batch has the size of the micro batch"
 
 EARLIER_LOGITS = Formula(
     "logits of earlier evaluation batches, for metrics", "q_logits * n * V * N * batches_held",
-    LOOP, ERROR,
+    LOOP_SOURCE, LOOP_ERROR,
 )  # fmt: skip
 JOINED_LOGITS = Formula(
     "logits of evaluation batches for metrics, and the same concatenated",
-    "2 * q_logits * n * V * N * batches_held", LOOP, ERROR,
+    "2 * q_logits * n * V * N * batches_held", LOOP_SOURCE, LOOP_ERROR,
 )  # fmt: skip
 HOST_LOGITS = Formula(
     "logits kept for metrics", "q_host * n * V * N * metric_batches * R",
@@ -167,35 +167,35 @@ HOST_LOGITS = Formula(
 )  # fmt: skip
 
 
-def batches_at_once(training: TrainingSettings) -> int:
+def _batches_at_once(training: TrainingSettings) -> int:
     """Return the number of evaluation batches whose logits are on the GPU at the same time."""
     return min(training.metric_batches, training.eval_accumulation or training.metric_batches)
 
 
-def forward_lines(
+def metrics_forward_lines(
     facts: Situation, training: TrainingSettings, symbols: Mapping[str, float]
 ) -> tuple[Line, ...]:
     """Return the logits when the loss of the last of these batches is computed.
 
     From the third batch on, a variable of the loop keeps a second copy of the batch before.
     """
-    before = batches_at_once(training) - 1
-    held = EARLIER_LOGITS.line(_symbols(facts, training, symbols, before + (before > 1)))
+    before = _batches_at_once(training) - 1
+    held = EARLIER_LOGITS.line(_loop_symbols(facts, training, symbols, before + (before > 1)))
     # A fused loss computes no logits, but metrics need them.
     full = replace(training, loss="full")
     return held, *loss_lines(full, symbols, capped=False), forward_line(full, symbols)
 
 
-def joined_lines(
+def metrics_joined_lines(
     facts: Situation, training: TrainingSettings, symbols: Mapping[str, float]
 ) -> tuple[Line, ...]:
     """Return the logits when those of the last batch are concatenated with the others."""
-    batches = batches_at_once(training)
+    batches = _batches_at_once(training)
     formula = JOINED_LOGITS if batches > 1 else EARLIER_LOGITS
-    return (formula.line(_symbols(facts, training, symbols, batches)),)
+    return (formula.line(_loop_symbols(facts, training, symbols, batches)),)
 
 
-def host_line(training: TrainingSettings, symbols: Mapping[str, float]) -> Line:
+def metrics_host_line(training: TrainingSettings, symbols: Mapping[str, float]) -> Line:
     """Return the logits in host RAM when the loop ends; `symbols` has n, V and R."""
     q = FP32_BYTES
     if 0 < training.eval_accumulation < training.metric_batches:
@@ -206,7 +206,7 @@ def host_line(training: TrainingSettings, symbols: Mapping[str, float]) -> Line:
     return HOST_LOGITS.line({**symbols, **own})
 
 
-def _symbols(
+def _loop_symbols(
     facts: Situation, training: TrainingSettings, symbols: Mapping[str, float], batches: int
 ) -> dict[str, float]:
     """Return the symbols; with autocast, accelerate converts the model's outputs to fp32."""

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import Any
 
-from tokmill.bill.activations.loss import host_line
+from tokmill.bill.activations.loss import metrics_host_line
 from tokmill.bill.formula import Bill, Formula, Line
 from tokmill.bill.gpus import Need
 from tokmill.bill.host_ram.machine import TRACKER_BYTES, Machine, Verdict, host_verdict
@@ -353,7 +353,7 @@ def _moments(model: Model | None, loading: Loading) -> Iterator[Bill]:
         return
     yield _bill("training", steady, offloaded_lines(model, training))
     if training.metric_batches:
-        logits = host_line(training, {**loading.symbols, "V": model.outputs})
+        logits = metrics_host_line(training, {**loading.symbols, "V": model.outputs})
         yield _bill("evaluation", steady, [logits])
     yield _bill("saving a checkpoint", steady, [_gathered_line(model, training)])
 

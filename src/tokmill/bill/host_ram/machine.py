@@ -103,12 +103,12 @@ def host_verdict(
     needed, usable = need(training), machine.usable_bytes
     if not usable:
         return Verdict("unknown")
-    said = verdict(needed, usable, machine.shm_bytes)
-    if said == DOES_NOT_FIT:
+    outcome = verdict(needed, usable, machine.shm_bytes)
+    if outcome == DOES_NOT_FIT:
         steps = Search(need, usable, machine.shm_bytes).plan(training, on_host(training))
         together = tuple(option for step in steps for option in step.options)
         shm_bytes = machine.shm_bytes if needed.shm_bytes > machine.shm_bytes else 0
-        return Verdict(said, together, usable, machine.name, shm_bytes)
-    if said == FITS and 0 < machine.available_bytes < needed.n_bytes:
-        said = NOT_NOW
-    return Verdict(said, (), usable, machine.name)
+        return Verdict(outcome, together, usable, machine.name, shm_bytes)
+    if outcome == FITS and 0 < machine.available_bytes < needed.n_bytes:
+        outcome = NOT_NOW
+    return Verdict(outcome, (), usable, machine.name)

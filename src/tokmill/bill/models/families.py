@@ -214,13 +214,13 @@ def _deepseek(f: Fields) -> Layer:
 
 def _deepseek_v32(f: Fields) -> Layer:
     """Return the layer of V3.2: an indexer, whole on every GPU, chooses the tokens to attend to."""
-    layer, at = _deepseek(f), "self_attn.indexer"
+    layer, name = _deepseek(f), "self_attn.indexer"
     heads, width, hidden = f.count("index_n_heads"), f.count("index_head_dim"), layer.shape.hidden
     indexer = (
-        *linear(f"{at}.wq_b", f.count("q_lora_rank"), heads * width, "attention"),
-        *linear(f"{at}.wk", hidden, width, "attention"),
-        *norm(f"{at}.k_norm", width, bias=True),
-        *linear(f"{at}.weights_proj", hidden, heads, "attention"),
+        *linear(f"{name}.wq_b", f.count("q_lora_rank"), heads * width, "attention"),
+        *linear(f"{name}.wk", hidden, width, "attention"),
+        *norm(f"{name}.k_norm", width, bias=True),
+        *linear(f"{name}.weights_proj", hidden, heads, "attention"),
     )
     return replace(layer, extra=indexer, leaves_out=(INDEXER, *layer.leaves_out))
 
@@ -229,51 +229,21 @@ def _mla(f: Fields, s: Shape, mla: Attention) -> Part:
     """Return multi-head latent attention; the matrices to the ranks are on every GPU."""
     bias, query = f.flag("attention_bias"), s.heads * mla.head_dim
     low, up = mla.kv_rank + mla.rope_dim, s.heads * (mla.nope_dim + mla.value_dim)
-    value, at = s.heads * mla.value_dim, "self_attn"
-    queries = linear(f"{at}.q_proj", s.hidden, query, "attention", "columns")
+    value, name = s.heads * mla.value_dim, "self_attn"
+    queries = linear(f"{name}.q_proj", s.hidden, query, "attention", "columns")
     if mla.q_rank:
         queries = (
-            *linear(f"{at}.q_a_proj", s.hidden, mla.q_rank, "attention", bias=bias),
-            *norm(f"{at}.q_a_layernorm", mla.q_rank),
-            *linear(f"{at}.q_b_proj", mla.q_rank, query, "attention", "columns"),
+            *linear(f"{name}.q_a_proj", s.hidden, mla.q_rank, "attention", bias=bias),
+            *norm(f"{name}.q_a_layernorm", mla.q_rank),
+            *linear(f"{name}.q_b_proj", mla.q_rank, query, "attention", "columns"),
         )
     return (
         *queries,
-        *linear(f"{at}.kv_a_proj_with_mqa", s.hidden, low, "attention", bias=bias),
-        *norm(f"{at}.kv_a_layernorm", mla.kv_rank),
-        *linear(f"{at}.kv_b_proj", mla.kv_rank, up, "attention", "columns"),
-        *linear(f"{at}.o_proj", value, s.hidden, "attention", "rows", bias=bias),
+        *linear(f"{name}.kv_a_proj_with_mqa", s.hidden, low, "attention", bias=bias),
+        *norm(f"{name}.kv_a_layernorm", mla.kv_rank),
+        *linear(f"{name}.kv_b_proj", mla.kv_rank, up, "attention", "columns"),
+        *linear(f"{name}.o_proj", value, s.hidden, "attention", "rows", bias=bias),
     )
-
-
-_LLAMA: Mapping[str, Callable[[Fields], Layer]] = {
-    **dict.fromkeys(
-        (
-            "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "olmo2",
-            "olmo3", "smollm3", "granite", "glm", "glm4", "ministral", "ministral3", "exaone4",
-        ),
-        _usual,
-    ),
-    **dict.fromkeys(("mixtral", "olmoe", "minimax_m2"), _all_experts),
-    "qwen2_moe": _qwen_moe,
-    "qwen3_moe": _qwen_moe,
-    "gpt_oss": _gpt_oss,
-    "granitemoe": _granitemoe,
-    "seed_oss": _seed_oss,
-    "glm4_moe": _glm4_moe,
-    "ernie4_5": _all_biased,
-    "ernie4_5_moe": _ernie_moe,
-    "apertus": _apertus,
-    "starcoder2": _all_biased,
-    "stablelm": _stablelm,
-    "baichuan": _baichuan,
-    "chatglm": _chatglm,
-    "minimind": _minimind,
-    "deepseek_v2": _deepseek,
-    "deepseek_v3": _deepseek,
-    "deepseek_v32": _deepseek_v32,
-}  # fmt: skip
-"""How each family's configuration is read."""
 
 
 def _each_but(period: int) -> Callable[[Fields, int], bool]:
@@ -319,8 +289,8 @@ def windows(f: Fields, layers: int) -> tuple[int, ...]:
     types = f.items("layer_types", str) or [names[slides(f, i)] for i in range(layers)]
     if len(types) != layers or set(types) - set(names):
         raise f.wrong("layer_types", f"{layers} of {' or '.join(names)}", types)
-    found = tuple(window if kind == names[1] else 0 for kind in types)
-    return found if any(found) else ()
+    of_layer = tuple(window if kind == names[1] else 0 for kind in types)
+    return of_layer if any(of_layer) else ()
 
 
 def _gpt2(f: Fields) -> Layer:
@@ -429,19 +399,6 @@ def _encoder(f: Fields, name: str, head: str, dense: str, norm: str) -> Layer:
     )
 
 
-_GPT: Mapping[str, Callable[[Fields], Layer]] = {
-    "plain": _gpt2,
-    "gpt2": _gpt2,
-    "gpt_neox": _gpt_neox,
-    "bloom": _bloom,
-    "falcon": _falcon,
-    "phi": _phi,
-    "opt": _opt,
-    "bert": _bert,
-    "roberta": _roberta,
-}
-
-
 ENCODER_TASKS = ("EncoderModel", "ForTokenClassification")
 SAME_LENGTH = "sources and targets of different lengths: both are counted as one sequence each"
 
@@ -497,17 +454,54 @@ def _stack(f: Fields, s: Shape, name: str, layers: range, up: tuple[str, ...]) -
     )
 
 
-_T5 = {"t5": _t5, "mt5": _t5}
+_LAYERS: Mapping[str, Callable[[Fields], Layer]] = {
+    "plain": _gpt2,
+    "gpt2": _gpt2,
+    "gpt_neox": _gpt_neox,
+    "bloom": _bloom,
+    "falcon": _falcon,
+    "phi": _phi,
+    "opt": _opt,
+    "bert": _bert,
+    "roberta": _roberta,
+    **dict.fromkeys(
+        (
+            "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "olmo2",
+            "olmo3", "smollm3", "granite", "glm", "glm4", "ministral", "ministral3", "exaone4",
+        ),
+        _usual,
+    ),
+    **dict.fromkeys(("mixtral", "olmoe", "minimax_m2"), _all_experts),
+    "qwen2_moe": _qwen_moe,
+    "qwen3_moe": _qwen_moe,
+    "gpt_oss": _gpt_oss,
+    "granitemoe": _granitemoe,
+    "seed_oss": _seed_oss,
+    "glm4_moe": _glm4_moe,
+    "ernie4_5": _all_biased,
+    "ernie4_5_moe": _ernie_moe,
+    "apertus": _apertus,
+    "starcoder2": _all_biased,
+    "stablelm": _stablelm,
+    "baichuan": _baichuan,
+    "chatglm": _chatglm,
+    "minimind": _minimind,
+    "deepseek_v2": _deepseek,
+    "deepseek_v3": _deepseek,
+    "deepseek_v32": _deepseek_v32,
+    "t5": _t5,
+    "mt5": _t5,
+}  # fmt: skip
+"""How each family's configuration is read."""
 
 
 def _families() -> dict[str, Family]:
     """Return the families of families.json by name, with the functions that build them."""
     rows = json.loads(Path(__file__).with_name("families.json").read_text(encoding="utf-8"))
-    reads = {**_GPT, **_LLAMA, **_T5}
     return {
         name: Family(
             name=name,
-            build=_build_of(reads[name], _with_tuples(row.get("layer", {}))),
+            build=_build_of(_LAYERS[name], _with_tuples(row.get("layer", {}))),
             style=Style(**_with_tuples(row.get("style", {}))),
             defaults=row["defaults"],
             needed=tuple(row.get("needed", WITH_FFN)),

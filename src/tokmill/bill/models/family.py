@@ -52,17 +52,17 @@ class Fields:
         Raises:
             UsageError: the value is missing, or is no such integer.
         """
-        found = self._value(key)
-        if found is None and default > 0:
+        value = self._value(key)
+        if value is None and default > 0:
             return default
-        if found is None:
+        if value is None:
             raise UsageError(f"{self.where}: no {self.label(key)}, which {self.family.name} needs")
-        return self._integer(key, found, 1)
+        return self._integer(key, value, 1)
 
     def size(self, key: str) -> int:
         """Return an integer of at least 0; missing or null is 0."""
-        found = self._value(key)
-        return 0 if found is None else self._integer(key, found, 0)
+        value = self._value(key)
+        return 0 if value is None else self._integer(key, value, 0)
 
     def flag(self, key: str) -> bool:
         """Return true or false; missing or null is false."""
@@ -78,29 +78,29 @@ class Fields:
 
     def share(self, key: str) -> float:
         """Return a number from 0 to 1; missing or null is 0."""
-        found = self._value(key) or 0
-        number = isinstance(found, int | float) and not isinstance(found, bool)
-        if not number or not 0 <= found <= 1:
-            raise self.wrong(key, "a number from 0 to 1", found)
-        return float(found)
+        value = self._value(key) or 0
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 <= value <= 1:
+            raise self.wrong(key, "a number from 0 to 1", value)
+        return float(value)
 
     def items(self, key: str, kind: type) -> list[Any] | None:
         """Return a list whose items have the type `kind`; missing or null is None."""
-        found = self._value(key)
-        if found is None:
+        value = self._value(key)
+        if value is None:
             return None
-        if not isinstance(found, list | tuple) or not all(type(item) is kind for item in found):
-            raise self.wrong(key, f"a list of {kind.__name__}", found)
-        return list(found)
+        if not isinstance(value, list | tuple) or not all(type(item) is kind for item in value):
+            raise self.wrong(key, f"a list of {kind.__name__}", value)
+        return list(value)
 
     def label(self, key: str) -> str:
         """Return the key as the user wrote it."""
         return self.shown.get(key, key)
 
-    def wrong(self, key: str, expected: str, found: object) -> UsageError:
+    def wrong(self, key: str, expected: str, value: object) -> UsageError:
         """Return the error of a wrong value."""
         return UsageError(
-            f"{self.where}: {self.label(key)}: expected {expected}, found {found!r:.60}"
+            f"{self.where}: {self.label(key)}: expected {expected}, found {value!r:.60}"
         )
 
     @property
@@ -128,16 +128,16 @@ class Fields:
         return self.values.get(key)
 
     def _typed(self, key: str, kind: type, expected: str) -> Any:
-        found = self._value(key)
-        if found is not None and not isinstance(found, kind):
-            raise self.wrong(key, expected, found)
-        return found
+        value = self._value(key)
+        if value is not None and not isinstance(value, kind):
+            raise self.wrong(key, expected, value)
+        return value
 
-    def _integer(self, key: str, found: object, least: int) -> int:
+    def _integer(self, key: str, value: object, least: int) -> int:
         most = MOST.get(key, LARGEST)
-        if type(found) is not int or not least <= found <= most:
-            raise self.wrong(key, f"a whole number from {least} to {most}", found)
-        return found
+        if type(value) is not int or not least <= value <= most:
+            raise self.wrong(key, f"a whole number from {least} to {most}", value)
+        return value
 
 
 @dataclass(frozen=True, slots=True)

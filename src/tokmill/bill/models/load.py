@@ -237,8 +237,8 @@ def _model_by_numbers(settings: ModelSettings, vocabulary: int) -> Model:
         )
     kept = {key: value for key, value in of.defaults.items() if key not in SIZES}
     values = {**kept, **of.implied, **({"vocab_size": vocabulary} if vocabulary else {})}
-    given = values.keys() | {key for _, key, _ in _overrides(settings, of)}
-    missing = [_option(key) for key in of.needed if key not in given]
+    known = values.keys() | {key for _, key, _ in _overrides(settings, of)}
+    missing = [_option(key) for key in of.needed if key not in known]
     if missing:
         raise UsageError(f"{where}: a model by numbers needs {', '.join(missing)} too")
     shown = {key: _option(key) for key in SIZES}
@@ -267,8 +267,8 @@ def _build_with(fields: Fields, settings: ModelSettings, left_out: tuple[str, ..
 
 def _overrides(settings: ModelSettings, of: Family) -> list[tuple[str, str, int]]:
     """Return option, common key and value of the numbers that are given."""
-    given = [(key, getattr(settings, name)) for name, key in OPTIONS.items()]
-    return [(_option(key), of.names.get(key, key), value) for key, value in given if value]
+    values = [(key, getattr(settings, name)) for name, key in OPTIONS.items()]
+    return [(_option(key), of.names.get(key, key), value) for key, value in values if value]
 
 
 def _option(key: str) -> str:

@@ -213,9 +213,9 @@ class Model:
 
         Tensors of an unknown architecture are counted by the name of their part of a layer.
         """
-        found: dict[str, int] = {}
+        by_module: dict[str, int] = {}
         for tensor in self.tensors:
             part = tensor.name.partition(".{}.")[2].partition(".")[0]
             module = part if tensor.module == "other" and part else tensor.module
-            found[module] = found.get(module, 0) + tensor.count
-        return found
+            by_module[module] = by_module.get(module, 0) + tensor.count
+        return by_module

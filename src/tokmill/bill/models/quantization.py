@@ -40,13 +40,13 @@ def as_stored(model: Model, config: Mapping[str, Any], where: str) -> Model:
     """
     configs = (each for each in (config, config.get("text_config")) if isinstance(each, dict))
     known = (each.get("quantization_config") for each in configs)
-    found = next((each for each in known if isinstance(each, dict)), None)
-    if not found:
+    own = next((each for each in known if isinstance(each, dict)), None)
+    if not own:
         return model
-    name = str(found.get("quant_method"))
+    name = str(own.get("quant_method"))
     try:
-        method = METHODS[name](found) if name in METHODS else None
-        skipped = [re.compile(_pattern(each)) for each in _not_converted(found)]
+        method = METHODS[name](own) if name in METHODS else None
+        skipped = [re.compile(_pattern(each)) for each in _not_converted(own)]
     except (TypeError, ValueError, KeyError, AttributeError, re.error) as error:
         raise UsageError(
             f"{where}: quantization_config of {name}: cannot be read ({error!r})"
@@ -77,7 +77,7 @@ def _stored(tensor: Tensor, method: Method, skipped: list[re.Pattern[str]]) -> T
         return tensor
     module = tensor.name.removesuffix(".weight")
     layers = tensor.layers or (0,)
-    kept = sum(any(each.search(module.format(at)) for each in skipped) for at in layers)
+    kept = sum(any(each.search(module.format(layer)) for each in skipped) for layer in layers)
     if kept == len(layers):
         return tensor
     quantized = (len(layers) - kept) * method.element(tensor)
@@ -107,8 +107,8 @@ def _grouped(method: str, kind: str, bits: int, size: int, *, zeros: bool = True
     )
 
 
-def _is_count(found: object) -> bool:
-    return type(found) is int and found > 0
+def _is_count(value: object) -> bool:
+    return type(value) is int and value > 0
 
 
 def _packed(method: str, config: Mapping[str, Any]) -> Method:

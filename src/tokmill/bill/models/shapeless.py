@@ -183,10 +183,10 @@ def _by_layer(entries: Iterable[Entry]) -> tuple[Tensor, ...]:
     groups: dict[tuple[str, tuple[int, ...], float, Kind | None], list[int]] = defaultdict(list)
     for entry in entries:
         if entry.size:
-            at = _LAYER.search(entry.name)
-            key = entry.name if at is None else _LAYER.sub(".{}.", entry.name, count=1)
+            numbered = _LAYER.search(entry.name)
+            key = entry.name if numbered is None else _LAYER.sub(".{}.", entry.name, count=1)
             groups[key, entry.shape, entry.n_bytes / entry.size, entry.kind].append(
-                -1 if at is None else int(at[1])
+                -1 if numbered is None else int(numbered[1])
             )
     return tuple(
         _tensor(key, shape, element, kind, tuple(sorted(layers)))

@@ -38,166 +38,6 @@ from tokmill.errors import UsageError
 from tokmill.settings.training import TrainingSettings
 from tokmill.words import count, memory, plural, scale, seconds, size
 
-AXES = {
-    "sharding": ("ddp", "zero-1", "zero-2", "zero-3"),
-    "optimizer": ("sgd", "momentum", "adamw", "adamw-8bit"),
-}
-"""Values of settings whose states are shown beside each other."""
-TYPES = {"fp32": 4.0, "bf16": 2.0, "int8": 1.0, "int4": 0.5}
-"""Bytes of a weight, without scales."""
-
-Amounts = dict[str, int]
-"""Bytes, or numbers of elements, by name."""
-
-
-def states_json(model: Model, training: TrainingSettings) -> dict[str, Any]:
-    """Return the states as plain values; `training` must be completed.
-
-    Raises:
-        UsageError: settings contradict each other or the model.
-    """
-    states = rank_states(model, training)
-    return {
-        "schema": 1,
-        "model": model.name,
-        "parameters": model.parameters,
-        "precision": precision_of(training),
-        "training": asdict(training),
-        "notes": list(model.warnings),
-        "states": _bill(states).as_json(),
-        "besides": [line.as_json() for line in _besides(states, training)],
-        "offloaded": Bill("offloaded to the host RAM of a node", states.host).as_json(),
-        **{f"by_{setting}": _alternatives(model, training, setting) for setting in AXES},
-        "by_type": _by_type(model),
-        "layer": _layer(model),
-    }
-
-
-def states_tables(
-    model: Model, training: TrainingSettings, *, explain: bool
-) -> Iterator[RenderableType]:
-    """Yield the states as tables; `explain`: also the parts of a layer, and formulas.
-
-    Raises:
-        UsageError: settings contradict each other or the model.
-    """
-    states = rank_states(model, training)
-    scheme = f"{precision_of(training)}, {training.optimizer}"
-    yield one_line(f"{model.name}, {model.parameters:,} parameters: {scheme}", "bold")
-    yield from (one_line(f"note: {warning}", "yellow") for warning in model.warnings)
-    yield _states_table(states, training)
-    if states.host:
-        n_bytes = sum(line.n_bytes for line in states.host)
-        yield indented(f"offloaded to the host RAM of a node: {size(n_bytes)}")
-    if explain and model.has_shape:
-        yield from (Text(""), _layer_table(_layer(model), model.hidden))
-    for setting in AXES if training.gpus > 1 else ("optimizer",):
-        by_value = _alternatives(model, training, setting)
-        yield from (Text(""), _amounts_table(f"by {setting}", by_value))
-    yield from (Text(""), _amounts_table("weights by type", _by_type(model)))
-    if explain:
-        yield Text("")
-        lines = (*_bill(states).lines, *_besides(states, training), *states.host)
-        yield from explanation(line for line in lines if line.n_bytes)
-
-
-def _bill(states: States) -> Bill:
-    """Return the states in the order of 2 + 4 + 2 + 4 + 4 bytes of a parameter."""
-    copies = [line for line in states.optimizer if line.name == MASTER]
-    others = [line for line in states.optimizer if line.name != MASTER]
-    return Bill("states of a GPU", (states.weights, *copies, states.gradients, *others))
-
-
-def _besides(states: States, training: TrainingSettings) -> list[Line]:
-    """Return the flattened buffer if it is set, and a rule of thumb for activations."""
-    rule = [RULE_OF_THUMB.line({"P": states.parameters})] if training.adapter == "none" else []
-    return [*([states.flat_buffer] if states.flat_buffer else []), *rule]
-
-
-def _alternatives(model: Model, training: TrainingSettings, setting: str) -> dict[str, Amounts]:
-    """Return the states by value of a setting and precision, if no setting contradicts it.
-
-    `copies` are those in fp32 of weights and gradients.
-    """
-    by_value = {}
-    for value in AXES[setting]:
-        change: dict[str, Any] = {setting: value}
-        changed = replace(training, **change)
-        with suppress(UsageError):
-            states = rank_states(model, changed)
-            kept = {line.name: line.n_bytes for line in states.optimizer}
-            by_value[f"{value}, {precision_of(changed)}"] = {
-                "weights": states.weights.n_bytes,
-                "gradients": states.gradients.n_bytes,
-                "copies": kept.pop(MASTER, 0) + kept.pop(MAIN_GRADIENT, 0),
-                "moments": sum(kept.values()),
-                "total": states.n_bytes,
-            }
-    return by_value
-
-
-def _by_type(model: Model) -> dict[str, Amounts]:
-    """Return the bytes of all weights by type: alone, and with scales as files have them."""
-    stored = {
-        kind: sum(weight_bytes(kind, tensor, model) * tensor.count for tensor in model.tensors)
-        for kind in TYPES
-    }
-    return {
-        "alone": {kind: round(each * model.parameters) for kind, each in TYPES.items()},
-        "with scales; head, embedding 16 bit": {kind: round(n) for kind, n in stored.items()},
-    }
-
-
-def _layer(model: Model) -> dict[str, Amounts]:
-    """Return the elements of matrices and of vectors in each module of the last layer."""
-    modules: dict[str, Amounts] = {}
-    for tensor in model.tensors:
-        if tensor.layers and model.layers - 1 in tensor.layers:
-            name = tensor.name.partition("{}.")[2].removesuffix(".weight").removesuffix(".bias")
-            module = modules.setdefault(name, {"matrices": 0, "vectors": 0})
-            module["vectors" if tensor.kind == "vector" else "matrices"] += tensor.size
-    return modules
-
-
-def _states_table(states: States, training: TrainingSettings) -> Table:
-    """Return the states in bytes of a parameter, GB and GiB, and what comes on top."""
-    bill, besides = _bill(states), _besides(states, training)
-    amounts = {line.name: line.n_bytes for line in bill.lines if line.n_bytes}
-    amounts |= {"total": bill.n_bytes} | {line.name: line.n_bytes for line in besides}
-    if besides:
-        amounts["total with these"] = bill.n_bytes + sum(line.n_bytes for line in besides)
-    most = max(amounts.values())
-    (gb, unit, digits), (gib, binary, _) = (scale(most, binary=b) for b in (False, True))
-    rows = (
-        (name, f"{n / states.parameters:.4g}", f"{n / gb:,.{digits}f}", f"{n / gib:,.{digits}f}")
-        for name, n in amounts.items()
-    )
-    return rows_table(bill.title, ("B/parameter", unit, binary), rows)
-
-
-def _amounts_table(title: str, rows: Mapping[str, Amounts]) -> Table:
-    """Return amounts in one unit; all rows have the same columns."""
-    most = max(max(amounts.values()) for amounts in rows.values())
-    divisor, unit, digits = scale(most, binary=False)
-    columns = tuple(next(iter(rows.values())))
-    texts = (
-        (name, *(f"{amounts[column] / divisor:,.{digits}f}" for column in columns))
-        for name, amounts in rows.items()
-    )
-    return rows_table(f"{title}, {unit}", columns, texts)
-
-
-def _layer_table(layer: Mapping[str, Amounts], d: int) -> Table:
-    """Return the parts of a layer and their sum, as polynomials of the hidden size."""
-    sums = {kind: sum(part[kind] for part in layer.values()) for kind in ("matrices", "vectors")}
-    rows = []
-    for name, part in (*layer.items(), ("sum", sums)):
-        terms = ((part["matrices"] / d**2, "d^2"), (part["vectors"] / d, "d"))
-        shown = (f"{factor:.6g} {power}".removeprefix("1 ") for factor, power in terms if factor)
-        rows.append((name, " + ".join(shown), f"{sum(part.values()):,}"))
-    return rows_table(f"parameters of a layer, d = {d:,}", ("in d", "elements"), rows)
-
-
 _SHORT = {FITS: "fits", BARELY: "may fit", AT_LEAST: "at least"}
 
 
@@ -342,3 +182,163 @@ def _time_rows(compute: Compute, epochs: float) -> Iterator[tuple[str, str]]:
     )
     passes = "epoch" if epochs == 1 else "epochs"
     yield ("FLOP", f"{compute.operations_with_recompute:.3g} in {epochs:g} {passes}")
+
+
+AXES = {
+    "sharding": ("ddp", "zero-1", "zero-2", "zero-3"),
+    "optimizer": ("sgd", "momentum", "adamw", "adamw-8bit"),
+}
+"""Values of settings whose states are shown beside each other."""
+TYPES = {"fp32": 4.0, "bf16": 2.0, "int8": 1.0, "int4": 0.5}
+"""Bytes of a weight, without scales."""
+
+Amounts = dict[str, int]
+"""Bytes, or numbers of elements, by name."""
+
+
+def states_json(model: Model, training: TrainingSettings) -> dict[str, Any]:
+    """Return the states as plain values; `training` must be completed.
+
+    Raises:
+        UsageError: settings contradict each other or the model.
+    """
+    states = rank_states(model, training)
+    return {
+        "schema": 1,
+        "model": model.name,
+        "parameters": model.parameters,
+        "precision": precision_of(training),
+        "training": asdict(training),
+        "notes": list(model.warnings),
+        "states": _states_bill(states).as_json(),
+        "besides": [line.as_json() for line in _besides(states, training)],
+        "offloaded": Bill("offloaded to the host RAM of a node", states.host).as_json(),
+        **{f"by_{setting}": _alternatives(model, training, setting) for setting in AXES},
+        "by_type": _by_type(model),
+        "layer": _layer(model),
+    }
+
+
+def states_tables(
+    model: Model, training: TrainingSettings, *, explain: bool
+) -> Iterator[RenderableType]:
+    """Yield the states as tables; `explain`: also the parts of a layer, and formulas.
+
+    Raises:
+        UsageError: settings contradict each other or the model.
+    """
+    states = rank_states(model, training)
+    scheme = f"{precision_of(training)}, {training.optimizer}"
+    yield one_line(f"{model.name}, {model.parameters:,} parameters: {scheme}", "bold")
+    yield from (one_line(f"note: {warning}", "yellow") for warning in model.warnings)
+    yield _states_table(states, training)
+    if states.host:
+        n_bytes = sum(line.n_bytes for line in states.host)
+        yield indented(f"offloaded to the host RAM of a node: {size(n_bytes)}")
+    if explain and model.has_shape:
+        yield from (Text(""), _layer_table(_layer(model), model.hidden))
+    for setting in AXES if training.gpus > 1 else ("optimizer",):
+        by_value = _alternatives(model, training, setting)
+        yield from (Text(""), _amounts_table(f"by {setting}", by_value))
+    yield from (Text(""), _amounts_table("weights by type", _by_type(model)))
+    if explain:
+        yield Text("")
+        lines = (*_states_bill(states).lines, *_besides(states, training), *states.host)
+        yield from explanation(line for line in lines if line.n_bytes)
+
+
+def _states_bill(states: States) -> Bill:
+    """Return the states in the order of 2 + 4 + 2 + 4 + 4 bytes of a parameter."""
+    copies = [line for line in states.optimizer if line.name == MASTER]
+    others = [line for line in states.optimizer if line.name != MASTER]
+    return Bill("states of a GPU", (states.weights, *copies, states.gradients, *others))
+
+
+def _besides(states: States, training: TrainingSettings) -> list[Line]:
+    """Return the flattened buffer if it is set, and a rule of thumb for activations."""
+    rule = [RULE_OF_THUMB.line({"P": states.parameters})] if training.adapter == "none" else []
+    return [*([states.flat_buffer] if states.flat_buffer else []), *rule]
+
+
+def _alternatives(model: Model, training: TrainingSettings, setting: str) -> dict[str, Amounts]:
+    """Return the states by value of a setting and precision, if no setting contradicts it.
+
+    `copies` are those in fp32 of weights and gradients.
+    """
+    by_value = {}
+    for value in AXES[setting]:
+        change: dict[str, Any] = {setting: value}
+        changed = replace(training, **change)
+        with suppress(UsageError):
+            states = rank_states(model, changed)
+            kept = {line.name: line.n_bytes for line in states.optimizer}
+            by_value[f"{value}, {precision_of(changed)}"] = {
+                "weights": states.weights.n_bytes,
+                "gradients": states.gradients.n_bytes,
+                "copies": kept.pop(MASTER, 0) + kept.pop(MAIN_GRADIENT, 0),
+                "moments": sum(kept.values()),
+                "total": states.n_bytes,
+            }
+    return by_value
+
+
+def _by_type(model: Model) -> dict[str, Amounts]:
+    """Return the bytes of all weights by type: alone, and with scales as files have them."""
+    stored = {
+        kind: sum(weight_bytes(kind, tensor, model) * tensor.count for tensor in model.tensors)
+        for kind in TYPES
+    }
+    return {
+        "alone": {kind: round(each * model.parameters) for kind, each in TYPES.items()},
+        "with scales; head, embedding 16 bit": {kind: round(n) for kind, n in stored.items()},
+    }
+
+
+def _layer(model: Model) -> dict[str, Amounts]:
+    """Return the elements of matrices and of vectors in each module of the last layer."""
+    modules: dict[str, Amounts] = {}
+    for tensor in model.tensors:
+        if tensor.layers and model.layers - 1 in tensor.layers:
+            name = tensor.name.partition("{}.")[2].removesuffix(".weight").removesuffix(".bias")
+            module = modules.setdefault(name, {"matrices": 0, "vectors": 0})
+            module["vectors" if tensor.kind == "vector" else "matrices"] += tensor.size
+    return modules
+
+
+def _states_table(states: States, training: TrainingSettings) -> Table:
+    """Return the states in bytes of a parameter, GB and GiB, and what comes on top."""
+    bill, besides = _states_bill(states), _besides(states, training)
+    amounts = {line.name: line.n_bytes for line in bill.lines if line.n_bytes}
+    amounts |= {"total": bill.n_bytes} | {line.name: line.n_bytes for line in besides}
+    if besides:
+        amounts["total with these"] = bill.n_bytes + sum(line.n_bytes for line in besides)
+    most = max(amounts.values())
+    (gb, unit, digits), (gib, binary, _) = (scale(most, binary=b) for b in (False, True))
+    rows = (
+        (name, f"{n / states.parameters:.4g}", f"{n / gb:,.{digits}f}", f"{n / gib:,.{digits}f}")
+        for name, n in amounts.items()
+    )
+    return rows_table(bill.title, ("B/parameter", unit, binary), rows)
+
+
+def _amounts_table(title: str, rows: Mapping[str, Amounts]) -> Table:
+    """Return amounts in one unit; all rows have the same columns."""
+    most = max(max(amounts.values()) for amounts in rows.values())
+    divisor, unit, digits = scale(most, binary=False)
+    columns = tuple(next(iter(rows.values())))
+    texts = (
+        (name, *(f"{amounts[column] / divisor:,.{digits}f}" for column in columns))
+        for name, amounts in rows.items()
+    )
+    return rows_table(f"{title}, {unit}", columns, texts)
+
+
+def _layer_table(layer: Mapping[str, Amounts], d: int) -> Table:
+    """Return the parts of a layer and their sum, as polynomials of the hidden size."""
+    sums = {kind: sum(part[kind] for part in layer.values()) for kind in ("matrices", "vectors")}
+    rows = []
+    for name, part in (*layer.items(), ("sum", sums)):
+        terms = ((part["matrices"] / d**2, "d^2"), (part["vectors"] / d, "d"))
+        shown = (f"{factor:.6g} {power}".removeprefix("1 ") for factor, power in terms if factor)
+        rows.append((name, " + ".join(shown), f"{sum(part.values()):,}"))
+    return rows_table(f"parameters of a layer, d = {d:,}", ("in d", "elements"), rows)

@@ -180,15 +180,15 @@ def _verdict(bill: Bill, gpu: Gpu | None, problems: Sequence[str] = ()) -> Row:
     others += problems
     if gpu is None:
         return Row("verdict", "; ".join((NO_GPU, *others)), "yellow" if others else "")
-    said = gpu_verdict(bill, gpu)
+    verdict = gpu_verdict(bill, gpu)
     name = f"{gpu.name} ({memory(gpu.memory_bytes)})"
     room = gpu.memory_bytes - bill.n_bytes
-    text = f"{said} on {name}: {memory(abs(room))} {'left' if room >= 0 else 'missing'}"
-    if said == AT_LEAST:
+    text = f"{verdict} on {name}: {memory(abs(room))} {'left' if room >= 0 else 'missing'}"
+    if verdict == AT_LEAST:
         text = f"at least {memory(bill.n_bytes)} on {name}"
-    elif said == BARELY:
+    elif verdict == BARELY:
         text = f"fits on {name} by the estimate, not by the upper bound"
-    style = "red" if problems else _STYLES.get(said, "yellow")
+    style = "red" if problems else _STYLES.get(verdict, "yellow")
     return Row("verdict", "; ".join((text, *others)), style)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -29,73 +28,21 @@ from tokmill.chat.jinja.spans import (
     with_contents,
 )
 from tokmill.chat.mask_rule import mask_rule
-from tokmill.chat.names import REASONING_KEYS, VARIABLE_KEYS, parsed, wrong_type
+from tokmill.chat.names import HISTORY_REASONING, REASONING_KEYS, check_read, chosen_variables
 from tokmill.chat.own_templates import TRAINING, own_source
 from tokmill.chat.segments import Kind
-from tokmill.chat.weights import (
-    HISTORY_REASONING,
-    last_user,
-    other_speakers,
-    span_weights,
-    whole_text_weight,
-)
+from tokmill.chat.weights import last_user, other_speakers, span_weights, whole_text_weight
 from tokmill.errors import UsageError
 from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tokmill.chat.conversation import Conversation, Message
     from tokmill.chat.escaping import Marks
     from tokmill.chat.segments import Placeholder, Sample
     from tokmill.settings.sft import SftSettings
-
-
-(VARIABLES_KEY,) = VARIABLE_KEYS
-_OURS = frozenset(("messages", "tools", "add_generation_prompt", HISTORY_REASONING))
-
-
-def read_variables(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the variables of a record, which may be JSON text."""
-    variables = parsed(record[VARIABLES_KEY], "broken template variables", VARIABLES_KEY)
-    if variables is None:
-        return {}
-    if not isinstance(variables, dict):
-        raise wrong_type(VARIABLES_KEY, "an object", variables)
-    if taken := _taken(variables):
-        raise ChatError(
-            "broken template variables",
-            f"{VARIABLES_KEY}: expected variables of the template's own, found {taken}, which "
-            "tokmill sets",
-        )
-    return variables
-
-
-def chosen_variables(settings: SftSettings) -> dict[str, Any]:
-    """Return the variables of the settings; refuse one that tokmill sets."""
-    if not settings.template_kwargs:
-        return {}
-    variables: dict[str, Any] = json.loads(settings.template_kwargs)
-    if taken := _taken(variables):
-        raise UsageError(f"{taken} is set by tokmill: leave it out", "sft.template_kwargs")
-    return variables
-
-
-def check_read(names: Collection[str], read: Collection[str], where: str) -> None:
-    """Check that a template reads the variables that the settings give."""
-    if unread := [name for name in names if name not in read]:
-        known = ", ".join(sorted(name for name in read if not _taken((name,)))) or "no variables"
-        raise UsageError(
-            f"{where} does not read {', '.join(unread)}: it reads {known}", "sft.template_kwargs"
-        )
-
-
-def _taken(names: Collection[str]) -> str:
-    """Return the first name that tokmill sets, such as eos_token, or ''."""
-    return next(
-        (n for n in names if n in _OURS or n.startswith("tokmill_") or n.endswith("_token")), ""
-    )
 
 
 _NO_MARKS = ("", "", "")

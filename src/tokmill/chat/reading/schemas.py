@@ -10,7 +10,6 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from tokmill.chat.conversation import ChatError, Conversation
-from tokmill.chat.jinja.template import VARIABLES_KEY, read_variables
 from tokmill.chat.mask_rule import is_everything
 from tokmill.chat.names import (
     ANSWER_KEYS,
@@ -26,7 +25,7 @@ from tokmill.chat.names import (
     SYSTEM_KEYS,
     TOOL_KEYS,
     TURN_KEYS,
-    VARIABLE_KEYS,
+    VARIABLES_KEY,
     WEIGHT_KEYS,
     filled_key,
     first_present,
@@ -36,6 +35,7 @@ from tokmill.chat.names import (
     known_roles,
     parse_json,
     parsed,
+    read_variables,
     renamed,
     shown_keys,
     text_of,
@@ -403,7 +403,7 @@ def _with_advice(error: ChatError, key: str) -> ChatError:
     return ChatError(error.reason, f"{error.message}: --ignore-keys {key} leaves it out")
 
 
-_BESIDE = (SYSTEM_KEYS, TOOL_KEYS, HISTORY_KEYS, WEIGHT_KEYS, VARIABLE_KEYS)
+_BESIDE = (SYSTEM_KEYS, TOOL_KEYS, HISTORY_KEYS, WEIGHT_KEYS, (VARIABLES_KEY,))
 _BESIDE_TEXTS = (INPUT_KEYS, REASONING_KEYS, *_BESIDE)
 
 
@@ -438,7 +438,7 @@ _TABLE = {
         "instruction and output", (("instruction",), ANSWER_KEYS),
         partial(_read_pair, ("instruction",)), _BESIDE_TEXTS
     ),
-    "text": _Schema("text", (("text",),), _read_text, (WEIGHT_KEYS, VARIABLE_KEYS)),
+    "text": _Schema("text", (("text",),), _read_text, (WEIGHT_KEYS, (VARIABLES_KEY,))),
 }  # fmt: skip
 
 FIELDS_BY_SCHEMA = {name: schema.fields for name, schema in _TABLE.items()}
