@@ -140,7 +140,7 @@ class DelayedInterrupts:
             signal.signal(number, handler)
 
     def _answer(self, number: int, frame: FrameType | None) -> None:
-        if self._is_delaying and not self._arrived:
+        if self._is_delaying and not (self._arrived or Interrupt.is_asked):
             self._arrived, self._since_s = number, time.monotonic()
         elif not self._is_delaying or time.monotonic() - self._since_s >= SAME_INTERRUPT_S:
             self._handlers[number](number, frame)

@@ -102,7 +102,11 @@ HUGE = "{{ 'x' * 10 ** 10 }}"
 
 
 @pytest.mark.parametrize(
-    ("attack", "limit"), [(ENDLESS, "120 s of processor time"), (HUGE, "4 GiB")]
+    ("attack", "limit"),
+    [
+        (ENDLESS, "30 s of processor time"),
+        (HUGE, "4 GiB"),
+    ],
 )
 def test_a_template_beyond_a_limit_ends_the_run_with_one_line_that_names_the_record(
     tmp_path, monkeypatch, attack, limit
@@ -121,19 +125,38 @@ def test_a_template_beyond_a_limit_ends_the_run_with_one_line_that_names_the_rec
     with pytest.raises(TemplateLimitError) as error:
         renderer.render(records)
     assert str(error.value) == (
-        f"the chat template, or a --weigh, took more than {limit} for one block of records: use "
-        "another, or a lower --max-record-bytes, which leaves long records out; it stopped at "
-        f"record 2 of the block, which begins {lines[1]!r}"
+        f"the chat template, or a --weigh, took more than {limit}: use another, or a lower "
+        "--max-record-bytes, which leaves long records out; it stopped at record 2 of the block, "
+        f"which begins {lines[1]!r}"
     )
     pool.close()
     pool = make_pool(1, source=attack)
     with pytest.raises(TemplateLimitError) as error:
         pool.check(settings)
-    limit = limit.replace("120", "10")
+    limit = limit.replace("30", "10")
     assert str(error.value) == (
         f"the chat template took more than {limit} for a chat of two messages: use another "
         "--template"
     )
+    pool.close()
+
+
+@pytest.mark.parametrize("source", [PLAIN, FOREIGN])
+def test_a_weigh_that_never_ends_stops_the_run_with_a_template_of_tokmills_too(
+    tmp_path, monkeypatch, source
+):
+    """In this process it would hold the interpreter lock, and Ctrl-C would wait for ever."""
+    (tmp_path / "low_limits.py").write_text(LIMITS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(render_pool, "Child", lambda _: Child("low_limits"))
+    settings = replace(SETTINGS, weigh=("(a+)+$=0",), train=(), samples="conversation")
+    text = [
+        json.dumps({"messages": [{"role": "user", "content": "U"}, {"role": role, "content": x}]})
+        for role, x in (("assistant", "b"), ("assistant", "a" * 40 + "!"))
+    ]
+    pool = make_pool(0, source=source)
+    with pytest.raises(TemplateLimitError, match=r"or a --weigh, .* it stopped at record 2 of the"):
+        pool.write(settings, pa.array(text, pa.large_string()))
     pool.close()
 
 
@@ -145,7 +168,7 @@ def test_where_a_child_cannot_limit_its_memory_it_is_watched(monkeypatch):
     pool = make_pool(
         1, source="{% if messages[0].content == 'U' %}" + ENDLESS + "{% endif %}" + FOREIGN
     )
-    with pytest.raises(TemplateLimitError, match="took more than 0 GiB for one block"):
+    with pytest.raises(TemplateLimitError, match="took more than 0 GiB: use another"):
         pool.write(settings, TEXT)
     pool.close()
 

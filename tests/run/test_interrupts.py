@@ -160,6 +160,35 @@ main()
     assert not (tmp_path / "out/plan.json").exists()
 
 
+def test_the_second_signal_leaves_at_once_while_a_block_takes_long(
+    begin: Callable[..., subprocess.Popen[bytes]], source: Path, tmp_path: Path
+) -> None:
+    """The first stops the work where it can be stopped: not inside a renderer of the user."""
+    (tmp_path / "endless.py").write_text(
+        "import threading, time\n"
+        "import pyarrow as pa\n"
+        "def render(batch):\n"
+        "    if threading.current_thread() is not threading.main_thread():\n"
+        f"        open({str(tmp_path / 'begun')!r}, 'w').close()\n"
+        f"        time.sleep({2 * DEADLINE_S})\n"
+        "    return pa.array(['x'] * len(batch))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    with begin(source, "--renderer", "endless:render", env=environment) as process:
+        started = time.monotonic()
+        while not (tmp_path / "begun").exists():
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < started + DEADLINE_S
+            time.sleep(POLL_S)
+        for pause_s in (3, 0):
+            process.send_signal(signal.SIGINT)
+            time.sleep(pause_s)
+        assert errors(process) == [
+            "error: interrupted; what is done is kept: the same command continues"
+        ]
+        assert process.returncode == 130
+
+
 def test_the_first_line_of_the_package_imports_no_typing() -> None:
     """Its import takes longer than all before it, and Ctrl-C then is a traceback."""
     program = "import sys; import tokmill; print('typing' in sys.modules)"

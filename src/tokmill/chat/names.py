@@ -1,7 +1,4 @@
-"""Keys, roles and values of records: known names, and those that settings add.
-
-Also variables of a chat template, such as `enable_thinking`, from the settings or from a record.
-"""
+"""Keys, roles, values and template variables of records: known names, and those of settings."""
 
 from __future__ import annotations
 

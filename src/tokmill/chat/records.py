@@ -52,11 +52,7 @@ class RecordWriter:
     """Writes whole records with a template; threads may share one."""
 
     def __init__(
-        self,
-        settings: SftSettings,
-        template: ChatTemplate,
-        rule: MaskRule,
-        vocabulary: Vocabulary,
+        self, settings: SftSettings, template: ChatTemplate, rule: MaskRule, vocabulary: Vocabulary
     ) -> None:
         self._settings = settings
         self._template = template

@@ -2,9 +2,9 @@
 
 A child runs `main` of this module. It holds a template but no tokenizer, so it starts in half a
 second and takes 80 MB. Children are started after `START_AFTER_S` of rendering, so a small dataset
-never waits for them. A template from outside tokmill is a program, which may never end, or take all
-memory: it runs in children only, whose time and memory is bounded. One child is started with the
-first message, the others after `START_AFTER_S`.
+never waits for them. A template from outside tokmill and a pattern of --weigh are programs, which
+may never end, or take all memory: they run in children only, whose time and memory is bounded. One
+child is started with the first message, the others after `START_AFTER_S`.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _STATM = Path("/proc/self/statm")
 IS_LIMITED = _STATM.exists()
 """Whether a child limits its own memory; else it is watched from here."""
 
-TIME_S, TIME_OF_MIB_S, EXAMPLE_TIME_S = 120, 60, 10
-"""Processor time, not wall time, so that other jobs do not count. A MiB of chats takes a second."""
+TIME_S, TIME_OF_MIB_S, EXAMPLE_TIME_S = 30, 60, 10
+"""Of a record, of the processor, so that other jobs do not count. A MiB of chats takes 1 s."""
 
 MEMORY_BYTES, MEMORY_TIMES_INPUT = 4 << 30, 64
 
@@ -107,13 +107,12 @@ class RenderPool:
 
     `source`, `vocabulary`: the template and the control tokens, from which every process makes its
     own writers. `n_processes`: the most children; with fewer than two there are none, but one for a
-    template from outside.
+    template from outside or a --weigh.
     """
 
     def __init__(self, source: str, vocabulary: Vocabulary, n_processes: int = 0) -> None:
         self._setup = source, vocabulary
-        self._n_at_first = int(is_foreign(source))
-        self._writers = None if self._n_at_first else Writers(source, vocabulary)
+        self._writers = None if is_foreign(source) else Writers(source, vocabulary)
         self.n_processes = n_processes
         self._spent_s = 0.0
         self._lock = threading.Lock()
@@ -134,14 +133,15 @@ class RenderPool:
             TemplateLimitError: a child died of the template.
             UsageError, ChatError: see there.
         """
-        writers = None if self._wanted() else self._writers
+        n_wanted = self._wanted(settings)
+        writers = None if n_wanted else self._writers
         # Other threads hold the interpreter lock for a part of the time that passes here.
         clock = time.perf_counter if writers is None else time.thread_time
         start = clock()
         try:
             if writers is not None:
                 return writers.write(settings, message)
-            self._start_children()
+            self._start_children(n_wanted)
             child = self._idle.get()
             try:
                 return child.answer(settings, message)
@@ -150,14 +150,14 @@ class RenderPool:
         finally:
             self._spent_s += clock() - start
 
-    def _wanted(self) -> int:
+    def _wanted(self, settings: SftSettings) -> int:
         """Return the children that are needed by now."""
         is_long = self._spent_s > START_AFTER_S and self.n_processes >= 2
-        return self.n_processes if is_long else self._n_at_first
+        return self.n_processes if is_long else int(self._writers is None or bool(settings.weigh))
 
-    def _start_children(self) -> None:
+    def _start_children(self, n: int) -> None:
         with self._lock:
-            for _ in range(self._wanted() - len(self._children)):
+            for _ in range(n - len(self._children)):
                 child = _Renderer()
                 self._children.append(child)
                 try:
@@ -200,7 +200,7 @@ class _Renderer:
         try:
             self._child.send((source, vocabulary, self._file.name))
         except ChildEndedError as error:
-            raise _death(error, 0, None) from None
+            raise _death(error, None, None) from None
 
     def answer(self, settings: SftSettings, message: pa.LargeStringArray | Conversation) -> Written:
         """Return the child's answer to a message, or raise it."""
@@ -216,7 +216,7 @@ class _Renderer:
                     raise _too_much(f"{most_memory(n_bytes) >> 30} GiB", self._row(n_bytes))
             answer: Written | Exception = self._child.receive()
         except ChildEndedError as error:
-            raise _death(error, n_bytes, self._row(n_bytes)) from None
+            raise _death(error, message, self._row(n_bytes)) from None
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -231,13 +231,13 @@ def _kill_all(children: list[_Renderer]) -> None:
         children.pop().kill()
 
 
-def _death(error: ChildEndedError, n_bytes: int, row: int | None) -> WorkerError:
+def _death(error: ChildEndedError, message: object, row: int | None) -> WorkerError:
     if error.stopped:
         return WorkerError(f"{error.stopped}: run the same command again")
     if error.status == OUT_OF_TIME:
-        return _too_much(f"{most_seconds(n_bytes):g} s of processor time", row)
+        return _too_much(f"{most_seconds(message, row):g} s of processor time", row)
     if error.status == OUT_OF_MEMORY:
-        return _too_much(f"{most_memory(n_bytes) >> 30} GiB", row)
+        return _too_much(f"{most_memory(getattr(message, 'nbytes', 0)) >> 30} GiB", row)
     return WorkerError(
         f"a process that renders chats died (exit status {error.status}): run the same command "
         "again, with --threads=1 if it does so again"
@@ -251,9 +251,9 @@ def _too_much(limit: str, row: int | None) -> TemplateLimitError:
             "--template"
         )
     return TemplateLimitError(
-        f"the chat template, or a --weigh, took more than {limit} for one block of records: use "
-        "another, or a lower --max-record-bytes, which leaves long records out; it stopped at "
-        f"record {row + 1} of the block",
+        f"the chat template, or a --weigh, took more than {limit}: use another, or a lower "
+        "--max-record-bytes, which leaves long records out; it stopped at record "
+        f"{row + 1} of the block",
         row,
     )
 
@@ -318,11 +318,16 @@ def main() -> None:
     source, vocabulary, path = parent.receive()
     writers, note = Writers(source, vocabulary), RowNote(path)
     parent.send(None)  # the file may go
+
+    def begin(row: int) -> None:
+        note.write(row)
+        signal.setitimer(signal.ITIMER_PROF, most_seconds(message, row))
+
     while True:
         settings, message = parent.receive()
         with guarded(getattr(message, "nbytes", 0)):
             try:
-                answer: object = writers.write(settings, message, note.write)
+                answer: object = writers.write(settings, message, begin)
             except (TokmillError, ChatError) as error:
                 answer = error
         parent.send(answer)
@@ -330,9 +335,9 @@ def main() -> None:
 
 @contextmanager
 def guarded(n_bytes: int) -> Iterator[None]:
-    """Bound the work on a message of `n_bytes`; only in the main thread.
+    """Bound the memory for a message of `n_bytes`, and the time to its first record.
 
-    Without /proc the memory is not bounded here: there the parent watches.
+    Only in the main thread. Without /proc the memory is not bounded here: there the parent watches.
 
     Raises:
         SystemExit: the memory is used up. When the time is used up, the process ends at once.
@@ -343,7 +348,7 @@ def guarded(n_bytes: int) -> Iterator[None]:
         wanted = mapped + most_memory(n_bytes)
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-    signal.setitimer(signal.ITIMER_PROF, most_seconds(n_bytes))
+    signal.setitimer(signal.ITIMER_PROF, EXAMPLE_TIME_S)
     try:
         yield
     except MemoryError:
@@ -352,9 +357,11 @@ def guarded(n_bytes: int) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def most_seconds(n_bytes: int) -> float:
-    """Return the processor time that `n_bytes` of records may take; 0: an example of tokmill's."""
-    return TIME_S + TIME_OF_MIB_S * (n_bytes >> 20) if n_bytes else EXAMPLE_TIME_S
+def most_seconds(message: object, row: int | None) -> float:
+    """Return the processor time that a record of a column may take, or an example of tokmill's."""
+    if row is None or not isinstance(message, pa.LargeStringArray):
+        return EXAMPLE_TIME_S
+    return TIME_S + TIME_OF_MIB_S * (int(message[row].as_buffer().size) >> 20)
 
 
 def most_memory(n_bytes: int) -> int:

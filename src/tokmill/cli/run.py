@@ -17,7 +17,7 @@ from tokmill.cli.options import (
     with_options,
 )
 from tokmill.cli.screen import observer, show, show_json, show_rows, warn
-from tokmill.interrupts import CONTINUES, NOT_BEGUN, STDIN_STOPPED
+from tokmill.interrupts import CONTINUES, NOT_BEGUN, STDIN_STOPPED, Interrupt
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS
 from tokmill.words import plural
 
@@ -97,7 +97,9 @@ def _run(
     from tokmill.executors.run import run
 
     config = run_config(recipe, paths, config_file, options)
-    stopped = STDIN_STOPPED if "-" in config.input.all_paths else CONTINUES
+    if is_stdin := "-" in config.input.all_paths:
+        Interrupt.line = STDIN_STOPPED
+    stopped = "" if is_stdin else CONTINUES
     with observer(quiet=quiet, as_json=as_json, stopped=stopped) as events:
         manifest = run(config, events, overwrite=overwrite)
     if as_json:

@@ -25,10 +25,7 @@ _MODULE = __name__
 
 
 def run_parts(
-    spec: RunSpec,
-    parts: Sequence[Part],
-    report: Callable[[Increments], None],
-    n_workers: int,
+    spec: RunSpec, parts: Sequence[Part], report: Callable[[Increments], None], n_workers: int
 ) -> None:
     """Make parts on `n_workers` processes.
 

@@ -58,7 +58,8 @@ def n_writers(spec: RunSpec) -> int:
     """Return the number of child processes that render conversations.
 
     One for each thread, as far as a quarter of the memory holds them; 0 for pretraining and for one
-    thread. A template from outside tokmill has at least one, as it may not run in this process.
+    thread. A template from outside tokmill and a --weigh have at least one, as they may not run in
+    this process.
     """
     wanted = spec.n_threads
     if spec.memory_bytes:
@@ -67,7 +68,8 @@ def n_writers(spec: RunSpec) -> int:
         return 0
     from tokmill.chat.template_source import is_foreign
 
-    return wanted if wanted >= 2 else int(is_foreign(spec.template))
+    is_outside = is_foreign(spec.template) or bool(spec.config.sft.weigh)
+    return wanted if wanted >= 2 else int(is_outside)
 
 
 def worker_bytes(spec: RunSpec, text_bytes: int = 1 << 60) -> int:

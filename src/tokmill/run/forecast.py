@@ -107,8 +107,7 @@ def _forecast(prepared: Prepared, note: Callable[[str], None], start_s: float) -
     counts = sampled.totals()
     _check_not_empty(sampled)
     size, disk = predict(spec, parts, sampled)
-    tokens, documents = sampled.total("tokens"), sampled.total("documents")
-    text = sampled.total("text_bytes")
+    tokens, documents, text = map(sampled.total, ("tokens", "documents", "text_bytes"))
     compare_s, compare_bytes = comparison_cost(
         prepared.tokenizer, config.run.engine, text.high, prepared.threads
     )
@@ -169,8 +168,8 @@ def _check_not_empty(sampled: InputSample) -> None:
         what = f" ({sampled.unread[0]})" if sampled.unread else ""
         raise RecordError(f"the sample of the input holds no record{what}: nothing to predict from")
     record = "record" if sampled.is_complete else "sampled record"
-    made = "the run would make no document"
-    raise RecordError(no_document(made, counts, record, sampled.first_reject))
+    first = sampled.first_reject
+    raise RecordError(no_document("the run would make no document", counts, record, first))
 
 
 def predict(spec: RunSpec, parts: Sequence[Part], sample: InputSample) -> tuple[DatasetSize, Bill]:

@@ -143,10 +143,7 @@ def remove_dataset(place: Place, entries: Entries) -> None:
 
 
 def _remove(
-    place: Place,
-    entries: Entries,
-    names: Iterable[str],
-    check: Callable[[], None] = lambda: None,
+    place: Place, entries: Entries, names: Iterable[str], check: Callable[[], None] = lambda: None
 ) -> None:
     """Remove files by name; `check` may raise, and is called before each."""
     for name in names:
@@ -161,10 +158,7 @@ def holds_only_plan(entries: Entries) -> bool:
 
 
 def records_of_parts(
-    plan: Plan,
-    place: Place,
-    entries: Entries | None,
-    check: Callable[[], None] | None = None,
+    plan: Plan, place: Place, entries: Entries | None, check: Callable[[], None] | None = None
 ) -> tuple[dict[int, PartRecord], dict[int, str]]:
     """Return the records of the parts that are done, and what the others lack; both by number.
 

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
 
 _N_LENGTH_BINS = 32
+_LOOK_S = 0.2  # an interrupt waits at most so long for a block that is being encoded
 
 _BUNDLE_BYTES = 256 << 10
 _MOST_BUNDLED = 1024
@@ -66,11 +67,7 @@ _MOST_BUNDLED = 1024
 
 
 def run_part(
-    spec: RunSpec,
-    part: Part,
-    place: Place,
-    recipe: Recipe,
-    report: Callable[[Increments], None],
+    spec: RunSpec, part: Part, place: Place, recipe: Recipe, report: Callable[[Increments], None]
 ) -> PartRecord:
     """Write one part to the place of its dataset, and return its record.
 
@@ -217,7 +214,15 @@ def encode_ahead(
             memory += (FINISHED_COPIES if is_done else BLOCK_COPIES) * bundle.n_bytes
         return not pending or (n_unfinished < most_unfinished and memory <= most_bytes)
 
+    def wait_for_one(bundles: Iterable[_Bundle[Key]]) -> None:
+        """Wait for a bundle that is not done yet; a block may take minutes, an interrupt not."""
+        unfinished = [bundle for bundle in bundles if not bundle.is_done]
+        while unfinished and not any(bundle.is_done for bundle in unfinished):
+            with interrupts.delayed():
+                wait([bundle.encoded for bundle in unfinished], _LOOK_S, FIRST_COMPLETED)
+
     def oldest() -> Iterator[tuple[Key, EncodedBlock | None]]:
+        wait_for_one([pending[0]])
         with interrupts.delayed():
             encoded = iter(pending[0].encoded.result())
         for key, has_block in pending[0].keys:
@@ -233,9 +238,7 @@ def encode_ahead(
                 if pending[0].is_done:
                     yield from oldest()
                 else:
-                    with interrupts.delayed():
-                        unfinished = [b.encoded for b in pending if not b.is_done]
-                        wait(unfinished, return_when=FIRST_COMPLETED)
+                    wait_for_one(pending)
             bundle = _Bundle([(key, block is not None) for key, block in bundled], n_bytes)
             of_bundle = [block for _, block in bundled if block is not None]
             with interrupts.delayed():
@@ -298,11 +301,7 @@ class PartWriter:
         self._histogram = np.zeros(_N_LENGTH_BINS, np.int64)
 
     def add(
-        self,
-        slice_index: int,
-        source: str,
-        block: EncodedBlock,
-        origin: Callable[[], RecordPlace],
+        self, slice_index: int, source: str, block: EncodedBlock, origin: Callable[[], RecordPlace]
     ) -> Increments:
         """Write one block, and end each shard that it fills.
 

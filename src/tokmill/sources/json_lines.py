@@ -166,9 +166,7 @@ def read_json(lines: pa.Buffer, n_lines: int, schema: pa.Schema) -> pa.Table | F
             pa.BufferReader(lines),
             read_options=pa.json.ReadOptions(use_threads=False, block_size=lines.size + 1),
             parse_options=pa.json.ParseOptions(
-                explicit_schema=schema,
-                unexpected_field_behavior="ignore",
-                newlines_in_values=False,
+                explicit_schema=schema, unexpected_field_behavior="ignore", newlines_in_values=False
             ),
         )
     except pa.ArrowInvalid as error:

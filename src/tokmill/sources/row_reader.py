@@ -70,10 +70,7 @@ class RowBlock:
         limit = reading.settings.max_record_bytes
         is_refused = self.n_bytes > MOST_FITTED_BYTES and batch.num_rows == 1
         fitted = fit_columns(
-            batch.slice(0, 0) if is_refused else batch,
-            reading.schema,
-            limit,
-            self.source.where,
+            batch.slice(0, 0) if is_refused else batch, reading.schema, limit, self.source.where
         )
         refused = fitted.refused
         if is_refused:

@@ -64,10 +64,7 @@ class RenderPrefix(Protocol):
 
 
 def spans_by_prefix(
-    rendering: str,
-    render: RenderPrefix,
-    replies: Sequence[int],
-    n_messages: int,
+    rendering: str, render: RenderPrefix, replies: Sequence[int], n_messages: int
 ) -> list[tuple[int, int]]:
     """Return the span of each reply in the rendering of all `n_messages` messages.
 

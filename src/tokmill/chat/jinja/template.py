@@ -396,12 +396,7 @@ class JinjaTemplate:
         return spans_by_prefix(rendering, render, replies, len(messages))
 
     def _with_contents(
-        self,
-        parts: list[str],
-        inputs: _Inputs,
-        marks: Marks,
-        replies: list[int],
-        others: list[int],
+        self, parts: list[str], inputs: _Inputs, marks: Marks, replies: list[int], others: list[int]
     ) -> tuple[list[str], list[int]]:
         """Return parts in which the contents of other messages are spans too; see `with_contents`.
 
@@ -488,6 +483,5 @@ def _check_settings(settings: SftSettings, where: str, *, has_tags: bool, has_he
     needs_header = trained[Kind.HEADER] and not (rule.trains_all or settings.preset == "torchtune")
     if not has_header and (needs_header or (has_tags and not trained[Kind.HEADER_INSIDE])):
         raise UsageError(
-            f"{where} does not always write the same header: use a built-in --template",
-            "sft.train",
+            f"{where} does not always write the same header: use a built-in --template", "sft.train"
         )
