@@ -37,6 +37,8 @@ MISTAKES = [
     ("nope.jsonl", {}, 2, "nope.jsonl: no such file or directory"),
     ("- -", {}, 2, "standard input is named twice, and can be read once"),
     ("x[ab].jsonl", {}, 2, "x[ab].jsonl: no file matches"),
+    (f"{'n' * 300}.jsonl", {}, 5, ".jsonl: file name too long"),
+    (f"--output={'n' * 300}", {}, 5, ": file name too long"),
     ("notes.doc", {"notes.doc": "x"}, 2, "notes.doc: expected a file ending in .jsonl"),
     ("bare", {"bare/notes.doc": "x"}, 2, "bare: no file ending in .jsonl"),
     ("--val-fraction=2", {}, 2, "--val-fraction (output.val_fraction): expected between 0.0"),
@@ -60,6 +62,7 @@ MISTAKES = [
     ("-t own", {"own/tokenizer_config.json": json.dumps(EOS)}, 4, "eos is ambiguous"),
     ("--eos-token=<zzz>", {}, 4, "--eos-token names"),
     ("in.jsonl", {"in.jsonl": ""}, 3, "made no document: 1 input file without a record (in.jsonl)"),
+    ("in.jsonl --format=csv", {"in.jsonl": '{"text": "a"}\n'}, 2, "holds JSON, expected csv: "),
     ("in.parquet", {"in.parquet": "PAR1"}, 5, "expected a complete Parquet file"),
     ("in.json", {"in.json": '[{"title": "a"}'}, 3, "the JSON array has no closing bracket"),
     ("in.csv", {"in.csv": 'text\na\n"b\n'}, 3, "a quoted field is not closed"),
@@ -317,6 +320,15 @@ def test_a_dataset_inside_its_own_input_is_not_read(pretrain, tmp_path):
     write_lines(tmp_path / "in.jsonl", GOOD)
     assert pretrain(tmp_path).code == 0
     assert pretrain(tmp_path).code == 0
+
+
+@pytest.mark.parametrize("words", [("verify", ""), ("export", "", "--to", "nanogpt", "-o", "x")])
+def test_an_empty_name_is_not_the_working_directory(tokmill, single, monkeypatch, words):
+    """Such as of `tokmill verify "$OUT"` with a variable that is not set."""
+    monkeypatch.chdir(single.directory)
+    outcome = tokmill(*words)
+    assert outcome.code == 2
+    assert outcome.error == "an empty name: expected a path (is a variable not set?)"
 
 
 def test_a_reader_that_goes_away_is_told_from_a_lie(single):

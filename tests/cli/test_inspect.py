@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +132,10 @@ def test_a_page_is_not_written_over_what_is_no_file_or_the_dataset_s_own(tokmill
         outcome = tokmill("inspect", sft, "--html", path)
         assert outcome.code == 2
         assert outcome.error == f"{path}: not a file: --html wants the name of a file to write"
+    (tmp_path / "corpus.jsonl").write_text("{}")
+    outcome = tokmill("inspect", sft, "--html", tmp_path / "corpus.jsonl")
+    assert (outcome.code, (tmp_path / "corpus.jsonl").read_text()) == (2, "{}")
+    assert outcome.error.endswith("is there, and no .html file: name another file for --html")
     before = (sft / "manifest.json").read_bytes()
     for name in ("manifest.json", "train-0000000-0000.bin", "parts/page.html", "page.html"):
         outcome = tokmill("inspect", sft, "--html", sft / name)
@@ -136,6 +143,12 @@ def test_a_page_is_not_written_over_what_is_no_file_or_the_dataset_s_own(tokmill
         assert "is inside the dataset" in outcome.error
     assert (sft / "manifest.json").read_bytes() == before
     assert tokmill("inspect", sft, "--html", tmp_path / "no" / "p.html").code == 5
+
+
+def test_a_closed_standard_output_is_no_bug(sft):
+    command = f"{shlex.quote(sys.executable)} -m tokmill inspect {sft} >&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # What cannot be
@@ -147,6 +160,8 @@ def test_a_page_is_not_written_over_what_is_no_file_or_the_dataset_s_own(tokmill
         (("--row", "1", "-n", "0"), "--row shows the samples of one row"),
         (("--row", "1", "--sample", "2"), "--row shows the samples of one row"),
         (("--json", "--html", "p.html"), "choose one"),
+        (("--sample", "-3"), "expected 0 or more"),
+        (("--max-chars", "-1"), "expected 0 or more"),
         (("--row", "99"), "no row 99 of train; it holds 0 to 0"),
         (("-n", "5"), "no document 5; it holds 0 to 4"),
         (("-n", "1", "--split", "train"), "--row and --document: leave --split, --source and"),

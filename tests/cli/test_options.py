@@ -120,6 +120,7 @@ def test_escapes_are_what_a_shell_cannot_type_in_settings_that_have_them(option,
         (["--part-bytes", "many"], "output.part_bytes: expected a size such as 8MiB or 1GB"),
         (["--dtype", "uint8"], "output.dtype: expected one of auto, uint16, uint32; found 'uint8'"),
         (["--executor", "slurm"], "run.executor: expected processes, ray or ray:HOST:PORT, found"),
+        (["--renderer", "encyclopedia:separator"], "render.renderer: expected encyclopedia:separ"),
         (["--fields", "author=x"], "render.fields: expected ROLE=KEY, such as text=body, "),
         (
             ["--source", "web=x.jsonl"],

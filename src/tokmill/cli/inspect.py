@@ -93,6 +93,8 @@ def command(
     from tokmill.page.web_page import check_page, write_page
     from tokmill.tokenizer.tokenizer import tokenizer_of
 
+    if (sample or 0) < 0 or max_chars < 0:
+        raise UsageError("--sample and --max-chars: expected 0 or more")
     if row is not None and (document is not None or sample is not None):
         raise UsageError("--row shows the samples of one row: leave --document and --sample out")
     if noticed is not None and (any(choice.values()) or row is not None or document is not None):
@@ -127,7 +129,7 @@ def command(
             show_json(_as_json(shown, reader, row))
     else:
         color = click.get_current_context().color
-        in_colour = sys.stdout.isatty() if color is None else color
+        in_colour = bool(sys.stdout and sys.stdout.isatty()) if color is None else color
         _print(heading, samples, Look(in_colour, by_token, max_chars), manifest, show_ids)
 
 

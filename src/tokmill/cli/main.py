@@ -75,7 +75,7 @@ MAX_MESSAGE = 900
 
 _OF_THE_SYSTEM = {
     errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EROFS, errno.EACCES,
-    errno.EPERM, errno.ESTALE,
+    errno.EPERM, errno.ESTALE, errno.ENAMETOOLONG, errno.ELOOP,
 }  # fmt: skip
 """Errors of a file, wherever one comes from, that no code of tokmill causes."""
 

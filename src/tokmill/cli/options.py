@@ -158,9 +158,18 @@ def with_options(*added: Decorator) -> Decorator:
     return add
 
 
-directory_argument = click.argument(
-    "directory", type=click.Path(path_type=Path), shell_complete=directories
-)
+class _NamedPath(click.Path):
+    """A path; that of a variable which is not set would be the working directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; raises `UsageError` for an empty name."""
+        if value == "":
+            raise UsageError("an empty name: expected a path (is a variable not set?)")
+        return super().convert(value, param, ctx)
+
+
+PATH = _NamedPath(path_type=Path)
+directory_argument = click.argument("directory", type=PATH, shell_complete=directories)
 moved_tokenizer = click.option(
     "--tokenizer", "-t", default="", shell_complete=files, help="The tokenizer, if it has moved."
 )
@@ -171,7 +180,7 @@ def config_option(heading: str) -> Decorator:
     """Return what adds `--config` to a command."""
     return click.option(
         "--config", "-c", "config_file", cls=Option, heading=heading,
-        type=click.Path(path_type=Path), metavar="FILE",
+        type=PATH, metavar="FILE",
         help="Settings in TOML. Options override them, and so do environment variables, such as "
         "TOKMILL_MAX_TOKENS for --max-tokens.",
     )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokmill.cli.completion import directories, files, named, trainers
-from tokmill.cli.options import directory_argument, setting_option, with_options
+from tokmill.cli.options import PATH, directory_argument, setting_option, with_options
 from tokmill.cli.screen import observer, show, show_json, show_labelled, warn
 from tokmill.settings.names import settings_of
 from tokmill.tables import TRAINERS
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from tokmill.trainers.export import Export
 
-_PATH = click.Path(path_type=Path)
 IMPORTERS = ("megatron", "datatrove", "nanogpt")
 
 
@@ -31,7 +30,7 @@ def _output_option(text: str) -> Callable[[Callable[..., None]], Callable[..., N
         "--output",
         "-o",
         required=True,
-        type=_PATH,
+        type=PATH,
         metavar="OUT",
         shell_complete=directories,
         help=text,
@@ -115,7 +114,7 @@ def _show_export(written: Export) -> None:
 
 
 @click.command("import")
-@click.argument("sources", nargs=-1, required=True, type=_PATH, metavar="SOURCE...")
+@click.argument("sources", nargs=-1, required=True, type=PATH, metavar="SOURCE...")
 @click.option(
     "--from",
     "trainer",
@@ -135,7 +134,7 @@ def _show_export(written: Export) -> None:
 @click.option(
     "--val",
     multiple=True,
-    type=_PATH,
+    type=PATH,
     metavar="SOURCE",
     help="Source of the val split; once for each.",
 )

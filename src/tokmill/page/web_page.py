@@ -67,10 +67,9 @@ def _beside(name: str) -> str:
 
 
 def check_page(path: Path, directory: Path, option: str) -> None:
-    """Check that a page may be written beside a dataset; `option` names the path in messages.
+    """Check that a page may be written: not into a dataset, or over what is no page.
 
-    Raises:
-        UsageError: a directory is there, or it is inside the dataset.
+    `option` names the path in messages. Raises `UsageError`.
     """
     if path.exists() and not path.is_file():
         raise UsageError(f"{path}: not a file: {option} wants the name of a file to write")
@@ -78,6 +77,8 @@ def check_page(path: Path, directory: Path, option: str) -> None:
         raise UsageError(
             f"{path}: is inside the dataset, whose files are checked: name a file beside it"
         )
+    if path.suffix not in (".html", ".htm") and path.exists() and path.stat().st_size:
+        raise UsageError(f"{path}: is there, and no .html file: name another file for {option}")
 
 
 def write_page(path: Path, page: str) -> int:
@@ -87,8 +88,7 @@ def write_page(path: Path, page: str) -> int:
         StorageError: it cannot be written.
     """
     data = page.encode()
-    target = path.resolve() if path.is_symlink() else path
-    write_file(target, data, replace=True)
+    write_file(target := path.resolve(), data, replace=True)
     with storage_errors(path):
         target.chmod(0o644)  # no file of a dataset: its owner may change it
     return len(data)

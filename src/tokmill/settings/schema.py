@@ -137,13 +137,13 @@ class RenderSettings:
                     f"expected ROLE=KEY, such as text=body, with a role of {roles}; found {role!r}",
                     "render.fields",
                 )
-        for name in self._arguments():
-            if self.renderer_name != "encyclopedia" or name not in _JOINS:
-                raise UsageError(
-                    "expected encyclopedia:separator=:,terminator=。 or a name without arguments, "
-                    f"found {self.renderer!r}",
-                    "render.renderer",
-                )
+        names, takes = self._arguments().keys(), self.renderer.startswith("encyclopedia:")
+        if names - (_JOINS if takes else {}).keys() or (takes and not names):
+            raise UsageError(
+                "expected encyclopedia:separator=:,terminator=。 or a name without arguments, "
+                f"found {self.renderer!r}",
+                "render.renderer",
+            )
 
     @property
     def renderer_name(self) -> str:

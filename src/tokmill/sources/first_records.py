@@ -50,6 +50,7 @@ _BINARY = 0.05
 
 _ARRAY = re.compile(rb"\s*\[\s*\{")
 _JSON = re.compile(rb"\s*[\[{]")
+_OBJECT = re.compile(rb'\s*(?:\[\s*)?\{\s*"')
 _DELIMITERS = (";", "\t", "|")
 
 _MOST_RECORDS = 1000
@@ -124,7 +125,8 @@ def _other_kind(file: SourceFile, text: bytes) -> str:
             return f"holds {name}, expected {_expected(file)}: {advice}"
     if file.compression and _JSON.match(head):
         return f"holds text, expected {file.compression} data: remove the last ending of its name"
-    if row.holds == "rows" and row.magic and _JSON.match(head):
+    is_json = _JSON if row.holds == "rows" and row.magic else _OBJECT
+    if row.holds in ("rows", "csv") and is_json.match(head):
         return f"holds JSON, expected {file.format}: rename it to end in .jsonl or .json"
     if file.format == "jsonl" and _ARRAY.match(text):
         return (
