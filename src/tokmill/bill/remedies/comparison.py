@@ -173,13 +173,20 @@ def _completed(settings: BillSettings, kind: str, default: int) -> BillSettings:
     return replace(settings, training=training, inference=inference)
 
 
+_ELSEWHERE = (
+    "gpu", "mfu", "epochs", "tokens", "dataset_bytes", "with_masks", "price_per_hour",
+    "checkpoints",
+)  # fmt: skip
+"""The GPU, and settings of time, cost and disk, which change no memory of a GPU."""
+
+
 def _title(settings: BillSettings, model: Model, axes: Iterable[str], kind: str) -> str:
     """Return the model, the GPU and the options that all alternatives share."""
     how = getattr(settings, kind)
     changed = {
         field.name: getattr(how, field.name)
         for field in fields(how)
-        if getattr(how, field.name) != field.default and field.name not in (*axes, "gpu")
+        if getattr(how, field.name) != field.default and field.name not in {*axes, *_ELSEWHERE}
     }
     parts = [f"GPU memory of {kind}", *options(changed)]
     gpu = settings.training.gpu
