@@ -36,11 +36,11 @@ def source(tmp_path, write_rows) -> Path:
 
 @pytest.fixture
 def make(tmp_path, source, tokenizer_dir):
-    """Make a dataset for pretraining in `out` on two workers."""
+    """Make a dataset for pretraining in `out`, on one worker."""
 
     def run(inputs=source, **settings):
-        given = {"tokenizer": tokenizer_dir, "output": tmp_path / "out", **SETTINGS, **settings}
-        return tokmill.pretrain(inputs, **given)
+        given = {"tokenizer": tokenizer_dir, "output": tmp_path / "out", **SETTINGS, "workers": 1}
+        return tokmill.pretrain(inputs, **given | settings)
 
     return run
 
@@ -211,7 +211,7 @@ def test_notes_and_warnings_go_to_the_logger(make, caplog, write_rows, tmp_path,
 
 def test_a_callback_hears_how_far_the_run_is(make, source):
     heard = []
-    make(progress=heard.append)
+    make(progress=heard.append, workers=2)
     assert all(isinstance(one, tokmill.Progress) for one in heard)
     last = heard[-1]
     assert (last.input_bytes, last.total_bytes) == (source.stat().st_size,) * 2
@@ -226,8 +226,8 @@ def test_what_a_callback_raises_stops_the_run_and_the_same_call_continues_it(mak
         raise EnoughError
 
     with pytest.raises(EnoughError):
-        make(progress=stop)
-    assert len(make()) == 200
+        make(progress=stop, workers=2)
+    assert len(make(workers=2)) == 200
 
 
 # Settings
