@@ -151,28 +151,6 @@ def test_memory_of_others_that_comes_and_goes_renews_an_engine_ever_more_seldom(
     assert all(later >= 2 * rest for rest, later in itertools.pairwise(rests))
 
 
-def test_a_renewal_that_helps_again_makes_the_rest_short_again(monkeypatch):
-    fake = FakeMemory(monkeypatch)
-    engine = fake.engine(EngineMemory(400, rest_bytes=REST_BYTES), growth=0.5)
-    encode_bytes(engine, 100)
-    fake.others = 2000
-    assert encode_bytes(engine, 900) == 1
-    assert encode_bytes(engine, 10) == 2  # others' memory: renewed in vain, the rest is 2,000
-    fake.others = 0
-    assert [encode_bytes(engine, 1000) for _ in range(3)] == [2, 2, 3]  # helps: 1,000 again
-    assert [encode_bytes(engine, 1000) for _ in range(2)] == [4, 5]
-
-
-def test_text_of_all_engines_of_a_limit_counts_for_the_rest(monkeypatch):
-    memory = EngineMemory(10, rest_bytes=REST_BYTES)
-    fake = FakeMemory(monkeypatch)
-    first, second = (fake.engine(memory, growth=7) for _ in range(2))
-    assert encode_bytes(first, 500) == encode_bytes(second, 600) == 1
-    assert first.engine is second.engine is None
-    assert encode_bytes(first, 500) == encode_bytes(second, 400) == 2
-    assert first.engine is not None
-
-
 def test_the_engine_is_loaded_once_and_encodes(tmp_path):
     load = Loader(0)
     engine = RenewableEngine(load, EngineMemory(1 << 40))

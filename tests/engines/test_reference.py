@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+from sentencepiece import SentencePieceProcessor
 from tokenizers import Tokenizer as Library
 
 import tokmill.engines.reference as module
+from tests.fixtures.tokenizers import train_sentencepiece
 from tokmill.engines.reference import load_reference
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.settings.schema import TokenizerSettings
@@ -31,16 +32,9 @@ def documents(batch) -> list[list[int]]:
 @pytest.fixture(scope="module")
 def sentencepiece(tmp_path_factory):
     directory: Path = tmp_path_factory.mktemp("sp")
-    SentencePieceTrainer.train(
-        sentence_iterator=iter(["ab ba abba 猫", "ba ba ab"]),
-        model_prefix=str(directory / "m"),
-        vocab_size=270,
-        model_type="bpe",
-        byte_fallback=True,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    return load_tokenizer(TokenizerSettings(path=str(directory / "m.model")))
+    texts = ["ab ba abba 猫", "ba ba ab"]
+    model = train_sentencepiece(directory, texts, vocab_size=270, byte_fallback=True)
+    return load_tokenizer(TokenizerSettings(path=str(model)))
 
 
 def test_documents_are_encoded_one_by_one_into_flat_ids(tokenizer):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Library
 from tokenizers import pre_tokenizers
 
+from tests.fixtures.tokenizers import MARKS, META
 from tokmill.engines.loaded import EngineMemory, RenewableEngine
 from tokmill.engines.reference import load_reference
 from tokmill.errors import TokenizerError
@@ -23,14 +24,6 @@ from tokmill.tokenizer.continuation import continuation_tokenizer
 from tokmill.tokenizer.control_tokens import with_control_tokens
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-MARKS = {
-    "type": "Sequence",
-    "normalizers": [
-        {"type": "Prepend", "prepend": "▁"},
-        {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
-    ],
-}
-META = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
 FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
 
 

@@ -14,8 +14,6 @@ import warnings
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +59,6 @@ class Family:
     asks: bool = True
 
 
-USER = {"role": "user", "content": "a"}
 CALLS, REASONING = frozenset({"call"}), frozenset({"reasoning"})
 QUIET = {"enable_thinking": False}
 DATE = {"date_string": "26 Jul 2024"}
@@ -384,41 +381,6 @@ def test_deepseeks_tool_calls_are_those_of_its_own_template(name, kind):
 def with_arguments_as_text(item: dict[str, Any]) -> dict[str, Any]:
     arguments = item.get("arguments")
     return {**item, "arguments": json.dumps(arguments, ensure_ascii=False)} if arguments else item
-
-
-@pytest.mark.parametrize("quiet", [{}, QUIET])
-def test_smollm3_writes_as_its_own_template_and_reasoning_as_it_would_in_the_text(quiet):
-    own = template(own_of("smollm3"), quiet)
-    ours = template(own_source("smollm3-training"), quiet)
-    block = "<think>\n\n</think>\n" if quiet else ""
-    header = "<|im_start|>assistant\n" + block
-    for seed in range(N_CHATS):
-        conversation = chat(("plain", "several", "system", "system several")[seed % 4], seed)
-        # Its tags hold the header.
-        expected = [
-            piece
-            for text, is_trained in trained(own, conversation) or []
-            for piece in (
-                [(header, False), (text.removeprefix(header), True)]
-                if is_trained
-                else [(text, False)]
-            )
-        ]
-        assert expected
-        assert trained(ours, conversation) == joined(expected)
-    asked = {"xml_tools": TOOLS}
-    assert own.text_of([USER], variables=asked) == ours.text_of([USER], tools=TOOLS)
-    said = {"role": "assistant", "content": "b", "reasoning_content": "r"}
-    inline = {"role": "assistant", "content": "<think>\nr\n</think>\nb"}
-    assert own.text_of([USER, inline]).replace(block, "") == ours.text_of([USER, said])
-
-
-def joined(pieces: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
-    """Return pieces in which no neighbours are both trained, or both not."""
-    return [
-        ("".join(text for text, _ in group), is_trained)
-        for is_trained, group in groupby(pieces, key=itemgetter(1))
-    ]
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,11 @@ import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer as Library
 
+from tests.fixtures.tokenizers import MARKS, META
 from tokmill.tokenizer.byte_lengths import byte_lengths, composed
 from tokmill.tokenizer.hostile_texts import hostile_texts
 
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-MARKS = {
-    "type": "Sequence",
-    "normalizers": [
-        {"type": "Prepend", "prepend": "▁"},
-        {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
-    ],
-}
-META = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
 PLAIN = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
 
 

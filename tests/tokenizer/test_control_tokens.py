@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from sentencepiece import SentencePieceTrainer
 
+from tests.fixtures.tokenizers import train_sentencepiece
 from tokmill.engines.engine import load_engine
 from tokmill.errors import TokenizerError
 from tokmill.settings.schema import TokenizerSettings
@@ -93,14 +93,8 @@ def test_a_string_that_is_no_added_token_is_refused(tokenizer):
 
 
 def test_added_tokens_of_a_sentencepiece_model_are_its_control_pieces(tmp_path):
-    SentencePieceTrainer.train(
-        sentence_iterator=iter(["ab ba abba"]),
-        model_prefix=str(tmp_path / "m"),
-        vocab_size=9,
-        model_type="bpe",
-        minloglevel=2,
-    )
-    tokenizer = load_tokenizer(TokenizerSettings(path=str(tmp_path / "m.model")))
+    model = train_sentencepiece(tmp_path, ["ab ba abba"], vocab_size=9)
+    tokenizer = load_tokenizer(TokenizerSettings(path=str(model)))
     assert added_tokens(tokenizer) == {
         "<unk>": AddedToken(0, "<unk>", True),
         "<s>": AddedToken(1, "<s>", True),

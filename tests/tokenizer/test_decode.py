@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from sentencepiece import SentencePieceTrainer
 from tokenizers import Tokenizer as Library
 from tokenizers.decoders import WordPiece as WordPieceDecoder
 from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import Whitespace
 
+from tests.fixtures.tokenizers import train_sentencepiece
 from tokmill.engines.engine import load_engine
 from tokmill.settings.schema import TokenizerSettings
 from tokmill.tokenizer.decode import TokenDecoder, escaped
@@ -32,14 +32,8 @@ def test_control_tokens_are_shown(tokenizer):
 
 
 def test_a_sentencepiece_model_is_decoded_by_its_own_library(tmp_path: Path):
-    SentencePieceTrainer.train(
-        sentence_iterator=iter(["ab ba abba", "ba ba ab"]),
-        model_prefix=str(tmp_path / "m"),
-        vocab_size=10,
-        model_type="bpe",
-        minloglevel=2,
-    )
-    given_tokenizer = load_tokenizer(TokenizerSettings(path=str(tmp_path / "m.model")))
+    model = train_sentencepiece(tmp_path, ["ab ba abba", "ba ba ab"], vocab_size=10)
+    given_tokenizer = load_tokenizer(TokenizerSettings(path=str(model)))
     engine = load_engine("reference", given_tokenizer, control_in_text="text", n_threads=1)
     ids = engine.encode(pa.array(["ab ba"], pa.large_string())).ids
     assert decoder_of(given_tokenizer).decode(ids.tolist()) == "ab ba"
@@ -119,18 +113,10 @@ def test_an_id_without_a_token_is_shown_as_a_number(tokenizer):
 @pytest.fixture(scope="module")
 def piece_model(tmp_path_factory):
     directory = tmp_path_factory.mktemp("pieces")
-    SentencePieceTrainer.train(
-        sentence_iterator=iter(["ab ba abba", "ba ba ab"]),
-        model_prefix=str(directory / "m"),
-        vocab_size=269,
-        model_type="bpe",
-        byte_fallback=True,
-        hard_vocab_limit=False,
-        normalization_rule_name="identity",
-        remove_extra_whitespaces=False,
-        minloglevel=2,
-    )
-    return load_tokenizer(TokenizerSettings(path=str(directory / "m.model")))
+    as_written = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
+    texts = ["ab ba abba", "ba ba ab"]
+    model = train_sentencepiece(directory, texts, vocab_size=269, byte_fallback=True, **as_written)
+    return load_tokenizer(TokenizerSettings(path=str(model)))
 
 
 def test_the_space_that_a_model_puts_before_a_text_is_not_shown(piece_model):

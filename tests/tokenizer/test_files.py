@@ -105,12 +105,6 @@ def test_a_hub_name_is_found_in_the_cache_offline(cache):
     assert find_tokenizer_file("org/name") == cache / "tokenizer.json"
 
 
-def test_a_local_directory_wins_over_a_hub_name(cache, tmp_path):
-    (tmp_path / "org" / "name").mkdir(parents=True)
-    write(tmp_path / "org" / "name", "tokenizer.model")
-    assert find_tokenizer_file("org/name").name == "tokenizer.model"
-
-
 @pytest.mark.parametrize("name", ["org/other", "gpt2"])
 def test_an_unavailable_hub_name_is_one_line_about_path_and_hub(cache, name):
     with pytest.raises(TokenizerError) as caught:

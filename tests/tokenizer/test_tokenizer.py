@@ -7,9 +7,9 @@ import json
 import pickle
 
 import pytest
-from sentencepiece import SentencePieceTrainer
 from tokenizers import Tokenizer as Library
 
+from tests.fixtures.tokenizers import train_sentencepiece
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.settings.schema import TokenizerSettings
 from tokmill.tokenizer.tokenizer import AddedToken, Token, Tokenizer, load_tokenizer
@@ -233,19 +233,9 @@ def test_a_missing_path_is_a_usage_error(tmp_path):
 
 @pytest.fixture(scope="module")
 def model_file(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sp")
-    SentencePieceTrainer.train(
-        sentence_iterator=iter(["the cat sat on the mat", "the dog"]),
-        model_prefix=str(folder / "tokenizer"),
-        model_type="bpe",
-        vocab_size=300,
-        byte_fallback=True,
-        pad_id=3,
-        normalization_rule_name="identity",
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    return folder / "tokenizer.model"
+    options = {"byte_fallback": True, "pad_id": 3, "normalization_rule_name": "identity"}
+    texts = ["the cat sat on the mat", "the dog"]
+    return train_sentencepiece(tmp_path_factory.mktemp("sp"), texts, vocab_size=300, **options)
 
 
 def test_a_sentencepiece_model_is_described(model_file):
