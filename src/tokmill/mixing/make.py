@@ -242,7 +242,16 @@ def _tasks(job: Job, watcher: Watcher, name: str, n: int) -> list[Any]:
         tokens = n_tokens if is_last else 0
         watcher.progressed(Increments(n_bytes, n_bytes, tokens=tokens))
 
-    return do_tasks(job, name, n, job.settings.workers or usable_cores(), report)
+    return do_tasks(job, name, n, _n_workers(job.inputs, job.settings), report)
+
+
+_TOKENS_OF_A_WORKER = 16 << 20
+"""A worker takes about 0.4 s to start, and 0.1 to 0.3 s for so many tokens."""
+
+
+def _n_workers(inputs: Inputs, settings: MixSettings) -> int:
+    """Return the workers; by default a core has one if that has more to do than to start."""
+    return settings.workers or min(usable_cores(), 1 + inputs.n_tokens // _TOKENS_OF_A_WORKER)
 
 
 def _look(job: Job, watcher: Watcher) -> dict[str, int]:
@@ -430,4 +439,4 @@ def _seconds(inputs: Inputs, chunk: Chunk, settings: MixSettings) -> float:
     of_token = (time.perf_counter() - start) / int(np.ptp(bounds(sample, inputs.dtype)))
     looks = bool(settings.dedup or settings.has_filters)
     passes = looks + (_PASSES if settings.is_shuffled else 2)
-    return of_token * passes * inputs.n_tokens / (settings.workers or usable_cores())
+    return of_token * passes * inputs.n_tokens / _n_workers(inputs, settings)

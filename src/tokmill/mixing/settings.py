@@ -76,7 +76,7 @@ class MixSettings:
         "", "uint32: also accept datasets of uint16, and widen their ids.", choices=("", "uint32")
     )
     workers: int = runtime_setting(
-        0, "Worker processes; 0: one for each core.", minimum=0, maximum=256
+        0, "Worker processes; 0: one for each core, if they have work.", minimum=0, maximum=256
     )
 
     @property

@@ -482,4 +482,4 @@ class MixArguments(TypedDict, total=False):
     dtype: str
     """uint32: also accept datasets of uint16, and widen their ids."""
     workers: int
-    """Worker processes; 0: one for each core."""
+    """Worker processes; 0: one for each core, if they have work."""
