@@ -88,6 +88,8 @@ oracles: $(VENV)/dev
 	$(ORACLE) --no-deps axolotl==0.19.0 addict==2.4.0 megatron-bridge==0.3.1 torchtitan==0.3.0 \
 		torchdata==0.11.0 tyro==1.0.17 docstring-parser==0.18.0 typeguard==4.6.0 shtab==1.13.0
 	$(ORACLE) --no-deps litdata==0.2.76 lightning-utilities obstore tifffile
+	@# Compiled here once, not by every worker of the tests.
+	-@$(BIN)/python -c "import transformers.trainer, trl.trainer.sft_trainer, peft" >/dev/null 2>&1
 	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
 		timeout 300 sh -c 'apt-get -qq update && apt-get -qq install -y --no-install-recommends \
 		chromium' >/dev/null 2>&1; } || echo "no chromium: tests of pages in a browser are skipped"

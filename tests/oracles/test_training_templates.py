@@ -97,7 +97,7 @@ KINDS = (
     "parallel call", "system parallel call several", "reasoning", "system reasoning several",
     "reasoning call", "reasoning call several", "reasoning parallel call several",
 )  # fmt: skip
-N_CHATS = 42
+N_CHATS = 28
 WORDS = ("sun", "tree 字", "river,", "stone", "(cloud)", "a\nb")
 PLACE = {"city": {"type": "string", "description": "its name"}, "zip": {"type": "integer"}}
 PROPERTIES: dict[str, Any] = {

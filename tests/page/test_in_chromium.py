@@ -28,6 +28,7 @@ PAGES = ("hostile", "pretrain", "chats", "many")
 ONE_PAGE = pytest.mark.parametrize("written", ["chats"], indirect=True)
 """What does not depend on the text of records is looked at on the page with the most on it."""
 MOST_PIXELS = 4000
+SCROLLING = "getComputedStyle(document.documentElement).scrollBehavior"
 
 
 class Visit:
@@ -211,6 +212,7 @@ def test_text_has_enough_contrast_in_both_themes(written, visit, scheme):
 @ONE_PAGE
 def test_the_keyboard_alone_reaches_everything_that_can_be_used(written, visit):
     seen = visit(written)
+    assert seen.run(SCROLLING) == "smooth"
     usable = "main :is(summary, button:enabled, input)"
     n_usable = seen.run(
         f"[...document.querySelectorAll('{usable}')].filter(e => e.checkVisibility()).length"
@@ -229,8 +231,14 @@ def test_the_keyboard_alone_reaches_everything_that_can_be_used(written, visit):
 
 
 @ONE_PAGE
-def test_the_theme_is_chosen_by_keyboard(written, visit):
+def test_the_keyboard_chooses_the_theme_and_leads_past_the_contents(written, visit):
     seen = visit(written)
+    seen.page.keyboard.press("Tab")
+    assert seen.run("document.activeElement.getBoundingClientRect().left") >= 0
+    seen.page.keyboard.press("Enter")
+    assert seen.run("document.activeElement.id") == "content"
+    seen.page.keyboard.press("Tab")
+    assert seen.run("document.activeElement.closest('main') !== null") is True
     seen.page.focus("#theme")
     seen.page.keyboard.press("Enter")
     assert seen.run("document.documentElement.dataset.theme") == "dark"
@@ -239,19 +247,9 @@ def test_the_theme_is_chosen_by_keyboard(written, visit):
 
 
 @ONE_PAGE
-def test_the_skip_link_leads_past_the_contents(written, visit):
-    seen = visit(written)
-    seen.page.keyboard.press("Tab")
-    assert seen.run("document.activeElement.getBoundingClientRect().left") >= 0
-    seen.page.keyboard.press("Enter")
-    assert seen.run("document.activeElement.id") == "content"
-    seen.page.keyboard.press("Tab")
-    assert seen.run("document.activeElement.closest('main') !== null") is True
-
-
-@ONE_PAGE
 def test_the_contents_lead_to_a_section_below_them(written, visit):
     seen = visit(written, reduced_motion="reduce")
+    assert seen.run(SCROLLING) == "auto"
     for width in WIDTHS[:2]:
         seen.set_width(width)
         seen.page.click("nav a[href='#sources']")
@@ -298,13 +296,6 @@ def test_a_search_finds_text_and_sources_of_all_samples_on_the_page(written, vis
         n = sum(words.strip() in text for text in texts)
         said = seen.run("document.querySelector('output').textContent")
         assert said == (f"1 to {min(2, n)} of {n}" if n else "none found"), words
-
-
-@ONE_PAGE
-def test_the_motion_is_reduced_where_that_is_wished(written, visit):
-    style = "getComputedStyle(document.documentElement).scrollBehavior"
-    assert visit(written, reduced_motion="reduce").run(style) == "auto"
-    assert visit(written).run(style) == "smooth"
 
 
 @ONE_PAGE

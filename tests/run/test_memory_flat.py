@@ -78,7 +78,7 @@ def test_a_corpus_is_never_in_memory(
     tmp_path: Path,
 ) -> None:
     out, settings = tmp_path / "out", tmp_path / "run.toml"
-    settings.write_text('[run]\nblock_bytes = "256KiB"\n')
+    settings.write_text('[run]\nblock_bytes = "1MiB"\n')
     finish_command(
         *("pretrain", container(tmp_path / "corpus", N_RECORDS), "-t", tokenizer_dir, "-o", out),
         *("--renderer", "text", "--engine", "gigatoken"),
