@@ -229,7 +229,7 @@ def test_threads_read_one_dataset_side_by_side(many):
 
     def read(seed: int) -> bool:
         barrier.wait()
-        numbers = np.random.default_rng(seed).integers(0, len(dataset), 1000).tolist()
+        numbers = np.random.default_rng(seed).integers(0, len(dataset), 250).tolist()
         return all(dataset[i].tolist() == expected[i % 60] for i in numbers)
 
     with ThreadPoolExecutor(8) as pool:

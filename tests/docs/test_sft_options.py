@@ -26,6 +26,8 @@ import tokmill
 from tests.docs.pages import ROOT, read
 from tokmill.cli.main import cli
 
+pytestmark = pytest.mark.usefixtures("rendered_here")
+
 NOT_YET = {}
 """Rows whose options are not built: trainer and option."""
 

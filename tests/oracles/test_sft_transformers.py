@@ -21,7 +21,6 @@ from tests.oracles import transformers_faults as faults
 from tests.oracles.masks_compared import CONTROL, DEVELOPER, WEIGHTS, Comparison
 from tests.oracles.masks_ours import Case, DataSet, read_data, written
 from tests.oracles.transformers_chat import FIRST, UNWRITTEN, TransformersChat
-from tokmill.chat import render_pool
 from tokmill.chat.conversation import Conversation
 from tokmill.errors import UsageError
 from tokmill.settings.sft import SftSettings
@@ -295,11 +294,8 @@ def test_the_built_in_llama3_is_equal_to_the_template_of_llama(
     assert row.equal >= 80
 
 
-def test_every_template_of_trl_is_equal_or_explained(
-    chats, chat_tokenizer, trl_templates, monkeypatch
-):
-    # Not in a child: one for each template takes half a minute.
-    monkeypatch.setattr(render_pool, "is_foreign", lambda _: False)
+@pytest.mark.usefixtures("rendered_here")
+def test_every_template_of_trl_is_equal_or_explained(chats, chat_tokenizer, trl_templates):
     data = replace(chats, texts=chats.texts[:40:2], conversations=chats.conversations[:40:2])
     paths = [
         path

@@ -29,6 +29,8 @@ from tokmill.settings.sft import SftSettings
 from tokmill.tokenizer.tokenizer import load_tokenizer
 from tokmill.values import TokenBatch
 
+pytestmark = pytest.mark.usefixtures("rendered_here")
+
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 ALPACA = {"instruction": "say hi", "output": "hi"}
 THINKING = "{% for m in messages %}<think>{{ m.content }}</think>{{ eos_token }}{% endfor %}"

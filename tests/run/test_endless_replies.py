@@ -8,6 +8,8 @@ import tokmill
 from tokmill.chat.noticed import LOST_CALLS
 from tokmill.errors import RecordError
 
+pytestmark = pytest.mark.usefixtures("rendered_here")
+
 CHATGLM = """{%- for m in messages %}<|im_start|>{{ m.role }}
  {{ m.content }}{% endfor %}
 {%- if add_generation_prompt %}<|im_start|>assistant
