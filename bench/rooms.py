@@ -24,13 +24,13 @@ ROOMS = {
     "sources": (4_190, 3_600),
     "chat, masks": (7_710, 5_900),
     "engines, tokenizer": (4_550, 4_200),
-    "dataset, place": (4_830, 3_600),
-    "trainers, loader": (6_460, 5_400),
+    "dataset, place": (4_840, 3_600),
+    "trainers, loader": (6_450, 5_400),
     "page": (2_740, 2_300),
     "bill": (11_010, 8_300),
     "settings": (1_650, 1_000),
     TOP: (2_420, 1_600),
-    ALL: (58_350, 46_000),
+    ALL: (58_360, 46_000),
 }
 
 

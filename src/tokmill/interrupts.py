@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
+_STOPPED = "interrupted"
 NOT_BEGUN = "interrupted; nothing was done yet: the same command begins again"
 CONTINUES = "interrupted; what is done is kept: the same command continues"
 STDIN_STOPPED = "interrupted; standard input cannot be continued: start again with --overwrite"
@@ -40,12 +41,12 @@ class Interrupt:
 
     is_asked = False
     since_s = 0.0
-    line = "interrupted"
+    line = _STOPPED
 
 
 def answer_signals() -> None:
     """Handle SIGTERM, and SIGINT unless this process was started with it ignored."""
-    Interrupt.is_asked, Interrupt.line = False, "interrupted"
+    Interrupt.is_asked, Interrupt.line = False, _STOPPED
     if sys.platform == "win32":
         return
     for number in _SIGNALS:

@@ -175,6 +175,8 @@ def test_an_export_never_stands_inside_a_dataset(plain, single, tmp_path) -> Non
     for dataset in (single, mixed):
         with pytest.raises(StateError, match=rf"is inside the dataset {dataset.directory}: name"):
             export(single.directory, "plain", dataset.directory / "a" / "e", ExportOptions())
+        with pytest.raises(UsageError, match=f"is inside the dataset {dataset.directory}: name"):
+            single.report(dataset.directory / "page.html")
         dataset.verify()
 
 

@@ -106,7 +106,7 @@ def command(
     manifest = read_manifest(directory)
     check_complete(manifest, directory)
     if html is not None:
-        check_page(html, directory, "--html")
+        check_page(html, "--html")
     loaded = tokenizer_of(manifest, tokenizer)
     reader = SampleReader(directory, manifest, loaded, by_token=by_token and not as_json)
     chosen = [] if document is None else [document]

@@ -15,7 +15,7 @@ from tokmill.dataset.layout import DATASET_FILE, MANIFEST, PLAN, SIDECARS, check
 from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.dataset.sidecars import open_index
 from tokmill.errors import StateError, UsageError, VerifyError
-from tokmill.storage import open_regular, read_errors, storage_errors
+from tokmill.storage import begins_with, open_regular, read_errors, storage_errors
 from tokmill.urls import refuse_store
 from tokmill.words import plural
 
@@ -82,6 +82,15 @@ def read_manifest(directory: Path, *, follow_links: bool = True) -> dict[str, An
         raise VerifyError(f"{path}: a link, not a file of the dataset")
     with storage_errors(path), open_regular(path, follow_links=follow_links) as file:
         return _parsed(file.read(), path)
+
+
+_MANIFEST_BEGINNING = b'{\n"config":'
+
+
+def surrounding_dataset(path: Path) -> Path | None:
+    """Return the finished dataset inside which a path is: what else is there breaks `verify`."""
+    parents = path.absolute().resolve().parents
+    return next((p for p in parents if begins_with(p / MANIFEST, _MANIFEST_BEGINNING)), None)
 
 
 def manifest_in(place: Place) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from tokmill.dataset.layout import (
     rejects_name,
     shard_stem,
 )
-from tokmill.dataset.reader import manifest_in
+from tokmill.dataset.reader import manifest_in, surrounding_dataset
 from tokmill.dataset.writer import ShardEntry, write_hashed_chunks
 from tokmill.errors import RecordError, StateError, UsageError
 from tokmill.extensions import find_path
@@ -117,10 +117,12 @@ def check_output(place: Place, inputs: Inputs, settings: MixSettings) -> None:
     """Check that the inputs can be read, and that none of them stands in the output.
 
     Raises:
-        StateError: one does.
+        StateError: one does, or the output is inside a dataset.
         UsageError: the output or an input is in a store, and this is more than a merge.
     """
     output = Path(settings.output).resolve()
+    if outer := surrounding_dataset(output):
+        raise StateError(f"{place.where}: is inside the dataset {outer}: name another output")
     for dataset in inputs.datasets:
         if store_url(dataset.directory):
             if place.mapped is not None or not is_linked(settings, inputs) or settings.dedup:
@@ -129,8 +131,6 @@ def check_output(place: Place, inputs: Inputs, settings: MixSettings) -> None:
             raise StateError(
                 f"{place.where}: {dataset.place} would be replaced: name another output"
             )
-        elif source in output.parents:
-            raise StateError(f"{place.where}: is inside {dataset.place}: name another output")
         elif place.mapped is None:
             raise UsageError(
                 f"{dataset.place}: is on a disk and the output in a store: write the mix to a "

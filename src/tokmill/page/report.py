@@ -42,10 +42,10 @@ def write_report(
     `option` names the path in messages. `choice` of documents: see `Choice`.
 
     Raises:
-        UsageError: a directory stands at `path`, or it is inside the dataset.
+        UsageError: a directory stands at `path`, or it is inside a dataset.
         TokmillError: a file cannot be read or written.
     """
-    check_page(path, directory, option)
+    check_page(path, option)
     numbers = chosen_documents(directory, manifest, MOST_EMBEDDED, **choice)
     return write_page(path, report_page(directory, manifest, bill, numbers, tokenizer=tokenizer))
 

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tokmill.dataset.reader import surrounding_dataset
 from tokmill.errors import UsageError
 from tokmill.page.markup import label
 from tokmill.storage import storage_errors, write_file
@@ -66,17 +67,15 @@ def _beside(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
-def check_page(path: Path, directory: Path, option: str) -> None:
+def check_page(path: Path, option: str) -> None:
     """Check that a page may be written: not into a dataset, or over what is no page.
 
     `option` names the path in messages. Raises `UsageError`.
     """
     if path.exists() and not path.is_file():
         raise UsageError(f"{path}: not a file: {option} wants the name of a file to write")
-    if directory.resolve() in path.resolve().parents:
-        raise UsageError(
-            f"{path}: is inside the dataset, whose files are checked: name a file beside it"
-        )
+    if dataset := surrounding_dataset(path):
+        raise UsageError(f"{path}: is inside the dataset {dataset}: name a file beside it")
     if path.suffix not in (".html", ".htm") and path.exists() and path.stat().st_size:
         raise UsageError(f"{path}: is there, and no .html file: name another file for {option}")
 

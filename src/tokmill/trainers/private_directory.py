@@ -11,11 +11,10 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokmill.dataset.layout import MANIFEST
+from tokmill.dataset.reader import surrounding_dataset
 from tokmill.errors import StateError, StorageError
 from tokmill.storage import (
     KEPT,
-    begins_with,
     free_bytes,
     make_directory,
     storage_errors,
@@ -26,7 +25,6 @@ from tokmill.words import size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Set
 
-_MANIFEST_BEGINNING = b'{\n"config":'
 
 _HERE, _RENAME_EXCHANGE = -100, 2
 """Of Linux: AT_FDCWD, and the flag of renameat2."""
@@ -83,11 +81,8 @@ def check_replaceable(
 
 def check_outside_datasets(output: Path) -> None:
     """Check that `output` is not inside a dataset, whose files are checked; raises `StateError`."""
-    for parent in output.absolute().resolve().parents:
-        if begins_with(parent / MANIFEST, _MANIFEST_BEGINNING):
-            raise StateError(
-                f"{output}: is inside the dataset {parent}: name a directory beside it"
-            )
+    if dataset := surrounding_dataset(output):
+        raise StateError(f"{output}: is inside the dataset {dataset}: name a directory beside it")
 
 
 def check_room(output: Path, n_bytes: int, what: str) -> None:
