@@ -1,7 +1,9 @@
-"""The lines of each room of the source: how many there are, may be, and shall be.
+"""The lines of each room of the source: how many there are, and how many there may be.
 
-`tests/test_house.py` fails when a room has more lines than its limit. An issue that makes a room
-smaller lowers its limit; raising one is a decision, with a reason in the commit.
+`tests/test_house.py` fails when a room has more lines than its limit. A limit is a ratchet, no aim:
+it stands about one part in twenty above what the room has, so that nobody writes densely to stay
+below it. Work that makes a room smaller lowers its limit; raising one is a decision, with a reason
+in the commit.
 """
 
 from __future__ import annotations
@@ -16,21 +18,20 @@ ENDINGS = {".css", ".jinja", ".js", ".py"}
 TOP, ALL = "modules at the top", "all"
 
 ROOMS = {
-    # room: (limit, aim)
-    "cli, api": (4_020, 3_300),
-    "run, executors": (4_400, 3_200),
-    "mixing": (2_310, 1_700),
-    "recipes, render": (2_110, 1_900),
-    "sources": (4_190, 3_600),
-    "chat, masks": (7_710, 5_900),
-    "engines, tokenizer": (4_550, 4_200),
-    "dataset, place": (4_840, 3_600),
-    "trainers, loader": (6_450, 5_400),
-    "page": (2_740, 2_300),
-    "bill": (11_010, 8_300),
-    "settings": (1_650, 1_000),
-    TOP: (2_420, 1_600),
-    ALL: (58_360, 46_000),
+    "cli, api": 4_200,
+    "run, executors": 4_600,
+    "mixing": 2_450,
+    "recipes, render": 2_200,
+    "sources": 4_400,
+    "chat, masks": 8_050,
+    "engines, tokenizer": 4_800,
+    "dataset, place": 5_100,
+    "trainers, loader": 6_750,
+    "page": 2_850,
+    "bill": 11_500,
+    "settings": 1_750,
+    TOP: 2_600,
+    ALL: 60_500,
 }
 
 
@@ -51,7 +52,7 @@ def too_large(lines: dict[str, int]) -> list[str]:
     """Return a message for each room that has more lines than its limit."""
     wrong = []
     for room, n_lines in lines.items():
-        limit, _ = ROOMS.get(room, (0, 0))
+        limit = ROOMS.get(room, 0)
         if n_lines > limit:
             wrong.append(
                 f"{room}: {plural(n_lines, 'line')}, limit {limit:,}: delete what is no longer "

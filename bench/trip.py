@@ -2,7 +2,7 @@
 
     python -m bench.trip                         count them
     python -m bench.trip --list TRIP             list them in the order of their first call
-    python -m bench.trip --rooms                 the lines of each room, their limit and aim
+    python -m bench.trip --rooms                 the lines of each room, and their limit
 
 `block` and `chat` are what runs while parts are made: three records of JSON Lines, and two chats
 with the template of the tokenizer. `call` is the whole call of `tokmill.pretrain` with
@@ -111,12 +111,11 @@ def trip_table(found: dict[str, Calls]) -> str:
 
 
 def rooms_table() -> str:
-    """Return the lines of each room, its limit and its aim."""
+    """Return the lines of each room, and its limit."""
     rows = [
-        [room, *(f"{n:,}" for n in (n_lines, *ROOMS.get(room, (0, 0))))]
-        for room, n_lines in room_lines().items()
+        [room, f"{n_lines:,}", f"{ROOMS.get(room, 0):,}"] for room, n_lines in room_lines().items()
     ]
-    return table(["room", "lines", "limit", "aim"], rows)
+    return table(["room", "lines", "limit"], rows)
 
 
 def main() -> None:
