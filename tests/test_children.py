@@ -92,6 +92,37 @@ def test_a_child_that_waits_is_not_taken_for_a_stopped_one(monkeypatch, tmp_path
         assert child.receive() == "at last"
 
 
+STOPPED = """
+import os, signal
+from tokmill.children import watch_this_process
+watcher = watch_this_process(0.02)
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_a_stopped_process_that_nobody_looks_at_is_ended_by_its_own_watcher():
+    with subprocess.Popen([sys.executable, "-c", STOPPED]) as stopped:
+        assert stopped.wait(60) == -signal.SIGKILL
+
+
+def test_a_watcher_ends_with_its_process():
+    code = STOPPED.replace("SIGSTOP", "SIGKILL") + "\n"
+    code = code.replace("os.kill", "print(watcher._process.pid, flush=True); os.kill")
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    deadline = time.monotonic() + 60
+    while is_running(int(ended.stdout)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    """Return whether a process runs; one that nobody has waited for has ended, too."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def test_a_child_ignores_ctrl_c(child):
     assert ask(child, "echo", 1) == 1
     newest = max(psutil.Process().children(), key=psutil.Process.create_time)

@@ -74,7 +74,7 @@ class Child:
             )
         self.work = "its start"
         """What it was asked to do, for a message."""
-        self._watch = _StopWatch(self._process.pid)
+        self._watch = _StopWatch(self._process.pid, LOOK_S)
 
     def __enter__(self) -> Self:
         return self
@@ -184,22 +184,22 @@ def share_out(
 
 
 class _StopWatch:
-    """Kills a child that was stopped (SIGSTOP), since whoever waits for its answer waits for ever.
+    """Kills a process that was stopped (SIGSTOP): whoever waits for its answer waits for ever.
 
-    A child that waits for a disk, a network or another process is in another state, and one that
+    A process that waits for a disk, a network or another process is in another state, and one that
     `cpulimit` stops again and again spends processor time. Looks are counted, not seconds: Ctrl-Z
     stops this process too, and after `fg` no look finds the child stopped.
     """
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, look_s: float) -> None:
         self.ended = threading.Event()
         self.has_killed = False
-        threading.Thread(target=self._look, args=(pid,), daemon=True).start()
+        threading.Thread(target=self._look, args=(pid, look_s), daemon=True).start()
 
-    def _look(self, pid: int) -> None:
+    def _look(self, pid: int, look_s: float) -> None:
         n_found, process = 0, None
         spent: object = None
-        while not self.ended.wait(LOOK_S):
+        while not self.ended.wait(look_s):
             import psutil  # takes 10 ms
 
             try:
@@ -212,6 +212,24 @@ class _StopWatch:
                     process.kill()
             except psutil.Error:  # it has ended
                 return
+
+
+def watch_this_process(look_s: float) -> Child:
+    """Start a child that kills this process when it is stopped, as a parent does with its child.
+
+    For a process that somebody else has started, who does not look. The child ends with it.
+    `look_s`: seconds between two looks; see `MOST_LOOKS`.
+    """
+    watcher = Child(__name__)
+    watcher.send(look_s)
+    return watcher
+
+
+def main() -> None:
+    """Watch, in the child of `watch_this_process`, the parent until that ends."""
+    parent = Parent()
+    _StopWatch(os.getppid(), parent.receive())
+    parent.receive()  # nothing comes: this process ends with its parent
 
 
 class Parent:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tokmill import children
 from tokmill.api.functions import pretrain
 from tokmill.api.jobs import verify_dataset
 from tokmill.dataset.verify import verify
@@ -183,8 +184,36 @@ def test_a_part_whose_process_died_goes_to_the_end_of_the_queue(
         return cluster.ours.run_one(job, index, fingerprint)
 
     answered(end)
+    cluster.ours._watched(children.LOOK_S).kill()
+    cluster.ours._watched.cache_clear()
     assert ended.count(0) == 2
     assert ended.index(0, 1) > 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_part_whose_process_is_stopped_or_killed_is_made_by_another(
+    cluster, out, make_config, listener, monkeypatch, tmp_path, number
+):
+    monkeypatch.setattr(children, "LOOK_S", 0.02)
+    is_hit = tmp_path / "hit"
+
+    def run_hit(job, index, fingerprint):
+        """Begin a part in a process of Ray; the first one is hit by the signal."""
+        from tokmill.executors import ray as ours
+
+        def hit(*_):
+            is_hit.touch()
+            os.kill(os.getpid(), number)
+
+        if not is_hit.exists():
+            ours.run_part = hit
+        return ours.run_one(job, index, fingerprint)
+
+    monkeypatch.setattr(cluster.ours, "run_one", run_hit)
+    manifest = run(make_config(executor="ray"), listener)
+    assert is_hit.exists()
+    assert manifest["totals"]["documents"] == 80
+    assert not verify(open_place(str(out)), manifest).problems
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray import exceptions
 
+from tokmill import children
 from tokmill.dataset.layout import PARTS, part_name
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import StateError, StorageError, UsageError, WorkerError
@@ -69,7 +70,7 @@ class Job:
 
     `output`: the place of the dataset. `folder`: the directory in which the driver works, to which
     paths may be relative. `plan_stamp`: of the plan, as the driver sees it: a process that has read
-    another one reads again.
+    another one reads again. `look_s`: see `watch_this_process`.
     """
 
     output: str
@@ -78,6 +79,7 @@ class Job:
     run: RunSettings
     n_threads: int
     memory_bytes: int
+    look_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +217,7 @@ class _Tasks:
             config.run,
             spec.n_threads,
             spec.memory_bytes,
+            children.LOOK_S,
         )
         self._run: Any = ray.remote(max_calls=parts_per_process(spec))(run_one).options(
             num_cpus=self._cpus,
@@ -343,6 +346,7 @@ def run_one(job: Job, index: int, fingerprint: str) -> Answer | BaseException:
     tasks by it.
     """
     try:
+        _watched(job.look_s)
         os.chdir(job.folder if Path(job.folder).is_dir() else "/")
         place, plan, recipes = _opened(job)
         part = plan.parts[index] if index < len(plan.parts) else None
@@ -360,6 +364,12 @@ def run_one(job: Job, index: int, fingerprint: str) -> Answer | BaseException:
         raise
     except BaseException as error:  # a panic of native code is no Exception
         return portable(error)
+
+
+@lru_cache(maxsize=1)
+def _watched(look_s: float) -> children.Child:
+    """Have this process of Ray watched, once: Ray waits for ever for one that was stopped."""
+    return children.watch_this_process(look_s)
 
 
 @lru_cache(maxsize=1)
