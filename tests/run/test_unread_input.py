@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.errors import UnreadInputError
+from tokmill.errors import RecordError, UnreadInputError
 from tokmill.executors.run import run
 from tokmill.settings.sft import SftSettings
 from tokmill.sources.streams import zstd
@@ -129,3 +129,59 @@ def test_a_break_is_reported_before_the_rejects_that_it_made(configure, tmp_path
     config = configure(tmp_path / "out", tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz")
     with pytest.raises(UnreadInputError, match=r"input breaks off: .*b\.jsonl\.gz"):
         run(config, silent)
+
+
+GOOD = b'{"text": "one two"}\n' * 20
+CUT = {
+    "string": ("jsonl", GOOD + b'{"text": "half a sen', 21),
+    "bracket": ("jsonl", GOOD + b'{"text": "a", "meta": {"id": 1}', 21),
+    "literal": ("jsonl", GOOD + b'{"text": "a", "is_new": tru', 21),
+    "character": ("jsonl", GOOD + '{"text": "中'.encode()[:-1], 21),
+    "compressed later": ("jsonl.gz", gzip.compress(GOOD + b'{"text": "half'), 21),
+    "frames": ("jsonl.zst", zstd.compress(GOOD) + zstd.compress(b'{"text": "half'), 21),
+    "object": ("json", b'{\n"title": "a",\n"summary": "half', 1),
+    "columns": ("csv", b"id,text,url\n" + b"1,one two,u\n" * 20 + b"2,half a", 21),
+    "tabs": ("tsv", b"id\ttext\turl\n" + b"1\tone two\tu\n" * 20 + b"2\tha", 21),
+    "quote": ("csv", b"id,text\n" + b'1,"one two"\n' * 20 + b'2,"half', 21),
+}
+WHOLE = {
+    "no newline": ("jsonl", GOOD + b'{"text": "one two"}', 0),
+    "bad bytes": ("jsonl", GOOD + b'{"text": "\xff"}', 1),
+    "no JSON": ("jsonl", GOOD + b"{'text': 'one two'}", 1),
+    "not an object": ("jsonl", GOOD + b'"one two"', 1),
+    "a newline behind it": ("jsonl", GOOD + b'{"text": "half\n', 1),
+    "last cell": ("csv", b"id,text\n" + b"1,one two\n" * 20 + b"2,one two", 0),
+    "too many cells": ("csv", b"id,text\n" + b"1,one two\n" * 20 + b"2,one,two", 1),
+}
+
+
+@pytest.mark.parametrize("part_bytes", [100, 1 << 20])
+@pytest.mark.parametrize("name", CUT)
+def test_a_last_record_that_was_cut_off_is_unread_input(
+    name, part_bytes, configure, listener, tmp_path
+):
+    ending, data, line = CUT[name]
+    path = tmp_path / f"in.{ending}"
+    path.write_bytes(data)
+    message, _ = told(configure, tmp_path / "out", listener, [path], part_bytes=part_bytes)
+    assert message.startswith(f"input breaks off: {path.as_posix()}: record {line}, byte ")
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_last_record_without_a_newline_is_one_like_others(name, configure, listener, tmp_path):
+    ending, data, n_rejects = WHOLE[name]
+    path = tmp_path / f"in.{ending}"
+    path.write_bytes(data)
+    manifest = run(configure(tmp_path / "out", path), listener)
+    assert (manifest["totals"]["documents"], len(manifest["totals"]["rejects"])) == (
+        21 - n_rejects, n_rejects,
+    )  # fmt: skip
+
+
+def test_where_most_records_are_rejected_a_last_one_that_is_cut_off_is_no_news(
+    configure, silent, tmp_path
+):
+    path = tmp_path / "in.csv"
+    path.write_bytes(b"id,text\n" + b"1;one two\n" * 20 + b"1;one two")
+    with pytest.raises(RecordError, match=r"20 malformed CSV\), more than --max-reject-fraction"):
+        run(configure(tmp_path / "out", path), silent)

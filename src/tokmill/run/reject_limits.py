@@ -142,11 +142,15 @@ def check_outcome(
         RecordError: too many records were rejected; see `check_chats`; there is no document; or
             every record of one of several files was rejected or has no trained token.
     """
-    # A file that breaks off explains its rejects: a better message than their share.
+    # A file that breaks off explains its rejects better than their share does. But where most
+    # records are rejected, the input is of another kind, and its last one is no whole one either.
+    has_many = totals.rejects.total() > REJECTS_ALLOWED
+    if has_many and totals.rejects.total() > totals.documents:
+        _check_share(limits, totals.rejects, totals.records, _first(rejects))
     unread = [row for row in sources if "unread" in row]
     if unread and limits.on_unread == "error":
         raise _unread_error(unread, len(sources))
-    if totals.rejects.total() > REJECTS_ALLOWED:
+    if has_many:
         _check_share(limits, totals.rejects, totals.records, _first(rejects))
     check_chats(limits, totals.counters, totals.documents)
     if not totals.documents:

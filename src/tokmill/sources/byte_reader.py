@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -48,9 +49,12 @@ class Splitter(Protocol):
     def feed(self, chunk: bytes) -> Cuts:
         """Return where records end in the next chunk; a mark is in the chunk of its last byte."""
 
+    def cut_off(self, record: bytes) -> str:
+        """Return why a record without an end mark, at the end of the stream, was cut off, or ''."""
+
 
 class LineSplitter:
-    """A record ends at a newline or at the end of the stream."""
+    """A record, a JSON object, ends at a newline or at the end of the stream."""
 
     mark_bytes = 1
     advice = unfinished = ""
@@ -59,6 +63,23 @@ class LineSplitter:
         """Return where records end in the next chunk."""
         last = chunk.rfind(b"\n") + 1
         return Cuts(chunk.find(b"\n") + 1, last, _count_newlines(chunk) if last else 0)
+
+    def cut_off(self, record: bytes) -> str:
+        """Return why the last record was cut off: an object begins and does not end."""
+        # Bad bytes alone make a whole record a reject.
+        text = record.decode(errors="replace").strip()
+        if not text.startswith("{"):
+            return ""
+        try:
+            json.loads(text)
+        except RecursionError:
+            return ""
+        except ValueError as error:
+            is_closed = text.endswith("}")
+            lacks_more = isinstance(error, json.JSONDecodeError) and error.pos >= len(text)
+            if lacks_more or not is_closed:
+                return "the last record was cut off: a JSON object without its end"
+        return ""
 
 
 def _count_newlines(chunk: bytes) -> int:
@@ -124,8 +145,7 @@ class ByteReader:
             for chunk in self._owned():
                 for start in range(0, len(chunk), self._reading.batch_bytes):
                     yield from self._add(chunk[start : start + self._reading.batch_bytes])
-            if why := self._splitter.unfinished:
-                broken = BrokenInputError("open quote", why)
+            self._check_end()
         except BrokenInputError as error:
             broken = error
         if broken is None and self._skipped_bytes:
@@ -136,6 +156,20 @@ class ByteReader:
             yield self._whole_records()
         if broken is not None:
             yield self._made(b"", self._place, unread=self._unread(broken))
+
+    def _check_end(self) -> None:
+        """Check that the stream may end here, and that its last record was not cut off.
+
+        Raises:
+            BrokenInputError: it may not, or the record was.
+        """
+        if why := self._splitter.unfinished:
+            raise BrokenInputError("open quote", why)
+        if self._skipped_bytes:  # too large, whether it was cut off or not
+            return
+        record = b"".join(self._held)[self._whole_bytes :]
+        if why := self._splitter.cut_off(record):
+            raise BrokenInputError("cut off", why)
 
     def _owned(self) -> Iterator[bytes]:
         """Yield the chunks of this slice's records, and set the place before the first."""

@@ -18,6 +18,7 @@ from tokmill.sources.columns import fit_columns
 from tokmill.sources.formats import Format
 from tokmill.sources.streams import CHUNK_BYTES, first_bytes
 from tokmill.sources.utf8 import find_bad
+from tokmill.words import plural
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -112,11 +113,8 @@ class CsvParser:
 
     def _record(self, line: bytes) -> dict[str, Any]:
         """Return the cells of a record by name; the first of several with one name counts."""
-        csv.field_size_limit(_LONGEST_CELL)  # else a cell of more than 128 KiB is an error
-        text = io.StringIO(line.decode(), newline="")
-        cells = next(csv.reader(text, delimiter=self.delimiter), [])
         named: dict[str, Any] = {}
-        for name, cell in zip(self.names, cells, strict=False):
+        for name, cell in zip(self.names, _cells(line.decode(), self.delimiter), strict=False):
             named.setdefault(name, cell)
         return named
 
@@ -194,16 +192,24 @@ class CsvParser:
         return table.rename_columns(wanted), failed
 
 
+def _cells(record: str, delimiter: str) -> list[str]:
+    """Return the cells of a record."""
+    csv.field_size_limit(_LONGEST_CELL)  # else a cell of more than 128 KiB is an error
+    return next(csv.reader(io.StringIO(record, newline=""), delimiter=delimiter), [])
+
+
 class CsvSplitter:
     r"""A record ends at \n or \r outside quotes, as in Arrow's parser; empty ones do not count.
 
     A quote opens a quoted field only at the start of the field; two inside it are an escaped one.
+    `n_columns`: of a whole record.
     """
 
     mark_bytes = 1
     advice = ""
 
-    def __init__(self, delimiter: str) -> None:
+    def __init__(self, delimiter: str, n_columns: int = 0) -> None:
+        self._delimiter, self._n_columns = delimiter, n_columns
         self._before = f"{delimiter}\r\n".encode()
         rest = rb'(?:[^"]++|"")*+("|\Z)'
         self._rest = re.compile(rest)
@@ -230,6 +236,18 @@ class CsvSplitter:
             "a quoted field is not closed before the end of the file"
             if self._state == _QUOTED
             else ""
+        )
+
+    def cut_off(self, record: bytes) -> str:
+        """Return why the last record was cut off: it has too few columns."""
+        if not record.strip(b"\r\n"):
+            return ""
+        n_columns = len(_cells(record.decode(errors="replace"), self._delimiter))
+        if n_columns >= self._n_columns:
+            return ""
+        return (
+            f"the last record was cut off: {n_columns} of {plural(self._n_columns, 'column')}, and "
+            "no newline behind it"
         )
 
     def ends(self, chunk: bytes) -> npt.NDArray[np.int64]:
@@ -275,7 +293,8 @@ class CsvSplitter:
 def _open_csv(slice_: Slice, reading: Reading) -> ByteReader:
     names, delimiter, n_bytes = read_header(slice_.file, reading.settings)
     parser = CsvParser(names, delimiter, slice_.file.path)
-    return ByteReader(slice_, reading, CsvSplitter(delimiter), parser, skip=n_bytes)
+    splitter = CsvSplitter(delimiter, len(names))
+    return ByteReader(slice_, reading, splitter, parser, skip=n_bytes)
 
 
 CSV = Format(_open_csv, (".csv",), "csv")

@@ -60,6 +60,10 @@ class TextSplitter:
         shifted = len(data) - len(chunk)
         return Cuts(stops[0] - shifted, stops[-1] - shifted, len(stops))
 
+    def cut_off(self, record: bytes) -> str:
+        """Return '': nobody can tell of a text whether its end is missing."""
+        return ""
+
 
 def _advice(separator: bytes) -> str:
     return "" if separator else _WHOLE_FILE
