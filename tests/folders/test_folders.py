@@ -195,7 +195,7 @@ def in_gbk(path: Path) -> None:
     [
         (binary, "in/b.jsonl: holds binary data, expected jsonl: leave it out of the input"),
         (cut_off, "in/b.jsonl.gz: byte .*: gzip data ends before its end mark"),
-        (in_gbk, "the first: in/b.jsonl:1 .* looks like GB18030; mend the records"),
+        (in_gbk, "the first: in/b.jsonl:1 .* looks like GB18030 \\(.*\\); mend the records"),
     ],
 )
 def test_one_broken_file_is_one_line_that_names_it(

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import codecs
 import gzip
 import json
 import lzma
+import subprocess
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +14,7 @@ from tokmill.errors import UsageError
 from tokmill.settings.schema import InputSettings
 from tokmill.sources.files import discover
 from tokmill.sources.first_records import check_encoding, check_kind
-from tokmill.sources.utf8 import encoding_of
+from tokmill.sources.utf8 import encodings_of
 
 LINES = b'{"text": "one two"}\n' * 3
 
@@ -71,7 +73,7 @@ def test_what_its_name_says_passes_broken_or_not(name, data, tmp_path):
 
 def test_the_command_to_convert_is_quoted_for_the_shell(tmp_path):
     (tmp_path / "a b.txt").write_bytes(CHINESE.encode("gbk"))
-    with pytest.raises(UsageError, match=r"iconv -f GB18030 -t UTF-8 '.*a b.txt' > NEW_FILE"):
+    with pytest.raises(UsageError, match=r"iconv -f GB18030 -t UTF-8 '.*a b.txt' > NEW_FILE$"):
         checked(tmp_path / "a b.txt")
 
 
@@ -102,26 +104,88 @@ JAPANESE = (
     "夜に狩りをして、昼は眠ります。ねこはみんなそうです。台所の窓から外を見て、鳥を待ちます。"
     "雨の日には本棚の上で丸くなり、家の人が帰るまで動きません。"
 )
+KOREAN = (
+    "고양이는 밤에 사냥을 합니다. 낮에는 창가에서 잠을 잡니다. 비가 오는 날에는 책장 위에 있습니다."
+)
+RUSSIAN = "Кошка охотится ночью, а днём спит на окне и ждёт птиц."
+UKRAINIAN = "Кішка полює вночі, а вдень спить на вікні й чекає, доки її погодують."
+GREEK = "η γάτα κυνηγά τη νύχτα και κοιμάται τη μέρα δίπλα στο παράθυρο"
+HEBREW = "החתול צד בלילה, וביום הוא ישן ליד החלון ומחכה לציפורים"
+ARABIC = "القط يصطاد في الليل، وينام في النهار قرب النافذة وينتظر الطيور"
+THAI = "แมวล่าเหยื่อในเวลากลางคืน และนอนหลับในเวลากลางวันริมหน้าต่าง"
+CZECH = "Kočka loví v noci. Ve dne spí u okna, čeká na ptáky a těší se, až přijdou její lidé."
+POLISH = "Kot poluje w nocy. W dzień śpi przy oknie, czeka na ptaki i cieszy się, gdy ktoś wróci."
+FRENCH = "Le chat chasse la nuit. Le jour, il dort près de la fenêtre où l'été a été évoqué."
+TURKISH = "Kedi geceleri avlanır, gündüzleri pencerenin önünde uyur ve öğlen kuşları bekler."
 
 
 @pytest.mark.parametrize(
-    ("data", "expected"),
+    ("text", "codec", "name"),
     [
-        (CHINESE.encode("gbk"), "GB18030"),
-        (CHINESE.encode("gbk")[:-1], "GB18030"),
-        (f"title: {CHINESE}".encode("gb18030"), "GB18030"),
-        (TAIWAN.encode("big5"), "BIG5"),
-        (JAPANESE.encode("shift_jis"), "SHIFT_JIS"),
-        ("Это проверка кодировки текста".encode("cp1251"), "CP1251"),
-        ("Café déjà vu, à bientôt".encode("latin-1"), "WINDOWS-1252"),
-        (CHINESE.encode("utf-16"), "UTF-16"),
-        (CHINESE.encode("utf-16-be").join([b"\xfe\xff", b""]), "UTF-16"),
-        ("hello there".encode("utf-16-le"), "UTF-16LE"),
-        ("hello there".encode("utf-16-be"), "UTF-16BE"),
+        (CHINESE, "gbk", "GB18030"),
+        (f"title: {CHINESE}", "gb18030", "GB18030"),
+        (TAIWAN, "big5", "BIG5-HKSCS"),
+        (JAPANESE, "shift_jis", "CP932"),
+        (JAPANESE, "euc_jp", "EUC-JP"),
+        (JAPANESE, "iso2022_jp", "ISO-2022-JP"),
+        (KOREAN, "euc_kr", "CP949"),
+        (RUSSIAN, "cp1251", "CP1251"),
+        (RUSSIAN, "koi8_r", "KOI8-R"),
+        (RUSSIAN, "iso8859_5", "ISO-8859-5"),
+        (RUSSIAN, "cp866", "CP866"),
+        (UKRAINIAN, "cp1251", "CP1251"),
+        (GREEK, "iso8859_7", "CP1253"),
+        (HEBREW, "cp1255", "CP1255"),
+        (ARABIC, "cp1256", "CP1256"),
+        (THAI, "tis_620", "CP874"),
+        (CHINESE, "utf_16", "UTF-16"),
+        (CHINESE, "utf_32", "UTF-32"),
+        ("hello there", "utf_16_le", "UTF-16LE"),
+        ("hello there", "utf_16_be", "UTF-16BE"),
+        ("hello there", "utf_32_be", "UTF-32BE"),
     ],
 )
-def test_an_encoding_is_known_by_its_letters(data, expected):
-    assert encoding_of(data) == expected
+def test_an_encoding_that_is_certain_is_named_alone_and_its_command_works(
+    text, codec, name, tmp_path
+):
+    """Every file of the folder is in this encoding; the last character of one is cut off."""
+    path = tmp_path / "a.txt"
+    path.write_bytes(text.encode(codec))
+    assert encodings_of(path.read_bytes()).names == (name,)
+    with pytest.raises(UsageError, match=rf"looks like {name} \('.*'\), expected UTF-8") as caught:
+        checked(path)
+    command = str(caught.value).partition("convert it with ")[2]
+    subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
+    converted = (tmp_path / "NEW_FILE").read_bytes().removeprefix(codecs.BOM_UTF8)
+    assert converted.decode() == text
+
+
+@pytest.mark.parametrize(
+    ("text", "codec", "name"),
+    [
+        (UKRAINIAN, "koi8_u", "KOI8-U"),
+        (CZECH, "cp1250", "CP1250"),
+        (CZECH, "iso8859_2", "ISO-8859-2"),
+        (POLISH, "cp1250", "CP1250"),
+        (FRENCH, "cp1252", "CP1252"),
+        (FRENCH, "cp850", "CP850"),
+        (TURKISH, "cp1254", "CP1254"),
+    ],
+)
+def test_an_encoding_that_is_not_certain_is_unknown_and_some_are_named_to_try(
+    text, codec, name, tmp_path
+):
+    (tmp_path / "a.txt").write_bytes(text.encode(codec))
+    with pytest.raises(UsageError, match=r"encoding unknown, perhaps .* NEW_FILE reads wrong") as e:
+        checked(tmp_path)
+    assert name in str(e.value)
+    names = encodings_of(text.encode(codec)).names
+    assert name in names
+    assert 2 <= len(names) <= 3
+
+
+def test_a_character_that_is_cut_off_at_the_end_does_not_matter():
+    assert encodings_of(CHINESE.encode("gbk")[:-1]).names == ("GB18030",)
 
 
 @pytest.mark.parametrize(
@@ -140,4 +204,4 @@ def test_an_encoding_is_known_by_its_letters(data, expected):
     ],
 )
 def test_utf_8_with_broken_records_is_utf_8(data):
-    assert encoding_of(data) == ""
+    assert encodings_of(data) is None

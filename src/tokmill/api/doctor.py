@@ -21,7 +21,7 @@ from tokmill.words import memory, size
 
 OK, NOTE, MISSING, BROKEN = "ok", "note", "missing", "broken"
 NEEDED = (
-    "backports.zstd", "blake3", "charset-normalizer", "click", "jinja2", "numpy", "psutil",
+    "backports.zstd", "blake3", "chardet", "click", "jinja2", "numpy", "psutil",
     "pyarrow", "rich", "sentencepiece", "tokenizers", "xxhash",
 )[sys.version_info >= (3, 14) :]  # fmt: skip
 """Packages that tokmill needs everywhere; Python 3.14 has the first one itself."""

@@ -18,7 +18,7 @@ from tokmill.sources.row_reader import RowBlock
 from tokmill.sources.slices import Slice
 from tokmill.sources.streams import CHUNK_BYTES, first_bytes, open_binary, peeked_stdin
 from tokmill.sources.text import TEXT_COLUMN
-from tokmill.sources.utf8 import encoding_of
+from tokmill.sources.utf8 import encodings_of
 from tokmill.values import WHOLE_RECORD
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tokmill.settings.schema import InputSettings
     from tokmill.sources.formats import Block
     from tokmill.sources.slices import SourceFile
+    from tokmill.sources.utf8 import Encodings
     from tokmill.values import Records
 
 _MOST_FILES = 16
@@ -59,30 +60,30 @@ _MOST_RECORDS = 1000
 _WHOLE = pa.schema([(WHOLE_RECORD, pa.large_string())])
 
 
-def check_kind(file: SourceFile, settings: InputSettings) -> str:
+def check_kind(file: SourceFile, settings: InputSettings) -> Encodings | None:
     """Check that a file holds what its name promises; broken records become rejects.
 
     Returns:
-        the encoding of its text, as iconv names it; '' for UTF-8.
+        the encodings that its text may be in; None for UTF-8.
 
     Raises:
         UsageError: it is of another kind.
         StorageError: it cannot be read.
     """
     if not _is_file(file):
-        return ""
+        return None
     head = first_bytes(file.path, file.compression, _HEAD_BYTES)[0]
-    encoding = encoding_of(head)
+    encodings = encodings_of(head) if format_named(file.format).is_utf8 else None
     other = _other_kind(file, head)
-    if not other and format_named(file.format).holds == "csv" and not encoding:
+    if not other and format_named(file.format).holds == "csv" and not encodings:
         other = _other_csv(file, settings)
     n_controls = len(head) - len(head.translate(None, _CONTROLS))
-    is_text = format_named(file.format).is_utf8 and not encoding.startswith("UTF-16")
+    is_text = format_named(file.format).is_utf8 and not (encodings and encodings.is_wide)
     if not other and is_text and n_controls > _BINARY * len(head):
         other = f"holds binary data, expected {file.format}: leave it out of the input"
     if other:
         raise UsageError(f"{file.path}: {other}")
-    return encoding if format_named(file.format).is_utf8 else ""
+    return encodings
 
 
 def check_encoding(files: Sequence[SourceFile]) -> None:
@@ -96,17 +97,22 @@ def check_encoding(files: Sequence[SourceFile]) -> None:
     """
     first = ""
     for file in islice(filter(_is_file, files), _MOST_FILES):
-        encoding = ""
+        encodings = None
         if format_named(file.format).is_utf8:
-            encoding = encoding_of(first_bytes(file.path, file.compression, _HEAD_BYTES)[0])
-        if not encoding:
+            encodings = encodings_of(first_bytes(file.path, file.compression, _HEAD_BYTES)[0])
+        if encodings is None:
             return
-        first = first or (
-            f"{file.path}: looks like {encoding}, expected UTF-8: convert it with "
-            f"iconv -f {encoding} -t UTF-8 {shlex.quote(file.path)} > NEW_FILE"
-        )
+        first = first or _convert(file.path, encodings)
     if first:
         raise UsageError(first)
+
+
+def _convert(path: str, encodings: Encodings) -> str:
+    """Return that a file is in another encoding, and how to convert it."""
+    name, *others = encodings.names
+    command = f"iconv -f {name} -t UTF-8 {shlex.quote(path)} > NEW_FILE"
+    look = f"; where NEW_FILE reads wrong, try -f {' or -f '.join(others)}" if others else ""
+    return f"{path}: {encodings}, expected UTF-8: convert it with {command}{look}"
 
 
 def _is_file(file: SourceFile) -> bool:

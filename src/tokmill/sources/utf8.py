@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -14,17 +15,58 @@ import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 Bytes = bytes | bytearray
-_BOMS = ((b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"))
+
 _FEWEST_BAD = 2
 _ASCII = re.compile("[\x00-\x7f]+")
-_ENCODINGS = (["gb18030", "big5", "cp932", "cp1252"], ["cp949", "euc_jp", "cp1251", "koi8_r"])
-"""The encodings that are known by their letters; the common ones are tried first, by themselves."""
-_ICONV = {"cp932": "SHIFT_JIS", "cp1252": "WINDOWS-1252", "cp949": "UHC"}
-"""Names that iconv does not share with Python."""
-_LOOKED_AT = 4096
+
+_WIDE = {
+    **{"utf-16": "UTF-16", "utf-16-le": "UTF-16LE", "utf-16-be": "UTF-16BE"},
+    **{"utf-32": "UTF-32", "utf-32-le": "UTF-32LE", "utf-32-be": "UTF-32BE"},
+}
+_NARROW = {
+    **{"gb18030": "GB18030", "big5hkscs": "BIG5-HKSCS", "cp932": "CP932", "euc-jis-2004": "EUC-JP"},
+    **{"iso2022-jp-2": "ISO-2022-JP", "cp949": "CP949"},
+    **{f"cp{number}": f"CP{number}" for number in (*range(1250, 1259), 874, 866, 850)},
+    **{f"iso8859-{number}": f"ISO-8859-{number}" for number in (1, 2, 5, 6, 7, 8, 9, 15)},
+    **{"koi8-r": "KOI8-R", "koi8-u": "KOI8-U", "mac-roman": "MACINTOSH"},
+}
+"""The encodings that corpora come in: Python's names, and those of iconv. Of several in which some
+bytes are the same text, the first one is named."""
+
+_LEAST_CONFIDENCE, _MARGIN = 0.25, 1.5
+"""An encoding is named alone if its confidence is so high, and so many times that of the next one
+in which the bytes are another text."""
+
+_MOST_NAMED = 3
+_SHOWN = 20
+"""Characters of a sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encodings:
+    """The encodings that bytes may be in, as iconv names them, the most likely first.
+
+    One alone is certain enough to be named. `sample`: the first characters that are not ASCII, and
+    some behind them, as the first encoding reads them.
+    """
+
+    names: tuple[str, ...]
+    sample: str
+
+    @property
+    def is_wide(self) -> bool:
+        """Return whether a character takes two or four bytes, of which many are zeros."""
+        return self.names[0] in _WIDE.values()
+
+    def __str__(self) -> str:
+        """Return what a message says of the bytes."""
+        first, *others = self.names
+        if not others:
+            return f"looks like {first} ({self.sample})"
+        return f"encoding unknown, perhaps {first} ({self.sample}) or {' or '.join(others)}"
 
 
 def is_utf8(data: Bytes, start: int, stop: int) -> bool:
@@ -71,54 +113,63 @@ def utf8_message(data: bytes) -> str:
         data.decode()
     except UnicodeDecodeError as error:
         place = f"byte 0x{data[error.start]:02x} at byte {error.start} of the record"
-        encoding = encoding_of(data)
-        return f"{place}: {error.reason}" + (f"; looks like {encoding}" if encoding else "")
+        encodings = encodings_of(data)
+        return f"{place}: {error.reason}" + (f"; {encodings}" if encodings else "")
     return "not UTF-8"
 
 
-def encoding_of(head: bytes) -> str:
-    """Return the encoding of the first bytes of a file, as iconv names it; '' for UTF-8.
+def encodings_of(head: bytes) -> Encodings | None:
+    """Return the encodings that the first bytes of a file may be in; None for UTF-8.
 
-    '' also if only some of the bytes are wrong: then the file is UTF-8 with broken records.
+    None also if only some of the bytes are wrong: then the file is UTF-8 with broken records.
     """
-    for bom, name in _BOMS:
-        if head.startswith(bom):
-            return name
-    if wide := _without_bom(head[:_LOOKED_AT]):
+    may_be_wide = b"\0" in head or head.startswith((b"\xff\xfe", b"\xfe\xff"))
+    if may_be_wide and (wide := _likely(head, _WIDE)):
         return wide
+    if b"\x1b$" in head:  # the escape by which ISO-2022-JP, which is ASCII, begins Japanese
+        return _likely(head, _NARROW)
     text = codecs.getincrementaldecoder("utf-8")("replace").decode(head)
     n_bad = text.count("\ufffd")
     n_good = len(_ASCII.sub("", text)) - n_bad
     if n_bad < _FEWEST_BAD or n_bad * 2 <= n_good or _mostly_good(head):
-        return ""
-    return _by_letters(head)
+        return None
+    return _likely(head, _NARROW)
 
 
 def _mostly_good(head: bytes) -> bool:
     """Return whether most lines are UTF-8; the other lines are broken records then."""
-    lines = head.split(b"\n")
+    lines = [line for line in head.split(b"\n") if line]
     bad = sum(not is_utf8(line, 0, len(line)) for line in lines)
     return len(lines) > 1 and 2 * bad <= len(lines)
 
 
-def _without_bom(head: bytes) -> str:
-    """Return UTF-16LE or UTF-16BE if every second byte is mostly zero, else ''."""
-    even, odd = head[::2].count(0), head[1::2].count(0)
-    if max(even, odd) * 4 < len(head) or not head:
-        return ""
-    if even * 4 < odd:
-        return "UTF-16LE"
-    return "UTF-16BE" if odd * 4 < even else ""
+def _likely(head: bytes, encodings: Mapping[str, str]) -> Encodings | None:
+    """Return those of some encodings in which bytes look most like text; None if in no one."""
+    from chardet import detect_all  # takes 35 ms, and few files need it
+
+    by_text: dict[str, list[str]] = {}
+    confidences: dict[str, float] = {}
+    guesses = detect_all(head, True, compat_names=False, include_encodings=encodings)
+    for guess in guesses:
+        name = (guess["encoding"] or "").replace("_", "-")
+        if name in encodings:
+            text = head.decode(name, "ignore")  # the last character may be incomplete
+            by_text.setdefault(text, []).append(name)
+            confidences.setdefault(text, guess["confidence"])
+    if not by_text:
+        return None
+    texts = sorted(by_text, key=lambda text: -confidences[text])
+    order = list(encodings)
+    names = [encodings[min(by_text[text], key=order.index)] for text in texts[:_MOST_NAMED]]
+    best = confidences[texts[0]]
+    next_best = confidences[texts[1]] if len(texts) > 1 else 0.0
+    if best >= max(_LEAST_CONFIDENCE, _MARGIN * next_best):
+        names = names[:1]
+    return Encodings(tuple(names), _sample_of(texts[0]))
 
 
-def _by_letters(head: bytes) -> str:
-    """Return the encoding that makes the bytes look most like text; the common ones come first."""
-    from charset_normalizer import from_bytes  # takes 40 ms, and few files need it
-
-    for encodings in _ENCODINGS:
-        for n_cut in range(4):  # the last character may be incomplete
-            match = from_bytes(head[: len(head) - n_cut], cp_isolation=encodings).best()
-            if match is not None:
-                name = match.encoding.replace("_", "-").upper()
-                return _ICONV.get(match.encoding, name)
-    return "WINDOWS-1252"
+def _sample_of(text: str) -> str:
+    """Return the first characters of a text that are not ASCII, and some behind them, quoted."""
+    start = re.search("[^\x00-\x7f]", text)
+    first = start.start() if start else 0
+    return repr(text[first : first + _SHOWN])
