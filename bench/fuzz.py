@@ -67,8 +67,9 @@ def _replace(path: Path, data: bytes) -> None:
 def records(data: bytes, suffix: str) -> None:
     """Read records of a file: find its format, its first records, and all of its blocks."""
     from tokmill.settings.schema import InputSettings
+    from tokmill.sources.file_kinds import check_encoding, check_kind
     from tokmill.sources.files import cut, discover
-    from tokmill.sources.first_records import check_encoding, check_kind, first_of_file
+    from tokmill.sources.first_records import first_of_file
     from tokmill.sources.formats import open_slice
     from tokmill.sources.json_formats import parse_blocks
 

@@ -22,7 +22,7 @@ ROOMS = {
     "run, executors": 4_600,
     "mixing": 2_450,
     "recipes, render": 2_200,
-    "sources": 4_400,
+    "sources": 5_000,
     "chat, masks": 8_050,
     "engines, tokenizer": 4_800,
     "dataset, place": 5_100,
@@ -31,7 +31,7 @@ ROOMS = {
     "bill": 11_500,
     "settings": 1_750,
     TOP: 2_600,
-    ALL: 60_500,
+    ALL: 63_500,
 }
 
 

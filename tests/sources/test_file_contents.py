@@ -12,8 +12,8 @@ import pytest
 
 from tokmill.errors import UsageError
 from tokmill.settings.schema import InputSettings
+from tokmill.sources.file_kinds import check_encoding, check_kind
 from tokmill.sources.files import discover
-from tokmill.sources.first_records import check_encoding, check_kind
 from tokmill.sources.utf8 import encodings_of
 
 LINES = b'{"text": "one two"}\n' * 3
@@ -57,7 +57,7 @@ def test_a_file_of_another_kind_is_named_with_what_to_do(name, data, expected, t
     [
         ("a.jsonl", LINES),
         ("a.jsonl", b""),
-        ("a.jsonl", b"[1, 2]\n[3]\n"),
+        ("a.jsonl", b"[1, 2]\n3\n"),
         ("a.jsonl.gz", gzip.compress(LINES, mtime=0)),
         ("a.jsonl.gz", b"broken"),
         ("a.parquet", parquet()),

@@ -32,8 +32,9 @@ from tokmill.render.renderer import make_renderer
 from tokmill.settings.names import of_source
 from tokmill.settings.schema import RenderSettings, UnclearNamesError
 from tokmill.sources.blocks import value_at
+from tokmill.sources.file_kinds import check_encoding, check_kind
 from tokmill.sources.files import Discovery, discover
-from tokmill.sources.first_records import check_encoding, check_kind, first_block, first_of_file
+from tokmill.sources.first_records import first_block, first_of_file
 from tokmill.sources.formats import format_named
 from tokmill.values import WHOLE_RECORD
 from tokmill.words import plural

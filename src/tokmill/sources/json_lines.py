@@ -25,6 +25,7 @@ from tokmill.sources.blocks import (
     wants_record_json,
     whole_batch,
 )
+from tokmill.sources.json_shapes import shape_of
 from tokmill.sources.utf8 import find_bad
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from tokmill.sources.utf8 import Bytes
 
 _NO_LIMIT = 1 << 62
+_MOST_SHOWN = 1 << 10
+"""Bytes of a line that is no object which are looked at for the message."""
+
 _OPEN, _CLOSE, _NEWLINE, _RETURN = (ord(c) for c in "{}\n\r")
 _BLANKS = b" \t\r"
 _SCAN_BYTES = 64 << 10  # the scan for newlines runs 7 times faster in chunks that fit the cache
@@ -87,8 +91,11 @@ def parse_lines(data: Bytes, schema: pa.Schema, max_record_bytes: int = _NO_LIMI
     _trim(data, view, starts, stops, rows)
     rows = rows[starts[rows] < stops[rows]]
     shaped = (view[starts[rows]] == _OPEN) & (view[stops[rows] - 1] == _CLOSE)
-    no_object = ("not an object", "expected one JSON object on the line")
-    refused |= dict.fromkeys(rows[~shaped].tolist(), no_object)
+    for row in rows[~shaped].tolist():
+        refused[row] = (
+            "not an object",
+            _no_object(bytes(memoryview(data)[starts[row] : stops[row]])),
+        )
     rows = rows[shaped]
     if bad := not_utf8(data, starts[rows], stops[rows]):
         refused |= {int(rows[i]): why for i, why in bad.items()}
@@ -121,6 +128,12 @@ def parse_lines(data: Bytes, schema: pa.Schema, max_record_bytes: int = _NO_LIMI
     else:
         batch = one_batch(tables, schema)
     return Parsed(batch, rows, starts, stops, refused)
+
+
+def _no_object(line: bytes) -> str:
+    """Return the message for a line that is no object, with what stands there."""
+    shape = shape_of(line[:_MOST_SHOWN].decode(errors="replace"))
+    return "expected one JSON object on the line" + (f", found {shape.words}" if shape else "")
 
 
 def find_lines(data: Bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
