@@ -11,6 +11,7 @@ import pytest
 from tokmill.errors import StorageError, UsageError
 from tokmill.settings.schema import InputSettings
 from tokmill.sources.files import discover
+from tokmill.sources.streams import first_bytes, zstd
 
 
 def found(*paths, **options):
@@ -240,15 +241,46 @@ def test_rejects_that_are_asked_for_are_read(tmp_path):
 def test_what_is_ignored_is_named_by_its_ending_with_what_to_do(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "d").mkdir()
-    for name in ("a.jsonl.xz", "b.tar.gz", "README.md", "notes.MD", "e.html", "f.jsonl"):
+    names = ("a.jsonl.xz", "b.tar.gz", "README.md", "notes.MD", "e.html.gz", "g.xyz", "f.jsonl")
+    for name in names:
         (tmp_path / "d" / name).write_text('{"text": "one"}\n')
     assert discover(InputSettings(paths=("d",))).ignored == [
         "ignored: 2 Markdown files (d/README.md, d/notes.MD): to read Markdown, name the files or "
         "a glob such as 'DIR/*.md'",
         "ignored: 1 .xz file (d/a.jsonl.xz): unpack with xz -dk",
         "ignored: 1 .tar.gz file (d/b.tar.gz): unpack with tar -xzf",
-        "ignored: 1 file of unknown ending (d/e.html)",
+        "ignored: 1 .html file (d/e.html.gz): extract its text first",
+        "ignored: 1 file of unknown ending (d/g.xyz)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("a.npy", "read them in Python"),
+        ("train.bin", "tokmill import"),
+        ("a.orc", "read them in Python and write their text as JSON Lines or Parquet"),
+        ("a.tfrecord.gz", "read them in Python and write their text as JSON Lines or Parquet"),
+        ("CC-MAIN.warc.wet.gz", "extract the text first"),
+        ("a.xlsx", "save it as CSV"),
+        ("a.pkl", "tokmill loads no pickle"),
+        ("a.sqlite3", "export the table as CSV or Parquet"),
+        ("a.xyz", "name its format with --format"),
+    ],
+)
+def test_a_file_of_a_kind_that_is_not_read_says_what_to_do(name, advice, tmp_path):
+    (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(UsageError, match=advice):
+        found(tmp_path / name)
+
+
+@pytest.mark.parametrize("ending", ["gz", "gzip", "zst", "zstd"])
+def test_both_endings_of_a_compression_are_read(ending, tmp_path):
+    data = b'{"text": "one"}\n'
+    packed = gzip.compress(data) if ending.startswith("g") else zstd.compress(data)
+    (tmp_path / f"a.jsonl.{ending}").write_bytes(packed)
+    (file,) = found(tmp_path).files
+    assert (file.format, first_bytes(file.path, file.compression)) == ("jsonl", (data, True))
 
 
 def test_a_directory_or_file_of_packed_files_says_how_to_unpack_them(tmp_path):

@@ -516,5 +516,5 @@ def files_in_words(files: Sequence[SourceFile]) -> str:
 def _pattern(path: str) -> str:
     folder, slash, name = path.rpartition("/")
     endings = name.split(".")[1:]
-    n_kept = 2 if endings[-1:] in (["gz"], ["zst"]) else 1
+    n_kept = 2 if endings[-1:] in (["gz"], ["gzip"], ["zst"], ["zstd"]) else 1
     return f"{folder}{slash}" + ".".join(["*", *endings[-n_kept:]])

@@ -29,13 +29,40 @@ ANY_DEPTH = "**"
 JSON = "json"
 """A file that ends in .json: its first bytes show whether it is an array, lines or one object."""
 
-_COMPRESSIONS = {".gz": "gz", ".zst": "zst"}
+_COMPRESSIONS = {".gz": "gz", ".gzip": "gz", ".zst": "zst", ".zstd": "zst"}
 _PACKED = {
     ".tar.gz": "tar -xzf", ".tgz": "tar -xzf", ".tar.zst": "tar --zstd -xf", ".tar": "tar -xf",
     ".tar.xz": "tar -xJf", ".tar.bz2": "tar -xjf", ".xz": "xz -dk", ".bz2": "bunzip2 -k",
     ".zip": "unzip", ".7z": "7z x", ".rar": "unrar x", ".lz4": "lz4 -dk",
 }  # fmt: skip
 """Endings of packed files, which are not read, and the command that unpacks them; longer first."""
+
+_PYTHON_READS = "read them in Python and write their text as JSON Lines or Parquet"
+_OTHER_KINDS = {
+    (".bin", ".idx", ".ds"): "files of tokens are read by tokmill import",
+    (
+        ".npy",
+        ".npz",
+        ".orc",
+        ".avro",
+        ".tfrecord",
+        ".tfrecords",
+        ".h5",
+        ".hdf5",
+        ".sas7bdat",
+    ): _PYTHON_READS,
+    (".feather",): "name its format with --format=arrow",
+    (".db", ".sqlite", ".sqlite3", ".duckdb"): "export the table as CSV or Parquet",
+    (".warc", ".wet", ".wat"): "extract the text first, with warcio or datatrove",
+    (".xlsx", ".xls", ".ods"): "save it as CSV",
+    (".pdf", ".doc", ".docx", ".epub", ".mobi", ".odt", ".rtf"): "extract its text first",
+    (".html", ".htm", ".xml", ".xhtml"): "extract its text first",
+    (".pkl", ".pickle", ".pt", ".pth"): "tokmill loads no pickle: write the records as JSON Lines",
+    (".safetensors", ".ckpt", ".gguf", ".onnx"): "a model, not a corpus",
+    (".yaml", ".yml", ".toml", ".ini"): "settings, not a corpus; a file of settings is --config",
+    (".py", ".ipynb"): "a program, not a corpus; to read code as text, --format=text",
+}
+"""Endings of files that are not read, compressed or not, and what to do with them."""
 
 _MOST_NAMED = 3
 
@@ -196,6 +223,12 @@ def what_to_do(name: str) -> tuple[str, str]:
     for ending, advice in _PACKED.items():
         if lower.endswith(ending):
             return f"{ending} file", f"unpack with {advice}"
+    for compressed in _COMPRESSIONS:
+        lower = lower.removesuffix(compressed)
+    for endings_, advice in _OTHER_KINDS.items():
+        for ending in endings_:
+            if lower.endswith(ending):
+                return f"{ending} file", advice
     return "", ""
 
 
