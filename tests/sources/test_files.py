@@ -22,7 +22,7 @@ def make(folder, *names):
     for name in names:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"{}\n")
+        path.write_text("words\n" if name.endswith(".txt") else "{}\n")
 
 
 def short(files, folder):
@@ -35,7 +35,7 @@ def test_arguments_keep_their_order_and_each_expands_sorted(tmp_path):
     result = found(tmp_path / "z.jsonl", tmp_path / "d", tmp_path / "g" / "*.jsonl")
     names = ["z.jsonl", "d/a.csv", "d/a/z.txt", "d/b.jsonl", "g/10.jsonl", "g/2.jsonl"]
     assert short(result.files, tmp_path) == names
-    assert result.ignored == [f"ignored: 1 file of unknown ending ({tmp_path.as_posix()}/d/README)"]
+    assert result.notes == [f"ignored: 1 file of unknown ending ({tmp_path.as_posix()}/d/README)"]
 
 
 def test_a_directory_is_walked_in_the_order_of_whole_paths(tmp_path):
@@ -117,7 +117,7 @@ def test_a_saved_dataset_without_a_good_state_is_an_error(tmp_path):
 
 def lines(result, folder):
     """Return what is said of ignored names, without the directory they are in."""
-    return [line.replace(f"{folder.as_posix()}/", "") for line in result.ignored]
+    return [line.replace(f"{folder.as_posix()}/", "") for line in result.notes]
 
 
 def test_links_to_files_and_directories_are_followed(tmp_path):
@@ -126,7 +126,7 @@ def test_links_to_files_and_directories_are_followed(tmp_path):
     (tmp_path / "d" / "linked").symlink_to(tmp_path / "elsewhere")
     result = found(tmp_path / "d")
     assert short(result.files, tmp_path) == ["d/a.jsonl", "d/b.jsonl", "d/linked/sub/x.jsonl"]
-    assert result.ignored == []
+    assert result.notes == []
 
 
 def test_a_recursive_glob_ends_where_links_lead_back(tmp_path):
@@ -244,7 +244,7 @@ def test_what_is_ignored_is_named_by_its_ending_with_what_to_do(tmp_path, monkey
     names = ("a.jsonl.xz", "b.tar.gz", "README.md", "notes.MD", "e.html.gz", "g.xyz", "f.jsonl")
     for name in names:
         (tmp_path / "d" / name).write_text('{"text": "one"}\n')
-    assert discover(InputSettings(paths=("d",))).ignored == [
+    assert discover(InputSettings(paths=("d",))).notes == [
         "ignored: 2 Markdown files (d/README.md, d/notes.MD): to read Markdown, name the files or "
         "a glob such as 'DIR/*.md'",
         "ignored: 1 .xz file (d/a.jsonl.xz): unpack with xz -dk",
@@ -272,6 +272,74 @@ def test_a_file_of_a_kind_that_is_not_read_says_what_to_do(name, advice, tmp_pat
     (tmp_path / name).write_bytes(b"x")
     with pytest.raises(UsageError, match=advice):
         found(tmp_path / name)
+
+
+LINES = b'{"text": "one"}\n{"text": "two"}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "format_"),
+    [
+        ("part-00000.txt", LINES, "jsonl"),
+        ("a.md", LINES, "jsonl"),
+        ("a.text", b"\xef\xbb\xbf" + LINES, "jsonl"),
+        ("a.txt.gz", gzip.compress(LINES, mtime=0), "jsonl"),
+        ("a.txt.zst", zstd.compress(LINES), "jsonl"),
+        ("one.txt", b'{"text": "one"}', "jsonl"),
+        ("long.txt", b'{"text": "' + b"a" * 9000 + b'"}\n' + LINES * 9000, "jsonl"),
+        ("array.txt", b'[{"text": "one"},\n {"text": "two"}]', "array"),
+        ("prose.txt", b"one\n" + LINES, "text"),
+        ("mixed.txt", LINES + b"one\n", "text"),
+        ("list.txt", b"[1] a list of things", "text"),
+        ("set.txt", b"{a, b} is a set", "text"),
+        ("indented.txt", b'{\n "text": "one"\n}', "text"),
+        ("empty.txt", b"", "text"),
+    ],
+)
+def test_a_file_named_as_text_that_holds_json_records_is_read_as_records(
+    name, data, format_, tmp_path
+):
+    path = tmp_path / name
+    path.write_bytes(data)
+    discovery = found(path)
+    assert [file.format for file in discovery.files] == [format_]
+    said = f"read as records: 1 file named as text, of JSON objects ({path.as_posix()}): "
+    notes = [] if format_ == "text" else [said + "--format=text reads the lines as text"]
+    assert discovery.notes == notes
+    assert [file.format for file in found(path, format="text").files] == ["text"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("LICENSE.txt", "LICENCE-CODE.txt", "README.txt", "readme_en.txt", "NOTICE.txt"),
+        *("urls.txt", "url_list.txt", "file-list.txt", "files.txt", "md5sums.txt"),
+        *("SHA256SUMS.txt", "checksums.txt", "a.parquet.sha256.txt", "MANIFEST.txt"),
+        *("requirements.txt", "CITATION.txt", "AUTHORS.text"),
+    ],
+)
+def test_a_text_that_describes_the_records_beside_it_is_no_document(name, tmp_path):
+    make(tmp_path, "d/data/a.jsonl")
+    (tmp_path / "d" / name).write_text("Some words.\n")
+    path = (tmp_path / "d" / name).as_posix()
+    discovery = found(tmp_path / "d")
+    assert short(discovery.files, tmp_path) == ["d/data/a.jsonl"]
+    assert discovery.notes == [f"ignored: 1 file that describes the records beside it ({path})"]
+    assert len(found(tmp_path / "d", path).files) == 2  # it is named
+    make(tmp_path, "e/x")
+    (tmp_path / "e" / name).write_text("Some words.\n")
+    assert len(found(tmp_path / "e").files) == 1  # no records are beside it
+
+
+def test_another_text_beside_records_is_a_document_and_is_noted(tmp_path):
+    make(tmp_path, "d/a.jsonl", "d/chapter.txt", "d/licensed_text_1.txt")
+    make(tmp_path, "books/b.jsonl", "texts/c.txt")
+    discovery = found(tmp_path / "d", tmp_path / "texts", tmp_path / "books")
+    assert len(discovery.files) == 5
+    assert [note.replace(f"{tmp_path.as_posix()}/", "") for note in discovery.notes] == [
+        "read as documents: 2 text files beside records (d/chapter.txt, d/licensed_text_1.txt): "
+        "to leave text out, name a glob of the records alone"
+    ]
 
 
 @pytest.mark.parametrize("ending", ["gz", "gzip", "zst", "zstd"])

@@ -46,7 +46,7 @@ def found(path: str, **options: object) -> object:
     except UsageError as error:
         return type(error)
     files = [(f.path.removeprefix(root), f.format, f.compression, f.n_bytes) for f in result.files]
-    return files, [line.replace(root, "") for line in result.ignored], result.warnings
+    return files, [line.replace(root, "") for line in result.notes], result.warnings
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

@@ -106,7 +106,7 @@ class Prepared:
             texts = [text_note(group.reading.sft) for group in self.readings if group.reading.sft]
         notes = [
             *filter(None, (eos, *dict.fromkeys(texts))),
-            *self.discovery.ignored,
+            *self.discovery.notes,
             *large_text_notes(self.discovery.files, self.config.input),
             *undivided_notes(self.parts, self.config.output.part_bytes),
         ]

@@ -298,7 +298,7 @@ class _Groups:
                 del self._groups[key]
                 self._left_out.add(file)
                 keys = ", ".join(islice(group.fields.keys or group.records[0], _MOST_NAMED))
-                self._source.discovery.ignored.append(
+                self._source.discovery.notes.append(
                     f"ignored: {file.path}: one object, with no key of the others ({keys}): "
                     "to read it, name it"
                 )

@@ -9,23 +9,27 @@ link reaches again is read once: its own name counts before a link, an earlier p
 from __future__ import annotations
 
 import os
+import re
 from array import array
 from enum import Enum, IntEnum
 from fnmatch import fnmatchcase
+from json import JSONDecoder
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokmill.errors import UsageError
+from tokmill.sources.blocks import json_record
 from tokmill.sources.formats import built_in_suffixes, format_named, outside_suffixes
 from tokmill.sources.slices import SourceFile
 from tokmill.sources.streams import first_bytes
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 ANY_DEPTH = "**"
+TEXT = "text"
 JSON = "json"
 """A file that ends in .json: its first bytes show whether it is an array, lines or one object."""
 
@@ -64,6 +68,19 @@ _OTHER_KINDS = {
 }
 """Endings of files that are not read, compressed or not, and what to do with them."""
 
+_DESCRIBES = re.compile(
+    r"(licen[cs]e|copying|notice|readme|changelog|authors|contributors|citation|attribution)s?"
+    r"(?![a-z]).*"
+    r"|(md5|sha1|sha256|sha512|check)(sums?)?(?![a-z]).*|.*\.(md5|sha1|sha256|sha512)"
+    r"|(urls?|links|paths|files?|sources|manifest|index|requirements|robots)([-_ ]?list)?"
+)
+"""Names, in lower case and without their ending, of text files that are no documents where they
+stand beside records: licences, readmes, checksums, lists of files and URLs."""
+
+_HEAD_BYTES = 64 << 10
+_LINES = 16
+"""Lines of a text file that must be JSON objects, if it has as many, to make it JSON Lines."""
+
 _MOST_NAMED = 3
 
 
@@ -83,6 +100,7 @@ class Ignored(Enum):
     NOWHERE = ("link that leads nowhere", "links that lead nowhere")
     LOOP = ("link to a directory read already", "links to directories read already")
     SPECIAL = ("pipe, socket or device", "pipes, sockets or devices")
+    BESIDE = ("file that describes the records beside it", "files that describe records")
     AGAIN = ("file reached a second time", "files reached a second time")
 
 
@@ -97,6 +115,8 @@ class FileList:
         self._keys = array("q")
         self._ways = bytearray()
         self._ignored: dict[Ignored, list[str]] = {}
+        self._of_records: list[str] = []
+        self._beside: list[str] = []
 
     def add(self, file: SourceFile, way: Way, identity: tuple[object, ...]) -> None:
         """Add a file; `identity` is a key that only the same file has."""
@@ -108,13 +128,53 @@ class FileList:
         """Record a path that is ignored."""
         self._ignored.setdefault(why, []).append(path)
 
+    def holds_records(self, path: str) -> None:
+        """Record a file with the name of a text that holds records of JSON."""
+        self._of_records.append(path)
+
     def notes(self) -> list[str]:
-        """Return a line for each reason for which paths were ignored."""
+        """Return a line for each way in which paths are not read as their names say."""
         lines: list[str] = []
+        if self._of_records:
+            lines.append(
+                f"read as records: {plural(len(self._of_records), 'file')} named as text, of JSON "
+                f"objects ({_some(self._of_records)}): --format=text reads the lines as text"
+            )
+        if self._beside:
+            lines.append(
+                f"read as documents: {plural(len(self._beside), 'text file')} beside records "
+                f"({_some(self._beside)}): to leave text out, name a glob of the records alone"
+            )
         for why in Ignored:
             if paths := sorted(self._ignored.get(why, ())):
                 lines += _by_ending(paths) if why is Ignored.UNKNOWN else [_note(paths, why.value)]
         return lines
+
+    def remove_descriptions(self) -> None:
+        """Remove text files beside records that only describe them, by their names.
+
+        A file is beside records if its folder holds some, at any depth. Others that are beside are
+        documents, and noted. A file that is named is a document in any case.
+        """
+        folders = {
+            folder
+            for file in self.files
+            if file.format != TEXT and not file.is_stream
+            for folder in _folders_above(file.path)
+        }
+        kept: list[int] = []
+        for i, file in enumerate(self.files):
+            is_beside = file.format == TEXT and file.path.rpartition("/")[0] in folders
+            if not is_beside or self._ways[i] == Way.NAMED:
+                kept.append(i)
+            elif _DESCRIBES.fullmatch(_name_of(file.path)):
+                self.ignore(file.path, Ignored.BESIDE)
+            else:
+                self._beside.append(file.path)
+                kept.append(i)
+        self.files = [self.files[i] for i in kept]
+        self._keys = array("q", [self._keys[i] for i in kept])
+        self._ways = bytearray(self._ways[i] for i in kept)
 
     def remove_repeated(self) -> list[str]:
         """Remove files that were reached again; return a warning if the user named some twice."""
@@ -140,6 +200,22 @@ class FileList:
             return []
         words = "a file is" if len(paths) == 1 else f"{plural(len(paths), 'file')} are"
         return [f"{words} named more than once, and read each time ({_some(paths)})"]
+
+
+def _folders_above(path: str) -> Iterator[str]:
+    """Yield all folders in which a file stands, the nearest first."""
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
+    yield ""
+
+
+def _name_of(path: str) -> str:
+    """Return the name of a file in lower case, without the endings of its format."""
+    name = path.rpartition("/")[2].lower()
+    for ending in (*_COMPRESSIONS, *built_in_suffixes()):
+        name = name.removesuffix(ending)
+    return name
 
 
 def _by_ending(paths: list[str]) -> list[str]:
@@ -249,6 +325,34 @@ def _json_format(head: bytes) -> str:
     second = next((line for line in lines[1:] if line), b"")
     is_open = lines[0].startswith(b"{") and not lines[0].endswith(b"}")
     return "object" if is_open and second.startswith((b'"', b"}")) else "jsonl"
+
+
+def sniff_records(path: str, compression: str) -> str:
+    """Return the format of a file named as text that holds JSON records; `TEXT` if it does not.
+
+    Each of its first lines is an object, or it is an array of objects. Raises `StorageError`.
+    """
+    head, is_whole = first_bytes(path, compression, _HEAD_BYTES)
+    text = head.decode(errors="replace").lstrip()
+    if text.startswith("["):
+        return "array" if _begins_with_object(text[1:].lstrip()) else TEXT
+    if not text.startswith("{"):
+        return TEXT
+    lines = text.split("\n")
+    if not is_whole:
+        lines.pop()  # the last one may be half of a line
+    lines = [line for line in lines if line.strip()][:_LINES]
+    is_json = bool(lines) and all(json_record(line) is not None for line in lines)
+    return "jsonl" if is_json else TEXT
+
+
+def _begins_with_object(text: str) -> bool:
+    """Return whether a text begins with a whole object of JSON."""
+    try:
+        value, _ = JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict)
 
 
 def sniff_json(path: str, compression: str) -> str:

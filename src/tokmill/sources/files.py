@@ -22,6 +22,7 @@ from tokmill.errors import StorageError, UsageError
 from tokmill.sources.file_list import (
     ANY_DEPTH,
     JSON,
+    TEXT,
     FileList,
     Ignored,
     Way,
@@ -31,6 +32,7 @@ from tokmill.sources.file_list import (
     is_listed,
     may_fit,
     sniff_json,
+    sniff_records,
     unknown_ending,
 )
 from tokmill.sources.formats import cut, format_named
@@ -56,11 +58,12 @@ _EFFECTIVE = os.access in os.supports_effective_ids
 class Discovery(NamedTuple):
     """The files to read, in order.
 
-    `ignored`: a line for each reason to ignore paths. `warnings`: about files named twice.
+    `notes`: a line for each way in which paths are not read as their names say.
+    `warnings`: about files named twice.
     """
 
     files: list[SourceFile]
-    ignored: list[str]
+    notes: list[str]
     warnings: list[str]
 
 
@@ -70,10 +73,11 @@ def discover(settings: InputSettings, commits: Mapping[str, str] | None = None) 
     A glob or a directory stands for its files, at any depth, sorted by path (as strings with
     forward slashes); URLs of object stores too. A directory made by `save_to_disk` keeps its own
     order. Hidden files in directories are skipped. Listed as ignored are: files with an unknown
-    ending, Markdown (most are READMEs), pipes, broken links and tokmill's own datasets. Links are
-    followed; see `FileList` for files that are reached twice. With a `settings.format` other than
-    auto, every file is read as that format. A dataset of the Hub is read at the commit that
-    `commits` has for its path, else at the current commit of its revision.
+    ending, Markdown (most are READMEs), texts that describe the records beside them, pipes, broken
+    links and tokmill's own datasets. Links are followed; see `FileList` for files that are reached
+    twice. A text file of JSON records is read as records. With a `settings.format` other than auto,
+    every file is read as that format. A dataset of the Hub is read at the commit that `commits` has
+    for its path, else at the current commit of its revision.
 
     Raises:
         UsageError: no path is given, nothing is found, or an ending belongs to no format.
@@ -102,6 +106,8 @@ def discover(settings: InputSettings, commits: Mapping[str, str] | None = None) 
                 search.add(path)
         except PermissionError as error:
             raise unreadable(path, error) from None
+    if settings.format == "auto":
+        search.list.remove_descriptions()
     warnings = search.list.remove_repeated()
     return Discovery(search.list.files, search.list.notes(), warnings)
 
@@ -233,6 +239,10 @@ class _Search:
             raise unknown_ending(path)
         if data_format == JSON:
             data_format = sniff_json(path, compression)
+        elif data_format == TEXT and self._forced == "auto" and n_bytes:
+            data_format = sniff_records(path, compression)
+            if data_format != TEXT:
+                self.list.holds_records(path)
         file = SourceFile(path, data_format, compression, n_bytes, mtime_ns, stamp)
         self.list.add(file, way, identity)
 
