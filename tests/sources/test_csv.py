@@ -93,7 +93,45 @@ def test_the_delimiter_is_a_setting(read_csv):
 
 def test_a_header_may_be_quoted_over_lines_and_typed_like_numbers(read_csv):
     schema = pa.schema([("x\ny", pa.string()), ("01", pa.string())])
-    assert read_csv(b'\n"x\ny",01\n1,2\n', schema=schema).rows == [{"x\ny": "1", "01": "2"}]
+    rows = read_csv(b'\n"x\ny",01\n1,2\n', schema=schema, csv_header="yes").rows
+    assert rows == [{"x\ny": "1", "01": "2"}]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        *("1,The cat sat on the mat.", "7,2024-01-31", "https://a.b/c,x", "a@b.org,x", "3.5%,x"),
+        *("猫在夜里捕食，白天睡觉。,动物", "9f86d081884c7d659a2feaa0c55ad015,x", '"two\nlines",x'),
+        *("one two three four five six seven eight,x", f"{'long' * 30},x", "What is it now?,x"),
+    ],
+)
+def test_a_header_that_looks_like_data_is_a_usage_error_unless_the_user_says_what_it_is(
+    first, read_csv
+):
+    data = f"{first}\n2,Another one.\n".encode()
+    with pytest.raises(UsageError, match=r"a\.csv: the first line looks like a record: .* found '"):
+        read_csv(data)
+    schema = pa.schema([("column_1", pa.string()), ("column_2", pa.string())])
+    read = read_csv(data, schema=schema, csv_header="no")
+    assert (len(read.rows), read.rows[1]) == (2, {"column_1": "2", "column_2": "Another one."})
+    assert read.places[0] == RecordPlace(1, 0)
+    assert len(read_csv(data, csv_header="yes").rows) == 1
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "id,text",
+        ",text",
+        "Unnamed: 0,body text",
+        "标题,正文",
+        "What?,Why?",
+        "date of birth,text",
+        "q1,q2",
+    ],
+)
+def test_names_of_columns_do_not_look_like_data(header, read_csv):
+    assert len(read_csv(f"{header}\n1,The cat sat on the mat.\n".encode()).rows) == 1
 
 
 def test_a_header_that_cannot_be_read_is_a_usage_error(read_csv):

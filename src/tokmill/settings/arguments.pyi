@@ -24,6 +24,9 @@ class _Input(TypedDict, total=False):
     """Separator between documents in plain text; empty: one document per file."""
     csv_delimiter: str
     """Delimiter of CSV files."""
+    csv_header: str
+    """Whether the first record of a CSV file names its columns; no: they are column_1,
+    column_2, …; auto: it does, and one that looks like data is an error."""
     keep: Names
     """Fields of the records to keep beside the tokens, such as url,meta.language: a column of
     strings for each in a .meta file beside every shard."""
@@ -403,6 +406,9 @@ class SourceArguments(TypedDict, total=False):
     """Separator between documents in plain text; empty: one document per file."""
     csv_delimiter: str
     """Delimiter of CSV files."""
+    csv_header: str
+    """Whether the first record of a CSV file names its columns; no: they are column_1,
+    column_2, …; auto: it does, and one that looks like data is an error."""
     renderer: str | Callable[[Any], Any]
     """How a record becomes text; auto: by the keys and the script of the first records;
     encyclopedia:separator=:,terminator=。 names what stands behind a title and a section."""

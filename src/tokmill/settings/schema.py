@@ -58,6 +58,14 @@ class InputSettings:
         of_source=True,
     )
     csv_delimiter: str = dataset_setting(",", "Delimiter of CSV files.", of_source=True)
+    csv_header: str = dataset_setting(
+        "auto",
+        "Whether the first record of a CSV file names its columns; no: they are column_1, "
+        "column_2, …; auto: it does, and one that looks like data is an error.",
+        choices=("auto", "yes", "no"),
+        in_plan_if_set=True,
+        of_source=True,
+    )
     keep: tuple[str, ...] = dataset_setting(
         (),
         "Fields of the records to keep beside the tokens, such as url,meta.language: a column of "

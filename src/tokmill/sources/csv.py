@@ -51,10 +51,12 @@ class Header(NamedTuple):
 def read_header(file: SourceFile, settings: InputSettings) -> Header:
     """Read the header of a CSV file; no columns if it has no first line.
 
-    The delimiter is a tab in a file that ends in .tsv.
+    The delimiter is a tab in a file that ends in .tsv. With `csv_header` no, the columns are named
+    by their places.
 
     Raises:
-        UsageError: the delimiter is not one ASCII character, or the header is not a line of UTF-8.
+        UsageError: the delimiter is not one ASCII character, or the header is not a line of UTF-8,
+            or looks like data though `csv_header` does not say that it is a header.
     """
     delimiter = "\t" if file.format == "tsv" else settings.csv_delimiter
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
@@ -70,7 +72,28 @@ def read_header(file: SourceFile, settings: InputSettings) -> Header:
     if not stop and (splitter.unfinished or not is_all):
         return Header((), delimiter, 0)  # the reader of the records reports it
     stop = stop or len(head)  # a file of one line without a newline, or an empty one
-    return Header(_header_names(head[:stop], delimiter, file.path), delimiter, stop)
+    names = _header_names(head[:stop], delimiter, file.path)
+    if settings.csv_header == "no":
+        return Header(tuple(f"column_{i + 1}" for i in range(len(names))), delimiter, 0)
+    if settings.csv_header == "auto" and (cell := next(filter(_is_data, names), None)) is not None:
+        raise UsageError(
+            f"{file.path}: the first line looks like a record: expected the names of columns, "
+            f"found {cell[:_LONGEST_NAME]!r}: use --csv-header=no, or =yes if it does name them"
+        )
+    return Header(names, delimiter, stop)
+
+
+_LONGEST_NAME = 80
+"""Characters of the name of a column; a longer cell is data."""
+
+_DATA = re.compile(
+    r"[+-]?[\d.,]*\d%?"  # a number
+    r"|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T].*)?"  # a date
+    r"|[a-z]+://\S+|\S+@\S+\.\S+"  # a URL or an address
+    r"|(?=.*\d)[0-9a-f]{16,}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # a hash or a UUID
+    r"|(\S+\s+){2,}\S*[.!?…]|.*[。！？；，].*|(\S+\s+){7,}\S+"  # a sentence
+)
+"""Cells that are no name of a column."""
 
 
 def _header_names(line: bytes, delimiter: str, path: str) -> tuple[str, ...]:
@@ -83,6 +106,11 @@ def _header_names(line: bytes, delimiter: str, path: str) -> tuple[str, ...]:
     except (UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{path}: the CSV header cannot be read: {error}") from None
     return tuple(cells)
+
+
+def _is_data(cell: str) -> bool:
+    text = cell.strip()
+    return len(text) > _LONGEST_NAME or "\n" in text or _DATA.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
