@@ -184,6 +184,11 @@ def test_an_encoding_that_is_not_certain_is_unknown_and_some_are_named_to_try(
     assert 2 <= len(names) <= 3
 
 
+@pytest.mark.parametrize("data", [b"\xff\xfe", b"\xff\xff\0\xfe\x9d\x81" * 9, bytes(range(256))])
+def test_bytes_that_are_text_in_no_encoding_are_left_to_their_rejects(data, tmp_path):
+    assert encodings_of(data) is None or encodings_of(data).names
+
+
 def test_a_character_that_is_cut_off_at_the_end_does_not_matter():
     assert encodings_of(CHINESE.encode("gbk")[:-1]).names == ("GB18030",)
 

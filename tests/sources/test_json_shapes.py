@@ -84,6 +84,7 @@ def test_what_no_command_converts_is_named_all_the_same(content, said, tmp_path)
         f"{LINES[0]}\n{{'single': 'quotes'}}\n",
         '[1, 2]\n"a"\n',
         '{"a": {"b": [',
+        f"{{\n{LINES[0]}\n",
         "{" * 5000 + "\n" + "[" * 5000 + "\n",
         "{'a': " * 500 + "\n" + "{'a': " * 500 + "\n",
         "\n\n",

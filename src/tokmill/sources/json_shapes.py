@@ -12,6 +12,8 @@ import json
 import shlex
 from typing import NamedTuple
 
+from tokmill.sources.blocks import json_record
+
 _UNPACK = {"gz": "gzip -dc", "zst": "zstd -dc"}
 
 _FIRST_LINES = 50
@@ -55,17 +57,23 @@ def no_json_lines(head: str, path: str, compression: str, *, is_whole: bool) -> 
     '' if it has one, or if nothing is known of what it holds. `head`: the first characters of the
     file. `is_whole`: they are all of it.
     """
-    if _begins_object_over_lines(head):
-        return _message(_OVER_LINES, path, compression)
     lines = [line.strip() for line in head.split("\n")]
     if not is_whole:
         lines.pop()  # the last one may be half of a line
     lines = [line for line in lines if line][:_FIRST_LINES]
+    if any(map(_is_object, lines)):
+        return ""
+    if _begins_object_over_lines(head):
+        return _message(_OVER_LINES, path, compression)
     shapes = {shape_of(line) for line in lines}
     if len(shapes) != 1:
         return ""
     (shape,) = shapes
     return _message(shape, path, compression) if shape is not None and len(lines) > 1 else ""
+
+
+def _is_object(line: str) -> bool:
+    return json_record(line) is not None
 
 
 def several_objects(head: str, path: str, compression: str) -> str:

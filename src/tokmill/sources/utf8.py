@@ -36,6 +36,9 @@ _NARROW = {
 """The encodings that corpora come in: Python's names, and those of iconv. Of several in which some
 bytes are the same text, the first one is named."""
 
+_NONE = "ascii"
+"""What stands for no encoding: bytes that are asked about are no ASCII, or hold zeros."""
+
 _LEAST_CONFIDENCE, _MARGIN = 0.25, 1.5
 """An encoding is named alone if its confidence is so high, and so many times that of the next one
 in which the bytes are another text."""
@@ -149,7 +152,14 @@ def _likely(head: bytes, encodings: Mapping[str, str]) -> Encodings | None:
 
     by_text: dict[str, list[str]] = {}
     confidences: dict[str, float] = {}
-    guesses = detect_all(head, True, compat_names=False, include_encodings=encodings)
+    guesses = detect_all(
+        head,
+        True,
+        compat_names=False,
+        include_encodings=[*encodings, _NONE],
+        no_match_encoding=_NONE,
+        empty_input_encoding=_NONE,
+    )
     for guess in guesses:
         name = (guess["encoding"] or "").replace("_", "-")
         if name in encodings:
