@@ -75,16 +75,17 @@ class Steps:
         from tokmill.storage import PendingFile, storage_errors
 
         for name in _BY_PATH:
-            setattr(os, name, self._watched(name, getattr(os, name), os.fspath))
+            setattr(os, name, self._watched(name, getattr(os, name), _path_in))
         for name in _BY_DESCRIPTOR:
             if hasattr(os, name):
                 setattr(os, name, self._watched(name, getattr(os, name), _path_of))
         opened, written = PendingFile.__init__, PendingFile.write
 
-        def of_new(file: Any, path: Path, **options: Any) -> None:
+        def of_new(file: Any, directory: Path, name: str) -> None:
+            path = directory / name
             with storage_errors(path):
                 self._at(f"open {path.name}", path, is_before=True)
-            opened(file, path, **options)
+            opened(file, directory, name)
             self._at(f"opened {path.name}", path)
 
         def of_data(file: Any, data: Any) -> None:
@@ -102,10 +103,10 @@ class Steps:
         PendingFile.write = of_data  # type: ignore[method-assign, assignment]
 
     def _watched(
-        self, name: str, call: Callable[..., Any], path_of: Callable[[Any], Any]
+        self, name: str, call: Callable[..., Any], path_of: Callable[..., str]
     ) -> Callable[..., Any]:
         def watched(first: Any, *rest: Any, **options: Any) -> Any:
-            path = path_of(first)
+            path = path_of(first, **options)
             self._at(f"{name} {Path(path).name}", path, is_before=True)
             found = call(first, *rest, **options)
             self._at(f"after {name} {Path(path).name}", path)
@@ -130,6 +131,14 @@ class Steps:
 
 def _path_of(descriptor: int) -> str:
     return os.fspath(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+
+def _path_in(
+    path: Any, *, dir_fd: int | None = None, src_dir_fd: int | None = None, **_: object
+) -> str:
+    """Return the path of a name, which may be relative to the folder of a descriptor."""
+    folder = dir_fd if src_dir_fd is None else src_dir_fd
+    return os.fspath(path) if folder is None else f"{_path_of(folder)}/{os.fspath(path)}"
 
 
 def warm(*commands: Sequence[str]) -> None:

@@ -32,14 +32,14 @@ def run_child(code: str, *arguments: str | Path) -> subprocess.CompletedProcess[
 
 
 def test_a_committed_file_is_complete_and_read_only(tmp_path: Path):
-    assert write_file(tmp_path / "a.bin", b"\x01\x02") is True
+    assert write_file(tmp_path, "a.bin", b"\x01\x02") is True
     assert (tmp_path / "a.bin").read_bytes() == b"\x01\x02"
     assert stat.S_IMODE((tmp_path / "a.bin").stat().st_mode) == 0o444
     assert names(tmp_path) == ["a.bin"]
 
 
 def test_chunks_become_one_file_or_none(tmp_path: Path):
-    assert write_chunks(tmp_path / "a.bin", iter([b"\x01", b"", b"\x02\x03"])) is True
+    assert write_chunks(tmp_path, "a.bin", iter([b"\x01", b"", b"\x02\x03"])) is True
     assert (tmp_path / "a.bin").read_bytes() == b"\x01\x02\x03"
 
     def broken():
@@ -47,12 +47,12 @@ def test_chunks_become_one_file_or_none(tmp_path: Path):
         raise ValueError
 
     with pytest.raises(ValueError, match=r"^$"):
-        write_chunks(tmp_path / "b.bin", broken())
+        write_chunks(tmp_path, "b.bin", broken())
     assert names(tmp_path) == ["a.bin"]
 
 
 def test_a_pending_file_is_not_there_under_its_name(tmp_path: Path):
-    pending = PendingFile(tmp_path / "a.bin")
+    pending = PendingFile(tmp_path, "a.bin")
     pending.write(b"half")
     (temporary,) = names(tmp_path)
     assert temporary.startswith(f".a.bin.{os.getpid()}-")
@@ -63,7 +63,7 @@ def test_a_pending_file_is_not_there_under_its_name(tmp_path: Path):
 
 def test_the_same_file_of_a_killed_attempt_is_committed_again(tmp_path: Path):
     for _ in range(2):
-        assert write_file(tmp_path / "a", b"same") is True
+        assert write_file(tmp_path, "a", b"same") is True
     assert names(tmp_path) == ["a"]
 
 
@@ -79,7 +79,7 @@ def test_something_else_under_the_name_is_not_replaced(tmp_path: Path, kind):
         path.write_bytes(b"mine")
     before = names(tmp_path)
     with pytest.raises(StateError) as caught:
-        write_file(path, b"same")
+        write_file(path.parent, path.name, b"same")
     assert str(caught.value) == (
         f"{path}: this run did not write that file: move it away and run the same command again"
     )
@@ -88,8 +88,8 @@ def test_something_else_under_the_name_is_not_replaced(tmp_path: Path, kind):
 
 
 def test_the_first_commit_wins_where_it_is_asked_for(tmp_path: Path):
-    assert write_file(tmp_path / "a", b"first", first_wins=True) is True
-    assert write_file(tmp_path / "a", b"second", first_wins=True) is False
+    assert write_file(tmp_path, "a", b"first", first_wins=True) is True
+    assert write_file(tmp_path, "a", b"second", first_wins=True) is False
     assert (tmp_path / "a").read_bytes() == b"first"
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o444
     assert names(tmp_path) == ["a"]
@@ -98,7 +98,7 @@ def test_the_first_commit_wins_where_it_is_asked_for(tmp_path: Path):
 def test_a_missing_directory_is_one_clear_line(tmp_path: Path):
     path = tmp_path / "no" / "a"
     with pytest.raises(StorageError) as caught:
-        write_file(path, b"x")
+        write_file(path.parent, path.name, b"x")
     assert str(caught.value) == f"{path}: no such file or directory"
 
 
@@ -109,7 +109,7 @@ from tokmill.errors import StorageError
 from tokmill.storage import write_file
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
-    write_file(Path(sys.argv[1]), bytes(1001))
+    write_file(Path(sys.argv[1]).parent, Path(sys.argv[1]).name, bytes(1001))
 except StorageError as error:
     print(error)
 """
@@ -128,7 +128,7 @@ def test_a_full_disk_leaves_no_file_and_the_error_says_how_to_continue(tmp_path:
 def test_a_long_file_is_complete_after_syncs_that_drop_its_pages(tmp_path, monkeypatch):
     monkeypatch.setattr(storage, "SYNC_BYTES", 1000)
     monkeypatch.setattr(storage, "CACHED_BYTES", 2000)
-    pending = storage.PendingFile(tmp_path / "long")
+    pending = storage.PendingFile(tmp_path, "long")
     for i in range(10):
         pending.write(bytes([i]) * 700)
     pending.commit()

@@ -2,6 +2,10 @@
 
 The temporary name is unique to the attempt. A part's record is linked instead of renamed, so that
 the first one wins. Committed files are read-only (0444).
+
+A file is named by a directory and a relative name. The directory is the user's: it may be a link.
+What stands in it may come from a stranger: each folder is opened in the one before, and no link is
+followed, so nothing is made, read or removed anywhere else.
 """
 
 from __future__ import annotations
@@ -9,17 +13,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import filecmp
 import os
 import secrets
-from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from tokmill.errors import StateError, StorageError, VerifyError
+from tokmill.opening import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
 SYNC_BYTES = 32 << 20
 """Bytes between syncs of a file; a single sync at the end would have to write all of it."""
@@ -29,6 +33,8 @@ CACHED_BYTES = 64 << 20
 machine new pages of a large file cost 2 ms a MB."""
 
 TEMPORARY_SUFFIX = ".tmp"
+
+_COMPARED_BYTES = 1 << 20
 
 _FICLONE = 0x40049409
 """ioctl of Linux that lets a new file share the blocks of another (Btrfs, XFS)."""
@@ -71,29 +77,96 @@ def read_errors(path: Path) -> Iterator[None]:
         yield
     except PermissionError as error:
         raise StorageError(f"{path}: {str(error.strerror).lower()}") from None
-    except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno == errno.EMFILE:
+    except OSError as error:
+        if error.errno == errno.EMFILE:
             raise StorageError(
                 f"{path}: too many open files: arrays that are kept keep theirs open; copy them, "
                 "or raise the limit (ulimit -n)"
             ) from None
+        said = str(error) if error.filename else error.strerror or str(error)
+        raise VerifyError(f"{path}: {said}") from None
+    except ValueError as error:
         raise VerifyError(f"{path}: {error}") from None
 
 
-class PendingFile:
-    """A file under a temporary name in its final directory, until it is committed or discarded.
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
-    As a context manager it is discarded at the end, if it is not committed.
+
+def open_folder(directory: Path, folders: str = "") -> int:
+    """Return the descriptor of a folder below a directory; no link below it is followed.
+
+    Raises:
+        OSError: a folder is missing, or a link or a file stands in its place.
+    """
+    descriptor = os.open(directory, _FOLDER)
+    for name in filter(None, folders.split("/")):
+        above = descriptor
+        try:
+            descriptor = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                text = f"expected the folder {name}, a link or a file is in its place"
+                raise NotADirectoryError(errno.ENOTDIR, text) from None
+            raise
+        finally:
+            os.close(above)
+    return descriptor
+
+
+@contextlib.contextmanager
+def folder_of(directory: Path, name: str) -> Iterator[tuple[int, str]]:
+    """Yield the descriptor of the folder in which a file stands, and the name of the file there.
+
+    `name`: relative to `directory`. Raises `OSError` as `open_folder` does.
+    """
+    folders, _, last = name.rpartition("/")
+    descriptor = open_folder(directory, folders)
+    try:
+        yield descriptor, last
+    finally:
+        os.close(descriptor)
+
+
+def open_inside(directory: Path, name: str) -> BinaryIO:
+    """Open a regular file of a directory for reading; raises `OSError` for anything else."""
+    with folder_of(directory, name) as (folder, last):
+        return open_regular(last, folder=folder)
+
+
+def status_inside(directory: Path, name: str) -> os.stat_result | None:
+    """Return the status of what stands under a name in a directory, a link itself; None: nothing.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
+    try:
+        with folder_of(directory, name) as (folder, last):
+            return os.stat(last, dir_fd=folder, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+class PendingFile:
+    """A file under a temporary name in its final folder, until it is committed or discarded.
+
+    `name`: relative to `directory`. As a context manager the file is discarded at the end, if it is
+    not committed.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, directory: Path, name: str) -> None:
+        self.path = directory / name
+        folders, _, self._last = name.rpartition("/")
         attempt = f"{os.getpid()}-{secrets.token_hex(4)}"
-        self._temporary = path.parent / f".{path.name}.{attempt}{TEMPORARY_SUFFIX}"
+        self._temporary = f".{self._last}.{attempt}{TEMPORARY_SUFFIX}"
         self._n_bytes = self._n_synced = 0
         self._is_gone = False
-        with storage_errors(path):
-            self.file: BinaryIO = self._temporary.open("x+b", buffering=0)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with storage_errors(self.path), contextlib.ExitStack() as stack:
+            self._folder = open_folder(directory, folders)
+            stack.callback(os.close, self._folder)
+            descriptor = os.open(self._temporary, flags, 0o666, dir_fd=self._folder)
+            self.file: BinaryIO = os.fdopen(descriptor, "r+b", buffering=0)
+            self._end = stack.pop_all()
 
     def write(self, data: bytes | memoryview) -> None:
         """Append all of `data`; raises `StorageError`."""
@@ -115,38 +188,75 @@ class PendingFile:
         if self._n_bytes > CACHED_BYTES and hasattr(os, "posix_fadvise"):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
-    def commit(self, *, first_wins: bool = False, replace: bool = False) -> bool:
+    def commit(
+        self, *, first_wins: bool = False, replace: bool = False, is_durable: bool = True
+    ) -> bool:
         """Make the file appear under its name: complete, durable and read-only.
 
         Args:
             first_wins: an existing file stays; whether it has the same bytes is returned.
             replace: an existing file is replaced.
+            is_durable: it is there after a crash of the machine, too.
 
         Raises:
             StateError: neither is set, and an existing file has other bytes.
         """
         with storage_errors(self.path):
             os.fchmod(self.file.fileno(), 0o444)
-            os.fsync(self.file.fileno())
+            if is_durable:
+                os.fsync(self.file.fileno())
             self.file.close()
+            is_same = True
             if first_wins:
-                try:
-                    self.path.hardlink_to(self._temporary)
-                except FileExistsError:
-                    return _is_same(self.path, self._temporary)
-                finally:
-                    self._temporary.unlink()
-                    self._is_gone = True
+                is_same = self._link()
             else:
-                is_there = not replace and os.path.lexists(self.path)
-                if is_there and not _is_same(self.path, self._temporary):
-                    raise StateError(
-                        f"{self.path}: this run did not write that file: move it away and run the "
-                        "same command again"
-                    )
-                self._temporary.replace(self.path)
-                self._is_gone = True
-            sync_directory(self.path.parent)
+                self._rename(replace=replace)
+            if is_durable:
+                os.fsync(self._folder)
+        self._end.close()
+        return is_same
+
+    def _link(self) -> bool:
+        """Link the file to its name; return whether what stands there now has the same bytes."""
+        here = self._folder
+        try:
+            os.link(self._temporary, self._last, src_dir_fd=here, dst_dir_fd=here)
+        except FileExistsError:
+            return self._is_same()
+        finally:
+            os.unlink(self._temporary, dir_fd=self._folder)
+            self._is_gone = True
+        return True
+
+    def _rename(self, *, replace: bool) -> None:
+        """Rename the file to its name; raises `StateError` if another one stands there."""
+        if not replace and self._is_taken() and not self._is_same():
+            raise StateError(
+                f"{self.path}: this run did not write that file: move it away and run the "
+                "same command again"
+            )
+        os.replace(self._temporary, self._last, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        self._is_gone = True
+
+    def _is_taken(self) -> bool:
+        try:
+            os.stat(self._last, dir_fd=self._folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _is_same(self) -> bool:
+        """Return whether a file, no link, stands under the name, with the same bytes."""
+        try:
+            there = open_regular(self._last, folder=self._folder)
+        except OSError:
+            return False
+        with there, open_regular(self._temporary, folder=self._folder) as ours:
+            if os.fstat(there.fileno()).st_size != os.fstat(ours.fileno()).st_size:
+                return False
+            while chunk := ours.read(_COMPARED_BYTES):
+                if there.read(_COMPARED_BYTES) != chunk:
+                    return False
             return True
 
     def __enter__(self) -> Self:
@@ -155,29 +265,33 @@ class PendingFile:
     def __exit__(self, *_: object) -> None:
         self.file.close()
         if not self._is_gone:
-            self._temporary.unlink(missing_ok=True)
+            self._is_gone = True
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._temporary, dir_fd=self._folder)
+        self._end.close()
 
     def discard(self) -> None:
         """Close the file, and remove it if it is not committed."""
         self.__exit__()
 
 
-def _is_same(path: Path, temporary: Path) -> bool:
-    """Return whether a path is a file, no link, with the bytes of another."""
-    is_file = path.is_file() and not path.is_symlink()
-    return is_file and filecmp.cmp(path, temporary, shallow=False)
-
-
-def write_file(path: Path, data: bytes, *, first_wins: bool = False, replace: bool = False) -> bool:
+def write_file(
+    directory: Path, name: str, data: bytes, *, first_wins: bool = False, replace: bool = False
+) -> bool:
     """Write a small file atomically; options and result are those of `PendingFile.commit`."""
-    return write_chunks(path, (data,), first_wins=first_wins, replace=replace)
+    return write_chunks(directory, name, (data,), first_wins=first_wins, replace=replace)
 
 
 def write_chunks(
-    path: Path, chunks: Iterable[bytes], *, first_wins: bool = False, replace: bool = False
+    directory: Path,
+    name: str,
+    chunks: Iterable[bytes],
+    *,
+    first_wins: bool = False,
+    replace: bool = False,
 ) -> bool:
     """Write a file from chunks, of which one is in memory; see `write_file`."""
-    with PendingFile(path) as pending:
+    with PendingFile(directory, name) as pending:
         for chunk in chunks:
             pending.write(chunk)
         return pending.commit(first_wins=first_wins, replace=replace)
@@ -192,32 +306,25 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def open_regular(path: Path, *, follow_links: bool = False) -> BinaryIO:
-    """Open a regular file for reading; raises `OSError` for a pipe, a directory or a link.
-
-    With `follow_links`, a link to a file is opened as that file.
-    """
-    links = 0 if follow_links else os.O_NOFOLLOW
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | links)
-    if not S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a regular file")
-    return os.fdopen(descriptor, "rb")
+def remove_file(directory: Path, name: str) -> None:
+    """Remove a regular file, if one is there: no link, no directory; raises `StorageError`."""
+    with (
+        storage_errors(directory / name),
+        contextlib.suppress(FileNotFoundError, NotADirectoryError),
+        folder_of(directory, name) as (folder, last),
+    ):
+        if S_ISREG(os.stat(last, dir_fd=folder, follow_symlinks=False).st_mode):
+            os.unlink(last, dir_fd=folder)
 
 
-def begins_with(path: Path, beginning: bytes) -> bool:
-    """Return whether a path is a readable file, not a link, that begins with these bytes."""
-    try:
-        with open_regular(path) as file:
-            return file.read(len(beginning)) == beginning
-    except OSError:
-        return False
-
-
-def remove_file(path: Path) -> None:
-    """Remove a file, if it is there; raises `StorageError`."""
-    with storage_errors(path):
-        path.unlink(missing_ok=True)
+def remove_folder(directory: Path, name: str) -> None:
+    """Remove an empty folder of a directory, if one is there; raises `StorageError`."""
+    with (
+        storage_errors(directory / name),
+        contextlib.suppress(FileNotFoundError, NotADirectoryError),
+        folder_of(directory, name) as (folder, last),
+    ):
+        os.rmdir(last, dir_fd=folder)
 
 
 def make_directory(path: Path) -> None:
@@ -227,6 +334,14 @@ def make_directory(path: Path) -> None:
             path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             raise StorageError(f"{path}: expected a directory, a file is in its place") from None
+
+
+def make_folder(directory: Path, name: str, mode: int = 0o777) -> None:
+    """Create a folder in a directory; raises `StorageError` if a link or a file is in the way."""
+    with storage_errors(directory / name), folder_of(directory, name) as (folder, last):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(last, mode, dir_fd=folder)
+        os.close(open_folder(directory, name))
 
 
 def share_blocks(source: BinaryIO, target: BinaryIO) -> bool:
@@ -241,10 +356,12 @@ def share_blocks(source: BinaryIO, target: BinaryIO) -> bool:
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES)
 
 
-def link(source: Path, path: Path) -> bool:
+def link(source: Path, directory: Path, name: str) -> bool:
     """Make a hard link to a file; return whether the file systems can. Raises `OSError`."""
     try:
-        path.hardlink_to(source.resolve())  # a link to a link would break when moved
+        with folder_of(directory, name) as (folder, last):
+            # A link to a link would break when moved.
+            os.link(source.resolve(), last, dst_dir_fd=folder, follow_symlinks=False)
     except OSError as error:
         if error.errno not in _NO_LINK:
             raise

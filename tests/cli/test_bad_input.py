@@ -82,8 +82,13 @@ MISTAKES = [
     ),
     ("book.txt --max-record-bytes=9", {"book.txt": "a" * 20}, 3, "or raise --max-record-bytes"),
     ("", {"out": "mine"}, 5, "out: "),
-    ("", {"out/mine.txt": "mine"}, 6, "holds files but no plan of a run (mine.txt"),
-    ("--overwrite", {"out/mine.txt": "mine"}, 6, "holds files but no plan of a run (mine.txt"),
+    ("", {"out/mine.txt": "mine"}, 6, "no dataset or export of tokmill (mine.txt"),
+    (
+        "--overwrite",
+        {"out/mine.txt": "mine"},
+        6,
+        "no dataset or export of tokmill (mine.txt",
+    ),
 ]
 
 

@@ -116,7 +116,7 @@ def test_a_row_shows_its_samples_one_after_the_other(tokmill, sft):
 
 
 def test_a_page_replaces_a_file_as_a_whole_and_belongs_to_its_owner(tokmill, sft, tmp_path):
-    (tmp_path / "real.html").write_text("old" * 100_000)
+    assert tokmill("inspect", sft, "--html", tmp_path / "real.html").code == 0
     (tmp_path / "link.html").symlink_to(tmp_path / "real.html")
     outcome = tokmill("inspect", sft, "--sample", "5", "--html", tmp_path / "link.html")
     assert outcome.out.startswith(f"{tmp_path / 'link.html'}: 5 samples, ")
@@ -132,10 +132,17 @@ def test_a_page_is_not_written_over_what_is_no_file_or_the_dataset_s_own(tokmill
         outcome = tokmill("inspect", sft, "--html", path)
         assert outcome.code == 2
         assert outcome.error == f"{path}: not a file: --html wants the name of a file to write"
-    (tmp_path / "corpus.jsonl").write_text("{}")
-    outcome = tokmill("inspect", sft, "--html", tmp_path / "corpus.jsonl")
-    assert (outcome.code, (tmp_path / "corpus.jsonl").read_text()) == (2, "{}")
-    assert outcome.error.endswith("is there, and no .html file: name another file for --html")
+    for name, of_others in (("corpus.jsonl", "{}"), ("thesis.html", "<!doctype html>\n<html>")):
+        (tmp_path / name).write_text(of_others)
+        (tmp_path / "link.html").unlink(missing_ok=True)
+        (tmp_path / "link.html").symlink_to(tmp_path / name)
+        for path in (tmp_path / name, tmp_path / "link.html"):
+            for command in ("inspect", "report"):
+                outcome = tokmill(command, sft, "--html", path)
+                assert (outcome.code, (tmp_path / name).read_text()) == (2, of_others)
+                assert outcome.error.endswith(
+                    "is there, and no page of tokmill: name another file for --html"
+                )
     before = (sft / "manifest.json").read_bytes()
     for name in ("manifest.json", "train-0000000-0000.bin", "parts/page.html", "page.html"):
         outcome = tokmill("inspect", sft, "--html", sft / name)

@@ -120,13 +120,13 @@ import numpy as np
 from tokmill.dataset.writer import ShardWriter
 writer = ShardWriter(Path(sys.argv[1]), "train", "train-0000000-0000", np.dtype("<u2"), ("mask",))
 writer.append(np.ones(2, "<u2"), np.array([2]), {"mask": np.ones(2, "u1")})
-replace, left = Path.replace, [int(sys.argv[2])]
-def stopping(self, target):
+replace, left = os.replace, [int(sys.argv[2])]
+def stopping(*names, **folders):
     if not left[0]:
         os._exit(0)
     left[0] -= 1
-    return replace(self, target)
-Path.replace = stopping
+    return replace(*names, **folders)
+os.replace = stopping
 writer.commit()
 """
 

@@ -86,7 +86,7 @@ class TestMerge:
             assert (dataset.directory / f"{shard.name}.bin").stat().st_nlink > 1
 
     def test_without_links_files_are_copied(self, numbers, tmp_path, monkeypatch) -> None:
-        monkeypatch.setattr("tokmill.place.directory.link", lambda source, path: False)
+        monkeypatch.setattr("tokmill.place.directory.link", lambda source, directory, name: False)
         dataset = mixed([d.directory for d in numbers], tmp_path / "all")
         assert len(dataset) == sum(map(len, numbers))
 
@@ -418,7 +418,7 @@ class TestRefusals:
             mixed(inputs, numbers[0].directory)
         (tmp_path / "full").mkdir()
         (tmp_path / "full" / "a.txt").write_text("mine")
-        with pytest.raises(tokmill.TokmillError, match="not empty"):
+        with pytest.raises(tokmill.TokmillError, match="holds files, but no dataset or export"):
             mixed(inputs, tmp_path / "full")
         mixed(inputs, tmp_path / "all")
         with pytest.raises(tokmill.TokmillError, match="overwrite"):

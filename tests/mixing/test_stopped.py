@@ -68,9 +68,11 @@ def test_after_a_crash_of_the_machine_all_is_made_again(texts, whole, tmp_path, 
     command = start("mix", f"{texts}=3x", *options, "--workers", "2", "-q", "-o", output)
     request = output / ".mix" / "request.json"
     command.stop_when(lambda: any(request.parent.glob("done-part-*")), signal.SIGKILL)
-    fingerprint, _ = json.loads(request.read_text())
-    request.write_text(json.dumps([fingerprint, "the boot before"]))
+    asked = json.loads(request.read_text())
+    request.unlink()
+    request.write_text(json.dumps({**asked, "boot": "the boot before"}))
     for path in request.parent.glob("run-*"):
+        path.unlink()
         path.write_bytes(b"")  # what was not synced is lost
     again = tokmill.mix({texts: "3x"}, output=output, workers=1, **SETTINGS)
     again.verify()

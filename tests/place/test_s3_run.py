@@ -165,7 +165,7 @@ def test_a_run_that_stopped_at_any_object_continues(
 
 def test_another_run_or_other_objects_are_refused(url, place, objects, make_config, listener):
     place.write("mine.txt", b"1")
-    with pytest.raises(StateError, match=r"holds files but no plan of a run \(mine.txt\)"):
+    with pytest.raises(StateError, match=r"no dataset or export of tokmill \(mine.txt\)"):
         run(make_config(dir=url), listener)
     place.remove("mine.txt")
     run(make_config(dir=url), listener)
@@ -173,7 +173,7 @@ def test_another_run_or_other_objects_are_refused(url, place, objects, make_conf
     with pytest.raises(StateError, match="holds a run of other inputs or settings"):
         run(make_config(dir=url, min_tokens=2), listener)
     place.write("mine.txt", b"1")
-    with pytest.raises(StateError, match=r"holds more than this dataset \(mine.txt\)"):
+    with pytest.raises(StateError, match=r"holds more than a dataset \(mine.txt\)"):
         run(make_config(dir=url), listener, overwrite=True)
     assert problems(place) == ["mine.txt: not listed in the manifest"]
     place.remove("mine.txt")

@@ -147,7 +147,7 @@ from pathlib import Path
 from tokmill.settings.load import build_config
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import engine_version
-from tokmill.run.output import remove_leftovers
+from tokmill.dataset.contents import remove_leftovers
 from tokmill.run.prepare import prepare
 from tokmill.run.part import run_part
 from tokmill.recipes.table import make_recipe

@@ -21,7 +21,7 @@ CALLS = [
 
 
 def failing(number: int):
-    def call(*arguments: object) -> None:
+    def call(*arguments: object, **options: object) -> None:
         raise OSError(number, os.strerror(number))
 
     return call

@@ -148,7 +148,7 @@ out = {str(tmp_path / "out")!r}
 sys.argv[1:] = ["pretrain", {str(source)!r}, "-t", {str(tokenizer_dir)!r}, "-o", out]
 from tokmill.__main__ import main
 def audit(event, arguments):
-    if event == "open" and str(arguments[0]).startswith(out + "/.plan.json"):
+    if event == "open" and str(arguments[0]).startswith(".plan.json"):
         os.kill(os.getpid(), signal.SIGINT)
 sys.addaudithook(audit)
 main()

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from tokmill.dataset.checksum import json_chunks
+from tokmill.dataset.contents import remove_contents, remove_leftovers
 from tokmill.dataset.plan_file import PLAN_FORMAT, plan_fingerprint
 from tokmill.errors import StateError
 from tokmill.executors.run import run
 from tokmill.place import open_place
-from tokmill.run.output import remove_dataset, remove_leftovers
 
 DATASET = [
     "plan.json",
@@ -61,8 +61,7 @@ def names(directory: Path) -> set[str]:
 
 
 def clear_owned(directory: Path) -> None:
-    place = open_place(str(directory))
-    remove_dataset(place, place.entries())
+    remove_contents(open_place(str(directory)))
 
 
 def refusal(directory: Path) -> str:
@@ -94,8 +93,8 @@ def test_nothing_is_removed_beside_a_foreign_file(directory, name):
     named = name if head in ("parts", "rejects") and rest.count("/") == 0 else head
     named = "parts/more" if name.startswith("parts/more") else named
     assert refusal(directory) == (
-        f"{directory}: holds more than this dataset ({named}): nothing was changed; "
-        "move that away, or choose another --output"
+        f"{directory}: holds more than a dataset ({named}): nothing was changed; "
+        "move that away, or name another output"
     )
 
 
@@ -128,11 +127,11 @@ def test_a_damaged_plan_is_removed_with_its_dataset_only(directory):
     assert names(directory) == {".lock"}
 
 
-def test_clear_refuses_a_directory_without_a_plan(directory):
+def test_clear_refuses_a_directory_without_any_list_of_its_files(directory):
     (directory / "plan.json").unlink()
-    assert "holds a dataset without its plan.json: restore" in refusal(directory)
     (directory / "manifest.json").unlink()
-    assert "holds files but no plan of a run (packed-train-0000.bin and" in refusal(directory)
+    said = refusal(directory)
+    assert "holds files, but no dataset or export of tokmill (packed-train-0000.bin and" in said
 
 
 HIDDEN = [
@@ -159,11 +158,19 @@ def test_leftovers_are_only_tokmill_s_own_temporary_files(directory):
     assert names(directory) == before | set(HIDDEN)
 
 
-def test_clear_leaves_hidden_files_of_others_and_removes_tokmill_s(directory):
-    for name in [*HIDDEN, *TEMPORARY, "parts/.task-0-of-2.json"]:
+def test_clear_removes_what_killed_processes_of_tokmill_left(directory):
+    left = ["parts/.task-0-of-2.json", "packs-val-64-drop-rows.bin"]
+    for name in [*TEMPORARY, *left]:
         (directory / name).write_bytes(b"x")
     clear_owned(directory)
-    assert names(directory) == {".lock", *HIDDEN}
+    assert names(directory) == {".lock"}
+
+
+@pytest.mark.parametrize("name", [*HIDDEN, "parts/.task-mine.json", ".mix/notes.txt"])
+def test_nothing_is_removed_beside_a_hidden_file_of_others(directory, name):
+    (directory / name).parent.mkdir(exist_ok=True)
+    (directory / name).write_bytes(b"years of work")
+    assert f"holds more than a dataset ({name})" in refusal(directory)
 
 
 # At the door
@@ -188,7 +195,7 @@ def test_a_run_continues_only_among_its_own_files(
 ):
     (out / name).write_text("years of work")
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
-    with pytest.raises(StateError, match=rf"holds more than this dataset \({name}\): nothing was"):
+    with pytest.raises(StateError, match=rf"holds more than a dataset \({name}\): nothing was"):
         run(make_config(), listener, overwrite=overwrite)
     assert {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()} == before
 

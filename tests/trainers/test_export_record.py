@@ -7,8 +7,9 @@ import json
 import pytest
 
 import tokmill
+from tokmill.dataset.layout import EXPORT_RECORD as RECORD
 from tokmill.errors import StateError, VerifyError
-from tokmill.trainers.export import RECORD, read_record
+from tokmill.trainers.export import read_record
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tokmill.errors import StateError
+from tokmill.trainers import private_directory as private
 from tokmill.trainers.private_directory import is_taken, private_directory
 
 KILLED = """
@@ -19,6 +21,14 @@ with private_directory(Path(sys.argv[1])) as folder:
     (folder / "half").write_text("x")
     os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+def fill(folder: Path, name: str) -> None:
+    """Write an export of one file."""
+    (folder / name).write_text("x")
+    files = [{"name": name, "bytes": 1, "blake3": "0" * 64}]
+    record = {"format": "tokmill export", "files": files}
+    (folder / "tokmill-export.json").write_text(json.dumps(record))
 
 
 def stop(path: Path) -> None:
@@ -59,7 +69,7 @@ def test_the_next_attempt_removes_what_a_killed_one_left(tmp_path) -> None:
 def test_the_directory_of_a_running_attempt_stays(tmp_path) -> None:
     with private_directory(tmp_path / "out", replace=True) as first:
         with private_directory(tmp_path / "out") as second:
-            (second / "second").write_text("x")
+            fill(second, "second")
         assert first.is_dir()
         (first / "first").write_text("x")
     names = [path.name for path in (tmp_path / "out").iterdir()]
@@ -94,11 +104,37 @@ def test_the_current_directory_is_refused_before_anything_is_written(tmp_path, m
         is_taken(Path())
 
 
+@pytest.mark.parametrize("in_one_step", [True, False])
+@pytest.mark.parametrize("name", ["theirs", ".theirs", "empty/"])
+def test_what_came_while_a_directory_is_replaced_is_never_removed(
+    tmp_path, monkeypatch, name, in_one_step
+) -> None:
+    if not in_one_step:
+        monkeypatch.setattr(private, "_exchange", lambda one, other: False)
+    output = tmp_path / "out"
+    output.mkdir()
+    fill(output, "old")
+
+    def replace() -> None:
+        with private_directory(output, replace=True) as folder:
+            (folder / "new").touch()
+            if name.endswith("/"):
+                (output / name).mkdir()
+            else:
+                (output / name).write_text("years of work")
+
+    with pytest.raises(StateError, match=r"out: holds more than an export \(.*\): nothing was"):
+        replace()
+    assert (output / name).exists()
+    assert (output / "old").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="renameat2 is of Linux")
 def test_a_directory_is_replaced_in_one_step(tmp_path, monkeypatch) -> None:
     output = tmp_path / "out"
     output.mkdir()
-    (output / "old").touch()
+    fill(output, "old")
 
     def rename(path: Path, target: Path) -> None:
         raise AssertionError("a moment without the directory")

@@ -261,7 +261,7 @@ class Dataset:
             to: the trainer: one of `tokmill export --help`, such as `megatron` or `nanogpt`.
             output: the directory to write; it appears with all files or not at all.
             check: also open the result with the trainer's own reader, and compare all of it.
-            overwrite: replace an export that stands at `output`.
+            overwrite: replace the dataset or export at `output`.
             **options: options of the export, such as `copy=True`; `tokmill export --help`
                 explains them.
 

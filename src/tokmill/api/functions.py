@@ -66,7 +66,7 @@ def pretrain(
             the Hub.
         output: the directory to write the dataset to.
         config: a TOML file with settings, as `tokmill pretrain --config` takes it.
-        overwrite: remove the dataset in `output` first.
+        overwrite: replace the dataset or export in `output`.
         progress: a function that gets a `Progress` at most ten times a second, and once at the end;
             what it raises stops the run. None and True draw a bar in a terminal or notebook, and
             nothing elsewhere; False draws none.
@@ -111,7 +111,7 @@ def sft(
         tokenizer: see `pretrain`; its chat template is used unless `template` says otherwise.
         output: the directory to write the dataset to.
         config: a TOML file with settings, as `tokmill sft --config` takes it.
-        overwrite: remove the dataset in `output` first.
+        overwrite: replace the dataset or export in `output`.
         progress: see `pretrain`.
         **settings: every setting of `tokmill sft`, such as `packing=4096`, `max_tokens=4096` or
             `roles=["assistant"]`; `tokmill sft --help` explains them, and
@@ -152,7 +152,7 @@ def mix(
             epochs (`{"wiki": "2.5x"}`); `"DIR#SOURCE"` is one source of a dataset.
         output: the directory to write the dataset to.
         config: a TOML file with a table `[mix]`; arguments win.
-        overwrite: remove the mix in `output` first.
+        overwrite: replace the dataset or export in `output`.
         progress: see `pretrain`; bytes are those of tokens, once for each pass over them.
         **settings: every setting of `tokmill mix`, such as `tokens="60B"`, `shuffle=7` or
             `dedup=True`; `tokmill mix --help` explains them.
@@ -283,7 +283,7 @@ def write_plan(
         tokenizer: see `tokmill.pretrain`.
         output: the directory of the dataset, which every task must see, or a place in a store.
         config: a TOML file with settings.
-        overwrite: remove the dataset in `output` first.
+        overwrite: replace the dataset or export in `output`.
         **settings: the settings of the run.
 
     Returns:
@@ -442,7 +442,7 @@ def import_dataset(
         eos_token: the token that ends a document, if the tokenizer's files do not tell.
         add_eos: add eos to documents that do not end with it; else they are an error.
         dtype: of the ids of nanoGPT, by default uint16; the others record theirs.
-        overwrite: replace an imported dataset that stands at `output`.
+        overwrite: replace the dataset or export at `output`.
         progress: see `pretrain`; bytes are those of tokens.
 
     Returns:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tokmill.errors import UsageError
-from tokmill.settings.load import check_regular
+from tokmill.opening import read_named
 from tokmill.settings.training import TrainingSettings
 
 T = TypeVar("T")
@@ -283,9 +283,7 @@ def _parsed(path: Path) -> dict[str, Any]:
         UsageError: the file is missing, unreadable, too large, not JSON, or not an object.
     """
     try:
-        check_regular(path)
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+        content = read_named(path, MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
             most = f"{MOST_BYTES >> 20} MiB"
             raise UsageError(f"{path}: expected a DeepSpeed configuration, found more than {most}")

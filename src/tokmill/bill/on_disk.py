@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from tokmill.bill.formula import Bill, Formula, Line
 from tokmill.errors import StorageError, UsageError, VerifyError
+from tokmill.opening import open_regular
 from tokmill.settings.training import TrainingSettings
 
 ITEM_BYTES = {"uint16": 2, "uint32": 4}
@@ -268,7 +269,8 @@ def read_dataset(dataset: str | Path | OpenDataset) -> tuple[Path, dict[str, Any
         return dataset.directory, dataset.manifest
     directory = Path(dataset)
     try:
-        manifest = json.loads((directory / "manifest.json").read_bytes())
+        with open_regular(directory / "manifest.json", follow_links=True) as file:
+            manifest = json.loads(file.read())
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(f"{directory}: not a tokmill dataset: no manifest.json") from None
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,7 +12,7 @@ from tokmill.chat.names import check_read, chosen_variables
 from tokmill.chat.own_templates import BUILT_IN, NAMES, check_tokens, own_name, own_source
 from tokmill.errors import UsageError
 from tokmill.extensions import find, names_of_packages, nearest
-from tokmill.settings.load import check_regular
+from tokmill.opening import open_named
 from tokmill.tables import TEMPLATES
 
 if TYPE_CHECKING:
@@ -66,8 +67,8 @@ def template_source(settings: SftSettings, preset_template: str, own: str | None
     if name in NAMES:
         return own_source(name)
     try:
-        check_regular(Path(name))
-        return Path(name).read_text(encoding="utf-8-sig")  # a mark at the start is no text
+        with TextIOWrapper(open_named(Path(name)), encoding="utf-8-sig") as file:
+            return file.read()  # without a mark at the start, which is no text
     except FileNotFoundError:
         if entry := _find_outside(name):
             return str(entry.value)

@@ -43,7 +43,7 @@ _SETTINGS = settings_of("mix", MixSettings)
     help="Settings in TOML, in a table [mix]; options win.",
 )
 @click.option("--plan", "is_plan", is_flag=True, help="Show what would be written; write nothing.")
-@click.option("--overwrite", is_flag=True, help="Remove the mix in --output first.")
+@click.option("--overwrite", is_flag=True, help="Replace the dataset or export in --output.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="Print errors only, and --json's object.")
 def mix_command(

@@ -42,7 +42,9 @@ _SECTIONS = (*PRETRAIN_SECTIONS, "sft")
     is_flag=True,
     help="Begin the run, for tasks on many machines: write its plan into --output.",
 )
-@click.option("--overwrite", is_flag=True, help="With --write, remove the dataset in --output.")
+@click.option(
+    "--overwrite", is_flag=True, help="With --write, replace the dataset or export in --output."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the forecast as JSON.")
 @config_option("Settings of the run")
 @setting_options(*_SECTIONS, hidden=("render", "sft"))

@@ -36,7 +36,7 @@ def _options(*sections: str) -> Callable[[Callable[..., None]], Callable[..., No
         setting_options(*sections),
         click.option(
             "--overwrite", cls=Option, heading="Run", is_flag=True,
-            help="Remove the dataset in --output first.",
+            help="Replace the dataset or export in --output.",
         ),
         click.option("--profile", is_flag=True, help="Show the time of stages, and the engine."),
         click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON."),

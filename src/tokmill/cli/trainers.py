@@ -54,7 +54,7 @@ def _output_option(text: str) -> Callable[[Callable[..., None]], Callable[..., N
     is_flag=True,
     help="Read the export with the trainer's own reader, and compare all of it with the dataset.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace the export at OUT.")
+@click.option("--overwrite", is_flag=True, help="Replace the dataset or export at OUT.")
 @click.option("--json", "as_json", is_flag=True, help="Print files, usage and notes as JSON.")
 def export_dataset(
     directory: Path,
@@ -150,7 +150,7 @@ def _show_export(written: Export) -> None:
     type=click.Choice(["uint16", "uint32"]),
     help="nanogpt: type of the ids; other files record it.  [default: uint16]",
 )
-@click.option("--overwrite", is_flag=True, help="Replace the imported dataset at OUT.")
+@click.option("--overwrite", is_flag=True, help="Replace the dataset or export at OUT.")
 @click.option("--json", "as_json", is_flag=True, help="Print counts and notes as JSON.")
 def import_dataset(
     output: Path, tokenizer: str, eos_token: str, dtype: str | None, as_json: bool, **options: Any

@@ -22,7 +22,8 @@ from tokmill.dataset.layout import MANIFEST, SIDECARS
 from tokmill.dataset.reader import Shard, open_shard, read_manifest, sidecars_of
 from tokmill.dataset.sidecars import METADATA, open_index, read_metadata
 from tokmill.errors import VerifyError
-from tokmill.storage import open_regular, read_errors, storage_errors
+from tokmill.opening import open_regular
+from tokmill.storage import read_errors, storage_errors
 from tokmill.urls import refuse_store, store_url
 from tokmill.words import plural
 

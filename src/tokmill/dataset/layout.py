@@ -55,6 +55,21 @@ PRIVATE_FILE = re.compile(r"\.(?P<name>.+)\.[0-9]+-[0-9a-f]{8}\.tmp")
 """Name, without its folder, of a file of `storage.PendingFile`, which a run may remove."""
 
 
+EXPORT_RECORD = "tokmill-export.json"
+"""File of an export that says what it is; written last."""
+
+MIX = ".mix"
+"""The folder inside an output for what the tasks of a mix write for each other."""
+
+MIX_REQUEST = f"{MIX}/request.json"
+"""File of a mix that is being made: what was asked, and how many parts it can have."""
+
+MIX_FILE = re.compile(
+    r"\.mix/(?:(?:request|done-[a-z]+-[0-9]+)\.json|(?:run|hashes)-[0-9]+|reasons)"
+)
+"""Relative name of a file there."""
+
+
 def shard_stem(split: str, part: int, number: int) -> str:
     """Return a shard's name without ending; those of a split sort in the order of the dataset."""
     return f"{split}-{part:07d}-{number:04d}"

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.layout import ORIGIN
+from tokmill.dataset.mapped import map_file
 from tokmill.errors import UsageError, VerifyError
 from tokmill.storage import read_errors
 from tokmill.urls import refuse_store
@@ -92,7 +93,7 @@ class OriginFinder:
         entry = self._entries[shard]
         path = self._path(entry)
         with read_errors(path):
-            numbers = numbers_of(np.memmap(path, np.uint8, "r"), place)
+            numbers = numbers_of(map_file(path), place)
         slice_index, record, byte = as_places(numbers).ravel().tolist()
         number = entry["first_slice"] + slice_index
         source = int(np.searchsorted(self._stops, number, "right"))
@@ -109,7 +110,7 @@ class OriginFinder:
         """Return the source of each document of a shard: (n,) int64; raises as `find`."""
         path = self._path(entry)
         with read_errors(path):
-            groups = read_groups(np.memmap(path, np.uint8, "r"))
+            groups = read_groups(map_file(path))
             slices = np.concatenate([as_places(numbers)[0] for numbers in groups])
         stops = self._stops[:-1]  # whatever is beyond belongs to the last
         sources: npt.NDArray[np.int64] = np.searchsorted(
@@ -125,7 +126,7 @@ class OriginFinder:
         path, first = self._path(entry), entry["first_slice"]
         keys = [(piece - first << _SLICE_BITS) + number for piece, number in records]
         with read_errors(path):
-            groups = [numbers[:, 0] for numbers in read_groups(np.memmap(path, np.uint8, "r"))]
+            groups = [numbers[:, 0] for numbers in read_groups(map_file(path))]
             return np.flatnonzero(np.isin(np.concatenate(groups), keys))
 
     def may_hold(self, sources: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
@@ -160,7 +161,7 @@ def origins_problem(path: Path, n_documents: int, n_slices: int) -> str:
     """
     n_found = 0
     try:
-        for numbers in read_groups(np.memmap(path, np.uint8, "r")):
+        for numbers in read_groups(map_file(path)):
             slices, records, offsets = as_places(numbers)
             least = min(slices.min(), records.min() - 1, offsets.min() + 1)
             if least < 0 or slices.max() >= n_slices:
@@ -252,7 +253,7 @@ def read_numbers(path: Path, start: int, stop: int) -> Numbers:
     """
     first = start // GROUP
     with read_errors(path):
-        data = np.memmap(path, np.uint8, "r")
+        data = map_file(path)
         groups, n = [], first * GROUP
         for numbers in read_groups(data[_group_start(data, first) :]):
             groups.append(numbers)

@@ -33,6 +33,7 @@ from tokmill.dataset.layout import (
     pack_names,
     packed_stem,
 )
+from tokmill.dataset.mapped import map_file
 from tokmill.dataset.packing import (
     MEMORY_BYTES_PER_SAMPLE,
     MOST_LENGTH,
@@ -135,7 +136,7 @@ def open_packs(directory: Path, split: str, entry: Mapping[str, Any]) -> Packs:
     mapped: list[npt.NDArray[Any]] = []
     for name, dtype in zip(pack_names(split, entry), ("<i8", "<i8", "<i4, <i4"), strict=False):
         with read_errors(directory / name):
-            mapped.append(np.memmap(directory / name, dtype=dtype, mode="r"))
+            mapped.append(map_file(directory / name, dtype))
     rows, samples, *pieces = mapped
     if pieces and len(pieces[0]) != len(samples):
         raise VerifyError(f"{directory / name}: {len(pieces[0])} pieces, expected {len(samples)}")
@@ -290,7 +291,7 @@ def pack_dataset(
         indexes = [listed[n] for one in sorted(entries) for n in pack_names(one, entries[one])]
         manifest |= {"packs": entries, "files": kept + indexes}
         manifest["sha256"] = manifest_sha256(manifest)
-        write_chunks(directory / MANIFEST, json_chunks(manifest), replace=True)
+        write_chunks(directory, MANIFEST, json_chunks(manifest), replace=True)
         _remove_useless(place, manifest)
     return manifest
 

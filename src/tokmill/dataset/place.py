@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from tokmill.dataset.layout import FOLDERS
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -42,10 +44,10 @@ class Place(Protocol):
     def make_folders(self) -> None:
         """Make the folders of a dataset in `local`; the place is held."""
 
-    def entries(self) -> dict[str, int | None]:
+    def entries(self, folders: Sequence[str] = FOLDERS) -> dict[str, int | None]:
         """Return the bytes of everything by relative name, sorted; None for what is no file.
 
-        Real folders of a dataset are not listed, what stands in them is.
+        `folders`: relative names. Of these, real folders are not listed, what stands in them is.
         """
 
     def stamp(self, name: str) -> str:
@@ -93,6 +95,9 @@ class Place(Protocol):
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
+
+    def remove_folder(self, name: str) -> None:
+        """Remove an empty folder, if it is there."""
 
     def close(self) -> None:
         """Remove what is left in a temporary `local`."""

@@ -13,9 +13,11 @@ import numpy as np
 from tokmill.dataset.checksum import manifest_sha256
 from tokmill.dataset.layout import DATASET_FILE, MANIFEST, PLAN, SIDECARS, check_format_version
 from tokmill.dataset.manifest_shape import shape_problem
+from tokmill.dataset.mapped import map_file
 from tokmill.dataset.sidecars import open_index
 from tokmill.errors import StateError, UsageError, VerifyError
-from tokmill.storage import begins_with, open_regular, read_errors, storage_errors
+from tokmill.opening import begins_with, open_regular
+from tokmill.storage import read_errors, storage_errors
 from tokmill.urls import refuse_store
 from tokmill.words import plural
 
@@ -84,13 +86,14 @@ def read_manifest(directory: Path, *, follow_links: bool = True) -> dict[str, An
         return _parsed(file.read(), path)
 
 
-_MANIFEST_BEGINNING = b'{\n"config":'
+MANIFEST_BEGINNING = b'{\n"config":'
+"""The first bytes of every manifest."""
 
 
 def surrounding_dataset(path: Path) -> Path | None:
     """Return the finished dataset inside which a path is: what else is there breaks `verify`."""
     parents = path.absolute().resolve().parents
-    return next((p for p in parents if begins_with(p / MANIFEST, _MANIFEST_BEGINNING)), None)
+    return next((p for p in parents if begins_with(p / MANIFEST, MANIFEST_BEGINNING)), None)
 
 
 def manifest_in(place: Place) -> dict[str, Any]:
@@ -183,7 +186,7 @@ def open_shard(directory: Path, manifest: dict[str, Any], entry: Mapping[str, An
     for ending, kind in kinds.items():
         path = directory / f"{name}.{ending}"
         with read_errors(path):
-            bodies[ending] = np.memmap(path, dtype=kind, mode="r")
+            bodies[ending] = map_file(path, kind)
         if len(bodies[ending]) != entry["tokens"]:
             raise VerifyError(
                 f"{path}: {plural(len(bodies[ending]), 'token')}, the manifest says "

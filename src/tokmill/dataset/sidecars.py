@@ -23,12 +23,15 @@ batch but the last has `GROUP` documents, so that neither blocks nor workers cha
 from __future__ import annotations
 
 import io
+import os
 import struct
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from tokmill.dataset.mapped import map_file
 from tokmill.errors import VerifyError
+from tokmill.opening import open_regular
 from tokmill.storage import read_errors
 from tokmill.words import plural
 
@@ -100,8 +103,8 @@ def read_index(path: Path) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]
         VerifyError: the file is not an index of version 1, or its size does not fit its header.
         OSError: it cannot be read.
     """
-    size = path.stat().st_size
-    with path.open("rb") as file:
+    with open_regular(path, follow_links=True) as file:
+        size = os.fstat(file.fileno()).st_size
         header = file.read(HEADER.size)
     if len(header) < HEADER.size or header[:9] != MAGIC:
         raise VerifyError(f"{path}: not an MMIDIDX index")
@@ -111,7 +114,7 @@ def read_index(path: Path) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]
         raise VerifyError(f"{path}: index header says version {version}, dtype code {code}")
     if size != index_bytes(n):
         raise VerifyError(f"{path}: {plural(size, 'byte')} do not fit {plural(n, 'document')}")
-    body = np.memmap(path, dtype=np.uint8, mode="r", offset=HEADER.size)
+    body = map_file(path, offset=HEADER.size)
     lengths = body[: 4 * n].view("<i4")
     offsets = body[4 * n : 12 * n].view("<i8")
     return lengths, offsets, items[code]
@@ -201,7 +204,7 @@ def read_metadata(path: Path, start: int = 0, stop: int | None = None) -> pa.Tab
     import pyarrow as pa
 
     with read_errors(path):
-        reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(map_file(path))))
         n_groups = reader.num_record_batches
         last = n_groups if stop is None else min(-(-stop // GROUP), n_groups)
         batches = [reader.get_batch(group) for group in range(start // GROUP, last)]

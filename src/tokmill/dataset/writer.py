@@ -21,6 +21,7 @@ from tokmill.dataset.layout import ORIGIN, REJECTS, SIDECARS
 from tokmill.dataset.origins import OriginEncoder
 from tokmill.dataset.sidecars import MAX_LENGTH, METADATA, IndexWriter, MetadataEncoder
 from tokmill.errors import RecordError
+from tokmill.opening import open_regular
 from tokmill.settings.schema import BLAKE3
 from tokmill.storage import PendingFile
 from tokmill.timing import StageTimer, add_seconds
@@ -90,7 +91,7 @@ class HashedFile(PendingFile):
     """
 
     def __init__(self, directory: Path, name: str, algorithm: str) -> None:
-        super().__init__(directory / name)
+        super().__init__(directory, name)
         self._name, self.digest = name, Digest(algorithm)
 
     def add(self, data: bytes | memoryview) -> None:
@@ -150,7 +151,7 @@ class ShardWriter:
                 self._bodies.append(HashedFile(directory, f"{stem}.{ending}", algorithm))
                 files.callback(self._bodies[-1].discard)
                 self._dtypes.append(kinds[ending])
-            self._idx = PendingFile(directory / f"{stem}.idx")
+            self._idx = PendingFile(directory, f"{stem}.idx")
             files.callback(self._idx.discard)
             self._files = files.pop_all()
         self._index = IndexWriter(self._idx.file, self._idx.write, dtype.itemsize)
@@ -300,7 +301,7 @@ def _entry(source: str, place: RecordPlace, reject: Reject) -> dict[str, Any]:
 def read_rejects(paths: Iterable[Path]) -> Iterator[Mapping[str, Any]]:
     """Yield the entries of files of rejects; a file that is gone or damaged is passed over."""
     for path in paths:
-        with suppress(OSError, ValueError, RecursionError), path.open("rb") as file:
+        with suppress(OSError, ValueError, RecursionError), open_regular(path) as file:
             yield from map(json.loads, file)
 
 

@@ -34,7 +34,8 @@ from tokmill.engines.engine_child import TIMED_OUT, compare_in_children
 from tokmill.engines.routing import COMMON, EVERY
 from tokmill.engines.texts import sequences
 from tokmill.errors import StorageError
-from tokmill.storage import open_regular, write_file
+from tokmill.opening import open_regular
+from tokmill.storage import folder_of, make_folder, write_file
 from tokmill.tokenizer.tokenizer_json import (
     Content,
     as_text,
@@ -186,11 +187,17 @@ _MOST_ENTRIES = 200
 
 def cache_path() -> Path:
     """Return the file, in TOKMILL_CACHE_DIR or the user's cache directory."""
+    directory, name = _cache_file()
+    return directory / name
+
+
+def _cache_file() -> tuple[Path, str]:
+    """Return a directory of the user, and the name of the file in it: the folder is ours."""
     named = os.environ.get("TOKMILL_CACHE_DIR")
     if named:
-        return Path(named) / _FILE
+        return Path(named), _FILE
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "tokmill" / _FILE
+    return Path(base), f"tokmill/{_FILE}"
 
 
 def kept(key: str) -> dict[str, Any] | None:
@@ -207,14 +214,17 @@ def keep(key: str, result: dict[str, Any]) -> None:
     entries = _entries()
     entries.pop(key, None)
     entries[key] = {"result": result, "sum": _sum(key, result)}
-    path = cache_path()
+    directory, name = _cache_file()
     with contextlib.suppress(OSError, StorageError):
-        for folder in reversed((path.parent, *path.parent.parents)):
+        for folder in reversed((directory, *directory.parents)):
             folder.mkdir(mode=0o700, exist_ok=True)
-        if (owned := path.parent.stat()).st_uid == os.getuid():
-            path.parent.chmod(owned.st_mode & 0o700)
+        if "/" in name:
+            make_folder(directory, name.partition("/")[0], mode=0o700)
+        with folder_of(directory, name) as (inner, _):
+            if (owned := os.fstat(inner)).st_uid == os.getuid():
+                os.fchmod(inner, owned.st_mode & 0o700)
         text = json.dumps(dict(list(entries.items())[-_MOST_ENTRIES:]))
-        write_file(path, text.encode(), replace=True)
+        write_file(directory, name, text.encode(), replace=True)
 
 
 def _sum(key: str, result: Any) -> str:
@@ -228,10 +238,12 @@ def _entries() -> dict[str, Any]:
     Nor is it read if another user than root can write it, or it is a link: who writes it chooses
     which ids are believed.
     """
-    path = cache_path()
     try:
-        with open_regular(path) as file:
-            for owned in (os.fstat(file.fileno()), path.parent.stat()):
+        with (
+            folder_of(*_cache_file()) as (folder, last),
+            open_regular(last, folder=folder) as file,
+        ):
+            for owned in (os.fstat(file.fileno()), os.fstat(folder)):
                 others = owned.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
                 if owned.st_uid not in (0, os.getuid()) or others:
                     return {}

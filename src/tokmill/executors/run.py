@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tokmill.dataset.checksum import Digest, json_chunks, manifest_sha256
+from tokmill.dataset.contents import remove_leftovers
 from tokmill.dataset.layout import FORMAT_VERSION, MANIFEST, PARTS, PLAN, REJECTS, part_name
 from tokmill.dataset.part_record import Sums
 from tokmill.dataset.plan_file import OwnedNames
@@ -24,13 +25,7 @@ from tokmill.recipes.spec import Increments, reference_loader
 from tokmill.recipes.table import Recipes
 from tokmill.render.function import is_local
 from tokmill.run.begin import begun, used_seconds
-from tokmill.run.output import (
-    complete_manifest,
-    records_of_parts,
-    refuse_foreign,
-    remove_leftovers,
-    remove_notes,
-)
+from tokmill.run.output import complete_manifest, records_of_parts, refuse_foreign, remove_notes
 from tokmill.run.part import run_part
 from tokmill.run.reject_limits import RejectLimit, check_outcome, sum_unread
 from tokmill.settings.names import plain

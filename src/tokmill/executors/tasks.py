@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.bill.measuring.machine import usable_memory
 from tokmill.dataset.checksum import canonical_json
+from tokmill.dataset.contents import NOTE, is_note
 from tokmill.dataset.layout import MANIFEST, PARTS, PLAN
 from tokmill.dataset.plan_file import OwnedNames
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import TokmillError, UsageError
 from tokmill.executors.run import finished_run, make_parts
 from tokmill.run.begin import Begun, begun, output_place, read_planned, used_seconds, written_plan
-from tokmill.run.output import NOTE, records_of_parts, refuse_foreign
+from tokmill.run.output import records_of_parts, refuse_foreign
 from tokmill.run.plan import Plan, check_plan, plan_of_json
 from tokmill.run.prepare import workers_and_threads
 from tokmill.settings.schema import RunSettings
@@ -198,8 +199,8 @@ def _noted(run: Begun, index: int, n_tasks: int) -> Iterator[None]:
 def _notes(place: Place, entries: Mapping[str, int | None]) -> list[dict[str, Any]]:
     """Return the notes that can be read: files of others and damaged ones are none."""
     notes = []
-    for name in entries:
-        if name.startswith(f"{PARTS}/{NOTE}"):
+    for name, n_bytes in entries.items():
+        if n_bytes is not None and is_note(name):
             with contextlib.suppress(
                 FileNotFoundError, ValueError, KeyError, TypeError, RecursionError
             ):

@@ -11,7 +11,6 @@ Arrow takes rows in any order by copying one document at a time, and maps what i
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,11 +24,11 @@ from tokmill.mixing.inputs import slice_of_part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     import numpy.typing as npt
 
     from tokmill.mixing.inputs import Chunk, Inputs
+    from tokmill.mixing.temporary import Temporary
 
 
 def read_chunk(inputs: Inputs, chunk: Chunk) -> pa.RecordBatch:
@@ -138,19 +137,19 @@ def column(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
     return array
 
 
-def write_run(path: Path, batches: list[pa.RecordBatch], places: npt.NDArray[np.int64]) -> None:
-    """Write documents sorted by their places; the file is not synced."""
+def write_run(
+    temporary: Temporary, name: str, batches: list[pa.RecordBatch], places: npt.NDArray[np.int64]
+) -> None:
+    """Write documents sorted by their places."""
     order, batch = np.argsort(places), _joined(batches)
     run = batch.take(pa.array(order)).append_column("place", pa.array(places[order]))
-    temporary = path.with_suffix(f".{os.getpid()}")
-    with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, run.schema) as writer:
+    with temporary.new(name) as file, pa.ipc.new_file(file, run.schema) as writer:
         writer.write_batch(run)
-    temporary.replace(path)
 
 
-def read_run(path: Path, start: int, stop: int) -> pa.RecordBatch:
+def read_run(temporary: Temporary, name: str, start: int, stop: int) -> pa.RecordBatch:
     """Return the documents of a run at places `start` to `stop - 1`, mapped."""
-    run = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
+    run = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(temporary.map(name)))).get_batch(0)
     low, high = np.searchsorted(column(run, "place"), (start, stop)).tolist()
     return run.slice(low, high - low)
 

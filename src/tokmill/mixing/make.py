@@ -17,9 +17,17 @@ import numpy as np
 
 from tokmill.bill.measuring.machine import usable_cores
 from tokmill.dataset.checksum import FileEntry, canonical_json, sha256_hex
+from tokmill.dataset.contents import (
+    contents_of,
+    foreign_message,
+    is_hidden,
+    remove_contents,
+    remove_leftovers,
+)
 from tokmill.dataset.layout import (
-    DATASET_FILE,
     MANIFEST,
+    MIX,
+    MIX_REQUEST,
     REJECTS,
     SIDECARS,
     SPLITS,
@@ -29,7 +37,7 @@ from tokmill.dataset.layout import (
 )
 from tokmill.dataset.reader import manifest_in, surrounding_dataset
 from tokmill.dataset.writer import ShardEntry, write_hashed_chunks
-from tokmill.errors import RecordError, StateError, UsageError
+from tokmill.errors import RecordError, StateError, StorageError, UsageError
 from tokmill.extensions import find_path
 from tokmill.interrupts import CONTINUES
 from tokmill.mixing.batch import bounds, read_chunk
@@ -40,11 +48,11 @@ from tokmill.mixing.selection import Selection, choose, everything
 from tokmill.mixing.settings import MARK, requests
 from tokmill.mixing.survey import BUCKET_DOCUMENTS, MARKED, hashes_of, make_reasons, open_reasons
 from tokmill.mixing.tasks import Job, do_tasks
+from tokmill.mixing.temporary import Temporary
 from tokmill.place import open_place
 from tokmill.recipes.spec import Increments
 from tokmill.run.begin import Observer
-from tokmill.run.output import remove_leftovers
-from tokmill.storage import make_directory
+from tokmill.storage import make_folder
 from tokmill.urls import refuse_store, store_url
 from tokmill.words import plural
 
@@ -54,12 +62,6 @@ if TYPE_CHECKING:
     from tokmill.dataset.place import Place
     from tokmill.mixing.inputs import Chunk, Input, Inputs
     from tokmill.mixing.settings import MixSettings
-
-
-TEMPORARY = ".mix"
-"""The directory inside the output for what tasks write for each other."""
-
-_REQUEST = "request.json"
 
 
 class Watcher(Observer, Protocol):
@@ -88,14 +90,13 @@ def mix(settings: MixSettings, watcher: Watcher, *, overwrite: bool = False) -> 
     check_output(place, inputs, settings)
     fingerprint = sha256_hex(canonical_json(_identity(settings, inputs)))
     with place.held():
-        complete = _prepare(place, fingerprint, overwrite=overwrite)
+        n_parts = sum(dataset.n_parts for dataset in inputs.datasets)  # of links, and of rejects
+        complete = _prepare(place, fingerprint, n_parts, overwrite=overwrite)
         if complete is not None:
             return complete
         watcher.noted(described(inputs))
         try:
-            return _make(
-                Job(place, place.local / TEMPORARY, inputs, settings), watcher, fingerprint
-            )
+            return _make(Job(place, Temporary(place.local), inputs, settings), watcher, fingerprint)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(CONTINUES) from None
 
@@ -138,53 +139,74 @@ def check_output(place: Place, inputs: Inputs, settings: MixSettings) -> None:
             )
 
 
-def _prepare(place: Place, fingerprint: str, *, overwrite: bool) -> dict[str, Any] | None:
+def _prepare(
+    place: Place, fingerprint: str, n_parts: int, *, overwrite: bool
+) -> dict[str, Any] | None:
     """Check what stands at the output; return the manifest of this very mix if it is complete.
 
     Raises:
         StateError: it is something else, which is not to be replaced.
     """
-    temporary, entries = place.local / TEMPORARY, place.entries()
-    request, stopped = [fingerprint, _boot()], _stopped(temporary)
-    visible = [name for name in entries if not name.startswith(".")]
-    if MANIFEST in entries:
-        manifest = manifest_in(place)
-        if "mix" not in manifest:
-            raise StateError(f"{place.where}: holds a dataset that is no mix: name another output")
-        if manifest["mix"]["fingerprint"] == fingerprint and not overwrite:
-            shutil.rmtree(temporary, ignore_errors=True)
-            for file in manifest["files"]:
-                if entries.get(file["name"]) != file["bytes"]:
-                    name = f"{place.where}/{file['name']}"
-                    raise StateError(f"{name}: was removed or cut: --overwrite makes the mix again")
-            return manifest
-    elif others := [name for name in visible if not DATASET_FILE.fullmatch(name)]:
-        raise StateError(f"{place.where}: is not empty ({others[0]}): name another output")
-    elif place.mapped is None or stopped == request:
-        if not overwrite:
-            return None
-    elif visible and not temporary.is_dir():
-        raise StateError(f"{place.where}: is not empty ({visible[0]}): name another output")
+    contents, stopped = contents_of(place), _stopped(place)
+    goes_on = not overwrite and stopped == [fingerprint, _boot()]
+    if not overwrite:
+        if MANIFEST in contents.ours:
+            return _complete(place, fingerprint)
+        if contents.in_the_way:
+            raise StateError(foreign_message(place.where, contents.what, contents.in_the_way))
+        if stopped[0] != fingerprint and not all(map(is_hidden, contents.ours)):
+            raise StateError(
+                f"{place.where}: holds {contents.what} that is not this mix: name another output, "
+                "or --overwrite removes it"
+            )
     # What tasks write for each other is not synced: after a crash of the machine all is made again.
-    if visible and not overwrite and stopped[0] != fingerprint:
-        raise StateError(
-            f"{place.where}: holds a mix of other inputs or settings: name another output, or "
-            "--overwrite removes it"
-        )
-    for name in sorted(visible, key=lambda name: name != MANIFEST):  # the manifest first
-        place.remove(name)
-    shutil.rmtree(temporary, ignore_errors=True)
-    make_directory(temporary)
-    (temporary / _REQUEST).write_text(json.dumps(request))
+    if not goes_on:
+        remove_contents(place)
+    make_folder(place.local, MIX)
+    if not goes_on:
+        _request(place, fingerprint, n_parts)
     return None
 
 
-def _stopped(temporary: Path) -> list[str]:
+def _complete(place: Place, fingerprint: str) -> dict[str, Any]:
+    """Return the manifest of a mix that is complete.
+
+    Raises:
+        StateError: it is of another mix or no mix, or a file is missing.
+    """
+    manifest, entries = manifest_in(place), place.entries()
+    if manifest.get("mix", {}).get("fingerprint") != fingerprint:
+        kind = "a mix of other inputs or settings" if "mix" in manifest else "another dataset"
+        raise StateError(
+            f"{place.where}: holds {kind}: name another output, or --overwrite removes it"
+        )
+    _remove_temporary(place)
+    for file in manifest["files"]:
+        if entries.get(file["name"]) != file["bytes"]:
+            name = f"{place.where}/{file['name']}"
+            raise StateError(f"{name}: was removed or cut: --overwrite makes the mix again")
+    return manifest
+
+
+def _request(place: Place, fingerprint: str, n_parts: int) -> None:
+    """Write what is made, and how many parts it can have: the names of their files are its own."""
+    request = {"boot": _boot(), "fingerprint": fingerprint, "parts": n_parts}
+    place.write(MIX_REQUEST, json.dumps(request).encode())
+
+
+def _stopped(place: Place) -> list[str]:
     """Return the fingerprint of a mix that was stopped, and what `_boot` was then."""
     try:
-        return list(json.loads((temporary / _REQUEST).read_bytes()))
-    except (OSError, ValueError):
+        request = json.loads(place.read(MIX_REQUEST))
+        return [request["fingerprint"], request["boot"]]
+    except (FileNotFoundError, StorageError, ValueError, LookupError, TypeError, RecursionError):
         return ["", ""]
+
+
+def _remove_temporary(place: Place) -> None:
+    """Remove what tasks have written for each other."""
+    place.remove(MIX_REQUEST)
+    shutil.rmtree(place.local / MIX, ignore_errors=True)
 
 
 def _boot() -> str:
@@ -215,7 +237,7 @@ def _make(job: Job, watcher: Watcher, fingerprint: str) -> dict[str, Any]:
         files, shards = _link_shards(inputs, place)
     else:
         job.taken = choose(inputs, settings, job.chunks, job.selection(), watcher.warned)
-        entries, written = _write(job, watcher), count(job)
+        entries, written = _write(job, watcher, fingerprint), count(job)
         files = [file for entry in entries for file in entry.files]
         shards = [entry.as_row() for entry in entries]
     if not shards:
@@ -230,7 +252,7 @@ def _make(job: Job, watcher: Watcher, fingerprint: str) -> dict[str, Any]:
         "resumed_parts": 0,
     }
     manifest = write_manifest(job, files, shards, written, _entry(job, fingerprint, found), run)
-    shutil.rmtree(job.temporary, ignore_errors=True)
+    _remove_temporary(place)
     return manifest
 
 
@@ -322,13 +344,15 @@ def _taken(place: Place, dataset: Input, file: Mapping[str, Any], name: str) -> 
     return replace(entry, name=name)
 
 
-def _write(job: Job, watcher: Watcher) -> list[ShardEntry]:
+def _write(job: Job, watcher: Watcher, fingerprint: str) -> list[ShardEntry]:
     """Write all parts, and return their shards."""
     is_shuffled = job.settings.is_shuffled
     job.pieces = pieces_of(job.chunks, job.selection())
     if is_shuffled:
         job.runs = runs_of(job.pieces, job.inputs.chunk_tokens)
     job.parts = parts_of(job.pieces, job.shard_tokens, is_shuffled=is_shuffled)
+    n_parts = sum(dataset.n_parts for dataset in job.inputs.datasets)
+    _request(job.place, fingerprint, max(n_parts, len(job.parts)))
     _tasks(job, watcher, "run", len(job.runs))
     parts = _tasks(job, watcher, "part", len(job.parts))
     entries = [ShardEntry.from_json(shard) for part in parts for shard in part]

@@ -23,7 +23,6 @@ from tokmill.dataset.origins import slices_of
 from tokmill.errors import UsageError
 from tokmill.extensions import find_path, one_line
 from tokmill.mixing.batch import bounds, column, read_chunk, values
-from tokmill.storage import storage_errors
 from tokmill.words import plural
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
     from tokmill.mixing.inputs import Chunk, Inputs
     from tokmill.mixing.settings import MixSettings
+    from tokmill.mixing.temporary import Temporary
 
 
 KEPT, DUPLICATE, LISTED, SHORT, LONG, FILTERED, MARKED = range(7)
@@ -46,7 +46,6 @@ LEFT_OUT = {
 _RECORD_BITS = 40
 
 _REASONS = "reasons"
-_ZEROS = 1 << 20
 
 
 BUCKET_DOCUMENTS = 2 << 20
@@ -184,47 +183,49 @@ def hashes_of(batch: pa.RecordBatch) -> list[bytes]:
 
 
 def survey_chunk(
-    inputs: Inputs, survey: Survey, chunk: Chunk, directory: Path, *, has_hashes: bool
+    inputs: Inputs, survey: Survey, chunk: Chunk, temporary: Temporary, *, has_hashes: bool
 ) -> int:
-    """Write the reasons of a chunk, and its run of hashes, `hashes-NUMBER.npy`, sorted.
+    """Write the reasons of a chunk, and its run of hashes, `hashes-NUMBER`, sorted.
 
     A run is (3, n) uint64: the halves of each hash, and the document's number among all. Returns
     the tokens of the chunk.
     """
     batch = read_chunk(inputs, chunk)
     reasons = survey.reasons(batch)
-    open_reasons(directory)[chunk.numbers] = reasons
+    open_reasons(temporary)[chunk.numbers] = reasons
     n_tokens = int(np.ptp(bounds(batch, inputs.dtype)))
     if not has_hashes:
         return n_tokens
     kept = np.flatnonzero(reasons == KEPT)
     digests = np.frombuffer(b"".join(hashes_of(batch.take(pa.array(kept)))), ">u8").reshape(-1, 2)
     run = np.stack([digests[:, 0], digests[:, 1], kept + chunk.first]).astype(np.uint64)
-    np.save(directory / f"hashes-{chunk.first}.npy", run[:, np.lexsort(run[::-1])])
+    with temporary.new(f"hashes-{chunk.first}") as file:
+        file.write(np.ascontiguousarray(run[:, np.lexsort(run[::-1])]).data)
     return n_tokens
 
 
-def make_reasons(directory: Path, n_documents: int) -> None:
+def make_reasons(temporary: Temporary, n_documents: int) -> None:
     """Make the file of reasons, all `KEPT`, unless it is there."""
-    path = directory / _REASONS
-    if not path.exists() or path.stat().st_size != n_documents:
-        with storage_errors(path), path.open("wb") as file:
-            for start in range(0, n_documents, _ZEROS):  # a hole would have no space on a full disk
-                file.write(bytes(min(_ZEROS, n_documents - start)))
+    temporary.make_zeros(_REASONS, n_documents)
 
 
-def open_reasons(directory: Path) -> npt.NDArray[np.uint8]:
+def open_reasons(temporary: Temporary) -> npt.NDArray[np.uint8]:
     """Map the reasons of all documents: (n,) uint8, which can be written."""
-    return np.memmap(directory / _REASONS, np.uint8, "r+")
+    return temporary.map_writable(_REASONS)
 
 
 def find_duplicates(
-    directory: Path, firsts: list[int], bucket: tuple[int, int], n_val: int, *, marks: bool | None
+    temporary: Temporary,
+    firsts: list[int],
+    bucket: tuple[int, int],
+    n_val: int,
+    *,
+    marks: bool | None,
 ) -> tuple[int, int]:
     """Write the reasons of documents of a bucket that equal one before.
 
     Args:
-        directory: of the runs and the reasons.
+        temporary: of the runs and the reasons.
         firsts: the first document of each chunk, which names its run.
         bucket: its number, and the number of all.
         n_val: documents of val, which are those with the lowest numbers.
@@ -234,8 +235,8 @@ def find_duplicates(
         How many there are, and how many of train equal one of val.
     """
     low, high = ((number << 64) // bucket[1] for number in (bucket[0], bucket[0] + 1))
-    paths = [directory / f"hashes-{first}.npy" for first in firsts]
-    hashes = np.concatenate([_range(path, low, high) for path in paths], axis=1)
+    names = [f"hashes-{first}" for first in firsts]
+    hashes = np.concatenate([_range(temporary, name, low, high) for name in names], axis=1)
     hashes = hashes[:, np.lexsort(hashes[::-1])]
     numbers = hashes[2].astype(np.int64)
     is_equal = np.zeros(len(numbers), bool)
@@ -244,13 +245,13 @@ def find_duplicates(
     in_val = (numbers < n_val)[~is_equal]
     n_overlap = int(np.count_nonzero(in_val[groups] & (numbers >= n_val)))
     if marks is not None:
-        open_reasons(directory)[numbers[is_equal]] = MARKED if marks else DUPLICATE
+        open_reasons(temporary)[numbers[is_equal]] = MARKED if marks else DUPLICATE
     return int(np.count_nonzero(is_equal)), n_overlap
 
 
-def _range(path: Path, low: int, high: int) -> npt.NDArray[np.uint64]:
+def _range(temporary: Temporary, name: str, low: int, high: int) -> npt.NDArray[np.uint64]:
     """Return the hashes of a run whose upper halves are `low` to below `high`: (3, n)."""
-    run = np.load(path, mmap_mode="r")
+    run = temporary.map(name, np.uint64).reshape(3, -1)
     start = int(np.searchsorted(run[0], np.uint64(low)))
     stop = run.shape[1] if high >> 64 else int(np.searchsorted(run[0], np.uint64(high)))
     return np.array(run[:, start:stop])

@@ -7,11 +7,9 @@ for each other is not synced.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +24,7 @@ from tokmill.mixing.output import Shards, amounts_of, ranges_of
 from tokmill.mixing.selection import Selection
 from tokmill.mixing.settings import DROP, MARK, MixSettings
 from tokmill.mixing.survey import Survey, find_duplicates, open_reasons, survey_chunk
+from tokmill.mixing.temporary import Temporary
 from tokmill.settings.schema import BLAKE3
 from tokmill.storage import storage_errors
 
@@ -47,7 +46,7 @@ class Job:
 
     Attributes:
         place: of the output.
-        temporary: the directory of what tasks write for each other.
+        temporary: what tasks write for each other.
         has_reasons: whether documents are looked at.
         has_hashes: whether their hashes are compared, in `n_buckets` tasks.
         taken: of each source.
@@ -57,7 +56,7 @@ class Job:
     """
 
     place: Place
-    temporary: Path
+    temporary: Temporary
     inputs: Inputs
     settings: MixSettings
     chunks: Sequence[Chunk] = ()
@@ -101,15 +100,14 @@ class Worker:
 
     def do(self, name: str, number: int) -> tuple[int, Any]:
         """Do a task unless it is done; return the tokens it read, and its outcome."""
-        path = self._job.temporary / f"done-{name}-{number}.json"
-        if path.exists():
-            return 0, json.loads(path.read_bytes())
+        temporary, done = self._job.temporary, f"done-{name}-{number}.json"
+        if temporary.has(done):
+            return 0, json.loads(temporary.read(done))
         tasks = {"survey": self._look, "duplicates": self._compare, "run": self._sort}
-        with storage_errors(self._job.temporary):
+        with storage_errors(temporary.output):
             n_tokens, outcome = tasks.get(name, self._write)(number)
-            temporary = path.with_suffix(f".{os.getpid()}")
-            temporary.write_text(json.dumps(outcome))
-            temporary.replace(path)
+        with temporary.new(done) as file:
+            file.write(json.dumps(outcome).encode())
         return n_tokens, outcome
 
     def _look(self, number: int) -> tuple[int, Any]:
@@ -135,7 +133,7 @@ class Worker:
         batches = [self._taken_of(piece) for piece in pieces]
         n, _ = amounts_of(job.pieces, pieces[0].split)
         places = job.places(pieces[0].first, sum(piece.documents for piece in pieces), n)
-        write_run(job.temporary / f"run-{number}", batches, places)
+        write_run(job.temporary, f"run-{number}", batches, places)
         return sum(piece.tokens for piece in pieces), None
 
     def _write(self, number: int) -> tuple[int, Any]:
@@ -160,8 +158,8 @@ class Worker:
             yield self._taken_of(job.pieces[number])
         runs = [i for i, run in enumerate(job.runs) if job.pieces[run[0]].split == part.split]
         for places in ranges_of(part, job.pieces, job.inputs.chunk_tokens):
-            paths = (job.temporary / f"run-{i}" for i in runs)
-            yield sorted_by_place([read_run(path, places.start, places.stop) for path in paths])
+            spans = [read_run(job.temporary, f"run-{i}", places.start, places.stop) for i in runs]
+            yield sorted_by_place(spans)
 
     def _taken_of(self, piece: Piece) -> pa.RecordBatch:
         """Return the documents of a piece."""

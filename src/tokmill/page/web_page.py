@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tokmill.dataset.reader import surrounding_dataset
 from tokmill.errors import UsageError
+from tokmill.opening import begins_with
 from tokmill.page.markup import label
 from tokmill.storage import storage_errors, write_file
 
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokmill.page.markup import Section
+
+
+_BEGINNING = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="generator" content="tokmill">"""
+"""Of every page: a file that begins otherwise is of others, and never replaced."""
 
 
 def web_page(title: str, header: str, sections: Sequence[Section]) -> str:
@@ -37,10 +46,7 @@ def web_page(title: str, header: str, sections: Sequence[Section]) -> str:
         f'<h2 id="{part.id}-heading">{label(part.title)}</h2>{part.html}</section>\n'
         for part in sections
     )
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
+    return f"""{_BEGINNING}
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
@@ -68,7 +74,7 @@ def _beside(name: str) -> str:
 
 
 def check_page(path: Path, option: str) -> None:
-    """Check that a page may be written: not into a dataset, or over what is no page.
+    """Check that a page may be written: not into a dataset, or over what is no page of tokmill.
 
     `option` names the path in messages. Raises `UsageError`.
     """
@@ -76,8 +82,11 @@ def check_page(path: Path, option: str) -> None:
         raise UsageError(f"{path}: not a file: {option} wants the name of a file to write")
     if dataset := surrounding_dataset(path):
         raise UsageError(f"{path}: is inside the dataset {dataset}: name a file beside it")
-    if path.suffix not in (".html", ".htm") and path.exists() and path.stat().st_size:
-        raise UsageError(f"{path}: is there, and no .html file: name another file for {option}")
+    is_empty = not path.exists() or not path.stat().st_size
+    if not is_empty and not begins_with(path.resolve(), _BEGINNING.encode()):
+        raise UsageError(
+            f"{path}: is there, and no page of tokmill: name another file for {option}"
+        )
 
 
 def write_page(path: Path, page: str) -> int:
@@ -87,7 +96,8 @@ def write_page(path: Path, page: str) -> int:
         StorageError: it cannot be written.
     """
     data = page.encode()
-    write_file(target := path.resolve(), data, replace=True)
+    target = path.resolve()
+    write_file(target.parent, target.name, data, replace=True)
     with storage_errors(path):
         target.chmod(0o644)  # no file of a dataset: its owner may change it
     return len(data)

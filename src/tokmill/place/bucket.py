@@ -26,7 +26,7 @@ from tokmill.urls import shown
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from tokmill.dataset.checksum import FileEntry
@@ -89,7 +89,7 @@ class Bucket:
     def make_folders(self) -> None:
         """Make nothing: `local` has the folders."""
 
-    def entries(self) -> dict[str, int | None]:
+    def entries(self, folders: Sequence[str] = FOLDERS) -> dict[str, int | None]:
         """Return the bytes of every object by relative name."""
         return {name: entry.n_bytes for name, entry in self._objects.entries().items()}
 
@@ -249,6 +249,9 @@ class Bucket:
 
         with contextlib.suppress(FileNotFoundError):
             request(lambda: obstore.delete(self._store, name), f"{self.where}/{name}")
+
+    def remove_folder(self, name: str) -> None:
+        """Remove nothing: a store has no folders."""
 
     def close(self) -> None:
         """Remove the temporary directory, and those of workers that were killed meanwhile."""

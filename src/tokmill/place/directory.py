@@ -9,28 +9,32 @@ import contextlib
 import errno
 import fcntl
 import os
-import shutil
 import time
 from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING
 
-from tokmill.dataset.layout import DATASET_FILE, FOLDERS, LOCK_NAME
+from tokmill.dataset.layout import FOLDERS, LOCK_NAME
 from tokmill.errors import StateError, StorageError, UsageError, VerifyError
 from tokmill.storage import (
     UNSUPPORTED,
+    PendingFile,
     link,
     make_directory,
-    open_regular,
+    make_folder,
+    open_folder,
+    open_inside,
     remove_file,
+    remove_folder,
     share_blocks,
+    status_inside,
     storage_errors,
     write_chunks,
     write_file,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from tokmill.dataset.checksum import FileEntry
@@ -54,35 +58,44 @@ class Directory:
     def make_folders(self) -> None:
         """Make the folders of a dataset."""
         for folder in FOLDERS:
-            make_directory(self.local / folder)
+            make_folder(self.local, folder)
 
-    def entries(self) -> dict[str, int | None]:
+    def entries(self, folders: Sequence[str] = FOLDERS) -> dict[str, int | None]:
         """Return the bytes of everything by relative name."""
         if not self.local.is_dir():
             return {}
         sizes: dict[str, int | None] = {}
-        # A record is written after its files, and listed before them. A link in place of a folder
-        # is not followed.
-        for folder in (*FOLDERS, ""):
-            path, prefix = self.local / folder, f"{folder}/" if folder else ""
-            if folder and (path.is_symlink() or not path.is_dir()):
-                continue
-            with storage_errors(path), os.scandir(path) as listed:
-                for entry in listed:
-                    name = prefix + entry.name
-                    if entry.is_file(follow_symlinks=False):
-                        sizes[name] = entry.stat(follow_symlinks=False).st_size
-                    elif name not in FOLDERS or not entry.is_dir(follow_symlinks=False):
-                        sizes[name] = None
+        # A record is written after its files, and listed before them.
+        for folder in (*folders, ""):
+            sizes |= self._entries(folder, folders)
         return dict(sorted(sizes.items()))
+
+    def _entries(self, folder: str, folders: Sequence[str]) -> dict[str, int | None]:
+        """Return what stands in a real folder; nothing if a link or a file is in its place."""
+        prefix = f"{folder}/" if folder else ""
+        sizes: dict[str, int | None] = {}
+        with storage_errors(self.local / folder):
+            try:
+                descriptor = open_folder(self.local, folder)
+            except (FileNotFoundError, NotADirectoryError):
+                return {}
+            try:
+                with os.scandir(descriptor) as listed:
+                    for entry in listed:
+                        name = prefix + entry.name
+                        if entry.is_file(follow_symlinks=False):
+                            sizes[name] = entry.stat(follow_symlinks=False).st_size
+                        elif name not in folders or not entry.is_dir(follow_symlinks=False):
+                            sizes[name] = None
+            finally:
+                os.close(descriptor)
+        return sizes
 
     def stamp(self, name: str) -> str:
         """Return inode and time of a file."""
-        try:
-            status = (self.local / name).lstat()
-        except (FileNotFoundError, NotADirectoryError):
-            return ""
-        return f"{status.st_ino}-{status.st_mtime_ns}"
+        with storage_errors(self.local / name):
+            status = status_inside(self.local, name)
+        return "" if status is None else f"{status.st_ino}-{status.st_mtime_ns}"
 
     def read(self, name: str) -> bytes:
         """Return the content of a file."""
@@ -91,19 +104,21 @@ class Directory:
     def chunks(self, name: str) -> Iterator[bytes]:
         """Yield the content of a file; a link is not followed."""
         path = self.local / name
-        if not os.path.lexists(path):
+        with storage_errors(path):
+            missing = status_inside(self.local, name) is None
+        if missing:
             raise FileNotFoundError(path)
-        with storage_errors(path), open_regular(path) as file:
+        with storage_errors(path), open_inside(self.local, name) as file:
             while chunk := file.read(_CHUNK_BYTES):
                 yield chunk
 
     def create(self, name: str, chunks: Iterable[bytes]) -> bool:
         """Write a file under a temporary name, and link it to its own if that is free."""
-        return write_chunks(self.local / name, chunks, first_wins=True)
+        return write_chunks(self.local, name, chunks, first_wins=True)
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file; it appears whole."""
-        write_file(self.local / name, data, replace=True)
+        write_file(self.local, name, data, replace=True)
 
     def keep(self, entry: FileEntry, check: Callable[[], None]) -> None:
         """Leave the file where it was written."""
@@ -112,37 +127,40 @@ class Directory:
         """Link a file of another directory, or let both share its blocks, or copy it."""
         if other.mapped is None:
             raise UsageError(f"{other.where}: expected a directory, as {self.where} is one")
-        source, target = other.mapped / entry.name, self.local / name
-        with storage_errors(target):
-            if other.differs(entry):
-                raise VerifyError(f"{source}: missing or cut: see tokmill verify {other.where}")
-            target.unlink(missing_ok=True)  # of an attempt that was stopped
-            if link(source, target):
+        source = other.mapped / entry.name
+        if other.differs(entry):
+            raise VerifyError(f"{source}: missing or cut: see tokmill verify {other.where}")
+        self.remove(name)  # of an attempt that was stopped
+        with storage_errors(self.local / name):
+            if link(source, self.local, name):
                 return
-            with source.open("rb") as original, target.open("xb") as copy:
-                if not share_blocks(original, copy):
-                    shutil.copyfileobj(original, copy, _CHUNK_BYTES)
-                os.fchmod(copy.fileno(), 0o444)
-                os.fsync(copy.fileno())
+            with (
+                open_inside(other.mapped, entry.name) as original,
+                PendingFile(self.local, name) as copy,
+            ):
+                if not share_blocks(original, copy.file):
+                    while chunk := original.read(_CHUNK_BYTES):
+                        copy.write(chunk)
+                copy.commit()
 
     def fetch(self, names: Iterable[str]) -> None:
         """Leave the files where they are."""
 
     def differs(self, entry: FileEntry) -> bool:
         """Return whether the size of a file is another one."""
-        path = self.local / entry.name
-        with storage_errors(path):
-            try:
-                status = path.lstat()
-            except (FileNotFoundError, NotADirectoryError):
-                return True
-        return not S_ISREG(status.st_mode) or status.st_size != entry.n_bytes
+        with storage_errors(self.local / entry.name):
+            status = status_inside(self.local, entry.name)
+        if status is None or not S_ISREG(status.st_mode):
+            return True
+        return status.st_size != entry.n_bytes
 
     def remove(self, name: str) -> None:
-        """Remove a file, but neither a link nor a directory in place of a file of the dataset."""
-        path = self.local / name
-        if not DATASET_FILE.fullmatch(name) or (not path.is_symlink() and path.is_file()):
-            remove_file(path)
+        """Remove a file, but neither a link nor a directory in its place."""
+        remove_file(self.local, name)
+
+    def remove_folder(self, name: str) -> None:
+        """Remove an empty folder."""
+        remove_folder(self.local, name)
 
     def close(self) -> None:
         """Leave everything."""
@@ -166,9 +184,9 @@ def locked(directory: Path, *, is_shared: bool = False) -> Iterator[None]:
         StateError: another process holds it.
         StorageError: the file system has no locks, or the directory cannot be written to.
     """
-    path, kind = directory / LOCK_NAME, fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
-    with storage_errors(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
+    with storage_errors(directory / LOCK_NAME):
+        descriptor = _opened_lock(directory, os.O_RDWR | os.O_CREAT)
     try:
         with storage_errors(directory):
             for n_left in reversed(range(_LOOKS)):
@@ -191,7 +209,7 @@ def is_locked(directory: Path) -> bool:
     Takes a shared lock for an instant.
     """
     try:
-        descriptor = os.open(directory / LOCK_NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = _opened_lock(directory, os.O_RDONLY)
     except OSError:
         return False
     try:
@@ -201,6 +219,16 @@ def is_locked(directory: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def _opened_lock(directory: Path, flags: int) -> int:
+    """Return the descriptor of the lock; raises `OSError` if it is no regular file."""
+    flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(directory / LOCK_NAME, flags, 0o666)
+    if not S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file")
+    return descriptor
 
 
 def _explain(directory: Path, error: OSError) -> None:

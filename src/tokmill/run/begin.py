@@ -13,15 +13,17 @@ import secrets
 import time
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tokmill.dataset.contents import contents_of, owned_names, remove_contents
 from tokmill.dataset.layout import LOCK_NAME, MANIFEST, PLAN
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.engine import REFERENCE, engine_row, engine_threads, engine_version
 from tokmill.errors import StateError, StorageError, UsageError
 from tokmill.place import open_place
 from tokmill.recipes.spec import reference_loader
-from tokmill.run.output import holds_only_plan, owned_names, refuse_foreign, remove_dataset
+from tokmill.run.output import holds_only_plan, refuse_foreign
 from tokmill.run.plan import Plan, check_plan, check_same, plan_of_json, read_plan
 from tokmill.run.prepare import choose_run_engine, prepare
 from tokmill.run.sample import encoded_sample
@@ -36,7 +38,6 @@ from tokmill.words import plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from tokmill.dataset.place import Place
     from tokmill.recipes.spec import Increments, Part
@@ -126,11 +127,31 @@ def begun(config: Config, observer: Observer, *, overwrite: bool) -> Iterator[Be
         for line in (input_line(prepared.parts), *prepared.notes(with_fields=True)):
             observer.noted(line)
         entries = place.entries()
-        if LOCK_NAME not in entries and owned_names(place, entries) is None:
-            refuse_foreign(place, entries, None)  # before a lock is put there
+        if overwrite:
+            check_inputs_stay(prepared, place)
+            contents_of(place).check_replaceable()  # before a lock is put there
+        elif LOCK_NAME not in entries and owned_names(place, entries) is None:
+            refuse_foreign(place, entries, None)
         with place.held(), engine_threads(prepared.threads):
             plan = _plan(place, prepared, observer, overwrite=overwrite)
             yield Begun(place, plan, prepared.workers, start)
+
+
+def check_inputs_stay(prepared: Prepared, place: Place) -> None:
+    """Check that no input, and no tokenizer, stands in the place whose contents are replaced.
+
+    Raises:
+        StateError: names the first that does.
+    """
+    if place.mapped is None:
+        return
+    output = place.mapped.resolve()
+    named = [file.path for file in prepared.discovery.files]
+    for path in map(Path, (*named, prepared.config.tokenizer.path)):
+        if path.exists() and output in path.resolve().parents:
+            raise StateError(
+                f"{path}: is inside {place.where}, which would be replaced: name another output"
+            )
 
 
 def input_line(parts: Sequence[Part]) -> str:
@@ -150,15 +171,21 @@ def _plan(place: Place, prepared: Prepared, observer: Observer, *, overwrite: bo
         check_file_system(place.mapped)
         check_space(prepared, place.mapped, observer.warned)
     earlier = None if overwrite or holds_only_plan(entries) else read_plan(place)
-    if earlier is None:
+    if overwrite:
+        contents_of(place).check_replaceable()
+    elif earlier is None:
         refuse_foreign(place, entries, owned_names(place, entries))
+    if earlier is None:
         engine = choose_run_engine(prepared, observer.noted)
     else:
         engine = _planned_engine(earlier[0], prepared, place)
     plan = Plan(prepared.spec(engine), prepared.parts)
     if earlier is None:
         reference_loader(plan.spec, prepared.tokenizer)()  # it may still refuse the tokenizer
-        remove_dataset(place, entries)  # as late as possible: an error keeps an old dataset
+        if overwrite:  # as late as possible: an error keeps an old dataset
+            remove_contents(place)
+        else:
+            place.remove(PLAN)
         if not place.create(PLAN, plan.chunks()):
             raise StateError(
                 f"{place.where}/{PLAN}: another run has just begun here: wait for its end"
@@ -275,21 +302,21 @@ def check_file_system(directory: Path) -> None:
     Raises:
         StorageError: the file system lacks an operation, or nothing can be written.
     """
-    path = directory / f".{PLAN}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+    name = f".{PLAN}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
     try:
-        write_file(path, b"\n", first_wins=True)
-        write_file(path, b"\n", replace=True)
+        write_file(directory, name, b"\n", first_wins=True)
+        write_file(directory, name, b"\n", replace=True)
     except StorageError as error:
         cause = error.__cause__
         if not isinstance(cause, OSError) or cause.errno not in _NOT_POSSIBLE:
-            raise StorageError(str(error).replace(str(path), str(directory))) from None
+            raise StorageError(str(error).replace(str(directory / name), str(directory))) from None
         raise StorageError(
             f"{directory}: its file system lacks hard links, read-only files (chmod), renames over "
             f"a file, or durable writes and names (fsync): {(cause.strerror or '').lower()}; "
             "without them a dataset is not safe from a crash: choose an --output on another disk"
         ) from None
     finally:
-        remove_file(path)
+        remove_file(directory, name)
 
 
 def check_space(prepared: Prepared, directory: Path, warn: Callable[[str], None]) -> None:

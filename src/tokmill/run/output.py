@@ -1,7 +1,7 @@
-"""What stands in the place of a run's output: foreign files, leftovers, parts that are done.
+"""What stands in the place of a run that goes on: foreign files, parts that are done.
 
-Files are removed by name, one by one, and only those that the place's own plan explains. Names that
-begin with a dot are never touched, except tokmill's own temporary files and notes.
+Files are removed by name, one by one, and only those that the place's own plan explains. Hidden
+files of others stay. What `--overwrite` removes: see `dataset.contents`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.checksum import FileEntry
-from tokmill.dataset.layout import MANIFEST, PARTS, PLAN, PRIVATE_FILE, part_name
+from tokmill.dataset.contents import DATASET, contents_of, foreign_message, is_hidden, is_note
+from tokmill.dataset.layout import MANIFEST, PARTS, PLAN, part_name
 from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.dataset.part_record import parse_record
-from tokmill.dataset.plan_file import OwnedNames
-from tokmill.dataset.reader import is_intact
+from tokmill.dataset.reader import MANIFEST_BEGINNING, is_intact
 from tokmill.errors import StateError
 
 if TYPE_CHECKING:
@@ -23,36 +23,18 @@ if TYPE_CHECKING:
 
     from tokmill.dataset.part_record import PartRecord
     from tokmill.dataset.place import Place
+    from tokmill.dataset.plan_file import OwnedNames
     from tokmill.recipes.spec import Part
     from tokmill.run.plan import Plan
 
     Entries = Mapping[str, int | None]
 
-NOTE = ".task-"
-"""How the name of a task's note in `parts/` begins; see `executors.tasks`."""
-
 _READERS = 16
 """Files of a place that are looked at at once: a request to a store takes 50 ms."""
 
-_MANIFEST_BEGINNING = b'{\n"config":'
-
-
-def owned_names(place: Place, entries: Entries) -> OwnedNames | None:
-    """Return the names that the plan of a place owns; None without a plan.
-
-    Raises:
-        StateError: its `plan.json` is not tokmill's.
-    """
-    if PLAN not in entries:
-        return None
-    where = f"{place.where}/{PLAN}"
-    if entries[PLAN] is None:
-        raise StateError(f"{where}: not a regular file: choose another --output")
-    return OwnedNames.of_plan(place.read(PLAN), where)
-
 
 def refuse_foreign(place: Place, entries: Entries, owned: OwnedNames | None) -> None:
-    """Refuse to write among files that do not belong to the run of a place.
+    """Refuse to go on among files that do not belong to the run of a place.
 
     `owned`: the names of its plan; None without a plan: then every visible file is foreign.
 
@@ -63,7 +45,7 @@ def refuse_foreign(place: Place, entries: Entries, owned: OwnedNames | None) -> 
     foreign = [
         name
         for name, n_bytes in entries.items()
-        if not _is_hidden(name)
+        if not is_hidden(name)
         if owned is None
         or n_bytes is None
         or not owned.has(name)
@@ -71,75 +53,25 @@ def refuse_foreign(place: Place, entries: Entries, owned: OwnedNames | None) -> 
     ]
     if not foreign:
         return
-    names = f"{foreign[0]} and {len(foreign) - 1} more" if len(foreign) > 1 else foreign[0]
-    if owned is not None:
+    if owned is None and (what := contents_of(place).what):
         raise StateError(
-            f"{place.where}: holds more than this dataset ({names}): nothing was changed; move "
-            "that away, or choose another --output"
+            f"{place.where}: holds {what}, but no plan of a run: --overwrite replaces it, or name "
+            "another output"
         )
-    if is_dataset:
-        raise StateError(
-            f"{place.where}: holds a dataset without its {PLAN}: restore that file from a copy, "
-            "or choose another --output"
-        )
-    raise StateError(
-        f"{place.where}: holds files but no plan of a run ({names}): choose an empty or new "
-        "directory"
-    )
+    raise StateError(foreign_message(place.where, DATASET if owned else "", foreign))
 
 
 def _is_manifest(place: Place, entries: Entries) -> bool:
     """Return whether there is a manifest that begins like every one of tokmill."""
     if entries.get(MANIFEST) is None:
         return False
-    return bytes(next(iter(place.chunks(MANIFEST)), b"")).startswith(_MANIFEST_BEGINNING)
-
-
-def _is_hidden(name: str) -> bool:
-    return "/." in f"/{name}"
-
-
-def _is_temporary(name: str) -> bool:
-    """Return whether a name, relative to the place, is one of `storage.PendingFile`."""
-    folder, _, last = name.rpartition("/")
-    private = PRIVATE_FILE.fullmatch(last)
-    if private is None:
-        return False
-    final = f"{folder}/{private['name']}" if folder else private["name"]
-    return OwnedNames().has(final) or PRIVATE_FILE.fullmatch(private["name"]) is not None
-
-
-def _is_note(name: str) -> bool:
-    return name.startswith(f"{PARTS}/{NOTE}")
-
-
-def remove_leftovers(place: Place) -> None:
-    """Remove the temporary files of stopped attempts; only a directory can have them."""
-    if place.mapped is not None:
-        entries = place.entries()
-        _remove(place, entries, filter(_is_temporary, entries))
+    return bytes(next(iter(place.chunks(MANIFEST)), b"")).startswith(MANIFEST_BEGINNING)
 
 
 def remove_notes(place: Place) -> None:
     """Remove what the tasks of an array have left; none is working."""
     entries = place.entries()
-    _remove(place, entries, filter(_is_note, entries))
-
-
-def remove_dataset(place: Place, entries: Entries) -> None:
-    """Remove the files of a run from its place, name by name.
-
-    Manifest and records go first: if this stops halfway, no record names a removed file. The plan
-    goes last: without it, the rest would be foreign.
-
-    Raises:
-        StateError: see `refuse_foreign`; nothing was removed.
-    """
-    refuse_foreign(place, entries, owned_names(place, entries))
-    ours = [n for n in entries if not _is_hidden(n) or _is_temporary(n) or _is_note(n)]
-    order = {MANIFEST: 0, PLAN: 3}
-    ours.sort(key=lambda name: order.get(name, 1 if name.startswith(f"{PARTS}/") else 2))
-    _remove(place, entries, ours)
+    _remove(place, entries, filter(is_note, entries))
 
 
 def _remove(
@@ -154,7 +86,7 @@ def _remove(
 
 def holds_only_plan(entries: Entries) -> bool:
     """Return whether a place holds no visible file of a run, but perhaps a plan."""
-    return all(name == PLAN or _is_hidden(name) for name in entries)
+    return all(name == PLAN or is_hidden(name) for name in entries)
 
 
 def records_of_parts(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.errors import UsageError
+from tokmill.opening import read_named
 from tokmill.settings.declare import parse_quantity
 from tokmill.settings.names import (
     Setting,
@@ -36,12 +37,6 @@ Values = Mapping[str, Mapping[str, Any]]
 """Plain values of settings, by section and name."""
 
 
-def check_regular(path: Path) -> None:
-    """Raise `UsageError` for a pipe, a device or a socket, which may never end."""
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        raise UsageError(f"{path}: expected a regular file, found a pipe or a device")
-
-
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file into nested dicts.
 
@@ -49,9 +44,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         UsageError: the file is missing, unreadable, no regular file, or not TOML.
     """
     try:
-        check_regular(path)
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+        content = read_named(path, MOST_BYTES + 1)
         if len(content) <= MOST_BYTES:
             return tomllib.loads(content.decode())
     except FileNotFoundError:

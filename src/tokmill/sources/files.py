@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tokmill.dataset.layout import PLAN
 from tokmill.dataset.plan_file import PLAN_BEGINNING
 from tokmill.errors import StorageError, UsageError
+from tokmill.opening import begins_with, read_named
 from tokmill.sources.file_list import (
     ANY_DEPTH,
     JSON,
@@ -39,7 +40,6 @@ from tokmill.sources.formats import cut, format_named
 from tokmill.sources.hub import commit_of, is_hub
 from tokmill.sources.slices import Slice, SourceFile
 from tokmill.sources.streams import unreadable
-from tokmill.storage import begins_with
 from tokmill.urls import is_store
 
 if TYPE_CHECKING:
@@ -432,7 +432,7 @@ def _saved(directory: Path) -> list[str]:
 
 def _read_json(path: Path) -> dict[str, object]:
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(read_named(path))
     except OSError as error:
         raise unreadable(path.as_posix(), error) from None
     except (ValueError, RecursionError) as error:

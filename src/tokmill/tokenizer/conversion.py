@@ -42,6 +42,11 @@ def convert(folder: Path, *, where: str) -> str:
             "reads the others: write it into tokenizer_config.json, such as "
             '{"tokenizer_class": "GPT2Tokenizer"}'
         )
+    for path in folder.iterdir():  # transformers opens them, and would wait for a pipe
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise TokenizerError(
+                f"{path}: expected a regular file, found a pipe, a socket or a device"
+            )
     converted = _load(folder, name, where=where)
     if not converted.is_fast or type(converted).__name__ in _OF_A_FILE:
         raise TokenizerError(

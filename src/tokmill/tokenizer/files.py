@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.errors import StorageError, TokenizerError, UsageError
-from tokmill.settings.load import check_regular
+from tokmill.opening import read_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,12 +117,11 @@ def read_file(path: Path) -> bytes:
     """Return the bytes of a file.
 
     Raises:
-        UsageError: it is a pipe or a device.
+        UsageError: it is a pipe, a socket or a device.
         StorageError: it cannot be read.
     """
     try:
-        check_regular(path)
-        return path.read_bytes()
+        return read_named(path)
     except OSError as error:
         raise StorageError(f"{path}: cannot be read: {error.strerror}") from None
 

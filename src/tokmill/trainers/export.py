@@ -11,17 +11,18 @@ import json
 import os
 import warnings
 from dataclasses import asdict, dataclass
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.checksum import FileEntry, digest_of
-from tokmill.errors import StateError, TokmillError, UsageError, VerifyError
+from tokmill.dataset.contents import parse_export_record
+from tokmill.dataset.layout import EXPORT_RECORD
+from tokmill.errors import TokmillError, UsageError, VerifyError
 from tokmill.extensions import find, one_line
+from tokmill.opening import open_regular, read_named
 from tokmill.settings.schema import BLAKE3
 from tokmill.storage import (
     link,
     make_directory,
-    open_regular,
     share_blocks,
     storage_errors,
     write_file,
@@ -37,14 +38,11 @@ from tokmill.trainers.trainer import ExportSource, Linked, Written
 from tokmill.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tokmill.trainers.options import ExportOptions
     from tokmill.trainers.trainer import Checked, Layout, Trainer
-
-RECORD = "tokmill-export.json"
-"""File of an export that says what it is; written last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +103,12 @@ def export(
 ) -> Export:
     """Export a dataset to `output`, which appears with all its files or not at all.
 
-    `check`: also read the result with the trainer's own reader. `overwrite`: replace an export
-    that stands at `output`.
+    `check`: also read the result with the trainer's own reader. `overwrite`: replace a dataset or
+    an export that stands at `output`.
 
     Raises:
         UsageError: the trainer is unknown, cannot read such a dataset, or its reader is missing.
-        StateError: `output` holds something else, or an export and `overwrite` is not set.
+        StateError: `output` holds files of others, or anything and `overwrite` is not set.
         StorageError: no space, no permission.
         VerifyError: the dataset is damaged, or the reader returned something else.
     """
@@ -125,7 +123,7 @@ def export(
     if check:
         _check_reader(found)
     check_outside_datasets(output)
-    check_replaceable(output, "an export", _exported_files, overwrite=overwrite)
+    check_replaceable(output, [directory], overwrite=overwrite)
     source.check_files()
     layout = found.layout(source, options, output)
     notes = [*layout.notes, *_weights_note(source, layout, found.title, options)]
@@ -133,6 +131,7 @@ def export(
     about = {"trainer": trainer, **identity, "options": asdict(options)}
     for other, _ in layout.shards:
         if other is not source:
+            check_replaceable(output, [other.directory], overwrite=overwrite)
             other.check_files()
     files = _write(layout, source, about, output, options.copy, check=check, overwrite=overwrite)
     checked = _checked(found, source, options, output) if check else None
@@ -204,13 +203,6 @@ def _is_installed(package: str) -> bool:
     return True
 
 
-def _exported_files(output: Path) -> Set[str] | None:
-    """Return the files of an export; None if `output` is none."""
-    if not (output / RECORD).is_file():
-        return None
-    return {RECORD, *(file["name"] for file in read_record(output)["files"])}
-
-
 def _write(
     layout: Layout,
     source: ExportSource,
@@ -242,7 +234,7 @@ def _write(
                 if check or path not in linked:
                     one.check(path)
         record = _record(layout, source, about, files)
-        write_file(folder / RECORD, json.dumps(record, indent=1).encode() + b"\n")
+        write_file(folder, EXPORT_RECORD, json.dumps(record, indent=1).encode() + b"\n")
     return files
 
 
@@ -276,9 +268,9 @@ def _place(
 
 def _duplicate(source: Path, path: Path, owner: ExportSource, *, copy: bool) -> str:
     """Link a file, or share its blocks, or copy it; return which. Raises `OSError`."""
-    if not copy and link(source, path):
+    if not copy and link(source, path.parent, path.name):
         return "link"
-    with source.open("rb") as old, path.open("xb") as new:
+    with open_regular(source, follow_links=True) as old, path.open("xb") as new:
         how = "copy" if copy or not share_blocks(old, new) else "reflink"
         if how == "copy":
             owner.copy(source, 0, os.fstat(old.fileno()).st_size, new)
@@ -311,22 +303,10 @@ def read_record(output: Path) -> dict[str, Any]:
         StateError: it is none.
         StorageError: it cannot be read.
     """
-    path = output / RECORD
-    try:
-        with storage_errors(path):
-            record = json.loads(path.read_bytes())
-        entries = [FileEntry.from_json(file) for file in record["files"]]
-        is_ours = record["format"] == "tokmill export" and all(map(_is_inside, entries))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise StateError(f"{path}: damaged: {error}") from None
-    if not is_ours:
-        raise StateError(f"{path}: not the record of an export")
-    return dict(record)
-
-
-def _is_inside(entry: FileEntry) -> bool:
-    path = PurePosixPath(entry.name)
-    return not path.is_absolute() and ".." not in path.parts and isinstance(entry.n_bytes, int)
+    path = output / EXPORT_RECORD
+    with storage_errors(path):
+        content = read_named(path)
+    return parse_export_record(content, str(path))
 
 
 def file_problems(output: Path, record: dict[str, Any]) -> Iterator[str]:
@@ -335,7 +315,7 @@ def file_problems(output: Path, record: dict[str, Any]) -> Iterator[str]:
     for entry in entries:
         if problem := _problem(output / entry.name, entry):
             yield f"{entry.name}: {problem}"
-    known = {RECORD, *(entry.name for entry in entries)}
+    known = {EXPORT_RECORD, *(entry.name for entry in entries)}
     for folder, _, names in os.walk(output):
         for name in sorted(names):
             path = os.path.relpath(os.path.join(folder, name), output)  # noqa: PTH118

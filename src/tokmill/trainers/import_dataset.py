@@ -25,7 +25,6 @@ from tokmill.dataset.counts import Counts
 from tokmill.dataset.layout import (
     FOLDERS,
     FORMAT_VERSION,
-    LOCK_NAME,
     MANIFEST,
     PARTS,
     PLAN,
@@ -36,7 +35,6 @@ from tokmill.dataset.layout import (
 )
 from tokmill.dataset.part_record import PartRecord, Sums
 from tokmill.dataset.plan_file import PLAN_FORMAT, plan_fingerprint
-from tokmill.dataset.reader import read_intact_manifest
 from tokmill.dataset.writer import ShardEntry, ShardWriter
 from tokmill.engines.engine import REFERENCE, load_engine
 from tokmill.errors import RecordError, StateError, TokenizerError, UsageError, VerifyError
@@ -58,7 +56,7 @@ from tokmill.version import __version__
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence, Set
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -119,7 +117,7 @@ class ImportSettings:
         val: files, prefixes or directories of the val split.
         add_eos: add eos to documents that do not end with it; else they are an error.
         dtype: `uint16` or `uint32` of a layout that does not record it; '' for its own.
-        overwrite: replace an imported dataset that stands at `output`.
+        overwrite: replace a dataset or an export that stands at `output`.
     """
 
     sources: Sequence[Path]
@@ -147,7 +145,8 @@ def import_tokens(settings: ImportSettings, watcher: Watcher) -> list[str]:
     """
     started_s = time.perf_counter()
     output = settings.output
-    check_replaceable(output, "an imported dataset", _imported_files, overwrite=settings.overwrite)
+    inputs = [*settings.sources, *settings.val, Path(settings.tokenizer.path)]
+    check_replaceable(output, inputs, overwrite=settings.overwrite)
     check_outside_datasets(output)
     files = _find(settings)
     is_sft = files[0].mask is not None
@@ -164,18 +163,8 @@ def import_tokens(settings: ImportSettings, watcher: Watcher) -> list[str]:
             raise RecordError(f"{settings.sources[0]}: no document to import")
         wall_s = time.perf_counter() - started_s
         manifest = _manifest(directory, config, tokenizer, settings, sums, wall_s)
-        write_chunks(directory / MANIFEST, json_chunks(manifest))
+        write_chunks(directory, MANIFEST, json_chunks(manifest))
     return _notes(settings, files, sums.totals)
-
-
-def _imported_files(output: Path) -> Set[str] | None:
-    """Return the files of an imported dataset; None if `output` is none."""
-    if not (output / MANIFEST).is_file():
-        return None
-    manifest = read_intact_manifest(output)
-    if manifest["engine"]["name"] != ENGINE:
-        return None
-    return {MANIFEST, LOCK_NAME, *(file["name"] for file in manifest["files"])}
 
 
 def _find(settings: ImportSettings) -> list[TokenFile]:
@@ -248,7 +237,7 @@ def _write_parts(
     slices = [[[i, 0, -1, file.n_bytes]] for i, file in enumerate(files)]
     plan = {**identity, "files": rows, "format": PLAN_FORMAT, "parts": slices}
     plan["fingerprint"] = plan_fingerprint(plan)
-    write_chunks(directory / PLAN, json_chunks(plan))
+    write_chunks(directory, PLAN, json_chunks(plan))
     sums = Sums(algorithm)
     for number, file in enumerate(files):
         part = ImportedPart(directory, number, file, tokenizer, config.output, settings.add_eos)
@@ -263,7 +252,7 @@ def _write_parts(
         except BaseException:
             part.discard()
             raise
-        write_file(directory / PARTS / part_name(number), record.as_bytes())
+        write_file(directory, f"{PARTS}/{part_name(number)}", record.as_bytes())
         sums.add(record, [(str(file.path), True)])
     return sums
 

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.layout import DATASET_FILE
+from tokmill.dataset.mapped import map_file
 from tokmill.dataset.sidecars import HEADER, MAGIC, MAX_LENGTH
 from tokmill.errors import UsageError, VerifyError
+from tokmill.opening import open_regular
 from tokmill.storage import read_errors
 from tokmill.words import plural
 
@@ -137,9 +139,10 @@ def read(path: Path, dtype: np.dtype[Any], spans: Sequence[tuple[int, int]]) -> 
         VerifyError: the file is shorter, or cannot be read.
     """
     found = [np.empty(0, dtype)]
-    with read_errors(path):
+    with read_errors(path), open_regular(path, follow_links=True) as file:
         for start, n in spans:
-            found.append(np.fromfile(path, dtype, n, offset=start * dtype.itemsize))
+            file.seek(start * dtype.itemsize)
+            found.append(np.fromfile(file, dtype, n))
             if len(found[-1]) < n:
                 raise ValueError("shorter than its index says")
     return np.concatenate(found)
@@ -201,7 +204,7 @@ def _pair(index: Path, split: str) -> TokenFile:
     if not path.is_file():
         raise UsageError(f"{path}: expected beside {index.name}, found nothing")
     file = TokenFile(path, split, np.dtype(_DTYPES[code]), int(lengths.sum(dtype=np.int64)), index)
-    if not mask.is_file():
+    if not mask.exists():
         return file
     n_flags, n_values = mask.stat().st_size, path.stat().st_size // file.dtype.itemsize
     if n_flags != n_values:
@@ -218,7 +221,7 @@ def _megatron_index(index: Path) -> tuple[int, npt.NDArray[np.int32], Numbers, N
     These are the lengths of sequences in tokens, their places in bytes, and the first sequence of
     each document, with the number of sequences at the end.
     """
-    with read_errors(index), index.open("rb") as file:
+    with read_errors(index), open_regular(index, follow_links=True) as file:
         header = file.read(HEADER.size)
     if len(header) < HEADER.size or not header.startswith(MAGIC):
         raise UsageError(f"{index}: not an index of Megatron (it does not begin with MMIDIDX)")
@@ -233,7 +236,8 @@ def _megatron_index(index: Path) -> tuple[int, npt.NDArray[np.int32], Numbers, N
             f"{index}: {plural(n_bytes, 'byte')}, expected {expected:,} for "
             f"{plural(n, 'sequence')} and {n_entries:,} document indices"
         )
-    body = np.memmap(index, np.uint8, "r", offset=HEADER.size)
+    with read_errors(index):
+        body = map_file(index, offset=HEADER.size)
     lengths, pointers = body[: 4 * n].view("<i4"), body[4 * n : 12 * n].view("<i8")
     documents = body[12 * n :].view("<i8")
     if int(documents[0]) != 0 or int(documents[-1]) != n:
@@ -284,9 +288,9 @@ def _with_index(path: Path, split: str) -> TokenFile:
             f"{path}: {plural(n_bytes, 'byte')} for the {plural(n_tokens, 'token')} of its index, "
             "expected 2 or 4 each"
         )
-    if loss.is_file() and loss.stat().st_size != n_tokens:
+    if loss.exists() and loss.stat().st_size != n_tokens:
         raise VerifyError(f"{loss}: {plural(loss.stat().st_size, 'byte')}, expected {n_tokens:,}")
-    mask = loss if loss.is_file() else None
+    mask = loss if loss.exists() else None
     return TokenFile(path, split, np.dtype(f"<u{item_bytes}"), n_tokens, index, mask)
 
 

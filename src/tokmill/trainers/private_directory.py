@@ -8,11 +8,14 @@ import os
 import re
 import secrets
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tokmill.dataset.contents import contents_of, foreign_message
 from tokmill.dataset.reader import surrounding_dataset
 from tokmill.errors import StateError, StorageError
+from tokmill.place import open_place
 from tokmill.storage import (
     KEPT,
     free_bytes,
@@ -23,7 +26,7 @@ from tokmill.storage import (
 from tokmill.words import size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Set
+    from collections.abc import Iterable, Iterator
 
 
 _HERE, _RENAME_EXCHANGE = -100, 2
@@ -54,29 +57,29 @@ def is_taken(output: Path) -> bool:
         return False
 
 
-def check_replaceable(
-    output: Path, what: str, files: Callable[[Path], Set[str] | None], *, overwrite: bool
-) -> None:
-    """Check that `output` may be written, or replaced: nothing of others is ever removed.
+def check_replaceable(output: Path, inputs: Iterable[Path], *, overwrite: bool) -> None:
+    """Check that a directory may be written at `output`; see `dataset.contents` for the rule.
 
-    `what`: the kind of directory that may be replaced, such as `an export`. `files`: returns the
-    files of such a directory, None for any other.
+    `inputs`: paths that are read, of which none may be replaced.
 
     Raises:
-        StateError: another directory stands there, or files of others are in it, or `overwrite` is
-            not set.
-        TokmillError: what `files` raises.
+        StateError: an input or a file of others stands there, or `overwrite` is not set.
+        TokmillError: the contents cannot be read.
     """
     if not is_taken(output):
         return
-    listed = files(output)
-    if listed is None:
-        raise StateError(f"{output}: is not empty, and not {what}: name another directory")
+    contents = contents_of(open_place(str(output)))
+    if not contents.what:
+        raise StateError(foreign_message(contents.where, "", contents.foreign))
     if not overwrite:
-        raise StateError(f"{output}: already holds {what}: --overwrite replaces it")
-    found = (path for path in output.rglob("*") if path.is_symlink() or not path.is_dir())
-    if others := sorted({path.relative_to(output).as_posix() for path in found} - listed):
-        raise StateError(f"{output}: {others[0]} is not of {what}: move it away first")
+        raise StateError(f"{output}: already holds {contents.what}: --overwrite replaces it")
+    target = output.resolve()
+    for path in (one.resolve() for one in inputs):
+        if target in (path, *path.parents):
+            raise StateError(f"{path}: is inside {output}: name another output")
+    contents.check_replaceable()
+    if not os.access(output, os.W_OK | os.X_OK):
+        raise StorageError(f"{output}: permission denied")
 
 
 def check_outside_datasets(output: Path) -> None:
@@ -138,20 +141,37 @@ def _replace(private: Path, output: Path) -> None:
     old = None
     if output.exists() and any(output.iterdir()):
         if _exchange(private, output):
+            try:
+                _check_only_ours(private, output)
+            except BaseException:
+                _exchange(private, output)
+                raise
             sync_directory(output.absolute().parent)
             shutil.rmtree(private)
             return
         old = private.with_suffix(".old.tmp")
         output.rename(old)
     try:
+        if old is not None:
+            _check_only_ours(old, output)
         private.rename(output)
-    except OSError:
+    except BaseException:
         if old is not None:
             old.rename(output)
         raise
     sync_directory(output.absolute().parent)
     if old is not None:
         shutil.rmtree(old)
+
+
+def _check_only_ours(moved: Path, output: Path) -> None:
+    """Check what stood at `output`, now that nobody can write to it by its name any more.
+
+    Raises:
+        StateError: a file of others came there since `check_replaceable`.
+    """
+    contents = replace(contents_of(open_place(str(moved))), where=str(output))
+    contents.check_replaceable()
 
 
 def _exchange(one: Path, other: Path) -> bool:
@@ -178,7 +198,7 @@ def _remove_abandoned(parent: Path, name: str) -> None:
     for path in found:
         if ours.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
             with contextlib.suppress(OSError):  # an attempt holds the lock, or nobody can
-                descriptor = os.open(path, os.O_RDONLY)
+                descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(path)

@@ -24,6 +24,7 @@ from tokmill.dataset.packing import Packs
 from tokmill.dataset.packs import open_packs
 from tokmill.dataset.reader import read_intact_manifest
 from tokmill.errors import StorageError, UsageError, VerifyError
+from tokmill.opening import open_regular
 from tokmill.storage import read_errors
 from tokmill.words import plural
 
@@ -284,7 +285,7 @@ class ExportSource:
         """
         digest = self._digests.setdefault(path, Digest(self.files[path].algorithm))
         with read_errors(path):
-            old = path.open("rb", buffering=0)
+            old = open_regular(path, follow_links=True)
         with old:
             old.seek(start)
             while start < stop:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from typing import Any
 
 from tokmill.bill.models.model import Kind
 from tokmill.errors import StorageError, UsageError
-from tokmill.settings.load import check_regular
+from tokmill.opening import open_named, read_named
 
 CONFIG_FILE = "config.json"
 SUFFIX = ".safetensors"
@@ -102,9 +103,10 @@ def _path_of(name: str) -> Path | None:
 def _read_config(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file."""
     try:
-        if path.stat().st_size > MOST_BYTES:
+        content = read_named(path, MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
             raise UsageError(f"{path}: expected a config.json, found a file over {MOST_BYTES} B")
-        config = json.loads(path.read_bytes())
+        config = json.loads(content)
     except OSError as error:
         raise StorageError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
@@ -254,7 +256,7 @@ def read_entries(path: Path) -> list[Entry]:
 def _indexed(index: Path) -> list[Entry]:
     """Return the tensors of the files in an index."""
     try:
-        names = json.loads(index.read_bytes())["weight_map"].values()
+        names = json.loads(read_named(index))["weight_map"].values()
         files = sorted({index.with_name(Path(name).name) for name in names})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{index}: expected an object with a weight_map ({error})") from error
@@ -284,10 +286,9 @@ def hub_entries(name: str) -> list[Entry]:
 def _read_file(path: Path) -> list[Entry]:
     """Return the tensors in the header of one file."""
     try:
-        check_regular(path)
-        with path.open("rb") as file:
+        with open_named(path) as file:
             length = int.from_bytes(file.read(LENGTH_BYTES), "little")
-            room = path.stat().st_size - LENGTH_BYTES
+            room = os.fstat(file.fileno()).st_size - LENGTH_BYTES
             if not 0 < length <= min(room, MOST_HEADER_BYTES):
                 raise _damaged(path, f"a header of {length:,} B in {room:,} B")
             header = json.loads(file.read(length))
