@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tokmill.chat.control_strings import Vocabulary
+from tokmill.chat.limits import Unlimited
 from tokmill.chat.own_templates import NAMES, own_source
 from tokmill.chat.render_pool import ChatRenderer, Writers
 from tokmill.settings.sft import SftSettings
@@ -48,7 +49,7 @@ def make_renderer(vocabulary: Vocabulary) -> Callable[..., ChatRenderer]:
     def make(template: str, schema: str = "messages", **settings: Any) -> ChatRenderer:
         chosen = SftSettings(template=template, schema=schema, **settings)
         source = own_source(template) if template in NAMES else template
-        write = partial(Writers(source, vocabulary).write, chosen)
+        write = partial(Writers(source, Unlimited()).write, vocabulary, chosen)
         return ChatRenderer(chosen, template, write)
 
     return make

@@ -19,6 +19,7 @@ from tokmill.chat.inline_tags import (
     split_reasoning,
     trailing_blocks,
 )
+from tokmill.chat.limits import Unlimited
 from tokmill.chat.own_templates import own_source
 from tokmill.chat.render_pool import ChatRenderer, Writers
 from tokmill.settings.sft import SftSettings
@@ -62,7 +63,7 @@ def rendered(vocabulary, whole_records, shown):
     def run(source, *messages, **settings):
         chosen = SftSettings(schema="messages", **settings)
         text = source if "{" in source else own_source(source)
-        write = partial(Writers(text, replace(vocabulary, named={})).write, chosen)
+        write = partial(Writers(text, Unlimited()).write, replace(vocabulary, named={}), chosen)
         renderer = ChatRenderer(chosen, "t", write)
         batch = renderer.render(whole_records([json.dumps({"messages": messages})]))
         control = [

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from tokmill.chat.limits import Unlimited
 from tokmill.chat.own_templates import NAMES, own_source
 from tokmill.chat.render_pool import ChatRenderer, Writers
 from tokmill.settings.sft import SftSettings
@@ -43,7 +44,7 @@ def marked(vocabulary, whole_records, shown):
     def run(source, *messages, record=None, **settings):
         chosen = SftSettings(schema="messages", **settings)
         text = own_source(source) if source in NAMES else source
-        write = partial(Writers(text, vocabulary).write, chosen)
+        write = partial(Writers(text, Unlimited()).write, vocabulary, chosen)
         renderer = ChatRenderer(chosen, "t", write)
         line = json.dumps({"messages": messages, **(record or {})})
         batch = renderer.render(whole_records([line]))

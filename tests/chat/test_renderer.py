@@ -175,6 +175,7 @@ def test_an_end_of_turn_behind_the_generation_tag_is_not_trained_by_all_presets(
 def jinja_noticed(whole_records):
     """Return what is noticed of one chat, written by a Jinja template."""
     from tokmill.chat.control_strings import Vocabulary
+    from tokmill.chat.limits import Unlimited
     from tokmill.chat.render_pool import ChatRenderer, Writers
     from tokmill.settings.sft import SftSettings
 
@@ -183,7 +184,7 @@ def jinja_noticed(whole_records):
 
     def find(source, messages, **settings):
         chosen = SftSettings(schema="messages", **settings)
-        write = partial(Writers(source, vocabulary).write, chosen)
+        write = partial(Writers(source, Unlimited()).write, vocabulary, chosen)
         renderer = ChatRenderer(chosen, "a template", write)
         batch = renderer.render(whole_records([json.dumps({"messages": messages})]))
         assert not batch.refused

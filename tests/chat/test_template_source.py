@@ -55,6 +55,22 @@ def test_a_template_that_cannot_be_read_is_refused_with_its_reason(tmp_path, con
         template_source(SftSettings(template=str(path)), "", OWN)
 
 
+@pytest.mark.parametrize("template", ["auto", "a.jinja"])
+def test_what_is_too_long_or_no_utf_8_is_refused_wherever_it_comes_from(
+    tmp_path, monkeypatch, template
+):
+    monkeypatch.chdir(tmp_path)
+    where = "the tokenizer's chat template" if template == "auto" else template
+    (tmp_path / "a.jinja").write_text("x" * (1 << 20) + "y" * 9)
+    with pytest.raises(UsageError) as caught:
+        template_source(SftSettings(template=template), "", "x" * ((1 << 20) + 1))
+    assert str(caught.value) == f"{where}: longer than 1,048,576 characters: no chat template"
+    with pytest.raises(
+        UsageError, match=r"^the tok.*: expected text that can be UTF-8, found '.ud"
+    ):
+        template_source(SftSettings(), "", "x\ud800")
+
+
 @pytest.mark.parametrize(
     ("name", "missing"),
     [

@@ -153,9 +153,9 @@ class Ours:
     ) -> tuple[ChatRenderer, SampleEncoder]:
         settings = sft_settings(self._config)
         sft = resolve_records(settings, self.tokenizer, first_records, "records")
-        config, tokenizer, source = resolve_sft(replace(self._config, sft=sft), self.tokenizer)
-        spec = RunSpec(resolve(config, tokenizer, 0), tokenizer, _REFERENCE, 1, source)
-        return make_chat_renderer(config, tokenizer, source), _encoder(spec)
+        config, tokenizer, pool = resolve_sft(replace(self._config, sft=sft), self.tokenizer)
+        spec = RunSpec(resolve(config, tokenizer, 0), tokenizer, _REFERENCE, 1, pool.source)
+        return make_chat_renderer(config, tokenizer, pool.source), _encoder(spec)
 
 
 def _outcomes(batch: SampleBatch, encoder: SampleEncoder, n_rows: int) -> list[Outcome]:

@@ -46,7 +46,8 @@ def settled(chat_config):
         tokenizer = load_tokenizer(config.tokenizer, for_chat=True)
         where = f"first records of {config.input.paths[0]}"
         sft = resolve_records(sft_settings(config), tokenizer, [record], where)
-        return resolve_sft(dataclasses.replace(config, sft=sft), tokenizer)
+        config, tokenizer, pool = resolve_sft(dataclasses.replace(config, sft=sft), tokenizer)
+        return config, tokenizer, pool.source
 
     return run
 

@@ -57,11 +57,11 @@ class Chat:
             sft=SftSettings(schema="messages", rendered_text="text", **sft),
         )
         tokenizer = load_tokenizer(config.tokenizer, for_chat=True)
-        config, tokenizer, template = resolve_sft(config, tokenizer)
+        config, tokenizer, pool = resolve_sft(config, tokenizer)
         engine = EngineChoice("gigatoken", "", "")
-        spec = RunSpec(resolve(config, tokenizer, 0), tokenizer, engine, 1, template)
+        spec = RunSpec(resolve(config, tokenizer, 0), tokenizer, engine, 1, pool.source)
         self._settings = spec.config.sft
-        self._renderer = make_chat_renderer(spec.config, tokenizer, template)
+        self._renderer = make_chat_renderer(spec.config, tokenizer, pool.source)
         self._encoder = make_sample_encoder(spec, EngineMemory(1 << 30))
 
     def tokens(self, messages: list[tuple[str, str]]) -> tuple[list[int], list[bool]]:

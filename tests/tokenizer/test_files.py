@@ -312,3 +312,14 @@ def test_a_broken_companion_is_named(tmp_path, content, message):
     found = refusal(lambda: read_companions(tmp_path))
     assert found.startswith(str(tmp_path / "tokenizer_config.json"))
     assert message in found
+
+
+@pytest.mark.parametrize(
+    ("name", "n_bytes", "most"),
+    [("tokenizer_config.json", 33 << 20, "32 MiB"), ("chat_template.jinja", 5 << 20, "4 MiB")],
+)
+def test_a_companion_that_is_too_large_is_not_read(tmp_path, name, n_bytes, most):
+    with (tmp_path / name).open("wb") as file:
+        file.truncate(n_bytes)
+    found = refusal(lambda: read_companions(tmp_path))
+    assert found == f"{tmp_path / name}: expected at most {most}"

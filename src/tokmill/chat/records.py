@@ -19,6 +19,7 @@ from tokmill.chat.control_strings import (
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.escaping import cannot_carry, n_edges, with_edges
 from tokmill.chat.inline_tags import InlineReader, inline_forms
+from tokmill.chat.limits import TextLimit
 from tokmill.chat.noticed import LostFields, reply_counts
 from tokmill.chat.reading.schemas import parse_record, read_conversation
 from tokmill.chat.segments import Kind, Sample, columns_of
@@ -26,13 +27,14 @@ from tokmill.chat.weights import last_reply_weights, segment_weights, without_re
 from tokmill.values import SampleBatch, UnreadKeys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
     import pyarrow as pa
 
     from tokmill.chat.control_strings import Vocabulary
     from tokmill.chat.conversation import Conversation, Message
+    from tokmill.chat.limits import Unlimited
     from tokmill.chat.mask_rule import MaskRule
     from tokmill.chat.template_source import ChatTemplate
     from tokmill.settings.sft import SftSettings
@@ -48,11 +50,23 @@ class Written(NamedTuple):
     refused: list[tuple[int, str, str]]
 
 
+class _Record(NamedTuple):
+    """The row of a record in its block, None for an example, and the characters of its JSON."""
+
+    row: int | None
+    n_characters: int
+
+
 class RecordWriter:
     """Writes whole records with a template; threads may share one."""
 
     def __init__(
-        self, settings: SftSettings, template: ChatTemplate, rule: MaskRule, vocabulary: Vocabulary
+        self,
+        settings: SftSettings,
+        template: ChatTemplate,
+        rule: MaskRule,
+        vocabulary: Vocabulary,
+        limits: Unlimited,
     ) -> None:
         self._settings = settings
         self._template = template
@@ -67,21 +81,23 @@ class RecordWriter:
         self._search = re.compile(control_pattern(looked_for)).search
         self._rendered = RenderedTexts(vocabulary.control)
         self._split = TokenSplitter(vocabulary.control)
+        self._limits = limits
 
-    def write(
-        self, text: pa.LargeStringArray, note: Callable[[int], None] = lambda _: None
-    ) -> Written:
+    def write(self, text: pa.LargeStringArray) -> Written:
         """Return the samples of n records, each the text of a JSON object.
 
-        `note` gets the number of each record before it is written.
+        Raises:
+            TemplateLimitError: the template writes too much.
         """
         outcomes = _Outcomes()
-        return self._written(self._samples(text, note, outcomes), outcomes, len(text))
+        return self._written(self._samples(text, outcomes), outcomes, len(text))
 
     def write_conversation(self, conversation: Conversation) -> Written:
-        """Return the samples of one conversation."""
+        """Return the samples of one conversation; raises what `write` does, and `ChatError`."""
         outcomes = _Outcomes()
-        return self._written(self._write(conversation, 0, outcomes), outcomes, 1)
+        with self._limits:
+            samples = self._write(conversation, _Record(None, 0), outcomes)
+        return self._written(samples, outcomes, 1)
 
     def _written(self, samples: Iterable[Sample], outcomes: _Outcomes, n_records: int) -> Written:
         """Return samples as columns; `outcomes` is read last, since making the samples fills it."""
@@ -103,25 +119,25 @@ class RecordWriter:
         )
         return Written(batch, outcomes.refused)
 
-    def _samples(
-        self, text: pa.LargeStringArray, note: Callable[[int], None], outcomes: _Outcomes
-    ) -> Iterator[Sample]:
+    def _samples(self, text: pa.LargeStringArray, outcomes: _Outcomes) -> Iterator[Sample]:
         """Yield the samples of records; add all else to `outcomes`."""
-        for row, record in enumerate(text.to_pylist()):
-            note(row)
-            try:
-                conversation = read_conversation(
-                    parse_record(record), self._settings.schema, self._settings
-                )
-                samples = self._write(conversation, row, outcomes)
-            except ChatError as error:
-                outcomes.refuse(row, error)
-                continue
-            if conversation.unread:
-                outcomes.keep_unread(row, conversation.unread)
-            yield from samples
+        with self._limits:  # until the last sample: columns of samples are not the template's
+            for row, record in enumerate(text.to_pylist()):
+                try:
+                    conversation = read_conversation(
+                        parse_record(record), self._settings.schema, self._settings
+                    )
+                    samples = self._write(conversation, _Record(row, len(record)), outcomes)
+                except ChatError as error:
+                    outcomes.refuse(row, error)
+                    continue
+                if conversation.unread:
+                    outcomes.keep_unread(row, conversation.unread)
+                yield from samples
 
-    def _write(self, conversation: Conversation, row: int, outcomes: _Outcomes) -> list[Sample]:
+    def _write(
+        self, conversation: Conversation, record: _Record, outcomes: _Outcomes
+    ) -> list[Sample]:
         """Return the samples of a conversation; add their rows and counts to `outcomes`."""
         counts = Counter[str]()
         is_rendered = conversation.is_text and self._settings.rendered_text == "parse"
@@ -133,6 +149,7 @@ class RecordWriter:
         samples = []
         n_counted = 0
         for chat in self._chats(conversation, counts):
+            self._limits.begin(*record)
             sample = Sample(self._vocabulary.control, counts)
             if is_rendered:
                 self._write_rendered(chat, sample)
@@ -150,10 +167,12 @@ class RecordWriter:
                 sample.append_eos(self._vocabulary.eos)
             for pattern, factor in self._rule.weighed:
                 sample.weigh(pattern, factor)
-            if sample.is_empty():
+            n_characters = sample.n_characters()
+            if not n_characters:
                 raise ChatError("empty", "the sample has no text")
+            outcomes.text_limit.spend(n_characters, record.n_characters, record.row)
             samples.append(sample)
-        outcomes.add(row, len(samples), counts)
+        outcomes.add(record.row or 0, len(samples), counts)
         return samples
 
     def _text_of(self, conversation: Conversation) -> str:
@@ -219,6 +238,7 @@ class _Outcomes:
 
     def __init__(self) -> None:
         self.rows: list[int] = []
+        self.text_limit = TextLimit()
         self.refused: list[tuple[int, str, str]] = []
         self.drops: dict[str, list[int]] = {}
         self._sets: dict[tuple[str, ...], int] = {}

@@ -223,9 +223,9 @@ class Sample:
         """Return the strings of all segments, with their codes."""
         return [pair for turn in self.turns for pair in zip(turn.parts, turn.codes, strict=True)]
 
-    def is_empty(self) -> bool:
-        """Return whether there is no text and no control token."""
-        return not any(part for turn in self.turns for part in turn.parts)
+    def n_characters(self) -> int:
+        """Return the length of the text, with the strings of control tokens."""
+        return sum([sum(map(len, turn.parts)) for turn in self.turns])
 
     def whole_text(self) -> str:
         """Return the text of the sample, with the strings of control tokens."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tokmill.chat.conversation import ChatError
+from tokmill.chat.limits import LONGEST_SOURCE, checked_source
 from tokmill.chat.names import check_read, chosen_variables
 from tokmill.chat.own_templates import BUILT_IN, NAMES, check_tokens, own_name, own_source
 from tokmill.errors import UsageError
@@ -52,23 +53,28 @@ def template_source(settings: SftSettings, preset_template: str, own: str | None
         own: the tokenizer's chat template.
 
     Raises:
-        UsageError: there is none, or its file cannot be read.
+        UsageError: there is none, its file cannot be read, or it is no text of a template.
     """
     name = settings.template
     if name == "auto" and preset_template:
         return own_source(preset_template)
-    if name in ("auto", "tokenizer"):
-        if not own:
-            raise UsageError(
-                "this tokenizer has no chat template: give --template, one of "
-                f"{', '.join(BUILT_IN)} or a Jinja file"
-            )
-        return own
     if name in NAMES:
         return own_source(name)
+    if name not in ("auto", "tokenizer"):
+        return checked_source(_named_source(name), name)
+    if not own:
+        raise UsageError(
+            "this tokenizer has no chat template: give --template, one of "
+            f"{', '.join(BUILT_IN)} or a Jinja file"
+        )
+    return checked_source(own, "the tokenizer's chat template")
+
+
+def _named_source(name: str) -> str:
+    """Return the template of a file or of another package."""
     try:
         with TextIOWrapper(open_named(Path(name)), encoding="utf-8-sig") as file:
-            return file.read()  # without a mark at the start, which is no text
+            return file.read(LONGEST_SOURCE + 1)  # without a mark at the start, which is no text
     except FileNotFoundError:
         if entry := _find_outside(name):
             return str(entry.value)
@@ -106,8 +112,11 @@ def is_foreign(source: str) -> bool:
     return source != "" and not own_name(source)
 
 
-def emitted_strings(source: str, added: Collection[str]) -> set[str]:
-    """Return the added tokens that a template itself writes, special or not."""
+def written_tokens(source: str, added: Collection[str]) -> set[str]:
+    """Return the added tokens that a template itself writes, special or not.
+
+    A template from outside must not be read in this process: `chat.render_pool` asks a child.
+    """
     from tokmill.chat.jinja.environment import emitted_tokens
 
     # Those of a reply's parts count for all built-in templates: `plain` writes them as they stand.

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from tokmill.chat.mask_rule import mask_rule
-from tokmill.chat.template_source import emitted_strings, template_source
+from tokmill.chat.render_pool import emitted_strings
+from tokmill.chat.template_source import template_source
 from tokmill.dataset.checksum import sha256_hex
 from tokmill.dataset.documents import Documents
 from tokmill.dataset.origins import OriginFinder
@@ -213,7 +214,7 @@ def control_ids(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> frozenset[
     """Return the ids of added tokens except ordinary text, eos, bos, and those of the template."""
     added, strings = added_tokens(tokenizer), set(kept_as_text(tokenizer))
     if manifest.get("kind") == "sft" and (source := _template(manifest, tokenizer)):
-        strings |= emitted_strings(source, added)
+        strings |= emitted_strings(source, frozenset(added))
     named = (manifest["tokenizer"].get(name) for name in ("eos", "bos"))
     return frozenset(
         [*(added[string].id for string in strings), *(token["id"] for token in named if token)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.chat.mask_rule import mask_rule
-from tokmill.chat.template_source import emitted_strings
+from tokmill.chat.render_pool import emitted_strings
 from tokmill.dataset.counts import TRAINED_TURNS
 from tokmill.dataset.layout import token_dtype
 from tokmill.engines.choice import Continuation
@@ -226,7 +226,9 @@ def make_sample_encoder(spec: RunSpec, memory: EngineMemory) -> SampleEncoder:
     rest: RenewableEngine | None = engine
     encoded_as, restarts = "first", list[str]()
     if continuation is not tokenizer:
-        emitted = emitted_strings(spec.template, added) | ({tokenizer.eos.content} & set(added))
+        emitted = emitted_strings(spec.template, frozenset(added)) | (
+            {tokenizer.eos.content} & set(added)
+        )
         encoded_as = after_control(tokenizer, continuation, emitted)
         # Joint boundaries cut no text: only text after control tokens may be a continuation.
         is_optional = is_joint and encoded_as == "first"

@@ -17,9 +17,9 @@ from tokmill.chat.mask_rule import EVERYTHING, mask_rule
 from tokmill.chat.own_templates import own_name, own_source
 from tokmill.chat.reading.detect import resolve_rendered_text, resolve_schema
 from tokmill.chat.reading.schemas import MIXED, STANFORD
-from tokmill.chat.render_pool import ChatRenderer, shared_pool
+from tokmill.chat.render_pool import ChatRenderer, RenderPool, emitted_strings, shared_pool
 from tokmill.chat.segments import Kind
-from tokmill.chat.template_source import emitted_strings, template_name, template_source
+from tokmill.chat.template_source import template_name, template_source
 from tokmill.dataset.packing import MOST_LENGTH
 from tokmill.errors import UsageError
 from tokmill.tokenizer.control_tokens import added_tokens, kept_as_text, with_control_tokens
@@ -68,15 +68,16 @@ def common_settings(settings: SftSettings, of_readings: Sequence[SftSettings]) -
     return replace(settings, schema=MIXED, rendered_text="parse" if parses else "text")
 
 
-def resolve_sft(config: Config, tokenizer: Tokenizer) -> tuple[Config, Tokenizer, str]:
+def resolve_sft(config: Config, tokenizer: Tokenizer) -> tuple[Config, Tokenizer, RenderPool]:
     """Resolve the settings that are `auto` besides those of reading; choose the control tokens.
 
     Returns:
         the settings without `auto`; the tokenizer, which encodes the strings of control tokens in
-        texts as text; and the source of the template.
+        texts as text; and the pool of the template, whose child, if it needs one, has started.
 
     Raises:
         UsageError: no template fits.
+        TemplateLimitError: the template takes too much time or memory.
     """
     settings = sft_settings(config)
     added = added_tokens(tokenizer)
@@ -91,11 +92,12 @@ def resolve_sft(config: Config, tokenizer: Tokenizer) -> tuple[Config, Tokenizer
     if settings.instruction == "auto":
         style = STANFORD if own_name(source) == "alpaca" else "newline"
         settings = replace(settings, instruction=style)
-    emitted = emitted_strings(source, added)
+    pool = shared_pool(source)
+    emitted = emitted_strings(source, frozenset(added))
     if config.tokenizer.control_tokens_in_text != "parse":
         tokenizer = with_control_tokens(tokenizer, {*emitted, *kept_as_text(tokenizer)})
     tokenizer = replace(tokenizer, max_emittable_id=tokenizer.vocab_size - 1)
-    return replace(config, sft=settings), tokenizer, source
+    return replace(config, sft=settings), tokenizer, pool
 
 
 def _with_lengths(config: Config, settings: SftSettings) -> Config:
@@ -140,7 +142,7 @@ def vocabulary_of(config: Config, tokenizer: Tokenizer, template: str) -> Vocabu
     """Return the control tokens and named tokens that a template may use."""
     named = dict(tokenizer.named)
     added = added_tokens(tokenizer)
-    emitted = emitted_strings(template, added)
+    emitted = emitted_strings(template, frozenset(added))
     control = {
         string: token.id for string, token in added.items() if token.special or string in emitted
     }
@@ -168,9 +170,11 @@ def make_chat_renderer(
         UsageError: the template does not fit the tokenizer.
     """
     settings = sft_settings(config)
-    pool = shared_pool(source, vocabulary_of(config, tokenizer, source), n_processes)
-    pool.check(settings)
-    return ChatRenderer(settings, template_name(source, settings), partial(pool.write, settings))
+    pool = shared_pool(source, n_processes)
+    vocabulary = vocabulary_of(config, tokenizer, source)
+    pool.check(vocabulary, settings)
+    write = partial(pool.write, vocabulary, settings)
+    return ChatRenderer(settings, template_name(source, settings), write)
 
 
 _MARK = "\u200bm\u200b"

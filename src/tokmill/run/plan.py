@@ -225,7 +225,7 @@ def plan_of_json(written: Mapping[str, Any], stamp: str, place: Place, run: RunS
             _unpacked(task["tokenizer"]),
             EngineChoice.from_json(written["engine"]),
             n_threads=1,
-            template=str(task["template"]),
+            template=_template(str(task["template"]), where),
             extensions=tuple(Extension(**row) for row in written.get("extensions", ())),
             plan_stamp=stamp,
             readings=tuple(_reading(row, where) for row in task["readings"]),
@@ -296,6 +296,15 @@ def packed_tokenizer(tokenizer: Tokenizer) -> str:
     text = tokenizer.json.encode(*_TEXT_CODEC)
     content = b"\0".join((canonical_json(values), text, tokenizer.data))  # JSON has no zero byte
     return base64.b64encode(zstd.compress(content, options=_COMPRESSION)).decode()
+
+
+def _template(source: str, where: str) -> str:
+    """Return the chat template of a plan; raises `UsageError` for what can be none."""
+    if not source:
+        return ""
+    from tokmill.chat.limits import checked_source  # a run of documents imports nothing of chats
+
+    return checked_source(source, where)
 
 
 def _unpacked(text: str) -> Tokenizer:

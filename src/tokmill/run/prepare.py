@@ -35,7 +35,7 @@ from tokmill.words import plural, size
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tokmill.chat.render_pool import ChatRenderer
+    from tokmill.chat.render_pool import ChatRenderer, RenderPool
     from tokmill.engines.choice import EngineChoice
     from tokmill.extensions import Extension
     from tokmill.render.renderer import Renderer
@@ -214,9 +214,11 @@ def prepare(
     discovery = Discovery(*(list(chain(*column)) for column in columns))
     if bad and not readings:
         raise UsageError(bad[0])
-    template = ""
+    template, pool = "", None
     if is_chat:
-        config, tokenizer, template = _resolve_chats(config, tokenizer, readings)
+        # Held until there is a renderer: a child that reads this template is to render with it.
+        config, tokenizer, pool = _resolve_chats(config, tokenizer, readings)
+        template = pool.source
     only = readings[0].reading
     if len(readings) == 1:
         config = replace(
@@ -243,18 +245,18 @@ def prepare(
 
 def _resolve_chats(
     config: Config, tokenizer: Tokenizer, readings: list[FoundReading]
-) -> tuple[Config, Tokenizer, str]:
+) -> tuple[Config, Tokenizer, RenderPool]:
     """Resolve the settings that all chats share, and put them into every reading."""
     from tokmill.recipes.sft_setup import common_settings, resolve_sft, sft_settings
 
     own = [group.reading.sft for group in readings if group.reading.sft is not None]
     config = replace(config, sft=common_settings(sft_settings(config), own))
-    config, tokenizer, template = resolve_sft(config, tokenizer)
+    config, tokenizer, pool = resolve_sft(config, tokenizer)
     resolved = sft_settings(config)
     for group, sft in zip(readings, own, strict=True):
         sft = replace(sft, instruction=resolved.instruction, weights=resolved.weights)
         group.reading = replace(group.reading, sft=sft)
-    return config, tokenizer, template
+    return config, tokenizer, pool
 
 
 def choose_run_engine(

@@ -37,6 +37,10 @@ _MOST_NAMED = 5
 
 _COMPANIONS = ("tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 
+_MOST_OBJECT_BYTES, _MOST_TEMPLATE_BYTES = 32 << 20, 4 << 20
+"""Of a JSON file, which takes up to twenty times as much memory, and of chat_template.jinja. The
+largest tokenizer_config.json of a model, with 65,000 tokens for sounds, has 12 MB."""
+
 _NAMED = (
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"
 )  # fmt: skip
@@ -124,6 +128,13 @@ def read_file(path: Path) -> bytes:
         return read_named(path)
     except OSError as error:
         raise StorageError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _read_companion(path: Path, most_bytes: int) -> bytes:
+    """Return the bytes of a file beside a tokenizer; raises `TokenizerError` if it has too many."""
+    if path.is_file() and path.stat().st_size > most_bytes:
+        raise TokenizerError(f"{path}: expected at most {most_bytes >> 20} MiB")
+    return read_file(path)
 
 
 def read_companions(folder: Path) -> Companions:
@@ -271,7 +282,8 @@ def _chat_templates(value: Any, folder: Path) -> dict[str, str]:
             ) from None
     file = folder / "chat_template.jinja"
     if file.exists():
-        templates["default"] = read_file(file).decode("utf-8", errors="replace")
+        content = _read_companion(file, _MOST_TEMPLATE_BYTES)
+        templates["default"] = content.decode("utf-8", errors="replace")
     return templates
 
 
@@ -287,7 +299,7 @@ def read_object(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        value = json.loads(read_file(path))
+        value = json.loads(_read_companion(path, _MOST_OBJECT_BYTES))
     except (ValueError, RecursionError) as error:
         raise TokenizerError(f"{path}: not valid JSON: {error}") from None
     if not isinstance(value, dict):

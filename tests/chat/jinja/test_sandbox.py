@@ -8,7 +8,7 @@ import pytest
 from jinja2 import TemplateError
 
 from tokmill.chat.jinja.environment import compile_template
-from tokmill.chat.render_pool import OUT_OF_MEMORY, OUT_OF_TIME
+from tokmill.chat.limits import OUT_OF_MEMORY, OUT_OF_TIME
 
 MESSAGES = [{"role": "user", "content": "x" * 1000}, {"role": "assistant", "content": "reply"}]
 
@@ -75,45 +75,94 @@ ATTACKS = {
     "dates": "{{ strftime_now('%99999999Y' * 99) }}",
 }  # fmt: skip
 
+FOLDED = {
+    "a power": "9 ** (9 ** 9)", "a text": "'a' * 10 ** 11", "a list": "[0] * 10 ** 11",
+    "a filter": "'a'|center(10 ** 10)", "a test": "('a' * 10 ** 10) is upper",
+    "~": "'a' * 10 ** 10 ~ 'b'",
+    "a slice": "('a' * 10 ** 10)[::2]", "a comparison": "'a' * 10 ** 10 in 'b' * 10 ** 10",
+    "a key": "{'a' * 10 ** 10: 1}", "a condition": "1 if 9 ** (9 ** 9) else 0",
+    "an argument": "namespace(x='a'|center(10 ** 10))", "a sign": "-(9 ** (9 ** 9))",
+}  # fmt: skip
+"""Constant expressions, which Jinja evaluates while it compiles unless it is told not to."""
+
+DEAD = {
+    **{name: "{% if 0 %}{{ " + source + " }}{% endif %}" for name, source in FOLDED.items()},
+    "a variable": "{% if 0 %}{% set x = 9 ** (9 ** 9) %}{% endif %}",
+    "a block": "{% if 0 %}{% generation %}{{ 9 ** (9 ** 9) }}{% endgeneration %}{% endif %}",
+    "a loop": "{% if 0 %}{% for x in 'a' * 10 ** 10 %}{% endfor %}{% endif %}",
+    "an included name": "{% if 0 %}{% include 'a' * 10 ** 10 %}{% endif %}",
+    "a macro": "{% macro m(x=9 ** (9 ** 9)) %}{{ 'a' * 10 ** 10 }}{% endmacro %}",
+    "a filter's block": "{% if 0 %}{% filter center(10 ** 10) %}a{% endfilter %}{% endif %}",
+}
+
+BROKEN = {
+    "nested parentheses": "{{ " + "(" * 20_000 + "1" + ")" * 20_000 + " }}",
+    "nested conditions": "{% if x %}" * 2000 + "{% endif %}" * 2000,
+    "a long sum": "{{ " + "+".join(["x"] * 20_000) + " }}",
+    "a chain of filters": "{{ x" + "|upper" * 20_000 + " }}",
+    "many branches": "{% if a %}" + "{% elif b %}" * 20_000 + "{% endif %}",
+    "a number of many digits": "{{ " + "9" * 10_000 + " }}",
+    "an escape without its end": r"{{ '\x' }}",
+    "a long name of a filter": "{{ x|" + "y" * 100_000 + " }}",
+}
+
 CHILD = """
 import json, os, sys
-from tokmill.chat import render_pool as worker
+from tokmill.chat import limits
 from tokmill.chat.control_strings import Vocabulary
 from tokmill.chat.conversation import ChatError, Conversation
+from tokmill.chat.render_pool import Writers
 from tokmill.errors import TokmillError
 from tokmill.settings.sft import SftSettings
-worker.EXAMPLE_TIME_S, worker.MEMORY_BYTES = 0.15, 1 << 28
+limits.TIME_S = 0.15
 attacks, messages = json.load(sys.stdin)
 settings = SftSettings(schema="messages", date="2026-01-01")
 for source in attacks:
     sys.stdout.flush()
     child = os.fork()
     if not child:
-        with worker.guarded(0):
-            try:
-                worker.Writers(
-                    "{% if messages[0].content.startswith('xxx') %}" + source + "{% endif %}"
-                    "{% for message in messages %}{{ message.content }}{% endfor %}",
-                    Vocabulary({"<eos>": 0}, "<eos>", "", {}),
-                ).write(settings, Conversation(messages, [None, None]))
-                os._exit(10)
-            except (ChatError, TokmillError) as error:
-                os._exit(2 if "\\n" not in str(error) else 3)
-            except SystemExit as error:
-                os._exit(error.code)
+        vocabulary = Vocabulary({"<eos>": 0}, "<eos>", "", {})
+        writers = Writers(source, limits.ChildLimits(lambda _: None))
+        try:
+            writers.emitted(["<eos>"])
+            writers.write(vocabulary, settings, Conversation(messages, [None, None]))
+            os._exit(10)
+        except (ChatError, TokmillError) as error:
+            os._exit(2 if "\\n" not in str(error) and len(str(error)) < 400 else 3)
+        except MemoryError:
+            os._exit(limits.OUT_OF_MEMORY)
     _, status = os.waitpid(child, 0)
     print(os.waitstatus_to_exitcode(status))
 """
 
 
-@pytest.fixture(scope="module")
-def outcomes():
-    """What becomes of each attack in a process of its own, with low limits."""
+BODY = "{% for message in messages %}{{ message.content }}{% endfor %}"
+
+
+def outcomes_of(sources):
+    """What becomes of each template in a process of its own, with low limits."""
     child = subprocess.run(
-        [sys.executable, "-c", CHILD], input=json.dumps([list(ATTACKS.values()), MESSAGES]),
+        [sys.executable, "-c", CHILD], input=json.dumps([[*sources.values()], MESSAGES]),
         capture_output=True, text=True, timeout=600, check=True,
     )  # fmt: skip
-    return dict(zip(ATTACKS, map(int, child.stdout.split()), strict=True))
+    return dict(zip(sources, map(int, child.stdout.split()), strict=True))
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    """What becomes of each attack, which the chats that tokmill tries do not meet."""
+    guard = "{% if messages[0].content.startswith('xxx') %}"
+    return outcomes_of(
+        {name: guard + source + "{% endif %}" + BODY for name, source in ATTACKS.items()}
+    )
+
+
+@pytest.fixture(scope="module")
+def outcomes_at_once():
+    """What becomes of a template that is hostile before it is rendered."""
+    sources = {**{f"dead: {name}": source for name, source in DEAD.items()}, **BROKEN}
+    live = {name: "{{ " + source + " }}" for name, source in FOLDED.items()}
+    return outcomes_of({name: source + BODY for name, source in {**sources, **live}.items()})
 
 
 RENDERED, REFUSED = 10, 2
@@ -133,6 +182,21 @@ def test_a_hostile_template_ends_within_the_limits(name, outcomes):
 @pytest.mark.parametrize("name", WITHOUT_END)
 def test_a_template_without_end_is_refused_or_ends_at_a_limit(name, outcomes):
     assert outcomes[name] in (REFUSED, OUT_OF_TIME, OUT_OF_MEMORY)
+
+
+@pytest.mark.parametrize("name", DEAD)
+def test_constants_of_a_branch_that_is_not_taken_are_not_evaluated(name, outcomes_at_once):
+    assert outcomes_at_once[f"dead: {name}"] == RENDERED
+
+
+@pytest.mark.parametrize("name", FOLDED)
+def test_constants_that_are_evaluated_end_within_the_limits(name, outcomes_at_once):
+    assert outcomes_at_once[name] in (REFUSED, OUT_OF_TIME, OUT_OF_MEMORY)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_cannot_be_compiled_is_refused_with_one_short_line(name, outcomes_at_once):
+    assert outcomes_at_once[name] in (REFUSED, OUT_OF_TIME, OUT_OF_MEMORY)
 
 
 def rendered(source, **variables):

@@ -3,9 +3,10 @@
 Templates are written for `apply_chat_template`: sandbox, filters, globals and white space are as in
 transformers 5.23.0 (`utils/chat_template_utils.py`). Three things differ: generation tags write two
 marks around their block, today's date is an argument, and nothing is random (no filter `random`, no
-global `lipsum`; an object that has only an address is not printed). A rendering may never end, or
-take all memory: templates that did not come with tokmill are compiled and rendered by children of
-`chat.render_pool` alone.
+global `lipsum`; an object that has only an address is not printed). Reading, compiling or rendering
+a source may never end, or take all memory: what did not come with tokmill is given to functions of
+this module by children of `chat.render_pool` alone. Constant expressions are not evaluated while
+compiling, so that one in a branch that is never taken costs nothing.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import jinja2
-from jinja2 import meta, nodes
+from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
+from jinja2.meta import TrackingCodeGenerator
 from jinja2.runtime import Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.utils import Namespace
+from jinja2.utils import Namespace, pass_context
 
 from tokmill.errors import UsageError
 
@@ -28,18 +30,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from jinja2.parser import Parser
+    from jinja2.runtime import Context
 
 MARKS = "tokmill_marks"
 """The variable that holds the two marks of a rendering."""
-
-_BROKEN = (jinja2.TemplateError, SyntaxError, ValueError, RecursionError, MemoryError)
-"""Errors of compiling; some sources are nested too deep, or hold numbers that are too long."""
 
 _MOST_KEPT = 32
 """A run asks for its template four times, and compares it with the training templates that its
 tokens allow; Qwen's takes 30 ms to compile and 10 ms to parse."""
 
-_LONGEST_SOURCE = 1 << 20
+_MOST_SHOWN = 200
+"""Characters of an error; some repeat what the template holds."""
 
 
 class SourceFacts(NamedTuple):
@@ -69,9 +70,17 @@ def source_facts(source: str) -> SourceFacts:
         _has_generation(tree),
         not _has_wrapped_generation(tree),
         "\0".join(literals),
-        frozenset(meta.find_undeclared_variables(tree) - environment.globals.keys() - {MARKS}),
+        frozenset(_undeclared(tree, environment) - environment.globals.keys() - {MARKS}),
         any(name.name == "strftime_now" for name in tree.find_all(nodes.Name)),
     )
+
+
+def _undeclared(tree: nodes.Template, environment: jinja2.Environment) -> set[str]:
+    """Return what `meta.find_undeclared_variables` does, without evaluating constants."""
+    generator = TrackingCodeGenerator(environment)
+    generator.optimizer = None
+    generator.visit(tree)
+    return generator.undeclared_identifiers
 
 
 @lru_cache(_MOST_KEPT)
@@ -80,25 +89,41 @@ def compile_template(source: str, *, date: str, where: str) -> jinja2.Template:
 
     Raises:
         UsageError: it is not valid Jinja, or asks for today's date and `date` is not valid.
+        MemoryError: see `guarded` in `chat.render_pool`.
     """
-    if len(source) > _LONGEST_SOURCE:
-        raise UsageError(f"{where}: longer than {_LONGEST_SOURCE} characters: no chat template")
     environment = _environment(_clock(date, where))
     try:
         facts = source_facts(source)
-        template = environment.from_string(source)
+        template = environment.from_string(_with_plain_texts(environment.parse(source)))
         # Jinja's own view of two dicts takes 20 us to copy, which every rendering does.
         template.globals = dict(template.globals)
+    except MemoryError:
+        raise
     except jinja2.TemplateSyntaxError as error:
-        raise UsageError(f"{where}:{error.lineno}: not a Jinja template: {error.message}") from None
-    except _BROKEN as error:
-        raise UsageError(f"{where}: not a Jinja template: {error}") from None
+        words = first_words(error, error.message)
+        raise UsageError(f"{where}:{error.lineno}: not a Jinja template: {words}") from None
+    except Exception as error:  # nested too deep, numbers too long: Jinja may raise anything
+        raise UsageError(f"{where}: not a Jinja template: {first_words(error)}") from None
     if facts.asks_for_today and not date:
         raise UsageError(
             f"{where}: the template writes today's date, which would make every run another "
             "dataset: give the date to write, --date=YYYY-MM-DD"
         )
     return template
+
+
+def _with_plain_texts(tree: nodes.Template) -> nodes.Template:
+    """Return a tree in which printed strings are text of the template, which is written faster."""
+    if tree.find(nodes.ScopedEvalContextModifier) is not None:
+        return tree  # it escapes what is printed, but not its text
+    for output in tree.find_all(nodes.Output):
+        output.nodes = [
+            nodes.TemplateData(node.value, lineno=node.lineno)
+            if isinstance(node, nodes.Const) and isinstance(node.value, str)
+            else node
+            for node in output.nodes
+        ]
+    return tree
 
 
 def emitted_tokens(source: str, added: Iterable[str]) -> set[str]:
@@ -109,9 +134,28 @@ def emitted_tokens(source: str, added: Iterable[str]) -> set[str]:
     """
     try:
         literals = source_facts(source).literals
-    except _BROKEN:
+    except MemoryError:
+        raise
+    except Exception:  # see `compile_template`
         return set()
     return {token for token in added if token.strip() and token in literals}
+
+
+def first_words(error: Exception, message: str | None = None) -> str:
+    """Return the beginning of the first line of an error that a template has raised.
+
+    The text of the error may itself be long, or may not end well: that of lists within lists.
+    """
+    try:
+        text = str(error) if message is None else message
+    except MemoryError:
+        raise
+    except Exception:
+        text = ""
+    line = text.strip().partition("\n")[0]
+    if not line:
+        return type(error).__name__
+    return line if len(line) <= _MOST_SHOWN else f"{line[:_MOST_SHOWN]}…"
 
 
 class _GenerationTags(Extension):
@@ -149,6 +193,7 @@ def _environment(clock: Callable[[str], str]) -> _Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=[_GenerationTags, loopcontrols],
+        optimized=False,
         finalize=_with_text,
     )
     environment.filters["tojson"] = _tojson
@@ -185,7 +230,8 @@ def _tojson(
     )
 
 
-def _with_text(value: Any) -> Any:
+@pass_context  # else Jinja would evaluate constants that are printed while it compiles
+def _with_text(_: Context, value: Any) -> Any:
     """Return a value that is printed; refuse one whose text is its address."""
     if isinstance(value, _WITH_TEXT):
         return value

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokmill.chat.control_strings import TokenSplitter
 from tokmill.chat.conversation import ChatError, count_differs
 from tokmill.chat.escaping import ControlEscaper, escaped_forms
-from tokmill.chat.jinja.environment import MARKS, compile_template, source_facts
+from tokmill.chat.jinja.environment import MARKS, compile_template, first_words, source_facts
 from tokmill.chat.jinja.span_writer import SpanWriter, find_reply_frame
 from tokmill.chat.jinja.spans import (
     ADVICE,
@@ -436,11 +436,13 @@ class JinjaTemplate:
         variables[MARKS] = marks[:2]
         try:
             text = inputs.written(self._compiled.render(variables))
+            if not text.isascii():
+                text.encode()  # a template may write half a surrogate pair
             return text if prompt else text.removesuffix(self._unasked)
         except MemoryError:
             raise  # depends on the machine, so that the run ends and no record is refused
         except Exception as error:  # a template is a program: it may raise anything
-            words = str(error).strip().partition("\n")[0] or type(error).__name__
+            words = first_words(error)
             raise ChatError("template error", f"the chat template raises: {words}") from None
 
 
