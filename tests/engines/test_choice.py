@@ -5,10 +5,12 @@ import pickle
 
 import pytest
 
+from tokmill.engines.added_tokens import AddedTokens
 from tokmill.engines.choice import CharacterComparison, Continuation, EngineChoice
-from tokmill.engines.routing import CharacterSet
+from tokmill.engines.routing import CharacterSet, Routes
 
 DIFFERS = CharacterSet(((0x88F, 0x88F), (0x323B0, 0x33479)))
+ADDED = AddedTokens((3, 5), Routes(CharacterSet.of([0xF90A]), ("<s>", "e\u0301")))
 
 
 @pytest.mark.parametrize(
@@ -25,7 +27,8 @@ DIFFERS = CharacterSet(((0x88F, 0x88F), (0x323B0, 0x33479)))
                 DIFFERS, "", 67_584, 80_000, CharacterSet(((0x20000, 0x10FFFF),))
             ),
             scan_kept=True,
-            continuation=Continuation("gigatoken", DIFFERS),
+            continuation=Continuation("gigatoken", DIFFERS, ADDED),
+            added=ADDED,
         ),
     ],
 )
@@ -37,7 +40,7 @@ def test_a_choice_can_be_written_as_json_and_pickled(choice):
 def test_characters_that_differ_or_were_not_compared_are_routed():
     scan = CharacterComparison(DIFFERS, uncompared=CharacterSet(((0x20000, 0x10FFFF),)))
     choice = EngineChoice("gigatoken", "1", "x", scan=scan)
-    assert choice.routed.ranges == ((0x88F, 0x88F), (0x20000, 0x10FFFF))
+    assert choice.routes.characters.ranges == ((0x88F, 0x88F), (0x20000, 0x10FFFF))
     plain = choice.as_json()
     assert plain["scan"]["differs"] == [[0x88F, 0x88F], [0x323B0, 0x33479]]
 
@@ -49,6 +52,9 @@ def test_characters_that_differ_or_were_not_compared_are_routed():
         {"scan": {"differs": [[2, 1]]}},
         {"scan": {**CharacterComparison().as_json(), "uncompared": [[2, 1]]}},
         {"continuation": {"name": "x"}},
+        {"added_tokens": {"given": ["x"], "characters": [], "strings": []}},
+        {"added_tokens": {"given": [], "characters": [], "strings": [""]}},
+        {"added_tokens": {"given": [], "characters": [[2, 1]], "strings": []}},
     ],
 )
 def test_a_damaged_choice_is_refused(damage):

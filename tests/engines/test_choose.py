@@ -84,13 +84,18 @@ def changed(tokenizer_dir: Path, directory: Path, change) -> object:
 @pytest.fixture
 def refused_everywhere(tokenizer_dir, tmp_path):
     """The tiny tokenizer with a normalizer that no fast engine supports."""
-    strip = {"type": "Strip", "strip_left": True, "strip_right": False}
-    return changed(tokenizer_dir, tmp_path, lambda data: data.update(normalizer=strip))
+
+    def change(data):
+        data["normalizer"] = {"type": "Strip", "strip_left": True, "strip_right": False}
+        for token in data["added_tokens"]:
+            token["normalized"] = False
+
+    return changed(tokenizer_dir, tmp_path, change)
 
 
 @pytest.fixture
 def whole_words(tokenizer_dir, tmp_path):
-    """With an added token that matches complete words only, which gigatoken ignores."""
+    """With an added token that matches complete words only, which engines ignore."""
     library = Library.from_file(str(tokenizer_dir / "tokenizer.json"))
     library.add_tokens([AddedToken("hel", single_word=True)])
     library.save(str(tmp_path / "tokenizer.json"))
@@ -190,21 +195,23 @@ def test_if_every_engine_refuses_the_reference_is_chosen_with_reasons_and_speed(
 
 
 @needs_fast_engines
-def test_an_engine_with_other_ids_is_not_chosen(chosen, whole_words):
+def test_an_engine_with_other_ids_on_this_corpus_is_not_chosen(chosen, whole_words):
+    # The reference of another tokenizer: no engine has its ids of these texts.
     for n_bytes in (10 * MB, 40 * MB):
-        choice = chosen(n_bytes, of=whole_words)
-        assert choice.name == "fastokens"
-        assert "its ids differ from the reference's" in choice.refused["gigatoken"]
+        choice = chosen(n_bytes, sample=["hel hel"], other=whole_words)
+        assert choice.name == REFERENCE
+        assert all("ids differ" in choice.refused[name] for name in FAST_ENGINES)
     with pytest.raises(TokenizerError, match="gigatoken cannot be used: its ids differ "):
-        chosen(40 * MB, "gigatoken", of=whole_words)
+        chosen(40 * MB, "gigatoken", sample=["hel hel"], other=whole_words)
 
 
 @needs_fast_engines
-def test_an_engine_with_other_ids_on_this_corpus_is_not_chosen(chosen, whole_words):
-    # The reference of another tokenizer: no engine has its ids of these texts.
-    choice = chosen(sample=["hel hel"], other=whole_words)
+def test_an_engine_is_not_chosen_where_the_reference_would_encode_nearly_everything(
+    chosen, whole_words
+):
+    choice = chosen(of=whole_words, sample=["hel hel"] * 20)
     assert choice.name == REFERENCE
-    assert all("ids differ" in choice.refused[name] for name in FAST_ENGINES)
+    assert choice.refused["gigatoken"] == "100% of the sample would go to the reference"
 
 
 @needs_fast_engines

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.engines.engine import REFERENCE, load_engine
-from tokmill.engines.routing import CharacterSet, RoutedEngine
+from tokmill.engines.routing import CharacterSet, RoutedEngine, Routes
 from tokmill.offsets import select_documents
 
 TEXTS = ["hello", "x\u088fy", "", "the cat", "\u088f", "猫"]
@@ -36,7 +36,7 @@ def documents(batch) -> list[list[int]]:
 def test_documents_with_the_characters_get_the_ids_of_the_reference_in_their_place(tokenizer):
     reference = reference_of(tokenizer)
     skewed = Skewed(reference)
-    engine = RoutedEngine(skewed, lambda: reference, CharacterSet.of([0x88F]))
+    engine = RoutedEngine(skewed, lambda: reference, Routes(CharacterSet.of([0x88F])))
     batch = engine.encode(pa.array(TEXTS, pa.large_string()))
     expected = documents(reference.encode(pa.array(TEXTS, pa.large_string())))
     skew = [0 if "\u088f" in text else 1 for text in TEXTS]
@@ -52,13 +52,13 @@ def test_the_reference_is_not_loaded_for_texts_without_them(tokenizer):
     def never():
         raise AssertionError
 
-    engine = RoutedEngine(Skewed(reference_of(tokenizer)), never, CharacterSet.of([0x88F]))
+    engine = RoutedEngine(Skewed(reference_of(tokenizer)), never, Routes(CharacterSet.of([0x88F])))
     assert engine.encode(pa.array(["hello", "猫"], pa.large_string())).routed is None
 
 
 def test_all_documents_may_be_routed(tokenizer):
     reference = reference_of(tokenizer)
-    engine = RoutedEngine(Skewed(reference), lambda: reference, CharacterSet.of([0x88F]))
+    engine = RoutedEngine(Skewed(reference), lambda: reference, Routes(CharacterSet.of([0x88F])))
     batch = engine.encode(pa.array(["\u088f"] * 3, pa.large_string()))
     assert batch.routed.tolist() == [0, 1, 2]
     assert len(set(map(tuple, documents(batch)))) == 1
@@ -66,7 +66,7 @@ def test_all_documents_may_be_routed(tokenizer):
 
 def test_routed_documents_are_kept_through_a_selection(tokenizer):
     reference = reference_of(tokenizer)
-    engine = RoutedEngine(Skewed(reference), lambda: reference, CharacterSet.of([0x88F]))
+    engine = RoutedEngine(Skewed(reference), lambda: reference, Routes(CharacterSet.of([0x88F])))
     batch = engine.encode(pa.array(TEXTS, pa.large_string()))
     kept = select_documents(batch, np.array([False, True, True, False, True, True]))
     assert kept.routed.tolist() == [0, 2]

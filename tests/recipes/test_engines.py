@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from tokmill.engines.added_tokens import for_engine
 from tokmill.engines.choice import CharacterComparison
 from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineMemory
@@ -30,9 +31,10 @@ def engine_of(spec):
 
 def test_an_engine_that_was_compared_before_the_run_is_not_loaded_again(spec, loads):
     settings = {"control_in_text": "text", "n_threads": spec.n_threads}
-    compared = spec.engines.load(spec.engine.name, spec.tokenizer, **settings)
+    tokenizer = for_engine(spec.tokenizer, spec.engine.added)
+    compared = spec.engines.load(spec.engine.name, tokenizer, **settings)
     assert engine_of(spec).encode(TEXT, StageTimer()).ids.tolist()
-    assert spec.engines.load(spec.engine.name, spec.tokenizer, **settings) is compared
+    assert spec.engines.load(spec.engine.name, tokenizer, **settings) is compared
     assert loads == ["fastokens"]
 
 

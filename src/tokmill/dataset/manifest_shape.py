@@ -73,6 +73,7 @@ _SHAPE = {
         "reference?": _TEXT,
         "scan?": (_SCAN, None),
         "scan_kept?": _FLAG,
+        "added_tokens?": {"given": [_COUNT], "characters": _CHARACTERS, "strings": [_TEXT]},
     },
     "dtype": {"uint16", "uint32"},
     "totals": {

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tokmill.engines.added_tokens import AddedTokens
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE
-from tokmill.engines.routing import CharacterSet
+from tokmill.engines.routing import CharacterSet, Routes
 from tokmill.engines.spot_check import spot_share
 
 if TYPE_CHECKING:
@@ -60,11 +61,32 @@ class CharacterComparison:
 class Continuation:
     """The engine for text that continues other text, if that needs a tokenizer variant.
 
-    `routed`: characters whose texts are routed to the reference.
+    `routed`: characters on which it differs from the reference. `added`: as in `EngineChoice`.
     """
 
     name: str
     routed: CharacterSet = field(default_factory=CharacterSet)
+    added: AddedTokens = field(default_factory=AddedTokens)
+
+    @property
+    def routes(self) -> Routes:
+        """Return what sends a text to the reference."""
+        return Routes(self.routed) | self.added.routes
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        added = self.added.as_json()
+        return {"name": self.name, "differs": self.routed.as_json(), "added_tokens": added}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Continuation:
+        """Read the result of `as_json`.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is something else.
+        """
+        routed = CharacterSet.from_json(data["differs"])
+        return cls(str(data["name"]), routed, AddedTokens.from_json(data["added_tokens"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +98,8 @@ class EngineChoice:
     `spot_share`: share of the text that the reference encodes again during the run; default:
     `spot_check.spot_share(name)`. `reference`: version of the reference that was compared.
     `scan`: comparison on characters, None if there was none. `scan_kept`: whether an earlier run
-    did it. `continuation`: in SFT, if continuations need an engine of their own.
+    did it. `continuation`: in SFT, if continuations need an engine of their own. `added`: which
+    added tokens it is given, and what routes texts with the others.
     """
 
     name: str
@@ -90,6 +113,7 @@ class EngineChoice:
     scan: CharacterComparison | None = None
     scan_kept: bool = False
     continuation: Continuation | None = None
+    added: AddedTokens = field(default_factory=AddedTokens)
 
     def __post_init__(self) -> None:
         """Set the default share."""
@@ -97,9 +121,10 @@ class EngineChoice:
             object.__setattr__(self, "spot_share", spot_share(self.name))
 
     @property
-    def routed(self) -> CharacterSet:
-        """Return the characters whose documents are routed to the reference."""
-        return CharacterSet() if self.scan is None else self.scan.routed
+    def routes(self) -> Routes:
+        """Return what sends a document to the reference."""
+        characters = CharacterSet() if self.scan is None else self.scan.routed
+        return Routes(characters) | self.added.routes
 
     @property
     def fallback(self) -> str:
@@ -115,9 +140,11 @@ class EngineChoice:
         """Return the choice as plain values."""
         plain = asdict(self)
         plain["scan"] = None if self.scan is None else self.scan.as_json()
-        del plain["continuation"]
-        if (rest := self.continuation) is not None:
-            plain["continuation"] = {"name": rest.name, "differs": rest.routed.as_json()}
+        del plain["continuation"], plain["added"]
+        if self.continuation is not None:
+            plain["continuation"] = self.continuation.as_json()
+        if self.added != AddedTokens():
+            plain["added_tokens"] = self.added.as_json()
         return plain
 
     @classmethod
@@ -130,9 +157,10 @@ class EngineChoice:
         values = dict(data)
         if scan := values.get("scan"):
             values["scan"] = CharacterComparison.from_json(scan)
-        if kept := values.get("continuation"):
-            routed = CharacterSet.from_json(kept["differs"])
-            values["continuation"] = Continuation(str(kept["name"]), routed)
+        if continuation := values.get("continuation"):
+            values["continuation"] = Continuation.from_json(continuation)
+        if added := values.pop("added_tokens", None):
+            values["added"] = AddedTokens.from_json(added)
         return cls(**values)
 
 

@@ -1,6 +1,7 @@
 """Chooses the engine of a run: exact first, then fastest on this corpus.
 
-1. `comparison` says on which characters an engine differs: their documents go to the reference.
+1. `comparison` says on which characters an engine differs, and `added_tokens` which added tokens it
+   does not find as the reference does: their documents go to the reference.
 2. In every run, before anything is written, an engine must encode the hostile texts, texts of its
    vocabulary and a sample of this corpus like the reference.
 3. With much text all exact engines are timed on the same 4 MiB of the corpus; the result is kept
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from tokmill.engines.added_tokens import AddedTokens, divide_added_tokens, for_engine
 from tokmill.engines.choice import CharacterComparison, Continuation, EngineChoice
 from tokmill.engines.comparison import (
     compare_engines,
@@ -32,7 +34,7 @@ from tokmill.engines.comparison import (
 )
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, engine_version, is_installed
 from tokmill.engines.loaded import EngineStore
-from tokmill.engines.routing import CharacterSet, RoutedEngine, ids_of_each
+from tokmill.engines.routing import CharacterSet, RoutedEngine, Routes, ids_of_each
 from tokmill.engines.spot_check import describe_difference
 from tokmill.engines.texts import built_in_texts
 from tokmill.errors import TokenizerError, TokmillError
@@ -64,6 +66,9 @@ more than its timing says, compared with fastokens (gpt2, 1 GB of English, two c
 
 SAMPLE_BYTES = 512 << 10
 """Corpus text that an engine must encode like the reference."""
+
+_MOST_ROUTED = 0.9
+"""Share of sampled documents; with more for the reference, another engine only costs memory."""
 
 _STREAM_BYTES = 1 << 30
 """Assumed for standard input."""
@@ -97,10 +102,9 @@ class EngineRequest:
     engines: EngineStore = field(default_factory=EngineStore)
     note: Callable[[str], None] = lambda _: None
 
-    def load(self, name: str = REFERENCE, n_threads: int = 1) -> Engine:
-        """Return an engine for the tokenizer; see `EngineStore`."""
-        control = self.control_in_text
-        return self.engines.load(name, self.tokenizer, control_in_text=control, n_threads=n_threads)
+    def load_reference(self) -> Engine:
+        """Return the reference for the tokenizer; see `EngineStore`."""
+        return self.engines.load(REFERENCE, self.tokenizer, control_in_text=self.control_in_text)
 
 
 def choose_engine(request: EngineRequest, *, has_continuations: bool) -> EngineChoice:
@@ -132,7 +136,8 @@ def choose_engine(request: EngineRequest, *, has_continuations: bool) -> EngineC
         return choice
     of_variant = replace(request, tokenizer=variant, asked=choice.name)
     continued = _Trial(of_variant, is_timed=False).choice([choice.name])
-    return replace(choice, continuation=Continuation(continued.name, continued.routed))
+    differs = CharacterSet() if continued.scan is None else continued.scan.routed
+    return replace(choice, continuation=Continuation(continued.name, differs, continued.added))
 
 
 def comparison_cost(
@@ -179,10 +184,17 @@ class _Trial:
         self._sample = _spread(request.sample(SAMPLE_BYTES), SAMPLE_BYTES)
         self._refused: dict[str, str] = {}
         self._reference_mb_per_s = 0.0
+        self._added = AddedTokens()
 
     def choice(self, names: Sequence[str]) -> EngineChoice:
         """Return the choice of the fastest engine that is exact; the reference if none is."""
         request, tokenizer = self._request, self._request.tokenizer
+        try:
+            self._added = divide_added_tokens(tokenizer, parse=request.control_in_text == "parse")
+        except TokenizerError as error:
+            self._refused |= dict.fromkeys(names, str(error))
+            _ = self._expected  # for the speed of the reference
+            return self._no_fast_engine()
         known = {name: known_comparison(tokenizer, name) for name in names if is_installed(name)}
         self._refused |= dict.fromkeys(set(names).difference(known), "not installed")
         fresh = [name for name, comparison in known.items() if comparison is None]
@@ -198,10 +210,7 @@ class _Trial:
         for group in [usable] if is_timed else [[name] for name in usable]:
             exact = exact or self._exact(group, compared)
         if not exact:
-            speed = self._reference_mb_per_s
-            choice = _reference_choice(request, NO_FAST_ENGINE)
-            speeds = {REFERENCE: speed} if speed else {}
-            return replace(choice, mb_per_s=speeds, refused=self._refused)
+            return self._no_fast_engine()
         speeds = self._speeds(exact) if is_timed and len(exact) > 1 else {}
         if speeds:
             keep(key, {name: (speed, self._load_s[name]) for name, speed in speeds.items()})
@@ -216,19 +225,27 @@ class _Trial:
             reason = FASTEST_BEFORE
         else:
             reason = ONLY_ONE if self._is_timed and len(exact) == 1 else FIRST
-        if rewrites := ", ".join(tokenizer.rewrites):
-            reason += f"; takes the tokenizer in other words: {rewrites}"
+        rewrites = ", ".join(tokenizer.rewrites)
+        rewritten = f"; takes the tokenizer in other words: {rewrites}" if rewrites else ""
         return EngineChoice(
             name,
             engine_version(name, tokenizer),
-            reason,
+            reason + rewritten,
             n_checked=len(self._expected),
             mb_per_s=speeds,
             refused=self._refused,
             reference=engine_version(REFERENCE, tokenizer),
             scan=compared[name],
             scan_kept=name not in scans,
+            added=self._added,
         )
+
+    def _no_fast_engine(self) -> EngineChoice:
+        """Return the choice of the reference, with its speed on the sample if it encoded that."""
+        choice = _reference_choice(self._request, NO_FAST_ENGINE)
+        speed = self._reference_mb_per_s
+        speeds = {REFERENCE: speed} if speed else {}
+        return replace(choice, mb_per_s=speeds, refused=self._refused)
 
     def _exact(
         self, names: Sequence[str], compared: Mapping[str, CharacterComparison]
@@ -240,7 +257,7 @@ class _Trial:
         _ = self._built_in  # before an engine loads: gigatoken holds Python's lock meanwhile
         with ThreadPoolExecutor(len(names) + 1) as pool:
             expected = pool.submit(lambda: self._expected)
-            loading = [pool.submit(self._load, name, compared[name].routed) for name in names]
+            loading = [pool.submit(self._load, name, compared[name]) for name in names]
             expected.result()
             engines = [engine.result() for engine in loading]
         return {
@@ -249,16 +266,22 @@ class _Trial:
             if engine is not None and self._is_exact(name, engine)
         }
 
-    def _load(self, name: str, routed: CharacterSet) -> RoutedEngine | None:
+    def _load(self, name: str, compared: CharacterComparison) -> RoutedEngine | None:
         """Load an engine; None, and the reason in `_refused`, if it refuses the tokenizer."""
         request, start_s = self._request, time.perf_counter()
         try:
-            engine = request.load(name, request.n_threads)
+            engine = request.engines.load(
+                name,
+                for_engine(request.tokenizer, self._added),
+                control_in_text=request.control_in_text,
+                n_threads=request.n_threads,
+            )
         except TokmillError as error:
             self._refused[name] = str(error)
             return None
         self._load_s[name] = round(time.perf_counter() - start_s, 2)
-        return RoutedEngine(engine, request.load, routed)
+        routes = Routes(compared.routed) | self._added.routes
+        return RoutedEngine(engine, request.load_reference, routes)
 
     def _seconds(self, name: str, mb_per_s: float, load_s: float) -> float:
         """Return how long an engine takes to load and to encode the corpus; unknown: for ever."""
@@ -273,7 +296,7 @@ class _Trial:
     @cached_property
     def _expected(self) -> list[Ids]:
         """Return the ids of the reference for the built-in texts, then for the sample."""
-        reference = self._request.load()
+        reference = self._request.load_reference()
         ids = list(ids_of_each(reference, self._built_in))
         start_s = time.perf_counter()
         ids += ids_of_each(reference, self._sample)
@@ -283,6 +306,11 @@ class _Trial:
 
     def _is_exact(self, name: str, engine: RoutedEngine) -> bool:
         """Return whether an engine has the ids of the reference; else say why in `_refused`."""
+        is_routed = engine.is_routed(pa.array(self._sample, pa.large_string()))
+        is_auto = self._request.asked == "auto"
+        if is_auto and is_routed.sum() > _MOST_ROUTED * len(self._sample):
+            self._refused[name] = f"{is_routed.mean():.0%} of the sample would go to the reference"
+            return False
         texts = self._built_in + self._sample
         encoded = ids_of_each(engine, texts)
         for i, (ids, wanted) in enumerate(zip(encoded, self._expected, strict=True)):

@@ -19,7 +19,15 @@ import xxhash
 from tokmill.children import Child, ChildEndedError, Parent
 from tokmill.engines.choice import CharacterComparison
 from tokmill.engines.engine import REFERENCE, load_engine, thread_variables
-from tokmill.engines.routing import COMMON, EVERY, RARE, CharacterSet, RoutedEngine, ids_of_each
+from tokmill.engines.routing import (
+    COMMON,
+    EVERY,
+    RARE,
+    CharacterSet,
+    RoutedEngine,
+    Routes,
+    ids_of_each,
+)
 from tokmill.engines.texts import Context, character_texts, in_lines, sequences
 from tokmill.errors import TokmillError
 from tokmill.words import plural
@@ -103,7 +111,7 @@ def main() -> None:
         parent.send((CharacterSet(), str(error)))
         return
     # As in a run, the reference encodes a text on which the engine raises.
-    routed = RoutedEngine(engine, lambda: reference, CharacterSet())
+    routed = RoutedEngine(engine, lambda: reference, Routes())
     texts, uncompared = character_texts(every=every), _uncompared(every=every)
     parent.send(compare(reference, routed, texts, uncompared, expected))
 

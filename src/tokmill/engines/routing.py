@@ -1,4 +1,4 @@
-"""Routes documents to the reference: with certain characters, or on which a fast engine raises.
+"""Routes documents to the reference: with some characters or strings, or if an engine raises.
 
 The search for characters is much cheaper than encoding: 0.1 to 0.4 ns for a byte of text. It looks
 for the bytes that begin the set's characters in UTF-8; only there are characters decoded.
@@ -6,17 +6,18 @@ for the bytes that begin the set's characters in UTF-8; only there are character
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from tokmill.offsets import byte_offsets, merge_tokens
+from tokmill.tokenizer.control_tokens import contains_any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -101,33 +102,66 @@ EVERY = COMMON | RARE
 """All code points that UTF-8 can encode: all but the surrogates."""
 
 
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """What sends a document to the reference: a character of a set, or one of some strings."""
+
+    characters: CharacterSet = field(default_factory=CharacterSet)
+    strings: tuple[str, ...] = ()
+
+    def __or__(self, other: Routes) -> Routes:
+        """Return the routes of both."""
+        strings = dict.fromkeys(self.strings + other.strings)
+        return Routes(self.characters | other.characters, tuple(strings))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {"characters": self.characters.as_json(), "strings": list(self.strings)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Routes:
+        """Read the result of `as_json`.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is something else.
+        """
+        strings = data["strings"]
+        if not all(isinstance(string, str) and string for string in strings):
+            raise TypeError(f"{strings!r} are no strings")
+        return cls(CharacterSet.from_json(data["characters"]), tuple(strings))
+
+
 class RoutedEngine:
     """Encodes documents by an engine, and by the reference where that differs or raises.
 
-    `reference` loads the reference; it is called with the first such document. `characters`: those
-    on which the two differ or were not compared; may be empty.
+    `reference` loads the reference; it is called with the first such document. `routes`: what the
+    documents have on which the two differ or were not compared; may be empty.
     """
 
-    def __init__(
-        self, engine: Engine, reference: Callable[[], Engine], characters: CharacterSet
-    ) -> None:
+    def __init__(self, engine: Engine, reference: Callable[[], Engine], routes: Routes) -> None:
         self.name = engine.name
         self.renewable = engine.renewable
         self.concurrent = engine.concurrent
         self._engine = engine
         self._reference = reference
-        self._finder = CharacterFinder(characters) if characters else None
+        self._finder = CharacterFinder(routes.characters) if routes.characters else None
+        self._strings = routes.strings
 
     def encode(self, text: pa.LargeStringArray) -> TokenBatch:
         """Encode documents; see `Engine`."""
-        routed = self._finder.documents(text) if self._finder else ()
-        if not len(routed):
+        is_routed = self.is_routed(text)
+        if not is_routed.any():
             return self._encode_or_route(text)
-        is_routed = np.zeros(len(text), np.bool_)
-        is_routed[routed] = True
         rest = self._route(text.filter(pa.array(is_routed)))
         first = self._encode_or_route(text.filter(pa.array(~is_routed)))
         return merge_tokens(first, rest, is_routed)
+
+    def is_routed(self, text: pa.LargeStringArray) -> npt.NDArray[np.bool_]:
+        """Return which of n documents go to the reference whatever the engine does: (n,)."""
+        has_character = np.zeros(len(text), np.bool_)
+        if self._finder:
+            has_character[self._finder.documents(text)] = True
+        return has_character | contains_any(text, self._strings)
 
     def _encode_or_route(self, text: pa.LargeStringArray) -> TokenBatch:
         """Encode documents by the engine, and those on which it raises by the reference.

@@ -8,6 +8,7 @@ of tokenizer, see `comparison`.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from functools import cache
 from itertools import product
@@ -19,6 +20,8 @@ from tokmill.tokenizer.tokenizer_json import (
     SPACE_MARK,
     is_byte_level,
     outline,
+    step_parts,
+    steps,
     token_bytes,
     vocabulary,
 )
@@ -33,11 +36,50 @@ _TOKENS = 1 << 13
 
 
 def built_in_texts(tokenizer: Tokenizer) -> list[str]:
-    """Return hostile texts, and lines of tokens of the vocabulary."""
-    tokens = token_texts(tokenizer, _TOKENS)
-    return hostile_texts([token.content for token in tokenizer.added]) + [
-        "\n".join(t) for t in in_lines(tokens)
+    """Return hostile texts, added tokens in contexts, and lines of tokens of the vocabulary."""
+    added = [token.content for token in tokenizer.added]
+    tokens = ["\n".join(line) for line in in_lines(token_texts(tokenizer, _TOKENS))]
+    return hostile_texts(added) + added_token_texts(added) + pattern_texts(tokenizer) + tokens
+
+
+def added_token_texts(contents: Sequence[str]) -> list[str]:
+    """Return a text for each of up to `_ADDED` added tokens, evenly spread.
+
+    It has the token between neighbours of every class on both sides, beside the next token, cut at
+    both ends, in other cases and in other normal forms.
+    """
+    sampled = list(contents[:: max(1, -(-len(contents) // _ADDED))])
+    texts = []
+    for token, other in zip(sampled, sampled[1:] + sampled[:1], strict=True):
+        lines = [
+            f"{left}{token}{_NEIGHBOURS[(number + step) % len(_NEIGHBOURS)]}"
+            for step in (0, 1, 7)
+            for number, left in enumerate(_NEIGHBOURS)
+        ]
+        lines += [token + other, token + other + token, token[:-1], token[1:], token[:-1] + token]
+        lines += [token.upper(), token.lower(), f"a {token.swapcase()}", "'" + token, token * 3]
+        lines += [unicodedata.normalize(form, f"{token}\u0301") for form in ("NFC", "NFD", "NFKD")]
+        texts.append("\n".join(lines))
+        texts.append(token + " " + token)
+    return texts
+
+
+def pattern_texts(tokenizer: Tokenizer) -> list[str]:
+    """Return the letters, digits and signs that the patterns of a tokenizer name, in contexts."""
+    patterns: list[str] = []
+    parts = step_parts(tokenizer.json)
+    for step in (*steps(parts, "normalizer"), *steps(parts, "pre_tokenizer")):
+        patterns += [text for text in (step.get("pattern") or {}).values() if text]
+        patterns += [text for text in (step.get("content"), step.get("prepend")) if text]
+    words = list(dict.fromkeys(word for text in patterns for word in _WORD.findall(text)))
+    return [
+        "\n".join(f"{left}{form}{right}" for left, right in _AROUND for form in _cases(word))
+        for word in words[:_ADDED]
     ]
+
+
+def _cases(word: str) -> tuple[str, ...]:
+    return word, word.upper(), word * 2, word[::-1], word[:-1]
 
 
 def token_texts(tokenizer: Tokenizer, most: int) -> list[str]:
@@ -50,6 +92,20 @@ def token_texts(tokenizer: Tokenizer, most: int) -> list[str]:
     else:
         texts = [token.replace(SPACE_MARK, " ") for token in sampled]
     return list(dict.fromkeys(text for text in texts if len(text) > 1 and "\ufffd" not in text))
+
+
+_ADDED = 64
+"""Added tokens that are compared in many contexts in every run."""
+
+_NEIGHBOURS = (
+    *("", " ", "  ", "\t", "\n", "\r\n", "\xa0", "\u3000", "\u2003 ", " \u2028", "\x85", "\x1c"),
+    *("a", "Z", "é", "ſ", "1", "²", "中", "한", "\u0301", "\u200d", "👍", "!", "'", "'s", "_", "▁"),
+)
+
+_AROUND = (("", ""), ("a", "a"), (" ", " "), ("1", "1"), ("'", "\n"), ("中", "中"), ("  ", "!"))
+
+_WORD = re.compile(r"[^\W_]+|[^\w\s\\]")
+"""In a pattern: a word, or a sign that stands for itself or not."""
 
 
 class Context(NamedTuple):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.checksum import canonical_json, sha256_hex
 from tokmill.dataset.layout import FORMAT_VERSION
+from tokmill.engines.added_tokens import for_engine
 from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineMemory, EngineStore, RenewableEngine
 from tokmill.engines.routing import RoutedEngine
@@ -193,10 +194,14 @@ def make_engine(
 
     def load() -> Engine:
         control, n_threads = spec.config.tokenizer.control_tokens_in_text, spec.n_threads
-        engine = spec.engines.load(
-            choice.name, tokenizer, control_in_text=control, n_threads=n_threads, is_taken=True
-        )
         is_reference = choice.name == REFERENCE
-        return engine if is_reference else RoutedEngine(engine, load_reference, choice.routed)
+        engine = spec.engines.load(
+            choice.name,
+            tokenizer if is_reference else for_engine(tokenizer, choice.added),
+            control_in_text=control,
+            n_threads=n_threads,
+            is_taken=True,
+        )
+        return engine if is_reference else RoutedEngine(engine, load_reference, choice.routes)
 
     return RenewableEngine(load, memory)
