@@ -23,8 +23,6 @@ from tokenizers.trainers import BpeTrainer
 
 from tokmill.bill.measuring.machine import usable_cores
 from tokmill.dataset.checksum import canonical_json
-from tokmill.engines.choice import EngineChoice
-from tokmill.engines.engine import engine_version
 from tokmill.run.plan import Plan
 from tokmill.run.prepare import prepare
 from tokmill.settings.schema import Config, TokenizerSettings
@@ -288,11 +286,11 @@ def write_rows() -> Callable[[Path, Sequence[Any]], Path]:
 @pytest.fixture(scope="session")
 def plan_of() -> Callable[[Config], Plan]:
     """Plan a run with the engine that its settings name, and make its directories."""
+    from tests.fixtures.recipes import engine_asked_for  # a plugin: pytest imports it first
 
     def make(config: Config) -> Plan:
         prepared = prepare(config)
-        name = config.run.engine
-        engine = EngineChoice(name, engine_version(name, prepared.tokenizer), "asked for")
+        engine = engine_asked_for(prepared)
         for name in ("parts", "rejects"):
             (Path(config.output.dir) / name).mkdir(parents=True, exist_ok=True)
         return Plan(prepared.spec(engine), prepared.parts)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from collections import Counter
 
 import pytest
 
 import tokmill
 import tokmill.engines.choose as module
+from bench.parity import compare, own_bases
 from tokmill.engines.added_tokens import AddedTokens, divide_added_tokens, for_engine
 from tokmill.engines.choice import CharacterComparison
 from tokmill.engines.choose import EngineRequest, choose_engine
@@ -87,6 +89,8 @@ def compared(tokenizer, texts, name, control="text"):
     """Return the ids of an engine that was chosen as in a run, and those of the reference."""
     request = EngineRequest(tokenizer, name, control, 1, None, lambda _: ["hello world"] * 9)
     choice = choose_engine(request, has_continuations=False)
+    if name == REFERENCE:
+        return [ids.tolist() for ids in ids_of_each(request.load_reference(), texts)]
     engine = request.engines.load(
         choice.name, for_engine(tokenizer, choice.added), control_in_text=control
     )
@@ -148,6 +152,17 @@ def test_a_prefix_is_put_before_each_piece_between_tokens(given):
     tokenizer = given([("<a>", {}), ("he", {})], NFC, {**SPLITS, "add_prefix_space": True})
     found, expected = compared(tokenizer, ["x<a>y", "<a> y", "the<a>he"], "gigatoken")
     assert found == expected
+
+
+@needs_fast_engines
+@pytest.mark.parametrize("name", ["reference", "gigatoken"])
+def test_a_text_on_which_the_reference_itself_fails_is_an_error_of_one_line(given, name):
+    """A token that takes white space after it, before white space that takes what is before."""
+    tokenizer = given([("<a>", RIGHT), ("  ", LEFT)])
+    found, expected = compared(tokenizer, ["<a> x", "a  b"], "gigatoken")
+    assert found == expected
+    with pytest.raises(TokenizerError, match=r"fails on the text that begins .y<a>   x. .*: leave"):
+        compared(tokenizer, ["hello", "y<a>   x"], name)
 
 
 def test_few_characters_are_routed_for_tokens_that_stand_for_themselves(given):
@@ -219,3 +234,14 @@ def test_a_run_writes_the_ids_of_the_reference_for_text_that_becomes_an_added_to
             written[engine] = [dataset[i].tolist() for i in range(len(texts))]
     assert written["gigatoken"] == written[REFERENCE]
     assert 291 not in written[REFERENCE][0]
+
+
+@needs_fast_engines
+def test_generated_tokenizers_get_the_ids_of_the_reference_or_no_engine():
+    """A few of those that `python -m bench.parity` makes, whose kinds the shipped table knows."""
+    counts: Counter[str] = Counter()
+    for number in (3, 4, 8, 9, 11):
+        counts += compare(number, seed=1, count=300, bases=own_bases())
+    assert counts["different"] == counts["other choice with a warm cache"] == 0
+    assert counts["documents"] >= 2000
+    assert 0 < counts["routed"] < counts["documents"]

@@ -70,3 +70,28 @@ def test_routed_documents_are_kept_through_a_selection(tokenizer):
     batch = engine.encode(pa.array(TEXTS, pa.large_string()))
     kept = select_documents(batch, np.array([False, True, True, False, True, True]))
     assert kept.routed.tolist() == [0, 2]
+
+
+def test_a_panic_of_an_engine_sends_the_text_to_the_reference(tokenizer):
+    class PanicException(BaseException):  # as native code raises it
+        pass
+
+    class Panics(Skewed):
+        def encode(self, text):
+            if "the cat" in text.to_pylist():
+                raise PanicException("index out of range")
+            return super().encode(text)
+
+    reference = reference_of(tokenizer)
+    engine = RoutedEngine(Panics(reference), lambda: reference, Routes())
+    assert engine.encode(pa.array(TEXTS, pa.large_string())).routed.tolist() == [3]
+
+
+def test_documents_with_a_string_are_routed_and_no_longer_ones(tokenizer):
+    reference = reference_of(tokenizer)
+    routes = Routes(CharacterSet.of([0x88F]), ("a+", " \n."))
+    engine = RoutedEngine(Skewed(reference), lambda: reference, routes)
+    texts = ["a+b", "a", "+", "aa", "x \n.y", "\u088f", ""]
+    assert engine.is_routed(pa.array(texts, pa.large_string())).tolist() == [
+        True, False, False, False, True, True, False,
+    ]  # fmt: skip

@@ -78,7 +78,7 @@ def every_tokenizer() -> list[Reference]:
 
 def _reference(text: str) -> Reference:
     class Loaded:
-        kind = "json"
+        kind, name = "json", "tokenizer"
 
         def library(self) -> Library:
             return Library.from_str(text)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tokenizers import AddedToken, Regex
+from tokenizers import Regex
 from tokenizers import Tokenizer as Library
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
@@ -18,10 +18,12 @@ from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
 import tokmill.engines.choose as choosing
 from tokmill.dataset.plan_file import plan_fingerprint
 from tokmill.engines.engine import FAST_ENGINES, REFERENCE, is_installed
+from tokmill.engines.gigatoken import Gigatoken
 from tokmill.engines.routing import COMMON, RARE, CharacterSet
 from tokmill.errors import StateError
 from tokmill.executors.run import run
 from tokmill.run.prepare import choose_run_engine, prepare
+from tokmill.values import TokenBatch
 
 ROWS = [{"text": f"hel hello {i} the cat " * (i % 4 + 1)} for i in range(60)]
 
@@ -37,12 +39,15 @@ def any_size(monkeypatch) -> None:
 
 
 @pytest.fixture
-def whole_word(tokenizer_dir, tmp_path) -> dict[str, str]:
-    """Settings of a tokenizer whose ids gigatoken gets wrong: it takes "hel" inside words too."""
-    library = Library.from_file(str(tokenizer_dir / "tokenizer.json"))
-    library.add_tokens([AddedToken("hel", single_word=True)])
-    library.save(str(tmp_path / "tokenizer.json"))
-    return {"path": str(tmp_path), "eos_token": "<eos>"}
+def wrong_gigatoken(monkeypatch) -> None:
+    """An engine whose ids are one too high in this process, which chooses."""
+    encode = Gigatoken.encode
+
+    def shifted(self, text):
+        batch = encode(self, text)
+        return TokenBatch(batch.ids + 1, batch.offsets)
+
+    monkeypatch.setattr(Gigatoken, "encode", shifted)
 
 
 def lines_of(texts: list[str]) -> bytes:
@@ -78,12 +83,13 @@ def test_an_input_is_weighed_by_its_text_where_it_is_stored_smaller(
 
 
 @needs_fast_engines
+@pytest.mark.usefixtures("any_size", "wrong_gigatoken")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_wrong_engine_is_left_out_before_anything_is_written(
-    configure, write_rows, whole_word, any_size, listener, tmp_path, workers
+    configure, write_rows, listener, tmp_path, workers
 ):
     source = write_rows(tmp_path / "in.jsonl", ROWS)
-    settings = {"part_bytes": 900, "block_bytes": 300, **whole_word}
+    settings = {"part_bytes": 900, "block_bytes": 300}
     run(configure(tmp_path / "reference", source, engine=REFERENCE, **settings), listener)
     given = settings | {"engine": "auto", "workers": workers}
     manifest = run(configure(tmp_path / "out", source, **given), listener)

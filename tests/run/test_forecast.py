@@ -194,3 +194,13 @@ def test_a_large_piece_that_cannot_be_divided_is_named_with_a_remedy():
     assert note.startswith("all.jsonl.gz, 9.66 GB, cannot be divided: each is read by one process")
     assert "compress it as .zst with many frames" in note
     assert undivided_notes(parts, 10 << 30) == []
+
+
+def test_encoding_the_longest_text_takes_memory(tmp_path, configure, write_rows):
+    """Of any text with the reference: 60 to 142 bytes a byte; so does one long word."""
+    short, long = [{"text": "hello " * 100}], [{"text": "hello" * 300_000}]
+    found = [
+        predict(configure(tmp_path / "out", write_rows(tmp_path / "in.jsonl", rows)))
+        for rows in (short, short + long)
+    ]
+    assert found[1]["memory_bytes"] - found[0]["memory_bytes"] > 50_000_000

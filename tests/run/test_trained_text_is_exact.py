@@ -15,6 +15,7 @@ from tokenizers import Tokenizer as Library
 
 import tokmill
 from tokmill.chat.reading.schemas import read_conversation
+from tokmill.engines.added_tokens import divide_added_tokens
 from tokmill.engines.choice import EngineChoice
 from tokmill.engines.loaded import EngineMemory
 from tokmill.masks.truncation import truncate
@@ -58,7 +59,8 @@ class Chat:
         )
         tokenizer = load_tokenizer(config.tokenizer, for_chat=True)
         config, tokenizer, pool = resolve_sft(config, tokenizer)
-        engine = EngineChoice("gigatoken", "", "")
+        added = divide_added_tokens(tokenizer, parse=False)
+        engine = EngineChoice("gigatoken", "", "", added=added)
         spec = RunSpec(resolve(config, tokenizer, 0), tokenizer, engine, 1, pool.source)
         self._settings = spec.config.sft
         self._renderer = make_chat_renderer(spec.config, tokenizer, pool.source)

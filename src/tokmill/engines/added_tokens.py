@@ -79,6 +79,8 @@ def for_engine(tokenizer: Tokenizer, added: AddedTokens) -> Tokenizer:
 
     Ids are the library's: it ignores those of a file that leave a gap.
     """
+    if not tokenizer.json:
+        return tokenizer
     given = set(added.given)
     tokens = [token._asdict() for token in tokenizer.added if token.id in given]
     return replace(tokenizer, json=with_values(tokenizer.json, {"added_tokens": tokens}))

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from tokmill.dataset.checksum import canonical_json
+from tokmill.engines.added_tokens import AddedTokens, for_engine
 from tokmill.engines.choice import CharacterComparison
 from tokmill.engines.engine import REFERENCE, engine_version
 from tokmill.engines.engine_child import TIMED_OUT, compare_in_children
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from tokmill.tokenizer.tokenizer import Tokenizer
 
 
-_VERSION = 1
+_VERSION = 2
 """Of the method; what another one kept is not read."""
 
 _OPTIONS = ("byte_fallback", "fuse_unk", "continuing_subword_prefix", "end_of_word_suffix")
@@ -113,11 +114,11 @@ def showing(tokenizer: Tokenizer) -> Tokenizer:
     """Return a tokenizer with the same steps and a vocabulary that shows where pretokens end.
 
     Its merges are all pairs of a byte that ends a character and one that begins a character.
-    A tokenizer that is not a byte-level BPE is returned itself.
+    One that is not a byte-level BPE keeps its vocabulary. Neither has added tokens.
     """
     content = _content(tokenizer)
     if not is_byte_level(content):
-        return tokenizer
+        return replace(for_engine(tokenizer, AddedTokens()), added=())
     names = byte_characters()
     first = [names[byte] for byte in (*range(0x80), *range(0xC2, 0xF5))]
     last = [names[byte] for byte in (*range(0x80), *range(0x80, 0xC0))]

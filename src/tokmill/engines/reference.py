@@ -12,6 +12,7 @@ import numpy as np
 from tokmill.engines.engine import REFERENCE, EngineRow
 from tokmill.errors import TokenizerError, UsageError
 from tokmill.offsets import encode_in_calls, offsets_of
+from tokmill.tokenizer.tokenizer_json import refusal
 from tokmill.values import TokenBatch
 
 if TYPE_CHECKING:
@@ -26,25 +27,55 @@ _CALL_BYTES = 1 << 20
 
 
 class Reference:
-    """The reference engine; `encode_texts`: of its library; `ids`: returns those of a result."""
+    """The reference engine; `encode_texts`: of its library; `ids`: returns those of a result.
+
+    `where`: the tokenizer, for errors.
+    """
 
     name = REFERENCE
     renewable = False
     concurrent = False
 
     def __init__(
-        self, encode_texts: Callable[[list[str]], Sequence[Any]], ids: Callable[[Any], list[int]]
+        self,
+        encode_texts: Callable[[list[str]], Sequence[Any]],
+        ids: Callable[[Any], list[int]],
+        where: str,
     ) -> None:
-        self._encode_texts, self._ids = encode_texts, ids
+        self._encode_texts, self._ids, self._where = encode_texts, ids, where
 
     def encode(self, text: pa.LargeStringArray) -> TokenBatch:
-        """Encode documents; see `Engine`."""
+        """Encode documents; see `Engine`.
+
+        Raises:
+            TokenizerError: the library fails on one: `tokenizers` panics where an added token with
+                `rstrip` stands before one with `lstrip` that is white space.
+        """
         return encode_in_calls(text, _CALL_BYTES, self._call)
 
     def _call(self, text: pa.LargeStringArray) -> TokenBatch:
-        documents = list(map(self._ids, self._encode_texts(text.to_pylist())))
+        texts = text.to_pylist()
+        try:
+            encoded = self._encode_texts(texts)
+        except MemoryError:
+            raise
+        except BaseException as error:
+            refusal(error)
+            encoded = [one for document in texts for one in self._encode_alone(document)]
+        documents = list(map(self._ids, encoded))
         ids = np.fromiter(itertools.chain.from_iterable(documents), np.uint32)
         return TokenBatch(ids, offsets_of(np.fromiter(map(len, documents), np.int64)))
+
+    def _encode_alone(self, text: str) -> Sequence[Any]:
+        try:
+            return self._encode_texts([text])
+        except MemoryError:
+            raise
+        except BaseException as error:
+            raise TokenizerError(
+                f"{self._where}: the library that encodes it fails on the text that begins "
+                f"{text[:60]!r} ({refusal(error)}): leave that record out, or change the tokenizer"
+            ) from None
 
 
 def load_reference(tokenizer: Tokenizer, *, parse: bool, n_threads: int = 1) -> Reference:
@@ -57,7 +88,7 @@ def load_reference(tokenizer: Tokenizer, *, parse: bool, n_threads: int = 1) -> 
         library = tokenizer.library()
         library.encode_special_tokens = not parse
         encode = partial(library.encode_batch_fast, add_special_tokens=False)
-        return Reference(encode, attrgetter("ids"))
+        return Reference(encode, attrgetter("ids"), tokenizer.name)
 
     from sentencepiece import SentencePieceProcessor
 
@@ -70,7 +101,9 @@ def load_reference(tokenizer: Tokenizer, *, parse: bool, n_threads: int = 1) -> 
         model = SentencePieceProcessor(model_proto=tokenizer.data)
     except RuntimeError as error:
         raise TokenizerError(f"{tokenizer.name}: not a SentencePiece model: {error}") from None
-    return Reference(partial(model.encode, out_type=int, num_threads=n_threads), list)
+    return Reference(
+        partial(model.encode, out_type=int, num_threads=n_threads), list, tokenizer.name
+    )
 
 
 ENGINE = EngineRow(

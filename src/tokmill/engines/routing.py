@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tokmill.offsets import byte_offsets, merge_tokens
 from tokmill.tokenizer.control_tokens import contains_any
+from tokmill.tokenizer.tokenizer_json import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -173,7 +174,8 @@ class RoutedEngine:
             return self._engine.encode(text)
         except MemoryError:
             raise
-        except Exception:
+        except BaseException as error:
+            refusal(error)  # raises what is no error of the engine, such as Ctrl-C
             if len(text) < 2:
                 return self._route(text)
         middle = len(text) // 2

@@ -36,7 +36,8 @@ _SHARE, _SHARE_OF_FAST = 0.002, 0.0002
 400 to 800 for single texts with a cold cache (AMD EPYC): so the check takes about 1% of a run."""
 
 WHOLE_BYTES = 8 << 20
-"""Longest document that the reference encodes: that takes 25 times the memory, and 0.4 s per MB."""
+"""Longest document that the reference encodes: that takes 0.4 s per MB, and 60 to 142 times the
+memory, which a forecast counts for the longest text."""
 
 TOO_LONG = f"a window differs, and the document is longer than {WHOLE_BYTES >> 20} MiB"
 

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from tokmill.bill.measuring.machine import usable_memory
 from tokmill.engines.engine import REFERENCE
 from tokmill.sources.streams import CHUNK_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
     from tokmill.recipes.spec import RunSpec
+    from tokmill.values import Records, Reject
 
 BASE_BYTES = 230 << 20
 """A worker before its first block: interpreter, Arrow, tokenizer, two engines loaded."""
@@ -32,6 +40,18 @@ WRITER_BYTES = 80 << 20
 _WRITERS_FROM_BYTES = 4 << 20
 """Fewer bytes of chats are rendered before processes would have started."""
 
+TEXT_COPIES = 150
+"""Memory that encodes one long text, per byte. The reference takes 60 to 142 bytes for any text
+(gpt2, qwen2.5, llama 2, t5, bert; English, Chinese, spaces, one word), SentencePiece 21 to 47.
+gigatoken takes 39 and fastokens 53 for one word without a break, but either may leave a text to the
+reference. Measured with texts of 4 to 16 MiB, 2026-11-29."""
+
+_SHORT_TEXT = 1 << 20
+"""Texts up to here are encoded together, in memory that `BASE_BYTES` holds."""
+
+_TEXT_SHARE = 0.8
+"""Of the machine's memory, for one text."""
+
 _CACHE_BYTES_PER_TEXT_BYTE = 16
 """Most bytes of engine caches per byte of text with only new words."""
 
@@ -52,6 +72,33 @@ def blocks_bytes(spec: RunSpec) -> int:
     if not spec.memory_bytes:
         return n_copies * block_bytes
     return min(n_copies * block_bytes, max(spec.memory_bytes // 4, 2 * BLOCK_COPIES * block_bytes))
+
+
+def long_text_bytes(n_bytes: int) -> int:
+    """Return the memory that encodes a text of so many bytes, beside that of any other run."""
+    return TEXT_COPIES * max(0, n_bytes - _SHORT_TEXT)
+
+
+def refuse_long_texts(
+    records: Records, rows: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+) -> Iterator[tuple[int, Reject]]:
+    """Yield row and reject of each text that this machine has not the memory to encode.
+
+    `rows`: (n,) the row of each text's record; `sizes`: (n,) its bytes. The limit depends neither
+    on the workers nor on the engine: in this memory no run could encode the text.
+    """
+    memory = usable_memory()
+    if not memory or not len(sizes):
+        return
+    longest = _SHORT_TEXT + int(_TEXT_SHARE * memory / TEXT_COPIES)
+    for position in np.flatnonzero(sizes > longest).tolist():
+        row, size = int(rows[position]), int(sizes[position])
+        message = (
+            f"a text of {size:,} bytes takes up to {long_text_bytes(size) / 1e9:.1f} GB of memory "
+            f"to encode, and there are {memory / 1e9:.1f} GB: split the record, or run where "
+            "there is more"
+        )
+        yield row, records.reject(row, "text too long for the memory", message)
 
 
 def n_writers(spec: RunSpec) -> int:

@@ -17,7 +17,7 @@ from tokmill.fields import used_paths, weigh
 from tokmill.masks.truncation import TOO_LONG, TOO_SHORT
 from tokmill.offsets import byte_offsets, select_documents
 from tokmill.recipes.encoded import EncodedBlock, add_bos_eos, process_blocks, validation_documents
-from tokmill.recipes.memory_bounds import engine_bytes
+from tokmill.recipes.memory_bounds import engine_bytes, refuse_long_texts
 from tokmill.recipes.spec import make_engine, reference_loader
 from tokmill.render.renderer import make_renderer
 from tokmill.tokenizer.control_tokens import contains_any, control_token_strings
@@ -125,13 +125,16 @@ class PretrainRecipe:
         return encoded, documents.refused
 
     def _render(self, records: Records) -> DocumentBatch:
-        """Return the documents, without those whose text holds what may not stand in it."""
+        """Return the documents, without those that cannot be encoded or hold what they may not."""
         documents = self.renderer.render(records)
-        if not self._control:
+        sizes = np.diff(byte_offsets(documents.text))
+        found = dict(refuse_long_texts(records, documents.rows, sizes))
+        if self._control:
+            has_control = contains_any(documents.text, self._control)
+            for row in documents.rows[has_control].tolist():
+                found[row] = records.reject(row, *_CONTROL_IN_TEXT)
+        if not found:
             return documents
-        has_control = contains_any(documents.text, self._control)
-        refused = dict(documents.refused)
-        for row in documents.rows[has_control].tolist():
-            refused[row] = records.reject(row, *_CONTROL_IN_TEXT)
-        kept = documents.text.filter(~has_control), documents.rows[~has_control]
-        return DocumentBatch(*kept, refused, documents.dropped)
+        is_kept = ~np.isin(documents.rows, list(found))
+        kept = documents.text.filter(is_kept), documents.rows[is_kept]
+        return DocumentBatch(*kept, {**documents.refused, **found}, documents.dropped)

@@ -19,7 +19,7 @@ from tokmill.engines.engine import engine_threads
 from tokmill.errors import RecordError, TokmillError, UnreadInputError, UsageError
 from tokmill.fields import noted_sources
 from tokmill.recipes.left_out import check_read_fields, fields_read
-from tokmill.recipes.memory_bounds import BASE_BYTES, worker_bytes
+from tokmill.recipes.memory_bounds import BASE_BYTES, long_text_bytes, worker_bytes
 from tokmill.run.plan import packed_tokenizer
 from tokmill.run.prepare import choose_run_engine, prepare
 from tokmill.run.reject_limits import REJECTS_ALLOWED, check_chats, no_document, too_many
@@ -117,7 +117,7 @@ def _forecast(prepared: Prepared, note: Callable[[str], None], start_s: float) -
         before_s + (n_bytes / sampled.bytes_per_s + n_slices * FILE_S) / workers
         for n_bytes in (text.value, text.high)
     )
-    held = _page_bytes(parts) + _long_record_bytes(sampled, config.run.block_bytes)
+    held = _page_bytes(parts) + _long_record_bytes(sampled, config)
     workers_bytes = workers * worker_bytes(spec, text.high)
     n_records = max(1, counts.records)
     values = {
@@ -244,12 +244,16 @@ def _rows(sampled: InputSample, size: DatasetSize) -> int:
     return max(1, round(n_rows * size.tokens / n_tokens))
 
 
-def _long_record_bytes(sampled: InputSample, block_bytes: int) -> int:
-    """Return the memory of the copies of the longest record, if it is longer than a block."""
-    longest = max(block.n_bytes for piece in sampled.pieces for block in piece.blocks)
+def _long_record_bytes(sampled: InputSample, config: Config) -> int:
+    """Return the memory of the longest record: of encoding it, and of its copies over a block."""
+    longest_block = max(block.n_bytes for piece in sampled.pieces for block in piece.blocks)
+    longest_text = sampled.longest_text
     if not sampled.is_complete:
-        longest *= LONGER
-    return LONG_RECORD_COPIES * longest if longest > block_bytes else 0
+        longest_block *= LONGER
+        most = max(longest_text, config.input.max_record_bytes)
+        longest_text = min(LONGER * longest_text, most)
+    copies = LONG_RECORD_COPIES if longest_block > config.run.block_bytes else 0
+    return copies * longest_block + long_text_bytes(longest_text)
 
 
 def _page_bytes(parts: Sequence[Part]) -> int:

@@ -128,7 +128,8 @@ class InputSample:
     """Pieces of the input, in its order; all of it if `is_complete`.
 
     `read_bytes`: stored bytes that were read. Known once it is encoded: `lengths`, `is_val`: the
-    tokens of each document, and whether it is validation; `bytes_per_s`: of text, on all threads.
+    tokens of each document, and whether it is validation; `longest_text`: bytes of the longest one;
+    `bytes_per_s`: of text, on all threads.
     """
 
     pieces: list[SampledPiece] = field(default_factory=list)
@@ -137,6 +138,7 @@ class InputSample:
     lengths: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     is_val: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     first_reject: str = ""
+    longest_text: int = 0
     bytes_per_s: float = 1.0
 
     @property
@@ -418,6 +420,7 @@ def encoded_sample(
                 if block.rejects and not sample.first_reject:
                     first = block.rejects[0]
                     sample.first_reject = f"{piece.file.path}: {first.reason}: {first.message}"
+                sample.longest_text = max([sample.longest_text, *block.text_bytes.tolist()])
                 lengths.append(np.diff(block.offsets).astype(np.int64))
                 is_val.append(block.is_val)
                 if block.stage_s:  # the first of those that were encoded together
