@@ -125,7 +125,7 @@ def plan(data: bytes) -> None:
     readers: tuple[Callable[[], object], ...] = (
         lambda: parse_plan(data, "plan"),
         lambda: OwnedNames.of_plan(data, "plan"),
-        lambda: parse_record(data, "record"),
+        lambda: parse_record(data, "record", 0, 1 << 20),
         lambda: read_planned(open_place(str(path.parent))),
     )
     for read in readers:

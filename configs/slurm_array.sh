@@ -3,6 +3,9 @@
 #
 #   INPUT='/data/corpus/*.jsonl.zst' TOKENIZER=/data/gpt2 OUT=/data/tokens bash slurm_array.sh
 #
+# With a renderer of your own, name it twice: SETTINGS='--renderer my_render:render' for the plan, and
+# CODE=my_render:render for the tasks, which run no code that a plan alone names.
+#
 # Every path must be seen by all nodes under the same name. After a failure, once no task works any
 # more, run it again: parts that are done are not made again.
 set -euo pipefail
@@ -13,7 +16,7 @@ TASKS=${TASKS:-8}
 tokmill plan $INPUT --tokenizer "$TOKENIZER" --output "$OUT" --write ${SETTINGS:-}
 
 array=$(sbatch --parsable --array=0-$((TASKS - 1)) --cpus-per-task=8 --requeue \
-  --wrap "tokmill run-part '$OUT' --index \$SLURM_ARRAY_TASK_ID --of $TASKS")
+  --wrap "tokmill run-part '$OUT' --index \$SLURM_ARRAY_TASK_ID --of $TASKS ${CODE:+--allow-code $CODE}")
 # Without --kill-on-invalid-dep, this job would wait for ever if a task fails.
-sbatch --dependency=afterok:"$array" --kill-on-invalid-dep=yes --wrap "tokmill finish '$OUT'"
+sbatch --dependency=afterok:"$array" --kill-on-invalid-dep=yes --wrap "tokmill finish '$OUT' ${CODE:+--allow-code $CODE}"
 echo "look: tokmill status $OUT"

@@ -314,7 +314,12 @@ def make_manifest() -> Callable[..., dict[str, Any]]:
         given = {"sources": [{"path": "a", **totals}], "tokenizer": tokenizer, **entries}
         return {
             "format_version": 1,
-            "config": {"tokenizer": text, **given.pop("config", {})},
+            "config": {
+                "tokenizer": text,
+                "input": {"paths": []},
+                "output": {"dir": "", "val_fraction": 0.0, "packing": 0},
+                **given.pop("config", {}),
+            },
             "engine": engine,
             "dtype": "uint16",
             "totals": totals,

@@ -115,7 +115,7 @@ PROMISES = {
         "test_children.py::test_a_child_does_not_import_the_main_module_of_its_parent",
     ],
     "a dataset of thousands of shards is read with few files open": [
-        "api/test_dataset.py::test_thousands_of_shards_are_mapped_only_when_they_are_read_and_few_at_a_time",
+        "api/test_dataset.py::test_thousands_of_shards_are_opened_only_when_they_are_read_and_few_at_a_time",
     ],
     "tokens equal the reference tokenizer's, document by document, plus eos": [
         "run/test_choose_engine.py::test_a_wrong_engine_is_left_out_before_anything_is_written",
@@ -132,6 +132,18 @@ PROMISES = {
         "cli/test_forged_manifests.py::test_a_forged_manifest_is_a_message_and_no_traceback",
         "cli/test_screen.py::test_an_error_drives_no_terminal",
         "run/test_interrupts.py::test_signals_in_any_number_at_any_moment_end_with_130_and_one_line",
+    ],
+    "a file of a stranger with a right sum is one line in every command": [
+        "cli/test_forged_manifests.py::test_a_wrong_value_with_a_right_sum_is_one_line_in_every_command",
+        "cli/test_forged_manifests.py::test_a_record_of_a_part_that_names_other_files_removes_none",
+        "faults/test_hostile.py::test_hostile_manifests_plans_records_and_indexes_are_one_line",
+    ],
+    "a file of a dataset that is cut while it is open is one line, never a signal": [
+        "api/test_cut_files.py::test_a_file_that_is_cut_while_it_is_open_is_one_line",
+    ],
+    "code comes from installed packages and from what the command names, never from a file": [
+        "cli/test_code_of_plans.py::test_code_that_a_plan_names_is_not_imported_unless_the_command_names_it",
+        "cli/test_code_of_plans.py::test_nothing_that_a_manifest_names_is_imported",
     ],
 }
 

@@ -7,9 +7,7 @@
 Everything is imported when it is first used.
 """
 
-from __future__ import annotations
-
-from tokmill.version import __version__
+from tokmill.version import __version__  # see __main__: nothing else is imported here
 
 TYPE_CHECKING = False  # that of typing, whose import takes longer than all of this module
 if TYPE_CHECKING:

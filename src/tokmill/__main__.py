@@ -1,4 +1,7 @@
-"""The `tokmill` command, and `python -m tokmill`: signals first, then all that takes time."""
+"""The `tokmill` command, and `python -m tokmill`: signals first, then all that takes time.
+
+No import stands here, not even of `__future__`: `python -m` would find it in the current directory.
+"""
 
 
 def main() -> None:
@@ -26,5 +29,23 @@ def main() -> None:
         gc.freeze()  # at its end Python collects three times: 60 to 100 ms for what is loaded
 
 
+def _forget_current_directory() -> None:
+    """Remove the current directory from where modules are found: `python -m` puts it first.
+
+    Data of strangers may lie there, and a file `numpy.py` among it would be run. A module that the
+    user names is still found there, behind all that is installed: see `extensions.find_path`.
+    """
+    import os
+    import sys
+
+    try:
+        here = os.getcwd()  # noqa: PTH109  pathlib could be a file of the current directory
+    except FileNotFoundError:  # then Python has not put it there
+        return
+    if sys.path[:1] in ([here], [""]):
+        del sys.path[0]
+
+
 if __name__ == "__main__":
+    _forget_current_directory()
     main()

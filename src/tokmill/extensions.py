@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     from tokmill.tables import Table
 
+DOTTED_PATH = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
+"""`package.module:object`."""
+
 _SOURCES = (".py", ".so", ".pyd")
 """Files that hold code; data files of a package are not hashed."""
 
@@ -140,10 +143,9 @@ def find_path(kind: str, target: str) -> TableEntry:
     Raises:
         UsageError: the path is none, the module cannot be imported, or lacks the object.
     """
-    module, _, attribute = target.partition(":")
-    if not module or not attribute:
+    if not DOTTED_PATH.fullmatch(target):
         raise UsageError(f"{kind} {target}: expected package.module:function")
-    release = _release(module.partition(".")[0])
+    release = _release(target.partition(":")[0].partition(".")[0])
     return _imported(kind, target, target, f"{kind} {target}: cannot be imported", release)
 
 
@@ -182,6 +184,14 @@ def _imported(
     except (Exception, SystemExit) as error:  # whatever the module raises
         raise UsageError(f"{where}: {one_line(error)}") from error
     return TableEntry(value, Extension(kind, name, target, *release, sha256))
+
+
+def _is_installed(package: str) -> bool:
+    """Return whether a top-level module can be found; imports nothing."""
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ValueError:  # an empty name, or a module that was not imported from a file
+        return False
 
 
 @contextmanager
@@ -234,7 +244,7 @@ def check_extensions(planned: Iterable[Extension]) -> None:
         if module == "__main__":
             continue
         with _current_directory_last():
-            if importlib.util.find_spec(module.partition(".")[0]) is None:
+            if not _is_installed(module.partition(".")[0]):
                 raise StateError(f"{extension.label}: {module} is not installed on this machine")
             sha256 = source_sha256(module)
         if sha256 != extension.sha256:

@@ -80,8 +80,7 @@ def read_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.EMFILE:
             raise StorageError(
-                f"{path}: too many open files: arrays that are kept keep theirs open; copy them, "
-                "or raise the limit (ulimit -n)"
+                f"{path}: too many open files: raise the limit (ulimit -n)"
             ) from None
         said = str(error) if error.filename else error.strerror or str(error)
         raise VerifyError(f"{path}: {said}") from None

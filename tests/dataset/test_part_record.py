@@ -18,15 +18,15 @@ SHARD = ShardEntry(
     2,
     5,
     (
-        FileEntry("train-0000000-0000.bin", 10, "blake3", "aa"),
-        FileEntry("train-0000000-0000.idx", 82, "blake3", "bb"),
+        FileEntry("train-0000003-0000.bin", 10, "blake3", "a" * 64),
+        FileEntry("train-0000003-0000.idx", 82, "blake3", "b" * 64),
     ),
 )
 RECORD = PartRecord(
     3,
     "f1",
     (SHARD,),
-    FileEntry("rejects/0000000.jsonl", 7, "blake3", "cc"),
+    FileEntry("rejects/0000003.jsonl", 7, "blake3", "c" * 64),
     {
         0: Counts(4, 2, 5, 20, 100, Counter(short=1), Counter(json=1)),
         1: Counts(records=1, drops=Counter(short=1)),
@@ -60,7 +60,7 @@ def test_counts_read_back(counts):
 
 @pytest.mark.parametrize("record", [RECORD, PartRecord(0, "f2", (), None, {}, ())])
 def test_a_record_reads_back_from_its_own_bytes(record):
-    read = parse_record(record.as_bytes(), "0000003.json")
+    read = parse_record(record.as_bytes(), "0000003.json", record.part, 2)
     assert read == record
     assert read.as_bytes() == record.as_bytes()
 
@@ -77,8 +77,16 @@ def test_a_record_reads_back_from_its_own_bytes(record):
         b'{"fingerprint":"f1","part":"x","shards":[]}',
         RECORD.as_bytes().replace(b'"shards":[', b'"shards":[5,'),
         RECORD.as_bytes()[:-9],
+        RECORD.as_bytes().replace(b'"part":3', b'"part":4'),
+        RECORD.as_bytes().replace(b"rejects/0000003", b"rejects/0000004"),
+        RECORD.as_bytes().replace(b"rejects/0000003.jsonl", b"../victim"),
+        RECORD.as_bytes().replace(b"train-0000003-0000.bin", b"plan.json"),
+        RECORD.as_bytes().replace(b"train-0000003-0000.idx", b"train-0000003-0001.idx"),
+        RECORD.as_bytes().replace(b'"slice":1', b'"slice":0'),
+        RECORD.as_bytes().replace(b'"slice":1', b'"slice":2'),
+        RECORD.as_bytes().replace(b'"tokens":5', b'"tokens":6', 1),
     ],
 )
 def test_a_damaged_record_is_refused_with_advice(content):
     with pytest.raises(StateError, match=r"^here: damaged record of a part \(.*\): run with --ov"):
-        parse_record(content, "here")
+        parse_record(content, "here", 3, 2)

@@ -69,4 +69,4 @@ def test_a_record_of_nothing_but_brackets_is_damaged(tmp_path):
     path = tmp_path / "0000000.json"
     path.write_bytes(b"[" * 100_000)
     with pytest.raises(StateError, match="damaged record of a part"):
-        parse_record(path.read_bytes(), path)
+        parse_record(path.read_bytes(), path, 0, 1)

@@ -30,7 +30,7 @@ def test_settings_are_refused_in_one_line(tmp_path: Path, value: str):
 def test_files_of_a_dataset_are_refused_in_one_line(tmp_path: Path, value: str):
     path = tmp_path / "state.json"
     path.write_text(value)
-    for read in (_read_json, lambda path: parse_record(path.read_bytes(), path)):
+    for read in (_read_json, lambda path: parse_record(path.read_bytes(), path, 0, 1)):
         with pytest.raises(TokmillError) as error:
             read(path)
         assert str(error.value).startswith(f"{path}: ")

@@ -53,8 +53,8 @@ class Chats:
         """Return the ids and labels of every sample, -100 where a token is not trained."""
         found = []
         for shard in self.shards:
-            ids = shard.tokens.astype(np.int64)
-            labels = np.where(shard.mask, ids, -100)
+            ids = shard.tokens[:].astype(np.int64)
+            labels = np.where(shard.mask[:], ids, -100)
             spans = map(shard.span, range(len(shard.lengths)))
             found += [(ids[span].tolist(), labels[span].tolist()) for span in spans]
         return found

@@ -153,5 +153,5 @@ def test_a_plan_with_an_engine_that_does_not_exist_is_refused(out, make_config, 
 def test_a_damaged_engine_in_a_plan_is_an_error(out, make_config, listener, begun, engine):
     plan = json.loads((out / "plan.json").read_bytes())
     replace_plan(out / "plan.json", plan | {"engine": engine})
-    with pytest.raises(StateError, match=r"^plan\.json: damaged \(.*\): run with --overwrite"):
+    with pytest.raises(StateError, match=r"plan\.json: damaged \(.*\): run with --overwrite"):
         run(make_config(engine="auto"), listener)

@@ -29,10 +29,10 @@ def documents(directory: Path, dtype: str = "<u2", split: str = "*") -> list[lis
         tokens = np.memmap(path, dtype, "r")
         lengths, offsets, item_bytes = read_index(path.with_suffix(".idx"))
         assert item_bytes == tokens.itemsize
-        assert lengths.sum() == len(tokens)
-        starts = offsets // item_bytes
+        assert lengths[:].sum() == len(tokens)
+        starts = offsets[:] // item_bytes
         found += [
-            tokens[start : start + n].tolist() for start, n in zip(starts, lengths, strict=True)
+            tokens[start : start + n].tolist() for start, n in zip(starts, lengths[:], strict=True)
         ]
     return found
 

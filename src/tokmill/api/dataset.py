@@ -1,4 +1,4 @@
-"""A finished dataset, open for reading: documents by number, mapped when they are asked for."""
+"""A finished dataset, open for reading: documents by number, read when they are asked for."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Dataset:
 
     Made by `tokmill.open`, `tokmill.pretrain` and `tokmill.sft`. Documents are numbered from 0 in
     the order of the dataset, as `tokmill inspect` shows them; of a split, within the split. Opening
-    reads only the manifest. A shard is mapped when one of its documents is read; 32 stay mapped.
+    reads only the manifest. A shard is opened when one of its documents is read; 32 stay open.
     Safe to use from several threads. A pickled copy opens the directory again.
 
     Attributes:
@@ -96,10 +96,7 @@ class Dataset:
         return reopen, (str(self.directory),)
 
     def close(self) -> None:
-        """Unmap all shards; later reads map them again.
-
-        Arrays that were returned stay readable.
-        """
+        """Close all shards; later reads open them again."""
         self._documents.close()
 
     def __len__(self) -> int:
@@ -139,20 +136,19 @@ class Dataset:
     def __getitem__(self, number: SupportsIndex) -> npt.NDArray[np.unsignedinteger]:
         """Return the ids of a document, eos included: (n,) uint16 or uint32, read-only.
 
-        The array is a view of the mapped file, and keeps it mapped: copy the arrays to keep of a
-        dataset of many shards. A negative number counts from the end.
+        They are read into memory. A negative number counts from the end.
 
         Raises:
             IndexError: there is no such document.
             VerifyError: its shard is missing or damaged.
-            StorageError: its shard cannot be read, or too many shards are mapped.
+            StorageError: its shard cannot be read, or too many files are open.
         """
         shard, place = self._documents.find(number)
-        return shard.document(place).view(np.ndarray)
+        return shard.document(place)
 
     def __iter__(self) -> Iterator[npt.NDArray[np.unsignedinteger]]:
         """Yield the ids of every document, in order."""
-        return (self[number] for number in range(len(self)))
+        return iter(self._documents)
 
     def mask(self, number: SupportsIndex) -> npt.NDArray[np.uint8]:
         """Return the loss mask of a sample: (n,) uint8, read-only, 1 for a token that is trained.
@@ -165,7 +161,7 @@ class Dataset:
         mask = shard.sample_mask(place)
         if mask is None:
             raise UsageError(f"{self.directory}: no masks: a {self.kind} dataset trains all tokens")
-        return mask.view(np.ndarray)
+        return mask
 
     def weight(self, number: SupportsIndex) -> npt.NDArray[np.float32]:
         """Return the weights in the loss of a sample's tokens: (n,) float32, read-only.
@@ -177,7 +173,8 @@ class Dataset:
         shard, place = self._documents.find(number)
         if shard.weights is None:
             raise UsageError(f"{self.directory}: no weights: make the dataset with weights='file'")
-        return shard.weights[shard.span(place)].view(np.ndarray)
+        weights: npt.NDArray[np.float32] = shard.weights[shard.span(place)]
+        return weights
 
     @keyword_errors()
     def text(self, number: SupportsIndex) -> str:

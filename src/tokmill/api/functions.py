@@ -306,7 +306,12 @@ def write_plan(
 
 @keyword_errors()
 def run_part(
-    output: str | Path, index: int, of: int, *, progress: bool | ProgressCall | None = None
+    output: str | Path,
+    index: int,
+    of: int,
+    *,
+    allow_code: Sequence[str] = (),
+    progress: bool | ProgressCall | None = None,
 ) -> tuple[int, ...]:
     """Work on the share of one task of an array: the parts `index`, `index + of`, and so on.
 
@@ -317,13 +322,15 @@ def run_part(
         output: the output of `write_plan`: its plan says all that a task needs.
         index: which task, from 0 to `of` - 1.
         of: how many tasks there are.
+        allow_code: dotted paths, such as `["my_render:render"]`, that may be imported if the plan
+            names them: others stop the task.
         progress: see `tokmill.pretrain`.
 
     Returns:
         The numbers of its parts, all of them done.
 
     Raises:
-        UsageError: there is no plan in `output`, as this machine sees it.
+        UsageError: there is no plan in `output`, as this machine sees it; or it names other code.
         StateError: this machine has other versions, or a whole run writes there.
         TokmillError: see `tokmill.pretrain`.
 
@@ -336,7 +343,7 @@ def run_part(
         if not isinstance(value, int) or isinstance(value, bool):
             raise UsageError(f"{name}: expected a whole number, found {value!r}")
     with _observer(progress) as observer:
-        records = run_share(place_of(output), index, of, observer)
+        records = run_share(place_of(output), index, of, observer, _names(allow_code))
     return tuple(record.part for record in records)
 
 
@@ -356,13 +363,18 @@ def status(output: str | Path) -> ArrayStatus:
 
 
 @keyword_errors()
-def finish(output: str | Path) -> Dataset:
+def finish(output: str | Path, *, allow_code: Sequence[str] = ()) -> Dataset:
     """Finish the run in `output` once its parts are done, and return the dataset.
 
     Sums up the parts, packs samples if `packing` is set (in this process: 45 bytes of memory for
     each sample), and writes the manifest.
 
+    Args:
+        output: see `run_part`.
+        allow_code: see `run_part`.
+
     Raises:
+        UsageError: there is no plan in `output`, or it names code that is not allowed.
         StateError: parts are missing, or tasks are running.
         TokmillError: see `tokmill.pretrain`.
 
@@ -373,7 +385,7 @@ def finish(output: str | Path) -> Dataset:
 
     place = place_of(output)
     with _observer(progress=False) as observer:
-        manifest = finish_array(place, observer)
+        manifest = finish_array(place, observer, _names(allow_code))
     tokenizer = manifest["config"]["tokenizer"]["path"]
     return Dataset(Path(place), manifest, split="", tokenizer=tokenizer)
 
@@ -501,6 +513,14 @@ def _observer(progress: bool | ProgressCall | None) -> RunObserver:
     call = progress if callable(progress) else None
     bar = None if call or progress is False else make_bar()
     return RunObserver(note=_LOG.info, warn=_LOG.warning, bar=bar, call=call)
+
+
+def _names(allow_code: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of `allow_code`; raises `UsageError` where it is no list of names."""
+    names = () if isinstance(allow_code, str) else tuple(allow_code)
+    if isinstance(allow_code, str) or not all(isinstance(name, str) for name in names):
+        raise UsageError(f"allow_code: expected a list of dotted paths, found {allow_code!r}")
+    return names
 
 
 def _paths(paths: Paths, name: str) -> list[Path]:

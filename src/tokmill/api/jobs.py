@@ -74,20 +74,21 @@ def finished_manifest(directory: Path) -> dict[str, Any]:
     Raises:
         TokmillError: there is no such dataset, or a run is writing it.
     """
-    from tokmill.dataset.reader import check_complete, manifest_in, read_manifest
+    from tokmill.dataset.reader import check_readable, manifest_in, read_manifest
     from tokmill.place import open_place
     from tokmill.place.directory import is_locked
 
     if url := store_url(directory):
-        return manifest_in(open_place(url))
+        manifest = manifest_in(open_place(url))
+        check_readable(manifest, shown(url))
+        return manifest
     try:
         manifest = read_manifest(directory)
     except (StateError, UsageError):
         if is_locked(directory):
             raise StateError(f"{directory}: a run is writing here: wait for its end") from None
         raise
-    # Nothing but the bill reads these lists, which are the longest ones, and it checks them itself.
-    check_complete({**manifest, "files": [], "sources": []}, directory)
+    check_readable(manifest, directory)
     return manifest
 
 

@@ -15,6 +15,7 @@ from tokmill.cli.options import (
     input_argument,
     setting_options,
 )
+from tokmill.cli.run import allowing
 from tokmill.cli.screen import observer, show, show_json, show_rows, warn
 from tokmill.errors import UsageError
 from tokmill.settings.schema import PRETRAIN_SECTIONS
@@ -103,6 +104,7 @@ def command(
 def _next_steps(status: ArrayStatus, config: Config, n_samples: int) -> list[tuple[str, str]]:
     """Return what to do with the plan of an array; who packs, and with what memory."""
     output, parts, packs = status.directory, status.parts, ""
+    code = allowing(status.code)
     if config.sft is not None and config.sft.packing:
         from tokmill.dataset.packing import MEMORY_BYTES_PER_SAMPLE
 
@@ -111,6 +113,6 @@ def _next_steps(status: ArrayStatus, config: Config, n_samples: int) -> list[tup
         )
     return [
         ("plan", f"{output}: {plural(parts, 'part')}, so up to {plural(parts, 'task')}"),
-        ("tasks", f"tokmill run-part {output} --index I --of N, for every I from 0 to N - 1"),
-        ("then", f"tokmill finish {output}{packs}"),
+        ("tasks", f"tokmill run-part {output} --index I --of N{code}, for every I from 0 to N - 1"),
+        ("then", f"tokmill finish {output}{code}{packs}"),
     ]

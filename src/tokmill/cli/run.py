@@ -134,12 +134,24 @@ def show_dataset(manifest: dict[str, Any]) -> None:
 # A run as an array of tasks
 
 
+def _code(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[str]:
+    """Return the names of `--allow-code`, which have commas between them."""
+    return [name.strip() for value in values for name in value.split(",")]
+
+
+_allow_code = click.option(
+    "--allow-code", multiple=True, metavar="MODULE:FUNCTION,…", callback=_code,
+    help="Import this, if the plan names it; other code in a plan stops the command.",
+)  # fmt: skip
+
+
 @click.command("run-part")
 @click.argument("output")
 @click.option("--index", type=int, required=True, help="Which task this is, from 0.")
 @click.option("--of", "n_tasks", type=int, required=True, help="How many tasks there are.")
+@_allow_code
 @click.option("--quiet", "-q", is_flag=True, help="Print errors only.")
-def run_part(output: str, index: int, n_tasks: int, quiet: bool) -> None:
+def run_part(output: str, index: int, n_tasks: int, allow_code: list[str], quiet: bool) -> None:
     """Work on one task's share of a run: the parts --index, --index + --of, and so on.
 
     `tokmill plan --write` writes the plan of the run into OUTPUT. Tasks may run at the same time on
@@ -150,11 +162,12 @@ def run_part(output: str, index: int, n_tasks: int, quiet: bool) -> None:
     Examples:
       tokmill run-part out --index $SLURM_ARRAY_TASK_ID --of 8
       tokmill run-part out --index $JOB_COMPLETION_INDEX --of 8
+      tokmill run-part out --index 0 --of 8 --allow-code my_render:render
     """
     from tokmill.executors.tasks import run_share
 
     with observer(quiet=quiet, stopped=CONTINUES) as events:
-        records = run_share(output, index, n_tasks, events)
+        records = run_share(output, index, n_tasks, events, allow_code)
     if not quiet:
         n_tokens = sum(record.total().tokens for record in records)
         done = f"{plural(len(records), 'part')} done, {plural(n_tokens, 'token')}"
@@ -181,7 +194,8 @@ def status(output: str, as_json: bool) -> None:
     if as_json:
         show_json(asdict(state))
         return
-    dataset = "not finished" if state.undone else f"not finished: tokmill finish {output}"
+    finish_command = f"tokmill finish {output}{allowing(state.code)}"
+    dataset = "not finished" if state.undone else f"not finished: {finish_command}"
     show_rows(
         [
             ("done", f"{len(state.done):,} of {state.parts:,}"),
@@ -201,11 +215,17 @@ def _named(parts: Sequence[int]) -> str:
     return f"{len(parts):,}: {', '.join(map(str, parts[:_MOST_NAMED]))}{more}"
 
 
+def allowing(code: Sequence[str]) -> str:
+    """Return the option, with a space before it, that allows the code of a plan; '' if none."""
+    return f" --allow-code {','.join(code)}" if code else ""
+
+
 @click.command("finish")
 @click.argument("output")
+@_allow_code
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
 @click.option("--quiet", "-q", is_flag=True, help="Print errors only, and what --json asks for.")
-def finish(output: str, as_json: bool, quiet: bool) -> None:
+def finish(output: str, allow_code: list[str], as_json: bool, quiet: bool) -> None:
     """Finish a run whose parts are done: sum up, pack samples, write the manifest.
 
     \b
@@ -215,7 +235,7 @@ def finish(output: str, as_json: bool, quiet: bool) -> None:
     from tokmill.executors.tasks import finish_array
 
     with observer(quiet=quiet, as_json=as_json, stopped=NOT_BEGUN) as events:
-        manifest = finish_array(output, events)
+        manifest = finish_array(output, events, allow_code)
     if as_json:
         show_json(manifest)
     elif not quiet:

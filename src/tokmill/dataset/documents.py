@@ -1,8 +1,10 @@
-"""The documents of a dataset by number: their shards mapped, or their spans read by position.
+"""The documents of a dataset by number, read by position.
 
 A span is read with `preadv`: a file that was cut gives an error instead of a signal, a network file
 system is not read around each span, and memory does not grow with what was read. A memory map is 20
 to 90% faster on a file in the page cache, but a training loop does not wait for such a file.
+
+Indexes are mapped for a training loop; see `file_array`.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokmill.dataset.file_array import MappedFile, OpenFile
 from tokmill.dataset.layout import MANIFEST, SIDECARS
-from tokmill.dataset.reader import Shard, open_shard, read_manifest, sidecars_of
-from tokmill.dataset.sidecars import METADATA, open_index, read_metadata
+from tokmill.dataset.manifest_shape import sidecars_of
+from tokmill.dataset.reader import Shard, open_shard, read_manifest
+from tokmill.dataset.sidecars import HEADER, METADATA, open_index, read_metadata
 from tokmill.errors import VerifyError
-from tokmill.opening import open_regular
 from tokmill.storage import read_errors, storage_errors
 from tokmill.urls import refuse_store, store_url
 from tokmill.words import plural
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     Index = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
 
 MOST_OPEN = 32
-"""Shards that stay mapped. Each takes two to four descriptors, of which a process has 1,024."""
+"""Shards that stay open. Each takes two to four descriptors, of which a process has 1,024."""
 
 FEWEST_OPEN = 16
 """Files that stay open to read spans, if the process may have few."""
@@ -63,7 +66,7 @@ class Spans:
 class Documents:
     """The documents of a split, or of all splits (`split` is ''), numbered from 0.
 
-    A shard is mapped when one of its documents is looked up. Safe to use from several threads.
+    A shard is opened when one of its documents is looked up. Safe to use from several threads.
 
     Attributes:
         manifest: of the dataset.
@@ -73,7 +76,7 @@ class Documents:
     """
 
     def __init__(self, directory: Path, manifest: Mapping[str, Any], split: str = "") -> None:
-        # Shards are mapped later, wherever we are then.
+        # Shards are opened later, wherever we are then.
         directory = directory if store_url(directory) else directory.absolute()
         entries = [entry for entry in manifest["shards"] if split in ("", entry["split"])]
         self.directory, self.entries = directory, entries
@@ -81,7 +84,7 @@ class Documents:
         self.stops = np.cumsum(counts)
         self.firsts = self.stops - counts
         self.manifest = of_dataset = dict(manifest)
-        self._mapped = lru_cache(MOST_OPEN)(
+        self._opened = lru_cache(MOST_OPEN)(
             lambda index: open_shard(directory, of_dataset, entries[index])
         )
 
@@ -110,12 +113,12 @@ class Documents:
         return index, document - int(self.firsts[index])
 
     def find(self, number: SupportsIndex) -> tuple[Shard, int]:
-        """Return the shard of a document, mapped, and the document's number in it.
+        """Return the shard of a document, and the document's number in it.
 
         Raises:
             IndexError: there is no such document.
             VerifyError: its shard is missing or damaged.
-            StorageError: its shard cannot be read, or too many shards are mapped.
+            StorageError: its shard cannot be read, or too many files are open.
         """
         index, place = self.place(number)
         return self.shard(index), place
@@ -125,25 +128,28 @@ class Documents:
         refuse_store(self.directory)
         index, place = self.place(start)
         path = self.directory / f"{self.entries[index]['name']}.{METADATA}"
-        return read_metadata(path, place, place + n)
+        return read_metadata(path, self.manifest["keep"], place, place + n)
 
     def shard(self, index: int) -> Shard:
-        """Return shard `index` of `entries`, mapped; see `find`."""
+        """Return shard `index` of `entries`; see `find`."""
         refuse_store(self.directory)
-        return self._mapped(index)
+        return self._opened(index)
 
     def shards(self) -> Iterator[Shard]:
-        """Yield the shards, mapped, in the order of the dataset; see `find`."""
-        return map(self.shard, range(len(self.entries)))
+        """Yield the shards in the order of the dataset, and check their indexes; see `find`."""
+        for index in range(len(self.entries)):
+            shard = self.shard(index)
+            shard.check_index()
+            yield shard
 
     def __iter__(self) -> Iterator[npt.NDArray[np.unsignedinteger]]:
-        """Yield the ids of every document, eos included, in order: read-only views."""
-        for shard in self.shards():
-            yield from (shard.document(place) for place in range(len(shard.lengths)))
+        """Yield the ids of every document, eos included, in order: read-only arrays."""
+        for index in range(len(self.entries)):
+            yield from self.shard(index).documents()
 
     def close(self) -> None:
-        """Unmap all shards; later reads map them again. Arrays that were returned stay readable."""
-        self._mapped.cache_clear()
+        """Close all shards; later reads open them again."""
+        self._opened.cache_clear()
 
 
 class ShardFiles:
@@ -162,6 +168,7 @@ class ShardFiles:
         manifest = documents.manifest
         self._documents = documents
         self._root = str(documents.directory)
+        self._tokens = np.array([entry["tokens"] for entry in documents.entries], np.int64)
         # A dataset that is being made has no sum yet: nothing of another one may stay open.
         self._sha256 = manifest.get("sha256") or secrets.token_hex()
         self._is_finished = "sha256" in manifest
@@ -225,7 +232,7 @@ class ShardFiles:
                     path = f"{self._root}/{entry['name']}.{ending}"
                     file = opened(path, entry["tokens"] * item, sha256)
                 if os.preadv(file.fd, (data[target : target + length],), start) != length:
-                    file.read(path, data[target : target + length], start)
+                    file.read_into(data[target : target + length], start)
         except OSError as error:
             with read_errors(Path(path)):
                 raise error
@@ -236,16 +243,18 @@ class ShardFiles:
     def index(self, shard: int) -> Index:
         """Return lengths (D,) int32 in tokens and offsets (D,) int64 in bytes, both mapped.
 
+        They are to be read at once: see above.
+
         Raises:
-            VerifyError: the index is missing or broken, or has other documents than its entry; or
-                the dataset was replaced after it was opened.
+            VerifyError: the index is missing, broken or cut, or has other documents than its entry;
+                or the dataset was replaced after it was opened.
             StorageError: it cannot be read, or too many files are open.
         """
         entry = self._documents.entries[shard]
         path, item_bytes = f"{self._root}/{entry['name']}.idx", self.dtypes["bin"].itemsize
         _, opened = _caches()
         try:
-            return opened(path, entry["documents"], item_bytes, self._sha256)
+            return opened(path, entry["documents"], item_bytes, self._sha256).checked()
         except VerifyError:
             self.check()  # the reason may be another dataset
             raise
@@ -277,34 +286,27 @@ class ShardFiles:
             of_shard, offsets = self.index(shard)
             starts[here] = offsets[places[here]] // item_bytes
             lengths[here] = of_shard[places[here]]
-        damaged = np.flatnonzero((starts < 0) | (lengths < 0))
+        is_outside = starts + lengths > self._tokens[shards]
+        damaged = np.flatnonzero((starts < 0) | (lengths < 1) | is_outside)
         if len(damaged):
             raise self.damaged_index(int(shards[damaged[0]]))
         return Spans(shards, starts, lengths, np.cumsum(lengths) - lengths)
 
 
-class _File:
-    """A file open for reading; it is closed when nothing refers to it any more."""
+class _MappedIndex:
+    """The lengths and offsets of an index, mapped."""
 
-    __slots__ = ("fd",)
+    def __init__(self, path: str, n_documents: int, item_bytes: int) -> None:
+        open_index(Path(path), n_documents, item_bytes)  # checks its head
+        with read_errors(Path(path)):
+            self._file, n = MappedFile(path), n_documents
+            lengths = self._file.array("<i4", HEADER.size, n)
+            self._arrays = lengths, self._file.array("<i8", HEADER.size + 4 * n, n)
 
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        close(self.fd)
-
-    def read(self, path: str, into: memoryview, start: int) -> None:
-        """Read bytes of which one system call returned only a part, or none."""
-        n_bytes, done = len(into), 0
-        while done < n_bytes:
-            n_read = os.preadv(self.fd, (into[done:],), start + done)
-            if n_read <= 0:
-                raise VerifyError(
-                    f"{path}: it was cut while it was read: {done:,} of {n_bytes:,} bytes at "
-                    f"{start:,}; see tokmill verify"
-                )
-            done += n_read
+    def checked(self) -> Index:
+        """Return lengths and offsets; raises `VerifyError` if the file is shorter by now."""
+        self._file.check()
+        return self._arrays
 
 
 def close_files() -> None:
@@ -313,13 +315,15 @@ def close_files() -> None:
 
 
 @cache
-def _caches() -> tuple[Callable[[str, int, str], _File], Callable[[str, int, int, str], Index]]:
+def _caches() -> tuple[
+    Callable[[str, int, str], OpenFile], Callable[[str, int, int, str], _MappedIndex]
+]:
     """Return what opens a file, and an index; those of the process that were used last stay open.
 
-    They use at most half of the descriptors that the process may have. The sha256 of a manifest is
-    part of the key, so that a new dataset at an old path is opened anew.
+    They use at most half of the descriptors that the process may have; an index takes two. The
+    sha256 of a manifest is part of the key, so that a new dataset at an old path is opened anew.
     """
-    most_open = max(FEWEST_OPEN, _most_descriptors() // 4)
+    most_open = max(FEWEST_OPEN, _most_descriptors() // 6)
     return lru_cache(most_open)(_opened), lru_cache(most_open)(_index)
 
 
@@ -330,16 +334,16 @@ def _most_descriptors() -> int:
     return 16_384 if limit == resource.RLIM_INFINITY else min(limit, 16_384)
 
 
-def _opened(path: str, n_bytes: int, _sha256: str) -> _File:
-    with read_errors(Path(path)), open_regular(Path(path), follow_links=True) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size != n_bytes:
-            raise VerifyError(
-                f"{path}: {plural(size, 'byte')}, {n_bytes:,} by the manifest; see tokmill verify"
-            )
-        return _File(os.dup(file.fileno()))
+def _opened(path: str, n_bytes: int, _sha256: str) -> OpenFile:
+    with read_errors(Path(path)):
+        file = OpenFile(path)
+    if file.n_bytes != n_bytes:
+        raise VerifyError(
+            f"{path}: {plural(file.n_bytes, 'byte')}, {n_bytes:,} by the manifest; "
+            "see tokmill verify"
+        )
+    return file
 
 
-def _index(path: str, n_documents: int, item_bytes: int, _sha256: str) -> Index:
-    lengths, offsets = open_index(Path(path), n_documents, item_bytes)
-    return lengths.view(np.ndarray), offsets.view(np.ndarray)
+def _index(path: str, n_documents: int, item_bytes: int, _sha256: str) -> _MappedIndex:
+    return _MappedIndex(path, n_documents, item_bytes)

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokmill.dataset.layout import ORIGIN
-from tokmill.dataset.mapped import map_file
+from tokmill.dataset.file_array import FileArray, OpenFile
+from tokmill.dataset.layout import MANIFEST, ORIGIN
+from tokmill.dataset.manifest_shape import origins_shape_problem
 from tokmill.errors import UsageError, VerifyError
 from tokmill.storage import read_errors
 from tokmill.urls import refuse_store
@@ -80,7 +81,7 @@ class OriginFinder:
 
     def __init__(self, directory: Path, manifest: Mapping[str, Any]) -> None:
         self._directory = directory
-        self._sources = manifest.get("sources", ())
+        self._manifest, self._sources = manifest, manifest.get("sources", ())
         self._entries = {entry["name"]: entry for entry in manifest["shards"]}
 
     def find(self, shard: str, place: int) -> Origin:
@@ -93,7 +94,7 @@ class OriginFinder:
         entry = self._entries[shard]
         path = self._path(entry)
         with read_errors(path):
-            numbers = numbers_of(map_file(path), place)
+            numbers = numbers_of(FileArray(OpenFile(path), np.uint8), place)
         slice_index, record, byte = as_places(numbers).ravel().tolist()
         number = entry["first_slice"] + slice_index
         source = int(np.searchsorted(self._stops, number, "right"))
@@ -110,7 +111,7 @@ class OriginFinder:
         """Return the source of each document of a shard: (n,) int64; raises as `find`."""
         path = self._path(entry)
         with read_errors(path):
-            groups = read_groups(map_file(path))
+            groups = read_groups(FileArray(OpenFile(path), np.uint8))
             slices = np.concatenate([as_places(numbers)[0] for numbers in groups])
         stops = self._stops[:-1]  # whatever is beyond belongs to the last
         sources: npt.NDArray[np.int64] = np.searchsorted(
@@ -126,7 +127,7 @@ class OriginFinder:
         path, first = self._path(entry), entry["first_slice"]
         keys = [(piece - first << _SLICE_BITS) + number for piece, number in records]
         with read_errors(path):
-            groups = [numbers[:, 0] for numbers in read_groups(map_file(path))]
+            groups = [numbers[:, 0] for numbers in read_groups(FileArray(OpenFile(path), np.uint8))]
             return np.flatnonzero(np.isin(np.concatenate(groups), keys))
 
     def may_hold(self, sources: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
@@ -149,7 +150,13 @@ class OriginFinder:
 
     @cached_property
     def _stops(self) -> npt.NDArray[np.int64]:
-        """Return the slices up to the end of each source: (n,) int64."""
+        """Return the slices up to the end of each source: (n,) int64; checks the sources.
+
+        Raises:
+            VerifyError: the manifest has something else in their place.
+        """
+        if problem := origins_shape_problem(self._manifest):
+            raise VerifyError(f"{self._directory}/{MANIFEST}: damaged manifest: {problem}")
         counts = (len(row.get("slices", (0,))) for row in self._sources)
         return np.fromiter(accumulate(counts), np.int64, len(self._sources))
 
@@ -161,7 +168,7 @@ def origins_problem(path: Path, n_documents: int, n_slices: int) -> str:
     """
     n_found = 0
     try:
-        for numbers in read_groups(map_file(path)):
+        for numbers in read_groups(FileArray(OpenFile(path), np.uint8)):
             slices, records, offsets = as_places(numbers)
             least = min(slices.min(), records.min() - 1, offsets.min() + 1)
             if least < 0 or slices.max() >= n_slices:
@@ -217,20 +224,21 @@ def _encoded(values: npt.NDArray[np.uint64]) -> bytes:
     return bytes(encoded[is_byte].astype(np.uint8).data)
 
 
-def read_groups(data: npt.NDArray[np.uint8]) -> Iterator[Numbers]:
+def read_groups(data: FileArray, start: int = 0) -> Iterator[Numbers]:
     """Yield the numbers of the documents of each group: (n, 2) int64; memory is that of a group.
+
+    `start`: byte at which the first group begins.
 
     Raises:
         ValueError: the bytes are no numbers of documents.
     """
-    start = 0
     while start < len(data):
         numbers, n_bytes = _group(data[start : start + 2 * GROUP * _MOST_BYTES])
         start += n_bytes
         yield numbers
 
 
-def numbers_of(data: npt.NDArray[np.uint8], document: int) -> Numbers:
+def numbers_of(data: FileArray, document: int) -> Numbers:
     """Return the numbers of one document: (1, 2); reads all bytes before it, decodes its group.
 
     Raises:
@@ -253,9 +261,9 @@ def read_numbers(path: Path, start: int, stop: int) -> Numbers:
     """
     first = start // GROUP
     with read_errors(path):
-        data = map_file(path)
+        data = FileArray(OpenFile(path), np.uint8)
         groups, n = [], first * GROUP
-        for numbers in read_groups(data[_group_start(data, first) :]):
+        for numbers in read_groups(data, _group_start(data, first)):
             groups.append(numbers)
             n += len(numbers)
             if n >= stop:
@@ -266,7 +274,7 @@ def read_numbers(path: Path, start: int, stop: int) -> Numbers:
     return found
 
 
-def _group_start(data: npt.NDArray[np.uint8], group: int) -> int:
+def _group_start(data: FileArray, group: int) -> int:
     """Return the byte at which a group of documents begins; raises `ValueError` if it does not."""
     n_left, start = 2 * GROUP * group, 0
     while n_left:

@@ -24,13 +24,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.layout import DROP
-from tokmill.errors import UsageError
+from tokmill.errors import UsageError, VerifyError
 from tokmill.words import plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import numpy.typing as npt
+
+    from tokmill.dataset.file_array import MappedFile
 
 MEMORY_BYTES_PER_SAMPLE = 45
 """Peak memory of packing with the lengths: 32 at ten samples a row, 45 at one. A test checks it."""
@@ -50,12 +52,21 @@ class Packs:
     one once if samples are packed whole, increasing within a row. Rows are in the order of their
     first sample; in the order of creation the first rows would have all the longest samples.
     `pieces`: where documents are cut, (n_samples, 2) int32: first token and tokens of the piece of
-    document `samples[i]`; None elsewhere.
+    document `samples[i]`; None elsewhere. `files`: that the arrays are mapped from; () in memory.
     """
 
     row_offsets: npt.NDArray[np.int64]
     samples: npt.NDArray[np.int64]
     pieces: npt.NDArray[np.int32] | None = None
+    files: tuple[MappedFile, ...] = field(default=(), compare=False)
+
+    def check(self) -> None:
+        """Check that the files are as long as they were; raises `VerifyError`.
+
+        Numbers of a mapped index are read at once after it: see `file_array`.
+        """
+        for file in self.files:
+            file.check()
 
     @property
     def n_rows(self) -> int:
@@ -78,8 +89,16 @@ class Packs:
         return columns if self.pieces is None else [*columns, self.pieces.reshape(-1)]
 
     def span(self, i: int) -> slice:
-        """Return the places of row `i` in `samples` and `pieces`."""
-        return slice(int(self.row_offsets[i]), int(self.row_offsets[i + 1]))
+        """Return the places of row `i` in `samples` and `pieces`.
+
+        Raises:
+            VerifyError: the index is damaged: they are not there.
+        """
+        self.check()
+        start, stop = int(self.row_offsets[i]), int(self.row_offsets[i + 1])
+        if not 0 <= start < stop <= len(self.samples):
+            raise VerifyError(f"pack index: row {i} has no samples; see tokmill verify")
+        return slice(start, stop)
 
 
 def pack(lengths: npt.NDArray[np.integer], capacity: int) -> Packs:

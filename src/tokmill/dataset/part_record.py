@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.checksum import FileEntry, canonical_json, digest_of_chunks
 from tokmill.dataset.counts import NOTICED_RECORDS, Counts
-from tokmill.dataset.layout import FORMAT_VERSION, PARTS, part_name
+from tokmill.dataset.layout import DATASET_FILE, FORMAT_VERSION, PARTS, SPLITS, part_name
+from tokmill.dataset.manifest_shape import COUNTS_OF_SLICE, FILE
+from tokmill.dataset.shapes import COUNT, POSITIVE, TEXT, shape_problem_of
 from tokmill.dataset.writer import ShardEntry
 from tokmill.errors import StateError
+from tokmill.settings.schema import CHECKSUMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -65,27 +68,71 @@ class PartRecord:
         return total
 
 
-def parse_record(content: bytes, where: Path | str) -> PartRecord:
-    """Return the record with this content.
+_SHAPE = {
+    "format_version": COUNT,
+    "part": COUNT,
+    "fingerprint": TEXT,
+    "shards": [{"split": set(SPLITS), "documents": POSITIVE, "tokens": POSITIVE, "files": [FILE]}],
+    "rejects": (FILE, None),
+    "slices": [{"slice": COUNT, **COUNTS_OF_SLICE}],
+    "length_histogram": [COUNT],
+}
+
+
+def parse_record(content: bytes, where: Path | str, part: int, n_slices: int) -> PartRecord:
+    """Return the record with this content, of part `part`, which has `n_slices` slices.
 
     Raises:
         StateError: it is damaged.
     """
     try:
         data = json.loads(content)
-        rejects = data["rejects"]
-        return PartRecord(
-            int(data["part"]),
-            str(data["fingerprint"]),
-            tuple(map(ShardEntry.from_json, data["shards"])),
-            None if rejects is None else FileEntry.from_json(rejects),
-            {entry["slice"]: Counts.from_json(entry) for entry in data["slices"]},
-            tuple(data["length_histogram"]),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise StateError(
-            f"{where}: damaged record of a part ({error}): run with --overwrite"
-        ) from None
+        problem = shape_problem_of(data, _SHAPE) or _contradiction(data, part, n_slices)
+    except (ValueError, RecursionError) as error:
+        problem = str(error)
+    if problem:
+        raise StateError(f"{where}: damaged record of a part ({problem}): run with --overwrite")
+    rejects = data["rejects"]
+    return PartRecord(
+        data["part"],
+        data["fingerprint"],
+        tuple(map(ShardEntry.from_json, data["shards"])),
+        None if rejects is None else FileEntry.from_json(rejects),
+        {entry["slice"]: Counts.from_json(entry) for entry in data["slices"]},
+        tuple(data["length_histogram"]),
+    )
+
+
+def _contradiction(data: Mapping[str, Any], part: int, n_slices: int) -> str:
+    """Return a line on a value of a record that is not one of its part, or ''.
+
+    Files that differ from a record are removed, so it may name those of its own part alone.
+    """
+    if data["part"] != part:
+        return f"part {data['part']}, expected {part}"
+    for shard in data["shards"]:
+        names = [entry["name"] for entry in shard["files"]]
+        stem = next(iter(names), "").removesuffix(".bin")
+        if not names or names[0] != f"{stem}.bin" or stem.partition("-")[0] != shard["split"]:
+            return "a shard whose first file is no .bin of its split"
+        if any(name.partition(".")[0] != stem for name in names):
+            return f"{names[0]}: files of another shard"
+    rejects = [] if data["rejects"] is None else [data["rejects"]]
+    files = [*(entry for shard in data["shards"] for entry in shard["files"]), *rejects]
+    for entry in files:
+        name = DATASET_FILE.fullmatch(entry["name"])
+        number = name and (name["shard"] or name["rejects"])
+        if not number or int(number) != part:
+            return f"{entry['name']} is no file of part {part}"
+        if sum(algorithm in entry for algorithm in CHECKSUMS) != 1:
+            return f"{entry['name']}: expected one sum"
+    slices = [entry["slice"] for entry in data["slices"]]
+    if len(set(slices)) < len(slices) or max(slices, default=-1) >= n_slices:
+        return f"slices {slices[:3]}, expected each of {n_slices} at most once"
+    for key in ("documents", "tokens"):
+        if sum(shard[key] for shard in data["shards"]) != sum(one[key] for one in data["slices"]):
+            return f"the {key} of its shards are not those of its slices"
+    return ""
 
 
 @dataclass(slots=True)

@@ -15,7 +15,10 @@ from tokmill.dataset.layout import (
     PLAN,
     check_format_version,
 )
+from tokmill.dataset.manifest_shape import ENGINE, EXTENSION, READING
+from tokmill.dataset.shapes import ANY, COUNT, FLAG, ID, TEXT, is_text, shape_problem_of
 from tokmill.errors import StateError
+from tokmill.settings.schema import CHECKSUMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,10 +42,12 @@ class OwnedNames:
     @classmethod
     def of_plan(cls, content: bytes, where: str) -> OwnedNames:
         """Return the names that a plan with this content owns; raises as `parse_plan` does."""
-        _, problem, is_tokmills = _parsed(content)
-        if problem and is_tokmills:
+        plan, problem, is_tokmills = _parsed(content)
+        if not is_tokmills:
+            raise _foreign(where, problem)
+        if problem or not isinstance(plan.get("parts"), list):
             return cls()
-        plan = parse_plan(content, where)
+        check_format_version(plan.get("format_version", FORMAT_VERSION), where)
         return cls(len(plan["parts"]), "template_sha256" in plan)
 
     def has(self, name: str) -> bool:
@@ -60,6 +65,62 @@ class OwnedNames:
         return part is None or self.n_parts is None or int(part) < self.n_parts
 
 
+_SHAPE = {
+    "format_version": COUNT,
+    "tokmill_version": TEXT,
+    "settings": {ANY: {}},
+    "tokenizer_sha256": TEXT,
+    "eos_id": ID,
+    "bos_id": (ID, None),
+    "checksum": set(CHECKSUMS),
+    "engine": ENGINE,
+    "parser?": {"name": TEXT, "version": TEXT},
+    "extensions?": [EXTENSION],
+    "readings?": [READING],
+    "template_sha256?": TEXT,
+    "task?": {
+        "config": {ANY: {}},
+        "tokenizer": TEXT,
+        "template": TEXT,
+        "readings": [
+            {"source": TEXT, "files": TEXT, "settings": {}, "is_named": FLAG, "labels": [TEXT]}
+        ],
+    },
+}
+"""Of all but the rows of files and parts, which may be millions."""
+
+_FILE_KINDS = [str, str, str, int, int, str]
+"""Of an input file: path, kind, compression, bytes, time and stamp; the number of its reading may
+follow."""
+
+_SLICE_KINDS = [int] * 4
+"""Of a slice: number of its file, first byte, end or -1, bytes."""
+
+
+def _rows_problem(plan: Mapping[str, Any]) -> str:
+    """Return a line on the first file or slice that cannot be one, or ''."""
+    for name in ("files", "parts"):
+        if not isinstance(plan.get(name), list):
+            return f"{name}: expected a list"
+    files, parts = plan["files"], plan["parts"]
+    n_readings = len(plan.get("task", {}).get("readings", ())) or 1
+    for i, row in enumerate(files):
+        kinds = [type(value) for value in row] if isinstance(row, list) else []
+        reading = row[-1] if kinds == [*_FILE_KINDS, int] else 0
+        if kinds[:6] != _FILE_KINDS or len(kinds) > 7 or not 0 <= reading < n_readings:
+            return f"files[{i}]: expected an input file"
+        if min(row[3], row[4]) < 0 or not all(map(is_text, (row[0], row[1], row[2], row[5]))):
+            return f"files[{i}]: expected an input file"
+    for i, slices in enumerate(parts):
+        if not isinstance(slices, list) or not slices:
+            return f"parts[{i}]: expected slices"
+        for row in slices:
+            kinds = [type(value) for value in row] if isinstance(row, list) else []
+            if kinds != _SLICE_KINDS or not 0 <= row[0] < len(files) or min(row[1:]) < -1:
+                return f"parts[{i}]: expected slices"
+    return ""
+
+
 def plan_fingerprint(data: Mapping[str, Any]) -> str:
     """Return the sha256 of a plan without its fingerprint."""
     return sha256_without(data, "fingerprint")
@@ -74,11 +135,15 @@ def parse_plan(content: bytes, where: str) -> dict[str, Any]:
     plan, problem, is_tokmills = _parsed(content)
     if is_tokmills:
         check_format_version(plan.get("format_version", FORMAT_VERSION), where)
-    if not problem:
-        return plan
-    if is_tokmills:
+    if not is_tokmills:
+        raise _foreign(where, problem)
+    if problem := problem or shape_problem_of(plan, _SHAPE) or _rows_problem(plan):
         raise StateError(f"{where}: damaged ({problem}): run with --overwrite to start again")
-    raise StateError(
+    return plan
+
+
+def _foreign(where: str, problem: str) -> StateError:
+    return StateError(
         f"{where}: not written by tokmill ({problem}): nothing was changed; choose another --output"
     )
 

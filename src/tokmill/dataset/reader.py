@@ -1,4 +1,4 @@
-"""Read a finished dataset: its manifest, its shards by memory map, a document by number."""
+"""Read a finished dataset: its manifest, its shards, a document by number."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.checksum import manifest_sha256
+from tokmill.dataset.file_array import FileArray, OpenFile
 from tokmill.dataset.layout import DATASET_FILE, MANIFEST, PLAN, SIDECARS, check_format_version
-from tokmill.dataset.manifest_shape import shape_problem
-from tokmill.dataset.mapped import map_file
+from tokmill.dataset.manifest_shape import LISTS, contradiction, shape_problem, sidecars_of
 from tokmill.dataset.sidecars import open_index
 from tokmill.errors import StateError, UsageError, VerifyError
 from tokmill.opening import begins_with, open_regular
@@ -22,48 +22,107 @@ from tokmill.urls import refuse_store
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import numpy.typing as npt
 
     from tokmill.dataset.place import Place
 
 
+_DOCUMENTS_AT_ONCE, _CHECKED_AT_ONCE = 1 << 10, 1 << 18
+
+
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One `.bin`, mapped read-only, with its index and sidecars.
+    """One `.bin` with its index and sidecars; all of them are read when they are looked at.
 
     `tokens`: (n_tokens,) uint16 or uint32. `lengths`: (n_documents,) int32 in tokens, `offsets`:
     (n_documents,) int64 in bytes. `mask`: (n_tokens,) uint8, 1 for a token that is a target; None
-    for pretraining. `weights`: (n_tokens,) float32; None in a dataset without them.
+    for pretraining. `weights`: (n_tokens,) float32; None in a dataset without them. `path`: of the
+    index, for messages.
     """
 
     name: str
     split: str
-    tokens: npt.NDArray[np.unsignedinteger]
-    lengths: npt.NDArray[np.int32]
-    offsets: npt.NDArray[np.int64]
-    mask: npt.NDArray[np.uint8] | None = None
-    weights: npt.NDArray[np.float32] | None = None
+    tokens: FileArray
+    lengths: FileArray
+    offsets: FileArray
+    mask: FileArray | None = None
+    weights: FileArray | None = None
+    path: Path = Path()
 
     @property
-    def sidecars(self) -> dict[str, npt.NDArray[Any]]:
+    def sidecars(self) -> dict[str, FileArray]:
         """Return the arrays beside the tokens, by the ending of their files."""
         bodies = {"mask": self.mask, "weight": self.weights}
         return {ending: body for ending, body in bodies.items() if body is not None}
 
     def span(self, i: int) -> slice:
-        """Return the span of document `i` of the shard in `tokens`, `mask` and `weights`."""
-        start = int(self.offsets[i]) // self.tokens.itemsize
-        return slice(start, start + int(self.lengths[i]))
+        """Return the span of document `i` of the shard in `tokens`, `mask` and `weights`.
+
+        Raises:
+            VerifyError: the index is damaged: the document is not inside the shard.
+        """
+        return self._checked(self.offsets.number(i), self.lengths.number(i))
+
+    def _checked(self, offset: int, length: int) -> slice:
+        start = offset // self.tokens.itemsize
+        if start < 0 or length < 1 or start + length > len(self.tokens):
+            raise VerifyError(
+                f"{self.path}: documents that overlap or begin outside the shard; "
+                "see tokmill verify"
+            )
+        return slice(start, start + length)
 
     def document(self, i: int) -> npt.NDArray[np.unsignedinteger]:
-        """Return the ids of document `i` of the shard, eos included."""
-        return self.tokens[self.span(i)]
+        """Return the ids of document `i` of the shard, eos included; raises as `span`."""
+        ids: npt.NDArray[np.unsignedinteger] = self.tokens[self.span(i)]
+        return ids
+
+    def documents(self) -> Iterator[npt.NDArray[np.unsignedinteger]]:
+        """Yield the ids of every document, in order; raises as `span`."""
+        for first in range(0, len(self.lengths), _DOCUMENTS_AT_ONCE):
+            some = slice(first, first + _DOCUMENTS_AT_ONCE)
+            offsets, lengths = self.offsets[some].tolist(), self.lengths[some].tolist()
+            for offset, length in zip(offsets, lengths, strict=True):
+                yield self.tokens[self._checked(offset, length)]
+
+    def runs(self, most_tokens: int) -> Iterator[slice]:
+        """Yield spans of documents with at most so many tokens together, but at least one."""
+        for first in range(0, len(self.lengths), _CHECKED_AT_ONCE):
+            ends = np.cumsum(self.lengths[first : first + _CHECKED_AT_ONCE], dtype=np.int64)
+            start, before = 0, 0
+            while start < len(ends):
+                stop = int(np.searchsorted(ends, before + most_tokens, "right"))
+                stop = max(stop, start + 1)
+                yield slice(first + start, first + stop)
+                start, before = stop, int(ends[stop - 1])
 
     def sample_mask(self, i: int) -> npt.NDArray[np.uint8] | None:
         """Return the mask of document `i` of the shard; None for pretraining."""
         return None if self.mask is None else self.mask[self.span(i)]
+
+    def check_index(self) -> None:
+        """Check that the documents stand in the shard end to end; the index is read once.
+
+        Raises:
+            VerifyError: they do not.
+        """
+        stop = 0
+        for first in range(0, len(self.lengths), _CHECKED_AT_ONCE):
+            some = slice(first, first + _CHECKED_AT_ONCE)
+            lengths = self.lengths[some].astype(np.int64)
+            starts = stop + np.cumsum(lengths) - lengths
+            stop = int(starts[-1] + lengths[-1])
+            expected = starts * self.tokens.itemsize
+            if lengths.min() < 1 or not np.array_equal(self.offsets[some], expected):
+                stop = -1
+                break
+        if stop != len(self.tokens):
+            raise VerifyError(
+                f"{self.path}: its documents do not add up to the "
+                f"{plural(len(self.tokens), 'token')} of the shard; see tokmill verify"
+            )
 
 
 def read_manifest(directory: Path, *, follow_links: bool = True) -> dict[str, Any]:
@@ -97,7 +156,7 @@ def surrounding_dataset(path: Path) -> Path | None:
 
 
 def manifest_in(place: Place) -> dict[str, Any]:
-    """Return the manifest of a finished dataset in any place; raises as `read_manifest` does."""
+    """Return the manifest of a finished dataset in any place, unchecked; see `read_manifest`."""
     try:
         content = place.read(MANIFEST)
     except FileNotFoundError:
@@ -136,13 +195,20 @@ def read_intact_manifest(directory: Path) -> dict[str, Any]:
     Raises:
         TokmillError: see `read_manifest`; also VerifyError: its own sha256 does not match.
     """
-    manifest = read_manifest(directory)
+    return _intact(read_manifest(directory), directory)
+
+
+def intact_manifest_in(place: Place) -> dict[str, Any]:
+    """Return what `read_intact_manifest` does, of a dataset in any place."""
+    return _intact(manifest_in(place), place.where)
+
+
+def _intact(manifest: dict[str, Any], where: Path | str) -> dict[str, Any]:
     if not is_intact(manifest):
         raise VerifyError(
-            f"{directory / MANIFEST}: its own sha256 does not match: it was changed; "
-            "see tokmill verify"
+            f"{where}/{MANIFEST}: its own sha256 does not match: it was changed; see tokmill verify"
         )
-    check_complete(manifest, directory)
+    check_complete(manifest, where)
     return manifest
 
 
@@ -154,17 +220,28 @@ def is_intact(manifest: dict[str, Any]) -> bool:
         return False
 
 
-def check_complete(manifest: dict[str, Any], directory: Path) -> None:
-    """Check that a manifest has all keys that a reader needs; raises `VerifyError`."""
-    if problem := shape_problem(manifest):
-        raise VerifyError(f"{directory / MANIFEST}: damaged manifest: {problem}")
+def check_complete(manifest: Mapping[str, Any], where: Path | str) -> None:
+    """Check that a manifest has all keys that readers need, and that its values agree.
+
+    `where`: its directory, or the URL of its place.
+
+    Raises:
+        VerifyError: names the first value that is wrong.
+    """
+    if problem := shape_problem(manifest) or contradiction(manifest):
+        raise VerifyError(f"{where}/{MANIFEST}: damaged manifest: {problem}")
 
 
-def sidecars_of(manifest: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the endings of the sidecars of every `.bin` of a dataset."""
-    if "mask" not in manifest:
-        return ()
-    return ("mask", "weight") if manifest["config"]["sft"]["weights"] == "file" else ("mask",)
+def check_readable(manifest: Mapping[str, Any], where: Path | str) -> None:
+    """Check what `check_complete` does, but for the two longest lists: `files` and `sources`.
+
+    To read documents nobody needs them, but for their origins, which look at `sources` themselves.
+
+    Raises:
+        VerifyError: see `check_complete`.
+    """
+    if problem := shape_problem(manifest, left_out=LISTS):
+        raise VerifyError(f"{where}/{MANIFEST}: damaged manifest: {problem}")
 
 
 def open_shard(directory: Path, manifest: dict[str, Any], entry: Mapping[str, Any]) -> Shard:
@@ -181,16 +258,17 @@ def open_shard(directory: Path, manifest: dict[str, Any], entry: Mapping[str, An
     dtype = np.dtype(manifest["dtype"]).newbyteorder("<")
     kinds: dict[str, np.dtype[Any]] = {"bin": dtype}
     kinds |= {ending: SIDECARS[ending] for ending in sidecars_of(manifest)}
-    lengths, offsets = open_index(directory / f"{name}.idx", entry["documents"], dtype.itemsize)
+    index = directory / f"{name}.idx"
+    lengths, offsets = open_index(index, entry["documents"], dtype.itemsize)
     bodies = {}
     for ending, kind in kinds.items():
         path = directory / f"{name}.{ending}"
         with read_errors(path):
-            bodies[ending] = map_file(path, kind)
+            bodies[ending] = FileArray(OpenFile(path), kind)
         if len(bodies[ending]) != entry["tokens"]:
             raise VerifyError(
                 f"{path}: {plural(len(bodies[ending]), 'token')}, the manifest says "
                 f"{entry['tokens']:,}; see tokmill verify"
             )
     mask, weights = bodies.get("mask"), bodies.get("weight")
-    return Shard(name, entry["split"], bodies["bin"], lengths, offsets, mask, weights)
+    return Shard(name, entry["split"], bodies["bin"], lengths, offsets, mask, weights, index)

@@ -25,18 +25,19 @@ from __future__ import annotations
 import io
 import os
 import struct
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from tokmill.dataset.mapped import map_file
+from tokmill.dataset.file_array import FileArray, OpenFile
 from tokmill.errors import VerifyError
 from tokmill.opening import open_regular
 from tokmill.storage import read_errors
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
@@ -96,17 +97,17 @@ def index_bytes(n: int) -> int:
     return HEADER.size + 12 * n + 8 * (n + 1)
 
 
-def read_index(path: Path) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], int]:
-    """Return lengths (D,) int32 in tokens, byte offsets (D,) int64, both mapped, and token bytes.
+def read_index(path: Path) -> tuple[FileArray, FileArray, int]:
+    """Return lengths (D,) int32 in tokens, byte offsets (D,) int64, and the bytes of a token.
 
     Raises:
         VerifyError: the file is not an index of version 1, or its size does not fit its header.
         OSError: it cannot be read.
     """
-    with open_regular(path, follow_links=True) as file:
-        size = os.fstat(file.fileno()).st_size
-        header = file.read(HEADER.size)
-    if len(header) < HEADER.size or header[:9] != MAGIC:
+    file = OpenFile(path)
+    size = file.n_bytes
+    header = file.read(0, HEADER.size) if size >= HEADER.size else b""
+    if header[:9] != MAGIC:
         raise VerifyError(f"{path}: not an MMIDIDX index")
     _, version, code, n, n_indices = HEADER.unpack(header)
     items = {code: item for item, code in DTYPE_CODES.items() if item > 1}
@@ -114,15 +115,12 @@ def read_index(path: Path) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]
         raise VerifyError(f"{path}: index header says version {version}, dtype code {code}")
     if size != index_bytes(n):
         raise VerifyError(f"{path}: {plural(size, 'byte')} do not fit {plural(n, 'document')}")
-    body = map_file(path, offset=HEADER.size)
-    lengths = body[: 4 * n].view("<i4")
-    offsets = body[4 * n : 12 * n].view("<i8")
+    lengths = FileArray(file, "<i4", HEADER.size, n)
+    offsets = FileArray(file, "<i8", HEADER.size + 4 * n, n)
     return lengths, offsets, items[code]
 
 
-def open_index(
-    path: Path, n_documents: int, item_bytes: int = 0
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+def open_index(path: Path, n_documents: int, item_bytes: int = 0) -> tuple[FileArray, FileArray]:
     """Return lengths and offsets of an index, see `read_index`, that fits the manifest.
 
     `item_bytes`: bytes of a token; 0: any.
@@ -194,8 +192,8 @@ class MetadataEncoder:
         return data
 
 
-def read_metadata(path: Path, start: int = 0, stop: int | None = None) -> pa.Table:
-    """Return the rows of documents `start` to `stop - 1` of a shard; they stay in the mapped file.
+def read_metadata(path: Path, keep: Sequence[str], start: int, stop: int) -> pa.Table:
+    """Return the rows of documents `start` to `stop - 1` of a shard, with the columns `keep`.
 
     Raises:
         VerifyError: the file is missing, damaged, or does not hold them.
@@ -203,15 +201,68 @@ def read_metadata(path: Path, start: int = 0, stop: int | None = None) -> pa.Tab
     """
     import pyarrow as pa
 
-    with read_errors(path):
-        reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(map_file(path))))
-        n_groups = reader.num_record_batches
-        last = n_groups if stop is None else min(-(-stop // GROUP), n_groups)
-        batches = [reader.get_batch(group) for group in range(start // GROUP, last)]
-        for batch in batches:
-            batch.validate(full=True)  # damaged offsets would be followed
+    with _opened_metadata(path, keep) as reader:
+        last = min(-(-stop // GROUP), reader.num_record_batches)
+        batches = [_metadata_group(reader, number) for number in range(start // GROUP, last)]
         rows = pa.Table.from_batches(batches, reader.schema)[start % GROUP :]
-        is_uneven = any(batch.num_rows != GROUP for batch in batches[:-1])
-        if is_uneven or (stop is not None and rows.num_rows < stop - start):
+        if rows.num_rows < stop - start:
             raise ValueError("not the metadata of these documents")
-        return rows if stop is None else rows[: stop - start]
+        return rows[: stop - start]
+
+
+def check_metadata(path: Path, keep: Sequence[str], n_documents: int) -> None:
+    """Check that a file of metadata has a row for each document of its shard, and no more.
+
+    Raises:
+        VerifyError: it is missing, damaged, or has others.
+        StorageError: the user may not read it.
+    """
+    with _opened_metadata(path, keep) as reader:
+        groups = range(reader.num_record_batches)
+        n_rows = sum(_metadata_group(reader, number).num_rows for number in groups)
+        if n_rows != n_documents:
+            raise ValueError(f"{plural(n_rows, 'row')}, expected {plural(n_documents, 'document')}")
+
+
+@contextmanager
+def _opened_metadata(path: Path, keep: Sequence[str]) -> Iterator[Any]:
+    """Open a file of metadata with the columns `keep`; what is wrong becomes one line.
+
+    Groups are read into memory: a map of a file that is cut meanwhile would end the process.
+    """
+    import pyarrow as pa
+
+    expected = pa.schema([(name, pa.large_string()) for name in keep])
+    with read_errors(path), open_regular(path, follow_links=True) as file:
+        reader = pa.ipc.open_file(pa.PythonFile(_BoundedFile(file), mode="r"))
+        if not reader.schema.equals(expected):
+            raise ValueError(f"expected columns of text, {', '.join(keep)}")
+        yield reader
+
+
+def _metadata_group(reader: Any, number: int) -> pa.RecordBatch:
+    """Return a record batch; raises ValueError if it is damaged, or has a wrong number of rows."""
+    batch = reader.get_batch(number)
+    batch.validate(full=True)  # damaged offsets would be followed
+    is_last = number == reader.num_record_batches - 1
+    if batch.num_rows > GROUP or (batch.num_rows < GROUP and not is_last):
+        raise ValueError("not the metadata of these documents")
+    return batch
+
+
+class _BoundedFile:
+    """A file for Arrow, which makes room for as many bytes as a damaged head asks for."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._size = os.fstat(file.fileno()).st_size
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, n_bytes: int) -> bytes:
+        """Read so many bytes, or those that are left."""
+        return self._file.read(min(n_bytes, max(0, self._size - self._file.tell())))
+
+    def close(self) -> None:
+        """Do nothing: whoever has opened the file closes it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -228,6 +228,7 @@ def read_statistics(
         hashes = _Hashes(Path(folder), sum(entry["documents"] for entry in manifest["shards"]))
         for entry in manifest["shards"]:
             shard = open_shard(directory, manifest, entry)
+            shard.check_index()
             _count_ids(directory, shard, counts)
             hashes.add_documents(shard)
             split = splits.setdefault(shard.split, {"documents": 0, "tokens": 0})
@@ -260,6 +261,22 @@ def _count_ids(directory: Path, shard: Shard, counts: Counts) -> None:
         counts += np.bincount(ids, minlength=len(counts))
 
 
+def _hashes_of(shard: Shard) -> Iterator[bytes]:
+    """Yield the hash of each document of a shard, whose index was checked, in order."""
+    item, start = shard.tokens.itemsize, 0
+    for run in shard.runs(_CHUNK_TOKENS):
+        ends = np.cumsum(shard.lengths[run], dtype=np.int64).tolist()
+        span = slice(start, start + ends[-1])
+        ids = shard.tokens[span].view(np.uint8).data
+        mask = None if shard.mask is None else shard.mask[span].data
+        first = 0
+        for end in ends:
+            own = None if mask is None else mask[first:end]
+            yield document_hash(ids[first * item : end * item], own)
+            first = end
+        start = span.stop
+
+
 class _Hashes:
     """BLAKE3 hashes of 128 bits of documents; equal ones are counted, in bounded memory.
 
@@ -275,19 +292,12 @@ class _Hashes:
 
     def add_documents(self, shard: Shard) -> None:
         """Add the documents of the next shard."""
-        item = shard.tokens.itemsize
-        ids = shard.tokens.view(np.uint8).data
-        mask = None if shard.mask is None else shard.mask.data
+        hashes = _hashes_of(shard)
         for first in range(0, len(shard.lengths), _HASHED_AT_ONCE):
-            offsets = shard.offsets[first : first + _HASHED_AT_ONCE].tolist()
             lengths = shard.lengths[first : first + _HASHED_AT_ONCE]
-            digests = []
-            for offset, length in zip(offsets, lengths.tolist(), strict=True):
-                first_id = offset // item
-                own = None if mask is None else mask[first_id : first_id + length]
-                digests.append(document_hash(ids[offset : offset + length * item], own))
+            digests = b"".join(islice(hashes, len(lengths)))
             rows = np.empty((len(lengths), 4), np.uint64)
-            rows[:, :2] = np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2)
+            rows[:, :2] = np.frombuffer(digests, "<u8").reshape(-1, 2)
             rows[:, 2] = 2 * lengths.astype(np.int64) + (shard.split == "val")
             rows[:, 3] = np.arange(self._n_documents, self._n_documents + len(rows))
             self._n_documents += len(rows)

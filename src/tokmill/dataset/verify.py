@@ -10,11 +10,15 @@ import numpy as np
 
 from tokmill.dataset.checksum import FileEntry, digest_of_chunks, json_chunks
 from tokmill.dataset.layout import CUT_INDEX, LOCK_NAME, MANIFEST, ORIGIN, pack_names
-from tokmill.dataset.manifest_shape import shape_problem
+from tokmill.dataset.manifest_shape import (
+    files_of_packs,
+    files_of_shards,
+    shape_problem,
+)
 from tokmill.dataset.origins import origins_problem
 from tokmill.dataset.packs import PackTotals, open_rows, packed_groups
-from tokmill.dataset.reader import is_intact, open_shard, sidecars_of
-from tokmill.dataset.sidecars import METADATA, read_metadata
+from tokmill.dataset.reader import is_intact, open_shard
+from tokmill.dataset.sidecars import METADATA, check_metadata
 from tokmill.errors import TokmillError, UsageError, VerifyError
 from tokmill.urls import shown_place
 from tokmill.words import plural
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tokmill.dataset.file_array import FileArray
     from tokmill.dataset.packs import PackReader
     from tokmill.dataset.place import Place
     from tokmill.dataset.reader import Shard
@@ -71,20 +76,8 @@ def verify(place: Place, manifest: dict[str, Any]) -> Verification:
     return Verification(*counts, notes=tuple(checks.notes), problems=tuple(checks.problems))
 
 
-def _files_of_packs(manifest: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of all files of packs: the index, and the shards of packed rows."""
-    for split, pack in manifest.get("packs", {}).items():
-        yield from pack_names(split, pack)
-        yield from _files_of(pack.get("shards", ()), manifest)
-
-
-def _files_of(shards: Iterable[Mapping[str, Any]], manifest: Mapping[str, Any]) -> Iterator[str]:
-    for entry in shards:
-        origin = (ORIGIN,) if "first_slice" in entry else ()
-        is_packed = entry["name"].startswith("packed-")
-        metadata = (METADATA,) if "keep" in manifest and not is_packed else ()
-        for ending in ("bin", "idx", *sidecars_of(manifest), *origin, *metadata):
-            yield f"{entry['name']}.{ending}"
+def _names(files: Iterable[tuple[str, int | None]]) -> set[str]:
+    return {name for name, _ in files}
 
 
 @dataclass(slots=True)
@@ -140,9 +133,9 @@ class _Checks:
                 self._found(f"{name}: a link or a directory, not a file of the dataset")
             elif name not in listed and name != MANIFEST:
                 self._found(f"{name}: not listed in the manifest")
-        needed = (*_files_of(manifest["shards"], manifest), *_files_of_packs(manifest))
+        needed = (*files_of_shards(manifest["shards"], manifest), *files_of_packs(manifest))
         self.problems += [
-            f"{MANIFEST}: does not list {name}" for name in needed if name not in listed
+            f"{MANIFEST}: does not list {name}" for name, _ in needed if name not in listed
         ]
         self.problems += [f"{MANIFEST}: lists {name} twice" for name, n in listed.items() if n > 1]
         for entry in map(FileEntry.from_json, manifest["files"]):
@@ -168,7 +161,7 @@ class _Checks:
         manifest, n_before = self.manifest, len(self.problems)
         n_slices = sum(len(source.get("slices", (0,))) for source in manifest["sources"])
         for entry in manifest["shards"]:
-            if not present.issuperset(_files_of([entry], manifest)):
+            if not present.issuperset(_names(files_of_shards([entry], manifest))):
                 continue  # a problem already
             if "first_slice" in entry:
                 name, n_left = f"{entry['name']}.{ORIGIN}", n_slices - entry["first_slice"]
@@ -177,9 +170,7 @@ class _Checks:
             try:
                 if "keep" in manifest:
                     name = f"{entry['name']}.{METADATA}"
-                    rows = read_metadata(directory / name)
-                    if (rows.num_rows, rows.column_names) != (entry["documents"], manifest["keep"]):
-                        self._found(f"{name}: not a row for each document, or other columns")
+                    check_metadata(directory / name, manifest["keep"], entry["documents"])
                 shard = open_shard(directory, manifest, entry)
             except VerifyError as error:
                 self._found(_said_by(error, directory))
@@ -193,7 +184,8 @@ class _Checks:
             return
         is_sound = len(self.problems) == n_before
         self._check_totals()
-        if "packs" in manifest and is_sound and present.issuperset(_files_of_packs(manifest)):
+        has_packs = present.issuperset(_names(files_of_packs(manifest)))
+        if "packs" in manifest and is_sound and has_packs:
             self._check_packs(directory)
 
     def _found(self, problem: str) -> None:
@@ -203,7 +195,7 @@ class _Checks:
         """Check an index against its shard; return whether its lengths sum up to the tokens."""
         name, n_tokens = shard.name, len(shard.tokens)
         starts, ends = _bounds(shard)
-        if int(ends[-1]) != n_tokens or int(shard.lengths.min()) < 1:
+        if int(ends[-1]) != n_tokens or int((ends - starts).min()) < 1:
             self._found(f"{name}.idx: its lengths do not add up to the {plural(n_tokens, 'token')}")
             return False
         if not np.array_equal(shard.offsets, starts * shard.tokens.itemsize):
@@ -258,7 +250,7 @@ class _Checks:
             )
         for samples, told in (
             (np.flatnonzero(mask[starts]), "trains its first token"),
-            (np.flatnonzero(np.maximum.reduceat(mask, starts) == 0), "has no trained token"),
+            (np.flatnonzero(_largest(mask, starts) == 0), "has no trained token"),
         ):
             if len(samples):
                 self._found(f"{name}: sample {samples[0]} {told} ({len(samples)} such)")
@@ -330,12 +322,26 @@ def _bounds(shard: Shard) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
     return ends - shard.lengths, ends
 
 
-def _chunked(values: npt.NDArray[Any]) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+def _chunked(values: FileArray) -> Iterator[tuple[int, npt.NDArray[Any]]]:
     for start in range(0, len(values), _CHUNK_TOKENS):
         yield start, values[start : start + _CHUNK_TOKENS]
 
 
-def _weight_problem(mask: npt.NDArray[np.uint8], weights: npt.NDArray[np.float32]) -> str:
+def _largest(mask: FileArray, starts: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """Return the largest value of each sample; memory is that of a chunk, or of one sample."""
+    found = np.zeros(len(starts), np.uint8)
+    stops = np.append(starts, len(mask))
+    first = 0
+    while first < len(starts):
+        last = int(np.searchsorted(stops, starts[first] + _CHUNK_TOKENS, "right")) - 1
+        last = max(last, first + 1)
+        values = mask[int(starts[first]) : int(stops[last])]
+        found[first:last] = np.maximum.reduceat(values, starts[first:last] - starts[first])
+        first = last
+    return found
+
+
+def _weight_problem(mask: FileArray, weights: FileArray) -> str:
     """Return a weight that is negative, not finite, or not 0 exactly where the mask is; or ''."""
     for start, chunk in _chunked(weights):
         wrong = np.flatnonzero(~(np.isfinite(chunk) & (chunk >= 0)))
@@ -390,7 +396,7 @@ def _rows_problem(directory: Path, manifest: dict[str, Any], source: PackReader,
     for entry in shards:
         shard = open_shard(directory, manifest, entry)
         n = len(shard.lengths)
-        if np.any(shard.lengths != capacity) or len(shard.tokens) != n * capacity:
+        if np.any(shard.lengths[:] != capacity) or len(shard.tokens) != n * capacity:
             return f"{shard.name}.idx: not every row has {capacity} tokens"
         if not np.array_equal(shard.offsets, np.arange(n) * capacity * shard.tokens.itemsize):
             return f"{shard.name}.idx: its byte offsets are not those of its lengths"

@@ -24,12 +24,12 @@ from tokmill.errors import TokmillError, UsageError
 from tokmill.executors.run import finished_run, make_parts
 from tokmill.run.begin import Begun, begun, output_place, read_planned, used_seconds, written_plan
 from tokmill.run.output import records_of_parts, refuse_foreign
-from tokmill.run.plan import Plan, check_plan, plan_of_json
+from tokmill.run.plan import Plan, check_plan, code_named_by, plan_of_json
 from tokmill.run.prepare import workers_and_threads
 from tokmill.settings.schema import RunSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from tokmill.dataset.part_record import PartRecord
     from tokmill.dataset.place import Place
@@ -52,6 +52,8 @@ class ArrayStatus:
         missing: all others.
         tasks: a line for each task that has begun and not ended well: since when, where, its error.
         is_finished: whether the manifest is written.
+        code: dotted paths that the plan names, such as `my_render:render`: `run_part` and `finish`
+            import them only if they are told to.
     """
 
     directory: str
@@ -62,6 +64,7 @@ class ArrayStatus:
     missing: tuple[int, ...]
     tasks: tuple[str, ...]
     is_finished: bool
+    code: tuple[str, ...] = ()
 
     @property
     def undone(self) -> tuple[int, ...]:
@@ -88,11 +91,16 @@ def plan_array(config: Config, observer: Observer, *, overwrite: bool = False) -
         return run.plan
 
 
-def run_share(output: str, index: int, n_tasks: int, observer: Observer) -> tuple[PartRecord, ...]:
+def run_share(
+    output: str, index: int, n_tasks: int, observer: Observer, allowed: Collection[str] = ()
+) -> tuple[PartRecord, ...]:
     """Work on the share of task `index` of `n_tasks`; return the records of its parts.
 
+    `allowed`: dotted paths that may be imported if the plan names them.
+
     Raises:
-        UsageError: `index` is not one of 0 to `n_tasks` - 1, or there is no task or no plan.
+        UsageError: `index` is not one of 0 to `n_tasks` - 1, or there is no task or no plan; or the
+            plan names code that is not allowed.
         StateError: see `read_planned`; or a whole run writes to the place.
         TokmillError: see `run_part`; parts that are done stay.
     """
@@ -100,7 +108,7 @@ def run_share(output: str, index: int, n_tasks: int, observer: Observer) -> tupl
         raise UsageError(f"--of {n_tasks}: expected 1 or more")
     if not 0 <= index < n_tasks:
         raise UsageError(f"--index {index}: expected 0 to {n_tasks - 1}, as --of is {n_tasks}")
-    with _planned(output, is_shared=True, part_of=(index, n_tasks)) as run:
+    with _planned(output, allowed, is_shared=True, part_of=(index, n_tasks)) as run:
         place, share = run.place, run.plan
         entries = place.entries()
         is_finished = MANIFEST in entries
@@ -140,28 +148,37 @@ def array_status(output: str) -> ArrayStatus:
             for note in notes
         ),
         is_finished=MANIFEST in entries,
+        code=code_named_by(plan),
     )
 
 
-def finish_array(output: str, observer: Observer) -> dict[str, Any]:
+def finish_array(output: str, observer: Observer, allowed: Collection[str] = ()) -> dict[str, Any]:
     """Finish the run in a place once all parts are done; return its manifest.
 
+    `allowed`: see `run_share`.
+
     Raises:
+        UsageError: there is no plan, or it names code that is not allowed.
         StateError: parts are missing, or tasks are running.
         TokmillError: see `finished_run`.
     """
-    with _planned(output) as run:
+    with _planned(output, allowed) as run:
         return finished_run(run, observer, is_array=True)
 
 
 @contextlib.contextmanager
 def _planned(
-    output: str, *, is_shared: bool = False, part_of: tuple[int, int] = (0, 1)
+    output: str,
+    allowed: Collection[str],
+    *,
+    is_shared: bool = False,
+    part_of: tuple[int, int] = (0, 1),
 ) -> Iterator[Begun]:
     """Hold a place, and yield its plan with the parts of a share."""
     (index, n_tasks), start = part_of, used_seconds()
     with contextlib.closing(output_place(output)) as place:
         plan = read_planned(place)
+        _refuse_code(plan, allowed)
         owned = OwnedNames(len(plan.parts), plan.spec.config.sft is not None)
         refuse_foreign(place, place.entries(), owned)
         parts = plan.parts[index::n_tasks]
@@ -171,6 +188,22 @@ def _planned(
             check_plan(place, spec.plan_stamp)
             place.make_folders()
             yield Begun(place, Plan(spec, parts), workers, start)
+
+
+def _refuse_code(plan: Plan, allowed: Collection[str]) -> None:
+    """Refuse a plan that names code, unless the command names it too.
+
+    A plan may come from a stranger, or have been changed by whoever can write to its place.
+
+    Raises:
+        UsageError: says which code, and how to allow it.
+    """
+    code = [name for name in code_named_by(plan) if name not in allowed]
+    if code:
+        raise UsageError(
+            f"{plan.spec.config.output.dir}/{PLAN}: names code, {', '.join(code)}, which was not "
+            f"run: if you know it, run this command with --allow-code={','.join(code)}"
+        )
 
 
 # What a task says of itself in a hidden file of `parts/`, until it has ended well

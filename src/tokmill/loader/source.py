@@ -12,7 +12,7 @@ import numpy as np
 
 from tokmill.dataset.documents import Documents, ShardFiles
 from tokmill.dataset.layout import SPLITS
-from tokmill.dataset.reader import check_complete, read_manifest
+from tokmill.dataset.reader import check_readable, read_manifest
 from tokmill.errors import UsageError, VerifyError
 from tokmill.urls import refuse_store
 
@@ -240,8 +240,7 @@ def _opened(dataset: AnyDataset, split: str) -> tuple[Path, dict[str, Any]]:
         refuse_store(Path(dataset))
         directory = Path(dataset).absolute()
         manifest = read_manifest(directory)
-        # The two longest lists, which no source reads.
-        check_complete({**manifest, "files": [], "sources": []}, directory)
+        check_readable(manifest, directory)
         return directory, manifest
     if not isinstance(getattr(dataset, "manifest", None), dict):
         raise UsageError(f"dataset: expected a path or an open dataset, found {dataset!r}")

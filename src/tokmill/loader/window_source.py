@@ -122,8 +122,10 @@ class WindowSource(RowSource):
         item = self._files.dtypes["bin"].itemsize
         cuts, numbers = [], []
         columns = (spans.shards, spans.starts, spans.lengths, spans.targets)
+        mapped = -1
         for shard, start, length, target in zip(*(one.tolist() for one in columns), strict=True):
-            _, offsets = self._files.index(shard)
+            if shard != mapped:
+                (_, offsets), mapped = self._files.index(shard), shard
             # NumPy's searchsorted would copy all offsets, which are not aligned in the file.
             first = bisect_right(offsets, start * item) - 1
             if first < 0:

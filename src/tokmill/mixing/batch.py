@@ -20,10 +20,12 @@ from tokmill.dataset.layout import ORIGIN
 from tokmill.dataset.origins import origin_numbers, read_numbers, slices_of
 from tokmill.dataset.reader import open_shard
 from tokmill.dataset.sidecars import METADATA, read_metadata
+from tokmill.errors import VerifyError
 from tokmill.mixing.inputs import slice_of_part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -64,7 +66,7 @@ def _metadata(inputs: Inputs, chunk: Chunk) -> dict[str, pa.Array]:
     fields = dict.fromkeys(inputs.keep, pa.nulls(len(chunk), pa.large_string()))
     if dataset.keep:
         path = dataset.directory / f"{chunk.entry['name']}.{METADATA}"
-        table = read_metadata(path, chunk.start, chunk.stop).combine_chunks()
+        table = read_metadata(path, dataset.keep, chunk.start, chunk.stop).combine_chunks()
         fields |= {name: table.column(name).combine_chunks() for name in dataset.keep}
     return {f"{METADATA} {name}": field for name, field in fields.items()}
 
@@ -84,11 +86,22 @@ def origins_of(inputs: Inputs, chunk: Chunk) -> npt.NDArray[np.int64]:
     if "first_slice" in entry:
         path = dataset.directory / f"{entry['name']}.{ORIGIN}"
         numbers = read_numbers(path, chunk.start, chunk.stop)
-        return origin_numbers(dataset.first_slice + entry["first_slice"], numbers)
+        return _known(
+            origin_numbers(dataset.first_slice + entry["first_slice"], numbers), inputs, path
+        )
     records = np.arange(chunk.start, chunk.stop) + chunk.before + 1
     numbers = np.stack([records, np.full(len(records), -1)], axis=1)
     part = slice_of_part(dataset.manifest.get("mix", {}), int(entry["name"].split("-")[1]))
-    return origin_numbers(dataset.first_slice + part, numbers)
+    path = dataset.directory / f"{entry['name']}.bin"
+    return _known(origin_numbers(dataset.first_slice + part, numbers), inputs, path)
+
+
+def _known(numbers: npt.NDArray[np.int64], inputs: Inputs, path: Path) -> npt.NDArray[np.int64]:
+    """Return origins whose slices there are; raises `VerifyError`, which names `path`."""
+    slices, _ = slices_of(numbers[:, 0])
+    if len(slices) and not 0 <= slices.min() <= slices.max() < len(inputs.slice_rows):
+        raise VerifyError(f"{path}: a document has no record of the sources; see tokmill verify")
+    return numbers
 
 
 def rows_of(inputs: Inputs, chunk: Chunk) -> npt.NDArray[np.int64]:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokmill.dataset.layout import DATASET_FILE, SPLITS
-from tokmill.dataset.reader import manifest_in, read_intact_manifest, sidecars_of
+from tokmill.dataset.manifest_shape import sidecars_of
+from tokmill.dataset.reader import intact_manifest_in, read_intact_manifest
 from tokmill.dataset.sidecars import open_index
 from tokmill.errors import UsageError, VerifyError
 from tokmill.place import open_place
@@ -217,7 +218,8 @@ class Inputs:
                     before = of_part.get(part, 0)
                     of_part[part] = before + entry["documents"]
                     path = dataset.directory / f"{entry['name']}.idx"
-                    lengths, _ = open_index(path, entry["documents"])
+                    of_shard, _ = open_index(path, entry["documents"])
+                    lengths = of_shard[:]
                     if lengths.min() < 1 or lengths.sum(dtype=np.int64) != entry["tokens"]:
                         raise VerifyError(
                             f"{path}: its documents do not sum up to the {entry['tokens']:,} "
@@ -259,7 +261,7 @@ def open_inputs(requests: Sequence[Request], settings: MixSettings) -> Inputs:
     first_slice = first_row = first_part = 0
     for directory in dict.fromkeys(request.directory for request in requests):
         url = store_url(directory)
-        manifest = manifest_in(open_place(url)) if url else read_intact_manifest(directory)
+        manifest = intact_manifest_in(open_place(url)) if url else read_intact_manifest(directory)
         datasets.append(Input(directory, manifest, first_slice, first_row, first_part))
         first_slice += datasets[-1].n_slices
         first_row += len(manifest["sources"])

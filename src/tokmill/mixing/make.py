@@ -35,7 +35,7 @@ from tokmill.dataset.layout import (
     rejects_name,
     shard_stem,
 )
-from tokmill.dataset.reader import manifest_in, surrounding_dataset
+from tokmill.dataset.reader import intact_manifest_in, surrounding_dataset
 from tokmill.dataset.writer import ShardEntry, write_hashed_chunks
 from tokmill.errors import RecordError, StateError, StorageError, UsageError
 from tokmill.extensions import find_path
@@ -174,7 +174,7 @@ def _complete(place: Place, fingerprint: str) -> dict[str, Any]:
     Raises:
         StateError: it is of another mix or no mix, or a file is missing.
     """
-    manifest, entries = manifest_in(place), place.entries()
+    manifest, entries = intact_manifest_in(place), place.entries()
     if manifest.get("mix", {}).get("fingerprint") != fingerprint:
         kind = "a mix of other inputs or settings" if "mix" in manifest else "another dataset"
         raise StateError(

@@ -110,7 +110,8 @@ class Selection:
         """Return the tokens of every document of a chunk: (n,) int64."""
         directory = self._inputs.datasets[chunk.input].directory
         lengths, _ = open_index(directory / f"{chunk.entry['name']}.idx", chunk.entry["documents"])
-        return lengths[chunk.start : chunk.stop].astype(np.int64)
+        of_chunk: npt.NDArray[np.int64] = lengths[chunk.start : chunk.stop].astype(np.int64)
+        return of_chunk
 
     def _sources(self, chunk: Chunk) -> npt.NDArray[np.int64]:
         """Return the request of each document; -1: it is left out."""

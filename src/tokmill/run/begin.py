@@ -216,7 +216,7 @@ def _planned_engine(written: Mapping[str, Any], prepared: Prepared, place: Place
     try:
         engine = EngineChoice.from_json(written["engine"])
     except (ValueError, KeyError, TypeError) as error:
-        raise StateError(f"{PLAN}: damaged ({error}): run with --overwrite") from None
+        raise StateError(f"{place.where}/{PLAN}: damaged ({error}): run with --overwrite") from None
     asked = prepared.config.run.engine
     if asked not in ("auto", engine.name):
         raise StateError(

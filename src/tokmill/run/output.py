@@ -115,7 +115,8 @@ def records_of_parts(
         """Return the record of a part, on a thread, or what it lacks."""
         name = f"{PARTS}/{part_name(part.index)}"
         try:
-            record = parse_record(place.read(name), f"{place.where}/{name}")
+            where, n_slices = f"{place.where}/{name}", len(part.slices)
+            record = parse_record(place.read(name), where, part.index, n_slices)
         except FileNotFoundError:
             return part.index, name
         wrong = [entry.name for entry in record.files() if differs(entry)]

@@ -20,7 +20,7 @@ from tokmill.dataset.layout import PLAN, SHARD_BYTES, token_dtype
 from tokmill.dataset.plan_file import PLAN_FORMAT, parse_plan, plan_fingerprint
 from tokmill.engines.choice import EngineChoice
 from tokmill.errors import StateError, UsageError
-from tokmill.extensions import Extension
+from tokmill.extensions import DOTTED_PATH, Extension
 from tokmill.recipes.spec import Part, ReadingSettings, RunSpec
 from tokmill.settings.load import build_config
 from tokmill.settings.names import flag, plain
@@ -239,6 +239,17 @@ def plan_of_json(written: Mapping[str, Any], stamp: str, place: Place, run: RunS
             f"{where}: has no task that can be read ({error!r}): plan the run again with this "
             "tokmill"
         ) from None
+
+
+def code_named_by(plan: Plan) -> tuple[str, ...]:
+    """Return the dotted paths of a plan, sorted: to work on it is to import and call them.
+
+    Names of extensions are none: what they name was installed.
+    """
+    spec = plan.spec
+    renders = [spec.config.render, *(reading.render for reading in spec.readings)]
+    names = {render.renderer_name for render in renders}
+    return tuple(sorted(filter(DOTTED_PATH.fullmatch, names)))
 
 
 def _parts(files: Rows, parts: Rows) -> tuple[Part, ...]:

@@ -232,6 +232,8 @@ def in_python(message: str) -> str:
         keyword, text = named[1].replace("-", "_"), named[2]
         if keyword == "overwrite":
             return "overwrite=True"
+        if keyword == "allow_code" and text is not None:
+            return f"allow_code={_json(text.split(','))}"
         setting = settings.get(f"--{named[1]}")
         if setting is None:
             return "config" if keyword == "config" else named[0]

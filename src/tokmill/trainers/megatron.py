@@ -270,7 +270,7 @@ def _mask_of(prefix: Prefix) -> Prefix:
 def _write_index(prefix: Prefix, file: BinaryIO) -> None:
     writer = IndexWriter(file, file.write, prefix.item_bytes)
     for shard in prefix.shards():
-        writer.append(shard.lengths)
+        writer.append(shard.lengths[:])
     writer.finish()
 
 

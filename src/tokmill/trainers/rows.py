@@ -93,15 +93,15 @@ class DocumentRows:
 
     def batches(self, start: int, stop: int) -> Iterator[RowBatch]:
         """Yield rows start:stop in order, about `BATCH_TOKENS` tokens at a time."""
-        first = 0
+        first, every = 0, self._source.manifest.get("keep", ())
         for shard in self._source.shards(self.split):
             count = len(shard.lengths)
             here = range(max(start, first) - first, min(stop, first + count) - first)
             first += count
             if not len(here):
                 continue
-            offsets = shard.offsets // shard.tokens.itemsize
-            stops = offsets + shard.lengths
+            offsets = shard.offsets[:] // shard.tokens.itemsize
+            stops = offsets + shard.lengths[:]
             row = here.start
             path = self._source.path(shard.name, METADATA)
             while row < here.stop:
@@ -116,7 +116,7 @@ class DocumentRows:
                     lengths,
                     np.arange(len(lengths) + 1),
                     None if shard.weights is None else shard.weights[span],
-                    read_metadata(path, row, last).select(self.keep) if self.keep else None,
+                    read_metadata(path, every, row, last).select(self.keep) if self.keep else None,
                 )
                 row = last
 
@@ -153,6 +153,7 @@ class PackedRows:
             if mask is None:
                 mask = np.ones(len(read.bodies["bin"]), np.uint8)
                 mask[read.starts] = 0
+            self.packs.check()
             offsets = np.asarray(self.packs.row_offsets[first : last + 1])
             lengths = self._lengths[offsets[0] : offsets[-1]].astype(np.int64)
             row_samples = offsets - offsets[0]

@@ -21,7 +21,7 @@ from tokmill.dataset.checksum import Digest, FileEntry
 from tokmill.dataset.documents import Documents
 from tokmill.dataset.layout import PLAN, SPLITS
 from tokmill.dataset.packing import Packs
-from tokmill.dataset.packs import open_packs
+from tokmill.dataset.packs import check_packs, open_packs
 from tokmill.dataset.reader import read_intact_manifest
 from tokmill.errors import StorageError, UsageError, VerifyError
 from tokmill.opening import open_regular
@@ -268,10 +268,19 @@ class ExportSource:
 
     @cached_property
     def packs(self) -> dict[str, Packs]:
-        """Return the pack index by split, mapped; empty if the dataset is not packed."""
+        """Return the pack index by split, mapped and checked; empty if there is none.
+
+        Raises:
+            VerifyError: a file of it is missing or damaged.
+        """
         packed = self.manifest.get("packs", {})
-        splits = [split for split in self.splits if split in packed]
-        return {split: open_packs(self.directory, split, packed[split]) for split in splits}
+        found = {}
+        for split in self.splits:
+            if split in packed:
+                found[split] = open_packs(self.directory, split, packed[split])
+                where = f"{self.directory}: the pack index of {split}"
+                check_packs(found[split], len(self._documents[split]), where)
+        return found
 
     def copy(self, path: Path, start: int, stop: int, file: BinaryIO | None) -> None:
         """Append bytes start:stop of a file of the dataset to `file`; None: only sum them up.
