@@ -14,6 +14,10 @@ import pytest
 TESTS = Path(__file__).parent
 
 PROMISES = {
+    "no step gives damaged bytes new, right checksums": [
+        "faults/test_damaged_inputs.py::test_a_step_refuses_damage_of_what_it_reads",
+        "faults/test_damaged_inputs.py::test_damage_of_what_a_step_does_not_read_stays_visible",
+    ],
     "the same bytes for any number of workers, threads and blocks, and any engine": [
         "run/test_same_bytes.py::test_engine_threads_and_batches_change_no_byte",
         "run/test_same_bytes.py::test_workers_change_no_byte",

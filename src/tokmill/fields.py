@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -351,12 +351,21 @@ def is_text(value: str) -> bool:
     return isinstance(json_in(value), str)
 
 
-def json_in(value: Any) -> Any:
+class Number(str):
+    """A number of a record, as the record writes it: no digit is lost."""
+
+
+def load_exact(text: bytes | str) -> Any:
+    """Return the value of a JSON text, with a `Number` for each number; raises as `json.loads`."""
+    return json.loads(text, parse_float=Number, parse_int=Number, parse_constant=Number)
+
+
+def json_in(value: Any, load: Callable[[str], Any] = json.loads) -> Any:
     """Return the list or object that a JSON string holds; any other value unchanged."""
     if not isinstance(value, str) or len(value) > _LONGEST_JSON:
         return value
     if value[:1] + value[-1:] not in ("[]", "{}"):
         return value
     with suppress(ValueError, RecursionError):
-        return json.loads(value)
+        return load(value)
     return value

@@ -77,5 +77,5 @@ def test_a_wrong_summary_of_packs_is_found(make_sft):
     ]
     train = {"train": manifest["packs"]["train"]}
     assert problems(directory, changed(manifest, "packs", to=train)) == [
-        "manifest.json: packs of ['train'], shards of ['train', 'val']"
+        "manifest.json: packs of train, shards of train and val"
     ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +24,6 @@ from tokmill.mixing.survey import Origins
 from tokmill.place import open_place
 
 Make = Callable[..., Dataset]
-
-
-@pytest.fixture(scope="module")
-def make(tmp_path_factory: pytest.TempPathFactory) -> Make:
-    """Make a dataset of texts."""
-
-    def make(texts: Sequence[str], **settings: Any) -> Dataset:
-        folder = tmp_path_factory.mktemp("made")
-        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
-        path = folder / settings.pop("file", "texts.jsonl")
-        path.write_text(lines, encoding="utf-8")
-        return tokmill.pretrain(
-            path, tokenizer=TOKENIZER, output=folder / "out", progress=False, **settings
-        )
-
-    return make
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +205,7 @@ class TestDuplicates:
     def test_each_text_stands_there_once_and_val_wins(
         self, three, tmp_path, small_chunks, monkeypatch
     ) -> None:
-        monkeypatch.setattr("tokmill.mixing.survey.BUCKET_DOCUMENTS", 100)
+        monkeypatch.setattr("tokmill.mixing.make.BUCKET_DOCUMENTS", 100)
         dataset = mixed([d.directory for d in three], tmp_path / "all", dedup=True)
         val, train = (documents(dataset, split) for split in ("val", "train"))
         of_val = list(dict.fromkeys(ids for d in three for ids in documents(d, "val")))
@@ -395,7 +379,7 @@ class TestRefusals:
         content[40] ^= 255
         index.chmod(0o644)
         index.write_bytes(content)
-        with pytest.raises(VerifyError, match="do not sum up"):
+        with pytest.raises(VerifyError, match="not those of the manifest"):
             mixed([copy], tmp_path / "all", shuffle=1)
 
     def test_an_output_inside_an_input(self, numbers, tmp_path) -> None:

@@ -20,8 +20,7 @@ from tests.fixtures.datasets import TOKENIZER
 from tokmill.api.dataset import Dataset
 from tokmill.dataset.reader import open_shard
 from tokmill.loader.order import shuffled
-from tokmill.mixing import inputs, selection
-from tokmill.mixing import survey as duplicates
+from tokmill.mixing import inputs, make, selection
 from tokmill.mixing.survey import Origins
 
 RANKS = 1 << 32
@@ -92,22 +91,6 @@ def expected(
     """Return the documents of a mix by split, in order; `requests`: input, source and amount."""
     is_wide = asked["dtype"] or any(d.manifest["dtype"] == "uint32" for d in datasets)
     itemsize = 4 if is_wide else 2
-    seen: set[Any] = set()
-    kept: dict[str, list[list[Document]]] = {}
-    for split in ("val", "train"):
-        kept[split] = []
-        for dataset in datasets:
-            own = []
-            for document in documents_of(dataset, split):
-                if is_refused(document, asked, itemsize):
-                    continue
-                key = document.ids, document.mask
-                is_equal = bool(asked.get("dedup")) and key in seen
-                seen.add(key)
-                if is_equal and asked["dedup"] == "drop":
-                    continue
-                own.append(replace(document, is_marked=is_equal))
-            kept[split].append(own)
     n_all = [len(dataset.split("train")) for dataset in datasets]
     request_of = {
         (i, path_or_name): r
@@ -120,6 +103,22 @@ def expected(
             if (i, name) in request_of:
                 return request_of[i, name]
         return None
+
+    seen: set[Any] = set()
+    kept: dict[str, list[list[Document]]] = {}
+    for split in ("val", "train"):
+        kept[split] = []
+        for i, dataset in enumerate(datasets):
+            own = []
+            for document in documents_of(dataset, split):
+                if is_refused(document, asked, itemsize) or request(i, document) is None:
+                    continue
+                key = document.ids, document.mask
+                if asked.get("dedup") == "drop" and key in seen:
+                    continue
+                seen.add(key)
+                own.append(document)
+            kept[split].append(own)
 
     def size(document: Document) -> int:
         return sum(document.mask) if asked.get("count") == "trained" else len(document.ids)
@@ -166,6 +165,12 @@ def expected(
             places = shuffled(range(len(own)), len(own), seed=asked["shuffle"]) if own else []
             at = dict(zip(map(int, places), own, strict=True))
             order[split] = [at[i] for i in range(len(own))]
+    seen = set()
+    for split in ("val", "train"):
+        for i, document in enumerate(order[split]):
+            key = document.ids, document.mask
+            order[split][i] = replace(document, is_marked=key in seen)
+            seen.add(key)
     return order
 
 
@@ -277,7 +282,7 @@ def check_mix(pool: list[Dataset], asked: dict[str, Any], output: Path) -> Datas
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inputs, "CHUNK_TOKENS", asked["chunk_tokens"])
         patch.setattr(selection, "_RANGES", 1 << 3)
-        patch.setattr(duplicates, "BUCKET_DOCUMENTS", 50)
+        patch.setattr(make, "BUCKET_DOCUMENTS", 50)
         wanted = expected(own, requests, asked)
         if not any(wanted.values()):
             with pytest.raises(tokmill.TokmillError, match="no document"):
@@ -290,6 +295,9 @@ def check_mix(pool: list[Dataset], asked: dict[str, Any], output: Path) -> Datas
         if asked["dedup"] == "mark" and wanted[split]:
             marks = np.fromfile(output / f"duplicates-{split}.bin", np.uint8)
             assert marks.tolist() == [int(d.is_marked) for d in wanted[split]]
+    if asked["dedup"] == "mark":
+        n_marked = sum(d.is_marked for split in wanted.values() for d in split)
+        assert mixed.manifest["mix"]["duplicates"] == n_marked
     check_counts(mixed, own)
     return mixed
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tokmill
 from tests.fixtures.datasets import TOKENIZER
 from tokmill.api.dataset import Dataset
+from tokmill.mixing import inputs
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +95,46 @@ def test_a_full_disk_is_said_in_a_line(texts, whole, tmp_path, start) -> None:
     assert len(command.errors().splitlines()) == 1
     full = tokmill.mix({texts: "3x"}, output=tmp_path / "full", workers=1, **SETTINGS)
     assert full.manifest["totals"] == whole.manifest["totals"]
+
+
+SEEN: list[int] = []
+
+
+def stops(ids: np.ndarray, lengths: np.ndarray, origins: Any) -> np.ndarray:
+    """Accept all, but stop the mix at the second chunk while the environment says so."""
+    SEEN.append(len(lengths))
+    if "STOP_THE_MIX" in os.environ and len(SEEN) > 1:
+        raise KeyboardInterrupt
+    return lengths > 0
+
+
+def test_what_was_made_of_a_file_that_changed_is_made_again(texts, tmp_path, monkeypatch) -> None:
+    """A user who mends an input after a stop does not get what was made of it before."""
+    source, output = shutil.copytree(texts, tmp_path / "texts"), tmp_path / "out"
+    body = min(source.glob("train-*.bin"))
+    sound = body.read_bytes()
+    monkeypatch.setattr(inputs, "CHUNK_TOKENS", 2000)
+
+    def write(data: bytes) -> None:
+        body.chmod(0o644)
+        body.write_bytes(data)
+
+    def mix() -> Dataset:
+        return tokmill.mix(
+            source, output=output, where=f"{__name__}:stops", workers=1, shuffle=1, progress=False
+        )
+
+    write(bytes([sound[0] ^ 1]) + sound[1:])
+    monkeypatch.setenv("STOP_THE_MIX", "1")
+    with pytest.raises(KeyboardInterrupt):
+        mix()
+    assert (output / ".mix" / "done-survey-0.json").exists()
+    monkeypatch.delenv("STOP_THE_MIX")
+    write(sound)
+    with pytest.raises(tokmill.TokmillError, match="was written to while it was read"):
+        mix()
+    mix().verify()
+    write(bytes([sound[0] ^ 1]) + sound[1:])
+    with pytest.raises(tokmill.TokmillError, match="not those of the manifest"):
+        tokmill.mix(source, output=tmp_path / "two", shuffle=1, workers=2, progress=False)
+    assert not (tmp_path / "two" / ".mix").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import decimal
 import json
 
 import pyarrow as pa
@@ -174,3 +175,56 @@ def test_verify_compares_rows_and_columns(made):
         manifest = {**made.manifest, "keep": keep}
         manifest["sha256"] = manifest_sha256(manifest)
         assert any("expected columns of text" in told for told in verify(place, manifest).problems)
+
+
+NUMBERS = [
+    "12345678901234567890", "123456789012345678901234567890.5", "0.12345678901234567890123", "1.10",
+    "-0", "-0.0", "1E5", "1e-400", "9" * 5000, '{"a": 1.10, "b": [-0, 2e3, "x", true, null]}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json", "csv", "nested"])
+def test_numbers_are_kept_as_the_record_writes_them(tmp_path, configure, silent, ending):
+    lines = [f'{{"text": "t", "n": {n}, "m": {{"n": {n}}}}}' for n in NUMBERS]
+    path = tmp_path / "in.jsonl"
+    if ending == "json":
+        path = tmp_path / "in.json"
+        path.write_text(f"[{', '.join(lines)}]")
+    elif ending == "csv":
+        path = tmp_path / "in.csv"
+        with path.open("w", newline="") as file:
+            cells = csv.writer(file)
+            cells.writerow(["text", "n", "m"])
+            cells.writerows(["t", n, f'{{"n": {n}}}'] for n in NUMBERS)
+    elif ending == "nested":
+        texts = [json.dumps({"text": "t", "n": n, "m": f'{{"n": {n}}}'}) for n in NUMBERS]
+        path.write_text("\n".join(texts))
+    else:
+        path.write_text("\n".join(lines))
+    run(configure(tmp_path / "out", path, keep=("n", "m.n"), renderer="text"), silent)
+    dataset = tokmill.open(tmp_path / "out")
+    assert [dataset.meta(i) for i in range(len(dataset))] == [{"n": n, "m.n": n} for n in NUMBERS]
+
+
+def test_numbers_of_tables_are_kept_whole(tmp_path, configure, silent):
+    decimals = pa.array([decimal.Decimal("12345678901234567890.10")], pa.decimal128(38, 2))
+    columns = {
+        "text": ["t"],
+        "u": pa.array([2**64 - 1], pa.uint64()),
+        "d": decimals,
+        "f": [0.1],
+        "s": [{"x": 2**63 - 1}],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "in.parquet")
+    keep = ("u", "d", "f", "s.x")
+    run(configure(tmp_path / "out", tmp_path / "in.parquet", keep=keep, renderer="text"), silent)
+    texts = (str(2**64 - 1), "12345678901234567890.10", "0.1", str(2**63 - 1))
+    assert tokmill.open(tmp_path / "out").meta(0) == dict(zip(keep, texts, strict=True))
+
+
+def test_a_value_that_is_nested_too_deeply_is_null(tmp_path, configure, silent):
+    deep = "[" * 5000 + "]" * 5000
+    path = tmp_path / "in.csv"
+    path.write_text(f'text,m\nt,"{{""n"": {deep}}}"\n')
+    run(configure(tmp_path / "out", path, keep=("m.n",), renderer="text"), silent)
+    assert tokmill.open(tmp_path / "out").meta(0) == {"m.n": None}

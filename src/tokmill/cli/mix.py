@@ -107,5 +107,6 @@ def forecast_rows(forecast: dict[str, Any]) -> list[tuple[str, str]]:
         *mix_rows({"mix": forecast}),
         ("tokens", f"{forecast['tokens']:,}{before}"),
         ("disk", f"{disk}; {peak} while it is made"),
+        ("checked", f"{size(forecast['checked_bytes'])} of the inputs are summed before the mix"),
         ("time", f"{low} to {high}"),
     ]

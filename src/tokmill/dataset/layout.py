@@ -65,7 +65,8 @@ MIX_REQUEST = f"{MIX}/request.json"
 """File of a mix that is being made: what was asked, and how many parts it can have."""
 
 MIX_FILE = re.compile(
-    r"\.mix/(?:(?:request|done-[a-z]+-[0-9]+)\.json|(?:run|hashes)-[0-9]+|reasons)"
+    r"\.mix/(?:(?:request|stamps|done-[a-z]+-[0-9]+)\.json"
+    r"|(?:run|hashes|places)-[0-9]+|reasons|marks|drop-records|drop-hashes)"
 )
 """Relative name of a file there."""
 

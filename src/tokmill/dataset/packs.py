@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokmill.dataset.checked import CheckedFiles
 from tokmill.dataset.checksum import FileEntry, json_chunks, manifest_sha256
 from tokmill.dataset.documents import Documents, ShardFiles, Spans, close_files
 from tokmill.dataset.file_array import MappedFile
@@ -268,7 +269,7 @@ def add_packs(
 
     Raises:
         UsageError: a sample is longer than a row.
-        VerifyError: a shard's index is missing or broken.
+        VerifyError: a file that is read is missing or damaged.
         StorageError: the files cannot be read or written.
     """
     config = manifest["config"]
@@ -278,13 +279,18 @@ def add_packs(
         return
     has_rows = bool(sft and sft["packed_rows"])
     endings = ("idx", *(("bin", *SIDECARS) if has_rows else ()))
-    place.fetch(file["name"] for file in manifest["files"] if file["name"].endswith(endings))
+    read = [file["name"] for file in manifest["files"] if file["name"].endswith(endings)]
+    place.fetch(read)
+    # There is no finished dataset yet that `tokmill verify` could look at.
+    checked = CheckedFiles(None, CheckedFiles.of(place.local, manifest).entries)
+    checked.check(place.local / name for name in read)
     files, manifest["packs"] = write_packs(place.local, manifest["shards"], length, algorithm, last)
     if has_rows:
         rows, listed = write_packed_rows(place.local, manifest, algorithm)
         files += rows
         for split, shards in listed.items():
             manifest["packs"][split]["shards"] = shards
+    checked.finish()
     for entry in files:
         place.keep(entry, check)
     manifest["files"] += [entry.as_json() for entry in files]
@@ -323,7 +329,14 @@ def pack_dataset(
         _remove_useless(place, manifest)
         algorithm = FileEntry.from_json(manifest["files"][0]).algorithm
         shards = [entry for entry in manifest["shards"] if split in ("", entry["split"])]
+        checked = CheckedFiles.of(directory, manifest)
+        checked.check(directory / f"{entry['name']}.idx" for entry in shards)
         files, packs = write_packs(directory, shards, capacity, algorithm, last)
+        try:
+            checked.finish()
+        except VerifyError:
+            _remove_useless(place, manifest)
+            raise
         entries = {**manifest.get("packs", {}), **packs}
         kept = [file for file in manifest["files"] if not CUT_INDEX.fullmatch(file["name"])]
         listed = {file["name"]: file for file in manifest["files"]}

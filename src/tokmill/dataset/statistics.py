@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokmill.dataset.checked import CheckedFiles
 from tokmill.dataset.checksum import document_hash
+from tokmill.dataset.manifest_shape import sidecars_of
 from tokmill.dataset.reader import open_shard
 from tokmill.dataset.sidecars import open_index
 from tokmill.errors import VerifyError
@@ -222,11 +224,14 @@ def read_statistics(
         StorageError: one cannot be read, or the temporary directory cannot be written to.
     """
     name = text_of or (lambda _: "")
+    checked = CheckedFiles.of(directory, manifest)
     counts = np.zeros(manifest["tokenizer"]["vocab_size"], np.int64)
     splits: dict[str, dict[str, int]] = {}
     with tempfile.TemporaryDirectory(prefix="tokmill-stats-") as folder:
         hashes = _Hashes(Path(folder), sum(entry["documents"] for entry in manifest["shards"]))
         for entry in manifest["shards"]:
+            endings = ("idx", "bin", *sidecars_of(manifest))
+            checked.check(directory / f"{entry['name']}.{ending}" for ending in endings)
             shard = open_shard(directory, manifest, entry)
             shard.check_index()
             _count_ids(directory, shard, counts)
@@ -235,6 +240,8 @@ def read_statistics(
             split["documents"] += len(shard.lengths)
             split["tokens"] += len(shard.tokens)
         duplicates = hashes.duplicates()
+    lengths = read_lengths(directory, manifest)
+    checked.finish()
     never = np.flatnonzero(counts == 0)
     n_examples = min(MOST_IDS, len(never))
     spread = never[np.arange(n_examples) * len(never) // max(1, n_examples)]
@@ -244,8 +251,8 @@ def read_statistics(
         for ids in (often[counts[often] > 0], spread)
     )
     return Statistics(
-        manifest["totals"], splits, tuple(manifest["sources"]), read_lengths(directory, manifest),
-        counts, frequent, unused, len(never), duplicates,
+        manifest["totals"], splits, tuple(manifest["sources"]), lengths, counts,
+        frequent, unused, len(never), duplicates,
     )  # fmt: skip
 
 

@@ -297,7 +297,8 @@ class _Checks:
         splits = {entry["split"] for entry in shards}
         are_cut = all("last" in pack for pack in packs.values())
         if set(packs) != splits and not (are_cut and set(packs) < splits):
-            self._found(f"{MANIFEST}: packs of {sorted(packs)}, shards of {sorted(splits)}")
+            found, expected = (" and ".join(sorted(names)) or "none" for names in (packs, splits))
+            self._found(f"{MANIFEST}: packs of {found}, shards of {expected}")
             return
         for split, pack in packs.items():
             try:

@@ -29,12 +29,15 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from tokmill.dataset.checked import CheckedFiles
     from tokmill.mixing.inputs import Chunk, Inputs
     from tokmill.mixing.temporary import Temporary
 
 
-def read_chunk(inputs: Inputs, chunk: Chunk) -> pa.RecordBatch:
+def read_chunk(inputs: Inputs, chunk: Chunk, checked: CheckedFiles | None = None) -> pa.RecordBatch:
     """Return the documents of a chunk, with ids of the mix's dtype; its bytes may be mapped.
+
+    `checked`: the files of its dataset, which sum what is read of the bodies.
 
     Raises:
         VerifyError: the shard is missing or damaged.
@@ -45,8 +48,13 @@ def read_chunk(inputs: Inputs, chunk: Chunk) -> pa.RecordBatch:
     ends = np.cumsum(np.append(0, shard.lengths[here]), dtype=np.int64)
     start = int(shard.lengths[: chunk.start].sum(dtype=np.int64))
     tokens = slice(start, start + int(ends[-1]))
-    bodies = {"bin": shard.tokens[tokens].astype(inputs.dtype, copy=False)}
+    bodies = {"bin": shard.tokens[tokens]}
     bodies |= {ending: body[tokens] for ending, body in shard.sidecars.items()}
+    if checked is not None:
+        for ending, body in bodies.items():
+            path = dataset.directory / f"{entry['name']}.{ending}"
+            checked.add(path, start * body.itemsize, body.view(np.uint8).data)
+    bodies["bin"] = bodies["bin"].astype(inputs.dtype, copy=False)
     numbers = origins_of(inputs, chunk)
     return pa.RecordBatch.from_pydict(
         {
@@ -113,6 +121,14 @@ def rows_of(inputs: Inputs, chunk: Chunk) -> npt.NDArray[np.int64]:
     return np.asarray(inputs.slice_rows[slices])
 
 
+def records_of(
+    batch: pa.RecordBatch, inputs: Inputs
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the source of each document, and the number of its record in the file: (n,) int64."""
+    slices, records = slices_of(column(batch, "record"))
+    return inputs.slice_rows[slices], records + inputs.records_before[slices]
+
+
 def _rows(values: npt.NDArray[Any], ends: npt.NDArray[np.int64]) -> pa.LargeBinaryArray:
     """Return values cut at `ends`, of which the first is 0; nothing is copied."""
     data = pa.py_buffer(np.ascontiguousarray(values))
@@ -162,6 +178,7 @@ def write_run(
 
 def read_run(temporary: Temporary, name: str, start: int, stop: int) -> pa.RecordBatch:
     """Return the documents of a run at places `start` to `stop - 1`, mapped."""
+    # Arrow's own memory map asks the system to read the whole run: six times as long.
     run = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(temporary.map(name)))).get_batch(0)
     low, high = np.searchsorted(column(run, "place"), (start, stop)).tolist()
     return run.slice(low, high - low)

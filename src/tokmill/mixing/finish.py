@@ -14,7 +14,7 @@ from tokmill.dataset.layout import FORMAT_VERSION, MANIFEST
 from tokmill.dataset.packs import add_packs
 from tokmill.errors import StateError
 from tokmill.mixing.batch import read_chunk, rows_of, trained
-from tokmill.mixing.survey import LEFT_OUT, MARKED
+from tokmill.mixing.survey import LEFT_OUT
 from tokmill.version import __version__
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ _BINS = 64
 class Written:
     """What a mix has of each source, and by length; n: the sources of all inputs.
 
-    `by_row`: (4, n) int64, documents, tokens, trained tokens and repeats. `left_out`: (n, MARKED +
-    1) int64, documents by the reason why they are left out. `histogram`: documents by length.
+    `by_row`: (4, n) int64, documents, tokens, trained tokens and repeats. `left_out`: (n, 6)
+    int64, documents by the reason why they are left out. `histogram`: documents by length.
     """
 
     by_row: npt.NDArray[np.int64]
@@ -53,7 +53,7 @@ def count(job: Job) -> Written:
     """Count what the pieces of a mix hold; reads lengths, origins and masks of all inputs."""
     inputs, selection = job.inputs, job.selection()
     by_row = np.zeros((4, len(inputs.rows)), np.int64)
-    left_out = np.zeros((len(inputs.rows), MARKED + 1), np.int64)
+    left_out = np.zeros((len(inputs.rows), 1 + max(LEFT_OUT)), np.int64)
     histogram = np.zeros(_BINS, np.int64)
     for chunk in job.chunks:
         times, lengths = selection.times(chunk), selection.lengths(chunk)
@@ -176,10 +176,9 @@ def _config(job: Job) -> dict[str, Any]:
     if "sft" not in config:
         config["output"]["packing"] = 0  # `tokmill pack` is what packs documents
         return config
-    packings = [d.manifest["config"]["sft"]["packing"] for d in job.inputs.datasets]
-    packing = max(packings) if all(packings) else 0  # rows of which all documents have room
-    is_padded = bool(packing) and config["sft"]["packed_rows"]
-    config["sft"] = {**config["sft"], "packing": packing, "packed_rows": is_padded}
+    inputs = job.inputs
+    rule = {"packing": inputs.packing, "packed_rows": inputs.has_packed_rows}
+    config["sft"] = {**config["sft"], **rule}
     return config
 
 

@@ -6,13 +6,14 @@ the first input, then those of the second. Documents of val come before all docu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokmill.dataset.checksum import FileEntry
 from tokmill.dataset.layout import DATASET_FILE, SPLITS
 from tokmill.dataset.manifest_shape import sidecars_of
 from tokmill.dataset.reader import intact_manifest_in, read_intact_manifest
@@ -23,7 +24,7 @@ from tokmill.urls import store_url
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -165,6 +166,18 @@ class Inputs:
         columns = (name for dataset in self.datasets for name in dataset.keep)
         return tuple(dict.fromkeys(columns))
 
+    @property
+    def packing(self) -> int:
+        """Return the tokens of rows that have room for all chats; 0: they are not packed."""
+        configs = [dataset.manifest["config"] for dataset in self.datasets]
+        packings = [config.get("sft", {}).get("packing", 0) for config in configs]
+        return max(packings) if all(packings) else 0
+
+    @property
+    def has_packed_rows(self) -> bool:
+        """Return whether packed rows of chats are written."""
+        return bool(self.packing) and bool(self.manifest["config"]["sft"]["packed_rows"])
+
     @cached_property
     def n_tokens(self) -> int:
         """Return the tokens of all datasets."""
@@ -257,6 +270,7 @@ def open_inputs(requests: Sequence[Request], settings: MixSettings) -> Inputs:
         UsageError: they cannot; the message says what differs.
         TokmillError: a dataset is missing, damaged or not finished.
     """
+    requests = _unified(requests)
     datasets: list[Input] = []
     first_slice = first_row = first_part = 0
     for directory in dict.fromkeys(request.directory for request in requests):
@@ -273,6 +287,20 @@ def open_inputs(requests: Sequence[Request], settings: MixSettings) -> Inputs:
         raise UsageError("count: trained tokens are those of chats: these datasets have no masks")
     dtype = np.dtype(settings.dtype or widest).newbyteorder("<")
     return Inputs(tuple(datasets), tuple(requests), _request_of_row(datasets, requests), dtype)
+
+
+def _unified(requests: Sequence[Request]) -> list[Request]:
+    """Return the requests with one directory for each dataset, however its path is written."""
+    directories: dict[object, Path] = {}
+    unified = []
+    for request in requests:
+        directory = request.directory
+        identity: object = directory
+        if not store_url(directory) and directory.is_dir():
+            status = directory.stat()
+            identity = status.st_dev, status.st_ino
+        unified.append(replace(request, directory=directories.setdefault(identity, directory)))
+    return unified
 
 
 def _request_of_row(
@@ -294,8 +322,12 @@ def _request_of_row(
             known = ", ".join(dict.fromkeys(own[0] for own in names[:_MOST_NAMED]))
             raise UsageError(f"{request.name}: no such source; there are {known}")
         at = np.array(rows) + dataset.first_row
-        if (numbers[at] >= 0).any():
-            raise UsageError(f"{request.name}: another input has this source already")
+        if (first := int(numbers[at].max())) >= 0:
+            other = requests[first].name
+            raise UsageError(
+                f"{request.name}: its documents are in {other}, too: {other}=2x writes them two "
+                "times"
+            )
         numbers[at] = number
     return numbers
 
@@ -313,8 +345,8 @@ def _check_same(first: Input, other: Input, *, is_widened: bool) -> None:
             continue
         hint = ": --dtype uint32 widens the ids" if what == "dtype" else ""
         raise UsageError(
-            f"{other.directory}: {what} is {theirs}, that of {first.directory} is {mine}: "
-            f"datasets of a mix must agree in it{hint}"
+            f"{other.directory}: {what} is {_said(theirs)}, that of {first.directory} is "
+            f"{_said(mine)}: datasets of a mix must agree in it{hint}"
         )
 
 
@@ -329,8 +361,17 @@ def _compared(manifest: Mapping[str, Any]) -> dict[str, Any]:
         "bos": bos and bos["id"],
         "dtype": manifest["dtype"],
         **{f"the mask's {key}": mask.get(key) for key in _RULES},
-        "weights": sidecars_of(manifest)[1:] and "in files",
+        "the place of weights": ".weight files" if "weight" in sidecars_of(manifest) else "",
     }
+
+
+def _said(value: Any) -> str:
+    """Return a value of a manifest as a message has it."""
+    if isinstance(value, dict):
+        return _said([f"{key} {_said(inner)}" for key, inner in value.items()])
+    if isinstance(value, list):
+        return ", ".join(map(_said, value)) or "none"
+    return "none" if value in (None, "") else str(value)
 
 
 def overlaps(inputs: Inputs) -> bool:
@@ -342,6 +383,27 @@ def overlaps(inputs: Inputs) -> bool:
         dataset.manifest["config"]["output"]["val_fraction"] for dataset in inputs.datasets
     }
     return len(fractions) > 1 and any(dataset.n_documents("val") for dataset in inputs.datasets)
+
+
+def warn_of_copies(inputs: Inputs, settings: MixSettings, warn: Callable[[str], None]) -> None:
+    """Warn of datasets that have shards of one before, whose documents stand in the mix twice."""
+    if settings.dedup:
+        return
+    owners: dict[str, Input] = {}
+    for dataset in inputs.datasets:
+        sums = {
+            entry.checksum
+            for entry in map(FileEntry.from_json, dataset.manifest["files"])
+            if entry.name.endswith(".bin") and not entry.name.startswith("pack")
+        }
+        twice = [checksum for checksum in sums if checksum in owners]
+        if twice:
+            warn(
+                f"{dataset.place}: {plural(len(twice), 'shard')} of {len(sums):,} are those of "
+                f"{owners[twice[0]].place}: their documents are in the mix twice; --dedup leaves "
+                "them out"
+            )
+        owners |= dict.fromkeys(sums, dataset)
 
 
 def described(inputs: Inputs) -> str:

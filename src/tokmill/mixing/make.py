@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from collections import deque
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -37,16 +40,19 @@ from tokmill.dataset.layout import (
 )
 from tokmill.dataset.reader import intact_manifest_in, surrounding_dataset
 from tokmill.dataset.writer import ShardEntry, write_hashed_chunks
-from tokmill.errors import RecordError, StateError, StorageError, UsageError
+from tokmill.errors import RecordError, StateError, StorageError, UsageError, VerifyError
 from tokmill.extensions import find_path
 from tokmill.interrupts import CONTINUES
 from tokmill.mixing.batch import bounds, read_chunk
+from tokmill.mixing.checks import InputFiles
+from tokmill.mixing.drop_list import keep_drop_lists, write_drop_lists
+from tokmill.mixing.duplicates import BUCKET_DOCUMENTS, hashes_of, make_marks, open_marks
 from tokmill.mixing.finish import count, write_manifest
-from tokmill.mixing.inputs import described, open_inputs, overlaps
+from tokmill.mixing.inputs import described, open_inputs, overlaps, warn_of_copies
 from tokmill.mixing.output import amounts_of, parts_of, pieces_of, runs_of
 from tokmill.mixing.selection import Selection, choose, everything
-from tokmill.mixing.settings import MARK, requests
-from tokmill.mixing.survey import BUCKET_DOCUMENTS, MARKED, hashes_of, make_reasons, open_reasons
+from tokmill.mixing.settings import DROP, MARK, requests
+from tokmill.mixing.survey import make_reasons
 from tokmill.mixing.tasks import Job, do_tasks
 from tokmill.mixing.temporary import Temporary
 from tokmill.place import open_place
@@ -57,11 +63,18 @@ from tokmill.urls import refuse_store, store_url
 from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
 
     from tokmill.dataset.place import Place
     from tokmill.mixing.inputs import Chunk, Input, Inputs
     from tokmill.mixing.settings import MixSettings
+    from tokmill.mixing.tasks import Task
+
+
+_MARKS_AT_ONCE = 16 << 20
+"""Bytes of marks that are copied at a time."""
 
 
 class Watcher(Observer, Protocol):
@@ -88,27 +101,33 @@ def mix(settings: MixSettings, watcher: Watcher, *, overwrite: bool = False) -> 
     inputs = open_inputs(requests(settings), settings)
     place = open_place(settings.output)
     check_output(place, inputs, settings)
-    fingerprint = sha256_hex(canonical_json(_identity(settings, inputs)))
-    with place.held():
-        n_parts = sum(dataset.n_parts for dataset in inputs.datasets)  # of links, and of rejects
-        complete = _prepare(place, fingerprint, n_parts, overwrite=overwrite)
-        if complete is not None:
-            return complete
-        watcher.noted(described(inputs))
-        try:
-            return _make(Job(place, Temporary(place.local), inputs, settings), watcher, fingerprint)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(CONTINUES) from None
+    with TemporaryDirectory(prefix="tokmill-mix-") as folder:
+        sums = write_drop_lists(settings.drop, inputs, Path(folder))
+        fingerprint = sha256_hex(canonical_json(_identity(settings, inputs, sums)))
+        with place.held():
+            n_parts = sum(dataset.n_parts for dataset in inputs.datasets)  # of links, of rejects
+            complete = _prepare(place, fingerprint, n_parts, overwrite=overwrite)
+            if complete is not None:
+                return complete
+            job = Job(place, Temporary(place.local), inputs, settings)
+            keep_drop_lists(Path(folder), job.temporary)
+            watcher.noted(described(inputs))
+            warn_of_copies(inputs, settings, watcher.warned)
+            try:
+                return _make(job, watcher, fingerprint)
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(CONTINUES) from None
+            except VerifyError:
+                remove_contents(place)  # tasks that are done may have read damaged bytes
+                raise
 
 
-def _identity(settings: MixSettings, inputs: Inputs) -> list[Any]:
-    """Return what decides the bytes: settings, inputs, the lists to drop, the code of `--where`."""
-    sums = [dataset.manifest["sha256"] for dataset in inputs.datasets]
-    for path in map(Path, settings.drop):
-        try:
-            sums.append(sha256_hex(path.read_bytes()))
-        except OSError as error:
-            raise UsageError(f"{path}: cannot be read: {error.strerror}", "mix.drop") from None
+def _identity(settings: MixSettings, inputs: Inputs, lists: Sequence[str]) -> list[Any]:
+    """Return what decides the bytes: settings, inputs, drop lists, the code of `--where`.
+
+    `lists`: the sums of the drop lists.
+    """
+    sums = [*(dataset.manifest["sha256"] for dataset in inputs.datasets), *lists]
     if settings.where and (extension := find_path("where", settings.where).extension):
         sums.append(extension.sha256)
     return [settings.identity(), sums]
@@ -224,27 +243,27 @@ def _make(job: Job, watcher: Watcher, fingerprint: str) -> dict[str, Any]:
     place.make_folders()
     remove_leftovers(place)
     linked = is_linked(settings, inputs)
-    job.has_hashes = bool(settings.dedup) or (place.mapped is not None and overlaps(inputs))
-    job.has_reasons = job.has_hashes or settings.has_filters
-    n_passes = job.has_reasons + (not linked) * (1 + settings.is_shuffled)
-    watcher.begin(inputs.n_tokens * n_passes * inputs.dtype.itemsize)
-    if n_passes:
-        job.chunks = tuple(inputs.chunks())
-    found = _look(job, watcher)
-    written = None
-    if linked:
-        job.taken = everything(inputs)
-        files, shards = _link_shards(inputs, place)
-    else:
+    # Before the inputs are watched: a new link changes the time of its file's last change.
+    files, shards = _link_shards(inputs, place) if linked else ([], [])
+    files += _link_rejects(inputs, place)
+    checks = _begin(job, watcher, linked=linked)
+    found = _look(job, watcher, checks)
+    job.taken = everything(inputs)
+    if not linked:
         job.taken = choose(inputs, settings, job.chunks, job.selection(), watcher.warned)
-        entries, written = _write(job, watcher, fingerprint), count(job)
-        files = [file for entry in entries for file in entry.files]
+    job.pieces = pieces_of(job.chunks, job.selection())
+    if job.has_hashes and settings.dedup != DROP:
+        found = _mark(job, watcher)
+    written = None
+    if not linked:
+        entries, written = _write(job, watcher, checks, fingerprint), count(job)
+        files += [file for entry in entries for file in entry.files]
         shards = [entry.as_row() for entry in entries]
     if not shards:
         raise RecordError(f"{place.where}: no document is left: filters or shares leave all out")
-    files += _link_rejects(inputs, place)
     if settings.dedup == MARK:
-        files += _marks(job)
+        files += _write_marks(job)
+    checks.finish()
     run = {
         "wall_s": round(time.perf_counter() - started_s, 3),
         "text_bytes_per_s": 0,
@@ -256,15 +275,76 @@ def _make(job: Job, watcher: Watcher, fingerprint: str) -> dict[str, Any]:
     return manifest
 
 
-def _tasks(job: Job, watcher: Watcher, name: str, n: int) -> list[Any]:
-    item, is_last = job.inputs.dtype.itemsize, name == "part"
+def _begin(job: Job, watcher: Watcher, *, linked: bool) -> InputFiles:
+    """Say how much is read, and check what says where; return the files of the inputs."""
+    settings, inputs = job.settings, job.inputs
+    is_on_disk = job.place.mapped is not None
+    job.has_hashes = bool(settings.dedup) or (is_on_disk and overlaps(inputs))
+    job.has_reasons = job.has_hashes or settings.has_filters
+    n_passes = job.has_reasons + (0 if linked else 1 + settings.is_shuffled)
+    watcher.begin(inputs.n_tokens * n_passes * inputs.dtype.itemsize)
+    checks = InputFiles(inputs, settings)
+    checks.watch(job.temporary)
+    checks.check_linked(has_shards=linked)
+    if linked:
+        checks.check_packed()
+    if n_passes:
+        checks.check_first()
+        job.chunks = tuple(inputs.chunks())
+    job.files = checks.files
+    return checks
+
+
+def _do(job: Job, watcher: Watcher, tasks: Sequence[Task], n_workers: int) -> dict[Task, Any]:
+    """Do tasks, and return their outcomes."""
+    item = job.inputs.dtype.itemsize
+    is_last = any(name == "part" for name, _ in tasks)
 
     def report(n_tokens: int) -> None:
         n_bytes = n_tokens * item
         tokens = n_tokens if is_last else 0
         watcher.progressed(Increments(n_bytes, n_bytes, tokens=tokens))
 
-    return do_tasks(job, name, n, _n_workers(job.inputs, job.settings), report)
+    return do_tasks(job, tasks, n_workers, report)
+
+
+def _do_with_hashes(job: Job, watcher: Watcher, name: str, n: int) -> list[Any]:
+    """Do the tasks 0 to n - 1 of a name, which read hashes alone; return their outcomes in order.
+
+    There is a worker for each bucket, at most: a small mix is done before one has started.
+    """
+    tasks = [(name, number) for number in range(n)]
+    n_workers = min(job.n_buckets, _n_workers(job.inputs, job.settings))
+    outcomes = _do(job, watcher, tasks, n_workers)
+    return [outcomes[task] for task in tasks]
+
+
+def _do_checked(
+    job: Job, watcher: Watcher, name: str, chunks: Sequence[Sequence[int]], checks: InputFiles
+) -> list[Any]:
+    """Do the tasks of a name, with the checks of each shard behind the last that reads it.
+
+    `chunks`: the numbers of the chunks that each task reads. A worker that reads a whole shard in
+    order has summed it: checks wait until each worker has probably done what it does.
+    """
+    n_workers = _n_workers(job.inputs, job.settings)
+    tasks: list[Task] = []
+    waiting: deque[list[Task]] = deque()
+    open_chunk: Chunk | None = None
+    for number, of_task in enumerate(chunks):
+        tasks.append((name, number))
+        waiting.append([])
+        for chunk in (job.chunks[i] for i in of_task):
+            if open_chunk is not None and open_chunk.entry is not chunk.entry:
+                waiting[-1] += checks.tasks(open_chunk)
+            open_chunk = chunk
+        if len(waiting) > n_workers:
+            tasks += waiting.popleft()
+    tasks += chain.from_iterable(waiting)
+    if open_chunk is not None:
+        tasks += checks.tasks(open_chunk)
+    outcomes = _do(job, watcher, tasks, n_workers)
+    return [outcomes[name, number] for number in range(len(chunks))]
 
 
 _TOKENS_OF_A_WORKER = 16 << 20
@@ -276,26 +356,39 @@ def _n_workers(inputs: Inputs, settings: MixSettings) -> int:
     return settings.workers or min(usable_cores(), 1 + inputs.n_tokens // _TOKENS_OF_A_WORKER)
 
 
-def _look(job: Job, watcher: Watcher) -> dict[str, int]:
-    """Look at each document if a setting asks for it; return equal ones and overlaps found."""
+def _look(job: Job, watcher: Watcher, checks: InputFiles) -> dict[str, int]:
+    """Look at each document if a setting asks for it; return how many equal ones are left out."""
     if not job.has_reasons:
         return {}
     n_documents = sum(map(len, job.chunks))
     make_reasons(job.temporary, n_documents)
-    _tasks(job, watcher, "survey", len(job.chunks))
-    if not job.has_hashes:
-        return {}
+    _do_checked(job, watcher, "survey", [(i,) for i in range(len(job.chunks))], checks)
     job.n_buckets = -(-n_documents // BUCKET_DOCUMENTS)
-    counts = _tasks(job, watcher, "duplicates", job.n_buckets)
+    if job.settings.dedup != DROP:
+        return {}
+    counts = _do_with_hashes(job, watcher, "duplicates", job.n_buckets)
     n_equal, overlap = (sum(of_bucket[i] for of_bucket in counts) for i in (0, 1))
+    watcher.noted(f"{plural(n_equal, 'document')} equal one before, and are left out")
+    return {"duplicates": n_equal, "overlap": overlap}
+
+
+def _mark(job: Job, watcher: Watcher) -> dict[str, int]:
+    """Mark the documents of the mix that equal one before; return how many, and the overlap."""
+    n_documents = sum(piece.documents for piece in job.pieces)
+    make_marks(job.temporary, n_documents)
+    if not n_documents:
+        return {"duplicates": 0, "overlap": 0}
+    _do_with_hashes(job, watcher, "places", len(job.chunks))
+    overlap = sum(_do_with_hashes(job, watcher, "marks", job.n_buckets))
+    n_marked = sum(map(np.count_nonzero, _marks_of(job, SPLITS)))
     if overlap and not job.settings.dedup:
         watcher.warned(
             f"train and val share {plural(overlap, 'document')}: the datasets "
             "have other validation fractions; --dedup keeps those of val alone"
         )
     if job.settings.dedup:
-        watcher.noted(f"{plural(n_equal, 'document')} equal one before")
-    return {"duplicates": n_equal, "overlap": overlap}
+        watcher.noted(f"{plural(n_marked, 'document')} of the mix equal one before")
+    return {"duplicates": int(n_marked), "overlap": overlap}
 
 
 def _link_shards(inputs: Inputs, place: Place) -> tuple[list[FileEntry], list[dict[str, Any]]]:
@@ -344,17 +437,20 @@ def _taken(place: Place, dataset: Input, file: Mapping[str, Any], name: str) -> 
     return replace(entry, name=name)
 
 
-def _write(job: Job, watcher: Watcher, fingerprint: str) -> list[ShardEntry]:
+def _write(job: Job, watcher: Watcher, checks: InputFiles, fingerprint: str) -> list[ShardEntry]:
     """Write all parts, and return their shards."""
     is_shuffled = job.settings.is_shuffled
-    job.pieces = pieces_of(job.chunks, job.selection())
     if is_shuffled:
         job.runs = runs_of(job.pieces, job.inputs.chunk_tokens)
     job.parts = parts_of(job.pieces, job.shard_tokens, is_shuffled=is_shuffled)
     n_parts = sum(dataset.n_parts for dataset in job.inputs.datasets)
     _request(job.place, fingerprint, max(n_parts, len(job.parts)))
-    _tasks(job, watcher, "run", len(job.runs))
-    parts = _tasks(job, watcher, "part", len(job.parts))
+    chunks_of_runs, chunks_of_parts = (
+        [[job.pieces[piece].chunk for piece in pieces] for pieces in of_tasks]
+        for of_tasks in (job.runs, [part.pieces for part in job.parts])
+    )
+    _do_checked(job, watcher, "run", chunks_of_runs, checks)
+    parts = _do_checked(job, watcher, "part", chunks_of_parts, checks)
     entries = [ShardEntry.from_json(shard) for part in parts for shard in part]
     for file in (file for entry in entries for file in entry.files):
         if job.place.differs(file):
@@ -363,23 +459,25 @@ def _write(job: Job, watcher: Watcher, fingerprint: str) -> list[ShardEntry]:
     return entries
 
 
-def _marks(job: Job) -> list[FileEntry]:
-    """Write the files of marks: a byte for each document of a split, in order; memory is theirs."""
-    files, selection, reasons = [], job.selection(), open_reasons(job.temporary)
-    pieces = job.pieces or pieces_of(job.chunks, selection)
+def _marks_of(job: Job, splits: Iterable[str]) -> Iterator[npt.NDArray[np.uint8]]:
+    """Yield the marks of splits, some at a time."""
+    marks = open_marks(job.temporary)
+    for split in splits:
+        start = job.first_place(split)
+        stop = start + amounts_of(job.pieces, split)[0]
+        for at in range(start, stop, _MARKS_AT_ONCE):
+            yield marks[at : min(at + _MARKS_AT_ONCE, stop)]
+
+
+def _write_marks(job: Job) -> list[FileEntry]:
+    """Write the files of marks: a byte for each document of a split, in order."""
+    files, local = [], job.place.local
     for split in SPLITS:
-        n, _ = amounts_of(pieces, split)
-        marks = np.zeros(n, np.uint8)
-        for piece in (piece for piece in pieces if piece.split == split):
-            chunk = job.chunks[piece.chunk]
-            is_taken = selection.times(chunk) > piece.repeat
-            marks[job.places(piece.first, piece.documents, n)] = (
-                reasons[chunk.numbers][is_taken] == MARKED
-            )
-        if n:
-            name, local = duplicates_name(split), job.place.local
+        if amounts_of(job.pieces, split)[0]:
+            name = duplicates_name(split)
             job.place.remove(name)
-            files.append(write_hashed_chunks(local, name, [marks.data], job.algorithm))
+            chunks = (marks.data for marks in _marks_of(job, [split]))
+            files.append(write_hashed_chunks(local, name, chunks, job.algorithm))
     return files
 
 
@@ -420,25 +518,36 @@ _BYTES_OF_DOCUMENT = 25
 _PASSES = 4
 """Times that a document is copied in a shuffle, each about as long as a read with its hash."""
 
+_CHECK_PASSES = 0.3
+"""A checksum of a whole file takes a third of the time of hashes of its documents."""
+
 
 def plan_mix(settings: MixSettings, warn: Callable[[str], None]) -> dict[str, Any]:
     """Return what a mix would write; raises what `mix` raises before it writes.
 
     Returns:
         `sources`, as in the manifest of a mix; `tokens` of train and val together; `disk_bytes` at
-        the end, and `peak_disk_bytes` while it is made; `time_s`, a lower and an upper value;
+        the end, and `peak_disk_bytes` while it is made; `checked_bytes` of the inputs, which are
+        compared with their manifests before they are read; `time_s`, a lower and an upper value;
         `before_filters`: whether filters or duplicates will leave documents out of these amounts.
     """
     inputs = open_inputs(requests(settings), settings)
     check_output(open_place(settings.output), inputs, settings)
-    chunks = () if is_linked(settings, inputs) else tuple(inputs.chunks())
+    with TemporaryDirectory(prefix="tokmill-mix-") as folder:
+        write_drop_lists(settings.drop, inputs, Path(folder))
+    warn_of_copies(inputs, settings, warn)
+    linked, checks = is_linked(settings, inputs), InputFiles(inputs, settings)
+    looks = bool(settings.dedup or settings.has_filters)
+    if looks or not linked:
+        checks.check_first()
+    chunks = tuple(inputs.chunks()) if looks or not linked else ()
     taken = everything(inputs)
-    if chunks:
+    if not linked:
         taken = choose(inputs, settings, chunks, Selection(inputs, settings, None), warn)
     of_val = sum(dataset.n_tokens("val") for dataset in inputs.datasets)
     tokens = sum(of_source.tokens for of_source in taken) + of_val
     written, time_s = 0, 0.5
-    if chunks:
+    if not linked:
         share = tokens / max(1, inputs.n_tokens)
         item = inputs.dtype.itemsize + sum(SIDECARS[ending].itemsize for ending in inputs.sidecars)
         written = tokens * item + round(share * sum(map(len, chunks))) * _BYTES_OF_DOCUMENT
@@ -448,8 +557,9 @@ def plan_mix(settings: MixSettings, warn: Callable[[str], None]) -> dict[str, An
         "tokens": tokens,
         "disk_bytes": written,
         "peak_disk_bytes": written * (1 + settings.is_shuffled),
+        "checked_bytes": checks.bytes_to_check(chunks, is_linked=linked),
         "time_s": [0.5 * time_s, 2 * time_s],
-        "before_filters": bool(settings.dedup or settings.has_filters),
+        "before_filters": looks,
     }
 
 
@@ -462,5 +572,5 @@ def _seconds(inputs: Inputs, chunk: Chunk, settings: MixSettings) -> float:
     hashes_of(sample)
     of_token = (time.perf_counter() - start) / int(np.ptp(bounds(sample, inputs.dtype)))
     looks = bool(settings.dedup or settings.has_filters)
-    passes = looks + (_PASSES if settings.is_shuffled else 2)
+    passes = looks + (_PASSES if settings.is_shuffled else 2) + _CHECK_PASSES
     return of_token * passes * inputs.n_tokens / _n_workers(inputs, settings)

@@ -19,7 +19,7 @@ from tokmill.errors import RecordError, UsageError
 from tokmill.loader.order import shuffled
 from tokmill.mixing.batch import read_chunk, rows_of, trained
 from tokmill.mixing.settings import TRAINED
-from tokmill.mixing.survey import KEPT, MARKED
+from tokmill.mixing.survey import KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -125,7 +125,7 @@ class Selection:
             else inputs.request_of_row[rows_of(inputs, chunk)]
         )
         if self.reasons is not None:
-            sources[~np.isin(self.reasons[chunk.numbers], (KEPT, MARKED))] = -1
+            sources[self.reasons[chunk.numbers] != KEPT] = -1
         return sources
 
     def _ranks(self, chunk: Chunk, sources: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

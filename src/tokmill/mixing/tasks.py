@@ -10,20 +10,30 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from tokmill.children import Child, ChildEndedError, Parent, share_out
+from tokmill.dataset.checked import CheckedFiles
 from tokmill.dataset.layout import SHARD_BYTES
 from tokmill.errors import TokmillError, WorkerError
 from tokmill.loader.order import shuffled
 from tokmill.mixing.batch import bounds, read_chunk, read_run, sorted_by_place, write_run
+from tokmill.mixing.checks import CHECK
+from tokmill.mixing.duplicates import (
+    find_equal,
+    hashes_name,
+    open_marks,
+    places_name,
+    write_places,
+)
 from tokmill.mixing.output import Shards, amounts_of, ranges_of
 from tokmill.mixing.selection import Selection
-from tokmill.mixing.settings import DROP, MARK, MixSettings
-from tokmill.mixing.survey import Survey, find_duplicates, open_reasons, survey_chunk
+from tokmill.mixing.settings import MixSettings
+from tokmill.mixing.survey import DUPLICATE, Survey, open_reasons, survey_batch
 from tokmill.mixing.temporary import Temporary
 from tokmill.settings.schema import BLAKE3
 from tokmill.storage import storage_errors
@@ -31,10 +41,15 @@ from tokmill.storage import storage_errors
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from tokmill.dataset.checksum import FileEntry
     from tokmill.dataset.place import Place
+    from tokmill.mixing.checks import InputFile
     from tokmill.mixing.inputs import Chunk, Inputs
     from tokmill.mixing.output import OutputPart, Piece
     from tokmill.mixing.selection import Taken
+
+    Task = tuple[str, int]
+    """The name of a task and its number."""
 
 _MODULE = __name__
 """Its `main` runs in a worker."""
@@ -49,6 +64,7 @@ class Job:
         temporary: what tasks write for each other.
         has_reasons: whether documents are looked at.
         has_hashes: whether their hashes are compared, in `n_buckets` tasks.
+        files: of the inputs, which tasks sum.
         taken: of each source.
         pieces: what is written, in order.
         runs: the numbers of the pieces of each run of a shuffle.
@@ -60,6 +76,7 @@ class Job:
     inputs: Inputs
     settings: MixSettings
     chunks: Sequence[Chunk] = ()
+    files: Sequence[InputFile] = ()
     has_reasons: bool = False
     has_hashes: bool = False
     n_buckets: int = 0
@@ -84,10 +101,25 @@ class Job:
         settings = self.settings
         return shuffled(numbers, n_all, seed=settings.seed) if settings.is_shuffled else numbers
 
+    def first_place(self, split: str) -> int:
+        """Return the place of the first document of a split among all of the mix, val first."""
+        return 0 if split == "val" else amounts_of(self.pieces, "val")[0]
+
     def selection(self) -> Selection:
         """Return the selection of what is taken."""
         reasons = open_reasons(self.temporary) if self.has_reasons else None
         return Selection(self.inputs, self.settings, reasons, self.taken)
+
+
+class Done(NamedTuple):
+    """A task that is done.
+
+    `n_tokens`: that it read. `summed`: the files that its worker has found to be sound so far.
+    """
+
+    n_tokens: int
+    outcome: Any
+    summed: set[Path]
 
 
 class Worker:
@@ -97,34 +129,96 @@ class Worker:
         self._job = job
         self._survey: Survey | None = None
         self._selection: Selection | None = None
+        self._pieces: dict[int, list[Piece]] = {}
+        self._checked: dict[Path, CheckedFiles] = {}
 
-    def do(self, name: str, number: int) -> tuple[int, Any]:
-        """Do a task unless it is done; return the tokens it read, and its outcome."""
+    def do(self, name: str, number: int) -> Done:
+        """Do a task unless it is done."""
         temporary, done = self._job.temporary, f"done-{name}-{number}.json"
         if temporary.has(done):
-            return 0, json.loads(temporary.read(done))
-        tasks = {"survey": self._look, "duplicates": self._compare, "run": self._sort}
+            return Done(0, json.loads(temporary.read(done)), set())
+        tasks = {
+            CHECK: self._check,
+            "survey": self._look,
+            "duplicates": self._leave_out,
+            "places": self._place,
+            "marks": self._mark,
+            "run": self._sort,
+            "part": self._write,
+        }
         with storage_errors(temporary.output):
-            n_tokens, outcome = tasks.get(name, self._write)(number)
+            n_tokens, outcome = tasks[name](number)
         with temporary.new(done) as file:
             file.write(json.dumps(outcome).encode())
-        return n_tokens, outcome
+        summed = [checked.summed for checked in self._checked.values()]
+        return Done(n_tokens, outcome, set().union(*summed))
+
+    def _check(self, number: int) -> tuple[int, Any]:
+        """Check a file; what this worker has read of it in order is summed."""
+        file = self._job.files[number]
+        self._checked_of(file.directory).check([file.path])
+        return 0, None
+
+    def _checked_of(self, directory: Path) -> CheckedFiles:
+        """Return the files of an input, with the sums of what this worker has read so far."""
+        if not self._checked:
+            entries: dict[Path, dict[Path, FileEntry]] = {}
+            for file in self._job.files:
+                entries.setdefault(file.directory, {})[file.path] = file.entry
+            self._checked = {place: CheckedFiles(place, own) for place, own in entries.items()}
+        return self._checked[directory]
 
     def _look(self, number: int) -> tuple[int, Any]:
         job, chunk = self._job, self._job.chunks[number]
-        self._survey = self._survey or Survey(job.inputs, job.settings)
-        n_tokens = survey_chunk(
-            job.inputs, self._survey, chunk, job.temporary, has_hashes=job.has_hashes
+        self._survey = self._survey or Survey(job.inputs, job.settings, job.temporary)
+        batch = self._read(chunk)
+        survey_batch(
+            job.inputs, self._survey, chunk, batch, job.temporary, has_hashes=job.has_hashes
         )
-        return n_tokens, None
+        return int(np.ptp(bounds(batch, job.inputs.dtype))), None
 
-    def _compare(self, number: int) -> tuple[int, Any]:
+    def _read(self, chunk: Chunk) -> pa.RecordBatch:
+        """Return the documents of a chunk, and sum what is read."""
+        inputs = self._job.inputs
+        checked = self._checked_of(inputs.datasets[chunk.input].directory)
+        return read_chunk(inputs, chunk, checked)
+
+    def _leave_out(self, number: int) -> tuple[int, Any]:
+        """Leave out the documents of a bucket that equal one before; return how many."""
         job = self._job
-        firsts = [chunk.first for chunk in job.chunks]
         n_val = sum(len(chunk) for chunk in job.chunks if chunk.split == "val")
-        marks = {MARK: True, DROP: False}.get(job.settings.dedup)
-        buckets = number, job.n_buckets
-        return 0, find_duplicates(job.temporary, firsts, buckets, n_val, marks=marks)
+        names = list(map(hashes_name, job.chunks))
+        equal = find_equal(job.temporary, names, number, job.n_buckets, n_val)
+        open_reasons(job.temporary)[equal.numbers] = DUPLICATE
+        return 0, [len(equal.numbers), equal.n_overlap]
+
+    def _place(self, number: int) -> tuple[int, Any]:
+        """Write the places of the documents of a chunk in the mix, and mark their repeats."""
+        job, chunk = self._job, self._job.chunks[number]
+        self._selection = self._selection or job.selection()
+        if not self._pieces:
+            for piece in job.pieces:
+                self._pieces.setdefault(piece.chunk, []).append(piece)
+        times, firsts = self._selection.times(chunk), np.full(len(chunk), -1)
+        marks, start = open_marks(job.temporary), job.first_place(chunk.split)
+        n_of_split, _ = amounts_of(job.pieces, chunk.split)
+        for piece in self._pieces.get(number, ()):
+            taken = np.flatnonzero(times > piece.repeat)
+            places = start + job.places(piece.first, piece.documents, n_of_split)
+            if piece.repeat:  # the shuffled order may have a repeat before the first
+                marks[np.maximum(firsts[taken], places)] = 1
+                places = np.minimum(firsts[taken], places)
+            firsts[taken] = places
+        write_places(job.temporary, chunk, firsts)
+        return 0, None
+
+    def _mark(self, number: int) -> tuple[int, Any]:
+        """Mark the documents of a bucket that equal one before them in the mix."""
+        job = self._job
+        names = list(map(places_name, job.chunks))
+        equal = find_equal(job.temporary, names, number, job.n_buckets, job.first_place("train"))
+        open_marks(job.temporary)[equal.numbers] = 1
+        return 0, equal.n_overlap
 
     def _sort(self, number: int) -> tuple[int, Any]:
         """Write some pieces as a run of a shuffle."""
@@ -165,59 +259,69 @@ class Worker:
         """Return the documents of a piece."""
         job, chunk = self._job, self._job.chunks[piece.chunk]
         self._selection = self._selection or job.selection()
-        batch = read_chunk(job.inputs, chunk)
+        batch = self._read(chunk)
         taken = np.flatnonzero(self._selection.times(chunk) > piece.repeat)
         return batch if len(taken) == len(batch) else batch.take(pa.array(taken))
 
 
 def do_tasks(
-    job: Job, name: str, n: int, n_workers: int, report: Callable[[int], None]
-) -> list[Any]:
-    """Do the tasks 0 to n - 1 of a name; return their outcomes. `report` gets tokens read.
+    job: Job, tasks: Sequence[Task], n_workers: int, report: Callable[[int], None]
+) -> dict[Task, Any]:
+    """Do tasks, begun in their order; return the outcomes. `report` gets tokens read.
+
+    A check of a file that a worker has summed while it read it is left out.
 
     Raises:
         WorkerError: a worker died.
         TokmillError: what a task raised; tasks that are done stay.
     """
-    outcomes: dict[int, Any] = {}
+    outcomes: dict[Task, Any] = {}
+    summed: set[Path] = set()
+
+    def left() -> Iterator[Task]:
+        for task in tasks:
+            name, number = task
+            if name != CHECK or job.files[number].path not in summed:
+                yield task
 
     def answered(answer: Any) -> bool:
         if isinstance(answer, BaseException):
             raise answer
-        number, (n_tokens, outcome) = answer
-        outcomes[number] = outcome
-        report(n_tokens)
+        task, done = answer
+        outcomes[task] = done.outcome
+        summed.update(done.summed)
+        report(done.n_tokens)
         return True
 
-    if min(n, n_workers) <= 1:
+    # Who reads files in order has summed them: checks alone are worth no worker.
+    n_workers = min(sum(name != CHECK for name, _ in tasks), n_workers)
+    if n_workers <= 1:
         worker = Worker(job)
-        for number in range(n):
-            answered((number, worker.do(name, number)))
-        return [outcomes[number] for number in range(n)]
+        for task in left():
+            answered((task, worker.do(*task)))
+        return outcomes
     with ExitStack() as stack:
-        children = [stack.enter_context(Child(_MODULE)) for _ in range(min(n, n_workers))]
+        children = [stack.enter_context(Child(_MODULE)) for _ in range(n_workers)]
         try:
             for child in children:
                 child.send(job)
-            items = [(name, number) for number in range(n)]
-            share_out(children, items, lambda item: f"{item[0]} {item[1]}", answered)
+            share_out(children, left(), lambda task: f"{task[0]} {task[1]}", answered)
         except ChildEndedError as error:
             how = error.stopped or "process died (killed, or out of memory)"
             raise WorkerError(
                 f"a worker {how}: what is done is kept; run the same command again to continue, "
                 "with fewer --workers if memory is short"
             ) from None
-    return [outcomes[number] for number in range(n)]
+    return outcomes
 
 
 def main() -> None:
     """Do, in a worker process, the tasks that the parent sends until it sends None."""
     parent = Parent()
     worker = Worker(parent.receive())
-    while (item := parent.receive()) is not None:
-        name, number = item
+    while (task := parent.receive()) is not None:
         try:
-            parent.send((number, worker.do(name, number)))
+            parent.send((task, worker.do(*task)))
         except TokmillError as error:
             parent.send(error)
         except BaseException as error:  # a bug

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from tokmill.fields import json_in
+from tokmill.fields import Number, json_in, load_exact
 from tokmill.offsets import offsets_of
 from tokmill.sources.utf8 import Bytes, find_bad, is_utf8, utf8_message
 from tokmill.values import RAW_LIMIT_BYTES, WHOLE_RECORD, BlockEnd, RecordPlace, Records, Reject
@@ -148,12 +148,14 @@ def span_records(
     rows: Numbers,
     refused: Refused,
     read: Callable[[bytes], dict[str, Any] | None],
+    read_kept: Callable[[bytes], dict[str, Any] | None],
 ) -> Records:
     """Return what blocks that stand one after the other in `data` were parsed into.
 
     `before`: the bytes before each block. `spans`: where each record starts and stops, (n,) int64.
     `rows`: the records that are the rows of `batch`; the `refused` ones become rejects. `read`
-    returns the object that the bytes of a record are, None if Python cannot read it.
+    returns the object that the bytes of a record are, None if Python cannot read it; `read_kept`
+    likewise, with numbers as the record writes them.
     """
     starts, stops = spans
     firsts = np.searchsorted(stops, before)
@@ -169,8 +171,11 @@ def span_records(
         start, stop = int(starts[number]), int(stops[number])
         return bytes(memoryview(data)[start : min(stop, start + RAW_LIMIT_BYTES)])
 
+    def text(row: int) -> bytes:
+        return bytes(memoryview(data)[starts[rows[row]] : stops[rows[row]]])
+
     def record(row: int) -> dict[str, Any] | None:
-        return read(bytes(memoryview(data)[starts[rows[row]] : stops[rows[row]]]))
+        return read(text(row))
 
     rejects: list[Reject] = []
     ends: list[BlockEnd] = []
@@ -195,25 +200,47 @@ def span_records(
         rejects=rejects,
         ends=ends,
         samples=[(row, sample) for row in sampled if (sample := record(row)) is not None],
-        metadata=metadata_of(map(record, range(len(rows))), keep) if keep else None,
+        metadata=metadata_of((read_kept(text(row)) for row in range(len(rows))), keep)
+        if keep
+        else None,
     )
 
 
 def metadata_of(records: Iterable[Mapping[str, Any] | None], keep: Sequence[str]) -> pa.RecordBatch:
     """Return the values at some paths of records as columns of strings, null where there is none.
 
-    A value that is no string is written as JSON. None is a record that cannot be read.
+    A value that is no string is written as JSON, its numbers as the record writes them. None is a
+    record that cannot be read; so is a value that is nested too deeply for Python.
     """
     columns: list[list[bytes | None]] = [[] for _ in keep]
     for record in records:
         for path, column in zip(keep, columns, strict=True):
             value = value_at(record or {}, path)
             if value is not None and not isinstance(value, str):
-                value = json.dumps(value, ensure_ascii=False)
+                try:
+                    value = _json_text(value)
+                except RecursionError:
+                    value = None
             # JSON inside a string may hold half of a surrogate pair.
             column.append(None if value is None else value.encode("utf-8", "backslashreplace"))
     arrays = [pa.array(column, pa.large_string()) for column in columns]
     return pa.RecordBatch.from_arrays(arrays, names=list(keep))
+
+
+def _json_text(value: Any) -> str:
+    """Return a value of `load_exact` as JSON, like `json.dumps`, which has no place for numbers."""
+    if isinstance(value, Number):
+        return value
+    parts = []
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            parts.append(f"{json.dumps(key, ensure_ascii=False)}: {_json_text(inner)}")
+        return "{" + ", ".join(parts) + "}"
+    if isinstance(value, list):
+        for inner in value:
+            parts.append(_json_text(inner))  # noqa: PERF401  one frame for each level
+        return "[" + ", ".join(parts) + "]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def value_at(record: Mapping[str, Any], path: str) -> Any:
@@ -225,7 +252,7 @@ def value_at(record: Mapping[str, Any], path: str) -> Any:
         return record[path]
     value: Any = record
     for key in path.split("."):
-        value = json_in(value)
+        value = json_in(value, load_exact)
         value = value.get(key) if isinstance(value, dict) else None
     return value
 
@@ -357,13 +384,20 @@ def row_samples(batch: pa.RecordBatch) -> Samples:
     return samples
 
 
-def json_record(line: bytes | str) -> dict[str, Any] | None:
+def json_record(
+    line: bytes | str, load: Callable[[bytes | str], Any] = json.loads
+) -> dict[str, Any] | None:
     """Return the object on a line of JSON; None if it is none, or Python cannot read it."""
     try:
-        record = json.loads(line)
+        record = load(line)
     except (ValueError, RecursionError):  # Arrow accepts deeper nesting than Python
         return None
     return record if isinstance(record, dict) else None
+
+
+def exact_record(line: bytes | str) -> dict[str, Any] | None:
+    """Return the object on a line of JSON as `json_record`, with numbers as the line has them."""
+    return json_record(line, load_exact)
 
 
 def sampled_rows(places: Numbers, sizes: Numbers, is_head: npt.NDArray[np.bool_]) -> list[int]:

@@ -137,7 +137,9 @@ class CsvParser:
         refused.update({int(parsed[row]): why for row, why in fitted.refused.items()})
         rows = parsed[fitted.rows]
         spans = starts, stops
-        return span_records([block], [0], data, spans, fitted.batch, rows, refused, self._record)
+        return span_records(
+            [block], [0], data, spans, fitted.batch, rows, refused, self._record, self._record
+        )
 
     def _record(self, line: bytes) -> dict[str, Any]:
         """Return the cells of a record by name; the first of several with one name counts."""

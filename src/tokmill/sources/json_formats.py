@@ -14,7 +14,13 @@ import numpy as np
 
 from tokmill.errors import UsageError
 from tokmill.extensions import one_line
-from tokmill.sources.blocks import BytesBlock, join_records, json_record, span_records
+from tokmill.sources.blocks import (
+    BytesBlock,
+    exact_record,
+    join_records,
+    json_record,
+    span_records,
+)
 from tokmill.sources.byte_reader import ByteReader, LineSplitter
 from tokmill.sources.formats import Format
 from tokmill.sources.json_lines import parse_lines
@@ -57,7 +63,15 @@ def parse_blocks(blocks: Sequence[Block]) -> Records:
     before = [0, *accumulate(map(len, pieces[:-1]))]
     spans = parsed.line_starts, parsed.line_stops
     return span_records(
-        lines, before, data, spans, parsed.batch, parsed.rows, parsed.refused, json_record
+        lines,
+        before,
+        data,
+        spans,
+        parsed.batch,
+        parsed.rows,
+        parsed.refused,
+        json_record,
+        exact_record,
     )
 
 

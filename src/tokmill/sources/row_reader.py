@@ -17,7 +17,7 @@ from tokmill.errors import StorageError
 from tokmill.sources.blocks import (
     HEAD_ROWS,
     columns_to_read,
-    json_record,
+    exact_record,
     metadata_of,
     next_block_bytes,
     row_batch,
@@ -96,7 +96,7 @@ class RowBlock:
         keep = self.source.reading.settings.keep
         columns = columns_to_read(pa.schema([]), batch.schema.names, keep)
         texts = row_batch(batch.select(columns).take(rows), {}).column(0)
-        return metadata_of((json_record(text or "") for text in texts.to_pylist()), keep)
+        return metadata_of((exact_record(text or "") for text in texts.to_pylist()), keep)
 
     def _samples(self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> Samples:
         """Return the first rows of the slice with the columns that are left out, too.

@@ -101,7 +101,9 @@ def parse_text(block: BytesBlock) -> Records:
             for field in schema
         ]
         batch = batch_of(columns, schema, len(texts))
-    records = span_records([block], [0], data, (starts, stops), batch, rows, refused, _record)
+    records = span_records(
+        [block], [0], data, (starts, stops), batch, rows, refused, _record, _record
+    )
     return replace(records, samples=())  # a text has no other field
 
 

@@ -221,7 +221,7 @@ def _write(
     check_room(output, n_bytes, "the export")
     with private_directory(output, replace=overwrite) as folder:
         sources = [source, *(other for other, _ in layout.shards if other is not source)]
-        owners = {path: one for one in sources for path in one.files}
+        owners = {path: one for one in sources for path in one.checked.entries}
         files = tuple(_place(file, folder, owners, copy=copy) for file in layout.files)
         linked = {
             file.source
@@ -230,9 +230,10 @@ def _write(
         }
         read: Sequence[tuple[ExportSource, Collection[str] | None]] = layout.shards
         for one, shards in read or [(source, None)]:
-            for path in one.read_paths(shards):
-                if check or path not in linked:
-                    one.check(path)
+            checked = one.checked
+            checked.check(p for p in one.read_paths(shards) if check or p not in linked)
+            checked.check_newer(p for p in linked if p in checked.entries)
+            checked.finish()
         record = _record(layout, source, about, files)
         write_file(folder, EXPORT_RECORD, json.dumps(record, indent=1).encode() + b"\n")
     return files
@@ -254,7 +255,8 @@ def _place(
     with storage_errors(path):
         if isinstance(file, Linked):
             owner = owners[file.source]
-            how, known = _duplicate(file.source, path, owner, copy=copy), owner.files[file.source]
+            known = owner.checked.entries[file.source]
+            how = _duplicate(file.source, path, owner, copy=copy)
             return Placed(file.name, path.stat().st_size, known.algorithm, known.checksum, how)
         with path.open("x+b", buffering=1 << 20) as raw:
             file.write(raw)
@@ -273,7 +275,7 @@ def _duplicate(source: Path, path: Path, owner: ExportSource, *, copy: bool) -> 
     with open_regular(source, follow_links=True) as old, path.open("xb") as new:
         how = "copy" if copy or not share_blocks(old, new) else "reflink"
         if how == "copy":
-            owner.copy(source, 0, os.fstat(old.fileno()).st_size, new)
+            owner.checked.copy(source, 0, os.fstat(old.fileno()).st_size, new)
         new.flush()
         os.fchmod(new.fileno(), 0o644 if copy else 0o444)  # a copy is the user's own
         os.fsync(new.fileno())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from tokmill.dataset.checked import CheckedFiles
 from tokmill.dataset.checksum import (
     canonical_json,
     digest_of,
@@ -23,6 +24,7 @@ from tokmill.dataset.checksum import (
 )
 from tokmill.dataset.counts import Counts
 from tokmill.dataset.layout import (
+    EXPORT_RECORD,
     FOLDERS,
     FORMAT_VERSION,
     MANIFEST,
@@ -35,6 +37,7 @@ from tokmill.dataset.layout import (
 )
 from tokmill.dataset.part_record import PartRecord, Sums
 from tokmill.dataset.plan_file import PLAN_FORMAT, plan_fingerprint
+from tokmill.dataset.reader import read_intact_manifest, surrounding_dataset
 from tokmill.dataset.writer import ShardEntry, ShardWriter
 from tokmill.engines.engine import REFERENCE, load_engine
 from tokmill.errors import RecordError, StateError, TokenizerError, UsageError, VerifyError
@@ -45,6 +48,7 @@ from tokmill.settings.schema import Config, InputSettings, OutputSettings, Token
 from tokmill.settings.sft import SftSettings
 from tokmill.storage import make_directory, storage_errors, write_chunks, write_file
 from tokmill.tokenizer.tokenizer import PROBE_TEXT, load_tokenizer, tokenizer_entry
+from tokmill.trainers.export import read_record
 from tokmill.trainers.import_sources import DATATROVE, MEGATRON, NANOGPT
 from tokmill.trainers.private_directory import (
     check_outside_datasets,
@@ -193,6 +197,21 @@ def _find(settings: ImportSettings) -> list[TokenFile]:
     return files
 
 
+def _checked_files(file: TokenFile) -> CheckedFiles:
+    """Return what a file is read from, with the sums of the export or dataset that it is in."""
+    path = file.path.resolve()
+    directory = next(
+        (p for p in path.parents if (p / EXPORT_RECORD).is_file()), surrounding_dataset(path)
+    )
+    if directory is None:
+        return CheckedFiles(None, {})
+    is_export = (directory / EXPORT_RECORD).is_file()
+    listing = read_record(directory) if is_export else read_intact_manifest(directory)
+    listed = CheckedFiles.of(directory, listing).entries
+    found = {one: listed[one.resolve()] for one in file.paths if one.resolve() in listed}
+    return CheckedFiles(directory, found)
+
+
 def _splits(path: Path) -> list[tuple[Path, str]]:
     """Return the folders of the splits of a directory, as exports have them, or the path itself."""
     found = [(path / split, split) for split in SPLITS if (path / split).is_dir()]
@@ -240,6 +259,8 @@ def _write_parts(
     write_chunks(directory, PLAN, json_chunks(plan))
     sums = Sums(algorithm)
     for number, file in enumerate(files):
+        checked = _checked_files(file)
+        checked.check(file.paths)
         part = ImportedPart(directory, number, file, tokenizer, config.output, settings.add_eos)
         try:
             for batch in IMPORTERS[settings.trainer].read(file, tokenizer.eos.id):
@@ -249,6 +270,7 @@ def _write_parts(
                     Increments(n_bytes, n_bytes, 0, len(batch.lengths), len(batch.tokens))
                 )
             record = part.finish(sha256_hex(canonical_json([identity, rows[number]])))
+            checked.finish()
         except BaseException:
             part.discard()
             raise

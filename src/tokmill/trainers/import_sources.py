@@ -83,6 +83,11 @@ class TokenFile:
         """Return the bytes of the tokens."""
         return self.n_tokens * self.dtype.itemsize
 
+    @property
+    def paths(self) -> list[Path]:
+        """Return all files that are read."""
+        return [path for path in (self.path, self.index, self.mask) if path is not None]
+
     def documents(self, starts: Numbers, lengths: Numbers, bounds: Numbers) -> Iterator[Batch]:
         """Yield documents that an index describes, about `BLOCK_TOKENS` at a time.
 

@@ -7,7 +7,6 @@ shards; spans are half-open.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,15 +16,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tokmill.dataset.checksum import Digest, FileEntry
+from tokmill.dataset.checked import CheckedFiles
 from tokmill.dataset.documents import Documents
 from tokmill.dataset.layout import PLAN, SPLITS
 from tokmill.dataset.packing import Packs
 from tokmill.dataset.packs import check_packs, open_packs
 from tokmill.dataset.reader import read_intact_manifest
-from tokmill.errors import StorageError, UsageError, VerifyError
-from tokmill.opening import open_regular
-from tokmill.storage import read_errors
+from tokmill.errors import UsageError, VerifyError
 from tokmill.words import plural
 
 if TYPE_CHECKING:
@@ -37,11 +34,12 @@ if TYPE_CHECKING:
 _Size = TypeVar("_Size", int, npt.NDArray[np.int64])
 
 _READ = (".bin", ".idx", ".mask", ".weight", ".meta")
-_COPY_BYTES = 4 << 20
-"""Bytes that are read, summed and written at once."""
-
 _COMPARED_TOKENS = 1 << 20
 """Tokens that are compared at a time."""
+
+
+def _is_of_packs(path: Path) -> bool:
+    return path.name.startswith("packs-")
 
 
 def padded(n: _Size, multiple: int) -> _Size:
@@ -154,6 +152,7 @@ class ExportSource:
         dtype: of the tokens: uint16 or uint32, little-endian.
         splits: the splits that hold documents.
         alignment: of masks in files that are those of the dataset: `target`, or '' without masks.
+        checked: its files, and their sums.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -169,31 +168,20 @@ class ExportSource:
         self._documents = {
             split: Documents(directory, self.manifest, split) for split in self.splits
         }
-        self._digests: dict[Path, Digest] = {}
+        self.checked = CheckedFiles.of(directory, self.manifest)
 
     def check_files(self) -> None:
-        """Check that the files of the shards and packs are there, with the sizes of the manifest.
+        """Check the sizes of the files of shards and packs, and the sums of indexes and packs.
+
+        These say where everything else is read. From now on, all are watched: see `CheckedFiles`.
 
         Raises:
             StorageError: one cannot be read.
-            VerifyError: one is missing, or has another size.
+            VerifyError: one is missing, has another size, or is damaged.
         """
-        for path, entry in self.files.items():
-            if "/" in entry.name or entry.name == PLAN:
-                continue
-            try:
-                n_bytes = path.stat().st_size
-            except FileNotFoundError:
-                raise VerifyError(f"{path}: missing; see tokmill verify") from None
-            except OSError as error:
-                raise StorageError(f"{path}: {str(error.strerror).lower()}") from None
-            if n_bytes != entry.n_bytes:
-                raise VerifyError(
-                    f"{path}: {plural(n_bytes, 'byte')}, the manifest says {entry.n_bytes:,}; "
-                    "see tokmill verify"
-                )
-            if not os.access(path, os.R_OK):
-                raise StorageError(f"{path}: permission denied")
+        files = self.checked.entries.items()
+        self.checked.watch(p for p, entry in files if "/" not in entry.name and entry.name != PLAN)
+        self.checked.check(p for p in self.read_paths() if p.suffix == ".idx" or _is_of_packs(p))
 
     def check_uint16(self, title: str) -> None:
         """Check that a trainer that reads uint16 can read the tokens; raises `UsageError`."""
@@ -248,12 +236,6 @@ class ExportSource:
                         return True
         return False
 
-    @cached_property
-    def files(self) -> dict[Path, FileEntry]:
-        """Return the entries of the manifest by the paths of the files."""
-        entries = map(FileEntry.from_json, self.manifest["files"])
-        return {self.directory / entry.name: entry for entry in entries}
-
     def read_paths(self, names: Collection[str] | None = None) -> Iterator[Path]:
         """Yield the files that exports read: tokens, indexes, masks, weights and packs.
 
@@ -261,9 +243,8 @@ class ExportSource:
         """
         if names is None:
             names = {entry["name"] for entry in self.manifest["shards"]}
-        for path in self.files:
-            is_of_shard = path.stem in names and path.suffix in _READ
-            if is_of_shard or path.name.startswith("packs-"):
+        for path in self.checked.entries:
+            if _is_of_packs(path) or (path.stem in names and path.suffix in _READ):
                 yield path
 
     @cached_property
@@ -282,53 +263,12 @@ class ExportSource:
                 check_packs(found[split], len(self._documents[split]), where)
         return found
 
-    def copy(self, path: Path, start: int, stop: int, file: BinaryIO | None) -> None:
-        """Append bytes start:stop of a file of the dataset to `file`; None: only sum them up.
-
-        A file that is copied from its beginning to its end, in one piece or in several, is read
-        once: `check` reads only what no copy has read.
-
-        Raises:
-            VerifyError: the file is shorter, or cannot be read.
-            OSError: `file` cannot be written.
-        """
-        digest = self._digests.setdefault(path, Digest(self.files[path].algorithm))
-        with read_errors(path):
-            old = open_regular(path, follow_links=True)
-        with old:
-            old.seek(start)
-            while start < stop:
-                with read_errors(path):
-                    chunk = old.read(min(_COPY_BYTES, stop - start))
-                if not chunk:
-                    raise VerifyError(f"{path}: ends at byte {start:,}, expected {stop:,}")
-                if file is not None:
-                    file.write(chunk)
-                if start == digest.n_bytes:
-                    digest.update(chunk)
-                start += len(chunk)
-
-    def check(self, path: Path) -> None:
-        """Check that a file is the one that the manifest records.
-
-        Raises:
-            VerifyError: it is damaged, or cannot be read.
-        """
-        entry = self.files[path]
-        n_summed = self._digests[path].n_bytes if path in self._digests else 0
-        self.copy(path, n_summed, entry.n_bytes, None)
-        if self._digests[path].checksum() != entry.checksum:
-            raise VerifyError(
-                f"{path}: its {plural(entry.n_bytes, 'byte')} are not those of the manifest "
-                f"({entry.algorithm}): the dataset is damaged; see tokmill verify"
-            )
-
     def copy_tokens(self, split: str, start: int, stop: int, file: BinaryIO | None) -> None:
-        """Append the tokens of a span to a file, as `copy` does."""
+        """Append the tokens of a span to a file; see `CheckedFiles.copy`."""
         item = self.dtype.itemsize
         for index, own in self._spans(split, start, stop):
             name = self.entries(split)[index]["name"]
-            self.copy(self.path(name, "bin"), own.start * item, own.stop * item, file)
+            self.checked.copy(self.path(name, "bin"), own.start * item, own.stop * item, file)
 
     def _spans(self, split: str, start: int, stop: int) -> Iterator[tuple[int, slice]]:
         """Yield the number of each shard that a span has tokens of, and their span in the shard."""
@@ -353,7 +293,7 @@ class ExportSource:
 
         def write(file: BinaryIO) -> None:
             for path, n_bytes in sizes.items():
-                self.copy(path, 0, n_bytes, file)
+                self.checked.copy(path, 0, n_bytes, file)
 
         return Written(name, sum(sizes.values()), write)
 
