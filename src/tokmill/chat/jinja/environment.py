@@ -25,6 +25,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace, pass_context
 
 from tokmill.errors import UsageError
+from tokmill.words import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -153,9 +154,8 @@ def first_words(error: Exception, message: str | None = None) -> str:
     except Exception:
         text = ""
     line = text.strip().partition("\n")[0]
-    if not line:
-        return type(error).__name__
-    return line if len(line) <= _MOST_SHOWN else f"{line[:_MOST_SHOWN]}…"
+    more = "…" if len(line) > _MOST_SHOWN else ""
+    return printable(line[:_MOST_SHOWN]) + more or type(error).__name__
 
 
 class _GenerationTags(Extension):
