@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def read_chunk(inputs: Inputs, chunk: Chunk, checked: CheckedFiles | None = None) -> pa.RecordBatch:
-    """Return the documents of a chunk, with ids of the mix's dtype; its bytes may be mapped.
+    """Return the documents of a chunk, with ids of the mix's dtype.
 
     `checked`: the files of its dataset, which sum what is read of the bodies.
 
