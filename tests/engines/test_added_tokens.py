@@ -62,6 +62,9 @@ MEETINGS = {
     "single words": ("hel", WORD, None, ["hel hello", "hel_", "(hel)", "中hel", "hel\u0301"]),
     "white space": ("  ", RAW, None, ["a   b", "    ", "a  \n", "  hello", " \xa0 "]),
     "a contraction": ("'s", RAW, None, ["it's", "'s's", "it''s"]),
+    "line breaks": ("\n\n", RAW, NFC, ["a\n\nb", "\n\n\n", "\n\u0301", "a\n\n\u0338x"]),
+    "line breaks, normalized": ("a\n", NORMAL, NFC, ["a\nb", "\u0301a\n", "a\u0301\n"]),
+    "a line break in lower case": ("\n", RAW, LOWERCASE, ["A\nB", "\n"]),
     "made by leaving out": ("wor", RAW, REMOVES, ["weor", "wor"]),
 }
 

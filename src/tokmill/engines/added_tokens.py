@@ -224,6 +224,8 @@ class _Normalizer:
 
     def _each(self, texts: Sequence[str]) -> list[str]:
         """Return the normal form of each text; one call takes 50 ns a text, not 1 us."""
+        if any(_SEPARATOR in text for text in texts):
+            return [self._normal(text) for text in texts]
         return self._normal(_SEPARATOR.join(texts)).split(_SEPARATOR)
 
 
