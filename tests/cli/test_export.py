@@ -29,12 +29,20 @@ def exporting(single, tmp_path):
 def test_an_export_says_what_was_written_and_how_to_use_it(exporting, tmp_path):
     result = exporting("--to", "nanogpt", "--check")
     assert result.exit_code == 0
-    first, second, *_ = result.output.splitlines()
+    first, *_, last = result.stdout.splitlines()
     assert first.startswith(f"{tmp_path / 'e'}: ")
     assert "2 files linked to the dataset" in first
-    assert "PermissionError" in second
-    assert "--copy makes copies" in second
+    assert last.startswith("linked files are read-only")
+    assert "gets PermissionError" in last
+    assert "mode='r'" in last
     assert "73,859 tokens" in result.output
+
+
+def test_the_copies_of_an_export_open_as_scripts_open_them(exporting, tmp_path):
+    result = exporting("--to", "nanogpt", "--copy")
+    assert "read-only" not in result.output
+    assert len(np.memmap(tmp_path / "e" / "train.bin", np.uint16)) > 0
+    assert (tmp_path / "e" / "train.bin").stat().st_mode & 0o200
 
 
 def test_the_result_of_an_export_can_be_read_by_a_program(exporting, tmp_path):

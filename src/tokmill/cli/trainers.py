@@ -93,11 +93,6 @@ def _show_export(written: Export) -> None:
         f"{written.output}: {plural(len(written.files), 'file')} for {written.title}, "
         f"{size(written.n_bytes)}{how}, {size(written.new_bytes)} of new disk space"
     )
-    if any(file.how == "link" for file in written.files):
-        show(
-            "linked files are read-only, since they are the dataset's own: a trainer that opens "
-            "them for writing (r+) gets PermissionError; --copy makes copies"
-        )
     for note in written.notes:
         show_labelled("note:", note, colour="cyan", err=True)
     if written.checked is not None:
@@ -111,6 +106,13 @@ def _show_export(written: Export) -> None:
     show()
     for line in written.usage.split("\n"):
         show(line)
+    if n_linked:
+        show()
+        show(
+            "linked files are read-only, since they are the dataset's own: np.memmap opens for "
+            "writing (r+) unless mode='r' is given, and gets PermissionError; if you cannot change "
+            "the trainer, export with --copy"
+        )
 
 
 @click.command("import")
