@@ -36,7 +36,7 @@ def checked(*paths, **options):
 @pytest.mark.parametrize(
     ("name", "data", "expected"),
     [
-        ("a.txt", lzma.compress(LINES), "holds xz data, expected text: unpack it with xz -dk"),
+        ("a.txt", lzma.compress(LINES), "holds xz data, expected text: unpack it with xz -dc < "),
         ("a.csv", b"PK\3\4" + bytes(99), "holds a zip archive (or .xlsx, .docx), expected csv: "),
         ("a.txt", b"%PDF-1.4", "holds a PDF, expected text: extract its text first"),
         ("a.jsonl.gz", LINES, "holds text, expected gz data: remove the last ending of its name"),

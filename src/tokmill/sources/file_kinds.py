@@ -29,8 +29,8 @@ _HEAD_BYTES = 64 << 10
 _MAGIC = (
     (b"\x1f\x8b", "gz", "gzip data", "add .gz to its name"),
     (b"\x28\xb5\x2f\xfd", "zst", "zstandard data", "add .zst to its name"),
-    (b"\xfd7zXZ\0", "", "xz data", "unpack it with xz -dk"),
-    (b"BZh", "", "bzip2 data", "unpack it with bunzip2 -k"),
+    (b"\xfd7zXZ\0", "", "xz data", "unpack it with xz -dc < {} > NEW_FILE"),
+    (b"BZh", "", "bzip2 data", "unpack it with bunzip2 -c < {} > NEW_FILE"),
     (b"PK\3\4", "", "a zip archive (or .xlsx, .docx)", "unpack it, or save it as text"),
     (b"%PDF-", "", "a PDF", "extract its text first"),
     (
@@ -40,7 +40,7 @@ _MAGIC = (
         "get the file with git lfs pull",
     ),
 )
-"""First bytes, the compression that has them, its name, advice."""
+"""First bytes, the compression that has them, its name, advice; {}: the path of the file."""
 
 _CONTROLS = bytes({*range(32)} - {*b"\t\n\f\r\x1b"})
 _BINARY = 0.05
@@ -126,7 +126,8 @@ def _other_kind(file: SourceFile) -> str:
     for magic, right, name, advice in () if is_unknown and not file.compression else _magic():
         is_right = bool(right) and right in (file.format, file.compression)
         if head.startswith(magic) and not is_right:
-            return f"holds {name}, expected {_expected(file)}: {advice}"
+            command = advice.format(shlex.quote(file.path))
+            return f"holds {name}, expected {_expected(file)}: {command}"
     if file.compression and _JSON.match(head):
         return f"holds text, expected {file.compression} data: remove the last ending of its name"
     is_json = _JSON if row.holds == "rows" and row.magic else _OBJECT

@@ -1,0 +1,69 @@
+"""Find the messages of some rooms that name a command: read from the source, not listed by hand."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+SOURCE = Path(__file__).parents[2] / "src" / "tokmill"
+ROOMS = ("sources", "run", "tokenizer", "chat/reading", "recipes", "render")
+
+_TOOLS = "jq|sed|iconv|gzip|zstd|tar|xz|bunzip2|lz4|python3"
+_VERBS = "pretrain|sft|plan|import|mix|verify|inspect|stats|export|finish|run-part|report|status"
+COMMAND = re.compile(
+    rf"(?<![\w-])--[a-z][a-z-]*[a-z]|\btokmill (?:{_VERBS})\b|(?<![\w.])(?:{_TOOLS})(?= -)"
+    "|unzip$|7z x|unrar x|git lfs pull|pip install"
+)
+"""An option, a command of tokmill, or a program of the shell."""
+
+
+class Message(NamedTuple):
+    """A piece of a message that names a command. `pieces`: what stands between values, in order."""
+
+    place: str
+    words: str
+    pieces: tuple[str, ...]
+
+    def is_in(self, line: str) -> bool:
+        """Return whether a line holds this message, with any values."""
+        place = 0
+        for piece in self.pieces:
+            place = line.find(piece, place)
+            if place < 0:
+                return False
+            place += len(piece)
+        return True
+
+
+def messages_with_commands() -> Iterator[Message]:
+    """Yield the strings of the rooms that name a command, docstrings excepted."""
+    for room in ROOMS:
+        for path in sorted((SOURCE / room).rglob("*.py")):
+            yield from _in_module(path)
+
+
+def _in_module(path: Path) -> Iterator[Message]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    left_out: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr):  # a docstring
+            left_out.add(node.value)
+        if isinstance(node, ast.JoinedStr):
+            left_out.update(node.values)
+        if node in left_out or not isinstance(node, ast.Constant | ast.JoinedStr):
+            continue
+        pieces = _pieces(node)
+        if COMMAND.search("".join(piece or "…" for piece in pieces)):
+            place = f"{path.relative_to(SOURCE)}:{node.lineno}"
+            words = "".join("{}" if piece is None else piece for piece in pieces)
+            yield Message(place, words, tuple(piece for piece in pieces if piece))
+
+
+def _pieces(node: ast.Constant | ast.JoinedStr) -> list[str | None]:
+    """Return the literal pieces of a string; None for a value of an f-string."""
+    if isinstance(node, ast.Constant):
+        return node.value.split("{}") if isinstance(node.value, str) else []
+    return [str(v.value) if isinstance(v, ast.Constant) else None for v in node.values]
