@@ -12,14 +12,20 @@ from typing import Any
 
 import pytest
 
-from tests.cli.advice_cases import CASES, NOT_FOLLOWED, Case, Step
-from tests.cli.advice_messages import COMMAND, messages_with_commands
+from tests.cli.advice.case import Case, Step
+from tests.cli.advice.messages import COMMAND, NOT_FOLLOWED, messages_with_commands
+from tests.cli.advice.of_chats import CHATTED
+from tests.cli.advice.of_files import FILES
+from tests.cli.advice.of_records import RECORDS
+from tests.cli.advice.of_runs import RUNS
+from tests.cli.advice.of_tokenizers import TOKENIZERS
 
+CASES = FILES + RECORDS + RUNS + CHATTED + TOKENIZERS
 SAMPLES = Path(__file__).parents[2] / "data_samples"
 SHELL = re.compile(r"(\S*NEW_FILE\S*)")
 
 STATE = 6
-"""The exit code where a directory holds the run of other settings; the message names --overwrite."""
+"""The exit code where a directory holds a run of other settings; --overwrite is named then."""
 
 ONLY_NAMED = {"tokmill report", "--dtype", "--shard-tokens", "--part-bytes", "--too-long"}
 """In the summary of each run, and settings that differ from those of a run."""
@@ -36,7 +42,7 @@ def typed(tokmill, tokenizer_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Type
 
     def run(line: str) -> Any:
         if not line.startswith("tokmill "):
-            return subprocess.run(["bash", "-c", line], check=True, capture_output=True)  # noqa: S603, S607
+            return subprocess.run(["bash", "-c", line], check=True, capture_output=True)
         return tokmill(*(names.get(word, word) for word in shlex.split(line)[1:]))
 
     return run
@@ -71,8 +77,8 @@ def named_commands(text: str) -> set[str]:
     ],
 )
 def test_what_a_message_advises_works(case: Case, step: Step, typed, tmp_path, monkeypatch):
-    tool = shlex.split(step.said)[0]
-    if not tool.startswith(("-", "=", "tokmill")) and shutil.which(tool) is None:
+    tool = shlex.split(step.typed or step.said)[0]
+    if not tool.startswith(("-", "tokmill")) and shutil.which(tool) is None:
         pytest.skip(f"{tool} is not installed")
     said = meet(case, typed, tmp_path / "case", monkeypatch)
     assert step.said in said

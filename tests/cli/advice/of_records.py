@@ -1,0 +1,105 @@
+"""Records whose text stands in other fields, or in none."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cli.advice.case import (
+    CHATS,
+    STORY,
+    TEXTS,
+    Step,
+    lines,
+    plan,
+    pretrain,
+    sft,
+)
+
+HALF = {"title": STORY[:40], "abstract": STORY, "body": STORY}
+OWN = """
+import pyarrow as pa
+
+from tokmill.sources.streams import zstd
+
+def text(records):
+    return pa.array([str(row) for row in records.to_pylist()])
+"""
+RENDERER = Step("--renderer=MODULE:FUNCTION", "--renderer=own:text")
+RECORDS = (
+    pretrain(
+        "several texts",
+        {"a.jsonl": lines(HALF, n=3)},
+        "--template='{title}\\n{abstract}\\n{body}'",
+        "--renderer=text --fields=text=abstract",
+    ),
+    pretrain(
+        "a list", {"a.jsonl": lines({"body": [STORY], "x": "a word"}, n=3), "own.py": OWN}, RENDERER
+    ),
+    pretrain(
+        "a list under text",
+        {"a.jsonl": lines({"text": [STORY], "x": "a word"}, n=3), "own.py": OWN},
+        Step(
+            "--renderer=MODULE:FUNCTION",
+            "tokmill pretrain a.jsonl -t TOK -o out --renderer=own:text",
+        ),
+        more=" --renderer text",
+    ),
+    pretrain(
+        "one text of several",
+        {"a.jsonl": lines({"body": STORY, "meta": {"x": [{"y": STORY}]}}, n=3)},
+        "--renderer=text --fields=text=body",
+    ),
+    pretrain(
+        "sections of other names",
+        {"a.jsonl": lines({"name": "Ferry", "paragraphs": [{"body": STORY}] * 3}, n=3)},
+        "--renderer=article --fields=section_content=body,sections=paragraphs,title=name",
+    ),
+    pretrain(
+        "one record with a list",
+        {"a.json": json.dumps({"data": [{"text": STORY}] * 3})},
+        "--renderer=article --fields=section_content=text,sections=data",
+        Step("jq -c '.data[]' FILE > NEW_FILE.jsonl", "jq -c '.data[]' a.json > NEW_FILE.jsonl"),
+    ),
+    pretrain(
+        "chats",
+        {"a.jsonl": CHATS},
+        Step("tokmill sft", "tokmill sft a.jsonl -t CHAT -o out"),
+        Step(
+            "tokmill pretrain reads text",
+            "tokmill pretrain a.jsonl -t TOK -o out --renderer=article "
+            "--fields=section_title=role,sections=messages",
+        ),
+    ),
+    pretrain(
+        "questions",
+        {"a.jsonl": lines({"prompt": "Who is there?", "completion": STORY}, n=3)},
+        Step("tokmill sft", "tokmill sft a.jsonl -t CHAT -o out"),
+        "--template='{prompt}\\n{completion}'",
+    ),
+    sft(
+        "documents",
+        {"a.jsonl": lines({"title": "Ferry", "summary": STORY, "sections": []}, n=3)},
+        Step("tokmill pretrain", "tokmill pretrain a.jsonl -t TOK -o out"),
+    ),
+    pretrain(
+        "no template",
+        {"a.jsonl": TEXTS},
+        Step("--template such as '{title}\\n{body}'", "--template '{text}'"),
+        more=" --renderer template",
+    ),
+    plan(
+        "no such field",
+        {"a.jsonl": TEXTS},
+        Step("--keep=ulr", "tokmill plan a.jsonl -t TOK --keep text"),
+        more=" --keep ulr",
+    ),
+    pretrain(
+        "most is left out",
+        {
+            "a.jsonl": lines({"text": STORY}, n=300)
+            + lines({"text": "a word", "body": STORY * 9}, n=3000)
+        },
+        "--renderer=text --fields=text=text",
+        Step("--template", "--template '{text}\\n{body}'"),
+    ),
+)

@@ -1,0 +1,73 @@
+"""Tokenizers that do not say what ends a document, or how text is split."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+
+from tests.cli.advice.case import (
+    SAMPLES,
+    TEXTS,
+    Case,
+    Step,
+)
+
+SAMPLE_TOKENIZER = (SAMPLES / "tokenizer" / "tokenizer.json").read_text(encoding="utf-8")
+RANKS = "".join(f"{base64.b64encode(bytes([i])).decode()} {i}\n" for i in range(256))
+
+
+def tokenizer(
+    name: str, content: str, config: Mapping[str, str], *steps: str | Step, more: str = ""
+) -> Case:
+    files = {
+        "a.jsonl": TEXTS,
+        "tok/tokenizer.json": content,
+        "tok/tokenizer_config.json": json.dumps(config),
+    }
+    return Case(
+        name,
+        files,
+        f"tokmill pretrain a.jsonl -t tok -o out{more}",
+        tuple(s if isinstance(s, Step) else Step(s) for s in steps),
+    )
+
+
+TOKENIZERS = (
+    tokenizer(
+        "one eos",
+        SAMPLE_TOKENIZER.replace("<|im_end|>", "<|im_mid|>"),
+        {},
+        Step("--eos-token", "tokmill pretrain a.jsonl -t tok -o other --eos-token '<eos>'"),
+    ),
+    tokenizer(
+        "two eos",
+        SAMPLE_TOKENIZER.replace("<|im_start|>", "</s>"),
+        {},
+        Step("--eos-token", "--eos-token '</s>'"),
+    ),
+    tokenizer("unknown eos", SAMPLE_TOKENIZER, {"eos_token": "<end>"}, "--eos-token='<eos>'"),
+    tokenizer(
+        "wrong eos",
+        SAMPLE_TOKENIZER,
+        {},
+        Step("--eos-token", "tokmill pretrain a.jsonl -t tok -o out --eos-token '<eos>'"),
+        more=" --eos-token '<end>'",
+    ),
+    tokenizer(
+        "wrong bos",
+        SAMPLE_TOKENIZER,
+        {},
+        Step(
+            "--bos-token",
+            "tokmill pretrain a.jsonl -t tok -o out --eos-token '<eos>' --bos-token '<bos>'",
+        ),
+        more=" --eos-token '<eos>' --bos-token '<start>'",
+    ),
+    Case(
+        "ranks",
+        {"a.jsonl": TEXTS, "a.tiktoken": RANKS},
+        "tokmill pretrain a.jsonl -t a.tiktoken -o out",
+        (Step("--pattern", "--pattern gpt2 --eos-token 0"),),
+    ),
+)
