@@ -173,7 +173,7 @@ def made_tokenizer(number: int, seed: int, bases: Sequence[Content]) -> tuple[To
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
         made = load_tokenizer(TokenizerSettings(path=folder, eos_token=EOS))
-    return replace(made, name="gpt2", sha256="0" * 64), chance.random() < 0.2
+    return replace(made, name="gpt2", identity="0" * 64), chance.random() < 0.2
 
 
 def _ids(added: Sequence[Content]) -> list[int]:

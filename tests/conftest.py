@@ -307,7 +307,8 @@ def make_manifest() -> Callable[..., dict[str, Any]]:
         totals = {**zeros, "drops": {}, "rejects": {}, **counts}
         text = {"path": "t", "pattern": "", "control_tokens_in_text": "text"}
         token = {"id": 2, "token": "<eos>"}
-        tokenizer = {"name": "t", "sha256": "0" * 64, "vocab_size": 100, "eos": token, "bos": None}
+        tokenizer = {"name": "t", "identity": "0" * 64, "vocab_size": 100}
+        tokenizer |= {"eos": token, "bos": None}
         engine = {"name": "reference", "version": "1", "reason": "asked for"}
         engine |= {"mb_per_s": {}, "n_checked": 0, "refused": {}}
         run = {"wall_s": 1, "text_bytes_per_s": 1, "peak_memory_bytes": 1, "resumed_parts": 0}

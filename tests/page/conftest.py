@@ -75,7 +75,7 @@ def dataset(tmp_path: Path, tokenizer: Tokenizer) -> Callable[..., tuple[Path, d
             "vocab_size": 290,
             "eos": {"id": 0, "token": "<eos>"},
             "bos": None,
-            "sha256": tokenizer.sha256,
+            "identity": tokenizer.identity,
         }
         (tmp_path / "manifest.json").write_text(json.dumps(manifest))
         return tmp_path, manifest

@@ -264,7 +264,7 @@ def test_a_page_of_odd_characters_alone_has_less_than_two_megabytes(
 def test_without_its_tokenizer_the_page_says_so_and_the_rest_stands(pretrained, page_of: Make):
     page = page_of(pretrained.directory, tokenizer="/nowhere")
     assert "No documents are shown: " in page.text
-    assert "Name the tokenizer with --tokenizer to see some." in page.text
+    assert "No documents are shown: /nowhere: no such tokenizer" in page.text
     assert {"Longer than a context", "Sources", "Seconds by stage"} <= set(page.read.tables)
 
 

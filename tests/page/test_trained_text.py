@@ -10,7 +10,7 @@ from tokmill.executors.run import run
 from tokmill.page.samples import evenly_spread
 from tokmill.page.trained_text import check_trained_text
 from tokmill.settings.sft import SftSettings
-from tokmill.tokenizer.tokenizer import tokenizer_of
+from tokmill.tokenizer.kept import tokenizer_of
 
 SAMPLES = Path(__file__).parents[2] / "data_samples"
 
@@ -37,7 +37,7 @@ def make(configure, silent, tmp_path_factory):
 
 def problems(directory: Path, manifest) -> list[str]:
     numbers = evenly_spread(manifest["totals"]["documents"], 100)
-    return check_trained_text(directory, manifest, tokenizer_of(manifest, ""), numbers)
+    return check_trained_text(directory, manifest, tokenizer_of(directory, manifest, ""), numbers)
 
 
 def test_what_a_run_wrote_is_right(make):

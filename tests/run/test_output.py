@@ -32,7 +32,7 @@ DATASET = [
 
 def plan_bytes(n_parts: int, **more: object) -> bytes:
     """Return the bytes of a plan of some parts, with its right fingerprint."""
-    plan: dict[str, object] = dict.fromkeys(("tokenizer_sha256", "tokmill_version"), "0")
+    plan: dict[str, object] = dict.fromkeys(("tokenizer_identity", "tokmill_version"), "0")
     plan |= {
         "bos_id": None,
         "checksum": "blake3",

@@ -79,7 +79,7 @@ def test_the_plan_brings_the_tokenizer(array, tokenizer_dir, tmp_path):
     plan = array.start(path=str(moved))
     shutil.rmtree(moved)
     array.work(0, 1)
-    assert array.finish()["tokenizer"]["sha256"] == plan.spec.tokenizer.sha256
+    assert array.finish()["tokenizer"]["identity"] == plan.spec.tokenizer.identity
 
 
 def test_a_whole_run_continues_an_array(array, out, make_config, listener, files_of):

@@ -53,8 +53,11 @@ def test_the_string_of_a_marked_token_in_a_text_is_text(tokenizer, engine):
 def test_only_json_and_special_ids_change(tokenizer):
     marked = with_control_tokens(tokenizer, ["<tool>", "<|im_start|>"])
     assert marked.special_ids == (0, 1, 2, added_tokens(tokenizer)["<tool>"].id)
-    kept = [f.name for f in dataclasses.fields(tokenizer) if f.name not in ("json", "added")]
+    kept = [
+        f.name for f in dataclasses.fields(tokenizer) if f.name not in ("json", "added", "marked")
+    ]
     assert [getattr(marked, name) for name in kept] == [getattr(tokenizer, name) for name in kept]
+    assert marked.marked == ("<tool>",)
     before, after = json.loads(tokenizer.json), json.loads(marked.json)
     assert [token["special"] for token in after.pop("added_tokens")] == [True] * 4
     before.pop("added_tokens")

@@ -322,9 +322,10 @@ class Dataset:
     @cached_property
     def _decoded(self) -> Callable[[list[int]], str]:
         from tokmill.page.samples import text_decoder
-        from tokmill.tokenizer.tokenizer import tokenizer_of
+        from tokmill.tokenizer.kept import tokenizer_of
 
-        return text_decoder(self.manifest, tokenizer_of(self.manifest, self._tokenizer))
+        tokenizer = tokenizer_of(self.directory, self.manifest, self._tokenizer)
+        return text_decoder(self.manifest, tokenizer)
 
 
 @keyword_errors()
@@ -336,7 +337,7 @@ def open(  # noqa: A001  its name in the package
     Args:
         directory: the directory of the dataset.
         split: `train` or `val` for the documents of one split; "" for all.
-        tokenizer: the tokenizer for `Dataset.text`, if it has moved since the run.
+        tokenizer: the tokenizer for `Dataset.text`, if not the one that the dataset keeps.
 
     Returns:
         The dataset; nothing but its manifest has been read.

@@ -224,7 +224,7 @@ def verify(directory: str | Path, *, tokenizer: str | Path = "") -> Verification
 
     Args:
         directory: the directory of the dataset.
-        tokenizer: the tokenizer, if it has moved since the run.
+        tokenizer: the tokenizer, if not the one that the dataset keeps.
 
     Returns:
         What was looked at: files, bytes, shards, documents and tokens.
@@ -252,7 +252,7 @@ def stats(directory: str | Path, *, tokenizer: str | Path = "") -> Statistics:
 
     Args:
         directory: the directory of the dataset.
-        tokenizer: the tokenizer, if it has moved; without it, ids have no texts.
+        tokenizer: the tokenizer, if not the one that the dataset keeps.
 
     Raises:
         TokmillError: there is no finished dataset, or a file is missing or damaged.
@@ -386,8 +386,7 @@ def finish(output: str | Path, *, allow_code: Sequence[str] = ()) -> Dataset:
     place = place_of(output)
     with _observer(progress=False) as observer:
         manifest = finish_array(place, observer, _names(allow_code))
-    tokenizer = manifest["config"]["tokenizer"]["path"]
-    return Dataset(Path(place), manifest, split="", tokenizer=tokenizer)
+    return Dataset(Path(place), manifest, split="", tokenizer="")
 
 
 @keyword_errors()
@@ -421,8 +420,7 @@ def pack(
         >>> dataset.manifest["packs"]["train"]["fill"], tokmill.loader.packs(dataset, shift=True)
     """
     manifest = packed(directory, length, last, split)
-    tokenizer = manifest["config"]["tokenizer"]["path"]
-    return Dataset(Path(directory), manifest, split="", tokenizer=tokenizer)
+    return Dataset(Path(directory), manifest, split="", tokenizer="")
 
 
 @keyword_errors()
@@ -503,7 +501,7 @@ def _run(
     with _observer(progress) as observer:
         manifest = run(config, observer, overwrite=overwrite)
     directory = Path(config.output.dir)
-    return Dataset(directory, manifest, split="", tokenizer=config.tokenizer.path)
+    return Dataset(directory, manifest, split="", tokenizer="")
 
 
 def _observer(progress: bool | ProgressCall | None) -> RunObserver:

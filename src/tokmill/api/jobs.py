@@ -197,7 +197,7 @@ def verify_dataset(directory: Path, tokenizer: str = "") -> Verification:
     """Check every file of a dataset against its manifest; see `Verification.problems`.
 
     Of an export, the files are compared with its record. In a store, only sizes and checksums are
-    compared. `tokenizer`: the tokenizer, if it has moved.
+    compared. `tokenizer`: if not the one that it keeps.
 
     Raises:
         TokmillError: there is no finished dataset, or `tokenizer` is not its own.
@@ -231,10 +231,10 @@ def _check_text(
     """Check the trained text of some samples; return how many, or why none, and the problems."""
     from tokmill.page.samples import evenly_spread
     from tokmill.page.trained_text import MOST_SAMPLES, check_trained_text
-    from tokmill.tokenizer.tokenizer import tokenizer_of
+    from tokmill.tokenizer.kept import tokenizer_of
 
     try:
-        loaded = tokenizer_of(manifest, moved)
+        loaded = tokenizer_of(directory, manifest, moved)
     except TokmillError as error:
         if moved:
             raise

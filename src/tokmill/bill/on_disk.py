@@ -181,7 +181,7 @@ MEGATRON_CACHE = Formula(
     "npy headers and its second split left out",
 )
 
-_LISTS = ("manifest.json", "plan.json")
+_LISTS = ("manifest.json", "plan.json", "tokenizer.zst")
 _FOLDERS = {"rejects": REJECTS, "parts": RECORDS}
 _BODIES = {"bin": TOKENS, "idx": INDEX, "mask": MASKS, "weight": LOSS_WEIGHTS, "origin": ORIGINS}
 _BODIES["meta"] = METADATA

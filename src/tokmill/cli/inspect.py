@@ -91,7 +91,7 @@ def command(
     from tokmill.dataset.reader import check_complete, read_manifest
     from tokmill.page.samples import SampleReader, chosen_documents, noticed_documents
     from tokmill.page.web_page import check_page, write_page
-    from tokmill.tokenizer.tokenizer import tokenizer_of
+    from tokmill.tokenizer.kept import tokenizer_of
 
     if (sample or 0) < 0 or max_chars < 0:
         raise UsageError("--sample and --max-chars: expected 0 or more")
@@ -107,7 +107,7 @@ def command(
     check_complete(manifest, directory)
     if html is not None:
         check_page(html, "--html")
-    loaded = tokenizer_of(manifest, tokenizer)
+    loaded = tokenizer_of(directory, manifest, tokenizer)
     reader = SampleReader(directory, manifest, loaded, by_token=by_token and not as_json)
     chosen = [] if document is None else [document]
     if noticed is not None:

@@ -171,7 +171,11 @@ class _NamedPath(click.Path):
 PATH = _NamedPath(path_type=Path)
 directory_argument = click.argument("directory", type=PATH, shell_complete=directories)
 moved_tokenizer = click.option(
-    "--tokenizer", "-t", default="", shell_complete=files, help="The tokenizer, if it has moved."
+    "--tokenizer",
+    "-t",
+    default="",
+    shell_complete=files,
+    help="The tokenizer, if not the one that the dataset keeps.",
 )
 input_argument = click.argument("paths", nargs=-1, metavar="[INPUT]...", shell_complete=files)
 

@@ -20,6 +20,8 @@ SHARD_BYTES = 1 << 30
 MANIFEST = "manifest.json"
 LOCK_NAME = ".lock"
 PLAN = "plan.json"
+KEPT_TOKENIZER = "tokenizer.zst"
+"""File of a mix with the tokenizer of its inputs; others have it in their plan."""
 PARTS = "parts"
 REJECTS = "rejects"
 FOLDERS = (PARTS, REJECTS)
@@ -47,6 +49,7 @@ DATASET_FILE = re.compile(
     r"|packed-(?:train|val)-[0-9]{4,}\.(?:bin|idx|mask|weight)"
     r"|packs-(?:train|val)-(?:rows|samples)\.bin"
     r"|duplicates-(?:train|val)\.bin"
+    rf"|{re.escape(KEPT_TOKENIZER)}"
     r"|" + CUT_INDEX.pattern
 )
 """Relative name of a file of a dataset, except plan and manifest."""

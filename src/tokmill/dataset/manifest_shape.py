@@ -43,7 +43,7 @@ from tokmill.settings.names import schema
 from tokmill.settings.schema import CHECKSUMS
 
 _MOST_BINS = 64
-_TOKEN = {"id": ID, "token": TEXT}
+TOKEN = {"id": ID, "token": TEXT}
 _SUM = re.compile("[0-9a-f]{64}")
 _SLICE, _RECORD = range(1 << 27), range(1 << 36)
 """Numbers of slices, and of records in a slice, as an `.origin` can hold them."""
@@ -133,10 +133,10 @@ _SHAPE = {
     "noticed?": {ANY: [[_SLICE, _RECORD]]},
     "tokenizer": {
         "name": TEXT,
-        "sha256": TEXT,
+        "identity": TEXT,
         "vocab_size": ID,
-        "eos": _TOKEN,
-        "bos": (_TOKEN, None),
+        "eos": TOKEN,
+        "bos": (TOKEN, None),
         "probe?": {"text": TEXT, "ids": [ID]},
     },
     "fields_read?": [TEXT],

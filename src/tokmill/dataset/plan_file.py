@@ -21,7 +21,7 @@ from tokmill.errors import StateError
 from tokmill.settings.schema import CHECKSUMS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 PLAN_FORMAT = "tokmill plan"
 
@@ -69,7 +69,7 @@ _SHAPE = {
     "format_version": COUNT,
     "tokmill_version": TEXT,
     "settings": {ANY: {}},
-    "tokenizer_sha256": TEXT,
+    "tokenizer_identity": TEXT,
     "eos_id": ID,
     "bos_id": (ID, None),
     "checksum": set(CHECKSUMS),
@@ -78,9 +78,10 @@ _SHAPE = {
     "extensions?": [EXTENSION],
     "readings?": [READING],
     "template_sha256?": TEXT,
+    "template_tokens?": {ANY: TEXT},
+    "tokenizer?": TEXT,
     "task?": {
         "config": {ANY: {}},
-        "tokenizer": TEXT,
         "template": TEXT,
         "readings": [
             {"source": TEXT, "files": TEXT, "settings": {}, "is_named": FLAG, "labels": [TEXT]}
@@ -124,6 +125,32 @@ def _rows_problem(plan: Mapping[str, Any]) -> str:
 def plan_fingerprint(data: Mapping[str, Any]) -> str:
     """Return the sha256 of a plan without its fingerprint."""
     return sha256_without(data, "fingerprint")
+
+
+_LONGEST_VALUE = 1 << 29
+
+
+def value_in_plan(chunks: Iterable[bytes | memoryview], key: str) -> Any:
+    """Return the value of a key of a plan, which has a line of its own; None without the key.
+
+    The rows of a million files are neither parsed nor kept.
+
+    Raises:
+        ValueError: it is no JSON, or longer than any.
+    """
+    start, kept = f'\n"{key}":'.encode(), b""
+    for chunk in chunks:
+        kept += chunk
+        at = kept.find(start)
+        if at < 0:
+            kept = kept[-len(start) :]
+            continue
+        kept = kept[at:]
+        if (stop := kept.find(b"\n", len(start))) > 0:
+            return json.loads(kept[len(start) : stop].removesuffix(b","))
+        if len(kept) > _LONGEST_VALUE:
+            raise ValueError(f"{key} is too long")
+    return None
 
 
 def parse_plan(content: bytes, where: str) -> dict[str, Any]:

@@ -344,7 +344,7 @@ def _speeds_key(request: EngineRequest, names: Sequence[str], texts: Sequence[st
     n_bytes = round(sum(len(text.encode()) for text in texts) / n_characters)
     versions = ", ".join(f"{name} {engine_version(name, request.tokenizer)}" for name in names)
     return (
-        f"speeds and loading of {versions} with {request.tokenizer.sha256}, "
+        f"speeds and loading of {versions} with {request.tokenizer.identity}, "
         f"{request.n_threads} threads, {n_bytes} bytes a character"
     )
 

@@ -148,7 +148,7 @@ def _versions(tokenizer: Tokenizer, engine: str) -> tuple[str, str]:
 
 def _cache_key(tokenizer: Tokenizer, versions: Sequence[str]) -> str:
     """Return the key of a kept result; without a vocabulary of ours, that of the file counts."""
-    own = "" if is_byte_level(_content(tokenizer)) else tokenizer.sha256 + tokenizer.json
+    own = "" if is_byte_level(_content(tokenizer)) else tokenizer.identity + tokenizer.json
     return _hash([_VERSION, *versions, _splitting(tokenizer), own, unicodedata.unidata_version])
 
 

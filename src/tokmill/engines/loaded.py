@@ -66,8 +66,8 @@ class EngineStore:
         Raises:
             TokenizerError: see `load_engine`; the next call tries again.
         """
-        # The sha256 is that of the file: a variant of a tokenizer has another `json`.
-        key = name, tokenizer.sha256, tokenizer.json, control_in_text, n_threads
+        # The identity is that of the file: a variant of a tokenizer has another `json`.
+        key = name, tokenizer.identity, tokenizer.json, control_in_text, n_threads
         with self._loading.setdefault(key, threading.Lock()):
             engine = self._engines.pop(key, None) or load_engine(
                 name, tokenizer, control_in_text=control_in_text, n_threads=n_threads

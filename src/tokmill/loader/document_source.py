@@ -28,6 +28,7 @@ from tokmill.loader.source import Source, checked_count
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -122,7 +123,13 @@ def documents(
     if not fim_rate:
         return source
     fim = _fill_in_the_middle(
-        source._manifest, fim_rate, fim_spm_rate, fim_tokens, seed=seed, epoch=epoch
+        source.directory,
+        source._manifest,
+        fim_rate,
+        fim_spm_rate,
+        fim_tokens,
+        seed=seed,
+        epoch=epoch,
     )
     return DocumentSource(dataset, split, {"fim": fim})
 
@@ -181,6 +188,7 @@ class FillInTheMiddle:
 
 
 def _fill_in_the_middle(
+    directory: Path,
     manifest: Mapping[str, Any],
     rate: float,
     spm_rate: float,
@@ -203,18 +211,21 @@ def _fill_in_the_middle(
         raise UsageError("fim_rate: chats have no middle to fill in: expected documents")
     tokenizer = manifest["tokenizer"]
     bos = tokenizer["bos"]
+    ids = _ids(directory, manifest, tokens)
     return FillInTheMiddle(
-        rate, spm_rate, _ids(manifest, tokens), tokenizer["eos"]["id"], bos and bos["id"],
+        rate, spm_rate, ids, tokenizer["eos"]["id"], bos and bos["id"],
         operator.index(seed), operator.index(epoch),
     )  # fmt: skip
 
 
-def _ids(manifest: Mapping[str, Any], tokens: Sequence[int | str] | None) -> tuple[int, int, int]:
+def _ids(
+    directory: Path, manifest: Mapping[str, Any], tokens: Sequence[int | str] | None
+) -> tuple[int, int, int]:
     """Return the ids of three tokens, which are named by id or string, or found by `FIM_NAMES`."""
     n_ids = manifest["tokenizer"]["vocab_size"]
     by_name: dict[str, int] = {}
     if tokens is None or any(isinstance(token, str) for token in tokens):
-        by_name = _ids_by_name(manifest)
+        by_name = _ids_by_name(directory, manifest)
     if tokens is None:
         tokens = next((names for names in FIM_NAMES if by_name.keys() >= {*names}), None)
     if tokens is None:
@@ -234,12 +245,12 @@ def _ids(manifest: Mapping[str, Any], tokens: Sequence[int | str] | None) -> tup
     return ids[0], ids[1], ids[2]
 
 
-def _ids_by_name(manifest: Mapping[str, Any]) -> dict[str, int]:
+def _ids_by_name(directory: Path, manifest: Mapping[str, Any]) -> dict[str, int]:
     """Return all ids of the tokenizer of a dataset by their strings."""
-    from tokmill.tokenizer.tokenizer import tokenizer_of  # not needed with ids
+    from tokmill.tokenizer.kept import tokenizer_of  # not needed with ids
 
     try:
-        tokenizer = tokenizer_of(dict(manifest), "")
+        tokenizer = tokenizer_of(directory, manifest, "")
     except TokmillError as error:
         raise UsageError(
             f"fim_rate: its tokens are those of the tokenizer, which does not load: {error}; or "

@@ -18,8 +18,10 @@ from tokmill.dataset.layout import DATASET_FILE, SPLITS
 from tokmill.dataset.manifest_shape import sidecars_of
 from tokmill.dataset.reader import intact_manifest_in, read_intact_manifest
 from tokmill.dataset.sidecars import open_index
-from tokmill.errors import UsageError, VerifyError
+from tokmill.errors import TokmillError, UsageError, VerifyError
 from tokmill.place import open_place
+from tokmill.tokenizer.kept import kept_tokenizer
+from tokmill.tokenizer.tokenizer import tokenizer_differences
 from tokmill.urls import store_url
 from tokmill.words import plural
 
@@ -338,6 +340,11 @@ _RULES = ("preset", "boundary", "alignment", "trained", "turns", "ends")
 
 def _check_same(first: Input, other: Input, *, is_widened: bool) -> None:
     """Check that two datasets agree in all that their readers rely on."""
+    if told := _other_tokenizer(first, other):
+        raise UsageError(
+            f"{other.directory}: its tokenizer is not that of {first.directory}: {told}: datasets "
+            "of a mix must agree in it"
+        )
     wanted, others = _compared(first.manifest), _compared(other.manifest)
     for what, mine in wanted.items():
         theirs = others[what]
@@ -350,13 +357,25 @@ def _check_same(first: Input, other: Input, *, is_widened: bool) -> None:
         )
 
 
+def _other_tokenizer(first: Input, other: Input) -> str:
+    """Return what differs between the tokenizers of two datasets, in one line, or ''."""
+    there, here = (dataset.manifest["tokenizer"] for dataset in (first, other))
+    if there["identity"] == here["identity"]:
+        return ""
+    try:
+        kept = [kept_tokenizer(open_place(one.place), one.manifest) for one in (first, other)]
+    except TokmillError:
+        names = [f"{one['name']} with {one['vocab_size']:,} ids" for one in (there, here)]
+        return f"{names[0]} there, {names[1]} here"
+    return tokenizer_differences(*kept)
+
+
 def _compared(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return what must be equal, as a message names it."""
     tokenizer, mask = manifest["tokenizer"], manifest.get("mask", {})
     bos = tokenizer["bos"]
     return {
         "kind": manifest.get("kind", "pretrain"),
-        "the tokenizer's sha256": tokenizer["sha256"],
         "eos": tokenizer["eos"]["id"],
         "bos": bos and bos["id"],
         "dtype": manifest["dtype"],

@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tokmill.bill.measuring.machine import usable_cores
-from tokmill.dataset.checksum import FileEntry, canonical_json, sha256_hex
+from tokmill.dataset.checksum import (
+    FileEntry,
+    canonical_json,
+    digest_of_chunks,
+    sha256_hex,
+)
 from tokmill.dataset.contents import (
     contents_of,
     foreign_message,
@@ -28,6 +33,7 @@ from tokmill.dataset.contents import (
     remove_leftovers,
 )
 from tokmill.dataset.layout import (
+    KEPT_TOKENIZER,
     MANIFEST,
     MIX,
     MIX_REQUEST,
@@ -59,6 +65,7 @@ from tokmill.place import open_place
 from tokmill.recipes.spec import Increments
 from tokmill.run.begin import Observer
 from tokmill.storage import make_folder
+from tokmill.tokenizer.kept import packed_in
 from tokmill.urls import refuse_store, store_url
 from tokmill.words import plural
 
@@ -263,6 +270,7 @@ def _make(job: Job, watcher: Watcher, fingerprint: str) -> dict[str, Any]:
         raise RecordError(f"{place.where}: no document is left: filters or shares leave all out")
     if settings.dedup == MARK:
         files += _write_marks(job)
+    files += _keep_tokenizer(job)
     checks.finish()
     run = {
         "wall_s": round(time.perf_counter() - started_s, 3),
@@ -467,6 +475,20 @@ def _marks_of(job: Job, splits: Iterable[str]) -> Iterator[npt.NDArray[np.uint8]
         stop = start + amounts_of(job.pieces, split)[0]
         for at in range(start, stop, _MARKS_AT_ONCE):
             yield marks[at : min(at + _MARKS_AT_ONCE, stop)]
+
+
+def _keep_tokenizer(job: Job) -> list[FileEntry]:
+    """Keep the tokenizer of the first input that keeps one; all have the same ids."""
+    for dataset in job.inputs.datasets:
+        try:
+            packed = packed_in(open_place(dataset.place))
+        except (ValueError, TypeError):  # of a damaged plan; nothing else of it is read
+            continue
+        if packed:
+            job.place.remove(KEPT_TOKENIZER)
+            job.place.create(KEPT_TOKENIZER, [packed])
+            return [digest_of_chunks([packed], job.algorithm).entry(KEPT_TOKENIZER)]
+    return []
 
 
 def _write_marks(job: Job) -> list[FileEntry]:

@@ -456,7 +456,7 @@ def _files(manifest: Mapping[str, Any]) -> Rows:
         ("made with", f"tokmill {manifest.get('tokmill_version', '')}"),
         ("checksums", f"{', '.join(sorted(algorithms))}; compared by tokmill verify"),
         ("manifest sha256", manifest["sha256"]),
-        ("tokenizer sha256", manifest["tokenizer"]["sha256"]),
+        ("identity of the tokenizer", manifest["tokenizer"]["identity"]),
     ]
 
 

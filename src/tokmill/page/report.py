@@ -61,8 +61,8 @@ def report_page(
     """Return the page of a finished dataset and its bill as HTML, below 2 MB.
 
     `numbers`: of the documents whose text it shows.
-    `tokenizer`: where the tokenizer is, if it has moved; without it the page has no texts, and
-    says so.
+    `tokenizer`: the tokenizer, if not the one that the dataset keeps; without one the page has no
+    texts, and says so.
 
     Raises:
         TokmillError: a file of the dataset is damaged.

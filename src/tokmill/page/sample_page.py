@@ -12,7 +12,7 @@ from tokmill.page.markup import Section, content, details, facts, label, note
 from tokmill.page.samples import SampleReader, cut_mark, shown_runs
 from tokmill.page.summary import detail_rows, things_of
 from tokmill.page.web_page import web_page
-from tokmill.tokenizer.tokenizer import tokenizer_of
+from tokmill.tokenizer.kept import tokenizer_of
 from tokmill.words import plural
 
 if TYPE_CHECKING:
@@ -68,10 +68,8 @@ def samples_section(
 ) -> Section:
     """Return the section of some documents; without the tokenizer, it says why there is no text."""
     things, is_sft = things_of(manifest), manifest.get("kind") == "sft"
-    hint = ". Name the tokenizer with --tokenizer to see some."
     try:
-        loaded = tokenizer_of(dict(manifest), tokenizer)
-        hint = ""
+        loaded = tokenizer_of(directory, manifest, tokenizer)
         reader = SampleReader(directory, manifest, loaded)
         cards: list[str] = []
         n_bytes = 0
@@ -82,9 +80,7 @@ def samples_section(
             if n_bytes > _MOST_BYTES:
                 break
     except TokmillError as error:
-        return Section(
-            "samples", things.capitalize(), note(f"No {things} are shown: {error}{hint}")
-        )
+        return Section("samples", things.capitalize(), note(f"No {things} are shown: {error}"))
     lead = f"{len(cards)} of {plural(manifest['totals']['documents'], things[:-1])}"
     if len(cards) < manifest["totals"]["documents"]:
         has_origins = "first_slice" in manifest["shards"][0]

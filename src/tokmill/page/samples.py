@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
+from tokmill.chat.limits import checked_source
 from tokmill.chat.mask_rule import mask_rule
 from tokmill.chat.render_pool import emitted_strings
 from tokmill.chat.template_source import template_source
@@ -25,7 +26,7 @@ from tokmill.settings.load import build_config
 from tokmill.settings.sft import SftSettings
 from tokmill.tokenizer.control_tokens import added_tokens, kept_as_text
 from tokmill.tokenizer.decode import TokenDecoder, TokenRun, escaped
-from tokmill.tokenizer.tokenizer import tokenizer_of
+from tokmill.tokenizer.kept import tokenizer_of
 from tokmill.words import plural, printable
 
 if TYPE_CHECKING:
@@ -222,7 +223,14 @@ def control_ids(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> frozenset[
 
 
 def _template(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> str:
-    """Return the template of an SFT run, or '' if it cannot be found unchanged."""
+    """Return the template of an SFT run, or '' if it cannot be found unchanged.
+
+    A dataset keeps it with its tokenizer; a tokenizer that a user names has its own.
+    """
+    expected = manifest.get("mask", {}).get("template_sha256")
+    kept = tokenizer.chat_template or ""
+    if sha256_hex(kept.encode("utf-8", "surrogatepass")) == expected:
+        return checked_source(kept, tokenizer.name) if kept else ""
     known = {field.name for field in dataclasses.fields(SftSettings)}
     sft = {k: v for k, v in manifest["config"].get("sft", {}).items() if k in known}
     try:
@@ -230,7 +238,6 @@ def _template(manifest: Mapping[str, Any], tokenizer: Tokenizer) -> str:
         source = template_source(settings, mask_rule(settings).template, tokenizer.chat_template)
     except (UsageError, KeyError):
         return ""
-    expected = manifest.get("mask", {}).get("template_sha256")
     return source if sha256_hex(source.encode()) == expected else ""
 
 
@@ -242,7 +249,7 @@ def statistics_of(directory: Path, manifest: dict[str, Any], moved: str) -> Stat
         TokmillError: a file is missing, damaged, or cannot be read.
     """
     try:
-        tokenizer = tokenizer_of(manifest, moved)
+        tokenizer = tokenizer_of(directory, manifest, moved)
     except TokmillError as error:
         if moved:
             raise

@@ -98,7 +98,12 @@ class RunSpec:
 
     def identity(self) -> dict[str, Any]:
         """Return all that decides the output bytes, besides the inputs."""
-        chat = {} if self.config.sft is None else {"template_sha256": self.template_sha256}
+        chat: dict[str, Any] = {}
+        if self.config.sft is not None:
+            chat = {
+                "template_sha256": self.template_sha256,
+                "template_tokens": self.template_tokens,
+            }
         # Every engine writes the same tokens.
         extensions = [
             extension.as_json() for extension in self.extensions if extension.kind != "engine"
@@ -110,7 +115,7 @@ class RunSpec:
             **({"extensions": extensions} if extensions else {}),
             "format_version": FORMAT_VERSION,
             "settings": output_settings(self.config),
-            "tokenizer_sha256": self.tokenizer.sha256,
+            "tokenizer_identity": self.tokenizer.identity,
             "eos_id": self.tokenizer.eos.id,
             "bos_id": None if self.tokenizer.bos is None else self.tokenizer.bos.id,
         }
@@ -119,6 +124,19 @@ class RunSpec:
         """Return the key `extensions` of plan and manifest; nothing if all came with tokmill."""
         extensions = [extension.as_json() for extension in self.extensions]
         return {"extensions": extensions} if extensions else {}
+
+    @property
+    def template_tokens(self) -> dict[str, str]:
+        """Return the tokens that the template may write by the names of their keys.
+
+        `eos_token`, and a bos that the settings name, are compared by their ids.
+        """
+        fixed = {"eos_token", "bos_token" if self.tokenizer.bos else ""}
+        return {
+            key: content
+            for key, content in self.tokenizer.named
+            if key not in fixed and key in self.template
+        }
 
     @property
     def template_sha256(self) -> str:

@@ -20,12 +20,12 @@ from tokmill.errors import RecordError, TokmillError, UnreadInputError, UsageErr
 from tokmill.fields import noted_sources
 from tokmill.recipes.left_out import check_read_fields, fields_read
 from tokmill.recipes.memory_bounds import BASE_BYTES, long_text_bytes, worker_bytes
-from tokmill.run.plan import packed_tokenizer
 from tokmill.run.prepare import choose_run_engine, prepare
 from tokmill.run.reject_limits import REJECTS_ALLOWED, check_chats, no_document, too_many
 from tokmill.run.sample import Estimate, InputSample, encoded_sample
 from tokmill.sources.formats import format_named
 from tokmill.storage import free_bytes
+from tokmill.tokenizer.kept import tokenizer_for_plan
 from tokmill.words import plural
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def predict(spec: RunSpec, parts: Sequence[Part], sample: InputSample) -> tuple[
         slices=sum(len(part.slices) for part in parts),
         rows=_rows(sample, size),
         splits=max(1, len(np.unique(sample.is_val))),
-        tokenizer_bytes=len(packed_tokenizer(spec.tokenizer)),
+        tokenizer_bytes=len(tokenizer_for_plan(spec.tokenizer)),
         error=max(high / value, value / max(1, low)) - 1,
     )
     return size, disk

@@ -2,24 +2,23 @@
 
 It is made from inputs and output-affecting settings alone, and fixes engine and parts for all
 workers and for later attempts of the same run. Its key "task" is what another process needs
-besides: the settings, the tokenizer itself and the chat template, so that a thousand tasks neither
-list the input nor ask the Hugging Face Hub. How a machine works (workers, threads) is not in it.
+besides: the settings and the chat template. The tokenizer itself is in it, too, so that a thousand
+tasks neither list the input nor ask the Hugging Face Hub. How a machine works (workers, threads) is
+not in it.
 """
 
 from __future__ import annotations
 
-import base64
 import json
-import sys
 from dataclasses import astuple, dataclass, fields, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from tokmill.dataset.checksum import canonical_json, json_chunks
+from tokmill.dataset.checksum import json_chunks
 from tokmill.dataset.layout import PLAN, SHARD_BYTES, token_dtype
 from tokmill.dataset.plan_file import PLAN_FORMAT, parse_plan, plan_fingerprint
 from tokmill.engines.choice import EngineChoice
-from tokmill.errors import StateError, UsageError
+from tokmill.errors import StateError, TokenizerError, UsageError
 from tokmill.extensions import DOTTED_PATH, Extension
 from tokmill.recipes.spec import Part, ReadingSettings, RunSpec
 from tokmill.settings.load import build_config
@@ -27,14 +26,10 @@ from tokmill.settings.names import flag, plain
 from tokmill.settings.schema import Config, RunSettings
 from tokmill.sources.files import Slice, SourceFile, cut
 from tokmill.sources.json_lines import parser_entry
-from tokmill.tokenizer.tokenizer import AddedToken, Token, Tokenizer
+from tokmill.tokenizer.kept import tokenizer_for_plan, tokenizer_in_plan
+from tokmill.tokenizer.tokenizer import Tokenizer, tokenizer_differences
 from tokmill.version import __version__
 from tokmill.words import plural
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -56,10 +51,10 @@ _FILE_VALUES = len(fields(SourceFile))
 
 _HEAD = {
     "format_version": "the format's version",
-    "tokenizer_sha256": "the tokenizer's sha256",
     "eos_id": "the id of eos",
     "bos_id": "the id of bos",
     "template_sha256": "the chat template's sha256",
+    "template_tokens": "the tokens that the chat template names",
     "checksum": "the algorithm of checksums (output.checksum)",
 }
 """Keys of a plan besides its settings that decide bytes, and their names in messages."""
@@ -69,18 +64,6 @@ _EXTENSION["sha256"] = "source"
 
 _SHA256_DIGITS, _SHOWN_DIGITS = 64, 12
 """Of a hash, these digits are shown: enough to tell two tokenizers apart."""
-
-_MOST_TOKENIZER_BYTES = 1 << 28
-"""A tokenizer's texts are some MB; a plan with more was not written by tokmill."""
-
-_TEXT_CODEC = ("utf-8", "surrogatepass")
-
-_WINDOW = 26
-_COMPRESSION: dict[int, int] = {
-    zstd.CompressionParameter.compression_level: 3,
-    zstd.CompressionParameter.window_log: _WINDOW,
-    zstd.CompressionParameter.enable_long_distance_matching: 1,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +108,16 @@ class Plan:
 
     def chunks(self) -> Iterator[bytes]:
         """Return the bytes of `plan.json`, about 1 MiB at a time."""
-        task = _task_entry(self.spec)
+        extra = {
+            "format": PLAN_FORMAT,
+            "task": _task_entry(self.spec),
+            "tokenizer": tokenizer_for_plan(self.spec.tokenizer, self.spec.template),
+        }
 
         def body() -> dict[str, Any]:
             """Return all but the fingerprint; the rows of files and parts are iterators."""
             rows = {"files": self.files(), "parts": self.rows_of_parts()}
-            return {**self.head(), "format": PLAN_FORMAT, "task": task, **rows}
+            return {**self.head(), **extra, **rows}
 
         return json_chunks({**body(), "fingerprint": plan_fingerprint(body())})
 
@@ -222,7 +209,7 @@ def plan_of_json(written: Mapping[str, Any], stamp: str, place: Place, run: RunS
         config = build_config(task["config"], where=where)
         spec = RunSpec(
             replace(config, run=run, output=replace(config.output, dir=place.where)),
-            _unpacked(task["tokenizer"]),
+            tokenizer_in_plan(written["tokenizer"]),
             EngineChoice.from_json(written["engine"]),
             n_threads=1,
             template=_template(str(task["template"]), where),
@@ -232,8 +219,7 @@ def plan_of_json(written: Mapping[str, Any], stamp: str, place: Place, run: RunS
         )
         return Plan(spec, _parts(written["files"], written["parts"]))
     except (
-        LookupError, TypeError, ValueError, AttributeError, RecursionError, zstd.ZstdError,
-        UsageError,
+        LookupError, TypeError, ValueError, AttributeError, RecursionError, UsageError,
     ) as error:  # fmt: skip
         raise StateError(
             f"{where}: has no task that can be read ({error!r}): plan the run again with this "
@@ -267,7 +253,6 @@ def _task_entry(spec: RunSpec) -> dict[str, Any]:
     config = replace(config, run=RunSettings(), output=replace(config.output, dir=""))
     return {
         "config": plain(config),
-        "tokenizer": packed_tokenizer(spec.tokenizer),
         "template": spec.template,
         "readings": [_reading_entry(reading) for reading in spec.readings],
     }
@@ -293,22 +278,6 @@ def _reading(entry: Mapping[str, Any], where: str) -> ReadingSettings:
     return ReadingSettings(entry["source"], entry["files"], *settings, entry["is_named"], labels)
 
 
-def packed_tokenizer(tokenizer: Tokenizer) -> str:
-    """Return a tokenizer as text: plain values, its JSON and its model, compressed, in base64.
-
-    Both repeat themselves over many MB, so the window is as long: of qwen2.5, 8 MB become 4 in
-    0.05 s.
-    """
-    names = {part.name for part in fields(tokenizer)} - {"json", "data"}
-    values = {name: getattr(tokenizer, name) for name in names}
-    for name in ("eos", "bos"):
-        token = values[name]
-        values[name] = None if token is None else [token.id, token.content]
-    text = tokenizer.json.encode(*_TEXT_CODEC)
-    content = b"\0".join((canonical_json(values), text, tokenizer.data))  # JSON has no zero byte
-    return base64.b64encode(zstd.compress(content, options=_COMPRESSION)).decode()
-
-
 def _template(source: str, where: str) -> str:
     """Return the chat template of a plan; raises `UsageError` for what can be none."""
     if not source:
@@ -316,19 +285,6 @@ def _template(source: str, where: str) -> str:
     from tokmill.chat.limits import checked_source  # a run of documents imports nothing of chats
 
     return checked_source(source, where)
-
-
-def _unpacked(text: str) -> Tokenizer:
-    """Return the tokenizer that `packed_tokenizer` has packed."""
-    inflate = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW})
-    content = inflate.decompress(base64.b64decode(text), _MOST_TOKENIZER_BYTES)
-    head, json_text, data = content.split(b"\0", 2)
-    values = json.loads(head)
-    for name in ("eos", "bos"):
-        values[name] = None if values[name] is None else Token(*values[name])
-    values["added"] = tuple(AddedToken(*token) for token in values["added"])
-    values["named"] = tuple((key, content) for key, content in values["named"])
-    return Tokenizer(**values, json=json_text.decode(*_TEXT_CODEC), data=data)
 
 
 # Whether a plan is that of this command
@@ -346,6 +302,8 @@ def check_same(written: Mapping[str, Any], plan: Plan, where: str) -> None:
     if ("sft" in written["settings"]) != (plan.spec.config.sft is not None):
         made, wanted = ("pretrain", "sft") if plan.spec.config.sft else ("sft", "pretrain")
         changes.append(f"it was made by tokmill {made}, this is tokmill {wanted}")
+    if told := _changed_tokenizer(written, plan.spec.tokenizer):
+        changes.append(told)
     changes += [
         f"{name} was {_shown(before.get(name))}, is {_shown(after.get(name))}"
         for name in {**after, **before}
@@ -362,6 +320,17 @@ def check_same(written: Mapping[str, Any], plan: Plan, where: str) -> None:
             f"{where}: holds a run of other inputs or settings: {'; '.join(changes[:3])}{more}"
             ": choose another --output, or run with --overwrite to start again"
         )
+
+
+def _changed_tokenizer(written: Mapping[str, Any], tokenizer: Tokenizer) -> str:
+    """Return a line on how the tokenizer differs from that of a plan, or ''."""
+    if written["tokenizer_identity"] == tokenizer.identity:
+        return ""
+    try:
+        told = tokenizer_differences(tokenizer_in_plan(written["tokenizer"]), tokenizer)
+    except (LookupError, TypeError, ValueError, TokenizerError):
+        told = "another one gives these ids"
+    return f"the tokenizer differs: {told}"
 
 
 def _fixed_values(head: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -94,5 +94,6 @@ def with_control_tokens(tokenizer: Tokenizer, strings: Collection[str]) -> Token
         tokenizer,
         json=text,
         added=added,
+        marked=(*tokenizer.marked, *sorted(marked)),
         max_emittable_id=max(ids | {tokenizer.max_emittable_id}),
     )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tokmill.errors import TokenizerError, UsageError
-from tokmill.settings.schema import TokenizerSettings
+from tokmill.errors import TokenizerError
 from tokmill.tokenizer.conversion import convert
 from tokmill.tokenizer.end_of_text import find_eos, find_token
 from tokmill.tokenizer.equivalent_json import equivalent_text
@@ -18,6 +16,13 @@ from tokmill.tokenizer.files import (
     find_tokenizer_file,
     read_companions,
     read_file,
+)
+from tokmill.tokenizer.identity import (
+    deciding_of_json,
+    deciding_of_model,
+    differences,
+    identity_of,
+    in_words,
 )
 from tokmill.tokenizer.sentencepiece_model import (
     PieceType,
@@ -31,7 +36,7 @@ from tokmill.tokenizer.tokenizer_json import (
     decoded,
     keep_outline,
     keep_spare,
-    outline,
+    parsed,
     refusal,
     spare_libraries,
     unknown_id,
@@ -42,6 +47,10 @@ from tokmill.tokenizer.tokenizer_json import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from tokmill.settings.schema import TokenizerSettings
+    from tokmill.tokenizer.identity import Deciding
+    from tokmill.tokenizer.tokenizer_json import Content
 
     _Read = tuple[dict[str, Any], Mapping[str, int], Token | None]
     """Of a file: the fields of a `Tokenizer` that it decides, with `max_emittable_id` the largest
@@ -54,7 +63,6 @@ __all__ = [
     "Tokenizer",
     "load_tokenizer",
     "tokenizer_entry",
-    "tokenizer_of",
 ]
 
 PROBE_TEXT = "Hello, 世界! 123\n\tx = {}"
@@ -67,10 +75,11 @@ class Tokenizer:
 
     `kind`: `json` or `sentencepiece`. `data`: the bytes of a SentencePiece model, empty for others.
     `json`: the text of a tokenizer.json for the engines, without the parts that add tokens,
-    truncate or pad; '' for a SentencePiece model without an equivalent one. `sha256`: of the
-    original file, or of the tokenizer.json that transformers made of several; for a tiktoken rank
-    file also of its pattern's name. `vocab_size`: largest id + 1. `added`: all added tokens, by id;
-    those of a SentencePiece model are its control pieces and the unknown one, all special.
+    truncate or pad; '' for a SentencePiece model without an equivalent one. `identity`: a sha256
+    over what decides ids, see `tokenizer.identity`; a variant has that of its file. `vocab_size`:
+    largest id + 1. `added`: all added tokens, by id; those of a SentencePiece model are its control
+    pieces and the unknown one, all special. `marked`: those of a variant that are special, though
+    the file does not mark them.
     `max_emittable_id`: the largest id that a run can write. `named`: strings of tokens by key in
     the files beside it, such as `bos_token`. `eos_note`: a line for the user if no file names eos.
     """
@@ -79,7 +88,7 @@ class Tokenizer:
     kind: str
     data: bytes
     json: str
-    sha256: str
+    identity: str
     vocab_size: int
     eos: Token
     bos: Token | None
@@ -88,6 +97,7 @@ class Tokenizer:
     max_emittable_id: int
     named: tuple[tuple[str, str], ...] = ()
     eos_note: str = ""
+    marked: tuple[str, ...] = ()
 
     def library(self) -> Any:
         """Return a new `tokenizers` object, which neither truncates nor pads."""
@@ -151,34 +161,12 @@ def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> To
     )
 
 
-def tokenizer_of(manifest: dict[str, Any], moved: str) -> Tokenizer:
-    """Load the tokenizer of a dataset, from `moved` where that is not ''.
-
-    Raises:
-        UsageError: it is not there, or not the same.
-    """
-    settings = manifest["config"]["tokenizer"]
-    loaded = load_tokenizer(
-        TokenizerSettings(
-            path=moved or settings["path"],
-            pattern=settings["pattern"],
-            eos_token=str(manifest["tokenizer"]["eos"]["id"]),
-        )
-    )
-    if loaded.sha256 != manifest["tokenizer"]["sha256"]:
-        raise UsageError(
-            f"{moved or settings['path']}: not the tokenizer of this dataset (sha256 differs): "
-            "name the right one with --tokenizer"
-        )
-    return loaded
-
-
 def tokenizer_entry(tokenizer: Tokenizer, probe_ids: Sequence[int]) -> dict[str, Any]:
     """Return the manifest's entry; `probe_ids`: ids of `PROBE_TEXT` by the reference."""
     eos, bos = tokenizer.eos, tokenizer.bos
     return {
         "name": tokenizer.name,
-        "sha256": tokenizer.sha256,
+        "identity": tokenizer.identity,
         "vocab_size": tokenizer.vocab_size,
         "eos": {"id": eos.id, "token": eos.content},
         "bos": None if bos is None else {"id": bos.id, "token": bos.content},
@@ -186,35 +174,74 @@ def tokenizer_entry(tokenizer: Tokenizer, probe_ids: Sequence[int]) -> dict[str,
     }
 
 
+def read_again(tokenizer: Tokenizer) -> Tokenizer:
+    """Return a tokenizer that came as plain values, with all that its own file decides read anew.
+
+    A stranger may have written the values, and a run of chats has marked tokens as special.
+
+    Raises:
+        TokenizerError: its file is none.
+    """
+    where, text = tokenizer.name, file_text(tokenizer)
+    if tokenizer.data:
+        values, ids, _ = _read_sentencepiece(tokenizer.data, where=where)
+    else:
+        values, ids, _ = _read_json(text, where=where)
+    if ids.get(tokenizer.eos.content) != tokenizer.eos.id:
+        raise TokenizerError(f"{where}: it has no token {tokenizer.eos.content!r}, its eos")
+    return replace(tokenizer, **values, bos=None, marked=())
+
+
+def file_text(tokenizer: Tokenizer) -> str:
+    """Return the tokenizer.json of a tokenizer without the marks of a run of chats."""
+    if not tokenizer.marked:
+        return tokenizer.json
+    marked = set(tokenizer.marked)
+    added = (t._replace(special=t.special and t.content not in marked) for t in tokenizer.added)
+    return with_values(tokenizer.json, {"added_tokens": [token._asdict() for token in added]})
+
+
+def tokenizer_differences(there: Tokenizer, here: Tokenizer) -> str:
+    """Return in one line what decides ids and differs between two tokenizers, or ''."""
+    if there.identity == here.identity:
+        return ""
+    return in_words(differences(_deciding(there), _deciding(here)))
+
+
+def _deciding(tokenizer: Tokenizer) -> Deciding:
+    """Return what decides the ids of a tokenizer."""
+    where = tokenizer.name
+    if tokenizer.data:
+        return deciding_of_model(read_model(tokenizer.data, where=where))
+    text = file_text(tokenizer)
+    return _loaded(text, parsed(text, where=where), where=where)[2]
+
+
 def _read(path: Path, pattern: str) -> _Read:
     """Read a tokenizer file of any kind, recognized by its content."""
     where = str(path)
     if path.is_dir():
-        text = convert(path, where=where)
-        return _read_json(text, hashlib.sha256(text.encode()).hexdigest(), where=where)
+        return _read_json(convert(path, where=where), where=where)
     data = read_file(path)
-    sha256 = hashlib.sha256(data)
     if is_rank_file(data):
-        sha256.update(b"\0" + pattern.encode())
-        text = tiktoken_to_json(data, pattern, where=where)
+        return _read_json(tiktoken_to_json(data, pattern, where=where), where=where)
     # The first byte of a SentencePiece model is a line feed.
-    elif (path.suffix != ".json" or data[:1] == b"\n") and data.lstrip()[:1] != b"{":
-        return _read_sentencepiece(data, sha256.hexdigest(), where=where)
-    else:
-        text = decoded(data, where=where)
-    return _read_json(text, sha256.hexdigest(), where=where)
+    if (path.suffix != ".json" or data[:1] == b"\n") and data.lstrip()[:1] != b"{":
+        return _read_sentencepiece(data, where=where)
+    return _read_json(decoded(data, where=where), where=where)
 
 
-def _read_json(text: str, sha256: str, *, where: str) -> _Read:
-    """Read the text of a tokenizer.json, and load the library with it."""
+def _loaded(
+    text: str, content: Content, *, where: str
+) -> tuple[Any, tuple[AddedToken, ...], Deciding]:
+    """Return the library with a tokenizer.json, its added tokens, and what decides its ids.
+
+    `content`: the text, parsed.
+    """
     from tokenizers import Tokenizer as Library
 
-    content = outline(text, where=where)
-    unused = dict.fromkeys(key for key in UNUSED_PARTS if content.get(key) is not None)
-    cleaned = with_values(text, unused)
-    keep_outline(cleaned, content | unused)
     try:
-        library = Library.from_str(cleaned)
+        library = Library.from_str(text)
     except BaseException as error:
         reason = refusal(error)
         raise TokenizerError(f"{where}: the tokenizers library refuses it: {reason}") from None
@@ -224,6 +251,16 @@ def _read_json(text: str, sha256: str, *, where: str) -> _Read:
         AddedToken(id_, *(getattr(token, name) for name in AddedToken._fields[1:]))
         for id_, token in sorted(decoder.items())
     )
+    return library, added, deciding_of_json(content, library, added)
+
+
+def _read_json(text: str, *, where: str) -> _Read:
+    """Read the text of a tokenizer.json, and load the library with it."""
+    content = parsed(text, where=where)
+    unused = dict.fromkeys(key for key in UNUSED_PARTS if content.get(key) is not None)
+    cleaned = with_values(text, unused)
+    library, added, deciding = _loaded(cleaned, content, where=where)
+    keep_outline(cleaned, content | unused)
     # Of the file: to ask the library for its own copy of 150,000 tokens takes 0.1 s.
     vocab = vocabulary(content["model"])
     ids = {**vocab, **{token.content: token.id for token in added}}
@@ -237,7 +274,7 @@ def _read_json(text: str, sha256: str, *, where: str) -> _Read:
         "kind": "json",
         "data": b"",
         "json": cleaned,
-        "sha256": sha256,
+        "identity": identity_of(deciding),
         "vocab_size": max(ids.values()) + 1,
         "added": added,
         "max_emittable_id": max(text_ids if unknown is None else text_ids | {unknown}, default=0),
@@ -245,7 +282,7 @@ def _read_json(text: str, sha256: str, *, where: str) -> _Read:
     return values, ids, None
 
 
-def _read_sentencepiece(data: bytes, sha256: str, *, where: str) -> _Read:
+def _read_sentencepiece(data: bytes, *, where: str) -> _Read:
     """Read a SentencePiece model, and convert it where a tokenizer.json can be equivalent."""
     from sentencepiece import SentencePieceProcessor
 
@@ -261,7 +298,7 @@ def _read_sentencepiece(data: bytes, sha256: str, *, where: str) -> _Read:
         "kind": "sentencepiece",
         "data": data,
         "json": sentencepiece_to_json(model),
-        "sha256": sha256,
+        "identity": identity_of(deciding_of_model(model)),
         "vocab_size": len(pieces),
         "added": tuple(AddedToken(*piece, special=True) for piece in control_pieces(model)),
         "max_emittable_id": max(of_text, default=0),

@@ -292,7 +292,7 @@ def _record(
         **about,
         "dataset": {"directory": str(source.directory), "sha256": source.manifest["sha256"]},
         "dtype": source.manifest["dtype"],
-        "tokenizer": {key: tokenizer[key] for key in ("name", "sha256", "vocab_size", "eos")},
+        "tokenizer": {key: tokenizer[key] for key in ("name", "identity", "vocab_size", "eos")},
         "mask_alignment": layout.mask_alignment,
         "files": [file.as_json() for file in files],
     }

@@ -47,6 +47,7 @@ from tokmill.settings.names import output_settings, plain
 from tokmill.settings.schema import Config, InputSettings, OutputSettings, TokenizerSettings
 from tokmill.settings.sft import SftSettings
 from tokmill.storage import make_directory, storage_errors, write_chunks, write_file
+from tokmill.tokenizer.kept import tokenizer_for_plan
 from tokmill.tokenizer.tokenizer import PROBE_TEXT, load_tokenizer, tokenizer_entry
 from tokmill.trainers.export import read_record
 from tokmill.trainers.import_sources import DATATROVE, MEGATRON, NANOGPT
@@ -247,14 +248,15 @@ def _write_parts(
         "eos_id": tokenizer.eos.id,
         "format_version": FORMAT_VERSION,
         "settings": output_settings(config),
-        "tokenizer_sha256": tokenizer.sha256,
+        "tokenizer_identity": tokenizer.identity,
         "tokmill_version": __version__,
     }
     if config.sft is not None:
         identity["template_sha256"] = sha256_hex(b"")
     rows = [_row(file) for file in files]
     slices = [[[i, 0, -1, file.n_bytes]] for i, file in enumerate(files)]
-    plan = {**identity, "files": rows, "format": PLAN_FORMAT, "parts": slices}
+    plan: dict[str, Any] = {**identity, "files": rows, "format": PLAN_FORMAT, "parts": slices}
+    plan["tokenizer"] = tokenizer_for_plan(tokenizer)
     plan["fingerprint"] = plan_fingerprint(plan)
     write_chunks(directory, PLAN, json_chunks(plan))
     sums = Sums(algorithm)

@@ -252,7 +252,7 @@ def _datasets(source: ExportSource, names: Sequence[str]) -> dict[str, tuple[Exp
 
 
 def _tokenizer(source: ExportSource) -> tuple[str, int | None]:
-    return source.manifest["tokenizer"]["sha256"], source.eos_id
+    return source.manifest["tokenizer"]["identity"], source.eos_id
 
 
 def _whole(
