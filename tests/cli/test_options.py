@@ -97,7 +97,7 @@ def test_a_variable_wins_over_the_file_and_an_option_over_both(config_file):
 def test_named_inputs_take_the_place_of_those_of_the_file(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text('[input]\npaths = ["a", "b"]\ncsv_delimiter = ";"\n')
-    assert changed("-c", path)["input.paths"] == ["a", "b"]
+    assert changed("-c", path)["input.paths"] == [str(tmp_path / name) for name in ("a", "b")]
     assert changed("-c", path, "c") == {"input.paths": ["c"], "input.csv_delimiter": ";"}
 
 

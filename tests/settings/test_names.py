@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,8 +74,9 @@ def test_every_setting_is_a_toml_key_a_variable_and_a_keyword_argument(
         toml = '[[source]]\nname = "a"\npaths = ["a"]\n'
     else:
         toml = f"[{setting.section}]\n{setting.name} = {json.dumps(value)}\n"
-    (tmp_path / "run.toml").write_text(toml)
-    assert build_config(file_values(tmp_path / "run.toml")) == expected
+    monkeypatch.chdir(tmp_path)
+    Path("run.toml").write_text(toml)
+    assert build_config(file_values(Path("run.toml"))) == expected
     monkeypatch.setenv(setting.variable, text_of(value))
     assert config_from_arguments(sections, {}) == expected
 

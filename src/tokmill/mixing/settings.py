@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.errors import UsageError
-from tokmill.settings.declare import dataset_setting, runtime_setting
+from tokmill.settings.declare import PATH, dataset_setting, runtime_setting
 from tokmill.settings.load import checked_values, read_toml
 from tokmill.settings.names import settings_of
+from tokmill.settings.toml_paths import from_folder
 
 DROP, MARK = "drop", "mark"
 TRAINED = "trained"
@@ -25,9 +26,11 @@ class MixSettings:
     """The settings of a mix; their help is that of the options of `tokmill mix`."""
 
     inputs: tuple[str, ...] = dataset_setting(
-        (), "Datasets: DIR, DIR=SHARE, DIR=EPOCHSx; DIR#SOURCE is one source of a dataset."
+        (),
+        "Datasets: DIR, DIR=SHARE, DIR=EPOCHSx; DIR#SOURCE is one source of a dataset.",
+        is_path=PATH,
     )
-    output: str = runtime_setting("", "Directory to write the dataset to.")
+    output: str = runtime_setting("", "Directory to write the dataset to.", is_path=PATH)
     tokens: int = dataset_setting(
         0,
         "Write at most this many tokens of train; 0: as many as need no document twice.",
@@ -56,6 +59,7 @@ class MixSettings:
         'JSON Lines of documents to leave out: {"source": "a.jsonl", "record": 7}, or '
         '{"hash": "…"}. Once for each file.',
         metavar="FILE",
+        is_path=PATH,
     )
     min_tokens: int = dataset_setting(
         0, "Leave out documents with fewer tokens, eos included.", unit="count", minimum=0
@@ -136,6 +140,9 @@ def mix_settings(
     table = read_toml(Path(config)).get(_SECTION, {}) if config else {}
     if not isinstance(table, dict):
         raise UsageError(f"{config}: expected a table [{_SECTION}], found {table!r}")
+    for name, setting in settings_of(_SECTION, MixSettings).items():
+        if config and name in table and "is_path" in setting.metadata:
+            table[name] = from_folder(table[name], Path(config))
     merged = {**table, **{name: value for name, value in values.items() if value is not None}}
     if inputs:
         merged["inputs"] = inputs

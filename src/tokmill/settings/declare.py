@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 from tokmill.errors import UsageError
 
+PATH, NAME_OR_PATH = "path", "name or path"
+
 
 class Unit(NamedTuple):
     """A unit: what may follow a number, in lower case, and texts for messages and help."""
@@ -58,6 +60,7 @@ def dataset_setting(default: Any, text: str, **metadata: Any) -> Any:
     other packages may add. `unit`, a key of `UNITS`: text such as "8MiB" is accepted for
     the number. `of_source`: a source may have a value of its own. `is_hidden`: there is no option.
     `keeps_commas`: each option holds one item of a list.
+    `is_path`: `PATH` or `NAME_OR_PATH`, which in a TOML file is relative to its folder.
     `in_plan_if_set`: plan and manifest name it only if it is not the default.
     """
     return _setting(default, text, affects_output=True, **metadata)

@@ -17,7 +17,7 @@ from typing import Any
 
 from tokmill.errors import UsageError
 from tokmill.opening import read_named
-from tokmill.settings.declare import parse_quantity
+from tokmill.settings.declare import NAME_OR_PATH, parse_quantity
 from tokmill.settings.names import (
     Setting,
     by_keyword,
@@ -28,6 +28,7 @@ from tokmill.settings.names import (
     section_types,
 )
 from tokmill.settings.schema import Config, Source, role_of_pair
+from tokmill.settings.toml_paths import from_folder
 from tokmill.urls import refuse_secrets
 
 MOST_BYTES = 4 << 20
@@ -68,6 +69,18 @@ def file_values(path: Path | None) -> dict[str, dict[str, Any]]:
     if "source" in values:
         values.setdefault("input", {})["sources"] = values.pop("source")
     build_config(values, where=str(path))
+    return _from_its_folder(values, path)
+
+
+def _from_its_folder(values: dict[str, dict[str, Any]], file: Path) -> dict[str, dict[str, Any]]:
+    """Return the settings of a TOML file with paths as this process opens them."""
+    for section, settings in values.items():
+        for name, value in settings.items():
+            is_path = schema()[section][name].metadata.get("is_path")
+            if is_path:
+                settings[name] = from_folder(value, file, may_be_name=is_path == NAME_OR_PATH)
+    for source in values.get("input", {}).get("sources", ()):
+        source["paths"] = from_folder(source["paths"], file)
     return values
 
 

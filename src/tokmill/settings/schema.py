@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import UsageError
-from tokmill.settings.declare import dataset_setting, runtime_setting
+from tokmill.settings.declare import NAME_OR_PATH, PATH, dataset_setting, runtime_setting
 from tokmill.settings.sft import SftSettings
 from tokmill.settings.training import InferenceSettings, ModelSettings, TrainingSettings
 from tokmill.tables import ENGINES, FORMATS, RENDERERS
@@ -39,9 +39,11 @@ BILL_SECTIONS = ("model", "training", "inference")
 class InputSettings:
     """Where records come from. The order of `paths` is the order of the dataset."""
 
-    # Paths do not affect output: the plan has the slices, and the sha256 of the tokenizer.
+    # Paths do not affect output: the plan has the slices, and the identity of the tokenizer.
     paths: tuple[str, ...] = runtime_setting(
-        (), "Files, globs, directories, hf:NAME[@REVISION][?config=C&split=S], or - (stdin)."
+        (),
+        "Files, globs, directories, hf:NAME[@REVISION][?config=C&split=S], or - (stdin).",
+        is_path=PATH,
     )
     sources: tuple[Source, ...] = runtime_setting(
         (),
@@ -209,7 +211,9 @@ class TokenizerSettings:
     """The tokenizer, and tokens added to documents. Empty: as the tokenizer's files say."""
 
     path: str = runtime_setting(
-        "", "tokenizer.json, a directory, a SentencePiece .model, a tiktoken file or a Hub name."
+        "",
+        "tokenizer.json, a directory, a SentencePiece .model, a tiktoken file or a Hub name.",
+        is_path=NAME_OR_PATH,
     )
     eos_token: str = dataset_setting(
         "", "Token added after every document; empty: the tokenizer's own."
@@ -228,7 +232,7 @@ class TokenizerSettings:
 class OutputSettings:
     """Where the dataset is written, and how it is divided into parts, shards, splits and rows."""
 
-    dir: str = runtime_setting("", "Directory to write the dataset to.")
+    dir: str = runtime_setting("", "Directory to write the dataset to.", is_path=PATH)
     dtype: str = dataset_setting(
         "auto", "Type of token ids; auto: uint16 if all ids fit.", choices=DTYPES
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tokmill.settings.declare import dataset_setting
+from tokmill.settings.declare import NAME_OR_PATH, dataset_setting
 
 SCHEMAS = ("auto", "messages", "conversations", "prompt", "alpaca", "text", "mixed")
 PRESETS = (
@@ -69,6 +69,7 @@ class SftSettings:
         "chatml, llama3, alpaca, plain, nanochat, baby-llama2, tokenizer (its chat template), a "
         "training template (such as qwen3-training) or a Jinja file; auto: the preset's, or else "
         "the tokenizer's.",
+        is_path=NAME_OR_PATH,
     )
     template_kwargs: str = dataset_setting(
         "", 'Variables of the template, as a JSON object: {"enable_thinking": false}.', is_json=True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tokmill.settings.declare import runtime_setting
+from tokmill.settings.declare import NAME_OR_PATH, runtime_setting
 
 PRECISIONS = ("auto", "fp32", "amp", "pure-16", "mixed-16", "mixed-18", "mixed-20", "bf16-states")
 WEIGHTS = (
@@ -230,6 +230,7 @@ class ModelSettings:
         "",
         "Built-in name (tokmill memory --models), config.json, its directory, safetensors files, "
         "or a Hub name.",
+        is_path=NAME_OR_PATH,
     )
     family: str = runtime_setting(
         "", "Architecture of a model that is given by numbers.", choices=("", *FAMILIES)
