@@ -24,7 +24,7 @@ ROOMS = {
     "recipes, render": 2_300,
     "sources": 5_000,
     "chat, masks": 8_350,
-    "engines, tokenizer": 5_700,
+    "engines, tokenizer": 5_950,
     "dataset, place": 6_500,
     "trainers, loader": 6_750,
     "page": 2_900,

@@ -278,7 +278,9 @@ def test_a_rank_file_is_described_by_its_content_and_pattern(tmp_path, name):
 
 def test_a_rank_file_without_a_pattern_is_refused(tmp_path):
     (tmp_path / "x.tiktoken").write_bytes(rank_lines())
-    assert "set --pattern to one of gpt2," in refusal(tmp_path)
+    assert "set --pattern to its own regular expression, or, only if" in refusal(tmp_path)
+    (tmp_path / "tokenization_own.py").write_text("raise SystemExit")
+    assert "the regular expression in tokenization_own.py" in refusal(tmp_path)
 
 
 def test_a_sentencepiece_model_is_recognized_by_its_bytes(model_file, tmp_path):

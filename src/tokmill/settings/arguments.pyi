@@ -44,7 +44,7 @@ class _Tokenizer(TypedDict, total=False):
     bos_token: str
     """Token added before every document; empty: none."""
     pattern: str
-    """Name of the split pattern of a tiktoken file."""
+    """Regular expression that splits text for a tiktoken file, or the name of a known one."""
     control_tokens_in_text: str
     """Strings of control tokens inside records; text: keep them as text; parse: make them
     control tokens; reject: reject the record."""

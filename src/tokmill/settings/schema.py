@@ -219,7 +219,9 @@ class TokenizerSettings:
         "", "Token added after every document; empty: the tokenizer's own."
     )
     bos_token: str = dataset_setting("", "Token added before every document; empty: none.")
-    pattern: str = dataset_setting("", "Name of the split pattern of a tiktoken file.")
+    pattern: str = dataset_setting(
+        "", "Regular expression that splits text for a tiktoken file, or the name of a known one."
+    )
     control_tokens_in_text: str = dataset_setting(
         "text",
         "Strings of control tokens inside records; text: keep them as text; parse: make them "

@@ -41,6 +41,8 @@ _MOST_OBJECT_BYTES, _MOST_TEMPLATE_BYTES = 32 << 20, 4 << 20
 """Of a JSON file, which takes up to twenty times as much memory, and of chat_template.jinja. The
 largest tokenizer_config.json of a model, with 65,000 tokens for sounds, has 12 MB."""
 
+_LARGEST_ID = 1 << 24
+
 _NAMED = (
     "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"
 )  # fmt: skip
@@ -152,6 +154,35 @@ def read_companions(folder: Path) -> Companions:
         eos_source = eos_source or (name if "eos_token" in tokens else "")
         named = tokens | named
     return Companions(named, eos_source, _chat_templates(config.get("chat_template"), folder))
+
+
+def read_added_tokens(folder: Path) -> dict[int, tuple[str, bool]]:
+    """Return the added tokens of tokenizer_config.json by id: string, and whether it is special.
+
+    Raises:
+        TokenizerError: the file has unexpected content.
+    """
+    path = folder / _COMPANIONS[0]
+    entries = read_object(path).get("added_tokens_decoder") or {}
+    try:
+        tokens = {
+            int(id_): (str(entry["content"]), bool(entry.get("special", False)))
+            for id_, entry in entries.items()
+        }
+    except (TypeError, KeyError, ValueError, AttributeError):
+        raise TokenizerError(
+            f"{path}: added_tokens_decoder: expected an object of tokens by id"
+        ) from None
+    if len({content for content, _ in tokens.values()}) < len(tokens):
+        raise TokenizerError(f"{path}: added_tokens_decoder: two ids have one string")
+    if tokens and not 0 <= min(tokens) <= max(tokens) <= _LARGEST_ID:
+        raise TokenizerError(f"{path}: added_tokens_decoder: expected ids below {_LARGEST_ID:,}")
+    return tokens
+
+
+def code_beside(folder: Path) -> str:
+    """Return the name of the Python file of a model's own tokenizer, which is never run, or ''."""
+    return next((path.name for path in sorted(folder.glob("tokenization*.py"))), "")
 
 
 def _find_in_directory(directory: Path, *, where: str) -> Path:

@@ -112,7 +112,7 @@ def sentencepiece_to_json(model: SentencePieceModel) -> str:
             "byte_fallback": model.byte_fallback,
             "ignore_merges": any(p.type is PieceType.USER_DEFINED for p in pieces),
         },
-        control_pieces(model),
+        [(id_, content, True) for id_, content in control_pieces(model)],
         {
             "normalizer": sequence("normalizer", _normalizers(model)),
             "pre_tokenizer": _user_defined_split(pieces),

@@ -1,7 +1,9 @@
 """Reads tiktoken rank files, and converts them into an equivalent tokenizer.json.
 
 A rank file (base64 tokens with ranks) contains neither the pattern that splits text before merging
-nor the control tokens; both are public facts of each encoding, kept here by name. tiktoken merges,
+nor the control tokens. The pattern is never guessed: a setting gives it, or names an encoding whose
+pattern is a public fact. Control tokens are those of tokenizer_config.json beside the file, and
+only where it names none those of the encoding. tiktoken merges,
 inside a pretoken, the two neighbours whose concatenation has the lowest rank, leftmost first. A
 list of merges is equivalent if it contains *every* split of a token into two tokens, in the order
 of the token's rank.
@@ -12,10 +14,14 @@ from __future__ import annotations
 import base64
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tokmill.errors import TokenizerError
 from tokmill.tokenizer.tokenizer_json import bpe_text, byte_characters, sequence, split_step
 from tokmill.words import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?(?:\n|\Z)")
 
@@ -31,6 +37,23 @@ _CASED = (
     rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_SPACES}"
 )
 
+_NO_HAN = r"&&[^\p{Han}]]"
+_UPPER_NO_HAN, _LOWER_NO_HAN = _UPPER[:-1] + _NO_HAN, _LOWER[:-1] + _NO_HAN
+_KIMI = (
+    rf"[\p{{Han}}]+|{_LEAD}{_UPPER_NO_HAN}*{_LOWER_NO_HAN}+{_CONTRACTIONS}?"
+    rf"|{_LEAD}{_UPPER_NO_HAN}+{_LOWER_NO_HAN}*{_CONTRACTIONS}?"
+    rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"
+)
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+"""What can only be the name of an encoding; a pattern of letters alone splits nothing useful."""
+
+_OTHER_SYNTAX = re.compile(r"\(\?[a-zA-Z]*[msuUR][a-zA-Z-]*[:)]|\\[hHzZRXKG]")
+"""Flags and escapes that mean something else, or nothing, in one of the two syntaxes."""
+
+_PARTS = re.compile(r"\\[pPx]\{[^}]*\}|\\.|\{[\d,]+\}\+|.", re.DOTALL)
+"""Parts of a regular expression: escapes, possessive counts, single characters."""
+
 _BYTE_LEVEL = {
     "type": "ByteLevel",
     "add_prefix_space": False,
@@ -45,20 +68,22 @@ class Encoding:
 
     Ids of `control_tokens` are the number of ranks plus the given offset. Patterns are written
     without possessive quantifiers, which mean something else in Oniguruma's syntax; the splits are
-    the same.
+    the same. `n_reserved`: ids from the number of ranks on that are `<|reserved_token_ID|>` where
+    no file names them.
     """
 
     pattern: str
-    control_tokens: tuple[tuple[str, int], ...]
+    control_tokens: tuple[tuple[str, int], ...] = ()
     normalizer: str | None = None
+    n_reserved: int = 0
 
 
 def encodings() -> dict[str, Encoding]:
     """Return the known encodings by name.
 
     Sources: tiktoken 0.14 (`tiktoken_ext/openai_public.py`) for gpt2, cl100k and o200k; the
-    published tokenizer files of Llama 3.1 and Qwen 2.5 for the others. `qwen2` normalizes text
-    to NFC, and has the three control tokens that all Qwen releases share.
+    published tokenizer files of Llama 3.1 and Qwen 2.5; `tokenization_kimi.py` of Kimi K2 for kimi.
+    `qwen2` normalizes text to NFC, and has the three control tokens that all Qwen releases share.
     """
     return {
         "gpt2": Encoding(_GPT2, (("<|endoftext|>", 0),)),
@@ -79,6 +104,7 @@ def encodings() -> dict[str, Encoding]:
             (("<|endoftext|>", 0), ("<|im_start|>", 1), ("<|im_end|>", 2)),
             normalizer="NFC",
         ),
+        "kimi": Encoding(_KIMI, n_reserved=256),
     }
 
 
@@ -134,40 +160,106 @@ def parse_ranks(data: bytes, *, where: str) -> dict[bytes, int]:
     return ranks
 
 
-def tiktoken_to_json(data: bytes, pattern: str, *, where: str) -> str:
+def tiktoken_to_json(
+    data: bytes,
+    pattern: str,
+    *,
+    where: str,
+    named: Mapping[int, tuple[str, bool]] | None = None,
+    code: str = "",
+) -> str:
     """Return the text of a tokenizer.json with the ids of tiktoken.
 
-    `pattern` is a name of `encodings`; `where` names the rank file in messages.
+    `pattern`: a name of `encodings`, or a regular expression as tiktoken takes it. `where` names
+    the rank file in messages. `named`: the added tokens of the files beside it, by id: string, and
+    whether they are special. `code`: name of the file beside it that has its pattern, or ''.
 
     Raises:
-        TokenizerError: the pattern is unknown, or the rank file is broken.
+        TokenizerError: there is no pattern, or it cannot be used, or the rank file is broken.
     """
-    known = encodings()
-    if pattern not in known:
-        named = f"unknown pattern {pattern!r}" if pattern else "no pattern is named"
-        raise TokenizerError(
-            f"{where}: a tiktoken rank file has no split pattern, and {named}; "
-            f"set --pattern to one of {', '.join(known)}"
-        )
-    encoding = known[pattern]
+    encoding = _encoding_of(pattern, where=where, code=code)
     ranks = parse_ranks(data, where=where)
     ordered = sorted(ranks, key=ranks.__getitem__)
     characters = byte_characters()
     names = {token: "".join(map(characters.__getitem__, token)) for token in ordered}
     vocab = {names[token]: ranks[token] for token in ordered}
-    first_free = max(ranks.values()) + 1
-    control = [(first_free + offset, content) for content, offset in encoding.control_tokens]
+    added = _added_tokens(encoding, set(ranks.values()), named or {})
     # An added token that is missing in the vocabulary gets the next free id, not its own.
-    vocab.update((content, id_) for id_, content in control)
+    vocab.update((content, id_) for id_, content, _ in added)
     splits = ((token[:at], token[at:]) for token in ordered for at in range(1, len(token)))
     merges = [(names[a], names[b]) for a, b in splits if a in names and b in names]
     return bpe_text(
         # tiktoken looks up a pretoken before it merges
         {"vocab": vocab, "merges": merges, "ignore_merges": True},
-        control,
+        added,
         {
             "normalizer": {"type": encoding.normalizer} if encoding.normalizer else None,
             "pre_tokenizer": sequence("pre_tokenizer", [split_step(encoding.pattern), _BYTE_LEVEL]),
             "decoder": _BYTE_LEVEL,
         },
     )
+
+
+def _encoding_of(pattern: str, *, where: str, code: str) -> Encoding:
+    """Return the encoding that a setting names, or one with the regular expression that it gives.
+
+    Raises:
+        TokenizerError: it is neither.
+    """
+    known = encodings()
+    if pattern in known:
+        return known[pattern]
+    if pattern and not _NAME.fullmatch(pattern):
+        return Encoding(_for_oniguruma(pattern, where=where))
+    found = f"unknown pattern {pattern!r}" if pattern else "no pattern is named"
+    own = f"the regular expression in {code}" if code else "its own regular expression"
+    raise TokenizerError(
+        f"{where}: a tiktoken rank file has no split pattern, and {found}; set --pattern to {own}, "
+        f"or, only if it is of this family, to one of {', '.join(known)}"
+    )
+
+
+def _for_oniguruma(pattern: str, *, where: str) -> str:
+    """Return a regular expression of tiktoken as the tokenizers library understands it.
+
+    `^` and `$` are the ends of the text in one, of each line in the other.
+
+    Raises:
+        TokenizerError: it has what means something else there, or is none.
+    """
+    from tokenizers import Regex
+
+    advice = ""
+    if match := _OTHER_SYNTAX.search(pattern):
+        advice = f"{match[0]} means something else in the tokenizers library: write it out"
+    parts, depth = [], 0
+    for part in _PARTS.findall(pattern):
+        depth += (part == "[") - (part == "]" and depth > 0)
+        if part.endswith("}+") and not depth:
+            advice = "a possessive {…}+ means something else in the tokenizers library: write (?>…)"
+        ends = {} if depth else {"^": r"\A", "$": r"\z"}
+        parts.append(ends.get(part, part))
+    translated = "".join(parts)
+    try:
+        Regex(translated)
+    except Exception as error:  # the library raises no other class
+        advice = " ".join(str(error).split())
+    if advice:
+        raise TokenizerError(f"{where}: --pattern: cannot be used: {advice}")
+    return translated
+
+
+def _added_tokens(
+    encoding: Encoding, ranks: set[int], named: Mapping[int, tuple[str, bool]]
+) -> list[tuple[int, str, bool]]:
+    """Return id, string and whether it is special of every added token.
+
+    If the files name some, no other family's are added. An id of a rank is an ordinary token.
+    """
+    first_free = max(ranks) + 1
+    own = [(first_free + offset, content) for content, offset in encoding.control_tokens]
+    tokens = {id_: (content, True) for id_, content in own} if not named else {}
+    for id_ in range(first_free, first_free + encoding.n_reserved):
+        tokens[id_] = (f"<|reserved_token_{id_}|>", True)
+    tokens |= {id_: token for id_, token in named.items() if id_ not in ranks}
+    return [(id_, *tokens[id_]) for id_ in sorted(tokens)]

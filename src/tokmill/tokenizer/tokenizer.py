@@ -13,7 +13,9 @@ from tokmill.tokenizer.files import (
     AddedToken,
     Token,
     advice_instead,
+    code_beside,
     find_tokenizer_file,
+    read_added_tokens,
     read_companions,
     read_file,
 )
@@ -224,7 +226,10 @@ def _read(path: Path, pattern: str) -> _Read:
         return _read_json(convert(path, where=where), where=where)
     data = read_file(path)
     if is_rank_file(data):
-        return _read_json(tiktoken_to_json(data, pattern, where=where), where=where)
+        folder = path.parent
+        named, code = read_added_tokens(folder), code_beside(folder)
+        text = tiktoken_to_json(data, pattern, where=where, named=named, code=code)
+        return _read_json(text, where=where)
     # The first byte of a SentencePiece model is a line feed.
     if (path.suffix != ".json" or data[:1] == b"\n") and data.lstrip()[:1] != b"{":
         return _read_sentencepiece(data, where=where)

@@ -135,14 +135,17 @@ def as_text(content: Any) -> str:
     return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
 
 
-def bpe_text(model: Content, control: Iterable[tuple[int, str]], parts: Content) -> str:
+def bpe_text(model: Content, tokens: Iterable[tuple[int, str, bool]], parts: Content) -> str:
     """Return the text of a tokenizer.json with a BPE model.
 
-    `model`: its fields, but for the type. `control`: id and string of the special added tokens.
-    `parts`: normalizer, pre-tokenizer and decoder.
+    `model`: its fields, but for the type. `tokens`: id and string of the added tokens, and whether
+    they are special. `parts`: normalizer, pre-tokenizer and decoder.
     """
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    added = [{"id": id_, "content": content, **flags, "special": True} for id_, content in control]
+    added = [
+        {"id": id_, "content": content, **flags, "special": special}
+        for id_, content, special in tokens
+    ]
     content = {"version": "1.0", **dict.fromkeys(UNUSED_PARTS), "added_tokens": added, **parts}
     return as_text({**content, "model": {"type": "BPE", **model}})
 
