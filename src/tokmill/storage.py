@@ -188,7 +188,12 @@ class PendingFile:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def commit(
-        self, *, first_wins: bool = False, replace: bool = False, is_durable: bool = True
+        self,
+        *,
+        first_wins: bool = False,
+        replace: bool = False,
+        is_durable: bool = True,
+        name: str = "",
     ) -> bool:
         """Make the file appear under its name: complete, durable and read-only.
 
@@ -196,10 +201,12 @@ class PendingFile:
             first_wins: an existing file stays; whether it has the same bytes is returned.
             replace: an existing file is replaced.
             is_durable: it is there after a crash of the machine, too.
+            name: another name in the same folder.
 
         Raises:
             StateError: neither is set, and an existing file has other bytes.
         """
+        self._last = name or self._last
         with storage_errors(self.path):
             os.fchmod(self.file.fileno(), 0o444)
             if is_durable:
@@ -314,6 +321,13 @@ def remove_file(directory: Path, name: str) -> None:
     ):
         if S_ISREG(os.stat(last, dir_fd=folder, follow_symlinks=False).st_mode):
             os.unlink(last, dir_fd=folder)
+
+
+def rename_file(directory: Path, name: str, new_name: str) -> None:
+    """Rename a regular file inside its folder, over another one; raises `StorageError`."""
+    with storage_errors(directory / name), folder_of(directory, name) as (folder, last):
+        os.chmod(last, 0o444, dir_fd=folder)
+        os.replace(last, new_name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def remove_folder(directory: Path, name: str) -> None:

@@ -28,6 +28,8 @@ PLAN = {
     "workers": 1,
     "threads": 2,
     "reject_fraction": 0.0012,
+    "max_reject_fraction": 0.01,
+    "has_too_many_rejects": False,
     "drop_fraction": 0.0,
     "renderer": "text",
     "tokenizer": "my_tokenizer",

@@ -209,7 +209,7 @@ def test_a_resume_does_not_replace_a_foreign_file_with_the_name_of_a_shard(
     last.write_bytes(b"years of work")
     with pytest.raises(StateError) as caught:
         run(make_config(), listener)
-    assert str(caught.value) == (
+    assert str(caught.value).startswith(
         f"{last}: this run did not write that file: move it away and run the same command again"
     )
     assert last.read_bytes() == b"years of work"

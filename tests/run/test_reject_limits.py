@@ -67,7 +67,8 @@ def test_the_message_names_the_commonest_reasons_and_the_first_reject():
 
 def sampled(n_records, first_reject="", **counts):
     file, found = SourceFile("a.gz", "jsonl", "gz", 0, 0, ""), Counts(n_records, **counts)
-    return InputSample([SampledPiece(file, [], 0, 0, 0, counts=found)], first_reject=first_reject)
+    pieces = [SampledPiece(file, [], 0, 0, 0, counts=found)]
+    return InputSample(pieces, first_rejects={"a.gz": first_reject} if first_reject else {})
 
 
 @pytest.mark.parametrize(

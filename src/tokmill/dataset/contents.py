@@ -36,6 +36,7 @@ from tokmill.dataset.layout import (
     PARTS,
     PLAN,
     PRIVATE_FILE,
+    STOPPED_REJECTS,
 )
 from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.dataset.plan_file import OwnedNames
@@ -233,10 +234,13 @@ def is_temporary(name: str) -> bool:
     )
 
 
+_MAY_BE_LEFT = (MIX_FILE, CUT_INDEX, STOPPED_REJECTS)
+
+
 def _may_be_left(name: str) -> bool:
     """Return whether a killed process may have left a file of this name beside any dataset."""
     is_of_process = is_temporary(name) or is_note(name)
-    return is_of_process or any(kind.fullmatch(name) for kind in (MIX_FILE, CUT_INDEX))
+    return is_of_process or any(kind.fullmatch(name) for kind in _MAY_BE_LEFT)
 
 
 def remove_contents(place: Place) -> None:

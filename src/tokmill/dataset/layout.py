@@ -42,11 +42,14 @@ CUT_INDEX = re.compile(
 )
 """Name of a file of a pack index for pretraining; one that is not listed is left from another."""
 
+STOPPED_REJECTS = re.compile(r"rejects/(?P<stopped>[0-9]{7,})-stopped\.jsonl")
+"""Name of what a part that was stopped had rejected until then; no finished dataset has one."""
+
 DATASET_FILE = re.compile(
     r"(?:train|val)-(?P<shard>[0-9]{7,})-[0-9]{4,}\.(?:bin|idx|mask|weight|origin|meta)"
     r"|parts/(?P<record>[0-9]{7,})\.json"
     r"|rejects/(?P<rejects>[0-9]{7,})\.jsonl"
-    r"|packed-(?:train|val)-[0-9]{4,}\.(?:bin|idx|mask|weight)"
+    r"|" + STOPPED_REJECTS.pattern + r"|packed-(?:train|val)-[0-9]{4,}\.(?:bin|idx|mask|weight)"
     r"|packs-(?:train|val)-(?:rows|samples)\.bin"
     r"|duplicates-(?:train|val)\.bin"
     rf"|{re.escape(KEPT_TOKENIZER)}"
@@ -109,6 +112,11 @@ def part_name(part: int) -> str:
 def rejects_name(part: int) -> str:
     """Return the name of a part's file inside `rejects/`."""
     return f"{part:07d}.jsonl"
+
+
+def stopped_rejects_name(part: int) -> str:
+    """Return the name inside `rejects/` of what a stopped attempt at a part had rejected."""
+    return f"{part:07d}-stopped.jsonl"
 
 
 def token_dtype(name: str, max_id: int) -> np.dtype[np.unsignedinteger]:

@@ -61,7 +61,7 @@ class OwnedNames:
         is_of_sft = (name.startswith("pack") and not is_cut) or name.endswith((".mask", ".weight"))
         if (is_of_sft and self.is_sft is False) or (is_cut and self.is_sft):
             return False
-        part = parts["shard"] or parts["record"] or parts["rejects"]
+        part = parts["shard"] or parts["record"] or parts["rejects"] or parts["stopped"]
         return part is None or self.n_parts is None or int(part) < self.n_parts
 
 

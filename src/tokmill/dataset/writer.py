@@ -277,6 +277,7 @@ class RejectsFile(HashedFile):
 
     def __init__(self, directory: Path, name: str, algorithm: str) -> None:
         super().__init__(directory, f"{REJECTS}/{name}", algorithm)
+        self._algorithm, self._whole_bytes = algorithm, 0
 
     def append(self, source: str, place: RecordPlace, reject: Reject) -> None:
         """Add one reject; raw bytes that are not UTF-8 are written as base64."""
@@ -285,7 +286,20 @@ class RejectsFile(HashedFile):
             entry["raw"] = reject.raw.decode()
         except UnicodeDecodeError:
             entry["raw_base64"] = base64.b64encode(reject.raw).decode()
-        self.add(json.dumps(entry, ensure_ascii=True).encode() + b"\n")
+        line = json.dumps(entry, ensure_ascii=True).encode() + b"\n"
+        self.add(line)
+        self._whole_bytes += len(line)
+
+    def commit_stopped(self, name: str) -> FileEntry:
+        """Make the file appear under another name: its part is stopped, and has no record.
+
+        An earlier file of that name is replaced. A line that had no room on the disk is left out.
+        """
+        self.file.truncate(self._whole_bytes)
+        self.file.seek(0)
+        entry = digest_of(self.file, self._algorithm).entry(f"{REJECTS}/{name}")
+        self.commit(replace=True, name=name)
+        return entry
 
 
 def _entry(source: str, place: RecordPlace, reject: Reject) -> dict[str, Any]:

@@ -28,6 +28,11 @@ from tokmill.run.begin import begun, used_seconds
 from tokmill.run.output import complete_manifest, records_of_parts, refuse_foreign, remove_notes
 from tokmill.run.part import run_part
 from tokmill.run.reject_limits import RejectLimit, check_outcome, sum_unread
+from tokmill.run.stopped_rejects import (
+    keep_rejects_of_killed,
+    naming_rejects,
+    remove_stopped_rejects,
+)
 from tokmill.settings.names import plain
 from tokmill.timing import LIBRARIES, StageSeconds
 from tokmill.tokenizer.tokenizer import PROBE_TEXT, tokenizer_entry
@@ -100,6 +105,7 @@ def finished_run(run: Begun, observer: Observer, *, is_array: bool = False) -> d
     observer.started(plan, len(records))
     if complete is not None and not missing:
         remove_notes(place)
+        remove_stopped_rejects(place)
         return complete
     refuse_foreign(place, entries, owned)  # a manifest may stand beside missing records
     run.check()
@@ -109,11 +115,26 @@ def finished_run(run: Begun, observer: Observer, *, is_array: bool = False) -> d
     stage_s = {"prepare": used_seconds(start)}
     n_resumed = len(records)
     limit = RejectLimit(plan.spec.config.limits, observer.progressed)
-    try:
-        records = make_parts(run, observer, limit.progressed, records)
-    except BaseException:
-        remove_leftovers(place)  # of workers that were killed
-        raise
+    with naming_rejects(place, plan.parts):
+        try:
+            records = make_parts(run, observer, limit.progressed, records)
+        except BaseException:
+            keep_rejects_of_killed(place, plan.parts)
+            remove_leftovers(place)  # of workers that were killed
+            raise
+        return _summed_up(run, observer, limit, records, n_resumed, stage_s)
+
+
+def _summed_up(
+    run: Begun,
+    observer: Observer,
+    limit: RejectLimit,
+    records: Mapping[int, PartRecord],
+    n_resumed: int,
+    stage_s: dict[str, StageSeconds],
+) -> dict[str, Any]:
+    """Sum up all parts, and write the manifest; `stage_s`: seconds before the parts."""
+    place, plan, start = run.place, run.plan, run.start
     sums = Sums(plan.spec.config.output.checksum)
     for part in plan.parts:
         slices = [(piece.file.path, piece.start == 0) for piece in part.slices]
@@ -137,6 +158,7 @@ def finished_run(run: Begun, observer: Observer, *, is_array: bool = False) -> d
         },
     )
     remove_notes(place)
+    remove_stopped_rejects(place)
     return manifest
 
 
@@ -182,6 +204,7 @@ def make_parts(
     for n_left in reversed(range(_TIMES)):
         left = [part for part in plan.parts if part.index not in records]
         records.clear()
+        remove_stopped_rejects(place, left)
         try:
             if left:
                 run_parts(run, left, report)

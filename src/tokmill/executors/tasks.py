@@ -26,6 +26,7 @@ from tokmill.run.begin import Begun, begun, output_place, read_planned, used_sec
 from tokmill.run.output import records_of_parts, refuse_foreign
 from tokmill.run.plan import Plan, check_plan, code_named_by, plan_of_json
 from tokmill.run.prepare import workers_and_threads
+from tokmill.run.stopped_rejects import naming_rejects
 from tokmill.settings.schema import RunSettings
 
 if TYPE_CHECKING:
@@ -115,7 +116,8 @@ def run_share(
         records, _ = records_of_parts(share, place, entries, None if is_finished else run.check)
         observer.started(share, len(records))
         is_done = len(records) == len(share.parts)
-        with contextlib.nullcontext() if is_done else _noted(run, index, n_tasks):
+        noted = contextlib.nullcontext() if is_done else _noted(run, index, n_tasks)
+        with naming_rejects(place, share.parts), noted:
             records = make_parts(run, observer, observer.progressed, records)
         return tuple(records[part.index] for part in share.parts)
 

@@ -529,8 +529,15 @@ def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
         ("on disk", f"{disk}; {size(free_bytes)} free{fits}"),
         ("time", f"about {seconds(plan['time_s'])}, at most {seconds(plan['time_high_s'])}"),
         ("memory", _memory(plan)),
-        ("rejects", f"{plan['reject_fraction']:.2%} of the {records}"),
+        ("rejects", f"{plan['reject_fraction']:.2%} of the {records}{_limit(plan)}"),
     ]
+
+
+def _limit(plan: Mapping[str, Any]) -> str:
+    """Return that more records are rejected than the limit of the run allows; '' if not."""
+    if not plan["has_too_many_rejects"]:
+        return ""
+    return f": more than --max-reject-fraction={plan['max_reject_fraction']:g} allows"
 
 
 def _renderer(plan: Mapping[str, Any]) -> str:

@@ -27,6 +27,7 @@ from tokmill.run.output import holds_only_plan, refuse_foreign
 from tokmill.run.plan import Plan, check_plan, check_same, plan_of_json, read_plan
 from tokmill.run.prepare import choose_run_engine, prepare
 from tokmill.run.sample import encoded_sample
+from tokmill.run.stopped_rejects import remove_stopped_rejects
 from tokmill.settings.schema import RunSettings
 from tokmill.sources.hub import is_hub
 from tokmill.sources.json_lines import parser_entry
@@ -186,6 +187,7 @@ def _plan(place: Place, prepared: Prepared, observer: Observer, *, overwrite: bo
             remove_contents(place)
         else:
             place.remove(PLAN)
+            remove_stopped_rejects(place)
         if not place.create(PLAN, plan.chunks()):
             raise StateError(
                 f"{place.where}/{PLAN}: another run has just begun here: wait for its end"

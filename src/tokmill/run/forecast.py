@@ -21,7 +21,13 @@ from tokmill.fields import noted_sources
 from tokmill.recipes.left_out import check_read_fields, fields_read
 from tokmill.recipes.memory_bounds import BASE_BYTES, long_text_bytes, worker_bytes
 from tokmill.run.prepare import choose_run_engine, prepare
-from tokmill.run.reject_limits import REJECTS_ALLOWED, check_chats, no_document, too_many
+from tokmill.run.reject_limits import (
+    are_too_many,
+    check_chats,
+    check_sources,
+    no_document,
+    too_many,
+)
 from tokmill.run.sample import Estimate, InputSample, encoded_sample
 from tokmill.sources.formats import format_named
 from tokmill.storage import free_bytes
@@ -51,6 +57,9 @@ PACKED_DOCUMENTS = 1 << 15
 
 LONG_RECORD_COPIES = 12
 """Copies of a record that is longer than a block, measured with fastokens; gigatoken has 7."""
+
+_SURE_RECORDS = 10
+"""If a sample has fewer records of a file, all of them may be rejected by chance."""
 
 LONGER = 2
 """The longest record, as a multiple of the longest in a sample."""
@@ -140,6 +149,8 @@ def _forecast(prepared: Prepared, note: Callable[[str], None], start_s: float) -
         + n_slices * FILE_BYTES
         + max(workers_bytes, BASE_BYTES + compare_bytes),
         "reject_fraction": counts.rejects.total() / n_records,
+        "max_reject_fraction": config.limits.max_reject_fraction,
+        "has_too_many_rejects": _has_too_many_rejects(config.limits, sampled),
         "drop_fraction": counts.drops.total() / n_records,
         "size": asdict(size),
         "disk": disk.as_json(),
@@ -280,7 +291,7 @@ def _problem(prepared: Prepared, spec: RunSpec, sampled: InputSample) -> Tokmill
 
 
 def check_sample(limits: LimitSettings, sampled: InputSample) -> None:
-    """Check by a sample that the run would not stop; a few rejects may be chance.
+    """Check by a sample that the run would not stop: what it shows is expected of all records.
 
     Raises:
         UnreadInputError: a sampled file breaks off.
@@ -294,13 +305,23 @@ def check_sample(limits: LimitSettings, sampled: InputSample) -> None:
     n_rejects = counts.rejects.total()
     if n_rejects and limits.on_error == "fail":
         raise RecordError(f"the run would stop at a broken record: {first}")
-    allowed = limits.max_reject_fraction
-    if n_rejects > max(REJECTS_ALLOWED, allowed * counts.records):
-        records = plural(counts.records, "sampled record")
-        raise RecordError(
-            f"the run would stop: {too_many(counts.rejects, records, allowed, first)}"
-        )
+    if _has_too_many_rejects(limits, sampled):
+        records = plural(counts.records, "record" if sampled.is_complete else "sampled record")
+        told = too_many(counts.rejects, records, limits.max_reject_fraction, first)
+        raise RecordError(f"the run would stop: {told}")
     check_chats(limits, counts.counters, counts.documents)
+    least = 1 if sampled.is_complete else _SURE_RECORDS
+    try:
+        check_sources(limits, sampled.counted_files, sampled.first_reject_of, least_records=least)
+    except RecordError as error:
+        raise RecordError(f"the run would stop: {error}") from None
+
+
+def _has_too_many_rejects(limits: LimitSettings, sampled: InputSample) -> bool:
+    """Return whether a run stops if all of its input is like the sample."""
+    counts, n_records = sampled.totals(), sampled.total("records").value
+    share = counts.rejects.total() / max(1, counts.records)
+    return are_too_many(limits, share * n_records, n_records)
 
 
 def _left_out(prepared: Prepared, sampled: InputSample) -> str:

@@ -17,6 +17,7 @@ from tokmill.dataset.manifest_shape import shape_problem
 from tokmill.dataset.part_record import parse_record
 from tokmill.dataset.reader import MANIFEST_BEGINNING, is_intact
 from tokmill.errors import StateError
+from tokmill.run.stopped_rejects import is_stopped_rejects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -85,8 +86,8 @@ def _remove(
 
 
 def holds_only_plan(entries: Entries) -> bool:
-    """Return whether a place holds no visible file of a run, but perhaps a plan."""
-    return all(name == PLAN or is_hidden(name) for name in entries)
+    """Return whether a place holds no visible file of a run, but perhaps a plan and rejects."""
+    return all(name == PLAN or is_hidden(name) or is_stopped_rejects(name) for name in entries)
 
 
 def records_of_parts(

@@ -1,7 +1,7 @@
 """Write one part: read its slices, encode blocks on threads, write shards, rejects, and the record.
 
 The calling thread reads and writes; a pool parses, renders and encodes a few blocks ahead. A part
-that is stopped leaves nothing, and begins again.
+that is stopped leaves nothing but its rejects, under a name of their own, and begins again.
 
 A shard ends before the record that would make it longer than `shard_tokens`; a longer record gets
 a shard for itself. The ends depend on the documents alone, not on blocks or workers, and a record
@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict, deque
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -24,12 +24,20 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from tokmill.dataset.counts import TRAINED_TURNS, Counts
-from tokmill.dataset.layout import ORIGIN, PARTS, SPLITS, part_name, rejects_name, shard_stem
+from tokmill.dataset.layout import (
+    ORIGIN,
+    PARTS,
+    SPLITS,
+    part_name,
+    rejects_name,
+    shard_stem,
+    stopped_rejects_name,
+)
 from tokmill.dataset.origins import origin_numbers
 from tokmill.dataset.part_record import PartRecord
 from tokmill.dataset.sidecars import METADATA
 from tokmill.dataset.writer import OF_DOCUMENTS, RejectsFile, ShardWriter, describe_reject
-from tokmill.errors import ParityError, RecordError, StateError
+from tokmill.errors import ParityError, RecordError, StateError, TokmillError
 from tokmill.fields import add_fields
 from tokmill.interrupts import DelayedInterrupts
 from tokmill.recipes.left_out import is_weighed_slice
@@ -75,7 +83,7 @@ def run_part(
 
     Raises:
         StateError: the plan in the place is another one than that of the run.
-        TokmillError: nothing of the part is kept.
+        TokmillError: nothing of the part is kept, but its rejects.
     """
     fingerprint, spec = part.fingerprint(spec), spec.for_part(part)
     check = partial(check_plan, place, spec.plan_stamp)
@@ -315,12 +323,12 @@ class PartWriter:
         for reject in block.rejects:
             place = reject.place.shifted(origin())
             first_reject = first_reject or describe_reject(source, place, reject)
-            if self._config.limits.on_error == "fail":
-                raise RecordError(f"{first_reject}; --on-error=skip counts it and goes on")
             if self._rejects is None:
                 name, algorithm = rejects_name(self._part), self._config.output.checksum
                 self._rejects = RejectsFile(self._place.local, name, algorithm)
             self._rejects.append(source, place, reject)
+            if self._config.limits.on_error == "fail":
+                raise RecordError(f"{first_reject}; --on-error=skip counts it and goes on")
         if block.n_documents:
             self._write(slice_index, block)
         progress = count_block(counts, block)
@@ -378,11 +386,18 @@ class PartWriter:
         return record
 
     def close(self) -> None:
-        """Close the open files and remove them."""
+        """Close the open files; of a part that is stopped, only its rejects are kept.
+
+        They get a name of their own. Nothing is raised: there is an error already.
+        """
         for shard in self._open.values():
-            shard.discard()
-        if self._rejects is not None:
-            self._rejects.discard()
+            shard.discard()  # first: what is removed makes room on a full disk
+        if self._rejects is None or self._rejects_entry is not None:
+            return
+        with self._rejects as rejects, suppress(TokmillError):
+            self._check()
+            name = stopped_rejects_name(self._part)
+            self._place.keep(rejects.commit_stopped(name), self._check)
 
     def _write(self, slice_index: int, block: EncodedBlock) -> None:
         """Append the documents of a block to the shards of their splits."""

@@ -9,6 +9,7 @@ an unclosed quote, with its place and the bytes behind it; it is an error of the
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.counts import TRAINED_TURNS, unread_from_json
@@ -34,7 +35,7 @@ FRACTION_CHECKED_FROM = 1000
 """Records of a run before its share of rejects can stop it."""
 
 REJECTS_ALLOWED = 10
-"""Up to this many rejects never stop a run by their share."""
+"""Up to this many rejects never stop a run of fewer records by their share."""
 
 _ONE_RECORD_FILES = 10
 """If more files than this, and most files, hold one record each, a file counts as a record: the
@@ -80,8 +81,14 @@ class RejectLimit:
             check_chats(self._limits, self._counters, self._n_documents)
 
 
+def are_too_many(limits: LimitSettings, n_rejects: float, n_records: float) -> bool:
+    """Return whether a run of so many records, or one that has come so far, stops."""
+    is_checked = n_records >= FRACTION_CHECKED_FROM or n_rejects > REJECTS_ALLOWED
+    return is_checked and n_rejects > limits.max_reject_fraction * n_records
+
+
 def _check_share(limits: LimitSettings, reasons: Counter[str], n_records: int, first: str) -> None:
-    if reasons.total() > limits.max_reject_fraction * n_records:
+    if are_too_many(limits, reasons.total(), n_records):
         records = plural(n_records, "record")
         raise RecordError(too_many(reasons, records, limits.max_reject_fraction, first))
 
@@ -144,14 +151,12 @@ def check_outcome(
     """
     # A file that breaks off explains its rejects better than their share does. But where most
     # records are rejected, the input is of another kind, and its last one is no whole one either.
-    has_many = totals.rejects.total() > REJECTS_ALLOWED
-    if has_many and totals.rejects.total() > totals.documents:
+    if totals.rejects.total() > totals.documents:
         _check_share(limits, totals.rejects, totals.records, _first(rejects))
     unread = [row for row in sources if "unread" in row]
     if unread and limits.on_unread == "error":
         raise _unread_error(unread, len(sources))
-    if has_many:
-        _check_share(limits, totals.rejects, totals.records, _first(rejects))
+    _check_share(limits, totals.rejects, totals.records, _first(rejects))
     check_chats(limits, totals.counters, totals.documents)
     if not totals.documents:
         made = "the run made no document"
@@ -162,8 +167,7 @@ def check_outcome(
             files = f"{_files(len(sources))} without a record ({_named(sources)})"
             raise RecordError(f"{made}: {files}")
         raise RecordError(no_document(made, totals, "record", _first(rejects)))
-    if len(sources) > 1 and limits.max_reject_fraction < 1:
-        _check_sources(limits.max_reject_fraction, sources, rejects)
+    check_sources(limits, sources, partial(_first, rejects))
 
 
 def no_document(made: str, totals: Counts, record: str, first: str) -> str:
@@ -176,15 +180,26 @@ def no_document(made: str, totals: Counts, record: str, first: str) -> str:
     return f"{made} of {records} ({'; '.join(losses)}){_the_first(first)}{advice and f'; {advice}'}"
 
 
-def _check_sources(fraction: float, sources: Rows, rejects: Sequence[Path]) -> None:
+def check_sources(
+    limits: LimitSettings, sources: Rows, first: Callable[[str], str], *, least_records: int = 1
+) -> None:
     """Refuse files of which every record was rejected, or has no trained token.
 
     The limits of length are the user's choice; a chat without a trained token is seldom intended.
+    `first` describes the first reject of a file. A file of fewer than `least_records` records is
+    not judged: in a sample, all of them may be rejected by chance.
+
+    Raises:
+        RecordError: there are several files, and some of them are such.
     """
+    fraction = limits.max_reject_fraction
+    if len(sources) < 2 or fraction >= 1:
+        return
     lost = [
         row
         for row in sources
-        if row["records"] and not row["documents"] and set(row["drops"]) <= {UNTRAINED}
+        if row["records"] >= least_records
+        if not row["documents"] and set(row["drops"]) <= {UNTRAINED}
     ]
     n_single = sum(row["records"] == 1 for row in sources)
     if n_single > max(_ONE_RECORD_FILES, len(sources) // 2):
@@ -194,11 +209,10 @@ def _check_sources(fraction: float, sources: Rows, rejects: Sequence[Path]) -> N
     if lost:
         counts = {**lost[0]["rejects"], **lost[0]["drops"]}
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in counts.items())
-        first = _first(rejects, lost[0]["path"])
         became = "rejected" if any(row["rejects"] for row in lost) else "dropped"
         raise RecordError(
             f"every record of {len(lost):,} of {_files(len(sources))} was {became} "
-            f"({_named(lost)}): {reasons}{_the_first(first)}; take such files out "
+            f"({_named(lost)}): {reasons}{_the_first(first(lost[0]['path']))}; take such files out "
             "of the input, or accept them with --max-reject-fraction=1"
         )
 

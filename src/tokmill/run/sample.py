@@ -128,8 +128,9 @@ class InputSample:
     """Pieces of the input, in its order; all of it if `is_complete`.
 
     `read_bytes`: stored bytes that were read. Known once it is encoded: `lengths`, `is_val`: the
-    tokens of each document, and whether it is validation; `longest_text`: bytes of the longest one;
-    `bytes_per_s`: of text, on all threads.
+    tokens of each document, and whether it is validation; `first_rejects`: a line for the first
+    reject of each file; `longest_text`: bytes of the longest document; `bytes_per_s`: of text, on
+    all threads.
     """
 
     pieces: list[SampledPiece] = field(default_factory=list)
@@ -137,7 +138,7 @@ class InputSample:
     is_complete: bool = False
     lengths: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     is_val: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
-    first_reject: str = ""
+    first_rejects: dict[str, str] = field(default_factory=dict)
     longest_text: int = 0
     bytes_per_s: float = 1.0
 
@@ -161,6 +162,23 @@ class InputSample:
         ]
 
     @property
+    def first_reject(self) -> str:
+        """Return a line for the first reject, '' if there is none."""
+        return next(iter(self.first_rejects.values()), "")
+
+    def first_reject_of(self, path: str) -> str:
+        """Return a line for the first reject of a file, '' if there is none."""
+        return self.first_rejects.get(path, "")
+
+    @property
+    def counted_files(self) -> list[dict[str, Any]]:
+        """Return the sampled files with their counts, as rows of a manifest."""
+        counts: dict[str, Counts] = {}
+        for piece in self.pieces:
+            counts.setdefault(piece.file.path, Counts()).add(piece.counts)
+        return [{"path": path, **found.as_json()} for path, found in counts.items()]
+
+    @property
     def sources(self) -> list[dict[str, Any]]:
         """Return the sampled files whose fields were weighed, as rows of a manifest."""
         fields: dict[str, Counter[str]] = {}
@@ -171,7 +189,7 @@ class InputSample:
 
     def total(self, name: str) -> Estimate:
         """Return the sum over the input of a number of `Counts`."""
-        pieces, of_records = self.pieces, name == "documents"
+        pieces, of_records = self.pieces, name in ("documents", "records")
         amounts = np.array([getattr(piece.counts, name) for piece in pieces], np.float64)
         if self.is_complete:
             return Estimate(*[round(float(amounts.sum()))] * 3)
@@ -417,9 +435,10 @@ def encoded_sample(
                 count_block(piece.counts, block)
                 if block.unread is not None:
                     piece.counts.unread.append(block.unread)
-                if block.rejects and not sample.first_reject:
-                    first = block.rejects[0]
-                    sample.first_reject = f"{piece.file.path}: {first.reason}: {first.message}"
+                if block.rejects:
+                    path, first = piece.file.path, block.rejects[0]
+                    line = f"{path}: {first.reason}: {first.message}"
+                    sample.first_rejects.setdefault(path, line)
                 sample.longest_text = max([sample.longest_text, *block.text_bytes.tolist()])
                 lengths.append(np.diff(block.offsets).astype(np.int64))
                 is_val.append(block.is_val)
