@@ -24,6 +24,10 @@ RAW_LIMIT_BYTES = 1024
 TEXT, UNMERGED_TEXT = -1, -2
 """In the place of a control token's id: text, and text that must not merge with text before it."""
 
+EMPTY = "empty"
+DROPPED_BY_RENDERER = "left out by the renderer"
+"""Reasons of drops: a record without text, and one that a renderer of the user leaves out."""
+
 WHOLE_RECORD = "tokmill:record"
 """The name of a column: a schema with this column alone gets each record as JSON text."""
 
@@ -121,14 +125,14 @@ class DocumentBatch:
 
     `text`: large_string array of n documents, no nulls, valid UTF-8.
     `rows`: (n,) int64, increasing: the row of each document's record in `Records.batch`.
-    `refused`: rows that became no document, with the reject, in order. `dropped`: rows that the
-    renderer left out, increasing; they are no rejects.
+    `refused`: rows that became no document, with the reject, in order. `drops`: by reason the rows
+    that have no text, or that the renderer left out, increasing; they are no rejects.
     """
 
     text: pa.LargeStringArray
     rows: npt.NDArray[np.int64]
     refused: Mapping[int, Reject]
-    dropped: npt.NDArray[np.int64] | None = None
+    drops: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

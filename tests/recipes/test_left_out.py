@@ -68,7 +68,7 @@ def test_blocks_change_no_weighed_record_and_parts_only_by_their_slices(made):
 
 def test_records_that_became_no_document_are_not_weighed(made):
     manifest = made([PLAIN, {"text": "", "content": "a few words"}, PLAIN])
-    assert manifest["totals"]["rejects"] == {"empty": 1}
+    assert manifest["totals"]["drops"] == {"empty": 1}
     assert by_source(manifest) == [{"text": 2 * len(BODY), "url": 0}]
 
 

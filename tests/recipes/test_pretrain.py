@@ -164,14 +164,14 @@ def test_blocks_processed_at_once_have_the_results_of_each_alone(
     at_once = recipe.process(blocks)
     alone = [encoded for block in blocks for encoded in recipe.process([block])]
     assert [plain(encoded) for encoded in at_once] == [plain(encoded) for encoded in alone]
-    assert sum(len(encoded.rejects) for encoded in at_once) >= 3
+    assert sum(len(encoded.rejects) for encoded in at_once) >= 2
 
 
 def test_the_place_of_a_reject_counts_from_its_own_slice(blocks_and_recipe):
     blocks, recipe = blocks_and_recipe(control_tokens_in_text="reject")
     rejects = [encoded.rejects for encoded in recipe.process(blocks)]
     assert [[reject.place.line for reject in found] for found in rejects] == [
-        [2, 3],
+        [2],
         [1],
         [1],
         [4],

@@ -27,13 +27,13 @@ def importable(batch):
     return batch["a"]
 
 
-def test_null_drops_a_record_and_an_empty_string_rejects_it(records):
+def test_null_and_an_empty_string_drop_a_record(records):
     found = renderer_of(importable).render(records(ROWS, SCHEMA))
     assert found.text.to_pylist() == ["x", "y"]
     assert found.text.type == pa.large_string()
-    assert (found.rows.tolist(), found.dropped.tolist()) == ([0, 3], [2])
-    (reject,) = found.refused.values()
-    assert (reject.place.line, reject.reason) == (2, "empty")
+    assert (found.rows.tolist(), found.refused) == ([0, 3], {})
+    drops = {reason: rows.tolist() for reason, rows in found.drops.items()}
+    assert drops == {"empty": [1], "left out by the renderer": [2]}
 
 
 def test_without_a_schema_a_function_gets_whole_records(records):

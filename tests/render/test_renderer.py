@@ -91,15 +91,11 @@ SCHEMA = pa.schema([("a", pa.string()), ("b", pa.string())])
 @pytest.mark.parametrize(
     ("row", "reason", "message"),
     [
-        ({"a": "", "c": "x"}, "empty", "all texts of the record are empty"),
-        ({"a": None}, "empty", "all texts of the record are empty"),
         ({"c": "x", "d": 1}, "no such fields", "expected any of a, b; found c, d"),
         ({}, "no such fields", "expected any of a, b; found no keys"),
     ],
 )
-def test_an_empty_record_says_whether_its_keys_or_its_texts_were_missing(
-    records, row, reason, message
-):
+def test_a_record_without_the_fields_is_a_reject_that_names_its_own(records, row, reason, message):
     batch = documents(
         records([{"a": "x"}, row], SCHEMA), pa.array(["x", ""]), np.array([False, True])
     )
@@ -149,15 +145,28 @@ def test_a_template_that_does_not_parse_is_refused(template, expected):
     assert str(caught.value) == expected
 
 
-def test_a_record_whose_fields_are_all_empty_is_rejected(records):
+@pytest.mark.parametrize("row", [{"a": "", "c": "x"}, {"a": None}, {"a": None, "b": ""}])
+def test_a_record_without_text_is_a_drop(records, row):
+    batch = documents(
+        records([{"a": "x"}, row], SCHEMA), pa.array(["x", ""]), np.array([False, True])
+    )
+    assert (batch.refused, batch.drops["empty"].tolist()) == ({}, [1])
+    assert batch.text.to_pylist() == ["x"]
+
+
+def test_a_record_whose_fields_are_all_empty_is_a_drop(records):
     rows = [{"a": "x"}, {"a": "", "b": None}, {"c": "z"}, {"b": "y"}]
     batch = rendered(records, "<{a}{b}>", rows)
     assert batch.text.to_pylist() == ["<x>", "<y>"]
     assert batch.rows.tolist() == [0, 3]
+    assert batch.drops["empty"].tolist() == [1]
     assert [(reject.place.line, reject.reason) for reject in batch.refused.values()] == [
-        (2, "empty"),
-        (3, "no such fields"),
+        (3, "no such fields")
     ]
+
+
+def n_without_text(batch):
+    return len(batch.refused) + len(batch.drops.get("empty", ()))
 
 
 @given(rows=ROWS, template=st.sampled_from(["{a}", "{a}{b}", "{b}\n{a}{b}", "{{{a}}} {b}"]))
@@ -170,4 +179,4 @@ def test_any_records_are_rendered_as_python_formats_them(records, rows, template
         if any(row.get(name) for name in wanted)
     ]
     assert batch.text.to_pylist() == expected
-    assert len(batch.refused) == len(rows) - len(expected)
+    assert n_without_text(batch) == len(rows) - len(expected)

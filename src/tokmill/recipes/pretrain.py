@@ -39,9 +39,6 @@ _CONTROL_IN_TEXT = (
 )
 
 
-DROPPED_BY_RENDERER = "left out by the renderer"
-
-
 class PretrainRecipe:
     """Renderer, engine and settings of a run; loaded once per process and shared by its threads."""
 
@@ -90,16 +87,14 @@ class PretrainRecipe:
         lengths, limits = batch.lengths, self._limits
         is_short = lengths < limits.min_tokens
         is_long = (lengths > limits.max_tokens) & ~is_short & bool(limits.max_tokens)
-        drops, lost = {}, {}
+        drops, lost = dict(documents.drops), {}
         for reason, is_dropped in ((TOO_SHORT, is_short), (TOO_LONG, is_long)):
             if is_dropped.any():
                 drops[reason] = rows[is_dropped]
                 lost[reason] = np.stack([rows, lengths], axis=1)[is_dropped]
-        if drops:
+        if lost:
             keep = ~(is_short | is_long)
             batch, rows, text = select_documents(batch, keep), rows[keep], text.filter(keep)
-        if documents.dropped is not None and len(documents.dropped):
-            drops[DROPPED_BY_RENDERER] = documents.dropped
         timer.end("narrow")
         checks: dict[str, npt.NDArray[np.int64]] = {}
         differing: Sequence[tuple[int, str]] = []
@@ -137,4 +132,4 @@ class PretrainRecipe:
             return documents
         is_kept = ~np.isin(documents.rows, list(found))
         kept = documents.text.filter(is_kept), documents.rows[is_kept]
-        return DocumentBatch(*kept, {**documents.refused, **found}, documents.dropped)
+        return DocumentBatch(*kept, {**documents.refused, **found}, documents.drops)

@@ -54,7 +54,7 @@ class Template:
         self.schema = pa.schema([(field, pa.string()) for field in fields])
 
     def render(self, records: Records) -> DocumentBatch:
-        """Return a document for each record; rejects records whose fields are all empty."""
+        """Return a document for each record; drops records whose fields are all empty."""
         columns = {
             name: pc.fill_null(column, "")
             for name, column in zip(self.schema.names, records.batch.columns, strict=True)
@@ -80,7 +80,7 @@ class FirstText:
         self.schema = pa.schema([(field, pa.string()) for field in fields])
 
     def render(self, records: Records) -> DocumentBatch:
-        """Return a document for each record; rejects records whose fields are all empty."""
+        """Return a document for each record; drops records whose fields are all empty."""
         none = pa.scalar(None, pa.string())
         filled = [pc.if_else(pc.equal(c, ""), none, c) for c in records.batch.columns]
         text = pc.fill_null(pc.coalesce(*filled), "")
@@ -142,7 +142,7 @@ class Encyclopedia:
         self.schema = _schema(settings)
 
     def render(self, records: Records) -> DocumentBatch:
-        """Return a document for each record; rejects records without text."""
+        """Return a document for each record; drops records without text."""
         title, summary, sections = records.batch.columns
         n_sections = pc.fill_null(pc.list_value_length(sections), 0).to_numpy()
         items = sections.flatten()
@@ -167,7 +167,7 @@ class Article:
         self.schema = _schema(settings)
 
     def render(self, records: Records) -> DocumentBatch:
-        """Return a document for each record; rejects records without text."""
+        """Return a document for each record; drops records without text."""
         title, summary, sections = records.batch.columns
         n_sections = pc.fill_null(pc.list_value_length(sections), 0).to_numpy()
         n_records = len(title)

@@ -5,8 +5,8 @@
     render.schema = pa.schema([("title", pa.string()), ("body", pa.string())])
 
 The function gets the columns of its `schema`, or without one the column `record`: each record as
-JSON text. It returns one string for each row. null drops the record, and an empty string rejects
-it. It must return the same for the same rows, and several threads may call it at the same time.
+JSON text. It returns one string for each row. null drops the record, and so does an empty
+string. It must return the same for the same rows, and several threads may call it at the same time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from tokmill.errors import UsageError
 from tokmill.extensions import Extension, TableEntry, find, find_path, one_line
 from tokmill.tables import RENDERERS
-from tokmill.values import WHOLE_RECORD, DocumentBatch
+from tokmill.values import DROPPED_BY_RENDERER, EMPTY, WHOLE_RECORD, DocumentBatch
 
 if TYPE_CHECKING:
     from tokmill.values import Records
@@ -55,7 +55,7 @@ class FunctionRenderer:
             raise UsageError(f"renderer {name}: expected {wanted}, found {actual}")
 
     def render(self, records: Records) -> DocumentBatch:
-        """Return a document for each record; drops the records of null, rejects empty strings.
+        """Return a document for each record; drops the records of null and of empty strings.
 
         Raises:
             UsageError: the function raised, or returned something else than one string a row.
@@ -69,13 +69,12 @@ class FunctionRenderer:
             raise UsageError(f"renderer {self.name} raised {one_line(error)}") from error
         text = self._checked(returned, batch.num_rows)
         lengths = pc.fill_null(pc.binary_length(text), -1).to_numpy()
-        empty = np.flatnonzero(lengths == 0).tolist()
-        message = f"renderer {self.name} returned an empty string"
+        drops = {EMPTY: lengths == 0, DROPPED_BY_RENDERER: lengths < 0}
         return DocumentBatch(
             text.filter(pa.array(lengths > 0)).cast(pa.large_string()),
             np.flatnonzero(lengths > 0),
-            {row: records.reject(row, "empty", message) for row in empty},
-            np.flatnonzero(lengths < 0),
+            {},
+            {reason: np.flatnonzero(is_of) for reason, is_of in drops.items() if is_of.any()},
         )
 
     def _checked(self, text: Any, n_rows: int) -> pa.StringArray:

@@ -11,11 +11,9 @@ import pyarrow.compute as pc
 from tokmill.errors import UsageError
 from tokmill.render.detect import advice
 from tokmill.render.function import FunctionRenderer, find_renderer
-from tokmill.values import WHOLE_RECORD, DocumentBatch
+from tokmill.values import EMPTY, WHOLE_RECORD, DocumentBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy.typing as npt
 
     from tokmill.fields import FieldSample
@@ -34,7 +32,7 @@ class Renderer(Protocol):
     """The columns that `render` reads, by their names in the source."""
 
     def render(self, records: Records) -> DocumentBatch:
-        """Return a document for each record, in order; rejects records without text."""
+        """Return a document for each record, in order; records without text are drops."""
 
 
 def make_renderer(settings: RenderSettings, sample: FieldSample | None = None) -> Renderer:
@@ -102,22 +100,22 @@ def joined(*pieces: pa.StringArray | pa.StringScalar) -> pa.StringArray:
 def documents(
     records: Records, text: pa.StringArray, empty: npt.NDArray[np.bool_]
 ) -> DocumentBatch:
-    """Return a document for each row of `text`; rows that are `empty` become rejects."""
+    """Return a document for each row of `text`, but for rows that are `empty`.
+
+    Those are drops; a record that lacks every field is a reject.
+    """
     rows = np.arange(len(text), dtype=np.int64)
     refused: dict[int, Reject] = {}
+    drops = {}
     if empty.any():
         fields = records.batch.schema.names
-        refused = {row: _empty_reject(records, row, fields) for row in rows[empty].tolist()}
+        for row in rows[empty].tolist():
+            keys = records.keys(row)
+            if not set(keys) & set(fields):
+                found = f"expected any of {', '.join(fields)}; found {', '.join(keys) or 'no keys'}"
+                refused[row] = records.reject(row, "no such fields", found)
+        without_text = np.setdiff1d(rows[empty], list(refused))
+        drops = {EMPTY: without_text} if len(without_text) else {}
         rows = rows[~empty]
         text = text.filter(pa.array(~empty))
-    return DocumentBatch(text.cast(pa.large_string()), rows, refused)
-
-
-def _empty_reject(records: Records, row: int, fields: Sequence[str]) -> Reject:
-    keys = records.keys(row)
-    if set(keys) & set(fields):
-        reason, message = "empty", "all texts of the record are empty"
-    else:
-        reason = "no such fields"
-        message = f"expected any of {', '.join(fields)}; found {', '.join(keys) or 'no keys'}"
-    return records.reject(row, reason, message)
+    return DocumentBatch(text.cast(pa.large_string()), rows, refused, drops)

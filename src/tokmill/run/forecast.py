@@ -24,6 +24,7 @@ from tokmill.run.prepare import choose_run_engine, prepare
 from tokmill.run.reject_limits import (
     are_too_many,
     check_chats,
+    check_empty,
     check_sources,
     no_document,
     too_many,
@@ -32,6 +33,7 @@ from tokmill.run.sample import Estimate, InputSample, encoded_sample
 from tokmill.sources.formats import format_named
 from tokmill.storage import free_bytes
 from tokmill.tokenizer.kept import tokenizer_for_plan
+from tokmill.values import EMPTY
 from tokmill.words import plural
 
 if TYPE_CHECKING:
@@ -309,6 +311,7 @@ def check_sample(limits: LimitSettings, sampled: InputSample) -> None:
         records = plural(counts.records, "record" if sampled.is_complete else "sampled record")
         told = too_many(counts.rejects, records, limits.max_reject_fraction, first)
         raise RecordError(f"the run would stop: {told}")
+    check_empty(limits, counts.drops[EMPTY], counts.records)
     check_chats(limits, counts.counters, counts.documents)
     least = 1 if sampled.is_complete else _SURE_RECORDS
     try:

@@ -17,6 +17,7 @@ from tokmill.dataset.writer import describe_entry, read_rejects
 from tokmill.errors import RecordError, UnreadInputError
 from tokmill.masks.truncation import TOO_LONG, UNTRAINED
 from tokmill.timing import add_seconds
+from tokmill.values import EMPTY
 from tokmill.words import counted, plural
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ share `max_reject_fraction` of the files may be rejected."""
 _MOST_NAMED = 3
 
 _ADVICE = {
+    EMPTY: "name the field that holds the text (--fields)",
     UNTRAINED: "a sample needs a trained part (--train) of a turn (--roles, --turns) with a weight",
     TOO_LONG: "raise --max-tokens",
     "fewer than min_tokens": "lower --min-tokens",
@@ -59,7 +61,7 @@ class RejectLimit:
 
     def __init__(self, limits: LimitSettings, forward: Callable[[Increments], None]) -> None:
         self._limits, self._forward = limits, forward
-        self._n_records = self._n_documents = 0
+        self._n_records = self._n_documents = self._n_empty = 0
         self._reasons: Counter[str] = Counter()
         self._counters: Counter[str] = Counter()
         self._first = ""
@@ -71,6 +73,7 @@ class RejectLimit:
         self._n_records += progress.records
         self._n_documents += progress.documents
         self._reasons.update(progress.rejects)
+        self._n_empty += progress.drops.get(EMPTY, 0)
         self._counters.update(progress.counters)
         self._first = self._first or progress.first_reject
         self.text_bytes += 0 if progress.resumed else progress.text_bytes
@@ -78,6 +81,7 @@ class RejectLimit:
         self._forward(progress)
         if self._n_records >= FRACTION_CHECKED_FROM:
             _check_share(self._limits, self._reasons, self._n_records, self._first)
+            check_empty(self._limits, self._n_empty, self._n_records)
             check_chats(self._limits, self._counters, self._n_documents)
 
 
@@ -91,6 +95,16 @@ def _check_share(limits: LimitSettings, reasons: Counter[str], n_records: int, f
     if are_too_many(limits, reasons.total(), n_records):
         records = plural(n_records, "record")
         raise RecordError(too_many(reasons, records, limits.max_reject_fraction, first))
+
+
+def check_empty(limits: LimitSettings, n_empty: int, n_records: int) -> None:
+    """Check that few records have no text; raises `RecordError`."""
+    if n_empty > limits.max_empty_fraction * n_records:
+        raise RecordError(
+            f"{n_empty:,} of {plural(n_records, 'record')} have no text, more than "
+            f"--max-empty-fraction={limits.max_empty_fraction:g} allows: name other fields or "
+            "files, or raise the limit"
+        )
 
 
 def too_many(reasons: Counter[str], records: str, allowed: float, first: str) -> str:
@@ -157,6 +171,7 @@ def check_outcome(
     if unread and limits.on_unread == "error":
         raise _unread_error(unread, len(sources))
     _check_share(limits, totals.rejects, totals.records, _first(rejects))
+    check_empty(limits, totals.drops[EMPTY], totals.records)
     check_chats(limits, totals.counters, totals.documents)
     if not totals.documents:
         made = "the run made no document"
@@ -183,9 +198,10 @@ def no_document(made: str, totals: Counts, record: str, first: str) -> str:
 def check_sources(
     limits: LimitSettings, sources: Rows, first: Callable[[str], str], *, least_records: int = 1
 ) -> None:
-    """Refuse files of which every record was rejected, or has no trained token.
+    """Refuse files of which every record was rejected, or has no text or no trained token.
 
-    The limits of length are the user's choice; a chat without a trained token is seldom intended.
+    The limits of length are the user's choice; a file without text, or a chat without a trained
+    token, is seldom intended.
     `first` describes the first reject of a file. A file of fewer than `least_records` records is
     not judged: in a sample, all of them may be rejected by chance.
 
@@ -199,7 +215,7 @@ def check_sources(
         row
         for row in sources
         if row["records"] >= least_records
-        if not row["documents"] and set(row["drops"]) <= {UNTRAINED}
+        if not row["documents"] and set(row["drops"]) <= {UNTRAINED, EMPTY}
     ]
     n_single = sum(row["records"] == 1 for row in sources)
     if n_single > max(_ONE_RECORD_FILES, len(sources) // 2):

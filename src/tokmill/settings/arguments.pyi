@@ -95,7 +95,11 @@ class _Limits(TypedDict, total=False):
     """Input that cannot be read to its end (cut off, damaged, an open quote or array); error:
     fail after all other input; skip: count the unread bytes and finish."""
     max_reject_fraction: float
-    """Stop if more than this fraction of records is rejected; up to 10 rejects never stop."""
+    """Stop if more than this fraction of records is rejected; of fewer than 1,000 records up to
+    10 rejects never stop."""
+    max_empty_fraction: float
+    """Stop if more than this fraction of records has no text; such records are drops. 1: no
+    limit."""
 
 class _Run(TypedDict, total=False):
     """Settings of section [run]."""

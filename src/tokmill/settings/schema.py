@@ -294,7 +294,15 @@ class LimitSettings:
     )
     max_reject_fraction: float = runtime_setting(
         0.01,
-        "Stop if more than this fraction of records is rejected; up to 10 rejects never stop.",
+        "Stop if more than this fraction of records is rejected; of fewer than 1,000 records up to "
+        "10 rejects never stop.",
+        minimum=0.0,
+        maximum=1.0,
+    )
+    max_empty_fraction: float = runtime_setting(
+        1.0,
+        "Stop if more than this fraction of records has no text; such records are drops. 1: no "
+        "limit.",
         minimum=0.0,
         maximum=1.0,
     )
