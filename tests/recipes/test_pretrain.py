@@ -142,6 +142,7 @@ def plain(encoded) -> dict[str, object]:
     del found["stage_s"]
     found["checks"] = {name: n.tolist() for name, n in encoded.checks.items() if n.any()}
     found["drops"] = {reason: rows.tolist() for reason, rows in encoded.drops.items()}
+    found["counters"] = {name: n.tolist() for name, n in encoded.counters.items() if n.any()}
     found["lost"] = {reason: rows.tolist() for reason, rows in encoded.lost.items()}
     return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in found.items()}
 

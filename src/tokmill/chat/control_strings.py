@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tokmill.tokenizer.markers import control_pattern
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
     from tokmill.chat.conversation import Message
 
@@ -37,33 +39,6 @@ class Vocabulary:
     named: Mapping[str, str]
     parse: bool = False
     parsed: frozenset[str] = frozenset()
-
-
-def control_pattern(strings: Iterable[str]) -> str:
-    """Return a regular expression that finds the leftmost string, and of several the longest.
-
-    It is a tree of characters: hundreds of reserved tokens cost no more than one.
-    """
-    root: dict[str, Any] = {}
-    for string in sorted(filter(None, strings)):
-        node = root
-        for character in string:
-            node = node.setdefault(character, {})
-        node[""] = {}
-    return _branches(root) if root else "(?!)"  # matches nothing
-
-
-def _branches(node: dict[str, Any]) -> str:
-    """Return the pattern of what may follow a node; optional if a string ends at the node."""
-    branches = [
-        re.escape(character) + (_branches(child) if child.keys() != {""} else "")
-        for character, child in node.items()
-        if character
-    ]
-    if not branches:
-        return ""
-    body = branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
-    return f"(?:{body})?" if "" in node else body
 
 
 class TokenSplitter:

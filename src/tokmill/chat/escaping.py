@@ -30,9 +30,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from tokmill.chat.control_strings import control_pattern
 from tokmill.chat.conversation import PART_WEIGHTS, ChatError
 from tokmill.chat.segments import Placeholder
+from tokmill.tokenizer.markers import control_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

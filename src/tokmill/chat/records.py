@@ -14,7 +14,6 @@ from tokmill.chat.control_strings import (
     ControlStringCounter,
     RenderedTexts,
     TokenSplitter,
-    control_pattern,
 )
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.escaping import cannot_carry, n_edges, with_edges
@@ -24,6 +23,7 @@ from tokmill.chat.noticed import LostFields, reply_counts
 from tokmill.chat.reading.schemas import parse_record, read_conversation
 from tokmill.chat.segments import Kind, Sample, columns_of
 from tokmill.chat.weights import last_reply_weights, segment_weights, without_reasoning
+from tokmill.tokenizer.markers import control_pattern
 from tokmill.values import SampleBatch, UnreadKeys
 
 if TYPE_CHECKING:

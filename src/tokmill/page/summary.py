@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.dataset.counts import CHECKED, ROUTED, SKIPPED, TRAINED_TURNS
 from tokmill.engines.engine import REFERENCE
 from tokmill.fields import ENOUGH, describe_fields, noted_sources, percent, used_share
+from tokmill.page.kept_markers import markers_line, markers_row
 from tokmill.words import count, counted, plural, printable, seconds, size
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def summary_rows(manifest: Mapping[str, Any], directory: str, n_bytes: int) -> R
         ("rejects", _by_reason(totals["rejects"], f"{directory}/rejects")),
         _not_read(manifest),
         ("fields", fields_line(manifest)),
+        ("kept text", markers_row(manifest)),
         ("tokens", _tokens(manifest)),
         ("trained", _trained(totals) if _is_sft(manifest) else ""),
         ("packing", "; ".join(f"{split} {_rows(pack)}" for split, pack in packs.items())),
@@ -91,6 +93,7 @@ def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
         ("unread", _unread(manifest)),
         ("unread keys", _unread_keys(totals)),
         ("fields", fields_line(manifest)),
+        ("kept text", markers_row(manifest)),
         ("tokens", _tokens(manifest)),
         *(_mask_rows(manifest) if _is_sft(manifest) else ()),
         *((f"packs, {split}", _packing(pack)) for split, pack in manifest.get("packs", {}).items()),
@@ -503,7 +506,7 @@ def profile_rows(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
-    """Return a forecast (the object of `plan --json`) as ten rows of one line."""
+    """Return a forecast (the object of `plan --json`) as rows of one line."""
     is_sft = plan.get("kind") == "sft"
     fits = "" if plan["disk_bytes"] < free_bytes else ": TOO LITTLE"
     sampled = "read completely" if plan["is_counted"] else f"sampled {size(plan['sampled_bytes'])}"
@@ -519,6 +522,9 @@ def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
     band = f"{size(bill['low_bytes'])} to {size(bill['high_bytes'])}"
     disk = f"about {size(plan['disk_bytes'])} ({band}) as {plan['dtype']}"
     eos = f"eos {plan['eos']['token']} = {plan['eos']['id']}"
+    kept = markers_line(
+        plan["counters"], plan["encoded_documents"], can_separate=plan["can_separate"]
+    )
     return [
         ("input", f"{files}, {size(plan['input_bytes'])}, in {parts}; {sampled}"),
         ("renderer", _renderer(plan)),
@@ -530,6 +536,7 @@ def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
         ("time", f"about {seconds(plan['time_s'])}, at most {seconds(plan['time_high_s'])}"),
         ("memory", _memory(plan)),
         ("rejects", f"{plan['reject_fraction']:.2%} of the {records}{_limit(plan)}"),
+        *([("kept text", f"{kept} (in the {records})")] if kept else ()),
     ]
 
 

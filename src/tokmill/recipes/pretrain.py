@@ -5,9 +5,13 @@ The result for a block depends on that block alone, so blocks may be processed o
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from tokmill.dataset.layout import token_dtype
 from tokmill.engines.engine import REFERENCE
@@ -21,7 +25,8 @@ from tokmill.recipes.memory_bounds import engine_bytes, refuse_long_texts
 from tokmill.recipes.spec import make_engine, reference_loader
 from tokmill.render.renderer import make_renderer
 from tokmill.tokenizer.control_tokens import contains_any, control_token_strings
-from tokmill.values import DocumentBatch
+from tokmill.tokenizer.markers import MarkerCounter
+from tokmill.values import EMPTY, DocumentBatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,8 +60,10 @@ class PretrainRecipe:
         self._bos_id = None if tokenizer.bos is None else tokenizer.bos.id
         self._limits = config.limits
         self._val_fraction = config.output.val_fraction
-        is_reject = config.tokenizer.control_tokens_in_text == "reject"
-        self._control = control_token_strings(tokenizer) if is_reject else []
+        control = config.tokenizer.control_tokens_in_text
+        self._control = control_token_strings(tokenizer) if control == "reject" else []
+        self._markers = MarkerCounter(tokenizer, parses=control == "parse")
+        self._strip_end = config.render.strip_end
 
     def read_by(self, spec: RunSpec) -> None:
         """Take the renderer and the fields of the settings of reading."""
@@ -114,6 +121,7 @@ class PretrainRecipe:
             drops=drops,
             lost=lost,
             fields=fields,
+            counters=self._markers.count(text),
             checks=checks,
             differences=differing,
         )
@@ -122,6 +130,8 @@ class PretrainRecipe:
     def _render(self, records: Records) -> DocumentBatch:
         """Return the documents, without those that cannot be encoded or hold what they may not."""
         documents = self.renderer.render(records)
+        if self._strip_end:
+            documents = _without_end(documents, self._strip_end)
         sizes = np.diff(byte_offsets(documents.text))
         found = dict(refuse_long_texts(records, documents.rows, sizes))
         if self._control:
@@ -133,3 +143,22 @@ class PretrainRecipe:
         is_kept = ~np.isin(documents.rows, list(found))
         kept = documents.text.filter(is_kept), documents.rows[is_kept]
         return DocumentBatch(*kept, {**documents.refused, **found}, documents.drops)
+
+
+def _without_end(documents: DocumentBatch, end: str) -> DocumentBatch:
+    """Return documents without a string at their end, and white space behind it.
+
+    A document of which nothing is left is a drop.
+    """
+    pattern = rf"{re.escape(end)}\s*\z"
+    text = pc.replace_substring_regex(documents.text, pattern, "")
+    is_empty = np.diff(byte_offsets(text)) == 0
+    if not is_empty.any():
+        return replace(documents, text=text)
+    empty = [*documents.drops.get(EMPTY, ()), *documents.rows[is_empty].tolist()]
+    return replace(
+        documents,
+        text=text.filter(pa.array(~is_empty)),
+        rows=documents.rows[~is_empty],
+        drops={**documents.drops, EMPTY: np.array(sorted(empty), np.int64)},
+    )

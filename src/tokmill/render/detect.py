@@ -30,7 +30,7 @@ _TOO_LITTLE = 0.002
 
 def is_named(settings: RenderSettings) -> bool:
     """Return whether the settings name a renderer or fields."""
-    return settings != RenderSettings()
+    return replace(settings, strip_end="") != RenderSettings()
 
 
 def detect(settings: RenderSettings, sample: FieldSample, where: str) -> RenderSettings:

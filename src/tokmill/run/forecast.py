@@ -153,6 +153,10 @@ def _forecast(prepared: Prepared, note: Callable[[str], None], start_s: float) -
         "reject_fraction": counts.rejects.total() / n_records,
         "max_reject_fraction": config.limits.max_reject_fraction,
         "has_too_many_rejects": _has_too_many_rejects(config.limits, sampled),
+        "counters": dict(sorted(counts.counters.items())),
+        "encoded_documents": counts.documents,
+        "can_separate": not config.input.text_separator
+        and any(file.format == "text" for file in prepared.discovery.files),
         "drop_fraction": counts.drops.total() / n_records,
         "size": asdict(size),
         "disk": disk.as_json(),

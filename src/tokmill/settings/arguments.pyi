@@ -60,6 +60,9 @@ class _Render(TypedDict, total=False):
     title=headline,text=body; of a role that is given twice, the first key that is filled."""
     template: str
     """Format string over keys, such as '{title}\\n{body}'."""
+    strip_end: str
+    """Leave this string out at the end of each text, such as '<|endoftext|>' in a dump that was
+    prepared for a trainer."""
 
 class _Output(TypedDict, total=False):
     """Settings of section [output]."""

@@ -138,6 +138,12 @@ class RenderSettings:
     template: str = dataset_setting(
         "", "Format string over keys, such as '{title}\\n{body}'.", of_source=True
     )
+    strip_end: str = dataset_setting(
+        "",
+        "Leave this string out at the end of each text, such as '<|endoftext|>' in a dump that was "
+        "prepared for a trainer.",
+        in_plan_if_set=True,
+    )
 
     def __post_init__(self) -> None:
         for role, keys in self._keys().items():

@@ -28,9 +28,10 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.nativetypes import NativeEnvironment
 from jinja2.runtime import Context, Undefined
 
-from tokmill.chat.control_strings import TokenSplitter, control_pattern
+from tokmill.chat.control_strings import TokenSplitter
 from tokmill.chat.conversation import ChatError, Conversation
 from tokmill.chat.segments import Kind, Sample, segment_code
+from tokmill.tokenizer.markers import control_pattern
 from tokmill.values import TEXT, UNMERGED_TEXT
 
 if TYPE_CHECKING:
