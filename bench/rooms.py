@@ -22,7 +22,7 @@ ROOMS = {
     "run, executors": 4_650,
     "mixing": 3_250,
     "recipes, render": 2_300,
-    "sources": 5_000,
+    "sources": 5_300,
     "chat, masks": 8_350,
     "engines, tokenizer": 5_950,
     "dataset, place": 6_500,
@@ -31,7 +31,7 @@ ROOMS = {
     "bill": 11_500,
     "settings": 1_750,
     TOP: 2_800,
-    ALL: 65_400,
+    ALL: 65_700,
 }
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tokmill.errors import UsageError
 from tokmill.sources.csv import CsvSplitter
+from tokmill.sources.csv_dialect import Dialect
 from tokmill.values import RecordPlace
 
 TEXTS = pa.schema([("b", pa.string()), ("a", pa.string())])
@@ -152,12 +153,15 @@ def test_text_where_sections_are_wanted_is_parsed_as_json(read_csv, schema):
     assert [reject[2] for reject in found.rejects] == ["wrong type", "several records on a line"]
 
 
-# Where records end
+# Where records end, and which cells they have, in each dialect
+
+DIALECTS = [Dialect(","), Dialect(",", '"', "\\"), Dialect(",", "", "\\"), Dialect(",", "")]
+DIALECTS += [Dialect("^", "'", "~")]
 
 
-def split(data, size=1 << 20):
+def split(data, size=1 << 20, dialect=DIALECTS[0]):
     """The records of data, fed in chunks of a size, with the end marks that are not quoted off."""
-    splitter = CsvSplitter(",")
+    splitter = CsvSplitter(dialect)
     ends = []
     for start in range(0, len(data), size):
         ends += (splitter.ends(data[start : start + size]) + start).tolist()
@@ -182,11 +186,34 @@ def test_records_end_at_line_ends_outside_quotes(data, records):
         assert split(data, size) == (records, "")
 
 
-def cells(data):
+@pytest.mark.parametrize(
+    ("dialect", "data", "records"),
+    [
+        (DIALECTS[1], b'"a\\"\nb",c\nd', [b'"a\\"\nb",c\n', b"d"]),
+        (DIALECTS[1], b'a\\\nb,"c\\\\"\nd', [b'a\\\nb,"c\\\\"\n', b"d"]),
+        (DIALECTS[1], b'\\"a\nb"\n"x\\""\n', [b'\\"a\n', b'b"\n', b'"x\\""\n']),
+        (DIALECTS[2], b'"a\nb\\\nc\n', [b'"a\n', b"b\\\nc\n"]),
+        (DIALECTS[3], b'"a\nb\\\nc"\n', [b'"a\n', b"b\\\n", b'c"\n']),
+        (DIALECTS[4], b"'a~'\nb'^\"c\nd", [b"'a~'\nb'^\"c\n", b"d"]),
+    ],
+)
+def test_a_line_end_behind_an_escape_or_where_nothing_is_quoted(dialect, data, records):
+    for size in range(1, len(data) + 1):
+        assert split(data, size, dialect) == (records, "")
+
+
+def cells(data, dialect=DIALECTS[0]):
+    columns = ["a", "b"]
     table = pa.csv.read_csv(
-        pa.BufferReader(data),
-        pa.csv.ReadOptions(use_threads=False, column_names=["a", "b"], block_size=len(data) + 1),
-        pa.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda _: "skip"),
+        pa.BufferReader(dialect.with_doubled_escapes(data)),
+        pa.csv.ReadOptions(use_threads=False, column_names=columns, block_size=2 * len(data) + 1),
+        pa.csv.ParseOptions(
+            delimiter=dialect.delimiter,
+            quote_char=dialect.quote or False,
+            escape_char=dialect.escape or False,
+            newlines_in_values=True,
+            invalid_row_handler=lambda _: "skip",
+        ),
         pa.csv.ConvertOptions(
             column_types={"a": pa.string(), "b": pa.string()}, strings_can_be_null=False
         ),
@@ -194,10 +221,14 @@ def cells(data):
     return table.to_pylist()
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
 @settings(max_examples=300)
-@given(st.text(alphabet='a,"\n\r', max_size=24).map(str.encode), st.integers(1, 5))
-def test_records_alone_have_the_cells_that_they_have_together(data, size):
-    records, unfinished = split(data, size)
-    if records and not unfinished:
-        assert [row for record in records for row in cells(record)] == cells(data)
-    assert (records, unfinished) == split(data)
+@given(data=st.data(), size=st.integers(1, 5))
+def test_records_alone_have_the_cells_that_they_have_together(dialect, data, size):
+    marks = f"{dialect.delimiter}{dialect.quote}{dialect.escape}"
+    text = data.draw(st.text(alphabet=f"aN\n\r{marks}", max_size=24)).encode()
+    records, unfinished = split(text, size, dialect)
+    is_open = bool(dialect.escape) and text.endswith(dialect.escape.encode())
+    if records and not unfinished and not is_open:
+        assert [row for r in records for row in cells(r, dialect)] == cells(text, dialect)
+    assert (records, unfinished) == split(text, dialect=dialect)

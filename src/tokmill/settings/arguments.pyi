@@ -27,6 +27,12 @@ class _Input(TypedDict, total=False):
     csv_header: str
     """Whether the first record of a CSV file names its columns; no: they are column_1,
     column_2, …; auto: it does, and one that looks like data is an error."""
+    csv_quote: str
+    """Character that encloses cells of CSV files, or none; auto: ", and a file that may never
+    quote is an error."""
+    csv_escape: str
+    """Character that escapes quotes, delimiters and line breaks in CSV files, such as \\, or
+    none; auto: none, and a file that may have backslash escapes is an error."""
     keep: Names
     """Fields of the records to keep beside the tokens, such as url,meta.language: a column of
     strings for each in a .meta file beside every shard."""
@@ -416,6 +422,12 @@ class SourceArguments(TypedDict, total=False):
     csv_header: str
     """Whether the first record of a CSV file names its columns; no: they are column_1,
     column_2, …; auto: it does, and one that looks like data is an error."""
+    csv_quote: str
+    """Character that encloses cells of CSV files, or none; auto: ", and a file that may never
+    quote is an error."""
+    csv_escape: str
+    """Character that escapes quotes, delimiters and line breaks in CSV files, such as \\, or
+    none; auto: none, and a file that may have backslash escapes is an error."""
     renderer: str | Callable[[Any], Any]
     """How a record becomes text; auto: by the keys and the script of the first records;
     encyclopedia:separator=:,terminator=。 names what stands behind a title and a section."""

@@ -283,7 +283,7 @@ def _toml_key(text: str) -> str:
     return text if re.fullmatch("[A-Za-z0-9_-]+", text) else _json(text)
 
 
-_ESCAPED = ("text_separator", "template", "renderer", "csv_delimiter")
+_ESCAPED = ("text_separator", "template", "renderer", "csv_delimiter", "csv_escape")
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\\\": "\\"}
 _TRUE, _FALSE = ("1", "true", "t", "yes", "y", "on"), ("0", "false", "f", "no", "n", "off")
 

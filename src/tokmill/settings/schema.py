@@ -68,6 +68,20 @@ class InputSettings:
         in_plan_if_set=True,
         of_source=True,
     )
+    csv_quote: str = dataset_setting(
+        "auto",
+        'Character that encloses cells of CSV files, or none; auto: ", and a file that may never '
+        "quote is an error.",
+        in_plan_if_set=True,
+        of_source=True,
+    )
+    csv_escape: str = dataset_setting(
+        "auto",
+        "Character that escapes quotes, delimiters and line breaks in CSV files, such as \\, or "
+        "none; auto: none, and a file that may have backslash escapes is an error.",
+        in_plan_if_set=True,
+        of_source=True,
+    )
     keep: tuple[str, ...] = dataset_setting(
         (),
         "Fields of the records to keep beside the tokens, such as url,meta.language: a column of "

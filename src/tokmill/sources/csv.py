@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +14,7 @@ from tokmill.errors import UsageError
 from tokmill.sources.blocks import columns_to_read, not_utf8, one_batch, span_records, too_large
 from tokmill.sources.byte_reader import ByteReader, Cuts
 from tokmill.sources.columns import fit_columns
+from tokmill.sources.csv_dialect import dialect_of
 from tokmill.sources.formats import Format
 from tokmill.sources.streams import CHUNK_BYTES, first_bytes
 from tokmill.sources.utf8 import find_bad
@@ -25,62 +25,57 @@ if TYPE_CHECKING:
 
     from tokmill.settings.schema import InputSettings
     from tokmill.sources.blocks import BytesBlock, Reading, Refused
+    from tokmill.sources.csv_dialect import Dialect
     from tokmill.sources.slices import Slice, SourceFile
     from tokmill.values import Records
 
 
-_LONGEST_CELL = 1 << 30
-
-_QUOTE, _NEWLINE, _RETURN = (ord(c) for c in '"\n\r')
+_NEWLINE, _RETURN = (ord(c) for c in "\n\r")
+_NO_BYTE = 256
 _START, _FIELD, _QUOTED, _CLOSED = range(4)
 """Where a chunk ends: before or in a field without quotes, in a quoted field, or right behind one,
 where a quote more would be an escaped one."""
 
 
 class Header(NamedTuple):
-    """The columns of a CSV file, what separates them, and the bytes before its first record.
+    """The columns of a CSV file, its dialect, and the bytes before its first record.
 
     A byte order mark does not count.
     """
 
     names: tuple[str, ...]
-    delimiter: str
+    dialect: Dialect
     n_bytes: int
 
 
 def read_header(file: SourceFile, settings: InputSettings) -> Header:
     """Read the header of a CSV file; no columns if it has no first line.
 
-    The delimiter is a tab in a file that ends in .tsv. With `csv_header` no, the columns are named
-    by their places.
+    With `csv_header` no, the columns are named by their places.
 
     Raises:
-        UsageError: the delimiter is not one ASCII character, or the header is not a line of UTF-8,
-            or looks like data though `csv_header` does not say that it is a header.
+        UsageError: a mark is not one ASCII character, or the header is not a line of UTF-8, or
+            looks like data though `csv_header` does not say that it is a header.
     """
-    delimiter = "\t" if file.format == "tsv" else settings.csv_delimiter
-    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
-        raise UsageError(
-            f"expected one ASCII character, found {delimiter!r}", "input.csv_delimiter"
-        )
+    dialect = dialect_of(file, settings)
     head, is_all = first_bytes(file.path, file.compression)
-    splitter = CsvSplitter(delimiter)
+    splitter = CsvSplitter(dialect)
     n_blank = len(head) - len(head.lstrip(b"\r\n"))
     stop = next((end for end in splitter.ends(head).tolist() if end > n_blank), 0)
     if not stop and len(head) > min(settings.max_record_bytes, CHUNK_BYTES - 1):
         raise UsageError(f"{file.path}: the CSV header is longer than --max-record-bytes or 1 MiB")
     if not stop and (splitter.unfinished or not is_all):
-        return Header((), delimiter, 0)  # the reader of the records reports it
+        return Header((), dialect, 0)  # the reader of the records reports it
     stop = stop or len(head)  # a file of one line without a newline, or an empty one
-    names = _header_names(head[:stop], delimiter, file.path)
+    names = _header_names(head[:stop], dialect, file.path)
     if settings.csv_header == "no":
-        return Header(tuple(f"column_{i + 1}" for i in range(len(names))), delimiter, 0)
+        return Header(tuple(f"column_{i + 1}" for i in range(len(names))), dialect, 0)
     if settings.csv_header == "auto" and (cell := next(filter(_is_data, names), None)) is not None:
         raise UsageError(
             f"{file.path}: the first line looks like a record: expected the names of columns, "
             f"found {cell[:_LONGEST_NAME]!r}: use --csv-header=no, or =yes if it does name them"
         )
-    return Header(names, delimiter, stop)
+    return Header(names, dialect, stop)
 
 
 _LONGEST_NAME = 80
@@ -96,16 +91,17 @@ _DATA = re.compile(
 """Cells that are no name of a column."""
 
 
-def _header_names(line: bytes, delimiter: str, path: str) -> tuple[str, ...]:
+def _header_names(line: bytes, dialect: Dialect, path: str) -> tuple[str, ...]:
     line = line.strip(b"\r\n")
     if not line:
         return ()
     try:
+        line.decode()
         # Not Arrow's parser: it would guess types, and 01 would become 1.
-        cells = next(csv.reader(io.StringIO(line.decode(), newline=""), delimiter=delimiter))
+        cells = dialect.cells(line)
     except (UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{path}: the CSV header cannot be read: {error}") from None
-    return tuple(cells)
+    return tuple(cell or "" for cell in cells)
 
 
 def _is_data(cell: str) -> bool:
@@ -118,14 +114,14 @@ class CsvParser:
     """Parses blocks of CSV records of a file; the header, with `names`, is not among them."""
 
     names: tuple[str, ...]
-    delimiter: str
+    dialect: Dialect
     where: str
 
     def __call__(self, block: BytesBlock) -> Records:
         """Return the records of a block."""
         data, schema = block.data, block.reading.schema
         limit = block.reading.settings.max_record_bytes
-        ends = CsvSplitter(self.delimiter).ends(data)
+        ends = CsvSplitter(self.dialect).ends(data)
         starts = np.concatenate([np.zeros(1, dtype=np.int64), ends])
         stops = np.append(ends - 1, len(data))
         filled = starts < stops
@@ -144,7 +140,7 @@ class CsvParser:
     def _record(self, line: bytes) -> dict[str, Any]:
         """Return the cells of a record by name; the first of several with one name counts."""
         named: dict[str, Any] = {}
-        for name, cell in zip(self.names, _cells(line.decode(), self.delimiter), strict=False):
+        for name, cell in zip(self.names, self.dialect.cells(line), strict=False):
             named.setdefault(name, cell)
         return named
 
@@ -173,7 +169,7 @@ class CsvParser:
             if int(run[-1] - run[0]) + 1 != len(run):
                 spans = list(zip(starts[run], stops[run], strict=True))
             lines = b"\n".join(bytes(view[start:stop]) for start, stop in spans)
-            table, failed = self._parse(lines, wanted)
+            table, failed = self._parse(self.dialect.with_doubled_escapes(lines), wanted)
             if table is None or table.num_rows + len(failed) != len(run):
                 return -1
             tables.append(table)
@@ -201,6 +197,7 @@ class CsvParser:
         # Columns are numbered, since a header may repeat a name; the first one is used.
         columns = [str(i) for i in range(len(self.names))]
         picked = [str(self.names.index(name)) for name in wanted]
+        null = self.dialect.null
         try:
             table = pa_csv.read_csv(
                 pa.BufferReader(data),
@@ -208,12 +205,18 @@ class CsvParser:
                     use_threads=False, column_names=columns, block_size=len(data) + 1
                 ),
                 pa_csv.ParseOptions(
-                    delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=refuse
+                    delimiter=self.dialect.delimiter,
+                    quote_char=self.dialect.quote or False,
+                    escape_char=self.dialect.escape or False,
+                    newlines_in_values=True,
+                    invalid_row_handler=refuse,
                 ),
                 pa_csv.ConvertOptions(
                     check_utf8=False,  # checked before
                     column_types=dict.fromkeys(columns, pa.string()),
-                    strings_can_be_null=False,
+                    null_values=[null] if null else None,
+                    strings_can_be_null=bool(null),
+                    quoted_strings_can_be_null=False,
                     include_columns=picked,
                 ),
             )
@@ -222,31 +225,30 @@ class CsvParser:
         return table.rename_columns(wanted), failed
 
 
-def _cells(record: str, delimiter: str) -> list[str]:
-    """Return the cells of a record."""
-    csv.field_size_limit(_LONGEST_CELL)  # else a cell of more than 128 KiB is an error
-    return next(csv.reader(io.StringIO(record, newline=""), delimiter=delimiter), [])
-
-
 class CsvSplitter:
     r"""A record ends at \n or \r outside quotes, as in Arrow's parser; empty ones do not count.
 
     A quote opens a quoted field only at the start of the field; two inside it are an escaped one.
-    `n_columns`: of a whole record.
+    What stands behind an escape, quoted or not, is no mark. `n_columns`: of a whole record.
     """
 
     mark_bytes = 1
     advice = ""
 
-    def __init__(self, delimiter: str, n_columns: int = 0) -> None:
-        self._delimiter, self._n_columns = delimiter, n_columns
-        self._before = f"{delimiter}\r\n".encode()
-        rest = rb'(?:[^"]++|"")*+("|\Z)'
+    def __init__(self, dialect: Dialect, n_columns: int = 0) -> None:
+        self._dialect, self._n_columns = dialect, n_columns
+        self._before = f"{dialect.delimiter}\r\n".encode()
+        quote = dialect.quote.encode()
+        self._quote = ord(quote) if quote else _NO_BYTE
+        mark = re.escape(quote) or b"(?!)"
+        rest = rb"(?:[^%b]++|%b%b)*+(%b|\Z)" % (mark, mark, mark, mark)
         self._rest = re.compile(rest)
-        self._quoted = re.compile(rb'"(?<![^' + re.escape(self._before) + rb']")' + rest)
-        self._is_plain = np.isin(np.arange(256), list(self._before + b'"'))
+        opens = rb"%b(?<![^%b]%b)" % (mark, re.escape(self._before), mark)
+        self._quoted = re.compile(opens + rest)
+        self._is_plain = np.isin(np.arange(256), list(self._before + quote))
         """By byte: whether a quote behind it opens a field, or may escape a quote."""
         self._state = _START
+        self._is_escaped = False  # the next byte
         self._open_bytes = 0  # of the record that the chunk before left open
 
     def feed(self, chunk: bytes) -> Cuts:
@@ -272,7 +274,7 @@ class CsvSplitter:
         """Return why the last record was cut off: it has too few columns."""
         if not record.strip(b"\r\n"):
             return ""
-        n_columns = len(_cells(record.decode(errors="replace"), self._delimiter))
+        n_columns = len(self._dialect.cells(record))
         if n_columns >= self._n_columns:
             return ""
         return (
@@ -284,15 +286,17 @@ class CsvSplitter:
         """Return the positions after the end marks of records in the next chunk: (n,) int64."""
         if not chunk:
             return np.zeros(0, dtype=np.int64)
+        if self._dialect.escape:
+            chunk = self._without_escaped(chunk)
         view = np.frombuffer(chunk, dtype=np.uint8)
-        bounds, is_quoted = np.flatnonzero(view == _QUOTE), self._state == _QUOTED
+        bounds, is_quoted = np.flatnonzero(view == self._quote), self._state == _QUOTED
         # If every second quote opens a field or escapes a quote, an odd count means "inside". A
         # search makes an object of each field: 9 MB/s with a word in each, and this 550 (2026-11).
         opening = bounds[int(is_quoted) :: 2]
         is_plain = self._is_plain[view[opening - 1]]
         is_plain[opening == 0] = self._state != _FIELD
         if is_plain.all():
-            at_end = _CLOSED if chunk[-1] == _QUOTE else self._state_after(chunk)
+            at_end = _CLOSED if chunk[-1] == self._quote else self._state_after(chunk)
             self._state = _QUOTED if (len(bounds) + is_quoted) % 2 else at_end
         else:
             bounds, is_quoted = self._searched(chunk), False
@@ -301,10 +305,23 @@ class CsvSplitter:
         ends: npt.NDArray[np.int64] = breaks[before % 2 == 0] + 1
         return ends
 
+    def _without_escaped(self, chunk: bytes) -> bytes:
+        """Return a chunk of the same length, with text for each mark behind an escape."""
+        dialect = self._dialect
+        marks = f"{dialect.escape}{dialect.quote}{dialect.delimiter}\r\n"
+        text = next(letter for letter in b"wxyz" if chr(letter) not in marks)
+        if self._is_escaped:
+            chunk = bytes([text]) + chunk[1:]
+        escape = dialect.escape.encode()
+        for mark in marks.encode():  # the escape first: two of them are none
+            chunk = chunk.replace(escape + bytes([mark]), bytes([text, text]))
+        self._is_escaped = chunk.endswith(escape)
+        return chunk
+
     def _searched(self, chunk: bytes) -> npt.NDArray[np.int64]:
         """Return where quoted fields of a chunk begin and end, in turn, wherever quotes stand."""
         matches: list[re.Match[bytes]] = []
-        is_quote = chunk.startswith(b'"')
+        is_quote = chunk[0] == self._quote
         if self._state == _QUOTED or (self._state == _CLOSED and is_quote):
             matches += filter(None, [self._rest.match(chunk, int(self._state == _CLOSED))])
         start = matches[0].end() if matches else int(self._state == _FIELD and is_quote)
@@ -321,9 +338,9 @@ class CsvSplitter:
 
 
 def _open_csv(slice_: Slice, reading: Reading) -> ByteReader:
-    names, delimiter, n_bytes = read_header(slice_.file, reading.settings)
-    parser = CsvParser(names, delimiter, slice_.file.path)
-    splitter = CsvSplitter(delimiter, len(names))
+    names, dialect, n_bytes = read_header(slice_.file, reading.settings)
+    parser = CsvParser(names, dialect, slice_.file.path)
+    splitter = CsvSplitter(dialect, len(names))
     return ByteReader(slice_, reading, splitter, parser, skip=n_bytes)
 
 

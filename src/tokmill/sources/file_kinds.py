@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tokmill.errors import UsageError
 from tokmill.sources.csv import read_header
+from tokmill.sources.csv_readings import check_readings
 from tokmill.sources.formats import built_in_suffixes, format_named
 from tokmill.sources.json_shapes import no_json_lines, several_objects
 from tokmill.sources.streams import first_bytes, open_binary
@@ -59,13 +60,15 @@ def check_kind(file: SourceFile, settings: InputSettings) -> Encodings | None:
         the encodings that its text may be in; None for UTF-8.
 
     Raises:
-        UsageError: it is of another kind.
+        UsageError: it is of another kind, or of a kind that can be read in two ways.
         StorageError: it cannot be read.
     """
+    row = format_named(file.format)
     if not _is_file(file):
+        if file.path == "-" and row.holds == "csv":
+            check_readings(file, settings)
         return None
     head, is_whole = first_bytes(file.path, file.compression, _HEAD_BYTES)
-    row = format_named(file.format)
     encodings = encodings_of(head) if row.is_utf8 else None
     other = _other_kind(file)
     if not other and row.is_utf8 and not (encodings and encodings.is_wide) and _is_binary(head):
@@ -76,6 +79,8 @@ def check_kind(file: SourceFile, settings: InputSettings) -> Encodings | None:
         other = _other_json(file, head, is_whole=is_whole)
     if other:
         raise UsageError(f"{file.path}: {other}")
+    if row.holds == "csv" and not encodings:
+        check_readings(file, settings)
     return encodings
 
 
@@ -166,12 +171,12 @@ def _expected(file: SourceFile) -> str:
 
 def _other_csv(file: SourceFile, settings: InputSettings) -> str:
     """Return that the columns of a CSV file seem to be separated by another character, or ''."""
-    names, delimiter, _ = read_header(file, settings)
+    names, dialect, _ = read_header(file, settings)
     other = next((mark for mark in _DELIMITERS if len(names) == 1 and mark in names[0]), "")
     if not other:
         return ""
     shown = other.replace("\t", "\\t")
     return (
         f"the header has one column, {names[0]!r}: expected columns separated by "
-        f"{delimiter!r}: use --csv-delimiter='{shown}'"
+        f"{dialect.delimiter!r}: use --csv-delimiter='{shown}'"
     )
