@@ -72,6 +72,18 @@ FILES = (
         "--csv-header=no",
         Step("=yes", "--csv-header=yes --fields 'text=Once upon a time there was a ferry.'"),
     ),
+    pretrain(
+        "escapes or backslashes",
+        {"a.csv": 'id,text\n1,"he said \\"hi\\" and left"\n'},
+        "--csv-escape='\\'",
+        "--csv-escape=none",
+    ),
+    pretrain(
+        "quotes or cells",
+        {"a.csv": 'text,id\n"Yes" he said,1\n"No" she said,2\n'},
+        "--csv-quote=none",
+        "--csv-quote='\"'",
+    ),
     pretrain("delimiter", {"a.csv": f"id;text\n1;{STORY}\n"}, "--csv-delimiter=';'"),
     pretrain("latin", {"a.txt": LATIN}, "iconv -f CP1252 -t UTF-8 a.txt > NEW_FILE"),
     pretrain("array", {"a.jsonl": json.dumps([{"text": STORY}] * 3)}, "--format=array"),

@@ -94,6 +94,18 @@ RECORDS = (
         more=" --keep ulr",
     ),
     pretrain(
+        "no text",
+        {"a.jsonl": lines({"text": "", "body": STORY}, n=20)},
+        Step("(--fields)", "--fields text=body"),
+        more=" --renderer text",
+    ),
+    pretrain(
+        "often no text",
+        {"a.jsonl": TEXTS + lines({"text": ""}, n=20)},
+        Step("--max-empty-fraction", "--max-empty-fraction 1"),
+        more=" --max-empty-fraction 0.1",
+    ),
+    pretrain(
         "most is left out",
         {
             "a.jsonl": lines({"text": STORY}, n=300)

@@ -70,4 +70,27 @@ TOKENIZERS = (
         "tokmill pretrain a.jsonl -t a.tiktoken -o out",
         (Step("--pattern", "--pattern gpt2 --eos-token 0"),),
     ),
+    Case(
+        "a pattern that means something else",
+        {"a.jsonl": TEXTS, "a.tiktoken": RANKS},
+        "tokmill pretrain a.jsonl -t a.tiktoken -o out --eos-token 0 --pattern '(?|a|b)'",
+        (Step("--pattern", "--pattern gpt2"),),
+    ),
+    Case(
+        "another tokenizer",
+        {"a.jsonl": TEXTS},
+        "tokmill inspect out --tokenizer CHAT",
+        (Step("leave --tokenizer out", "tokmill inspect out"),),
+        ("tokmill pretrain a.jsonl -t TOK -o out",),
+    ),
+    Case(
+        "a damaged tokenizer",
+        {"a.jsonl": TEXTS},
+        "tokmill inspect out",
+        (Step("name it with --tokenizer", "tokmill inspect out --tokenizer TOK"),),
+        (
+            "tokmill pretrain a.jsonl -t TOK -o out",
+            "jq '.tokenizer = \"\"' out/plan.json > new && mv -f new out/plan.json",
+        ),
+    ),
 )
