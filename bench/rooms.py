@@ -19,7 +19,7 @@ TOP, ALL = "modules at the top", "all"
 
 ROOMS = {
     "cli, api": 4_250,
-    "run, executors": 4_650,
+    "run, executors": 4_850,
     "mixing": 3_250,
     "recipes, render": 2_300,
     "sources": 5_300,
@@ -27,7 +27,7 @@ ROOMS = {
     "engines, tokenizer": 5_950,
     "dataset, place": 6_500,
     "trainers, loader": 6_750,
-    "page": 2_900,
+    "page": 3_000,
     "bill": 11_500,
     "settings": 1_750,
     TOP: 2_800,

@@ -31,6 +31,7 @@ PLAN = {
     "max_reject_fraction": 0.01,
     "has_too_many_rejects": False,
     "counters": {},
+    "unknown": "",
     "encoded_documents": 100,
     "can_separate": False,
     "drop_fraction": 0.0,

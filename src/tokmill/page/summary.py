@@ -9,6 +9,7 @@ from tokmill.dataset.counts import CHECKED, ROUTED, SKIPPED, TRAINED_TURNS
 from tokmill.engines.engine import REFERENCE
 from tokmill.fields import ENOUGH, describe_fields, noted_sources, percent, used_share
 from tokmill.page.kept_markers import markers_line, markers_row
+from tokmill.tokenizer.unknown_text import LOST_BYTES, UNKNOWN_TOKENS, unknown_line
 from tokmill.words import count, counted, plural, printable, seconds, size
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def summary_rows(manifest: Mapping[str, Any], directory: str, n_bytes: int) -> R
         _not_read(manifest),
         ("fields", fields_line(manifest)),
         ("kept text", markers_row(manifest)),
+        ("unknown", _unknown(totals)),
         ("tokens", _tokens(manifest)),
         ("trained", _trained(totals) if _is_sft(manifest) else ""),
         ("packing", "; ".join(f"{split} {_rows(pack)}" for split, pack in packs.items())),
@@ -94,6 +96,7 @@ def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
         ("unread keys", _unread_keys(totals)),
         ("fields", fields_line(manifest)),
         ("kept text", markers_row(manifest)),
+        ("unknown", _unknown(totals)),
         ("tokens", _tokens(manifest)),
         *(_mask_rows(manifest) if _is_sft(manifest) else ()),
         *((f"packs, {split}", _packing(pack)) for split, pack in manifest.get("packs", {}).items()),
@@ -104,6 +107,11 @@ def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
         ("time", _time(manifest["run"])),
     ]
     return [(label, text) for label, text in rows if text]
+
+
+def _unknown(totals: Mapping[str, Any]) -> str:
+    """Return what the tokenizer could not write; '' if nothing."""
+    return unknown_line(totals.get("counters", {}), totals["tokens"], totals["text_bytes"])
 
 
 def mix_rows(manifest: Mapping[str, Any]) -> Rows:
@@ -249,7 +257,8 @@ def _sized(
 def _noticed(totals: Mapping[str, Any]) -> dict[str, int]:
     """Return the counters that say something unusual."""
     counters = totals.get("counters", {})
-    return {name: n for name, n in counters.items() if n and name != TRAINED_TURNS}
+    said_elsewhere = (TRAINED_TURNS, UNKNOWN_TOKENS, LOST_BYTES)
+    return {name: n for name, n in counters.items() if n and name not in said_elsewhere}
 
 
 def share_of(n: float, total: float) -> str:
@@ -537,6 +546,7 @@ def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
         ("memory", _memory(plan)),
         ("rejects", f"{plan['reject_fraction']:.2%} of the {records}{_limit(plan)}"),
         *([("kept text", f"{kept} (in the {records})")] if kept else ()),
+        *([("unknown", f"{plan['unknown']} (in the {records})")] if plan["unknown"] else ()),
     ]
 
 

@@ -26,6 +26,7 @@ from tokmill.recipes.spec import make_engine, reference_loader
 from tokmill.render.renderer import make_renderer
 from tokmill.tokenizer.control_tokens import contains_any, control_token_strings
 from tokmill.tokenizer.markers import MarkerCounter
+from tokmill.tokenizer.unknown_text import UnknownText
 from tokmill.values import EMPTY, DocumentBatch
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class PretrainRecipe:
         control = config.tokenizer.control_tokens_in_text
         self._control = control_token_strings(tokenizer) if control == "reject" else []
         self._markers = MarkerCounter(tokenizer, parses=control == "parse")
+        self._unknown = UnknownText(tokenizer)
         self._strip_end = config.render.strip_end
 
     def read_by(self, spec: RunSpec) -> None:
@@ -121,7 +123,11 @@ class PretrainRecipe:
             drops=drops,
             lost=lost,
             fields=fields,
-            counters=self._markers.count(text),
+            counters={
+                **self._markers.count(text),
+                **self._unknown.in_tokens(batch.ids, batch.offsets),
+                **self._unknown.in_texts(text),
+            },
             checks=checks,
             differences=differing,
         )

@@ -30,6 +30,7 @@ from tokmill.recipes.spec import make_engine, reference_loader
 from tokmill.tokenizer.byte_lengths import byte_lengths
 from tokmill.tokenizer.continuation import after_control, continuation_tokenizer
 from tokmill.tokenizer.control_tokens import added_tokens, contains_any, control_token_strings
+from tokmill.tokenizer.unknown_text import UnknownText
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,6 +64,7 @@ class SftRecipe:
         self.dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
         is_reject = config.tokenizer.control_tokens_in_text == "reject"
         self._control = control_token_strings(tokenizer) if is_reject else []
+        self._unknown = UnknownText(tokenizer)
         self.spot = _make_spot_check(spec)
         self._memory = EngineMemory(engine_bytes(spec))
         self._encoder = make_sample_encoder(spec, self._memory)
@@ -120,7 +122,14 @@ class SftRecipe:
             drops=drops,
             lost=lost,
             sidecars=sidecars,
-            counters=_counters(samples, encoded, kept, is_first),
+            counters={
+                **_counters(samples, encoded, kept, is_first),
+                **self._unknown.in_tokens(kept.samples.ids, kept.samples.offsets),
+                **{
+                    name: _of_samples(n, samples)[source] * is_first
+                    for name, n in self._unknown.in_texts(samples.text).items()
+                },
+            },
             unread_keys=samples.unread_keys,
             checks={name: n[source] * is_first for name, n in checks.items()},
             differences=differing,
@@ -196,9 +205,14 @@ def _counters(
     return {name: n for name, n in counters.items() if n.any()}
 
 
+def _of_samples(of_segments: npt.NDArray[np.int64], samples: SampleBatch) -> npt.NDArray[np.int64]:
+    """Return the sums of samples, (n_samples,), of numbers of their segments."""
+    return np.diff(np.concatenate([[0], np.cumsum(of_segments)])[samples.offsets])
+
+
 def _trained_turns(samples: SampleBatch) -> npt.NDArray[np.int64]:
     """Return the number of trained turns of each sample: (n_samples,)."""
-    return np.diff(np.concatenate([[0], np.cumsum(samples.turn_ends)])[samples.offsets])
+    return _of_samples(samples.turn_ends.astype(np.int64), samples)
 
 
 def _make_spot_check(spec: RunSpec) -> SpotCheck | None:

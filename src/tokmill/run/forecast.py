@@ -26,6 +26,7 @@ from tokmill.run.reject_limits import (
     check_chats,
     check_empty,
     check_sources,
+    check_unknown,
     no_document,
     too_many,
 )
@@ -33,6 +34,7 @@ from tokmill.run.sample import Estimate, InputSample, encoded_sample
 from tokmill.sources.formats import format_named
 from tokmill.storage import free_bytes
 from tokmill.tokenizer.kept import tokenizer_for_plan
+from tokmill.tokenizer.unknown_text import unknown_line
 from tokmill.values import EMPTY
 from tokmill.words import plural
 
@@ -155,6 +157,7 @@ def _forecast(prepared: Prepared, note: Callable[[str], None], start_s: float) -
         "has_too_many_rejects": _has_too_many_rejects(config.limits, sampled),
         "counters": dict(sorted(counts.counters.items())),
         "encoded_documents": counts.documents,
+        "unknown": unknown_line(counts.counters, counts.tokens, counts.text_bytes),
         "can_separate": not config.input.text_separator
         and any(file.format == "text" for file in prepared.discovery.files),
         "drop_fraction": counts.drops.total() / n_records,
@@ -317,6 +320,7 @@ def check_sample(limits: LimitSettings, sampled: InputSample) -> None:
         raise RecordError(f"the run would stop: {told}")
     check_empty(limits, counts.drops[EMPTY], counts.records)
     check_chats(limits, counts.counters, counts.documents)
+    check_unknown(limits, counts.counters, counts.tokens, counts.text_bytes)
     least = 1 if sampled.is_complete else _SURE_RECORDS
     try:
         check_sources(limits, sampled.counted_files, sampled.first_reject_of, least_records=least)

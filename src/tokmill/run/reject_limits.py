@@ -17,6 +17,7 @@ from tokmill.dataset.writer import describe_entry, read_rejects
 from tokmill.errors import RecordError, UnreadInputError
 from tokmill.masks.truncation import TOO_LONG, UNTRAINED
 from tokmill.timing import add_seconds
+from tokmill.tokenizer.unknown_text import LOST_BYTES, UNKNOWN_TOKENS
 from tokmill.values import EMPTY
 from tokmill.words import counted, plural
 
@@ -62,6 +63,7 @@ class RejectLimit:
     def __init__(self, limits: LimitSettings, forward: Callable[[Increments], None]) -> None:
         self._limits, self._forward = limits, forward
         self._n_records = self._n_documents = self._n_empty = 0
+        self._n_tokens = self._all_text_bytes = 0
         self._reasons: Counter[str] = Counter()
         self._counters: Counter[str] = Counter()
         self._first = ""
@@ -74,7 +76,10 @@ class RejectLimit:
         self._n_documents += progress.documents
         self._reasons.update(progress.rejects)
         self._n_empty += progress.drops.get(EMPTY, 0)
-        self._counters.update(progress.counters)
+        if not progress.resumed:  # their counters are known at the end
+            self._counters.update(progress.counters)
+            self._n_tokens += progress.tokens
+            self._all_text_bytes += progress.text_bytes
         self._first = self._first or progress.first_reject
         self.text_bytes += 0 if progress.resumed else progress.text_bytes
         add_seconds(self.stage_s, progress.stage_s)
@@ -83,6 +88,7 @@ class RejectLimit:
             _check_share(self._limits, self._reasons, self._n_records, self._first)
             check_empty(self._limits, self._n_empty, self._n_records)
             check_chats(self._limits, self._counters, self._n_documents)
+            check_unknown(self._limits, self._counters, self._n_tokens, self._all_text_bytes)
 
 
 def are_too_many(limits: LimitSettings, n_rejects: float, n_records: float) -> bool:
@@ -105,6 +111,24 @@ def check_empty(limits: LimitSettings, n_empty: int, n_records: int) -> None:
             f"--max-empty-fraction={limits.max_empty_fraction:g} allows: name other fields or "
             "files, or raise the limit"
         )
+
+
+def check_unknown(
+    limits: LimitSettings, counters: Mapping[str, int], n_tokens: int, text_bytes: int
+) -> None:
+    """Check that the tokenizer can write most of the text; raises `RecordError`."""
+    unknown, lost = counters.get(UNKNOWN_TOKENS, 0), counters.get(LOST_BYTES, 0)
+    allowed = limits.max_unknown_fraction
+    if unknown > allowed * n_tokens:
+        found = f"{unknown / n_tokens:.1%} of the tokens are the unknown token"
+    elif lost > allowed * text_bytes:
+        found = f"{lost / text_bytes:.1%} of the text vanishes, as no token writes its characters"
+    else:
+        return
+    raise RecordError(
+        f"the tokenizer cannot write this text: {found}, more than --max-unknown-fraction="
+        f"{allowed:g} allows: choose a tokenizer of this language; a higher limit accepts the loss"
+    )
 
 
 def too_many(reasons: Counter[str], records: str, allowed: float, first: str) -> str:
@@ -173,6 +197,7 @@ def check_outcome(
     _check_share(limits, totals.rejects, totals.records, _first(rejects))
     check_empty(limits, totals.drops[EMPTY], totals.records)
     check_chats(limits, totals.counters, totals.documents)
+    check_unknown(limits, totals.counters, totals.tokens, totals.text_bytes)
     if not totals.documents:
         made = "the run made no document"
         if broken := sum_unread(sources):

@@ -106,6 +106,9 @@ class _Limits(TypedDict, total=False):
     max_reject_fraction: float
     """Stop if more than this fraction of records is rejected; of fewer than 1,000 records up to
     10 rejects never stop."""
+    max_unknown_fraction: float
+    """Stop if more than this fraction of the tokens is the unknown token, or of the text is
+    characters that the tokenizer leaves out; 1: no limit."""
     max_empty_fraction: float
     """Stop if more than this fraction of records has no text; such records are drops. 1: no
     limit."""

@@ -319,6 +319,13 @@ class LimitSettings:
         minimum=0.0,
         maximum=1.0,
     )
+    max_unknown_fraction: float = runtime_setting(
+        0.1,
+        "Stop if more than this fraction of the tokens is the unknown token, or of the text is "
+        "characters that the tokenizer leaves out; 1: no limit.",
+        minimum=0.0,
+        maximum=1.0,
+    )
     max_empty_fraction: float = runtime_setting(
         1.0,
         "Stop if more than this fraction of records has no text; such records are drops. 1: no "
