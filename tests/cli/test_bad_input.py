@@ -31,7 +31,7 @@ EOS = {
     "eos_token": "<|im_start|>",
     "chat_template": "{% for m in messages %}<|im_start|>{% endfor %}",
 }
-CUT = gzip.compress(b'{"title": "t"}\n' * 40)[:-9]
+CUT = gzip.compress(b'{"text": "t"}\n' * 40)[:-9]
 MISTAKES = [
     # words, files, exit code, what is said
     ("nope.jsonl", {}, 2, "nope.jsonl: no such file or directory"),

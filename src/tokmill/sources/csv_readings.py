@@ -70,6 +70,10 @@ def _check_escapes(path: str, head: bytes, dialect: Dialect, *, is_all: bool) ->
 
 
 def _check_quotes(path: str, head: bytes, dialect: Dialect, *, is_all: bool) -> None:
+    splitter = CsvSplitter(dialect)
+    splitter.ends(head)
+    if is_all and splitter.unfinished:
+        return  # unread input: the file may be cut off
     quoted = _sample(head, dialect, is_all=is_all)
     plain = _sample(head, replace(dialect, quote=""), is_all=is_all)
     if not plain.is_regular or not plain.rows:
