@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tokmill.words import plural
+
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -29,6 +31,12 @@ ENOUGH = 0.9
 less, the user is told."""
 
 _MOST_NAMED = 3
+_FEWEST_MEASURED, _LONGEST_NOTE = 2, 100
+"""Records with so many measured values and fewer bytes of text are no documents."""
+
+_MOST_TOGETHER = 1000
+"""Sets of keys that stand in one record: keys may be data."""
+
 _EMPTY: tuple[Any, ...] = ("", b"", [], {})
 _DEEPEST = 3
 _DEEPEST_READ = 20
@@ -47,6 +55,13 @@ _DATE = re.compile(
     r"(?:mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*+|"
     r"gmt|utc|am|pm|st|nd|rd|th)+",
     re.IGNORECASE,
+)
+
+_NUMBER = re.compile(r"[+-]?[\d., ]*\d(?:[eE][+-]?\d+)?")
+_FRACTION = re.compile(r"[+-]?\d*[.,]\d+(?:[eE][+-]?\d+)?")
+_PROSE = re.compile(
+    "\\S\\s+\\S|"  # two words, or four characters of a script that has no blanks
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]{4}"
 )
 
 _HAN_AND_KANA = re.compile(
@@ -86,12 +101,14 @@ def weigh(
 class _Field:
     """The strings of one field: their bytes, those of text, and letters at their beginnings.
 
-    `n_han`: letters that are Han or Kana. `values`: the distinct strings; None once one is longer
+    `n_prose`: strings of several words, or of a language without blanks. `n_han`: letters that are
+    Han or Kana. `values`: the distinct strings; None once one is longer
     than a label.
     """
 
     n_bytes: int = 0
     text_bytes: int = 0
+    n_prose: int = 0
     n_letters: int = 0
     n_han: int = 0
     n_values: int = 0
@@ -101,7 +118,9 @@ class _Field:
         """Add a string; return its bytes."""
         n_bytes = _size(text)
         self.n_bytes += n_bytes
-        self.text_bytes += n_bytes if is_text(text) else 0
+        if is_text(text):
+            self.text_bytes += n_bytes
+            self.n_prose += int(_PROSE.search(text) is not None)
         head = text[:_LONGEST_LOOKED_AT]
         self.n_letters += sum(map(str.isalpha, head))
         self.n_han += 0 if head.isascii() else len(_HAN_AND_KANA.findall(head))
@@ -116,6 +135,7 @@ class _Field:
         """Add the strings of the same field in other records."""
         self.n_bytes += other.n_bytes
         self.text_bytes += other.text_bytes
+        self.n_prose += other.n_prose
         self.n_letters += other.n_letters
         self.n_han += other.n_han
         self.n_values += other.n_values
@@ -123,6 +143,19 @@ class _Field:
             self.values = None
         else:
             self.values |= other.values
+
+    def kind(self) -> str:
+        """Return what the strings are, in words."""
+        if self.is_label:
+            return "labels"
+        if self.text_bytes:
+            return "short text"
+        shown = next((value for value in sorted(self.values or ()) if value), "")
+        if _URL.fullmatch(shown):
+            return "URLs"
+        if _NUMBER.fullmatch(shown):
+            return "numbers"
+        return "dates" if _DATE.fullmatch(shown) else "ids or short words"
 
     @property
     def is_label(self) -> bool:
@@ -145,6 +178,9 @@ class FieldSample:
         self.keys: dict[str, None] = {}
         self.fields: dict[str, _Field] = {}
         self.string_keys: set[str] = set()
+        self._together: set[frozenset[str]] = set()
+        self._kinds: dict[str, str] = {}
+        self._n_measured = 0
         self._empty: set[str] = set()
         self._new_key_at = 0
         self._nested = nested
@@ -159,6 +195,12 @@ class FieldSample:
         self.n_records += 1
         self.keys.update(dict.fromkeys(record))
         self.string_keys.update(k for k, value in record.items() if isinstance(value, str | bytes))
+        for key in filled - self._kinds.keys():
+            self._kinds[key] = _kind(record[key])
+        self._n_measured += sum(map(_n_measured, record.values()))
+        texts = [key for key in filled if isinstance(record[key], str | bytes)]
+        if len(self._together) < _MOST_TOGETHER:
+            self._together.add(frozenset(texts))
         for path, text in _strings(record, self._nested):
             self.n_bytes += self.fields.setdefault(path, _Field()).add(text)
 
@@ -169,6 +211,9 @@ class FieldSample:
         self.n_bytes += other.n_bytes
         self.keys |= other.keys
         self.string_keys |= other.string_keys
+        self._together |= other._together
+        self._kinds = other._kinds | self._kinds
+        self._n_measured += other._n_measured
         for path, of_path in other.fields.items():
             self.fields.setdefault(path, _Field()).merge(of_path)
 
@@ -184,6 +229,34 @@ class FieldSample:
         return sum(field.n_han for field in own) / max(1, sum(field.n_letters for field in own))
 
     @property
+    def holds_prose(self) -> bool:
+        """Return whether some field may be the text of a document, whatever its name.
+
+        Words that stand alone may be labels. A short note beside measured values, such as a time
+        series or an embedding, is none either.
+        """
+        labels = self.labels()
+        texts = [f for path, f in self.fields.items() if f.n_prose and path not in labels]
+        n_bytes = sum(of_path.text_bytes for of_path in texts)
+        is_measured = self._n_measured >= _FEWEST_MEASURED * self.n_records
+        is_note = is_measured and n_bytes < _LONGEST_NOTE * self.n_records
+        return bool(texts) and not is_note
+
+    def kinds(self) -> dict[str, str]:
+        """Return what stands under each key, in words: `input_ids` is a list of numbers."""
+        return {
+            key: self.fields[key].kind()
+            if key in self.string_keys
+            else self._kinds.get(key, "empty")
+            for key in self.keys
+        }
+
+    def stand_together(self, one: str, other: str) -> bool:
+        """Return whether some record has text under both keys."""
+        is_unknown = len(self._together) >= _MOST_TOGETHER
+        return is_unknown or any(one in keys and other in keys for keys in self._together)
+
+    @property
     def n_since_new_key(self) -> int:
         """Return the number of records since a key first had a value; 0 if a key never had one."""
         return 0 if self._empty else self.n_records - self._new_key_at
@@ -192,21 +265,52 @@ class FieldSample:
         """Return the fields; those whose few short values repeat hold no text.
 
         `text_field` always counts as text, even if it holds JSON; it may be several keys with
-        commas between them. If no field holds text, all fields count as text.
+        commas between them.
         """
         labels, named = self.labels(text_field), text_field.split(",")
         weighed = {}
         for path, of_path in self.fields.items():
             text_bytes = of_path.n_bytes if path in named else of_path.text_bytes
             weighed[path] = FieldBytes(of_path.n_bytes, 0 if path in labels else text_bytes)
-        if any(n.text_bytes for n in weighed.values()):
-            return weighed
-        return {path: FieldBytes(n.n_bytes, n.n_bytes) for path, n in weighed.items()}
+        return weighed
 
     def labels(self, text_field: str = "") -> frozenset[str]:
         """Return the fields whose few short values repeat, as categories do."""
         repeating = frozenset(path for path, of_path in self.fields.items() if of_path.is_label)
         return repeating - {*text_field.split(",")}
+
+
+def _kind(value: Any) -> str:
+    """Return what a value that is no string is, in words."""
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, list):
+        inner = _kind(value[0])
+        return f"list of {inner}s" if inner in ("number", "string", "list", "object") else "list"
+    if isinstance(value, dict):
+        return "object"
+    return "string" if isinstance(value, str | bytes) else type(value).__name__
+
+
+def _n_measured(value: Any, depth: int = 1, *, in_list: bool = False) -> int:
+    """Return how many measured values a value holds: fractions, and numbers in a list.
+
+    An integer elsewhere may be an id, a label or the number of a line. Of a list or an object the
+    first values count.
+    """
+    if isinstance(value, str):
+        return int(len(value) <= _LONGEST_DATE and _FRACTION.fullmatch(value) is not None)
+    if isinstance(value, float) or (in_list and isinstance(value, int)):
+        return 1
+    if not isinstance(value, list | dict) or depth > _DEEPEST:
+        return 0
+    inside = value if isinstance(value, list) else list(value.values())
+    return sum(
+        _n_measured(inner, depth + 1, in_list=inside is value)
+        for inner in inside[:_FEWEST_MEASURED]
+    )
 
 
 def used_paths(schema: pa.Schema) -> frozenset[str]:
@@ -259,8 +363,15 @@ def _is_outer(path: str, counts: Mapping[str, int]) -> bool:
 def listed_shares(counts: Mapping[str, int], total: int, most: int = 8) -> str:
     """Return fields with their share of `total` bytes, the largest first."""
     ordered = sorted(counts.items(), key=lambda row: -row[1])
-    shown = [f"{path} {percent(n / total)}" if n else path for path, n in ordered[:most]]
-    return ", ".join(shown + ["…"] * (len(ordered) > most))
+    shown = [_with_share(path, n, total) for path, n in ordered[:most]]
+    rest = [n for _, n in ordered[most:]]
+    if rest:
+        shown.append(_with_share(f"{plural(len(rest), 'other field')}", sum(rest), total))
+    return ", ".join(shown)
+
+
+def _with_share(path: str, n_bytes: int, total: int) -> str:
+    return f"{path} {percent(n_bytes / total)}" if n_bytes else path
 
 
 def noted_sources(rows: Sequence[Mapping[str, Any]], used: Collection[str]) -> str:

@@ -100,7 +100,7 @@ def test_some_records_of_an_encyclopedia_may_lack_sections():
         (
             {"标题": "猫", "段落": [{"行号": 1, "内容": "夜行动物。" * 40}]},
             "a.jsonl: the text is not in one field, found 段落[].内容 over 99%, 标题 under 1%; "
-            "without text 段落[].行号: take the list with --renderer=encyclopedia "
+            "without text 段落[].行号: take the list with --renderer=article "
             "--fields='section_content=内容,sections=段落,title=标题'",
         ),
         (
@@ -111,8 +111,8 @@ def test_some_records_of_an_encyclopedia_may_lack_sections():
         ),
         (
             {"id": 12, "n": 3.5},
-            "a.jsonl: the text is not in one field, found no text; without text id, n: "
-            "renderers read strings under keys of their own",
+            "a.jsonl: the records hold no text: expected a field of sentences, found id (number), "
+            "n (number): leave these records out of the input",
         ),
         (
             {"messages": [{"role": "user", "content": BODY}]},
@@ -140,8 +140,8 @@ def test_a_single_record_with_a_list_may_be_a_list_of_records():
     message = refused({"version": "1.1", "data": [{"title": "cats", "text": BODY}] * 9})
     assert message.endswith(
         "take the list with --renderer=article "
-        "--fields=section_content=text,sections=data, or its entries as records with "
-        "jq -c '.data[]' FILE > NEW_FILE.jsonl"
+        "--fields=section_content=text,sections=data, or write its entries as records with "
+        "jq -c '.data[]' a.jsonl > NEW_FILE.jsonl"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from dataclasses import replace
@@ -11,9 +12,10 @@ from tokmill.errors import UsageError
 from tokmill.fields import ENOUGH, FieldSample, counted, listed_shares, used_share
 from tokmill.settings.names import in_toml
 from tokmill.settings.schema import KEYS_OF_RECORDS, RenderSettings, UnclearNamesError, role_of_pair
+from tokmill.words import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tokmill.fields import FieldBytes
 
@@ -24,7 +26,10 @@ _ASKED = ("instruction", "prompt", "question", "query", "problem")
 _ANSWERED = ("output", "response", "completion", "answer", "solution", "chosen")
 
 _ITEM = re.compile(r"([^.\[\]]+)\[\]\.([^.\[\]]+)")
-_MOST_IN_TEMPLATE = 6
+_MOST_KINDS = 10
+_NAMES_OF_TEXT = ("text", "content", "body", "document", "article")
+"""Keys whose values are text even if they are single words."""
+
 _TOO_LITTLE = 0.002
 
 
@@ -58,6 +63,10 @@ def detect(settings: RenderSettings, sample: FieldSample, where: str) -> RenderS
     texts = _texts(sample, fields)
     if not any(n.n_bytes for n in fields.values()) and settings.text_field in sample.keys:
         return replace(settings, renderer="text")
+    if not sample.holds_prose and not any(name in _NAMES_OF_TEXT for name in texts):
+        if settings.text_field in sample.string_keys:
+            return replace(settings, renderer="text")
+        raise UsageError(f"{where}: {_no_text(sample)}")
     for name in sorted(texts, key=lambda name: -fields[name].text_bytes)[:1]:
         if share(fields, {name}) >= ENOUGH:
             return replace(settings, renderer="text").with_keys(text=name)
@@ -102,14 +111,7 @@ def _advised(settings: RenderSettings, sample: FieldSample) -> tuple[str, str, s
         name = sections_renderer(settings, [sample])
         return "take the sections with ", f"--renderer={name}", flat
     if nested and n_nested >= n_flat:
-        named = settings.with_keys(**_keys_of_sections(settings, texts, nested, fields))
-        option = _sections(named, sample)
-        if sample.n_records > 1:
-            return "take the list with ", option, ""
-        name = nested[0].partition("[")[0]
-        entries = shlex.quote(f".{name}[]")
-        as_records = f", or its entries as records with jq -c {entries} FILE > NEW_FILE.jsonl"
-        return "take the list with ", option, as_records
+        return _advised_list(settings, sample, texts, nested)
     fullest = max(fields, key=lambda path: fields[path].text_bytes, default="")
     if not texts or fields[fullest].text_bytes > n_flat:
         if fullest.endswith("[]") and "[]" not in fullest[:-2]:
@@ -124,7 +126,49 @@ def _advised(settings: RenderSettings, sample: FieldSample) -> tuple[str, str, s
     alone = f"--renderer=text --fields={shlex.quote(f'text={longest}')}"
     if len(texts) == 1:
         return "name it with ", alone, ""
-    return "name all with ", _template(texts), f", or one with {alone}"
+    if in_turn := _in_turn(sample, fields, texts):
+        return "records have one or the other: take the filled one with ", in_turn, ""
+    unnamed = {name: fields[name].text_bytes for name in texts if not _fits_template(name)}
+    if len(unnamed) == len(texts):
+        return "a template can name none of them: take one with ", alone, ""
+    rest = f", or one with {alone}"
+    if unnamed:
+        total = sum(n.text_bytes for n in fields.values())
+        rest = f" (without {listed_shares(unnamed, total)}, which no template can name){rest}"
+    return "name all with ", _template(texts), rest
+
+
+def _advised_list(
+    settings: RenderSettings, sample: FieldSample, texts: list[str], nested: list[str]
+) -> tuple[str, str, str]:
+    """Return what `_advised` does, for records whose text is in a list of objects."""
+    fields = sample.weighed(settings.text_field)
+    named = settings.with_keys(**_keys_of_sections(settings, texts, nested, fields))
+    option = _sections(named, sample, fields)
+    is_enough = share(fields, _encyclopedia(named)) >= ENOUGH
+    if sample.n_records == 1:
+        # A file of one object with a list: the entries may be the records.
+        name = max(nested, key=lambda path: fields[path].text_bytes).partition("[")[0]
+        as_records = f"write its entries as records with {_entries_command(name, sample.where)}"
+        if is_enough:
+            return "take the list with ", option, f", or {as_records}"
+        return f"{name} is a list: {as_records}", "", ""
+    if is_enough:
+        return "take the list with ", option, ""
+    return "give a renderer of your own (--renderer=MODULE:FUNCTION)", "", ""
+
+
+def _entries_command(name: str, path: str) -> str:
+    """Return the command that writes the entries of a list in a JSON file as JSON Lines."""
+    is_plain = name.isascii() and name.isidentifier()
+    key = name if is_plain else json.dumps(name, ensure_ascii=False)
+    entries = f"jq -c {shlex.quote(f'.{key}[]')}"
+    file = shlex.quote(path or "FILE")
+    if path.endswith((".gz", ".gzip")):
+        return f"gzip -dc < {file} | {entries} > NEW_FILE.jsonl"
+    if path.endswith((".zst", ".zstd")):
+        return f"zstd -dc < {file} | {entries} > NEW_FILE.jsonl"
+    return f"{entries} {file} > NEW_FILE.jsonl"
 
 
 def template_option(sample: FieldSample, text_field: str) -> str:
@@ -214,6 +258,25 @@ def _strings(sample: FieldSample) -> list[str]:
     return [name for name in sample.keys if name in texts or name in asked]
 
 
+def _no_text(sample: FieldSample) -> str:
+    """Return that no field holds text, what the fields are, and how to name one."""
+    kinds = [f"{name} ({kind})" for name, kind in sample.kinds().items()]
+    shown = ", ".join(kinds[:_MOST_KINDS])
+    if len(kinds) > _MOST_KINDS:
+        shown += f" and {plural(len(kinds) - _MOST_KINDS, 'other')}"
+    strings = [name for name in sample.keys if name in sample.string_keys]
+    longest = max(
+        strings,
+        key=lambda name: (sample.fields[name].text_bytes, sample.fields[name].n_bytes),
+        default="",
+    )
+    advice = "leave these records out of the input"
+    if longest and sample.fields[longest].n_bytes:
+        option = shlex.quote(f"text={longest}")
+        advice += f", or name one that is text, as in --renderer=text --fields={option}"
+    return f"the records hold no text: expected a field of sentences, found {shown}: {advice}"
+
+
 def _fields_found(fields: Mapping[str, FieldBytes]) -> str:
     total = sum(n.text_bytes for n in fields.values())
     texts = {path: n.text_bytes for path, n in fields.items() if n.text_bytes}
@@ -223,9 +286,30 @@ def _fields_found(fields: Mapping[str, FieldBytes]) -> str:
     return f"the text is not in one field, {shares}{labels}"
 
 
+def _fits_template(name: str) -> bool:
+    """Return whether a format string can name a field."""
+    return not set(name) & set("{}!:[")
+
+
+def _in_turn(sample: FieldSample, fields: Mapping[str, FieldBytes], texts: Sequence[str]) -> str:
+    """Return the option that takes the filled one of fields of which each record has one, or ''.
+
+    Only if they hold nearly all text: `text` in some records, `content` in the others.
+    """
+    group: list[str] = []
+    for name in sorted(texts, key=lambda name: -fields[name].text_bytes):
+        if not any(sample.stand_together(name, other) for other in group):
+            group.append(name)
+    names = [name for name in texts if name in group and not set(name) & set("=,")]
+    if len(names) < 2 or share(fields, names) < ENOUGH:
+        return ""
+    pairs = ",".join(f"text={name}" for name in names)
+    return f"--renderer=text --fields={shlex.quote(pairs)}"
+
+
 def _template(texts: Collection[str]) -> str:
     """Return the option `--template` for some fields, quoted for the shell."""
-    kept = [name for name in texts if not set(name) & set("{}!:[")][:_MOST_IN_TEMPLATE]
+    kept = filter(_fits_template, texts)
     return "--template=" + shlex.quote("\\n".join("{" + name + "}" for name in kept))
 
 
@@ -246,7 +330,13 @@ def _keys_of_sections(
     }
 
 
-def _sections(named: RenderSettings, sample: FieldSample) -> str:
-    """Return the options with which a renderer of sections reads the keys of `named`."""
+def _sections(named: RenderSettings, sample: FieldSample, weighed: Mapping[str, FieldBytes]) -> str:
+    """Return the options with which a renderer of sections reads the keys of `named`.
+
+    The formula of encyclopedias would put a separator where a title or a heading is missing.
+    """
+    heading = f"{named.key_of('sections')}[].{named.key_of('section_title')}"
+    has_both = named.key_of("title") in sample.string_keys and heading in weighed
+    renderer = sections_renderer(named, [sample]) if has_both else "article"
     fields = f" --fields={shlex.quote(','.join(named.fields))}" if named.fields else ""
-    return f"--renderer={sections_renderer(named, [sample])}{fields}"
+    return f"--renderer={renderer}{fields}"
