@@ -57,6 +57,8 @@ _MOST_BYTES, _LEAST_BYTES = 16 << 20, 16 << 10
 """What is read of one file, alone and among a thousand."""
 
 _MOST_NAMED = 3
+_MOST_ODD = 9
+"""Files that an error names besides those of the first kind."""
 
 
 class Input(NamedTuple):
@@ -226,21 +228,25 @@ class _Groups:
         unseen = [file for file in files if file not in self._seen]
         n = max(1, len(unseen))
         limits = max(_LEAST_RECORDS, _MOST_RECORDS // n), max(_LEAST_BYTES, _MOST_BYTES // n)
+        odd: list[_Odd] = []
         for file in unseen:
             self._seen.add(file)
             try:
                 self._add(file, *limits)
             except (UsageError, StorageError) as error:
-                self._leave_out([file], error)
+                odd.append(_Odd([file], error))
+        self._leave_out(odd)
         self._leave_descriptions_out()
         self._resolve_all()
 
-    def _leave_out(self, files: Sequence[SourceFile], error: Exception) -> None:
-        """Raise an error, or leave its files out of the input."""
-        if self._bad is None:
-            raise error
-        self._bad.append(str(error))
-        self._left_out.update(files)
+    def _leave_out(self, odd: Sequence[_Odd]) -> None:
+        """Raise the first error, which names the files of all, or leave them out of the input."""
+        if odd and self._bad is None:
+            raise _error_of_all(odd)
+        for files, error in odd:
+            self._left_out.update(files)
+            if self._bad is not None:
+                self._bad.append(str(error))
 
     def _add(self, file: SourceFile, n_records: int, n_bytes: int) -> None:
         """Add the first records of a file to the group of its folder, format and keys."""
@@ -337,6 +343,7 @@ class _Groups:
                 self.resolved.append(group)
             except UsageError as error:
                 failed[key] = error
+        odd: list[_Odd] = []
         is_given = is_named(self._source.config.render)  # for every file of its source
         for key, problem in failed.items():
             group = self._groups[key]
@@ -348,7 +355,8 @@ class _Groups:
                     break
             else:
                 del self._groups[key]
-                self._leave_out(group.files, self._explained(problem, group))
+                odd.append(_Odd(group.files, self._explained(problem, group)))
+        self._leave_out(odd)
 
     def _explained(self, problem: UsageError, group: _FileGroup) -> UsageError:
         """Return an error whose advice holds for the files of a group alone, if there are others.
@@ -423,6 +431,27 @@ class _Groups:
             fields.labels(settings.text_field) if is_render else frozenset(),
         )
         return FoundReading(reading, files, fields)
+
+
+class _Odd(NamedTuple):
+    """Files that cannot be read, and why."""
+
+    files: Sequence[SourceFile]
+    error: UsageError | StorageError
+
+
+def _error_of_all(odd: Sequence[_Odd]) -> UsageError | StorageError:
+    """Return the first error; it names the files of the others too."""
+    error = odd[0].error
+    others = [file.path for files, _ in odd[1:] for file in files]
+    is_of_setting = isinstance(error, UsageError) and error.setting
+    if not others or is_of_setting:
+        return error
+    shown = ", ".join(others[:_MOST_ODD])
+    if len(others) > _MOST_ODD:
+        shown += f" and {plural(len(others) - _MOST_ODD, 'other file')}"
+    kind = UsageError if isinstance(error, UsageError) else StorageError
+    return kind(f"{error} (not read either: {shown})")
 
 
 def _own_source(files: Sequence[SourceFile], table: str) -> str:

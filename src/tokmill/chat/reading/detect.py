@@ -83,7 +83,7 @@ def resolve_schema(settings: SftSettings, records: Records, where: str = "record
         return settings
     for record in read:
         if reason := preference(record, recognise(record), settings):
-            raise UsageError(f"{where}: {reason}")
+            raise _preference_error(f"{where}: {reason}")
     named = {"messages": "messages", "prompt": "prompt", "instruction": "alpaca"}
     schema = next((named[field] for field in named if field in fields), "")
     settings = replace(settings, schema=schema or detect_schema(read, where))
@@ -92,6 +92,15 @@ def resolve_schema(settings: SftSettings, records: Records, where: str = "record
     if settings.schema in ("messages", "conversations"):
         _check_roles(read, settings, where)
     return settings
+
+
+def _preference_error(message: str) -> UsageError:
+    """Return the error about preference data; its option can be given to some files alone."""
+    about, dashes, rest = message.rpartition(" --")
+    if not dashes:
+        return UsageError(message)
+    option = f"--{rest.partition(' ')[0]}"
+    return UnclearNamesError(f"{about} ", f"--{rest}", in_toml(option))
 
 
 def detect_schema(records: Records, where: str = "records") -> str:

@@ -181,14 +181,14 @@ def preference(record: Mapping[str, Any], kind: str | None, settings: SftSetting
         return ""
     return (
         "preference data, found label of good and bad answers (KTO): expected answers to train on; "
-        "keep the good ones and leave out label, or train all with --ignore-keys label"
+        "keep the good ones and leave out label, or train all with --ignore-keys=label"
     )
 
 
 def _advice(record: Mapping[str, Any], kind: str | None, keys: Sequence[str]) -> str:
     """Return the option with which a record that has preferences is trained on."""
     if kind is not None:  # an answer stands beside them
-        return f"--ignore-keys {','.join(keys)} trains on the rest of the record"
+        return f"--ignore-keys={','.join(keys)} trains on the rest of the record"
     chosen = record.get("chosen")
     if isinstance(chosen, dict) or "chosen" not in keys:
         return "put it under completion, or at the end of messages"
@@ -196,7 +196,7 @@ def _advice(record: Mapping[str, Any], kind: str | None, keys: Sequence[str]) ->
     # A reply alone is the answer to a prompt; other messages are the whole chat.
     is_chat = isinstance(first, dict) and ROLE_NAMES.get(str(first.get("role"))) != "assistant"
     field = "messages" if is_chat else "completion"
-    return f"--fields {field}=chosen trains on the chosen ones, and leaves the others out"
+    return f"--fields={field}=chosen trains on the chosen ones, and leaves the others out"
 
 
 def is_kto(label: Any) -> bool:
