@@ -126,11 +126,14 @@ class CsvParser:
         stops = np.append(ends - 1, len(data))
         filled = starts < stops
         starts, stops = starts[filled], stops[filled]
-        refused = not_utf8(data, starts, stops) | too_large(stops - starts, limit)
+        bad_bytes = not_utf8(data, starts, stops)  # refused if a cell that is read has them
+        refused = too_large(stops - starts, limit)
         good = np.delete(np.arange(len(starts)), sorted(refused))
         cells, parsed = self._cells(schema, data, starts, stops, good, refused)
         fitted = fit_columns(cells, schema, limit, self.where)
-        refused.update({int(parsed[row]): why for row, why in fitted.refused.items()})
+        for row, why in fitted.refused.items():
+            number = int(parsed[row])
+            refused[number] = bad_bytes.get(number, why)
         rows = parsed[fitted.rows]
         spans = starts, stops
         return span_records(

@@ -3,15 +3,16 @@
 The parser of Arrow gets many lines in one call. Its result is used only if the lines would give the
 same result one by one. Otherwise the lines are split (at the bad line, if it names one) and parsed
 again, down to single lines. So the result of a line never depends on other lines or on block
-limits.
+limits. A line that is refused for a field that is not read is read once more, without that field.
 
 The texts, rejects and places of a run depend on the parser, so a plan names it.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 _NO_LIMIT = 1 << 62
 _MOST_SHOWN = 1 << 10
 """Bytes of a line that is no object which are looked at for the message."""
+
+REASONS_OF_ONE_FIELD = ("malformed JSON", "invalid UTF-8")
+"""Reasons that may lie in a field that is not read."""
 
 _OPEN, _CLOSE, _NEWLINE, _RETURN = (ord(c) for c in "{}\n\r")
 _BLANKS = b" \t\r"
@@ -125,9 +129,70 @@ def parse_lines(data: Bytes, schema: pa.Schema, max_record_bytes: int = _NO_LIMI
         rows = np.delete(rows, failed)
     if is_whole:
         batch = whole_batch(span_texts(data, starts[rows], stops[rows]))
-    else:
-        batch = one_batch(tables, schema)
+        return Parsed(batch, rows, starts, stops, refused)
+    for row in sorted(refused):
+        if refused[row][0] in REASONS_OF_ONE_FIELD:
+            line = bytes(memoryview(data)[starts[row] : stops[row]])
+            if (table := _read_needed(line, schema)) is not None:
+                tables.append(table)
+                rows = np.append(rows, row)
+                del refused[row]
+    batch = one_batch(tables, schema)
+    if len(rows) and (np.diff(rows) < 0).any():  # a line that was read again belongs further up
+        order = np.argsort(rows)
+        batch, rows = batch.take(pa.array(order)), rows[order]
     return Parsed(batch, rows, starts, stops, refused)
+
+
+def _read_needed(line: bytes, schema: pa.Schema) -> pa.Table | None:
+    """Return a refused record without the fields that are not read; None if it is still refused.
+
+    A field that is not read may hold half a character, bytes that are not UTF-8, a number that no
+    parser takes, or a key twice; the text of the record is whole then.
+    """
+    try:
+        # Bytes that are not UTF-8 become surrogates, which cannot be encoded again.
+        record = json.loads(line.decode("utf-8", "surrogateescape"), object_pairs_hook=_unique)
+        needed = _needed(record, pa.struct(list(schema)))
+        data = json.dumps(needed, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return None
+    if not needed:
+        return None  # it has none of the fields: what is wrong in it says more
+    table = read_json(pa.py_buffer(data), 1, schema)
+    return table if isinstance(table, pa.Table) else None
+
+
+class _Twice(NamedTuple):
+    """The values of a key that an object has more than once."""
+
+    key: str
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        found[key] = _Twice(key) if key in found else value
+    return found
+
+
+def _needed(value: Any, kind: pa.DataType) -> Any:
+    """Return a value with the fields of a type alone.
+
+    Raises:
+        ValueError: an object has one of them twice.
+    """
+    if isinstance(value, _Twice):
+        raise ValueError(f"{value.key} twice")
+    if pa.types.is_struct(kind) and isinstance(value, dict):
+        return {
+            field.name: _needed(value[field.name], field.type)
+            for field in kind
+            if field.name in value
+        }
+    if pa.types.is_list(kind) and isinstance(value, list):
+        return [_needed(inner, kind.value_type) for inner in value]
+    return value
 
 
 def _no_object(line: bytes) -> str:
