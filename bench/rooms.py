@@ -21,7 +21,7 @@ ROOMS = {
     "cli, api": 4_250,
     "run, executors": 4_850,
     "mixing": 3_250,
-    "recipes, render": 2_300,
+    "recipes, render": 2_750,
     "sources": 5_300,
     "chat, masks": 8_350,
     "engines, tokenizer": 5_950,

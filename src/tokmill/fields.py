@@ -45,7 +45,6 @@ _LONGEST_LABEL, _FEWEST_LABELS, _LABEL_REPEATS = 64, 5, 5
 _LONGEST_JSON = 1 << 20
 _LONGEST_DATE = 48
 _LONGEST_WORD = 3
-_LONGEST_LOOKED_AT = 1000
 
 _NO_BLANK = re.compile(r"[!-~]+")
 _MARKED = re.compile(r"[0-9/\\_@:=.+-]")
@@ -64,10 +63,42 @@ _PROSE = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]{4}"
 )
 
-_HAN_AND_KANA = re.compile(
-    "[\u3005\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-    "\uff66-\uff9f\U00020000-\U0003ffff]"
-)
+_ASCII_LETTERS = bytes(range(ord("A"), ord("Z") + 1)) + bytes(range(ord("a"), ord("z") + 1))
+_SIGNS = bytes([0xC2, 0xE2, 0xEF])
+"""First bytes of U+0080 to U+00BF, U+2000 to U+2FFF and U+F000 to U+FFFF: signs, punctuation."""
+_NO_FIRST_BYTES = bytes({*range(0x100)} - {*_ASCII_LETTERS, *range(0xC2, 0xF5)} | {*_SIGNS})
+_NO_HAN = bytes({*range(0x100)} - {*range(0xE3, 0xEA)})
+"""All but the first bytes of U+3000 to U+9FFF."""
+
+
+class Letters(NamedTuple):
+    """A number of letters, and how many of them are Han or Kana."""
+
+    n: int
+    n_han: int
+
+    def plus(self, other: Letters) -> Letters:
+        """Return the sum with others."""
+        return Letters(self.n + other.n, self.n_han + other.n_han)
+
+    @property
+    def han_share(self) -> float:
+        """Return the share of Han and Kana; 0 without letters."""
+        return self.n_han / max(1, self.n)
+
+
+NO_LETTERS = Letters(0, 0)
+
+
+def count_letters(text: bytes) -> Letters:
+    """Return the letters of a text in UTF-8.
+
+    By the first byte of each character: ten times as fast as asking Python for each. A letter is A
+    to Z, and every other character that is not ASCII but those of the blocks of signs. Han and Kana
+    are U+3000 to U+9FFF: with their punctuation.
+    """
+    firsts = text.translate(None, _NO_FIRST_BYTES)
+    return Letters(len(firsts), len(firsts.translate(None, _NO_HAN)))
 
 
 class FieldBytes(NamedTuple):
@@ -99,31 +130,28 @@ def weigh(
 
 @dataclass(slots=True)
 class _Field:
-    """The strings of one field: their bytes, those of text, and letters at their beginnings.
+    """The strings of one field: their bytes, those of text, and letters.
 
-    `n_prose`: strings of several words, or of a language without blanks. `n_han`: letters that are
-    Han or Kana. `values`: the distinct strings; None once one is longer
-    than a label.
+    `n_prose`: strings of several words, or of a language without blanks. `values`: the distinct
+    strings; None once one is longer than a label.
     """
 
     n_bytes: int = 0
     text_bytes: int = 0
     n_prose: int = 0
-    n_letters: int = 0
-    n_han: int = 0
+    letters: Letters = NO_LETTERS
     n_values: int = 0
     values: set[str] | None = field(default_factory=set)
 
     def add(self, text: str) -> int:
         """Add a string; return its bytes."""
-        n_bytes = _size(text)
+        data = text.encode("utf-8", "surrogatepass")
+        n_bytes = len(data)
         self.n_bytes += n_bytes
         if is_text(text):
             self.text_bytes += n_bytes
             self.n_prose += int(_PROSE.search(text) is not None)
-        head = text[:_LONGEST_LOOKED_AT]
-        self.n_letters += sum(map(str.isalpha, head))
-        self.n_han += 0 if head.isascii() else len(_HAN_AND_KANA.findall(head))
+        self.letters = self.letters.plus(count_letters(data))
         self.n_values += 1
         if len(text) > _LONGEST_LABEL:
             self.values = None
@@ -136,8 +164,7 @@ class _Field:
         self.n_bytes += other.n_bytes
         self.text_bytes += other.text_bytes
         self.n_prose += other.n_prose
-        self.n_letters += other.n_letters
-        self.n_han += other.n_han
+        self.letters = self.letters.plus(other.letters)
         self.n_values += other.n_values
         if self.values is None or other.values is None:
             self.values = None
@@ -220,13 +247,16 @@ class FieldSample:
     def weigh_letters(self, factor: float) -> None:
         """Multiply the counts of letters: a sample stands for a file of its size."""
         for of_path in self.fields.values():
-            of_path.n_letters = round(of_path.n_letters * factor)
-            of_path.n_han = round(of_path.n_han * factor)
+            n, n_han = of_path.letters
+            of_path.letters = Letters(round(n * factor), round(n_han * factor))
 
-    def han_share(self, used: Collection[str]) -> float:
-        """Return the share of Han and Kana in the letters of the used fields."""
-        own = [of_path for path, of_path in self.fields.items() if is_used(path, used)]
-        return sum(field.n_han for field in own) / max(1, sum(field.n_letters for field in own))
+    def letters(self, used: Collection[str]) -> Letters:
+        """Return the letters of the used fields."""
+        total = NO_LETTERS
+        for path, of_path in self.fields.items():
+            if is_used(path, used):
+                total = total.plus(of_path.letters)
+        return total
 
     @property
     def holds_prose(self) -> bool:

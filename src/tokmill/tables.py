@@ -58,6 +58,7 @@ RENDERERS = Table(
     "renderer",
     "tokmill.renderers",
     {
+        "sections": "tokmill.render.by_script:Sections",
         "encyclopedia": "tokmill.render.built_in:Encyclopedia",
         "article": "tokmill.render.built_in:Article",
         "text": "tokmill.render.built_in:text_renderer",

@@ -87,7 +87,7 @@ def test_pretrain_prints_a_summary_on_stdout_and_notes_on_stderr(pretrain, good)
     assert re.search(
         r"^records +40 = 40 documents \+ 0 drops \+ 0 rejects$", outcome.out, re.MULTILINE
     )
-    assert "renderer: article;" in outcome.err
+    assert "renderer: sections;" in outcome.err
     assert "\x1b" not in outcome.out + outcome.err
 
 
@@ -170,7 +170,7 @@ def test_chinese_sections_from_standard_input_have_the_formula_as_from_a_file(
     words += ["-o", str(tmp_path / "out")]
     done = subprocess.run(words, input=lines, capture_output=True)
     assert done.returncode == 0, done.stderr
-    assert manifest(tmp_path / "out")["config"]["render"]["renderer"] == "encyclopedia"
+    assert manifest(tmp_path / "out")["totals"]["renderers"] == {"encyclopedia": 9}
 
 
 # plan, verify, inspect

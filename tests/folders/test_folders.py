@@ -100,29 +100,41 @@ def test_wiki_tables_of_pages_and_code_are_each_read_by_their_own_renderer(
         ] * 3
 
 
-def test_one_renderer_is_taken_for_all_articles_by_the_script_of_all_of_them(
-    made: Run, tmp_path: Path
-) -> None:
+def test_each_file_of_articles_is_rendered_by_its_own_script(made: Run, tmp_path: Path) -> None:
     lines(tmp_path / "half/en.jsonl", ENGLISH)
     lines(tmp_path / "half/deep/zh.jsonl", WIKI)
-    assert Counter(made("half")[0]) == Counter(map(formula, [*WIKI, *ENGLISH]))
-    lines(tmp_path / "few/en.jsonl", ENGLISH * 9)
-    lines(tmp_path / "few/zh.jsonl", WIKI[:1])
-    assert Counter(made("few")[0]) == Counter(map(article, [*ENGLISH * 9, WIKI[0]]))
+    rendered = [*map(formula, WIKI), *map(article, ENGLISH)]
+    assert Counter(made("half")[0]) == Counter(rendered)
 
 
-def test_files_of_another_script_are_named_with_the_option_to_copy(
-    made: Run, pretrain: Run, tmp_path: Path
+def test_the_shares_are_named_before_the_run_and_after_it(
+    pretrain: Run,
+    tokmill: Run,
+    tokenizer_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lines(tmp_path / "in/en.jsonl", ENGLISH)
-    lines(tmp_path / "in/zh.jsonl", WIKI)
-    made("in")
-    (warning,) = re.findall("warning: (.+)", pretrain("in", "--overwrite").err)
-    assert warning.startswith("in/en.jsonl: encyclopedia is taken by the script of all files")
-    option = shlex.split(warning[warning.index("--source") :])
-    assert "warning" not in pretrain("in", "--overwrite", *option).err
-    rendered = documents(tmp_path / "out")
-    assert Counter(rendered) == Counter([*map(formula, WIKI), *map(article, ENGLISH)])
+    monkeypatch.chdir(tmp_path)
+    lines(tmp_path / "in/a.jsonl", ENGLISH)
+    lines(tmp_path / "in/b.jsonl", WIKI)
+    run = pretrain("in")
+    assert "warning" not in run.err
+    assert "sections: article 58%, encyclopedia 42% of the bytes, by the script of each" in run.err
+    said = "rendered by article 6 (50.0%), encyclopedia 6 (50.0%), by the script of each file"
+    assert said in run.out
+    planned = tokmill("plan", "in", "-t", tokenizer_dir)
+    assert "article 50%, encyclopedia 50% of the documents, by the script of" in planned.out
+
+
+def test_files_beyond_the_sample_are_named_after_the_run(
+    pretrain: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for i in range(200):
+        lines(tmp_path / f"in/{i:03}.jsonl", WIKI[:1] if i == 101 else ENGLISH[:1])
+    run = pretrain("in")
+    assert "encyclopedia" not in run.err
+    assert "rendered by article 199 (99.5%), encyclopedia 1 (0.5%)" in run.out
 
 
 def test_kana_counts_as_han_and_hangul_does_not(made: Run, tmp_path: Path) -> None:

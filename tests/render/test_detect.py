@@ -62,13 +62,13 @@ def test_one_field_is_taken_if_it_holds_nearly_all_of_the_text(record, field):
         {"title": "cats", "sections": '[{"title": "habits", "content": "they hunt by night"}]'},
     ],
 )
-def test_an_encyclopedia_is_what_has_sections_with_the_named_keys(record):
-    assert detected(record)[0] == "encyclopedia"
+def test_sections_are_what_has_sections_with_the_named_keys(record):
+    assert detected(record)[0] == "sections"
 
 
-def test_some_records_of_an_encyclopedia_may_lack_sections():
+def test_some_records_with_sections_may_lack_them():
     found = sampled({"title": "cats", "summary": BODY}, {"title": "dogs", "sections": SECTIONS})
-    assert detect(RenderSettings(), found, "a.jsonl").renderer == "encyclopedia"
+    assert detect(RenderSettings(), found, "a.jsonl").renderer == "sections"
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ def test_some_records_of_an_encyclopedia_may_lack_sections():
             {"title": "cats", "text": BODY, "sections": SECTIONS},
             "a.jsonl: the text is not in one field, found text 64%, sections[].content 34%, "
             "sections[].title 1%, title under 1%: take the sections with "
-            "--renderer=article, or only the other texts with --template='{title}\\n{text}'",
+            "--renderer=sections, or only the other texts with --template='{title}\\n{text}'",
         ),
         (
             {"title": "cats", "sections": [{"heading": "habits at night", "text": BODY}]},
             "a.jsonl: the text is not in one field, found sections[].text 94%, "
-            "sections[].heading 4%, title 1%: take the list with --renderer=article "
+            "sections[].heading 4%, title 1%: take the list with --renderer=sections "
             "--fields=section_content=text,section_title=heading",
         ),
         (
@@ -158,7 +158,7 @@ def test_the_advice_is_what_a_shell_and_the_template_take():
         ({"renderer": "encyclopedia"}, ("encyclopedia", "text")),
         ({"template": "{title}"}, ("template", "text")),
         ({"fields": ("text=title",)}, ("text", "title")),
-        ({"fields": ("sections=body", "title=title")}, ("encyclopedia", "text")),
+        ({"fields": ("sections=body", "title=title")}, ("sections", "text")),
     ],
 )
 def test_named_fields_are_taken_whatever_they_hold(settings, expected):

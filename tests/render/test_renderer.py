@@ -46,7 +46,7 @@ def test_the_renderer_is_the_one_named(settings, kind, columns):
             {"renderer": "text"},
             {"title": "a b c", "sections": [{"title": "t t t", "content": "some text of it"}]},
             "renderer text wants the keys text; the first records have title, sections: take the "
-            "sections with --renderer=article, or only the other texts with "
+            "sections with --renderer=sections, or only the other texts with "
             "--template='{title}'",
         ),
         (

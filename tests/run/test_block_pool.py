@@ -86,7 +86,7 @@ class Holding:
 
     def __init__(self, recipe: PretrainRecipe, n_behind: int) -> None:
         self.schema, self.dtype, self.renderer = recipe.schema, recipe.dtype, recipe.renderer
-        self._recipe = recipe
+        self._recipe, self.blocks_of = recipe, recipe.blocks_of
         self._n_behind = n_behind
         self._changed = threading.Condition()
         self.n_finished = self.n_bytes = self.most_bytes = 0

@@ -230,8 +230,11 @@ def test_a_renderer_may_have_arguments(renderer, expected):
     assert (render.renderer_name, render.separator, render.terminator) == expected
 
 
-@pytest.mark.parametrize("renderer", ["text:separator=x", "encyclopedia:end=x"])
+@pytest.mark.parametrize(
+    "renderer",
+    ["text:separator=x", "encyclopedia:end=x", "article:unclear=article", "sections:unclear=text"],
+)
 def test_an_argument_that_a_renderer_lacks_is_refused(renderer):
     assert message({"render": {"renderer": renderer}}).startswith(
-        "run.toml: render.renderer: expected encyclopedia:separator=:,terminator=。 or a name"
+        "run.toml: render.renderer: expected encyclopedia:separator=:,terminator=。, sections:"
     )

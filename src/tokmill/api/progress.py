@@ -297,7 +297,11 @@ def _rendering(plan: Plan) -> str:
     """Return how records become text."""
     config = plan.spec.config
     if config.sft is None:
-        names = dict.fromkeys(reading.render.renderer for reading in plan.spec.readings)
+        renders = [reading.render for reading in plan.spec.readings]
+        names = dict.fromkeys(
+            "sections" if render.renderer_name == "sections" else render.renderer
+            for render in renders
+        )
         return f"renderer: {', '.join(names)}"
     from tokmill.chat.own_templates import own_name
 

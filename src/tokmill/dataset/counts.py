@@ -50,7 +50,16 @@ class _EmptyCounter(Counter[str]):
 
 
 _EMPTY = _EmptyCounter()
-_COUNTERS = ("drops", "rejects", "lost_tokens", "counters", "checks", "unread_keys", "fields")
+_COUNTERS = (
+    "drops",
+    "rejects",
+    "lost_tokens",
+    "counters",
+    "checks",
+    "unread_keys",
+    "fields",
+    "renderers",
+)
 _ALWAYS_THERE = ("drops", "rejects")
 
 
@@ -66,8 +75,9 @@ class Counts:
     bytes of sampled records by field: all bytes of a used field, the text of another one, 0 if it
     has no text. `length`: lines and bytes (of a table rows and 0) of a slice of a file that was
     cut, once it was read to its end; never added up. `noticed`: by counter the numbers in the slice
-    of the first records behind it; not added up either. These ten are in the JSON only if they are
-    not 0.
+    of the first records behind it; not added up either. `renderers`:
+    documents by the renderer of their file, where each file of sections has its own. These eleven
+    are in the JSON only if they are not 0.
     """
 
     records: int = 0
@@ -87,6 +97,7 @@ class Counts:
     length: tuple[int, int] | None = None
     lost_tokens: Counter[str] = field(default_factory=Counter)
     noticed: dict[str, list[int]] | None = None
+    renderers: Counter[str] = field(default_factory=Counter)
 
     def compacted(self) -> Counts:
         """Return these counts, whose empty counters are one object now, which refuses additions.
@@ -110,7 +121,7 @@ class Counts:
         """Add another slice's counts to these."""
         for name in (*_NUMBERS, "extra", "trained_tokens"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("drops", "rejects", "lost_tokens", "counters", "checks"):
+        for name in ("drops", "rejects", "lost_tokens", "counters", "checks", "renderers"):
             if counter := getattr(other, name):
                 getattr(self, name).update(counter)
         self.unread.extend(other.unread)

@@ -94,6 +94,7 @@ def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
         ("rejects", _by_reason(totals["rejects"], f"{directory}/rejects", most=None) or "none"),
         ("unread", _unread(manifest)),
         ("unread keys", _unread_keys(totals)),
+        ("renderers", renderers_text(totals)),
         ("fields", fields_line(manifest)),
         ("kept text", markers_row(manifest)),
         ("unknown", _unknown(totals)),
@@ -214,7 +215,16 @@ def _records(manifest: Mapping[str, Any]) -> str:
         plural(sum(totals["rejects"].values()), "reject"),
     )
     more = f" + {extra:,} extra samples of the same records" if extra else ""
-    return f"{totals['records']:,}{more} = {' + '.join(outcomes)}"
+    text = f"{totals['records']:,}{more} = {' + '.join(outcomes)}"
+    is_mixed = len(totals.get("renderers", ())) > 1
+    return f"{text}; rendered by {renderers_text(totals)}" if is_mixed else text
+
+
+def renderers_text(totals: Mapping[str, Any]) -> str:
+    """Return the documents of each renderer, where each file has its own; '' elsewhere."""
+    counts = Counter(totals.get("renderers", {}))
+    listed = [f"{name} {n:,} ({share_of(n, counts.total())})" for name, n in counts.most_common()]
+    return f"{', '.join(listed)}, by the script of each file" if listed else ""
 
 
 def _mask_rows(manifest: Mapping[str, Any]) -> Rows:

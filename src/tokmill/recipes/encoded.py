@@ -53,7 +53,8 @@ class EncodedBlock:
     sampled rows in order, each with the bytes of its fields, see `Counts.fields`. `differences`:
     for each text whose ids are not the reference's, in order, its record's line in its slice, and a
     message; the run stops at the first. `metadata`: n rows of the fields that are kept, see
-    `Records`; None if none is.
+    `Records`; None if none is. `renderers`: of each file, if each has its own: a name for
+    each block that was encoded.
     """
 
     tokens: npt.NDArray[np.unsignedinteger]
@@ -75,6 +76,7 @@ class EncodedBlock:
     fields: Sequence[tuple[int, Mapping[str, int]]] = field(default_factory=list)
     differences: Sequence[tuple[int, str]] = ()
     metadata: pa.RecordBatch | None = None
+    renderers: Sequence[str] = ()
 
     @property
     def n_documents(self) -> int:
@@ -106,7 +108,7 @@ def process_blocks(
         encoded, refused = encode(records, timer)
         first = first_reject = 0
         results = []
-        for block, end in zip(blocks, records.ends, strict=True):
+        for number, (block, end) in enumerate(zip(blocks, records.ends, strict=True)):
             rows = range(first, end.n_rows)
             rejects = [refused[row] for row in rows if row in refused] if refused else []
             of_block = encoded if len(blocks) == 1 else _part_of(encoded, rows)
@@ -122,6 +124,7 @@ def process_blocks(
                     unread=end.unread,
                     input_bytes=block.input_bytes,
                     metadata=metadata,
+                    renderers=encoded.renderers[number : number + 1],
                 )
             )
             first, first_reject, _ = end

@@ -78,7 +78,7 @@ def check_fields(
         return
     row = lost[0]
     where = row["path"] if len(lost) == 1 else f"{plural(len(lost), 'file')}, as {row['path']}"
-    named = "encyclopedia"
+    named = render.renderer
     if render.renderer == "text":
         keys = ",".join(f"text={key}" for key in render.keys_of("text"))
         named = f"text --fields={shlex.quote(keys)}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,8 +22,10 @@ from tokmill.fields import used_paths, weigh
 from tokmill.masks.truncation import TOO_LONG, TOO_SHORT
 from tokmill.offsets import byte_offsets, select_documents
 from tokmill.recipes.encoded import EncodedBlock, add_bos_eos, process_blocks, validation_documents
+from tokmill.recipes.file_renderers import FileRenderers
 from tokmill.recipes.memory_bounds import engine_bytes, refuse_long_texts
 from tokmill.recipes.spec import make_engine, reference_loader
+from tokmill.render.by_script import Sections
 from tokmill.render.renderer import make_renderer
 from tokmill.tokenizer.control_tokens import contains_any, control_token_strings
 from tokmill.tokenizer.markers import MarkerCounter
@@ -30,12 +33,13 @@ from tokmill.tokenizer.unknown_text import UnknownText
 from tokmill.values import EMPTY, DocumentBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
     from tokmill.recipes.spec import RunSpec
     from tokmill.sources.formats import Block
+    from tokmill.sources.slices import Slice
     from tokmill.timing import StageTimer
     from tokmill.values import Records, Reject
 
@@ -71,18 +75,26 @@ class PretrainRecipe:
         """Take the renderer and the fields of the settings of reading."""
         self.renderer = make_renderer(spec.config.render)
         self.schema = self.renderer.schema
+        self._files: FileRenderers | None = None
+        if isinstance(self.renderer, Sections):
+            self._files = FileRenderers(self.renderer, spec.config.input)
         self._used, self._labels = used_paths(self.schema), spec.readings[0].labels
         self._nested = {path.partition("[")[0] for path in self._used if "[" in path}
 
+    def blocks_of(self, piece: Slice, blocks: Iterator[Block]) -> Iterator[Block]:
+        """Return the blocks of a slice, with what its file decides; the first ones may be read."""
+        return blocks if self._files is None else self._files.blocks_of(piece, blocks)
+
     def process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
         """Return the documents of each block, at least one; blocks do not influence each other."""
-        return process_blocks(blocks, self._memory, self._encode)
+        return process_blocks(blocks, self._memory, partial(self._encode, blocks))
 
     def _encode(
-        self, records: Records, timer: StageTimer
+        self, blocks: Sequence[Block], records: Records, timer: StageTimer
     ) -> tuple[EncodedBlock, Mapping[int, Reject]]:
         """Return the documents of records, and the rejects of other records by row."""
-        documents = self._render(records)
+        names = [] if self._files is None else self._files.names_of(blocks, records)
+        documents = self._render(records, names)
         rows, text = documents.rows, documents.text
         is_kept = np.zeros(records.batch.num_rows, bool)
         is_kept[rows] = True
@@ -130,12 +142,19 @@ class PretrainRecipe:
             },
             checks=checks,
             differences=differing,
+            renderers=names,
         )
         return encoded, documents.refused
 
-    def _render(self, records: Records) -> DocumentBatch:
-        """Return the documents, without those that cannot be encoded or hold what they may not."""
-        documents = self.renderer.render(records)
+    def _render(self, records: Records, names: Sequence[str]) -> DocumentBatch:
+        """Return the documents, without those that cannot be encoded or hold what they may not.
+
+        `names`: the renderer of each block, where each file has its own.
+        """
+        if self._files is None:
+            documents = self.renderer.render(records)
+        else:
+            documents = self._files.render(records, names)
         if self._strip_end:
             documents = _without_end(documents, self._strip_end)
         sizes = np.diff(byte_offsets(documents.text))

@@ -33,7 +33,7 @@ from tokmill.tokenizer.control_tokens import added_tokens, contains_any, control
 from tokmill.tokenizer.unknown_text import UnknownText
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tokmill.masks.truncation import Truncated
     from tokmill.recipes.spec import RunSpec
     from tokmill.sources.formats import Block
+    from tokmill.sources.slices import Slice
     from tokmill.timing import StageTimer
     from tokmill.tokenizer.tokenizer import Tokenizer
     from tokmill.values import Records, Reject, SampleBatch
@@ -76,6 +77,10 @@ class SftRecipe:
             spec.config, spec.tokenizer, spec.template, n_writers(spec)
         )
         self.schema = self._renderer.schema
+
+    def blocks_of(self, _: Slice, blocks: Iterator[Block]) -> Iterator[Block]:
+        """Return the blocks of a slice."""
+        return blocks
 
     def process(self, blocks: Sequence[Block]) -> list[EncodedBlock]:
         """Return the samples of each block, at least one; blocks do not influence each other."""

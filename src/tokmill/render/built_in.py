@@ -37,6 +37,8 @@ from tokmill.render.renderer import documents, joined, literal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy.typing as npt
+
     from tokmill.settings.schema import RenderSettings
     from tokmill.values import DocumentBatch, Records
 
@@ -143,7 +145,11 @@ class Encyclopedia:
 
     def render(self, records: Records) -> DocumentBatch:
         """Return a document for each record; drops records without text."""
-        title, summary, sections = records.batch.columns
+        return documents(records, *self.texts(records.batch))
+
+    def texts(self, batch: pa.RecordBatch) -> tuple[pa.StringArray, npt.NDArray[np.bool_]]:
+        """Return the document of each of n records, and whether it is without text: (n,)."""
+        title, summary, sections = batch.columns
         n_sections = pc.fill_null(pc.list_value_length(sections), 0).to_numpy()
         items = sections.flatten()
         heading, content = (pc.fill_null(pc.struct_field(items, [i]), "") for i in (0, 1))
@@ -155,7 +161,7 @@ class Encyclopedia:
         text = joined(pc.fill_null(title, ""), self._separator, pc.fill_null(summary, ""), bodies)
         # A document without text is as long as its separators and terminators.
         bare = n_sections * self._section_bytes + self._separator_bytes
-        return documents(records, text, pc.binary_length(text).to_numpy() == bare)
+        return text, pc.binary_length(text).to_numpy() == bare
 
 
 class Article:
@@ -168,7 +174,11 @@ class Article:
 
     def render(self, records: Records) -> DocumentBatch:
         """Return a document for each record; drops records without text."""
-        title, summary, sections = records.batch.columns
+        return documents(records, *self.texts(records.batch))
+
+    def texts(self, batch: pa.RecordBatch) -> tuple[pa.StringArray, npt.NDArray[np.bool_]]:
+        """Return the document of each of n records, and whether it is without text: (n,)."""
+        title, summary, sections = batch.columns
         n_sections = pc.fill_null(pc.list_value_length(sections), 0).to_numpy()
         n_records = len(title)
         items = sections.flatten()
@@ -189,4 +199,4 @@ class Article:
         is_filled = pc.fill_null(pc.not_equal(ordered, ""), False)
         ends = offsets_of(is_filled.to_numpy(zero_copy_only=False))[starts].astype(np.int32)
         lists = pa.ListArray.from_arrays(pa.array(ends), ordered.filter(is_filled))
-        return documents(records, pc.binary_join(lists, "\n\n"), np.diff(ends) == 0)
+        return pc.binary_join(lists, "\n\n"), np.diff(ends) == 0

@@ -17,7 +17,7 @@ from tokmill.dataset.packing import pack_documents
 from tokmill.engines.choose import comparison_cost
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import RecordError, TokmillError, UnreadInputError, UsageError
-from tokmill.fields import noted_sources
+from tokmill.fields import noted_sources, percent
 from tokmill.recipes.left_out import check_read_fields, fields_read
 from tokmill.recipes.memory_bounds import BASE_BYTES, long_text_bytes, worker_bytes
 from tokmill.run.prepare import choose_run_engine, prepare
@@ -42,8 +42,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tokmill.bill.formula import Bill
+    from tokmill.dataset.counts import Counts
     from tokmill.recipes.spec import Part, RunSpec
     from tokmill.run.prepare import Prepared
+    from tokmill.run.sample import Renderers
     from tokmill.settings.schema import Config, LimitSettings
 
     Forecast = tuple[dict[str, Any], OnDisk, TokmillError | None]
@@ -166,7 +168,7 @@ def _forecast(prepared: Prepared, note: Callable[[str], None], start_s: float) -
         "usable_memory_bytes": usable_memory(),
         "workers": workers,
         "threads": prepared.threads,
-        "renderer": ", ".join(dict.fromkeys(renderer.name for _, renderer in renderers.values())),
+        "renderer": _renderer_names(renderers, counts),
         "fields": prepared.fields_note(),
         "left_out": _left_out(prepared, sampled),
         "tokenizer": prepared.tokenizer.name,
@@ -177,6 +179,17 @@ def _forecast(prepared: Prepared, note: Callable[[str], None], start_s: float) -
     directory = config.output.dir or "."
     on_disk = OnDisk(directory, size, disk, free_bytes(Path(directory)))
     return values, on_disk, _problem(prepared, spec, sampled)
+
+
+def _renderer_names(renderers: Renderers, counts: Counts) -> str:
+    """Return the names of the renderers; of sections with their shares, if there are both."""
+    names = dict.fromkeys(renderer.name for _, renderer in renderers.values())
+    by_script = counts.renderers
+    if len(by_script) < 2:
+        return ", ".join(names)
+    shares = [f"{name} {percent(n / by_script.total())}" for name, n in by_script.most_common()]
+    others = [name for name in names if name not in by_script]
+    return ", ".join([*others, *shares]) + " of the documents, by the script of each file"
 
 
 def _check_not_empty(sampled: InputSample) -> None:

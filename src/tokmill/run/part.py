@@ -149,7 +149,7 @@ def _works(spec: RunSpec, part: Part, recipe: Recipe, timer: StageTimer) -> Iter
         check_unchanged(piece.file)
         options = (spec.config.input, recipe.schema, spec.config.run.block_bytes)
         with open_slice(piece, *options, samples_head=is_weighed_slice(i)) as reader:
-            for block in reader.blocks():
+            for block in recipe.blocks_of(piece, reader.blocks()):
                 timer.end("read")
                 yield (i, reader), block
                 timer.skip()
@@ -506,6 +506,7 @@ def count_block(counts: Counts, block: EncodedBlock) -> Increments:
         (counts.counters, progress.counters),
         (counts.checks, checks),
         (counts.lost_tokens, lost),
+        (counts.renderers, dict.fromkeys(block.renderers, progress.documents)),
     ):
         sums.update({name: n for name, n in of_block.items() if n})  # 0 depends on the block
     for name, n in progress.counters.items():

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tokmill.engines.choice import EngineChoice
     from tokmill.extensions import Extension
     from tokmill.render.renderer import Renderer
-    from tokmill.settings.schema import Config, InputSettings
+    from tokmill.settings.schema import Config, InputSettings, RenderSettings
 
 
 LARGE_TEXT_BYTES = 1 << 20
@@ -114,8 +114,11 @@ class Prepared:
         if self._are_own:
             notes += [f"{group.reading.files}: {group.in_words()}" for group in shown]
             notes += [f"{plural(n_more, 'other group')} of files"] if n_more > 0 else []
-        elif with_fields and (fields := self.fields_note()):
-            notes.append(f"fields: {fields}")
+        else:
+            scripts = self.readings[0].scripts_note()
+            notes += [f"sections: {scripts}"] if scripts else []
+            fields = self.fields_note() if with_fields else ""
+            notes += [f"fields: {fields}"] if fields else []
         for group in shown:
             where = f" of {group.reading.files}" if self._are_own else ""
             if text := first_document(group):
@@ -138,19 +141,23 @@ class Prepared:
         return "" if self._are_own else self.readings[0].fields_note()
 
     def renderers(self) -> dict[SourceFile, tuple[InputSettings, Renderer | ChatRenderer]]:
-        """Return the settings of reading and the renderer of each file."""
+        """Return the settings of reading and the renderer of each file, as a sample reads them."""
         of_file: dict[SourceFile, tuple[InputSettings, Renderer | ChatRenderer]] = {}
         for group in self.readings:
             reading = group.reading
-            renderer: Renderer | ChatRenderer
             if reading.sft is None:
-                renderer = make_renderer(reading.render, group.fields)
+                made: dict[RenderSettings, Renderer] = {}
+                for file in group.files:
+                    own = group.settings_of(file)
+                    if own not in made:
+                        made[own] = make_renderer(own, group.fields)
+                    of_file[file] = reading.input, made[own]
             else:
                 from tokmill.recipes.sft_setup import make_chat_renderer
 
                 config = replace(self.config, sft=reading.sft)
-                renderer = make_chat_renderer(config, self.tokenizer, self.template)
-            of_file |= dict.fromkeys(group.files, (reading.input, renderer))
+                chats = make_chat_renderer(config, self.tokenizer, self.template)
+                of_file |= dict.fromkeys(group.files, (reading.input, chats))
         return of_file
 
     def spec(self, engine: EngineChoice) -> RunSpec:

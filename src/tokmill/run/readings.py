@@ -18,12 +18,25 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.errors import StorageError, UsageError
-from tokmill.fields import ENOUGH, FieldSample, counted, describe_fields, used_paths, used_share
+from tokmill.fields import (
+    ENOUGH,
+    NO_LETTERS,
+    FieldSample,
+    Letters,
+    counted,
+    describe_fields,
+    percent,
+    used_paths,
+    used_share,
+)
 from tokmill.recipes.spec import ReadingSettings
 from tokmill.render.detect import (
+    HEAD_LETTERS,
     detect,
     is_named,
     nested_keys,
+    sampled_renderer,
+    section_paths,
     sections_renderer,
     share,
     template_option,
@@ -74,15 +87,15 @@ class _FileGroup:
     """Files of one folder and format that are looked at together, as their records have equal keys.
 
     `files`: those that were looked at, in order. `fields`: of their first records. `records`: some
-    of these records, for chats. `by_script`: the files by the renderer of sections that their own
-    text asks for. `settings`: how the records are read; None until that is resolved.
+    of these records, for chats. `heads`: the letters of the first records of each file, where it
+    may have sections. `settings`: how the records are read; None until that is resolved.
     """
 
     keys: frozenset[str]
     fields: FieldSample
     files: list[SourceFile] = field(default_factory=list)
     records: list[dict[str, Any]] = field(default_factory=list)
-    by_script: dict[str, list[SourceFile]] = field(default_factory=dict)
+    heads: dict[SourceFile, Letters] = field(default_factory=dict)
     settings: Any = None
 
     @property
@@ -98,21 +111,47 @@ class _FileGroup:
 
 @dataclass(slots=True)
 class FoundReading:
-    """A reading, all its files in order, and the fields of the first records of some."""
+    """A reading, all its files in order, and the fields of the first records of some.
+
+    `heads`: the letters at the head of each file that was looked at, where it may have sections.
+    """
 
     reading: ReadingSettings
     files: list[SourceFile]
     fields: FieldSample
+    heads: dict[SourceFile, Letters] = field(default_factory=dict)
 
     def in_words(self) -> str:
         """Return how the files are read: `text: content 97%; left out: title 3%`."""
-        render, sft = self.reading.render, self.reading.sft
+        sft = self.reading.sft
         if sft is None:
             fields = self.fields_note()
-            return render.renderer + (f": {fields}" if fields else "")
+            name = self.scripts_note() or self.settings_of(self.files[0]).renderer
+            return name + (f": {fields}" if fields else "")
         settings = [("fields", sft.fields), ("roles", sft.role_names)]
         named = [f"{word} {', '.join(pairs)}" for word, pairs in settings if pairs]
         return "; ".join([f"schema {sft.schema}", *named])
+
+    def settings_of(self, file: SourceFile) -> RenderSettings:
+        """Return the settings of a file, as far as is known before the run: not `sections`."""
+        render = self.reading.render
+        if render.renderer_name != "sections":
+            return render
+        letters = self.heads.get(file, NO_LETTERS)
+        return replace(render, renderer=sections_renderer(letters, render.unclear))
+
+    def scripts_note(self) -> str:
+        """Return the shares of the renderers of sections, in bytes of files; '' for less than two.
+
+        A file that was not looked at counts as its source.
+        """
+        n_bytes: Counter[str] = Counter()
+        for file in self.files:
+            n_bytes[self.settings_of(file).renderer] += max(1, file.n_bytes)
+        if len(n_bytes) < 2:
+            return ""
+        shares = [f"{name} {percent(n / n_bytes.total())}" for name, n in n_bytes.most_common()]
+        return f"{', '.join(shares)} of the bytes, by the script of each file"
 
     def fields_note(self) -> str:
         """Return a line on the used and unused fields of the first records; '' for chats.
@@ -277,13 +316,14 @@ class _Groups:
         group.files.append(file)
         group.fields.where = group.fields.where or file.path
         if config.sft is None:
-            sample = FieldSample(nested)
+            sample, used = FieldSample(nested), section_paths(config.render)
             for record in records:
                 sample.add(record)
+                if group.heads.get(file, NO_LETTERS).n < HEAD_LETTERS:
+                    group.heads[file] = sample.letters(used)
             known_bytes = file.n_bytes or sample.n_bytes  # unknown: standard input, a stream
             sample.weigh_letters(known_bytes / max(1, sample.n_bytes))
             group.fields.merge(sample)
-            group.by_script.setdefault(sections_renderer(config.render, [sample]), []).append(file)
         else:
             group.records += records
 
@@ -370,24 +410,14 @@ class _Groups:
         return UsageError(f"{problem.about}{_own_source(group.files, problem.table)}")
 
     def _decide_sections(self) -> None:
-        """Take one renderer for all groups with sections, by the script of all their text.
-
-        A warning names files whose own text asks for the other renderer.
-        """
+        """Take a renderer for files of no clear script, by that of all files with sections."""
         config = self._source.config
-        if config.sft is not None or config.render.renderer != "auto":
+        if config.sft is not None:
             return
-        both = [g for g in self.resolved if g.settings.renderer in ("encyclopedia", "article")]
-        name = sections_renderer(config.render, [group.fields for group in both])
+        both = [group for group in self.resolved if group.settings.renderer == "sections"]
+        unclear = sampled_renderer(config.render, [group.fields for group in both])
         for group in both:
-            group.settings = replace(group.settings, renderer=name)
-            for own, files in group.by_script.items():
-                if own != name:
-                    self._source.discovery.warnings.append(
-                        f"{files_in_words(files)}: {name} is taken by the script of "
-                        f"all files with these keys, {own} by that of these alone: to take {own}, "
-                        + _own_source(files, f'renderer = "{own}"')
-                    )
+            group.settings = replace(group.settings, renderer=f"sections:unclear={unclear}")
 
     def readings(self) -> list[FoundReading]:
         """Return the readings, each with its files, in the order of their first files."""
@@ -416,9 +446,11 @@ class _Groups:
 
     def _reading(self, settings: Any, files: list[SourceFile]) -> FoundReading:
         config, fields = self._source.config, FieldSample()
+        heads: dict[SourceFile, Letters] = {}
         for group in self.resolved:
             if group.settings == settings:
                 fields.merge(group.fields)
+                heads |= group.heads
         is_render = isinstance(settings, RenderSettings)
         label = files_in_words(files)
         reading = ReadingSettings(
@@ -430,7 +462,7 @@ class _Groups:
             is_named(config.render) if is_render else True,
             fields.labels(settings.text_field) if is_render else frozenset(),
         )
-        return FoundReading(reading, files, fields)
+        return FoundReading(reading, files, fields, heads)
 
 
 class _Odd(NamedTuple):
@@ -472,7 +504,7 @@ def _documents(records: Sequence[Mapping[str, Any]]) -> str:
         settings = detect(RenderSettings(), sample, "")
     except UsageError:
         return ""
-    has_sections = settings.renderer in ("encyclopedia", "article") and sample.n_records
+    has_sections = settings.renderer == "sections" and sample.n_records
     return ", ".join(sample.keys) if has_sections else ""
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -419,7 +419,11 @@ def encoded_sample(
     sample = read_sample(parts, renderers, limit_bytes)
     recipes, pieces = Recipes(spec), sample.pieces
     part_of = {piece.file: part for part in parts for piece in part.slices}
-    blocks = [(number, block) for number, p in enumerate(pieces) for block in p.blocks]
+    blocks = [
+        (number, replace(block, renderer=renderers[piece.file][1].name))
+        for number, piece in enumerate(pieces)
+        for block in piece.blocks
+    ]
     of_recipe = groupby(blocks, lambda numbered: recipes.of(part_of[pieces[numbered[0]].file]))
     lengths, is_val = [sample.lengths], [sample.is_val]
     rates: list[tuple[int, float]] = []

@@ -59,8 +59,9 @@ class _Render(TypedDict, total=False):
     """Settings of section [render]."""
 
     renderer: str | Callable[[Any], Any]
-    """How a record becomes text; auto: by the keys and the script of the first records;
-    encyclopedia:separator=:,terminator=。 names what stands behind a title and a section."""
+    """How a record becomes text; auto: by the keys of the first records; sections: encyclopedia
+    or article, by the script of each file; encyclopedia:separator=:,terminator=。 names what
+    stands behind a title and a section."""
     fields: Pairs
     """Keys of title, summary, sections, section_title, section_content and text in the records:
     title=headline,text=body; of a role that is given twice, the first key that is filled."""
@@ -432,8 +433,9 @@ class SourceArguments(TypedDict, total=False):
     """Character that escapes quotes, delimiters and line breaks in CSV files, such as \\, or
     none; auto: none, and a file that may have backslash escapes is an error."""
     renderer: str | Callable[[Any], Any]
-    """How a record becomes text; auto: by the keys and the script of the first records;
-    encyclopedia:separator=:,terminator=。 names what stands behind a title and a section."""
+    """How a record becomes text; auto: by the keys of the first records; sections: encyclopedia
+    or article, by the script of each file; encyclopedia:separator=:,terminator=。 names what
+    stands behind a title and a section."""
     fields: Pairs
     """Names of keys in the records: messages=dialogue,role=speaker,content=text."""
     template: str

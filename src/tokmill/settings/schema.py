@@ -129,6 +129,11 @@ KEYS_OF_RECORDS = {
 _JOINS = {"separator": ":", "terminator": "。"}
 """The arguments of renderer encyclopedia: text between a title and its text, after a section."""
 
+_UNCLEAR = {"unclear": "encyclopedia"}
+"""The argument of renderer sections: the renderer of files of no clear script."""
+
+_ARGUMENTS = {"encyclopedia": _JOINS, "sections": _UNCLEAR}
+
 
 @dataclass(frozen=True, slots=True)
 class RenderSettings:
@@ -136,8 +141,9 @@ class RenderSettings:
 
     renderer: str = dataset_setting(
         "auto",
-        "How a record becomes text; auto: by the keys and the script of the first records; "
-        "encyclopedia:separator=:,terminator=。 names what stands behind a title and a section.",
+        "How a record becomes text; auto: by the keys of the first records; sections: encyclopedia "
+        "or article, by the script of each file; encyclopedia:separator=:,terminator=。 names what "
+        "stands behind a title and a section.",
         table=RENDERERS,
         of_source=True,
     )
@@ -167,11 +173,13 @@ class RenderSettings:
                     f"expected ROLE=KEY, such as text=body, with a role of {roles}; found {role!r}",
                     "render.fields",
                 )
-        names, takes = self._arguments().keys(), self.renderer.startswith("encyclopedia:")
-        if names - (_JOINS if takes else {}).keys() or (takes and not names):
+        given, (name, colon, _) = self._arguments(), self.renderer.partition(":")
+        has_none = bool(colon) and name in _ARGUMENTS and not given
+        is_wrong = has_none or bool(given.keys() - _ARGUMENTS.get(name, {}).keys())
+        if is_wrong or given.get("unclear", "article") not in ("article", "encyclopedia"):
             raise UsageError(
-                "expected encyclopedia:separator=:,terminator=。 or a name without arguments, "
-                f"found {self.renderer!r}",
+                "expected encyclopedia:separator=:,terminator=。, sections:unclear=article, or a "
+                f"name without arguments, found {self.renderer!r}",
                 "render.renderer",
             )
 
@@ -189,6 +197,11 @@ class RenderSettings:
     def terminator(self) -> str:
         """Return the text after every section."""
         return self._arguments().get("terminator", _JOINS["terminator"])
+
+    @property
+    def unclear(self) -> str:
+        """Return the renderer of a file whose letters are few or of no clear script."""
+        return self._arguments().get("unclear", _UNCLEAR["unclear"])
 
     def keys_of(self, role: str) -> tuple[str, ...]:
         """Return the keys of a role of `KEYS_OF_RECORDS`, in the order in which they are tried."""

@@ -78,6 +78,7 @@ class BytesBlock:
 
     `input_bytes`: stored bytes that were read for it. `after`: rejects right after `data`, with
     places in the slice. `unread`: input breaks off after them; only the last block has it.
+    `renderer`: of its file, where each file has its own; '' where the block is all of it.
     """
 
     data: bytes
@@ -87,6 +88,7 @@ class BytesBlock:
     input_bytes: int = 0
     after: tuple[Reject, ...] = ()
     unread: UnreadInput | None = None
+    renderer: str = ""
 
     @property
     def n_bytes(self) -> int:
@@ -96,6 +98,20 @@ class BytesBlock:
     def parse(self) -> Records:
         """Return the records, with places counted from the start of the slice; thread safe."""
         return self.parser(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedBlock:
+    """A block that was parsed to look at its records; see `BytesBlock`."""
+
+    records: Records
+    n_bytes: int
+    input_bytes: int
+    renderer: str = ""
+
+    def parse(self) -> Records:
+        """Return the records."""
+        return self.records
 
 
 def next_block_bytes(last_bytes: int, batch_bytes: int, left_bytes: int | None = None) -> int:

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
     from tokmill.extensions import TableEntry
     from tokmill.settings.schema import InputSettings
-    from tokmill.sources.blocks import BytesBlock
+    from tokmill.sources.blocks import BytesBlock, ParsedBlock
     from tokmill.sources.byte_reader import ByteReader
     from tokmill.sources.row_reader import RowBlock, RowReader
 
-    Block = BytesBlock | RowBlock
+    Block = BytesBlock | ParsedBlock | RowBlock
     SliceReader = ByteReader | RowReader
 
 

@@ -51,6 +51,7 @@ class RowBlock:
     """Rows of a table in several batches; `first` is the 0-based number of row 0 in the slice.
 
     `input_bytes`: its share of the stored bytes. `n_bytes`: memory of the rows once decoded.
+    `renderer`: see `BytesBlock`.
     """
 
     batches: Sequence[pa.RecordBatch]
@@ -58,6 +59,7 @@ class RowBlock:
     first: int
     input_bytes: int
     n_bytes: int
+    renderer: str = ""
 
     def parse(self) -> Records:
         """Return the records, with places counted from the start of the slice; thread safe.

@@ -91,7 +91,7 @@ CHATTED = (
     sft(
         "preferences",
         {"a.jsonl": lines({"prompt": "Who?", "chosen": STORY, "rejected": "None."}, n=3)},
-        "--fields completion=chosen",
+        "--fields=completion=chosen",
     ),
     sft(
         "preferences beside",
@@ -100,12 +100,12 @@ CHATTED = (
                 {"prompt": "Who?", "completion": STORY, "chosen": STORY, "rejected": "None."}, n=3
             )
         },
-        "--ignore-keys chosen,rejected",
+        "--ignore-keys=chosen,rejected",
     ),
     sft(
         "good and bad",
         {"a.jsonl": lines({"prompt": "Who?", "completion": STORY, "label": True}, n=3)},
-        "--ignore-keys label",
+        "--ignore-keys=label",
     ),
     sft(
         "two schemas",

@@ -58,7 +58,37 @@ RECORDS = (
         "one record with a list",
         {"a.json": json.dumps({"data": [{"text": STORY}] * 3})},
         "--renderer=article --fields=section_content=text,sections=data",
-        Step("jq -c '.data[]' FILE > NEW_FILE.jsonl", "jq -c '.data[]' a.json > NEW_FILE.jsonl"),
+        "jq -c '.data[]' a.json > NEW_FILE.jsonl",
+    ),
+    pretrain(
+        "one record with a list, gzip",
+        {"a.json.gz": gzip.compress(json.dumps({"data": [{"text": STORY}] * 3}).encode())},
+        "gzip -dc < a.json.gz | jq -c '.data[]' > NEW_FILE.jsonl",
+    ),
+    pretrain(
+        "one record with a list, zstd",
+        {"a.json.zst": zstd.compress(json.dumps({"data": [{"text": STORY}] * 3}).encode())},
+        "zstd -dc < a.json.zst | jq -c '.data[]' > NEW_FILE.jsonl",
+    ),
+    pretrain(
+        "sections and a text",
+        {
+            "a.jsonl": lines(
+                {
+                    "title": "Ferry",
+                    "text": STORY * 2,
+                    "sections": [{"title": "x", "content": STORY}],
+                },
+                n=3,
+            )
+        },
+        "--renderer=sections",
+        "--template='{title}\\n{text}'",
+    ),
+    pretrain(
+        "labels",
+        {"a.jsonl": lines({"id": 1, "kind": "dog"}, {"id": 2, "kind": "cat"}, n=20)},
+        "--renderer=text --fields=text=kind",
     ),
     pretrain(
         "chats",

@@ -64,6 +64,12 @@ TOKENIZERS = (
         ),
         more=" --eos-token '<eos>' --bos-token '<start>'",
     ),
+    tokenizer(
+        "a tokenizer that lacks characters",
+        SAMPLE_TOKENIZER,
+        {"eos_token": "<eos>"},
+        Step("--max-unknown-fraction", "--max-unknown-fraction 1"),
+    ),
     Case(
         "ranks",
         {"a.jsonl": TEXTS, "a.tiktoken": RANKS},
