@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokmill.errors import UsageError
-from tokmill.run.readings import find_readings, inputs_of
+from tokmill.run.readings import find_readings, first_document, inputs_of
 from tokmill.settings.names import from_text, schema
 from tokmill.settings.sft import SftSettings
 
@@ -207,3 +207,37 @@ def test_a_preference_file_beside_chats_gets_a_source_of_its_own(
     with pytest.raises(UsageError, match=rf"fields = \{{{table} = \"chosen\"\}}'$") as error:
         find_readings(inputs_of(config, None), tokenizer)
     assert f'--source=\'paths = ["{tmp_path}/b.jsonl"], ' in str(error.value)
+
+
+NESTED = [
+    {"id": 1, "content": {"text": f"{BODY} {i}", "lang": "en", "raw": {"html": "x"}}}
+    for i in range(9)
+]
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet", ".arrow"])
+def test_a_text_inside_an_object_is_advised_and_can_be_named(suffix, tmp_path, configure):
+    path = tmp_path / f"a{suffix}"
+    write(path, NESTED)
+    assert advised(path, configure).text_field == "content.text"
+    config = configure(tmp_path / "o", path, fields=("text=content.text",))
+    (reading,) = find_readings(inputs_of(config, None), None)
+    assert first_document(reading) == f"{BODY} 0"
+    assert reading.fields_note().startswith("content.text 100%")
+    template = configure(tmp_path / "o", path, template="{content.lang}: {content.raw.html}")
+    (reading,) = find_readings(inputs_of(template, None), None)
+    assert first_document(reading) == "en: x"
+
+
+def test_a_key_with_a_dot_is_still_a_key(tmp_path, configure):
+    write(tmp_path / "a.csv", [{"id": "1", "meta.text": BODY}])
+    config = configure(tmp_path / "o", tmp_path / "a.csv", fields=("text=meta.text",))
+    (reading,) = find_readings(inputs_of(config, None), None)
+    assert first_document(reading) == BODY
+
+
+def test_an_object_and_a_text_inside_it_are_not_named_together(tmp_path, configure):
+    write(tmp_path / "a.jsonl", NESTED)
+    fields = ("text=content", "text=content.text")
+    with pytest.raises(UsageError, match=r"content is named, and content\.text inside it"):
+        fields_read(configure(tmp_path / "o", tmp_path / "a.jsonl", fields=fields))

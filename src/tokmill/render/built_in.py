@@ -53,13 +53,13 @@ class Template:
         for text, field in parse_template(template):
             self._pieces += [*([literal(text)] if text else ()), *([field] if field else ())]
         fields = dict.fromkeys(piece for piece in self._pieces if isinstance(piece, str))
-        self.schema = pa.schema([(field, pa.string()) for field in fields])
+        self._fields = tuple(fields)
+        self.schema = _schema_of_texts(self._fields)
 
     def render(self, records: Records) -> DocumentBatch:
         """Return a document for each record; drops records whose fields are all empty."""
         columns = {
-            name: pc.fill_null(column, "")
-            for name, column in zip(self.schema.names, records.batch.columns, strict=True)
+            name: pc.fill_null(_text_column(records.batch, name), "") for name in self._fields
         }
         pieces = (columns[p] if isinstance(p, str) else p for p in self._pieces)
         lengths = [pc.binary_length(column).to_numpy() for column in columns.values()]
@@ -79,12 +79,14 @@ class FirstText:
     name = "text"
 
     def __init__(self, fields: Sequence[str]) -> None:
-        self.schema = pa.schema([(field, pa.string()) for field in fields])
+        self._fields = tuple(fields)
+        self.schema = _schema_of_texts(self._fields)
 
     def render(self, records: Records) -> DocumentBatch:
         """Return a document for each record; drops records whose fields are all empty."""
         none = pa.scalar(None, pa.string())
-        filled = [pc.if_else(pc.equal(c, ""), none, c) for c in records.batch.columns]
+        columns = [_text_column(records.batch, name) for name in self._fields]
+        filled = [pc.if_else(pc.equal(column, ""), none, column) for column in columns]
         text = pc.fill_null(pc.coalesce(*filled), "")
         return documents(records, text, pc.equal(text, "").to_numpy(zero_copy_only=False))
 
@@ -93,6 +95,38 @@ def text_renderer(settings: RenderSettings) -> Template | FirstText:
     """Return the renderer of one field, or of the first filled one of several."""
     fields = settings.keys_of("text")
     return FirstText(fields) if len(fields) > 1 else Template("{" + fields[0] + "}", "text")
+
+
+def _schema_of_texts(names: Sequence[str]) -> pa.Schema:
+    """Return the columns of texts: `a.b` is the key `a.b`, or else b in the object a."""
+    columns = [pa.field(name, pa.string()) for name in names]
+    return pa.schema([*columns, *_objects_of(names)])
+
+
+def _objects_of(names: Sequence[str]) -> list[pa.Field]:
+    """Return the columns of objects that hold the texts with a dot in their names."""
+    inside: dict[str, list[str]] = {}
+    for name in names:
+        key, _, inner = name.partition(".")
+        if key and inner:
+            inside.setdefault(key, []).append(inner)
+    both = next((key for key in inside if key in names), None)
+    if both is not None:
+        raise UsageError(f"{both} is named, and {both}.{inside[both][0]} inside it: name one")
+    objects = []
+    for key, inner_names in inside.items():
+        texts = [pa.field(name, pa.string()) for name in inner_names if "." not in name]
+        objects.append(pa.field(key, pa.struct([*texts, *_objects_of(inner_names)])))
+    return objects
+
+
+def _text_column(batch: pa.RecordBatch, name: str) -> pa.StringArray:
+    """Return the texts of a key, or of a field in an object; see `_schema_of_texts`."""
+    column = batch.column(name)
+    key, _, inner = name.partition(".")
+    if not (key and inner):
+        return column
+    return pc.coalesce(column, pc.struct_field(batch.column(key), inner.split(".")))
 
 
 def parse_template(template: str) -> list[tuple[str, str]]:

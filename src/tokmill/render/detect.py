@@ -146,6 +146,10 @@ def _advised(settings: RenderSettings, sample: FieldSample) -> tuple[str, str, s
                 "string of the list, or give a renderer of your own (--renderer=MODULE:FUNCTION)"
             )
             return is_list, "", ""
+        is_in_objects = "." in fullest and "[" not in fullest and fields[fullest].text_bytes
+        if is_in_objects and not set(fullest) & set("=,"):
+            option = f"--renderer=text --fields={shlex.quote(f'text={fullest}')}"
+            return "name it with ", option, ""
         inside = f": make one string of {fullest}" if fullest and fields[fullest].n_bytes else ""
         return f"renderers read strings under keys of their own{inside}", "", ""
     longest = max(texts, key=lambda name: fields[name].text_bytes)

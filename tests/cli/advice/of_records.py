@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 from tests.cli.advice.case import (
@@ -14,6 +15,7 @@ from tests.cli.advice.case import (
     pretrain,
     sft,
 )
+from tokmill.sources.streams import zstd
 
 HALF = {"title": STORY[:40], "abstract": STORY, "body": STORY}
 OWN = """
