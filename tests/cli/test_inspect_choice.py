@@ -105,7 +105,7 @@ def test_a_document_is_shown_with_its_origin_and_whole_or_with_a_visible_cut(tok
     source = out.parent / "long.jsonl"
     shown = tokmill("inspect", out, "--source", source, "--max-chars", 100).out
     assert f"from {source}, record 1, byte 0)" in shown
-    assert shown.rstrip().endswith("… 3,505 more characters")
+    assert "… 3,505 more characters\n\nrules: " in shown
     whole = tokmill("inspect", out, "--source", source, "--max-chars", 0).out
     assert "more character" not in whole
     assert LONG in whole

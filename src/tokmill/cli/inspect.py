@@ -90,6 +90,7 @@ def command(
     """
     from tokmill.dataset.reader import check_complete, read_manifest
     from tokmill.page.samples import SampleReader, chosen_documents, noticed_documents
+    from tokmill.page.summary import rules_line
     from tokmill.page.web_page import check_page, write_page
     from tokmill.tokenizer.kept import tokenizer_of
 
@@ -131,6 +132,8 @@ def command(
         color = click.get_current_context().color
         in_colour = bool(sys.stdout and sys.stdout.isatty()) if color is None else color
         _print(heading, samples, Look(in_colour, by_token, max_chars), manifest, show_ids)
+        if (document, row, noticed) == (None, None, None) and (rules := rules_line(manifest)):
+            show(rules)
 
 
 def _chosen(

@@ -87,6 +87,9 @@ ENGINE = {
         None,
     ),
 }
+RULES = {ANY: [range(1, 1 << 31)]}
+"""By name, the numbers under which documents were made; see `dataset.rules`."""
+
 READING = {"source": TEXT, "files": TEXT, "settings": {}, "fields_read?": [TEXT]}
 EXTENSION = dict.fromkeys(("kind", "name", "target", "distribution", "version", "sha256"), TEXT)
 FILE = {
@@ -130,6 +133,7 @@ _SOURCES = [
 _SHAPE = {
     "format_version": COUNT,
     "tokmill_version?": TEXT,
+    "rules?": RULES,
     "kind?": {"pretrain", "sft"},
     "noticed?": {ANY: [[_SLICE, _RECORD]]},
     "tokenizer": {

@@ -15,7 +15,7 @@ from tokmill.dataset.layout import (
     PLAN,
     check_format_version,
 )
-from tokmill.dataset.manifest_shape import ENGINE, EXTENSION, READING
+from tokmill.dataset.manifest_shape import ENGINE, EXTENSION, READING, RULES
 from tokmill.dataset.shapes import ANY, COUNT, FLAG, ID, TEXT, is_text, shape_problem_of
 from tokmill.errors import StateError
 from tokmill.settings.schema import CHECKSUMS
@@ -68,6 +68,7 @@ class OwnedNames:
 _SHAPE = {
     "format_version": COUNT,
     "tokmill_version": TEXT,
+    "rules?": RULES,
     "settings": {ANY: {}},
     "tokenizer_identity": TEXT,
     "eos_id": ID,

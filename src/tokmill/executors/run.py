@@ -17,6 +17,7 @@ from tokmill.dataset.contents import remove_leftovers
 from tokmill.dataset.layout import FORMAT_VERSION, MANIFEST, PARTS, PLAN, REJECTS, part_name
 from tokmill.dataset.part_record import Sums
 from tokmill.dataset.plan_file import OwnedNames
+from tokmill.dataset.rules import rules_of_kind
 from tokmill.errors import StateError, StorageError, UsageError
 from tokmill.interrupts import STDIN_STOPPED
 from tokmill.masks.truncation import CUT_SAMPLES
@@ -293,6 +294,7 @@ def _finish(run: Begun, sums: Sums, usage: Mapping[str, Any]) -> dict[str, Any]:
         "format_version": FORMAT_VERSION,
         "tokmill_version": __version__,
         "kind": spec.kind,
+        "rules": rules_of_kind(spec.kind),
         "config": plain(replace(config, output=output)),
         "tokenizer": tokenizer_entry(spec.tokenizer, probe.ids.tolist()),
         **mask,

@@ -12,6 +12,7 @@ from tokmill.dataset.checksum import json_chunks, manifest_sha256
 from tokmill.dataset.counts import Counts
 from tokmill.dataset.layout import FORMAT_VERSION, MANIFEST
 from tokmill.dataset.packs import add_packs
+from tokmill.dataset.rules import joined_rules
 from tokmill.errors import StateError
 from tokmill.mixing.batch import read_chunk, rows_of, trained
 from tokmill.mixing.survey import LEFT_OUT
@@ -143,7 +144,8 @@ def write_manifest(
     manifest: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "tokmill_version": __version__,
-        "kind": first.get("kind", "pretrain"),
+        "kind": job.inputs.kind,
+        "rules": joined_rules(job.inputs.rules),
         "config": config,
         "tokenizer": first["tokenizer"],
         **({"mask": _mask(job.inputs)} if "mask" in first else {}),

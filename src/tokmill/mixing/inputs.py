@@ -17,6 +17,7 @@ from tokmill.dataset.checksum import FileEntry
 from tokmill.dataset.layout import DATASET_FILE, SPLITS
 from tokmill.dataset.manifest_shape import sidecars_of
 from tokmill.dataset.reader import intact_manifest_in, read_intact_manifest
+from tokmill.dataset.rules import differing_rule, rules_in
 from tokmill.dataset.sidecars import open_index
 from tokmill.errors import TokmillError, UsageError, VerifyError
 from tokmill.place import open_place
@@ -156,6 +157,16 @@ class Inputs:
     def manifest(self) -> Mapping[str, Any]:
         """Return the manifest of the first dataset; the others agree with it."""
         return self.datasets[0].manifest
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of all datasets: `pretrain` or `sft`."""
+        return str(self.manifest.get("kind", "pretrain"))
+
+    @property
+    def rules(self) -> list[dict[str, list[int]]]:
+        """Return the rules under which each dataset was made."""
+        return [rules_in(dataset.manifest, self.kind) for dataset in self.datasets]
 
     @property
     def sidecars(self) -> tuple[str, ...]:
@@ -402,6 +413,15 @@ def overlaps(inputs: Inputs) -> bool:
         dataset.manifest["config"]["output"]["val_fraction"] for dataset in inputs.datasets
     }
     return len(fractions) > 1 and any(dataset.n_documents("val") for dataset in inputs.datasets)
+
+
+def warn_of_rules(inputs: Inputs, warn: Callable[[str], None]) -> None:
+    """Warn of datasets whose text was made under other rules than that of the first."""
+    first = inputs.datasets[0].place
+    for dataset, rules in zip(inputs.datasets[1:], inputs.rules[1:], strict=True):
+        if differs := differing_rule(rules, inputs.rules[0]):
+            told = differs.replace(", here ", f", that of {first} ")
+            warn(f"{dataset.place}: made under other rules: {told}")
 
 
 def warn_of_copies(inputs: Inputs, settings: MixSettings, warn: Callable[[str], None]) -> None:

@@ -54,7 +54,7 @@ from tokmill.mixing.checks import InputFiles
 from tokmill.mixing.drop_list import keep_drop_lists, write_drop_lists
 from tokmill.mixing.duplicates import BUCKET_DOCUMENTS, hashes_of, make_marks, open_marks
 from tokmill.mixing.finish import count, write_manifest
-from tokmill.mixing.inputs import described, open_inputs, overlaps, warn_of_copies
+from tokmill.mixing.inputs import described, open_inputs, overlaps, warn_of_copies, warn_of_rules
 from tokmill.mixing.output import amounts_of, parts_of, pieces_of, runs_of
 from tokmill.mixing.selection import Selection, choose, everything
 from tokmill.mixing.settings import DROP, MARK, requests
@@ -119,6 +119,7 @@ def mix(settings: MixSettings, watcher: Watcher, *, overwrite: bool = False) -> 
             job = Job(place, Temporary(place.local), inputs, settings)
             keep_drop_lists(Path(folder), job.temporary)
             watcher.noted(described(inputs))
+            warn_of_rules(inputs, watcher.warned)
             warn_of_copies(inputs, settings, watcher.warned)
             try:
                 return _make(job, watcher, fingerprint)
@@ -557,6 +558,7 @@ def plan_mix(settings: MixSettings, warn: Callable[[str], None]) -> dict[str, An
     check_output(open_place(settings.output), inputs, settings)
     with TemporaryDirectory(prefix="tokmill-mix-") as folder:
         write_drop_lists(settings.drop, inputs, Path(folder))
+    warn_of_rules(inputs, warn)
     warn_of_copies(inputs, settings, warn)
     linked, checks = is_linked(settings, inputs), InputFiles(inputs, settings)
     looks = bool(settings.dedup or settings.has_filters)

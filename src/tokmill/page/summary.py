@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.counts import CHECKED, ROUTED, SKIPPED, TRAINED_TURNS
+from tokmill.dataset.rules import rule_in_words, rules_in
 from tokmill.engines.engine import REFERENCE
 from tokmill.fields import ENOUGH, describe_fields, noted_sources, percent, used_share
 from tokmill.page.kept_markers import markers_line, markers_row
@@ -104,6 +105,7 @@ def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
         ("mix", "\n".join(map(": ".join, mix_rows(manifest)))),
         ("tokenizer", _tokenizer(manifest["tokenizer"])),
         ("engine", describe_engine(manifest["engine"], totals.get("checks"))),
+        ("rules", rules_text(manifest)),
         ("files", _files(manifest)),
         ("time", _time(manifest["run"])),
     ]
@@ -218,6 +220,19 @@ def _records(manifest: Mapping[str, Any]) -> str:
     text = f"{totals['records']:,}{more} = {' + '.join(outcomes)}"
     is_mixed = len(totals.get("renderers", ())) > 1
     return f"{text}; rendered by {renderers_text(totals)}" if is_mixed else text
+
+
+def rules_text(manifest: Mapping[str, Any]) -> str:
+    """Return the rules under which a dataset was made; '' for an import, which has none."""
+    rules = rules_in(manifest, str(manifest.get("kind", "pretrain")))
+    return "\n".join(rule_in_words(name, numbers) for name, numbers in rules.items())
+
+
+def rules_line(manifest: Mapping[str, Any]) -> str:
+    """Return the same in a few words: `rules: reading 1, rendering 1 and 2`."""
+    rules = rules_in(manifest, str(manifest.get("kind", "pretrain")))
+    named = [f"{name} {' and '.join(map(str, numbers))}" for name, numbers in rules.items()]
+    return f"rules: {', '.join(named)}" if named else ""
 
 
 def renderers_text(totals: Mapping[str, Any]) -> str:

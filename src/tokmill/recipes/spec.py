@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokmill.dataset.checksum import canonical_json, sha256_hex
 from tokmill.dataset.layout import FORMAT_VERSION
+from tokmill.dataset.rules import rules_of_kind
 from tokmill.engines.added_tokens import for_engine
 from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineMemory, EngineStore, RenewableEngine
@@ -114,6 +115,7 @@ class RunSpec:
             **({"readings": readings} if readings else {}),
             **({"extensions": extensions} if extensions else {}),
             "format_version": FORMAT_VERSION,
+            "rules": rules_of_kind(self.kind),
             "settings": output_settings(self.config),
             "tokenizer_identity": self.tokenizer.identity,
             "eos_id": self.tokenizer.eos.id,

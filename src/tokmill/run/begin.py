@@ -24,7 +24,7 @@ from tokmill.errors import StateError, StorageError, UsageError
 from tokmill.place import open_place
 from tokmill.recipes.spec import reference_loader
 from tokmill.run.output import holds_only_plan, refuse_foreign
-from tokmill.run.plan import Plan, check_plan, check_same, plan_of_json, read_plan
+from tokmill.run.plan import Plan, check_plan, check_rules, check_same, plan_of_json, read_plan
 from tokmill.run.prepare import choose_run_engine, prepare
 from tokmill.run.sample import encoded_sample
 from tokmill.run.stopped_rejects import remove_stopped_rejects
@@ -248,6 +248,7 @@ def read_planned(place: Place, run: RunSettings | None = None) -> Plan:
             f"{machine} is {__version__}: install that version on every machine"
         )
     plan = plan_of_json(written, stamp, place, run or RunSettings())
+    check_rules(written, plan.spec.kind, place.where)
     try:
         check_installed(written, plan.spec.engine, plan.spec.tokenizer)
     except (StateError, LookupError, TypeError, AttributeError) as error:

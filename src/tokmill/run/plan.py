@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.dataset.checksum import json_chunks
 from tokmill.dataset.layout import PLAN, SHARD_BYTES, token_dtype
 from tokmill.dataset.plan_file import PLAN_FORMAT, parse_plan, plan_fingerprint
+from tokmill.dataset.rules import differing_rule, rules_in, rules_of_kind
 from tokmill.engines.choice import EngineChoice
 from tokmill.errors import StateError, TokenizerError, UsageError
 from tokmill.extensions import DOTTED_PATH, Extension
@@ -294,8 +295,9 @@ def check_same(written: Mapping[str, Any], plan: Plan, where: str) -> None:
     """Check that the plan that stands in a place is the plan of this command.
 
     Raises:
-        StateError: they differ; names the first three differences.
+        StateError: they differ; names a rule that does, or the first three differences.
     """
+    check_rules(written, plan.spec.kind, where)
     before = dict(_fixed_values(written))
     after = dict(_fixed_values(json.loads(json.dumps(plan.head(), sort_keys=True))))
     changes = []
@@ -331,6 +333,24 @@ def _changed_tokenizer(written: Mapping[str, Any], tokenizer: Tokenizer) -> str:
     except (LookupError, TypeError, ValueError, TokenizerError):
         told = "another one gives these ids"
     return f"the tokenizer differs: {told}"
+
+
+def check_rules(written: Mapping[str, Any], kind: str, where: str) -> None:
+    """Check that a plan was made under the rules of this tokmill.
+
+    `kind`: of the run of this command; another kind is another difference.
+
+    Raises:
+        StateError: it was not: what is done already has other text than what would follow.
+    """
+    kind_of_plan = "sft" if "sft" in written["settings"] else "pretrain"
+    if kind != kind_of_plan:
+        return
+    if differs := differing_rule(rules_in(written, kind), rules_of_kind(kind)):
+        raise StateError(
+            f"{where}: holds a run that began under other rules: {differs}: choose another "
+            "--output, or run with --overwrite to start again"
+        )
 
 
 def _fixed_values(head: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

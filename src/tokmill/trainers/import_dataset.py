@@ -247,6 +247,7 @@ def _write_parts(
         "engine": _engine(settings),
         "eos_id": tokenizer.eos.id,
         "format_version": FORMAT_VERSION,
+        "rules": {},  # no text is read
         "settings": output_settings(config),
         "tokenizer_identity": tokenizer.identity,
         "tokmill_version": __version__,
@@ -452,6 +453,7 @@ def _manifest(
         "format_version": FORMAT_VERSION,
         "tokmill_version": __version__,
         "kind": "sft" if is_sft else "pretrain",
+        "rules": {},
         "config": plain(config),
         "tokenizer": tokenizer_entry(tokenizer, probe_ids.tolist()),
         **({"mask": _MASK_ENTRY} if is_sft else {}),
