@@ -71,6 +71,11 @@ def read_named(path: Path, most_bytes: int = -1) -> bytes:
         return file.read(most_bytes)
 
 
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+"""The first bytes of what Git leaves in place of a large file."""
+LFS_ADVICE = "a pointer of Git LFS, not the file itself", "get the file with git lfs pull"
+
+
 def begins_with(path: Path, beginning: bytes) -> bool:
     """Return whether a path is a readable file, not a link, that begins with these bytes."""
     try:

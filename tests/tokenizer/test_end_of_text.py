@@ -31,8 +31,8 @@ def test_digits_are_an_id_even_if_a_token_has_that_string():
 
 
 def test_an_unknown_token_is_refused_with_candidates():
-    message = refusal(lambda: find_token("<x>", IDS, where="t", option="--bos-token"))
-    assert message == f"t: --bos-token names '<x>', which is not in the vocabulary; {OFFER}"
+    message = refusal(lambda: find_token("<x>", IDS, where="t", option="--eos-token"))
+    assert message == f"t: --eos-token names '<x>', which is not in the vocabulary; {OFFER}"
 
 
 def test_eos_is_what_the_files_agree_on():

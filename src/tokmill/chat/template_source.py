@@ -13,7 +13,7 @@ from tokmill.chat.names import check_read, chosen_variables
 from tokmill.chat.own_templates import BUILT_IN, NAMES, check_tokens, own_name, own_source
 from tokmill.errors import UsageError
 from tokmill.extensions import find, names_of_packages, nearest
-from tokmill.opening import open_named
+from tokmill.opening import LFS_ADVICE, LFS_POINTER, open_named
 from tokmill.tables import TEMPLATES
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _named_source(name: str) -> str:
     """Return the template of a file or of another package."""
     try:
         with TextIOWrapper(open_named(Path(name)), encoding="utf-8-sig") as file:
-            return file.read(LONGEST_SOURCE + 1)  # without a mark at the start, which is no text
+            source = file.read(LONGEST_SOURCE + 1)  # without a mark at the start, which is no text
     except FileNotFoundError:
         if entry := _find_outside(name):
             return str(entry.value)
@@ -85,6 +85,9 @@ def _named_source(name: str) -> str:
         ) from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{name}: the template cannot be read: {error}") from None
+    if source.startswith(LFS_POINTER.decode()):
+        raise UsageError(f"{name}: {': '.join(LFS_ADVICE)}")
+    return source
 
 
 def template_extension(name: str) -> Extension | None:

@@ -98,14 +98,14 @@ class Prepared:
 
         `with_fields`: the line of `fields_note`, too.
         """
-        eos = self.tokenizer.eos_note
         texts = []
         if self.config.sft is not None:
             from tokmill.chat.reading.detect import text_note
 
             texts = [text_note(group.reading.sft) for group in self.readings if group.reading.sft]
         notes = [
-            *filter(None, (eos, *dict.fromkeys(texts))),
+            *self.tokenizer.notes,
+            *filter(None, dict.fromkeys(texts)),
             *self.discovery.notes,
             *large_text_notes(self.discovery.files, self.config.input),
             *undivided_notes(self.parts, self.config.output.part_bytes),

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from tokmill.errors import UsageError
+from tokmill.opening import LFS_ADVICE, LFS_POINTER
 from tokmill.sources.csv import read_header
 from tokmill.sources.csv_readings import check_readings
 from tokmill.sources.formats import built_in_suffixes, format_named
@@ -34,12 +35,7 @@ _MAGIC = (
     (b"BZh", "", "bzip2 data", "unpack it with bunzip2 -c < {} > NEW_FILE"),
     (b"PK\3\4", "", "a zip archive (or .xlsx, .docx)", "unpack it, or save it as text"),
     (b"%PDF-", "", "a PDF", "extract its text first"),
-    (
-        b"version https://git-lfs.github.com/spec/",
-        "",
-        "a pointer of Git LFS, not the file itself",
-        "get the file with git lfs pull",
-    ),
+    (LFS_POINTER, "", *LFS_ADVICE),
 )
 """First bytes, the compression that has them, its name, advice; {}: the path of the file."""
 

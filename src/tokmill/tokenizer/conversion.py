@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import TokenizerError
-from tokmill.tokenizer.files import named_class
+from tokmill.tokenizer.files import check_no_pointer, named_class
 from tokmill.tokenizer.hostile_texts import hostile_texts
 from tokmill.tokenizer.tokenizer_json import UNUSED_PARTS
 from tokmill.words import json_text
@@ -43,6 +43,7 @@ def convert(folder: Path, *, where: str) -> str:
             '{"tokenizer_class": "GPT2Tokenizer"}'
         )
     for path in folder.iterdir():  # transformers opens them, and would wait for a pipe
+        check_no_pointer(path)
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise TokenizerError(
                 f"{path}: expected a regular file, found a pipe, a socket or a device"

@@ -23,6 +23,10 @@ _ENDS_TURN = re.compile(
     r"[<\[]\W*(eot|eom|eot_id|eom_id|end|im_end|return|end\W?_?of\W?_?turn(_token)?)\W*[>\]]",
     re.IGNORECASE,
 )
+_BEGINS = re.compile(
+    r"<s>|\[CLS\]|[<\[]\W*(bos(_token)?|begin\W?_?of\W?_?(text|sentence|document)|startoftext)\W*[>\]]",
+    re.IGNORECASE,
+)
 _OPENS = ("<", "[")
 """The first character of both patterns: most of 150,000 tokens have another."""
 
@@ -79,9 +83,9 @@ def find_token(text: str, ids: Mapping[str, int], *, where: str, option: str) ->
             raise TokenizerError(f"{where}: {option} names id {wanted}, which no token has")
         return Token(wanted, content)
     if text not in ids:
+        alike = _candidates(ids, ()) if option == "--eos-token" else _beginnings(ids)
         raise TokenizerError(
-            f"{where}: {option} names {text!r}, which is not in the vocabulary; "
-            f"{_list_of(_candidates(ids, ()))}"
+            f"{where}: {option} names {text!r}, which is not in the vocabulary; {_list_of(alike)}"
         )
     return Token(ids[text], text)
 
@@ -174,6 +178,12 @@ def _candidates(ids: Mapping[str, int], special: Collection[int], *also: Token) 
     }
     control = {token for token in alike if token.id in special}
     return sorted((control or alike).union(also), key=lambda token: token.id)
+
+
+def _beginnings(ids: Mapping[str, int]) -> list[Token]:
+    """Return the tokens that look like the beginning of a text, in the order of ids."""
+    found = [Token(id_, text) for text, id_ in ids.items() if _BEGINS.fullmatch(text)]
+    return sorted(found, key=lambda token: token.id)
 
 
 def _of_text(tokens: Sequence[Token]) -> list[Token]:

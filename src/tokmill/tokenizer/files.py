@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.errors import StorageError, TokenizerError, UsageError
-from tokmill.opening import read_named
+from tokmill.opening import LFS_ADVICE, LFS_POINTER, begins_with, open_named, read_named
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,12 +124,21 @@ def read_file(path: Path) -> bytes:
 
     Raises:
         UsageError: it is a pipe, a socket or a device.
+        TokenizerError: it is a pointer of Git LFS.
         StorageError: it cannot be read.
     """
     try:
-        return read_named(path)
+        data = read_named(path)
     except OSError as error:
         raise StorageError(f"{path}: cannot be read: {error.strerror}") from None
+    check_no_pointer(path)
+    return data
+
+
+def check_no_pointer(path: Path) -> None:
+    """Raise `TokenizerError` if Git LFS has left a pointer in place of a file."""
+    if begins_with(path.resolve(), LFS_POINTER):
+        raise TokenizerError(f"{path}: {': '.join(LFS_ADVICE)}")
 
 
 def _read_companion(path: Path, most_bytes: int) -> bytes:
@@ -224,6 +233,8 @@ def advice_instead(path: Path) -> str:
     """Return advice for a file that is no tokenizer: what to name instead, or ''."""
     if path.is_dir():
         return ""
+    if other := other_kind(path):
+        return f"; {other}"
     better = [name for name in ("tokenizer.json", "tokenizer.model") if name != path.name]
     present = next((name for name in better if (path.parent / name).is_file()), "")
     if present:
@@ -235,8 +246,45 @@ def advice_instead(path: Path) -> str:
     return "; expected a tokenizer.json, a SentencePiece .model or a tiktoken rank file"
 
 
+_PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+"""First bytes of a pickle of Python 3; those of older ones are told by their name."""
+
+_TEKKEN = re.compile(rb'"default_(vocab_size|num_special_tokens)"|"token_bytes"')
+
+
+def other_kind(path: Path) -> str:
+    """Return what a file is that is no tokenizer of a known kind, and what to do, or ''.
+
+    A pickle can run code, so none is ever opened: its kind is told by its first bytes.
+    """
+    try:
+        with open_named(path) as file:
+            head = file.read(1 << 16)
+    except (OSError, UsageError):
+        return ""
+    if head.startswith(_PICKLES) or path.suffix in (".pkl", ".pickle"):
+        what = "a pickle, which can run code and is not read"
+        if path.name == "meta.pkl":
+            return f"{what}; of nanoGPT's table of characters, see docs/tokenizers.md"
+        return f"{what}; with the code that wrote it, save a tokenizer.json or a tiktoken file"
+    if head.startswith(b"PK\3\4"):
+        return "a zip archive, such as of torch.save, which can run code and is not read"
+    if path.name == "tekken.json" or (head.lstrip()[:1] == b"{" and _TEKKEN.search(head)):
+        return (
+            "a Tekken vocabulary of mistral-common, which is not read: name the tokenizer.json of "
+            "the same model"
+        )
+    return ""
+
+
+_OTHERS = ("tekken.json", "*.pkl", "*.pickle")
+
+
 def _advice_for(directory: Path) -> str:
     """Return how to get a tokenizer out of a directory's files, or ''."""
+    for pattern in _OTHERS:
+        for path in sorted(directory.glob(pattern)):
+            return f"; {path.name} is {other_kind(path)}"
     inside = sorted(path.parent.name for path in directory.glob("*/tokenizer.*[nl]"))
     if inside:
         named = ", ".join(dict.fromkeys(inside[:_MOST_NAMED])) + ", …" * (len(inside) > _MOST_NAMED)

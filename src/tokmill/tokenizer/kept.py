@@ -61,7 +61,7 @@ _VALUES = {
     "chat_template": (TEXT, None),
     "max_emittable_id": ID,
     "named": [[TEXT, TEXT]],
-    "eos_note": TEXT,
+    "notes": [TEXT],
     "marked": [TEXT],
 }
 """Of a tokenizer, all but its two long texts."""
@@ -107,6 +107,7 @@ def unpacked_tokenizer(packed: bytes) -> Tokenizer:
         known[name] = token and Token(token["id"], token["token"])
     known["added"] = tuple(AddedToken(*token) for token in known["added"])
     known["named"] = tuple((key, content) for key, content in known["named"])
+    known["notes"] = tuple(known["notes"])
     known["marked"] = tuple(known["marked"])
     return Tokenizer(**known, json=json_text.decode(*_TEXT_CODEC), data=data)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -54,9 +55,10 @@ if TYPE_CHECKING:
     from tokmill.tokenizer.identity import Deciding
     from tokmill.tokenizer.tokenizer_json import Content
 
-    _Read = tuple[dict[str, Any], Mapping[str, int], Token | None]
+    _Read = tuple[dict[str, Any], Mapping[str, int], Mapping[str, Token]]
     """Of a file: the fields of a `Tokenizer` that it decides, with `max_emittable_id` the largest
-    id that text can produce; the ids of all tokens; and the eos of a SentencePiece model."""
+    id that text can produce; the ids of all tokens; and those that it names itself by key:
+    `eos_token` of a SentencePiece model and more, and the `first` that a tokenizer.json adds."""
 
 __all__ = [
     "PROBE_TEXT",
@@ -66,6 +68,8 @@ __all__ = [
     "load_tokenizer",
     "tokenizer_entry",
 ]
+
+_FIRST = "first"
 
 PROBE_TEXT = "Hello, 世界! 123\n\tx = {}"
 """Text whose ids are in the manifest: they show another tokenizer of the same name."""
@@ -83,7 +87,7 @@ class Tokenizer:
     pieces and the unknown one, all special. `marked`: those of a variant that are special, though
     the file does not mark them.
     `max_emittable_id`: the largest id that a run can write. `named`: strings of tokens by key in
-    the files beside it, such as `bos_token`. `eos_note`: a line for the user if no file names eos.
+    the files beside it or the model, such as `bos_token`. `notes`: lines for the user.
     """
 
     name: str
@@ -98,7 +102,7 @@ class Tokenizer:
     chat_template: str | None
     max_emittable_id: int
     named: tuple[tuple[str, str], ...] = ()
-    eos_note: str = ""
+    notes: tuple[str, ...] = ()
     marked: tuple[str, ...] = ()
 
     def library(self) -> Any:
@@ -135,7 +139,7 @@ def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> To
     """
     path = find_tokenizer_file(settings.path)
     try:
-        values, ids, model_eos = _read(path, settings.pattern)
+        values, ids, own = _read(path, settings.pattern)
     except TokenizerError as error:
         raise TokenizerError(f"{error}{advice_instead(path)}") from None
     where, companions = settings.path, read_companions(path if path.is_dir() else path.parent)
@@ -144,7 +148,7 @@ def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> To
         eos, note = find_token(settings.eos_token, ids, where=where, option="--eos-token"), ""
     else:
         eos, note = find_eos(
-            ids, companions, model_eos, where=where, special=special, of_turns=for_chat
+            ids, companions, own.get("eos_token"), where=where, special=special, of_turns=for_chat
         )
     bos = None
     if settings.bos_token:
@@ -158,8 +162,25 @@ def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> To
         eos=eos,
         bos=bos,
         chat_template=companions.chat_template,
-        named=tuple(sorted(companions.named.items())),
-        eos_note=note,
+        named=tuple(sorted((_named_by_model(own) | dict(companions.named)).items())),
+        notes=tuple(filter(None, (note, "" if bos or for_chat else _bos_note(own, where)))),
+    )
+
+
+def _named_by_model(own: Mapping[str, Token]) -> dict[str, str]:
+    """Return the strings of the tokens that a SentencePiece model names."""
+    return {key: token.content for key, token in own.items() if key != _FIRST}
+
+
+def _bos_note(own: Mapping[str, Token], where: str) -> str:
+    """Return a note if the tokenizer puts a token before each text, and the run does not, or ''."""
+    first = own.get(_FIRST)
+    if first is None:
+        return ""
+    option = shlex.quote(f"--bos-token={first.content}")
+    return (
+        f"{where}: its post_processor puts {first.content} before a text, and this run does not; "
+        f"if the model expects it: {option}"
     )
 
 
@@ -284,7 +305,20 @@ def _read_json(text: str, *, where: str) -> _Read:
         "added": added,
         "max_emittable_id": max(text_ids if unknown is None else text_ids | {unknown}, default=0),
     }
-    return values, ids, None
+    first = _first_added(content.get("post_processor"))
+    return values, ids, {_FIRST: Token(ids[first], first)} if first in ids else {}
+
+
+def _first_added(part: Any) -> str:
+    """Return the token that a post-processor puts before a text, or ''; nothing checks its form."""
+    try:
+        if part["type"] == "Sequence":
+            return next(filter(None, map(_first_added, part["processors"])), "")
+        if part["type"] in ("BertProcessing", "RobertaProcessing"):
+            return str(part["cls"][0])
+        return str(part["single"][0]["SpecialToken"]["id"])
+    except (LookupError, TypeError, RecursionError):
+        return ""
 
 
 def _read_sentencepiece(data: bytes, *, where: str) -> _Read:
@@ -297,7 +331,7 @@ def _read_sentencepiece(data: bytes, *, where: str) -> _Read:
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise TokenizerError(f"{where}: SentencePiece refuses it: {reason}") from None
-    pieces, eos_id = model.pieces, library.eos_id()
+    pieces = model.pieces
     of_text = (i for i, piece in enumerate(pieces) if piece.type is not PieceType.CONTROL)
     values = {
         "kind": "sentencepiece",
@@ -309,4 +343,7 @@ def _read_sentencepiece(data: bytes, *, where: str) -> _Read:
         "max_emittable_id": max(of_text, default=0),
     }
     ids = {piece.content: id_ for id_, piece in enumerate(pieces)}
-    return values, ids, None if eos_id < 0 else Token(eos_id, pieces[eos_id].content)
+    by_key = {"bos_token": library.bos_id(), "eos_token": library.eos_id()}
+    by_key |= {"unk_token": library.unk_id(), "pad_token": library.pad_id()}
+    named = {key: Token(id_, pieces[id_].content) for key, id_ in by_key.items() if id_ >= 0}
+    return values, ids, named
