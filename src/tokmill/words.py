@@ -19,6 +19,11 @@ def plural(n: int, thing: str) -> str:
     return f"{n:,} {thing}{'' if n == 1 else 's'}"
 
 
+def epochs(n: float) -> str:
+    """Return passes over a dataset: `1 epoch`, `0.25 epochs`."""
+    return f"{n:.4g} {'epoch' if n == 1 else 'epochs'}"
+
+
 def counted(n: int, things: str) -> str:
     """Return a number and a noun given in the plural: `1 cut sample`, `2 cut samples`.
 

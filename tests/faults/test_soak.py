@@ -1,4 +1,4 @@
-"""Faults at steps of a run: a sample of them here, all of them with TOKMILL_EVERY_FAULT=1."""
+"""Faults at steps of a run: a sample of them here, all of them with EVERY_FAULT=1."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(*options: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_fault_at_any_step_loses_nothing():
     few = ("--sample", str(N_ROUNDS), "--only", "pretrain, 5 parts")
-    how_many = () if os.environ.get("TOKMILL_EVERY_FAULT") else few
+    how_many = () if os.environ.get("EVERY_FAULT") else few
     done = run("--every-step", *how_many)
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["problems"] == []

@@ -22,6 +22,7 @@ from tokmill.errors import (
     StorageError,
     TokmillError,
     UnreadInputError,
+    UsageError,
     WorkerError,
 )
 from tokmill.interrupts import Interrupt, answer_signals, ignore_signals
@@ -196,6 +197,10 @@ def _run() -> int:
             is_listed = len(error.files) > 1 or len(str(error)) > MAX_MESSAGE
             for line in error.files if is_listed else ():
                 show_labelled("unread:", line, colour="yellow", err=True)
+        if isinstance(error, UsageError) and len(sys.argv) == len(("tokmill", "verb")):
+            with cli.make_context("tokmill", [sys.argv[1], "--"]) as context:
+                command = click.Context(load_command(sys.argv[1]), context, sys.argv[1])
+                _show_usage(command)
         if isinstance(error, TokmillError):
             from tokmill.settings.names import in_options  # 25 ms that --help does without
 
@@ -261,9 +266,14 @@ def _refuse_words(error: click.ClickException) -> int:
         show_styled(error.format_message(), err=True)
         return error.exit_code
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        show_styled(printable_lines(error.ctx.get_usage()), err=True)
-        show(f"Try '{error.ctx.command_path} --help' for help.", err=True)
+        _show_usage(error.ctx)
     return _fail(error.format_message().replace("\n\t", " "), error.exit_code)
+
+
+def _show_usage(context: click.Context) -> None:
+    """Print how a command is called, and where its help is."""
+    show_styled(printable_lines(context.get_usage()), err=True)
+    show(f"Try '{context.command_path} --help' for help.", err=True)
 
 
 def _drop_output() -> None:

@@ -11,7 +11,7 @@ from tokmill.engines.engine import REFERENCE
 from tokmill.fields import ENOUGH, describe_fields, noted_sources, percent, used_share
 from tokmill.page.kept_markers import markers_line, markers_row
 from tokmill.tokenizer.unknown_text import LOST_BYTES, UNKNOWN_TOKENS, unknown_line
-from tokmill.words import count, counted, plural, printable, seconds, size
+from tokmill.words import count, counted, epochs, plural, printable, seconds, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -125,7 +125,7 @@ def mix_rows(manifest: Mapping[str, Any]) -> Rows:
         (
             source["name"],
             f"{count(source['tokens'])} of {count(source['wanted'])} wanted tokens of train "
-            f"({source['tokens'] / max(1, total):.2%}), {source['epochs']:.4g} epochs, "
+            f"({source['tokens'] / max(1, total):.2%}), {epochs(source['epochs'])}, "
             f"{plural(source['documents'], 'document')}",
         )
         for source in sources

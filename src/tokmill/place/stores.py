@@ -206,7 +206,7 @@ def _connected(url: str, variables: tuple[tuple[str, str], ...]) -> Any:
         from obstore.store import from_url
     except ImportError:
         raise UsageError(
-            f"{shown(url)}: the package obstore is missing: pip install obstore"
+            f"{shown(url)}: the package obstore is missing: pip install 'tokmill[s3]'"
         ) from None
     options: dict[str, Any] = {
         "retry_config": {"max_retries": 12, "retry_timeout": timedelta(seconds=_RETRY_S)},

@@ -233,19 +233,28 @@ def read_sample(parts: Sequence[Part], renderers: Renderers, limit_bytes: int) -
     sample, slices = InputSample(), [piece for part in parts for piece in part.slices]
     total = sum(piece.n_bytes for piece in slices)
     if total <= limit_bytes and len(slices) <= _MOST_WINDOWS:
-        sample.is_complete = True
-        _read_heads(slices, renderers, limit_bytes * _COMPLETE_RATIO, sample)
-        return sample
+        return _complete_sample(slices, renderers, limit_bytes)
     # By their first slices: a file that is named twice is read twice.
     lines = [piece.file for piece in slices if not piece.start and _has_windows(piece.file)]
     n_bytes = sum(file.n_bytes for file in lines)
     if lines:
         _read_windows(lines, renderers, limit_bytes * n_bytes // max(1, total), sample)
+    if sample.read_bytes >= total:  # the records are so long that the windows are all of it
+        return _complete_sample(slices, renderers, total)
     others = _units([piece for piece in slices if not _has_windows(piece.file)])
     if others:
         _read_heads(others, renderers, limit_bytes * (total - n_bytes) // max(1, total), sample)
     order = {file: number for number, file in enumerate(renderers)}
     sample.pieces.sort(key=lambda piece: order[piece.file])  # stable: in a file they are in order
+    return sample
+
+
+def _complete_sample(
+    slices: Sequence[Slice], renderers: Renderers, limit_bytes: int
+) -> InputSample:
+    """Return all records of a small input."""
+    sample = InputSample(is_complete=True)
+    _read_heads(slices, renderers, limit_bytes * _COMPLETE_RATIO, sample)
     return sample
 
 

@@ -88,8 +88,10 @@ def variable_values(settings: Iterable[Setting]) -> dict[str, dict[str, Any]]:
     """Return the values that environment variables give to settings, checked, by section.
 
     Raises:
-        UsageError: a value is wrong, or a variable could mean either of two settings.
+        UsageError: a value is wrong, a variable could mean either of two settings, or a variable
+            `TOKMILL_…` is of no setting.
     """
+    _refuse_unknown_variables()
     values: dict[str, dict[str, Any]] = {}
     for setting in settings:
         without_section = f"TOKMILL_{setting.keyword.upper()}"
@@ -108,6 +110,25 @@ def variable_values(settings: Iterable[Setting]) -> dict[str, dict[str, Any]]:
                 raise UsageError(f"{where}: {error.args[0]}") from None
             values.setdefault(setting.section, {})[setting.name] = value
     return values
+
+
+_OTHER_VARIABLES = ("TOKMILL_CACHE_DIR", "TOKMILL_COMPLETE")
+
+
+def _refuse_unknown_variables() -> None:
+    """Raise `UsageError` for a variable that looks like a setting and is none."""
+    settings = every_setting()
+    known = {*_OTHER_VARIABLES, *(setting.variable for setting in settings)}
+    known |= {f"TOKMILL_{setting.keyword.upper()}" for setting in settings}  # refused if it is two
+    for name in sorted(os.environ):
+        if name.startswith("TOKMILL_") and name not in known:
+            from tokmill.extensions import nearest
+
+            suffixes = {other.removeprefix("TOKMILL_"): other for other in sorted(known)}
+            near = nearest(name.removeprefix("TOKMILL_"), list(suffixes))
+            advice = near.replace("did you mean ", "did you mean TOKMILL_")
+            advice = advice or ": tokmill pretrain --help lists the settings"
+            raise UsageError(f"{name}: no setting has this environment variable{advice}")
 
 
 def argument_values(
