@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tokmill.dataset.lock import is_locked
 from tokmill.errors import StateError, StorageError
 from tokmill.place import open_place
-from tokmill.place.directory import is_locked, locked
+from tokmill.place.directory import locked
 
 
 def test_a_look_at_the_lock_keeps_no_run_out(tmp_path: Path, monkeypatch):

@@ -12,7 +12,7 @@ from io import IOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokmill.errors import StateError, TokmillError, UsageError
+from tokmill.errors import TokmillError, UsageError
 from tokmill.settings.load import config_from_arguments, file_values
 from tokmill.settings.names import by_keyword
 from tokmill.settings.schema import PRETRAIN_SECTIONS, SFT_SECTIONS, RenderSettings, Source
@@ -76,18 +76,12 @@ def finished_manifest(directory: Path) -> dict[str, Any]:
     """
     from tokmill.dataset.reader import check_readable, manifest_in, read_manifest
     from tokmill.place import open_place
-    from tokmill.place.directory import is_locked
 
     if url := store_url(directory):
         manifest = manifest_in(open_place(url))
         check_readable(manifest, shown(url))
         return manifest
-    try:
-        manifest = read_manifest(directory)
-    except (StateError, UsageError):
-        if is_locked(directory):
-            raise StateError(f"{directory}: a run is writing here: wait for its end") from None
-        raise
+    manifest = read_manifest(directory)
     check_readable(manifest, directory)
     return manifest
 

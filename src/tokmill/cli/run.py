@@ -178,7 +178,7 @@ def run_part(output: str, index: int, n_tasks: int, allow_code: list[str], quiet
 @click.argument("output")
 @click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
 def status(output: str, as_json: bool) -> None:
-    """Show which parts of a run are done, running, failed or missing.
+    """Show which parts of a run are done, running, failed or missing, and how far a run is.
 
     Failed parts belong to a task that stopped with an error, running ones to a task that has begun;
     whether it was killed since cannot be seen from here. Part P belongs to task P modulo --of.
@@ -188,6 +188,7 @@ def status(output: str, as_json: bool) -> None:
       tokmill status out
     """
     from tokmill.api.jobs import place_of
+    from tokmill.api.progress import Progress
     from tokmill.executors.tasks import array_status
 
     state = array_status(place_of(output))
@@ -196,8 +197,12 @@ def status(output: str, as_json: bool) -> None:
         return
     finish_command = f"tokmill finish {output}{allowing(state.code)}"
     dataset = "not finished" if state.undone else f"not finished: {finish_command}"
+    if state.is_working:
+        dataset = "a run is writing it"
+    progress = Progress(**state.totals, elapsed_s=state.elapsed_s)
     show_rows(
         [
+            *([("progress", progress.line())] if state.is_working else ()),
             ("done", f"{len(state.done):,} of {state.parts:,}"),
             *((name, _named(getattr(state, name))) for name in ("running", "failed", "missing")),
             ("dataset", "finished" if state.is_finished else dataset),

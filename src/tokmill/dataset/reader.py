@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import numpy as np
 from tokmill.dataset.checksum import manifest_sha256
 from tokmill.dataset.file_array import FileArray, OpenFile
 from tokmill.dataset.layout import DATASET_FILE, MANIFEST, PLAN, SIDECARS, check_format_version
+from tokmill.dataset.lock import is_locked
 from tokmill.dataset.manifest_shape import LISTS, contradiction, shape_problem, sidecars_of
 from tokmill.dataset.sidecars import open_index
 from tokmill.errors import StateError, UsageError, VerifyError
@@ -138,7 +140,10 @@ def read_manifest(directory: Path, *, follow_links: bool = True) -> dict[str, An
     if not os.path.lexists(path):
         refuse_store(directory)
         problem = f"no {MANIFEST} there" if directory.is_dir() else "no such directory"
-        raise _no_manifest(directory, problem, is_planned=(directory / PLAN).exists())
+        is_planned = (directory / PLAN).exists()
+        if is_locked(directory):
+            raise _running(directory, is_planned=is_planned)
+        raise _no_manifest(directory, problem, is_planned=is_planned)
     if path.is_symlink() and not follow_links:
         raise VerifyError(f"{path}: a link, not a file of the dataset")
     with storage_errors(path), open_regular(path, follow_links=follow_links) as file:
@@ -161,8 +166,18 @@ def manifest_in(place: Place) -> dict[str, Any]:
         content = place.read(MANIFEST)
     except FileNotFoundError:
         is_planned = bool(place.stamp(PLAN))
+        if place.mapped is not None and is_locked(place.mapped):
+            raise _running(place.where, is_planned=is_planned) from None
         raise _no_manifest(place.where, f"no {MANIFEST} there", is_planned=is_planned) from None
     return _parsed(content, f"{place.where}/{MANIFEST}")
+
+
+def _running(where: Path | str, *, is_planned: bool) -> StateError:
+    """Return the error of a place where a run works; a mix has no plan, and no status."""
+    status = f" (tokmill status {shlex.quote(str(where))} shows how far it is)"
+    return StateError(
+        f"{where}: a run is writing here: wait for its end{status if is_planned else ''}"
+    )
 
 
 def _no_manifest(where: Path | str, problem: str, *, is_planned: bool) -> StateError | UsageError:

@@ -11,13 +11,15 @@ import contextlib
 import json
 import platform
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.bill.measuring.machine import usable_memory
 from tokmill.dataset.checksum import canonical_json
 from tokmill.dataset.contents import NOTE, is_note
+from tokmill.dataset.counts import Counts
 from tokmill.dataset.layout import MANIFEST, PARTS, PLAN
+from tokmill.dataset.lock import is_locked
 from tokmill.dataset.plan_file import OwnedNames
 from tokmill.engines.engine import engine_threads
 from tokmill.errors import TokmillError, UsageError
@@ -28,9 +30,10 @@ from tokmill.run.plan import Plan, check_plan, code_named_by, plan_of_json
 from tokmill.run.prepare import workers_and_threads
 from tokmill.run.stopped_rejects import naming_rejects
 from tokmill.settings.schema import RunSettings
+from tokmill.storage import status_inside
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from tokmill.dataset.part_record import PartRecord
     from tokmill.dataset.place import Place
@@ -53,6 +56,10 @@ class ArrayStatus:
         missing: all others.
         tasks: a line for each task that has begun and not ended well: since when, where, its error.
         is_finished: whether the manifest is written.
+        is_working: whether a whole run, which is no array, is writing here now; its parts that are
+            not done count as running.
+        totals: what the parts that are done hold; `total_bytes`: of the whole input.
+        elapsed_s: seconds since the plan was written, 0 if unknown.
         code: dotted paths that the plan names, such as `my_render:render`: `run_part` and `finish`
             import them only if they are told to.
     """
@@ -66,6 +73,9 @@ class ArrayStatus:
     tasks: tuple[str, ...]
     is_finished: bool
     code: tuple[str, ...] = ()
+    is_working: bool = False
+    totals: dict[str, int] = field(default_factory=dict)
+    elapsed_s: float = 0.0
 
     @property
     def undone(self) -> tuple[int, ...]:
@@ -133,10 +143,13 @@ def array_status(output: str) -> ArrayStatus:
     entries = place.entries()
     done, undone = records_of_parts(plan, place, entries)
     notes = _notes(place, entries)
+    is_working = place.mapped is not None and is_locked(place.mapped)
     states = {
         part: {bool(note["error"]) for note in notes if part % note["of"] == note["index"]}
         for part in undone
     }
+    if is_working:
+        states = {part: {False} for part in undone}
     return ArrayStatus(
         place.where,
         len(plan.parts),
@@ -151,7 +164,34 @@ def array_status(output: str) -> ArrayStatus:
         ),
         is_finished=MANIFEST in entries,
         code=code_named_by(plan),
+        is_working=is_working,
+        totals=_totals(plan, done.values()),
+        elapsed_s=_seconds_since_plan(place),
     )
+
+
+def _totals(plan: Plan, records: Iterable[PartRecord]) -> dict[str, int]:
+    """Return the sums of some parts, and the bytes of the input of all."""
+    total = Counts()
+    for record in records:
+        total.add(record.total())
+    return {
+        "total_bytes": sum(piece.n_bytes for part in plan.parts for piece in part.slices),
+        "input_bytes": total.input_bytes,
+        "text_bytes": total.text_bytes,
+        "tokens": total.tokens,
+        "documents": total.documents,
+        "drops": total.drops.total(),
+        "rejects": total.rejects.total(),
+    }
+
+
+def _seconds_since_plan(place: Place) -> float:
+    """Return how long ago the plan of a directory was written; 0 for a store."""
+    if place.mapped is None:
+        return 0.0
+    status = status_inside(place.mapped, PLAN)
+    return 0.0 if status is None else max(0.0, time.time() - status.st_mtime)
 
 
 def finish_array(output: str, observer: Observer, allowed: Collection[str] = ()) -> dict[str, Any]:

@@ -18,8 +18,9 @@ from stat import S_ISDIR
 from typing import TYPE_CHECKING, TypeVar
 
 from tokmill.dataset.layout import FOLDERS, LOCK_NAME
+from tokmill.dataset.lock import is_locked
 from tokmill.errors import StorageError, UsageError, VerifyError
-from tokmill.place.directory import is_locked, locked
+from tokmill.place.directory import locked
 from tokmill.place.stores import OBSTORE, StoreObjects, begun, request, retried
 from tokmill.storage import make_directory, storage_errors
 from tokmill.urls import shown

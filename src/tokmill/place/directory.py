@@ -15,6 +15,7 @@ from stat import S_ISREG
 from typing import TYPE_CHECKING
 
 from tokmill.dataset.layout import FOLDERS, LOCK_NAME
+from tokmill.dataset.lock import HELD, opened_lock
 from tokmill.errors import StateError, StorageError, UsageError, VerifyError
 from tokmill.storage import (
     UNSUPPORTED,
@@ -166,9 +167,6 @@ class Directory:
         """Leave everything."""
 
 
-_HELD = (errno.EWOULDBLOCK, errno.EAGAIN)
-"""What a lock that another process holds answers."""
-
 _LOOKS = 3
 _PAUSE_S = 0.1
 """`is_locked` of another process may look at a lock for an instant."""
@@ -186,7 +184,7 @@ def locked(directory: Path, *, is_shared: bool = False) -> Iterator[None]:
     """
     kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
     with storage_errors(directory / LOCK_NAME):
-        descriptor = _opened_lock(directory, os.O_RDWR | os.O_CREAT)
+        descriptor = opened_lock(directory, os.O_RDWR | os.O_CREAT)
     try:
         with storage_errors(directory):
             for n_left in reversed(range(_LOOKS)):
@@ -194,7 +192,7 @@ def locked(directory: Path, *, is_shared: bool = False) -> Iterator[None]:
                     fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
                     break
                 except OSError as error:
-                    if not n_left or error.errno not in _HELD:
+                    if not n_left or error.errno not in HELD:
                         _explain(directory, error)
                         raise
                 time.sleep(_PAUSE_S)
@@ -203,37 +201,9 @@ def locked(directory: Path, *, is_shared: bool = False) -> Iterator[None]:
         os.close(descriptor)
 
 
-def is_locked(directory: Path) -> bool:
-    """Return whether a process holds the lock of an output directory; False where nobody can tell.
-
-    Takes a shared lock for an instant.
-    """
-    try:
-        descriptor = _opened_lock(directory, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        return error.errno in _HELD
-    finally:
-        os.close(descriptor)
-    return False
-
-
-def _opened_lock(directory: Path, flags: int) -> int:
-    """Return the descriptor of the lock; raises `OSError` if it is no regular file."""
-    flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(directory / LOCK_NAME, flags, 0o666)
-    if not S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a regular file")
-    return descriptor
-
-
 def _explain(directory: Path, error: OSError) -> None:
     """Raise what a refused lock means, if that is known."""
-    if error.errno in (*_HELD, errno.EACCES):
+    if error.errno in (*HELD, errno.EACCES):
         raise StateError(
             f"{directory}: another run is writing here; wait for it or choose another --output"
         ) from None
