@@ -187,7 +187,7 @@ class Listener:
         self.heard: list[Any] = []
         self.warnings: list[str] = []
 
-    def warned(self, text: str) -> None:
+    def warned(self, text: str, *, always: bool = False) -> None:
         self.warnings.append(text)
 
     def noted(self, text: str) -> None:
@@ -207,7 +207,7 @@ class Listener:
 class Silent:
     """Hears of a run and keeps nothing."""
 
-    def warned(self, text: str) -> None:
+    def warned(self, text: str, *, always: bool = False) -> None:
         pass
 
     def noted(self, text: str) -> None:

@@ -130,7 +130,7 @@ def test_a_field_that_no_record_has_is_told_before_the_run(tmp_path, configure, 
     source = write_rows(tmp_path / "in.jsonl", AS_JSON[:9])
     prepared = prepare(configure(tmp_path / "out", source, keep=("url", "langauge", "meta.n")))
     told = "the first records have no value there; their keys are text, url, meta, day"
-    assert prepared.discovery.warnings == [f"--keep=langauge: {told}"]
+    assert prepared.discovery.unmatched == [f"--keep=langauge: {told}"]
 
 
 @pytest.mark.parametrize("keep", [("url", "url"), ("",)])

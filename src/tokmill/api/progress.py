@@ -195,6 +195,7 @@ class RunObserver:
     Args:
         note: gets lines for whoever watches the run; None: no lines.
         warn: gets lines about what may go wrong; None: nowhere.
+        insist: gets those of them that are said in any case; None: `warn` gets them.
         bar: is drawn over; None: a line of progress goes to `note` every `LINE_EVERY_S` seconds.
         call: gets the progress, see `CALL_EVERY_S`.
         begun: is called when the work begins: what a stopped run keeps is written from here on.
@@ -205,6 +206,7 @@ class RunObserver:
         *,
         note: Callable[[str], None] | None = None,
         warn: Callable[[str], None] | None = None,
+        insist: Callable[[str], None] | None = None,
         bar: TerminalBar | NotebookBar | None = None,
         call: Callable[[Progress], object] | None = None,
         begun: Callable[[], object] | None = None,
@@ -213,6 +215,7 @@ class RunObserver:
 
         self._memory = Sampler()
         self._note, self._warn, self._bar, self._call, self._begun = note, warn, bar, call, begun
+        self._insist = insist
         self._start = self._last_line = time.perf_counter()
         self._last_call = -math.inf
         self._progress = Progress()
@@ -229,10 +232,11 @@ class RunObserver:
         if self._call is not None and kind is None:
             self._call(replace(self._progress, elapsed_s=time.perf_counter() - self._start))
 
-    def warned(self, text: str) -> None:
+    def warned(self, text: str, *, always: bool = False) -> None:
         """See `Observer`."""
-        if self._warn is not None:
-            self._warn(text)
+        warn = self._insist if always and self._insist is not None else self._warn
+        if warn is not None:
+            warn(text)
 
     def noted(self, text: str) -> None:
         """See `Observer`."""

@@ -38,7 +38,8 @@ def warn(text: str) -> None:
 def observer(*, quiet: bool = False, as_json: bool = False, stopped: str = "") -> RunObserver:
     """Return what shows the notes, warnings and progress of a run on standard error.
 
-    With `as_json` there are only warnings, with `quiet` nothing. `stopped`: what an interrupt says
+    With `as_json` there are only warnings, with `quiet` only
+    those about settings that match nothing. `stopped`: what an interrupt says
     once the work has begun, '' if it always says the same.
     """
     from tokmill.api.progress import RunObserver, make_bar
@@ -50,6 +51,7 @@ def observer(*, quiet: bool = False, as_json: bool = False, stopped: str = "") -
         begun=partial(setattr, Interrupt, "line", stopped) if stopped else None,
         note=partial(show, err=True) if has_notes else None,
         warn=None if quiet else warn,
+        insist=warn,
         bar=make_bar() if has_notes else None,
     )
 

@@ -63,8 +63,8 @@ LEAST_SHARE = 0.5
 class Observer(Protocol):
     """Receives news of a run while it goes on."""
 
-    def warned(self, text: str) -> None:
-        """Receive a warning."""
+    def warned(self, text: str, *, always: bool = False) -> None:
+        """Receive a warning; `always`: also if the user wants to see errors only."""
 
     def noted(self, text: str) -> None:
         """Receive a line about the input or the choice of the engine, before the run begins."""
@@ -125,6 +125,8 @@ def begun(config: Config, observer: Observer, *, overwrite: bool) -> Iterator[Be
         prepared = prepare(config, hub_commits(config, place, overwrite=overwrite))
         for warning in prepared.discovery.warnings:
             observer.warned(warning)
+        for warning in prepared.discovery.unmatched:
+            observer.warned(warning, always=True)
         for line in (input_line(prepared.parts), *prepared.notes(with_fields=True)):
             observer.noted(line)
         entries = place.entries()

@@ -101,7 +101,7 @@ def forecast_run(
         raise UsageError("standard input can be read only once: plan needs files")
     start_s = perf_counter()
     prepared = prepare(config, leave_bad_out=True)
-    for warning in prepared.discovery.warnings:
+    for warning in (*prepared.discovery.warnings, *prepared.discovery.unmatched):
         warn(warning)
     for line in prepared.bad:
         warn(f"{line} (left out of this forecast)")

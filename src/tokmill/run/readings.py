@@ -42,6 +42,7 @@ from tokmill.render.detect import (
     template_option,
 )
 from tokmill.render.renderer import make_renderer
+from tokmill.run.unmatched import unmatched_in_chats
 from tokmill.settings.names import of_source
 from tokmill.settings.schema import RenderSettings, UnclearNamesError
 from tokmill.sources.blocks import value_at
@@ -424,10 +425,13 @@ class _Groups:
         self._decide_sections()
         if self._not_seen and self.resolved:
             keys = ", ".join(self.resolved[0].fields.keys or self.resolved[0].records[0])
-            self._source.discovery.warnings.append(
+            self._source.discovery.unmatched.append(
                 f"--keep={','.join(self._not_seen)}: the first records have no value there; their "
                 f"keys are {keys}"
             )
+        sft, records = self._source.config.sft, [r for g in self.resolved for r in g.records]
+        if sft is not None and records:
+            self._source.discovery.unmatched.extend(unmatched_in_chats(sft, records))
         of_file: dict[SourceFile, Any] = {}
         of_folder: dict[_Folder, Any] = {}
         for group in self.resolved:

@@ -59,12 +59,14 @@ class Discovery(NamedTuple):
     """The files to read, in order.
 
     `notes`: a line for each way in which paths are not read as their names say.
-    `warnings`: about files named twice.
+    `warnings`: about files named twice. `unmatched`: about settings that match nothing in the first
+    records; they are said in any case.
     """
 
     files: list[SourceFile]
     notes: list[str]
     warnings: list[str]
+    unmatched: list[str]
 
 
 def discover(settings: InputSettings, commits: Mapping[str, str] | None = None) -> Discovery:
@@ -109,7 +111,7 @@ def discover(settings: InputSettings, commits: Mapping[str, str] | None = None) 
     if settings.format == "auto":
         search.list.remove_descriptions()
     warnings = search.list.remove_repeated()
-    return Discovery(search.list.files, search.list.notes(), warnings)
+    return Discovery(search.list.files, search.list.notes(), warnings, [])
 
 
 def _stdin(settings: InputSettings) -> SourceFile:
