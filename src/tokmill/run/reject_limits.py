@@ -149,7 +149,7 @@ def check_chats(limits: LimitSettings, counters: Mapping[str, int], n_samples: i
             though the mask rule trains ends: such a model does not stop. Or more messages or fields
             than this share of the samples are not written.
     """
-    if not counters:
+    if TRAINED_TURNS not in counters:  # pretraining, which must not import the room of chats
         return
     from tokmill.chat.noticed import LOST, UNENDED_REPLIES
 
