@@ -19,7 +19,7 @@ TOP, ALL = "modules at the top", "all"
 
 ROOMS = {
     "cli, api": 4_250,
-    "run, executors": 4_850,
+    "run, executors": 5_050,
     "mixing": 3_250,
     "recipes, render": 2_750,
     "sources": 5_300,

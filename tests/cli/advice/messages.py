@@ -86,6 +86,7 @@ NOT_FOLLOWED: Mapping[str, str] = {
     "install that version": "needs two versions",
     "its file system lacks": "needs another file system",
     "another run writes there too": "a race",
+    "began under other rules": "needs an older tokmill: tests/run",
     "another run took this place over": "a race",
     "read it again with --on-unread=skip and --overwrite": "needs a pipe: tests/run",
     "no tokenizer is named": "the command line refuses it first",

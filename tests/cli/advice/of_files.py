@@ -68,7 +68,10 @@ PACKED = {
 FILES = (
     pretrain(
         "no header",
-        {"a.csv": "1,Once upon a time there was a ferry.\n" + f"2,{STORY}\n" * 5},
+        {
+            "a.csv": "1,Once upon a time there was a ferry.\n"
+            + "2,The old ferry still crosses at noon.\n" * 5
+        },
         "--csv-header=no",
         Step("=yes", "--csv-header=yes --fields 'text=Once upon a time there was a ferry.'"),
     ),

@@ -14,6 +14,33 @@ from tests.cli.advice.case import (
 )
 
 SAMPLE_TOKENIZER = (SAMPLES / "tokenizer" / "tokenizer.json").read_text(encoding="utf-8")
+WORDS = {
+    "added_tokens": [
+        {
+            "id": 0,
+            "content": "<eos>",
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
+    ],
+    "pre_tokenizer": {"type": "WhitespaceSplit"},
+    "model": {
+        "type": "WordLevel",
+        "vocab": {"<eos>": 0, "<unk>": 1, "river": 2},
+        "unk_token": "<unk>",
+    },
+}
+_FIRST = {"SpecialToken": {"id": "<bos>", "type_id": 0}}
+_TEXT = {"Sequence": {"id": "A", "type_id": 0}}
+PUTS_BOS = {
+    "type": "TemplateProcessing",
+    "single": [_FIRST, _TEXT],
+    "pair": [_FIRST, _TEXT],
+    "special_tokens": {"<bos>": {"id": "<bos>", "ids": [1], "tokens": ["<bos>"]}},
+}
 RANKS = "".join(f"{base64.b64encode(bytes([i])).decode()} {i}\n" for i in range(256))
 
 
@@ -65,10 +92,16 @@ TOKENIZERS = (
         more=" --eos-token '<eos>' --bos-token '<start>'",
     ),
     tokenizer(
-        "a tokenizer that lacks characters",
-        SAMPLE_TOKENIZER,
+        "a tokenizer that lacks words",
+        json.dumps(WORDS),
         {"eos_token": "<eos>"},
         Step("--max-unknown-fraction", "--max-unknown-fraction 1"),
+    ),
+    tokenizer(
+        "a tokenizer that puts bos before a text",
+        json.dumps(json.loads(SAMPLE_TOKENIZER) | {"post_processor": PUTS_BOS}),
+        {"eos_token": "<eos>"},
+        Step("--bos-token=<bos>", "tokmill pretrain a.jsonl -t tok -o other '--bos-token=<bos>'"),
     ),
     Case(
         "ranks",
