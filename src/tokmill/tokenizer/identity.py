@@ -91,7 +91,7 @@ def deciding_of_json(content: Content, library: Any, added: Sequence[AddedToken]
         if not (isinstance(merge, str) and merge.startswith("#version"))  # of old files
     ]
     for key in ("normalizer", "pre_tokenizer"):
-        deciding[key] = _steps(key, getattr(library, key))
+        deciding[key] = library_steps(library, key)
     return deciding
 
 
@@ -169,8 +169,9 @@ def _scores(scores: Iterator[float]) -> list[str]:
     return [value.hex() for value in np.fromiter(scores, np.float32).astype(float).tolist()]
 
 
-def _steps(key: str, part: Any) -> list[Content]:
-    """Return the steps of a part of the library, without options that do not change ids."""
+def library_steps(library: Any, key: str) -> list[Content]:
+    """Return the steps of `normalizer` or `pre_tokenizer`, without options that change no id."""
+    part = getattr(library, key)
     if part is None:
         return []
     found = steps({key: json.loads(part.__getstate__())}, key)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tokmill.errors import TokenizerError
+from tokmill.tokenizer.class_note import class_note
 from tokmill.tokenizer.conversion import convert
 from tokmill.tokenizer.end_of_text import find_eos, find_token
 from tokmill.tokenizer.equivalent_json import equivalent_text
@@ -19,6 +20,7 @@ from tokmill.tokenizer.files import (
     read_added_tokens,
     read_companions,
     read_file,
+    read_object,
 )
 from tokmill.tokenizer.identity import (
     deciding_of_json,
@@ -153,6 +155,10 @@ def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> To
     bos = None
     if settings.bos_token:
         bos = find_token(settings.bos_token, ids, where=where, option="--bos-token")
+    differs = ""
+    if path.suffix == ".json" and values["kind"] == "json":
+        config = read_object(path.parent / "tokenizer_config.json")
+        differs = class_note(values["json"], spare_libraries[values["json"]], config, where)
     emittable = {eos.id, *([bos.id] if bos else []), values["max_emittable_id"]}
     if settings.control_tokens_in_text == "parse":
         emittable.update(special)
@@ -163,7 +169,9 @@ def load_tokenizer(settings: TokenizerSettings, *, for_chat: bool = False) -> To
         bos=bos,
         chat_template=companions.chat_template,
         named=tuple(sorted((_named_by_model(own) | dict(companions.named)).items())),
-        notes=tuple(filter(None, (note, "" if bos or for_chat else _bos_note(own, where)))),
+        notes=tuple(
+            filter(None, (note, differs, "" if bos or for_chat else _bos_note(own, where)))
+        ),
     )
 
 
