@@ -36,9 +36,11 @@ if TYPE_CHECKING:
     from tokmill.executors.tasks import ArrayStatus
     from tokmill.settings.schema import Source
     from tokmill.trainers.export import Export
+    from tokmill.values import ControlToken
 
 __all__ = [
     "ArrayStatus",
+    "ControlToken",
     "Dataset",
     "Export",
     "Origin",
@@ -75,6 +77,7 @@ _MODULES = {
     **dict.fromkeys(("pack", "stats", "verify", "write_plan"), "api.functions"),
     **dict.fromkeys(("Dataset", "ShardInfo", "open"), "api.dataset"),
     "ArrayStatus": "executors.tasks",
+    "ControlToken": "values",
     "Export": "trainers.export",
     "Origin": "dataset.origins",
     "Progress": "api.progress",

@@ -6,12 +6,13 @@ arrays from there to the shard.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     import numpy as np
@@ -120,6 +121,23 @@ class Records:
 
 
 @dataclass(frozen=True, slots=True)
+class ControlToken:
+    """A control token that a renderer places between pieces of text, such as `<file_sep>`.
+
+    It becomes its id; the same string in a piece of text stays text.
+
+    Attributes:
+        content: the string of an added token of the tokenizer.
+    """
+
+    content: str
+
+
+Pieces = Sequence[str | ControlToken]
+"""A document as text and control tokens, in order."""
+
+
+@dataclass(frozen=True, slots=True)
 class DocumentBatch:
     """Documents rendered from one block.
 
@@ -127,12 +145,22 @@ class DocumentBatch:
     `rows`: (n,) int64, increasing: the row of each document's record in `Records.batch`.
     `refused`: rows that became no document, with the reject, in order. `drops`: by reason the rows
     that have no text, or that the renderer left out, increasing; they are no rejects.
+    `pieces`: of each document, if control tokens stand in some; `text` has their strings then.
     """
 
     text: pa.LargeStringArray
     rows: npt.NDArray[np.int64]
     refused: Mapping[int, Reject]
     drops: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    pieces: Sequence[Pieces] | None = None
+
+    def selected(self, keep: npt.NDArray[np.bool_], refused: Mapping[int, Reject]) -> DocumentBatch:
+        """Return the documents whose `keep` (n,) is true; `refused`: what became of the others."""
+        pieces = self.pieces
+        if pieces is not None:
+            pieces = [piece for piece, is_kept in zip(pieces, keep, strict=True) if is_kept]
+        rows, text = self.rows[keep], self.text.filter(keep)
+        return DocumentBatch(text, rows, {**self.refused, **refused}, self.drops, pieces)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,8 +59,8 @@ def not_utf8(batch):
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
-        (lambda _: ["a"], "a wrong value: expected a pyarrow Array of strings, found list"),
-        (lambda _: None, "a wrong value: expected a pyarrow Array of strings, found NoneType"),
+        (lambda _: ["a"], "expected 4 strings, one for each row, found 1"),
+        (lambda _: None, "a wrong value: expected a pyarrow Array of strings or a list, found No"),
         (lambda b: pa.array([1] * len(b)), "expected an Array of strings, found one of int64"),
         (lambda _: pa.array(["a"]), "expected 4 strings, one for each row, found 1"),
         (not_utf8, "expected strings of valid UTF-8: "),

@@ -18,12 +18,14 @@ from tokmill.dataset.layout import token_dtype
 from tokmill.engines.engine import REFERENCE
 from tokmill.engines.loaded import EngineMemory
 from tokmill.engines.spot_check import SpotCheck
+from tokmill.errors import UsageError
 from tokmill.fields import used_paths, weigh
 from tokmill.masks.truncation import TOO_LONG, TOO_SHORT
-from tokmill.offsets import byte_offsets, select_documents
+from tokmill.offsets import byte_offsets
 from tokmill.recipes.encoded import EncodedBlock, add_bos_eos, process_blocks, validation_documents
 from tokmill.recipes.file_renderers import FileRenderers
 from tokmill.recipes.memory_bounds import engine_bytes, refuse_long_texts
+from tokmill.recipes.placed_tokens import EncodedTexts, PlacedTokens
 from tokmill.recipes.spec import make_engine, reference_loader
 from tokmill.render.by_script import Sections
 from tokmill.render.renderer import make_renderer
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from tokmill.sources.formats import Block
     from tokmill.sources.slices import Slice
     from tokmill.timing import StageTimer
-    from tokmill.values import Records, Reject
+    from tokmill.values import DocumentBatch, Records, Reject
 
 _CONTROL_IN_TEXT = (
     "control token in text",
@@ -58,6 +60,7 @@ class PretrainRecipe:
         self.dtype = token_dtype(config.output.dtype, tokenizer.max_emittable_id)
         self._memory = EngineMemory(engine_bytes(spec))
         self.engine = make_engine(spec, tokenizer, choice, self._memory)
+        self._placed = PlacedTokens(spec, self.engine, self._memory)
         self.spot: SpotCheck | None = None
         if choice.name != REFERENCE:
             self.spot = SpotCheck(reference_loader(spec, tokenizer), choice.spot_share)
@@ -104,8 +107,8 @@ class PretrainRecipe:
             if is_kept[row]
         ]
         timer.end("render")
-        batch = self.engine.encode(text, timer)
-        lengths, limits = batch.lengths, self._limits
+        encoded_texts = self._encode_texts(documents, timer)
+        lengths, limits = encoded_texts.batch.lengths, self._limits
         is_short = lengths < limits.min_tokens
         is_long = (lengths > limits.max_tokens) & ~is_short & bool(limits.max_tokens)
         drops, lost = dict(documents.drops), {}
@@ -115,17 +118,20 @@ class PretrainRecipe:
                 lost[reason] = np.stack([rows, lengths], axis=1)[is_dropped]
         if lost:
             keep = ~(is_short | is_long)
-            batch, rows, text = select_documents(batch, keep), rows[keep], text.filter(keep)
+            encoded_texts, rows, text = encoded_texts.selected(keep), rows[keep], text.filter(keep)
         timer.end("narrow")
         checks: dict[str, npt.NDArray[np.int64]] = {}
         differing: Sequence[tuple[int, str]] = []
         if self.spot is not None:
-            every = np.arange(len(rows))
             checks, differing = self.spot.check(
-                text, batch, lambda _, window: self.engine.encode(window, timer), every, rows
+                encoded_texts.texts,
+                encoded_texts.tokens,
+                lambda _, window: self.engine.encode(window, timer),
+                encoded_texts.owner,
+                rows,
             )
             timer.end("spot check")
-        tokens, offsets = add_bos_eos(batch, self._eos_id, self._bos_id, self.dtype)
+        tokens, offsets = add_bos_eos(encoded_texts.batch, self._eos_id, self._bos_id, self.dtype)
         encoded = EncodedBlock(
             tokens=tokens,
             offsets=offsets,
@@ -135,16 +141,36 @@ class PretrainRecipe:
             drops=drops,
             lost=lost,
             fields=fields,
-            counters={
-                **self._markers.count(text),
-                **self._unknown.in_tokens(batch.ids, batch.offsets),
-                **self._unknown.in_texts(text),
-            },
+            counters=self._counters(encoded_texts, len(rows)),
             checks=checks,
             differences=differing,
             renderers=names,
         )
         return encoded, documents.refused
+
+    def _counters(
+        self, encoded: EncodedTexts, n_documents: int
+    ) -> Mapping[str, npt.NDArray[np.int64]]:
+        """Return what is counted in the text of n documents, by name: (n,) each.
+
+        Control tokens that the renderer has placed do not count.
+        """
+        counters = {
+            **self._markers.count(encoded.texts),
+            **self._unknown.in_tokens(encoded.tokens.ids, encoded.tokens.offsets),
+            **self._unknown.in_texts(encoded.texts),
+        }
+        return {
+            name: np.bincount(encoded.owner, of_text, n_documents).astype(np.int64)
+            for name, of_text in counters.items()
+        }
+
+    def _encode_texts(self, documents: DocumentBatch, timer: StageTimer) -> EncodedTexts:
+        """Return the ids of documents, with the control tokens that the renderer has placed."""
+        if documents.pieces is not None:
+            return self._placed.encode(self.renderer.name, documents.pieces, timer)
+        batch = self.engine.encode(documents.text, timer)
+        return EncodedTexts(batch, documents.text, batch, np.arange(len(documents.text)))
 
     def _render(self, records: Records, names: Sequence[str]) -> DocumentBatch:
         """Return the documents, without those that cannot be encoded or hold what they may not.
@@ -156,18 +182,22 @@ class PretrainRecipe:
         else:
             documents = self._files.render(records, names)
         if self._strip_end:
+            if documents.pieces is not None:
+                raise UsageError(
+                    f"renderer {self.renderer.name} returns pieces: --strip-end works on text "
+                    "alone: leave it out, and strip the end in the renderer"
+                )
             documents = _without_end(documents, self._strip_end)
         sizes = np.diff(byte_offsets(documents.text))
         found = dict(refuse_long_texts(records, documents.rows, sizes))
         if self._control:
-            has_control = contains_any(documents.text, self._control)
+            has_control = contains_any(_own_text(documents), self._control)
             for row in documents.rows[has_control].tolist():
                 found[row] = records.reject(row, *_CONTROL_IN_TEXT)
         if not found:
             return documents
         is_kept = ~np.isin(documents.rows, list(found))
-        kept = documents.text.filter(is_kept), documents.rows[is_kept]
-        return DocumentBatch(*kept, {**documents.refused, **found}, documents.drops)
+        return documents.selected(is_kept, found)
 
 
 def _without_end(documents: DocumentBatch, end: str) -> DocumentBatch:
@@ -187,3 +217,11 @@ def _without_end(documents: DocumentBatch, end: str) -> DocumentBatch:
         rows=documents.rows[~is_empty],
         drops={**documents.drops, EMPTY: np.array(sorted(empty), np.int64)},
     )
+
+
+def _own_text(documents: DocumentBatch) -> pa.LargeStringArray:
+    """Return the text of each document without the control tokens that the renderer has placed."""
+    if documents.pieces is None:
+        return documents.text
+    texts = ["\0".join(p for p in pieces if isinstance(p, str)) for pieces in documents.pieces]
+    return pa.array(texts, pa.large_string())

@@ -7,6 +7,10 @@
 The function gets the columns of its `schema`, or without one the column `record`: each record as
 JSON text. It returns one string for each row. null drops the record, and so does an empty
 string. It must return the same for the same rows, and several threads may call it at the same time.
+
+To place control tokens it returns a list instead, with text, None, or a list of pieces for each
+row: `[ControlToken("<repo_name>"), name, ControlToken("<file_sep>"), code]`. Its attribute
+`control_tokens` names those that are not special in the tokenizer.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial, reduce
+from textwrap import shorten
 from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +32,19 @@ import pyarrow.compute as pc
 from tokmill.errors import UsageError
 from tokmill.extensions import Extension, TableEntry, find, find_path, one_line
 from tokmill.tables import RENDERERS
-from tokmill.values import DROPPED_BY_RENDERER, EMPTY, WHOLE_RECORD, DocumentBatch
+from tokmill.values import (
+    DROPPED_BY_RENDERER,
+    EMPTY,
+    WHOLE_RECORD,
+    ControlToken,
+    DocumentBatch,
+    Pieces,
+)
 
 if TYPE_CHECKING:
     from tokmill.values import Records
 
-RenderFunction = Callable[[pa.RecordBatch], pa.StringArray]
+RenderFunction = Callable[[pa.RecordBatch], pa.StringArray | list[str | Pieces | None]]
 
 _MAIN = "__main__:"
 _local: dict[str, tuple[Callable[..., Any], str]] = {}
@@ -67,22 +79,81 @@ class FunctionRenderer:
             returned = self._function(batch) if batch.num_rows else pa.array([], pa.string())
         except (Exception, SystemExit) as error:  # whatever somebody else's function raises
             raise UsageError(f"renderer {self.name} raised {one_line(error)}") from error
+        pieces: list[Pieces | None] = []
+        if isinstance(returned, list):
+            pieces = [self._pieces(value) for value in returned]
+            returned = self._texts(pieces)
         text = self._checked(returned, batch.num_rows)
         lengths = pc.fill_null(pc.binary_length(text), -1).to_numpy()
         drops = {EMPTY: lengths == 0, DROPPED_BY_RENDERER: lengths < 0}
+        kept = [own for own, n in zip(pieces, lengths, strict=False) if own is not None and n > 0]
         return DocumentBatch(
             text.filter(pa.array(lengths > 0)).cast(pa.large_string()),
             np.flatnonzero(lengths > 0),
             {},
             {reason: np.flatnonzero(is_of) for reason, is_of in drops.items() if is_of.any()},
+            kept if pieces else None,
         )
+
+    @property
+    def control_tokens(self) -> tuple[str, ...]:
+        """Return the strings of the control tokens that the function says it places.
+
+        Raises:
+            UsageError: its attribute `control_tokens` holds something else.
+        """
+        named = getattr(self._function, "control_tokens", ())
+        strings = [token.content if isinstance(token, ControlToken) else token for token in named]
+        if isinstance(named, str) or not all(isinstance(string, str) for string in strings):
+            raise UsageError(
+                f"renderer {self.name}: expected its attribute control_tokens to be a list of "
+                f"strings, found {named!r}"
+            )
+        return tuple(strings)
+
+    def _texts(self, documents: list[Pieces | None]) -> pa.LargeStringArray:
+        """Return documents as text, with the strings of their control tokens.
+
+        Raises:
+            UsageError: a text holds half of a surrogate pair, which is no character.
+        """
+        texts = [
+            None
+            if pieces is None
+            else "".join(p.content if isinstance(p, ControlToken) else p for p in pieces)
+            for pieces in documents
+        ]
+        try:
+            return pa.array(texts, pa.large_string())
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                f"renderer {self.name} returned a wrong value: expected text of whole characters: "
+                f"{one_line(error)}"
+            ) from None
+
+    def _pieces(self, value: Any) -> Pieces | None:
+        """Return a document as pieces, none of them empty; None for None.
+
+        Raises:
+            UsageError: it is something else.
+        """
+        if value is None:
+            return None
+        pieces = [value] if isinstance(value, str | ControlToken) else value
+        is_one = isinstance(pieces, list | tuple)
+        if not is_one or not all(isinstance(piece, str | ControlToken) for piece in pieces):
+            raise UsageError(
+                f"renderer {self.name} returned a wrong value: expected None, text or a list of "
+                f"text and tokmill.ControlToken for each row, found {shorten(repr(value), 60)}"
+            )
+        return [piece for piece in pieces if piece]
 
     def _checked(self, text: Any, n_rows: int) -> pa.StringArray:
         wrong = ""
         if isinstance(text, pa.NullArray):  # pyarrow's own type of a list that holds only None
             text = text.cast(pa.string())
         if not isinstance(text, pa.Array):
-            wrong = f"expected a pyarrow Array of strings, found {type(text).__name__}"
+            wrong = f"expected a pyarrow Array of strings or a list, found {type(text).__name__}"
         elif text.type not in _KINDS:
             wrong = f"expected an Array of strings, found one of {text.type}"
         elif len(text) != n_rows:

@@ -29,6 +29,7 @@ from tokmill.run.sample import sampled_texts
 from tokmill.sources.files import Discovery, SourceFile
 from tokmill.sources.formats import format_named
 from tokmill.tables import ENGINES, FORMATS
+from tokmill.tokenizer.control_tokens import added_tokens, with_control_tokens
 from tokmill.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from tokmill.words import plural, size
 
@@ -233,6 +234,7 @@ def prepare(
             input=replace(only.input, paths=config.input.paths, sources=config.input.sources),
             render=only.render,
         )
+    tokenizer = with_control_tokens(tokenizer, placed_tokens(readings, tokenizer))
     config = resolve(config, tokenizer, sum(file.n_bytes for file in discovery.files))
     # Files that are read in one way stand together: two kinds in turn would be a part each.
     groups = [group.files for group in readings]
@@ -248,6 +250,25 @@ def prepare(
 
         prepared = replace(prepared, chats=make_chat_renderer(config, tokenizer, template))
     return prepared
+
+
+def placed_tokens(readings: Sequence[FoundReading], tokenizer: Tokenizer) -> list[str]:
+    """Return the control tokens that the renderers say they place.
+
+    Raises:
+        UsageError: the tokenizer does not have one of them.
+    """
+    placed: dict[str, None] = {}
+    for reading in (group.reading for group in readings if group.reading.sft is None):
+        renderer = make_renderer(reading.render)
+        for content in getattr(renderer, "control_tokens", ()):
+            if content not in added_tokens(tokenizer):
+                raise UsageError(
+                    f"renderer {renderer.name}: its control token {content!r} is no added token of "
+                    f"{tokenizer.name}: name one that it has"
+                )
+            placed[content] = None
+    return list(placed)
 
 
 def _resolve_chats(
