@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import re
 from pathlib import Path
@@ -14,8 +13,9 @@ from tokmill.dataset.packs import sample_lengths
 from tokmill.dataset.verify import verify
 from tokmill.executors.run import run
 from tokmill.place import open_place
+from tokmill.settings.schema import TokenizerSettings
 from tokmill.settings.sft import SftSettings
-from tokmill.tokenizer.tokenizer import PROBE_TEXT
+from tokmill.tokenizer.tokenizer import PROBE_TEXT, load_tokenizer
 from tokmill.version import __version__
 
 FORMAT_PAGE = Path(__file__).parents[2] / "docs" / "format.md"
@@ -106,7 +106,7 @@ def test_the_tokenizer_is_described_with_the_ids_of_a_probe(finished, tokenizer_
     library = Library.from_file(str(path))
     assert manifest["tokenizer"] == {
         "name": str(tokenizer_dir),
-        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "identity": load_tokenizer(TokenizerSettings(path=str(tokenizer_dir))).identity,
         "vocab_size": library.get_vocab_size(),
         "eos": {"id": 0, "token": "<eos>"},
         "bos": {"id": 1, "token": "<bos>"},
