@@ -76,6 +76,21 @@ def test_an_installed_module_is_found_before_one_in_the_current_directory(tmp_pa
         find_path("renderer", "a:")
 
 
+@pytest.mark.parametrize(
+    ("target", "advice"),
+    [
+        ("my.py:render", "my:render"),
+        ("code/my.py:render", "my:render, in the directory code or with PYTHONPATH=code"),
+        ("/a b/my.py:f", "my:f, in the directory /a b or with PYTHONPATH=/a b"),
+    ],
+)
+def test_a_file_in_place_of_a_module_is_told_how_to_name_it(target, advice):
+    with pytest.raises(UsageError) as caught:
+        find_path("renderer", target)
+    said = f"renderer {target}: expected a module, found a file: name it as {advice}"
+    assert str(caught.value) == said
+
+
 def test_a_dotted_path_has_the_distribution_that_installed_its_package(tmp_path, monkeypatch):
     def release(target: str) -> tuple[str, str]:
         extension = find_path("renderer", target).extension

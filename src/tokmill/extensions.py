@@ -143,6 +143,14 @@ def find_path(kind: str, target: str) -> TableEntry:
     Raises:
         UsageError: the path is none, the module cannot be imported, or lacks the object.
     """
+    module, _, name = target.rpartition(":")
+    if module.endswith(".py"):
+        folder, _, file = module.replace("\\", "/").rpartition("/")
+        inside = f", in the directory {folder} or with PYTHONPATH={folder}" if folder else ""
+        raise UsageError(
+            f"{kind} {target}: expected a module, found a file: name it as "
+            f"{file.removesuffix('.py')}:{name}{inside}"
+        )
     if not DOTTED_PATH.fullmatch(target):
         raise UsageError(f"{kind} {target}: expected package.module:function")
     release = _release(target.partition(":")[0].partition(".")[0])

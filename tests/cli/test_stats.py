@@ -85,3 +85,36 @@ def test_what_is_no_dataset_and_what_is_damaged_is_one_line(
     (shard,) = written.glob("*.bin")
     shard.unlink()
     assert f"{shard.name}: " in tokmill("stats", written).error
+
+
+LANGUAGES = [("en", 3), ("zh", 2), (None, 1)]
+
+
+def test_documents_and_tokens_are_counted_by_a_kept_field(
+    tokmill, pretrain, write_rows, tmp_path: Path
+) -> None:
+    rows = [
+        {"text": f"hello {i}", "meta": {"language": language}}
+        for language, n in LANGUAGES
+        for i in range(n)
+    ]
+    source = write_rows(tmp_path / "in.jsonl", rows)
+    assert pretrain(source, "--keep", "meta.language", "-q").code == 0
+    outcome = tokmill("stats", tmp_path / "out", "--by", "meta.language", "--json")
+    found = json.loads(outcome.out)
+    counts = found["by"]["meta.language"]
+    assert {row["value"]: row["documents"] for row in counts} == {"en": 3, "zh": 2, "no value": 1}
+    assert sum(row["tokens"] for row in counts) == found["totals"]["tokens"]
+    for command in ("stats", "report"):
+        table = tokmill(command, tmp_path / "out", "--by", "meta.language").out
+        assert re.search(r"^  en +3 +50\.0% +\d+ +\d+\.\d%", table, re.MULTILINE), command
+
+
+def test_a_field_that_was_not_kept_is_an_error_before_tokens_are_read(tokmill, written) -> None:
+    for command in ("stats", "report"):
+        outcome = tokmill(command, written, "--by", "language")
+        assert (outcome.code, outcome.out) == (2, "")
+        assert outcome.error == (
+            "--by=language: this dataset does not keep this field: name it when the dataset is "
+            "made (--keep language)"
+        )

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tokmill.cli.bill import FIRST, bill_options, bill_settings_of, print_bill, show_options
+from tokmill.cli.by_field import field_option, field_table
 from tokmill.cli.options import (
     GroupedCommand,
     Option,
@@ -15,7 +16,7 @@ from tokmill.cli.options import (
     directory_argument,
     moved_tokenizer,
 )
-from tokmill.cli.screen import show, show_rows
+from tokmill.cli.screen import print_tables, show, show_rows
 from tokmill.errors import UsageError
 from tokmill.words import size
 
@@ -31,6 +32,7 @@ from tokmill.words import size
     type=click.Path(path_type=Path),
     help="Write the report as a web page with charts to this file.",
 )
+@field_option("Output")
 @moved_tokenizer
 @choice_options
 def command(
@@ -42,6 +44,7 @@ def command(
     explain: bool,
     measure: int | None,
     html: Path | None,
+    field: str,
     tokenizer: str,
     **options: Any,
 ) -> None:
@@ -60,6 +63,7 @@ def command(
     from tokmill.bill.full_bill import full_bill
     from tokmill.bill.inputs import complete_inputs
     from tokmill.bill.on_disk import on_disk
+    from tokmill.dataset.by_field import check_kept, counts_by_field
     from tokmill.dataset.reader import read_intact_manifest
     from tokmill.page.report import write_report
     from tokmill.page.summary import detail_rows
@@ -68,10 +72,14 @@ def command(
         raise UsageError(
             "--html writes a page: leave --json, --only, --all, --explain and --measure out"
         )
+    if field and (html is not None or as_json or only):
+        raise UsageError("--by prints a table: leave --html, --json and --only out, or use stats")
     choice = {name: options.pop(name) for name in ("split", "source", "seed")}
     if html is None and any(choice.values()):
         raise UsageError("--split, --source and --seed choose what a page shows: add --html")
     manifest = read_intact_manifest(directory)
+    if field:
+        check_kept(manifest, field)  # before the bill is printed
     disk = on_disk(directory, manifest)
     settings = bill_settings_of(config_file, options, manifest["config"])
     bill = full_bill(complete_inputs(settings, disk))
@@ -83,3 +91,7 @@ def command(
     if not (only or as_json):
         show()
         show_rows(detail_rows(manifest, str(directory)))
+    if field:
+        counts = counts_by_field(directory, manifest, field)
+        show()
+        print_tables([field_table(field, counts, manifest["totals"])])

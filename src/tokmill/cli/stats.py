@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tokmill.cli.by_field import field_option, field_table
 from tokmill.cli.options import directory_argument, moved_tokenizer
 from tokmill.cli.screen import print_tables, show, show_json, show_rows
 
@@ -23,8 +24,9 @@ _NAME_COLUMNS, _BAR_COLUMNS = 28, 20
 @click.command("stats")
 @directory_argument
 @moved_tokenizer
+@field_option()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(directory: Path, tokenizer: str, as_json: bool) -> None:
+def command(directory: Path, tokenizer: str, field: str, as_json: bool) -> None:
     """Show what a dataset holds: lengths, sources, duplicates, frequent and unused ids.
 
     Reads all tokens. Texts of ids need the tokenizer; without it, only the ids are shown.
@@ -32,16 +34,21 @@ def command(directory: Path, tokenizer: str, as_json: bool) -> None:
     \b
     Examples:
       tokmill stats out
+      tokmill stats out --by language
       tokmill stats out --json
     """
+    from tokmill.dataset.by_field import check_kept, counts_by_field
     from tokmill.dataset.reader import read_intact_manifest
     from tokmill.page.samples import statistics_of
     from tokmill.page.summary import detail_rows, statistics_rows
 
     manifest = read_intact_manifest(directory)
+    if field:
+        check_kept(manifest, field)  # before all tokens are read
     statistics = statistics_of(directory, manifest, tokenizer)
+    by_field = counts_by_field(directory, manifest, field) if field else []
     if as_json:
-        show_json(statistics.as_json())
+        show_json({**statistics.as_json(), **({"by": {field: by_field}} if field else {})})
         return
     told = dict(detail_rows(manifest, str(directory)))
     names = ("tokens", "trained tokens", "records", "drops", "rejects", "unread")
@@ -49,6 +56,9 @@ def command(directory: Path, tokenizer: str, as_json: bool) -> None:
         *((name, told[name]) for name in names if name in told),
         *statistics_rows(statistics),
     ])  # fmt: skip
+    if field:
+        show()
+        print_tables([field_table(field, by_field, statistics.totals)])
     for table in _tables(manifest, statistics):
         show()
         print_tables([table])
