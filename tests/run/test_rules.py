@@ -29,6 +29,11 @@ def settings(tmp_path, write_rows, tokenizer_dir):
     return {"tokenizer": tokenizer_dir, "output": tmp_path / "out", "part_bytes": 200}
 
 
+def newest(*names: str) -> dict[str, list[int]]:
+    """Return the numbers of rules of this tokmill."""
+    return {name: [len(HISTORY[name])] for name in names}
+
+
 def without_rules(path: Path) -> None:
     """Make a plan or a manifest one from before there were rules."""
     data = json.loads(path.read_bytes())
@@ -44,9 +49,8 @@ def without_rules(path: Path) -> None:
 
 def test_plan_and_manifest_hold_the_rules_of_their_kind(tmp_path, settings, write_rows):
     made = pretrain(tmp_path / "in.jsonl", **settings)
-    n_rendering = len(HISTORY["rendering"])
     plan = json.loads((tmp_path / "out/plan.json").read_bytes())
-    assert made.manifest["rules"] == plan["rules"] == {"reading": [1], "rendering": [n_rendering]}
+    assert made.manifest["rules"] == plan["rules"] == newest("reading", "rendering")
     write_rows(tmp_path / "chats.jsonl", CHATS)
     made = sft(
         tmp_path / "chats.jsonl",
@@ -54,7 +58,7 @@ def test_plan_and_manifest_hold_the_rules_of_their_kind(tmp_path, settings, writ
         output=tmp_path / "sft",
         template="plain",
     )
-    assert made.manifest["rules"] == {"reading": [1], "chats": [1]}
+    assert made.manifest["rules"] == newest("reading", "chats")
 
 
 @pytest.mark.parametrize("name", ["reading", "rendering"])
@@ -89,7 +93,7 @@ def test_a_rule_of_chats_alone_stops_no_run_of_documents(tmp_path, settings, mon
 def test_a_plan_without_rules_has_the_first_ones(tmp_path, settings):
     pretrain(tmp_path / "in.jsonl", **settings)
     without_rules(tmp_path / "out/plan.json")
-    with pytest.raises(StateError, match=r"how records are rendered: rule 1 \(one renderer for"):
+    with pytest.raises(StateError, match=r"how text is read: rule 1 \(as the first"):
         pretrain(tmp_path / "in.jsonl", **settings)
 
 
@@ -108,13 +112,16 @@ def test_a_mix_names_datasets_of_other_rules_and_keeps_all_numbers(
         )
         assert f"{said}, that of out rule {n} ({HISTORY['rendering'][-1]})" in outcome.err
     assert json.loads(Path("mixed/manifest.json").read_bytes())["rules"] == {
-        "reading": [1],
+        **newest("reading"),
         "rendering": [n, n + 1],
     }
     assert mix(["mixed", "new"], output="again").manifest["rules"]["rendering"] == [n, n + 1]
     assert tokmill("verify", "mixed").code == 0
     assert f"how records are rendered: rule {n} (" in tokmill("report", "mixed").out
-    assert f"rules: reading 1, rendering {n} and {n + 1}\n" in tokmill("inspect", "mixed").out
+    assert (
+        f"rules: reading {len(HISTORY['reading'])}, rendering {n} and {n + 1}\n"
+        in tokmill("inspect", "mixed").out
+    )
 
 
 def test_a_dataset_without_rules_is_mixed_as_one_of_the_first(tmp_path, settings, tokmill):
@@ -123,7 +130,7 @@ def test_a_dataset_without_rules_is_mixed_as_one_of_the_first(tmp_path, settings
     without_rules(tmp_path / "old/manifest.json")
     outcome = tokmill("mix", tmp_path / "out", tmp_path / "old", "-o", tmp_path / "mixed")
     assert outcome.code == 0
-    assert "old: made under other rules: how records are rendered: rule 1 (one ren" in outcome.err
+    assert "old: made under other rules: how text is read: rule 1 (as the first" in outcome.err
 
 
 def test_an_import_reads_no_text_and_has_no_rules(tmp_path, settings, tokmill):

@@ -13,7 +13,10 @@ from typing import Any
 READING, RENDERING, CHATS = "reading", "rendering", "chats"
 
 HISTORY = {
-    READING: ("as the first version",),
+    READING: (
+        "as the first version",
+        "files of text with JSON records are records; a bad field that is not read loses no record",
+    ),
     RENDERING: (
         "one renderer for all files of a source with sections",
         "each file with sections by its own script",

@@ -88,6 +88,18 @@ RECORDS = (
         "--template='{title}\\n{text}'",
     ),
     pretrain(
+        "an end of pieces",
+        {
+            "a.jsonl": TEXTS,
+            "placing.py": "import tokmill\n\n"
+            "def render(batch):\n"
+            "    return [[tokmill.ControlToken('<eos>'), 'dog'] for _ in range(batch.num_rows)]\n",
+        },
+        Step("leave it out", "tokmill pretrain a.jsonl -t TOK -o new --renderer placing:render"),
+        Step("--strip-end", "tokmill pretrain a.jsonl -t TOK -o new --strip-end x"),
+        more=" --renderer placing:render --strip-end dog",
+    ),
+    pretrain(
         "labels",
         {"a.jsonl": lines({"id": 1, "kind": "dog"}, {"id": 2, "kind": "cat"}, n=20)},
         "--renderer=text --fields=text=kind",
