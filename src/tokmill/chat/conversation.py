@@ -70,7 +70,8 @@ class Conversation:
     functions. `unread`: filled keys of the record that nothing reads, sorted. `placeholders`:
     characters in the texts that stand for tags; `hides_tags`: whether a template must not see those
     of the last message. `variables`: for the template. `is_text`: the record is a single text,
-    perhaps a rendered conversation. `parts`: those with a weight of their own, in order.
+    perhaps a rendered conversation. `parts`: those with a weight of their own, in order. `noticed`:
+    counts of what was done to the record while it was read.
     """
 
     messages: list[Message]
@@ -82,3 +83,4 @@ class Conversation:
     variables: dict[str, Any] | None = None
     parts: list[PartWeight] = field(default_factory=list)
     is_text: bool = False
+    noticed: Mapping[str, int] = field(default_factory=dict)

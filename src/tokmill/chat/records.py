@@ -139,7 +139,7 @@ class RecordWriter:
         self, conversation: Conversation, record: _Record, outcomes: _Outcomes
     ) -> list[Sample]:
         """Return the samples of a conversation; add their rows and counts to `outcomes`."""
-        counts = Counter[str]()
+        counts = Counter[str](conversation.noticed)
         is_rendered = conversation.is_text and self._settings.rendered_text == "parse"
         plain = conversation
         if plain.parts:

@@ -5,6 +5,7 @@ A schema is one row of the table: its fields, its keys, its reader.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,7 @@ from tokmill.chat.reading.messages import (
     read_messages,
     read_tools,
 )
+from tokmill.chat.reading.table_nulls import without_table_nulls
 from tokmill.chat.weights import NOT_TRAINED, prompt_weights, times_record_weight
 
 if TYPE_CHECKING:
@@ -115,6 +117,12 @@ def read_conversation(
         raise _of_other_schema(record, name, error) from None
     if settings.default_system:
         _add_default_system(conversation, settings)
+    if conversation.tools or any("tool_calls" in message for message in conversation.messages):
+        counts = Counter[str]()
+        conversation.tools = without_table_nulls(
+            record, conversation.messages, conversation.tools, counts
+        )
+        conversation.noticed = +counts
     if is_special:
         if record.get(VARIABLES_KEY) is not None:
             conversation.variables = read_variables(record)
