@@ -7,13 +7,20 @@ import pytest
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.mask_rule import mask_rule
 from tokmill.chat.own_templates import own_source
-from tokmill.chat.weights import message_weight, times_record_weight
+from tokmill.chat.reading.schemas import read_conversation
+from tokmill.chat.weights import IGNORED_WEIGHTS, message_weight, times_record_weight
 from tokmill.errors import UsageError
 from tokmill.settings.sft import SftSettings
 
 DIALOG = [("user", "U"), ("assistant", "A"), ("user", "V"), ("assistant", "B")]
 USER = "<|im_start|>user\n{}<|im_end|>\n"
 REPLY = "<|im_start|>assistant\n"
+REPLIED = {"role": "assistant", "content": "a"}
+PART = {"type": "text", "text": "p"}
+MARKED = (
+    "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+    "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"
+)
 
 
 @pytest.mark.parametrize(
@@ -53,8 +60,61 @@ def test_an_unknown_role_is_refused():
 
 def test_what_the_record_says_of_a_turn_wins(show_messages):
     quiet = {"role": "assistant", "content": "A", "train": False}
-    loud = {"role": "user", "content": "V", "weight": 1}
+    loud = {"role": "user", "content": "V", "train": True}
     assert show_messages("plain", ("user", "U"), quiet, loud, turns="last") == ["UA<eos>«V»"]
+
+
+@pytest.mark.parametrize("role", ["user", "system", "tool", "developer"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"weight": 1}, {"weight": 0.0}, {"loss_weight": 1.0}, {"loss_mask": 1}, {"loss": True},
+        {"loss": 1}, {"loss_scale": 1.0}, {"masked": False}, {"masked": True}, {"weight": True},
+    ],
+)  # fmt: skip
+def test_a_weight_that_speaks_of_replies_is_ignored_at_other_roles(show_messages, role, given):
+    said = {"role": role, "content": "S", **given}
+    asked = {"role": "user", "content": "U", "train": None}
+    assert show_messages("plain", said, asked, ("assistant", "A")) == ["SU«A<eos>»"]
+
+
+@pytest.mark.parametrize(
+    ("record", "n"),
+    [
+        ({"messages": [{"role": "user", "content": "q", "weight": 1, "loss": 0}, REPLIED]}, 2),
+        ({"messages": [{"from": "human", "value": "q", "weight": 1.0}, REPLIED]}, 1),
+        ({"messages": [{"role": "user", "content": [PART | {"weight": 1}, PART]}, REPLIED]}, 1),
+        ({"messages": [REPLIED], "history": [{"role": "user", "content": "q", "loss": True}]}, 1),
+        ({"messages": [{"role": "user", "content": "q", "weight": None}, REPLIED]}, 0),
+        ({"messages": [{"role": "user", "content": "q", "train": False}, REPLIED]}, 0),
+        ({"messages": [{"role": "user", "content": "q"}, {**REPLIED, "weight": 1}]}, 0),
+    ],
+)
+def test_ignored_weights_are_counted(record, n):
+    conversation = read_conversation(record, "messages", SftSettings())
+    assert conversation.noticed[IGNORED_WEIGHTS] == n
+
+
+def test_a_prompt_may_have_weights_that_speak_of_replies():
+    record = {"prompt": [{"role": "user", "content": "q", "weight": 1}], "completion": [REPLIED]}
+    conversation = read_conversation(record, "prompt", SftSettings())
+    assert conversation.noticed[IGNORED_WEIGHTS] == 1
+
+
+def test_a_weight_counts_at_a_role_that_is_trained(show_messages):
+    quiet = {"role": "user", "content": "U", "weight": 0}
+    chat = [quiet, ("user", "V"), ("assistant", "A")]
+    assert show_messages("plain", *chat, roles=("user", "assistant")) == ["U«VA<eos>»"]
+    # --train=everything needs one weight for all messages of a record.
+    all_trained = [{"role": role, "content": "x", "weight": 1} for role in ("user", "assistant")]
+    (text,) = show_messages(MARKED, *all_trained, train=("everything",))
+    assert text == "«xx»"
+
+
+def test_a_weight_that_is_no_weight_is_refused_at_every_role(show_messages):
+    said = {"role": "user", "content": "U", "weight": -1}
+    (found,) = show_messages("plain", said, ("assistant", "A"))
+    assert "message 1: weight: expected a weight of 0 or more" in found
 
 
 @pytest.mark.parametrize(

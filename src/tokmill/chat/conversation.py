@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -83,4 +84,4 @@ class Conversation:
     variables: dict[str, Any] | None = None
     parts: list[PartWeight] = field(default_factory=list)
     is_text: bool = False
-    noticed: Mapping[str, int] = field(default_factory=dict)
+    noticed: Counter[str] = field(default_factory=Counter)

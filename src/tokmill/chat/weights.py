@@ -25,7 +25,7 @@ import numpy as np
 
 from tokmill.chat.conversation import ChatError, count_differs
 from tokmill.chat.mask_rule import LARGEST_WEIGHT, is_everything
-from tokmill.chat.names import SWITCH_KEYS, WEIGHT_KEYS, wrong_type
+from tokmill.chat.names import CONTENT_KEYS, SWITCH_KEYS, WEIGHT_KEYS, wrong_type
 from tokmill.chat.segments import ROLES, Kind
 from tokmill.errors import UsageError
 
@@ -106,6 +106,41 @@ def message_weight(item: Mapping[str, Any], settings: SftSettings, where: str) -
             raise wrong_type(f"{where}: {key}", "true or false", value)
         product = weight if product is None else product * weight
     return product
+
+
+IGNORED_WEIGHTS = "weights of messages that are not replies ignored"
+
+_OF_REPLIES = _OF_MESSAGE - {"train", "training"}
+"""Keys that speak of replies in the formats that they come from; axolotl's two are for any role."""
+
+
+def without_reply_weights(
+    item: Mapping[str, Any], settings: SftSettings, where: str, counts: Counter[str]
+) -> Mapping[str, Any]:
+    """Return a message of a record that is no reply, without weights that speak of replies.
+
+    Those of its parts go too. `counts`: gets how many there were.
+    """
+    kept = dict(_without_weights(item, settings, where, counts))
+    for key in CONTENT_KEYS:
+        if isinstance(parts := kept.get(key), list):
+            kept[key] = [_without_weights(part, settings, where, counts) for part in parts]
+    return kept
+
+
+def _without_weights(item: Any, settings: SftSettings, where: str, counts: Counter[str]) -> Any:
+    """Return a message, or a part of one, without weights of replies; these must be right."""
+    if not isinstance(item, dict) or _OF_REPLIES.isdisjoint(item):
+        return item
+    message_weight(item, settings, where)
+    rest = {key: value for key, value in item.items() if key not in _OF_REPLIES}
+    counts[IGNORED_WEIGHTS] += sum(item.get(key) is not None for key in _OF_REPLIES)
+    return rest
+
+
+def trains_role(role: str, settings: SftSettings) -> bool:
+    """Return whether the weights of messages of a role are those of trained messages."""
+    return role in ("assistant", *settings.roles) or is_everything(settings.train)
 
 
 def prompt_weights(weights: Sequence[float | None]) -> list[float | None]:

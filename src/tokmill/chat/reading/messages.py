@@ -6,6 +6,7 @@ A message has text, typed parts, reasoning and tool calls; a conversation has to
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -42,7 +43,12 @@ from tokmill.chat.names import (
     text_of,
     wrong_type,
 )
-from tokmill.chat.weights import NOT_TRAINED, message_weight
+from tokmill.chat.weights import (
+    NOT_TRAINED,
+    message_weight,
+    trains_role,
+    without_reply_weights,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -240,18 +246,20 @@ def message_list(value: Any, where: str) -> list[Any]:
 class Turns(NamedTuple):
     """Messages, the weight that each gives, and the parts of them that give their own.
 
-    `unread`: the filled keys that nothing reads, those of parts as `content[].id`.
+    `unread`: the filled keys that nothing reads, those of parts as `content[].id`. `noticed`:
+    counts of what was done to the messages.
     """
 
     messages: list[Message]
     weights: list[float | None]
     parts: list[PartWeight]
     unread: set[str]
+    noticed: Counter[str]
 
 
 def read_messages(items: Sequence[Any], settings: SftSettings, where: str = "message") -> Turns:
     """Return the messages of a list, and their weights."""
-    messages, weights, parts, unread = turns = Turns([], [], [], set())
+    messages, weights, parts, unread, noticed = turns = Turns([], [], [], set(), Counter())
     roles = known_roles(settings.role_names)
     is_renamed = bool(settings.fields or settings.ignore_keys)
     for number, original in enumerate(items, 1):
@@ -266,7 +274,8 @@ def read_messages(items: Sequence[Any], settings: SftSettings, where: str = "mes
             continue
         is_plain = message is not None and item is original
         if message is None:
-            message, weight = _read_message(item, settings, f"{where} {number}", parts)
+            place = f"{where} {number}"
+            message, weight = _read_message(item, settings, place, parts, noticed)
         if message["role"] == DROP:
             unread.add(f"role={first_present(item, ROLE_KEYS)}")
             continue
@@ -294,7 +303,7 @@ def _plain_message(item: Any, roles: Mapping[str, str]) -> Message | None:
 
 
 def _read_message(
-    item: Any, settings: SftSettings, where: str, parts: list[PartWeight]
+    item: Any, settings: SftSettings, where: str, parts: list[PartWeight], noticed: Counter[str]
 ) -> tuple[Message, float | None]:
     """Return a message and its weight; add the parts that have their own to `parts`.
 
@@ -307,8 +316,10 @@ def _read_message(
     if role == DROP:
         return {"role": DROP}, None
     check_media(item, where)
-    content = _content_of(item, role, settings, where)
-    role = "assistant" if role == CALL_ROLE else role
+    content_role, role = role, "assistant" if role == CALL_ROLE else role
+    if not trains_role(role, settings):
+        item = without_reply_weights(item, settings, where, noticed)
+    content = _content_of(item, content_role, settings, where)
     message: Message = {"role": role, "content": content.text}
     reasoning, weights_there = _read_reasoning(item, content.reasoning, settings, where)
     if reasoning is not None:

@@ -118,11 +118,9 @@ def read_conversation(
     if settings.default_system:
         _add_default_system(conversation, settings)
     if conversation.tools or any("tool_calls" in message for message in conversation.messages):
-        counts = Counter[str]()
         conversation.tools = without_table_nulls(
-            record, conversation.messages, conversation.tools, counts
+            record, conversation.messages, conversation.tools, conversation.noticed
         )
-        conversation.noticed = +counts
     if is_special:
         if record.get(VARIABLES_KEY) is not None:
             conversation.variables = read_variables(record)
@@ -259,7 +257,14 @@ def _read_dialog(key: str, record: Mapping[str, Any], settings: SftSettings) -> 
     turns = read_messages(items, settings)
     tools = read_tools(record, items[0] if items else None)
     unread = _unread_in(turns, key, settings)
-    dialog = Conversation(turns.messages, turns.weights, tools, tuple(unread), parts=turns.parts)
+    dialog = Conversation(
+        turns.messages,
+        turns.weights,
+        tools,
+        tuple(unread),
+        parts=turns.parts,
+        noticed=turns.noticed,
+    )
     return _with_beside(dialog, record, settings)
 
 
@@ -298,6 +303,7 @@ def _read_prompt(record: Mapping[str, Any], settings: SftSettings) -> Conversati
         read_tools(record, (items or answer or [None])[0]),
         tuple(unread),
         parts=parts + replies.parts,
+        noticed=asked.noticed + replies.noticed,
     )
     return _with_beside(dialog, record, settings, of_prompt)
 
@@ -323,6 +329,7 @@ def _with_beside(
         dialog.messages[start:start] = history.messages
         dialog.weights[start:start] = history.weights if weight is None else [weight] * n
         dialog.parts = [*history.parts, *dialog.parts]
+        dialog.noticed.update(history.noticed)
     key = filled_key(record, SYSTEM_KEYS)
     if not key or known_roles(settings.role_names)["system"] == DROP:
         return dialog
@@ -396,7 +403,7 @@ def _read_history(value: Any, key: str, settings: SftSettings) -> Turns:
             raise wrong_type(where, "a list of a question and its answer", pair)
         messages += [{"role": "user", "content": text_of(pair[0], where)}]
         messages += [{"role": "assistant", "content": text_of(pair[1], where)}]
-    return Turns(messages, [None] * len(messages), [], set())
+    return Turns(messages, [None] * len(messages), [], set(), Counter())
 
 
 def _optional_text(record: Mapping[str, Any], keys: Sequence[str]) -> str:

@@ -185,7 +185,8 @@ class _Place(NamedTuple):
 
 def _of_function(function: Mapping[str, Any]) -> _Place:
     """Return the schema of a function's arguments; one that describes none has none (OpenAI)."""
-    schema = next((function[key] for key in _PARAMETERS if function.get(key)), {"properties": {}})
+    filled = [function[key] for key in _PARAMETERS if function.get(key)]
+    schema = filled[0] if filled else {"properties": {}}
     return _Place(schema, schema)
 
 
