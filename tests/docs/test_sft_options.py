@@ -696,10 +696,14 @@ PROMISES: dict[str, dict[str, Samples | Holds]] = {
             chat(
                 user("U"),
                 message("tool_call", '{"name": "f", "arguments": {}}'),
+                message("tool_call", '{"name": "f", "arguments": {}}'),
                 message("tool_response", "r"),
                 bot("A"),
             ),
-            of_tool(f"«{CALLED}{END}»", f"«A{END}»"),
+            of_tool(f"«{CALLED}\n{CALLED}{END}»", f"«A{END}»"),
+        ),
+        "assistant texts in a row, which are joined": makes(
+            chat(user("U"), bot("A"), bot("B")), one(f"«A{END}»\n{ASKS}«B{END}»")
         ),
         """columns '{"ask": "query", "told": "response"}'""": makes(
             {"ask": "U", "told": "A"}, one(f"«A{END}»")

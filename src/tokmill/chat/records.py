@@ -20,6 +20,7 @@ from tokmill.chat.escaping import cannot_carry, n_edges, with_edges
 from tokmill.chat.inline_tags import InlineReader, inline_forms
 from tokmill.chat.limits import TextLimit
 from tokmill.chat.noticed import LostFields, reply_counts
+from tokmill.chat.reading.calls_in_row import with_joined_calls
 from tokmill.chat.reading.schemas import parse_record, read_conversation
 from tokmill.chat.segments import Kind, Sample, columns_of
 from tokmill.chat.weights import last_reply_weights, segment_weights, without_reasoning
@@ -146,6 +147,7 @@ class RecordWriter:
             conversation = with_edges(plain)
         if not is_rendered and (conversation.is_text or self._may_hold(conversation.messages)):
             conversation = self._read(conversation, counts)
+        conversation, _ = with_joined_calls(conversation, counts)
         samples = []
         n_counted = 0
         for chat in self._chats(conversation, counts):
@@ -183,7 +185,7 @@ class RecordWriter:
 
     def _without_edges(self, plain: Conversation, chat: Conversation) -> Sample:
         """Return the sample that a conversation makes without the edges of its parts."""
-        conversation = self._read(plain, Counter())
+        conversation, _ = with_joined_calls(self._read(plain, Counter()), Counter())
         messages = conversation.messages[: len(chat.messages)]
         conversation = replace(conversation, messages=messages, weights=chat.weights)
         if self._drops:
