@@ -94,3 +94,23 @@ def test_a_row_that_cannot_be_json_is_left_out_alone():
     assert [text is None for text in texts] == [False, True, False]
     assert list(bad) == [1]
     assert bad[1][1].startswith("cannot be read as text: ")
+
+
+def test_maps_are_objects_in_rows_where_no_key_stands_twice():
+    of_text = pa.array([[("a", 1), ("b", None)], [("a", 1), ("a", 2)], None, []],
+                       pa.map_(pa.string(), pa.int64()))  # fmt: skip
+    of_others = pa.array([[(b"k", {"x": 1})], [(b"\xff", {"x": 1})], [], []],
+                         pa.map_(pa.binary(), pa.struct([("x", pa.int8())])))  # fmt: skip
+    days = pa.array([[(dt.date(2026, 1, 2), 1)]] * 4, pa.map_(pa.date32(), pa.int64()))
+    texts, refused = whole_rows(pa.record_batch({"m": of_text, "days": days}))
+    assert refused == {}
+    assert [json.loads(text)["m"] for text in texts] == [
+        {"a": 1, "b": None},
+        [["a", 1], ["a", 2]],
+        None,
+        {},
+    ]
+    assert json.loads(texts[0])["days"] == {"2026-01-02": 1}
+    texts, refused = whole_rows(pa.record_batch({"m": of_others}))
+    assert json.loads(texts[0]) == {"m": {"k": {"x": 1}}}
+    assert refused.keys() == {1}

@@ -363,7 +363,7 @@ def row_batch(batch: pa.RecordBatch, refused: Refused) -> pa.RecordBatch:
 
     def check(first: int, last: int) -> int | None:
         try:
-            texts[first:last] = map(_as_json, batch.slice(first, last - first).to_pylist())
+            texts[first:last] = map(_as_json, _rows(batch.slice(first, last - first)))
         except (UnicodeDecodeError, ValueError) as error:
             refused[first] = "invalid UTF-8", f"cannot be read as text: {error}"
             return -1
@@ -375,8 +375,33 @@ def row_batch(batch: pa.RecordBatch, refused: Refused) -> pa.RecordBatch:
     return whole_batch(pa.array(texts, pa.large_string()))
 
 
+def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return rows with maps as objects; as lists of pairs in a row where a key stands twice."""
+    try:
+        rows: list[dict[str, Any]] = batch.to_pylist(maps_as_pydicts="strict")
+    except KeyError:
+        if batch.num_rows == 1:
+            return list(batch.to_pylist())
+        return [row for i in range(batch.num_rows) for row in _rows(batch.slice(i, 1))]
+    return rows
+
+
 def _as_json(row: dict[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False, default=_plain)
+    try:
+        return json.dumps(row, ensure_ascii=False, default=_plain)
+    except TypeError:  # a key of a map is neither text nor a number
+        return json.dumps(_with_text_keys(row), ensure_ascii=False, default=_plain)
+
+
+def _with_text_keys(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_with_text_keys(item) for item in value]
+    if isinstance(value, dict):
+        return {
+            key if isinstance(key, str) else _plain(key): _with_text_keys(inner)
+            for key, inner in value.items()
+        }
+    return value
 
 
 def _plain(value: Any) -> Any:
@@ -396,7 +421,7 @@ def row_samples(batch: pa.RecordBatch) -> Samples:
     samples: Samples = []
     for row in range(min(batch.num_rows, HEAD_ROWS)):
         with suppress(UnicodeDecodeError, ValueError):
-            samples += [(row, record) for record in batch.slice(row, 1).to_pylist()]
+            samples += [(row, record) for record in _rows(batch.slice(row, 1))]
     return samples
 
 
