@@ -102,7 +102,11 @@ BROKEN_CASES: tuple[tuple[str, str, bytes], ...] = (
             SAID,
         ),
     ),
-    ("content: a part without text", "wrong type", chat(USER, said(b'[{"type": "text"}]'))),
+    (
+        "content: a part without text: its end is trained",
+        SAMPLE,
+        chat(USER, said(b'[{"type": "text"}]')),
+    ),
     ("content: a part of no type", "unknown content part", chat(USER, said(b"[{}]"))),
     (
         "content: reasoning behind text",
@@ -164,7 +168,7 @@ BROKEN_CASES: tuple[tuple[str, str, bytes], ...] = (
         b'"value": "call now()"}]}\n',
     ),
     ("broken tools: not JSON", "broken tools", chat(USER, SAID, rest=b', "tools": "[now"')),
-    ("broken tools: an object", "broken tools", chat(USER, SAID, rest=b', "tools": ' + TOOL)),
+    ("good: tools are one object", SAMPLE, chat(USER, SAID, rest=b', "tools": ' + TOOL)),
     ("broken tools: names", "broken tools", chat(USER, SAID, rest=b', "tools": ["now"]')),
     ("broken tools: no name", "broken tools", chat(USER, SAID, rest=b', "tools": [{}]')),
     ("good: tools empty", SAMPLE, chat(USER, SAID, rest=b', "tools": []')),

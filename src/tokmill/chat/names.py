@@ -26,7 +26,7 @@ INPUT_KEYS = ("input", "context")
 SYSTEM_KEYS = ("system", "system_prompt", "system_message")
 TOOL_KEYS = (
     "tools", "functions", "available_tools", "tool_definitions", "function_definitions",
-    "available_functions", "tools_list", "tool_list",
+    "available_functions", "tools_list", "tool_list", "tool_defs",
 )  # fmt: skip
 REASONING_KEYS = ("reasoning_content", "thinking", "reasoning")
 HISTORY_KEYS = ("history",)
@@ -57,8 +57,12 @@ LABEL_KEY = "label"
 
 
 def is_filled(value: Any) -> bool:
-    """Return whether a value is something else than null, an empty text or an empty list."""
-    return bool(value) or not (value is None or value == "" or value == [])
+    """Return whether a value is something else than null, an empty text or a list of nulls."""
+    if value:  # for every key of every record: the quick answers first
+        if type(value) is not list or value[0] is not None:
+            return True
+        return any(item is not None for item in value)  # columnar files have lists of one null
+    return not (value is None or value == "" or value == [])
 
 
 def is_refusal(item: Mapping[str, Any]) -> bool:
@@ -218,6 +222,26 @@ def parsed(value: Any, reason: str, where: str) -> Any:
     if not isinstance(value, str):
         return value
     return parse_json(value, reason, where) if value.strip() else None
+
+
+def as_object(value: Any) -> Any:
+    """Return a map that is kept as a list of pairs, as in Arrow, as an object; else the value.
+
+    A pair is a list of two, the first a text, or an object of `key` and `value`. A list of none is
+    an empty map only where an object must stand: the caller knows.
+    """
+    if not isinstance(value, list) or not value:
+        return value
+    if all(isinstance(pair, list) and len(pair) == 2 for pair in value):
+        pairs = value
+    elif all(isinstance(pair, dict) and pair.keys() == {"key", "value"} for pair in value):
+        pairs = [[pair["key"], pair["value"]] for pair in value]
+    else:
+        return value
+    keys = [key for key, _ in pairs]
+    if not all(isinstance(key, str) for key in keys) or len(set(keys)) < len(keys):
+        return value
+    return dict(pairs)
 
 
 def first_present(record: Mapping[str, Any], keys: Iterable[str]) -> Any:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from tokmill.settings.declare import NAME_OR_PATH, dataset_setting
 
-SCHEMAS = ("auto", "messages", "conversations", "prompt", "alpaca", "text", "mixed")
+SCHEMAS = (
+    "auto", "messages", "conversations", "prompt", "alpaca", "gemini", "responses", "text", "mixed"
+)  # fmt: skip
 PRESETS = (
     "tokmill", "trl", "llamafactory", "torchtune", "nanochat", "minimind", "baby-llama2"
 )  # fmt: skip

@@ -34,6 +34,8 @@ def part(kind, text):
         ([part("thinking", "r"), part("reasoning", "s")], Content("", "rs")),
         ([{"type": "thinking", "thinking": "r"}, part("text", "a")], Content("a", "r")),
         ([part("reasoning", "")], Content("", "")),
+        ([{"type": "text"}, {"type": "text", "text": None, "train": True}, None], Content("")),
+        ([{"type": "refusal", "refusal": "no"}], Content("no")),
     ],
 )
 def test_texts_and_typed_parts_are_joined(value, content):
@@ -47,13 +49,15 @@ def test_texts_and_typed_parts_are_joined(value, content):
         ({"text": "a"}, "wrong type", ": expected text or a list of typed parts as content, "
          "found an object with keys text"),
         (["a"], "wrong type", ", part 1: expected an object with type and text, found 'a'"),
+        ([{"type": "text", "txt": "a"}], "wrong type", ", part 1: expected text under text, value, "
+         "content, found null"),
         ([part("text", 3)], "wrong type", ", part 1: expected text under text, value, content, "
          "found 3"),
         ([part("text", "a"), {"type": "image_url", "image_url": {}}], "unknown content part",
-         ", part 2: expected type text, input_text, output_text, reasoning, thinking, tool_call, "
-         "function_call, found 'image_url'"),
+         ", part 2: expected type text, input_text, output_text, refusal, reasoning, thinking, "
+         "tool_call, function_call, found 'image_url'"),
         ([{"text": "a"}], "unknown content part", ", part 1: expected type text, input_text, "
-         "output_text, reasoning, thinking, tool_call, function_call, found null"),
+         "output_text, refusal, reasoning, thinking, tool_call, function_call, found null"),
         ([part("text", "a"), part("reasoning", "r")], "order of parts",
          ", part 2: expected reasoning, then text, then tool calls, found reasoning behind a later "
          "one; make messages of them"),
@@ -79,6 +83,9 @@ WRAPPED = {"type": "function", "function": BARE}
     [
         [WRAPPED],
         [BARE],
+        BARE,
+        json.dumps(WRAPPED),
+        [BARE, None],
         json.dumps([BARE]),
         [json.dumps(BARE)],
         [{"function": BARE}],
@@ -94,7 +101,6 @@ def test_tools_in_any_form_are_wrapped_functions(key, value):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"name": "f"}, "tools: expected a list, found an object with keys name"),
         (3, "tools: expected a list, found 3"),
         (["x"], "tool 1: expected JSON, found 'x': expecting value: line 1 column 1 (char 0)"),
         ([BARE, 3], "tool 2: expected a function with a name, found 3"),
@@ -128,10 +134,20 @@ def test_broken_tools_say_which_and_how(value, message):
         [{"name": "f", "arguments": '{"x": 1}'}],
         [{"function": {"arguments": ' {"x": 1}', "name": "f"}, "index": 0, "id": None}],
         [{"type": "function", "name": "f", "arguments": {"x": 1}, "function": None}],
+        [{"name": "f", "arguments": [["x", 1]]}],
+        [{"name": "f", "arguments": [{"key": "x", "value": 1}]}],
+        [[["name", "f"], ["arguments", '{"x": 1}']]],
+        [CALL, None],
     ],
 )
 def test_calls_in_any_form_are_canonical(value):
     assert json.dumps(read_calls(value, PARSE, "m")) == json.dumps([CALL])
+
+
+@pytest.mark.parametrize("arguments", ["", " ", "null", "{}", None, {}, []])
+def test_a_call_without_arguments_has_an_empty_object(arguments):
+    (call,) = read_calls({"name": "f", "arguments": arguments}, PARSE, "m")
+    assert call["function"]["arguments"] == {}
 
 
 def test_arguments_keep_order_and_integers():
@@ -162,8 +178,6 @@ def test_arguments_that_are_a_string_are_kept_where_the_settings_say_so(argument
          "with keys type, name"),
         ({"name": "f", "arguments": "{"}, "m: 'f': arguments: expected JSON, found '{': expecting "
          "property name enclosed in double quotes: line 1 column 2 (char 1)"),
-        ({"name": "f", "arguments": ""}, "m: 'f': arguments: expected JSON, found '': expecting "
-         "value: line 1 column 1 (char 0)"),
         ({"name": "f", "arguments": [1]}, "m: 'f': expected arguments in an object, "
          "found a list of 1"),
         ({"name": "f", "parameters": {}}, "m: 'f': expected arguments, found keys parameters"),

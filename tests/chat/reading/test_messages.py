@@ -78,7 +78,7 @@ def test_an_unknown_role_is_an_error_and_never_a_guess(said, reason, found):
          "content, found 3"),
         ({"role": "user", "content": False}, "message 1: expected text or a list of typed parts as "
          "content, found false"),
-        ({"from": "tool", "value": {"a": 1}}, "message 1: expected text or a list of typed parts "
+        ({"from": "gpt", "value": {"a": 1}}, "message 1: expected text or a list of typed parts "
          "as content, found an object with keys a"),
         ({"role": "tool", "content": "x", "name": 3}, "message 1: name: expected text, found 3"),
         ({"role": "assistant", "content": "x", "reasoning": 3}, "message 1: reasoning: expected "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -25,6 +26,15 @@ EXAMPLES = {
     "conversations": ({"conversations": SHAREGPT}, DIALOG),
     "prompt": ({"prompt": "q", "completion": "a"}, FLAT),
     "alpaca": ({"instruction": "q", "input": "", "output": "a"}, FLAT),
+    "gemini": (
+        {
+            "contents": [
+                {"role": r, "parts": [{"text": t}]} for r, t in [("user", "q"), ("model", "a")]
+            ]
+        },
+        DIALOG,
+    ),
+    "responses": ({"input": "q", "output": [{"type": "message", **REPLY}]}, DIALOG),
     "text": ({"text": "a"}, Conversation([REPLY], [None], is_text=True)),
 }
 
@@ -101,14 +111,26 @@ def test_a_conversational_prompt_is_not_trained():
 
 
 @pytest.mark.parametrize(
+    "record",
+    [
+        {"prompt": [USER], "completion": "a"},
+        {"prompt": "q", "completion": [REPLY]},
+        {"prompt": USER, "completion": {"from": "gpt", "value": "a"}},
+        {"question": [USER], "answer": "a"},
+        {"prompt": {"role": ["user"], "content": ["q"]}, "response": REPLY},
+    ],
+)
+def test_one_half_of_a_sample_may_be_a_text_and_the_other_messages(record):
+    assert read_conversation(record, "mixed", SETTINGS) == Conversation([USER, REPLY], [0.0, None])
+
+
+@pytest.mark.parametrize(
     ("record", "reason", "message"),
     [
         ({"prompt": [], "completion": []}, "empty conversation",
          "record: expected messages, found an empty list"),
-        ({"prompt": [USER], "completion": "a"}, "wrong type",
-         "completion: expected a list of messages, as the other is one, found 'a'"),
-        ({"prompt": "q", "completion": [REPLY]}, "wrong type",
-         "prompt: expected a list of messages, as the other is one, found 'q'"),
+        ({"prompt": [USER], "completion": 3}, "wrong type", "completion: expected text, found 3"),
+        ({"prompt": 3, "completion": [REPLY]}, "wrong type", "prompt: expected text, found 3"),
         ({"prompt": [USER], "completion": None}, "no such fields", "record: expected response or "
          "completion or answer or output, found keys prompt, completion"),
         ({"prompt": [USER, {**REPLY, "train": True}], "completion": [REPLY]},
@@ -290,8 +312,9 @@ def test_records_of_no_schema_at_all_are_a_mistake_that_names_keys_and_schemas()
         "data.jsonl: no known schema: found keys input, output, label; known: "
         "messages: messages; conversations: conversations; "
         "prompt: prompt | question | query and response | completion | answer | output; "
-        "alpaca: instruction and output; text: text: rename the fields, or name them: --fields="
-        "prompt=KEY,completion=KEY (under [sft]: fields = "
+        "alpaca: instruction and output; gemini: contents; "
+        "responses: input and output, lists of items; text: text: rename the fields, or name "
+        "them: --fields=prompt=KEY,completion=KEY (under [sft]: fields = "
         '{prompt = "KEY", completion = "KEY"})'
     )
 
@@ -318,6 +341,46 @@ def test_preference_data_is_refused_with_the_reason(record, key):
     reason, message = refusal(record)
     assert (reason, message) == ("preference data", str(caught.value).replace("records", "record"))
     assert refusal(record, "messages")[0] == "preference data"
+
+
+TOOL_REPLY = {"from": "observation", "value": "7"}
+GPT = {"from": "gpt", "value": "chosen"}
+BOTH = {"chosen": GPT, "rejected": {"from": "gpt", "value": "rejected"}}
+WHOLE = [USER, {"role": "assistant", "content": "chosen"}]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"conversations": SHAREGPT[:1], **BOTH},
+        {"conversations": json.dumps(SHAREGPT[:1]), **BOTH, "system": "be", "tools": [TOOL]},
+        {"conversations": [*SHAREGPT, SHAREGPT[0], TOOL_REPLY], **BOTH},
+        {"messages": [USER], "chosen": WHOLE[1], "rejected": REPLY},
+        {"messages": [USER], "chosen": [WHOLE[1]], "rejected": [REPLY]},
+        {"messages": [USER], "chosen": "chosen", "rejected": "rejected"},
+        {"messages": [USER], "chosen": WHOLE, "rejected": [USER, REPLY]},
+        {"dialogue": [USER], **BOTH},
+        {"prompt": "q", **BOTH},
+        {"prompt": [USER], **BOTH},
+        {"instruction": "q", "input": "", **BOTH},
+        {"instruction": "q", "chosen": "chosen", "rejected": "rejected"},
+        {"chosen": WHOLE, "rejected": [USER, REPLY]},
+        {"chosen": "q: chosen", "rejected": "q: rejected"},
+        {"messages": WHOLE, "rejected_response": "rejected"},
+        {"conversations": [SHAREGPT[0], GPT], "kto_tag": True},
+    ],
+)
+def test_the_option_that_a_preference_row_names_trains_on_its_chosen_reply(record):
+    with pytest.raises(UsageError, match="preference data") as caught:
+        resolve_schema(SETTINGS, [record])
+    advice = re.search(r"--(fields|ignore-keys) (\S+) trains", str(caught.value))
+    assert advice is not None
+    option = {advice[1].replace("-", "_"): tuple(advice[2].split(","))}
+    settled = resolve_schema(SftSettings(**option), [record])
+    conversation = read_conversation(record, settled.schema, settled)
+    assert conversation.messages[-1]["content"].endswith("chosen")
+    assert conversation.weights[-1] is None
+    assert "rejected" not in str(conversation.messages)
 
 
 @pytest.mark.parametrize(

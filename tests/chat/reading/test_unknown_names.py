@@ -52,7 +52,6 @@ def test_what_is_known_already_stays_as_it_is(record):
 @pytest.mark.parametrize(
     "record",
     [
-        {"input": [USER], "output": "a"},
         {"prompt": [USER, REPLY, USER], "completion": "a"},
         {"prompt": "q", "completion": [REPLY]},
         {"dialogue": [USER, REPLY], "answer": "a"},

@@ -5,13 +5,16 @@ A message has text, typed parts, reasoning and tool calls; a conversation has to
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tokmill.chat.control_strings import REASONING_TAGS
 from tokmill.chat.conversation import PART_WEIGHTS, ChatError, PartWeight
+from tokmill.chat.inline_tags import split_reasoning
 from tokmill.chat.names import (
     ANSWER_KEYS,
     CALL_KEYS,
@@ -28,13 +31,13 @@ from tokmill.chat.names import (
     SWITCH_KEYS,
     TOOL_KEYS,
     advised_role,
+    as_object,
     filled_key,
     first_present,
     is_filled,
     is_refusal,
     known_names,
     known_roles,
-    parse_json,
     parsed,
     renamed,
     role_of,
@@ -42,6 +45,12 @@ from tokmill.chat.names import (
     shown_keys,
     text_of,
     wrong_type,
+)
+from tokmill.chat.reading.agents import (
+    UNKNOWN_PART,
+    chat_messages,
+    declared_functions,
+    with_parameters,
 )
 from tokmill.chat.weights import (
     NOT_TRAINED,
@@ -57,11 +66,19 @@ if TYPE_CHECKING:
     from tokmill.settings.sft import SftSettings
 
 _PARTS = {
-    **dict.fromkeys(("text", "input_text", "output_text"), "content"),
+    **dict.fromkeys(("text", "input_text", "output_text", "refusal"), "content"),
     **dict.fromkeys(("reasoning", "thinking"), "reasoning_content"),
     **dict.fromkeys(("tool_call", "function_call"), "tool_calls"),
 }
 """The key of a message under which a part of each type comes."""
+
+_MEDIA_PARTS = frozenset(
+    (
+        "image", "image_url", "input_image", "document", "file", "input_file", "audio",
+        "input_audio", "video", "video_url", "search_result", "resource", "resource_link",
+    )
+)  # fmt: skip
+"""Types of parts that are no text; a list with one of them is no result to be written as JSON."""
 
 _ORDER_OF_PARTS = ("reasoning_content", "content", "tool_calls")
 """As all templates write them."""
@@ -107,6 +124,8 @@ def read_content(value: Any, settings: SftSettings, where: str) -> Content:
     weights: list[GivenWeight] = []
     before = _ORDER_OF_PARTS[0]
     for number, part in enumerate(value, 1):
+        if part is None:  # columnar files have such lists
+            continue
         here = f"{where}, part {number}"
         before = key = _key_of_part(part, before, here)
         start = lengths[key]
@@ -135,7 +154,7 @@ def _key_of_part(part: Any, before: str, where: str) -> str:
     key = _PARTS.get(name) if isinstance(name, str) else None
     if key is None:
         raise ChatError(
-            "unknown content part",
+            UNKNOWN_PART,
             f"{where}: expected type {', '.join(_PARTS)}, found {shown(name)}",
         )
     if _ORDER_OF_PARTS.index(key) < _ORDER_OF_PARTS.index(before):
@@ -151,39 +170,67 @@ def _part_text(part: dict[str, Any], where: str) -> str:
     value = first_present(part, PART_KEYS)
     if value is None and part["type"] in part:  # {"type": "thinking", "thinking": "…"}
         value = part[part["type"]]
+    others = [key for key in part if key not in _READ_IN_PART and is_filled(part[key])]
+    if value is None and not others:  # columnar files have such parts
+        return ""
     if not isinstance(value, str):
         raise wrong_type(where, f"text under {', '.join(PART_KEYS)}", value)
     return value
 
 
+def read_result(value: Any, settings: SftSettings, where: str) -> Content:
+    """Return what a tool returned: text and typed parts as such, any other value as JSON."""
+    is_list = isinstance(value, list)
+    types = {part.get("type") for part in value if isinstance(part, dict)} if is_list else ()
+    are_parts = any(isinstance(name, str) and _is_part_type(name) for name in types)
+    if value is None or isinstance(value, str) or are_parts or not (is_filled(value)):
+        return read_content(value, settings, where)
+    return Content(json.dumps(value, ensure_ascii=False))
+
+
+def _is_part_type(name: str) -> bool:
+    return name in _PARTS or name in _MEDIA_PARTS
+
+
 def read_tools(record: Mapping[str, Any], first: Any = None) -> list[Any] | None:
     """Return the functions that a record describes, None if it has none.
 
-    They are a list, or JSON text of one, under one of `TOOL_KEYS`, or as in minimind in the first
-    message, `first`. A bare function becomes {"type": "function", "function": {...}}.
+    They are a list, one object, or JSON text of either, under one of `TOOL_KEYS`, or as in minimind
+    in the first message, `first`. A bare function becomes {"type": "function", "function": {...}}.
     """
     value = first_present(record, TOOL_KEYS)
     if value is None and isinstance(first, dict):
         value = first.get("tools")
     listed = parsed(value, _BROKEN_TOOLS, "tools")
+    if isinstance(listed, dict):
+        listed = [listed] if listed else None
     if listed is not None and not isinstance(listed, list):
         raise ChatError(_BROKEN_TOOLS, f"tools: expected a list, found {shown(listed)}")
-    return [_read_tool(tool, f"tool {i}") for i, tool in enumerate(listed or (), 1)] or None
+    tools = []
+    for tool in listed or ():
+        tools += declared_functions(tool)
+    return [_read_tool(tool, f"tool {i}") for i, tool in enumerate(tools, 1)] or None
 
 
 def _read_tool(value: Any, where: str) -> dict[str, Any]:
     tool, function = _function_in(value, _BROKEN_TOOLS, where)
-    if tool.get("type") and function is not tool:
-        return tool
-    rest = {key: tool[key] for key in tool if key != "type"}
-    return {"type": "function", **(rest if function is not tool else {"function": rest})}
+    if tool.get("type") == "function" and function is not tool:
+        return {**tool, "function": with_parameters(function)}
+    rest = {key: tool[key] for key in tool if key not in ("type", "function")}
+    if function is not tool:
+        return {"type": "function", **rest, "function": with_parameters(function)}
+    return {"type": "function", "function": with_parameters(rest)}
 
 
 def _function_in(value: Any, reason: str, where: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return an object, which may be JSON text, and the function that it holds, or is itself."""
-    item = function = parsed(value, reason, where)
-    if isinstance(item, dict) and item.get("type") in (None, "function"):
-        function = item if item.get("function") is None else item["function"]
+    item = function = as_object(parsed(value, reason, where))
+    if isinstance(item, dict) and (
+        item.get("type") in (None, "function")
+        # Anthropic's name of a function that the user defines
+        or (item.get("type") == "custom" and is_filled(item.get("input_schema")))
+    ):
+        function = item if item.get("function") is None else as_object(item["function"])
         if isinstance(function, dict) and function.get("name") and type(function["name"]) is str:
             return item, function
     raise ChatError(reason, f"{where}: expected a function with a name, found {shown(function)}")
@@ -201,7 +248,7 @@ def read_calls(value: Any, settings: SftSettings, where: str) -> list[dict[str, 
     listed = [calls] if isinstance(calls, dict) else calls
     if not isinstance(listed, list):
         raise ChatError(_BROKEN_CALL, f"{where}: expected a list of calls, found {shown(calls)}")
-    return [_read_call(call, settings, where) for call in listed]
+    return [_read_call(call, settings, where) for call in listed if call is not None]
 
 
 def _read_call(value: Any, settings: SftSettings, where: str) -> dict[str, Any]:
@@ -225,7 +272,10 @@ def _read_arguments(function: Mapping[str, Any], settings: SftSettings, where: s
     if isinstance(arguments, str):
         if settings.tool_arguments == "keep":
             return arguments
-        arguments = parse_json(arguments, _BROKEN_CALL, f"{where}: arguments")
+        arguments = parsed(arguments, _BROKEN_CALL, f"{where}: arguments")
+    if arguments is None or arguments == []:  # of a call without any: "", "null", an empty map
+        return {}
+    arguments = as_object(arguments)
     if not isinstance(arguments, dict):
         raise ChatError(
             _BROKEN_CALL, f"{where}: expected arguments in an object, found {shown(arguments)}"
@@ -234,13 +284,28 @@ def _read_arguments(function: Mapping[str, Any], settings: SftSettings, where: s
 
 
 def message_list(value: Any, where: str) -> list[Any]:
-    """Return the items of a list of messages, which may be JSON text."""
+    """Return the items of a list of messages, which may be JSON text, or an object of lists.
+
+    Such an object has a list for each key of the messages, as `datasets` keeps lists of objects.
+    """
     items = parsed(value, "broken messages", where)
+    if isinstance(items, dict):
+        items = rows_of(items) or items
     if items is None:
         raise ChatError("no such fields", f"{where}: expected a list of messages, found nothing")
     if not isinstance(items, list):
         raise wrong_type(where, "a list of messages", items)
     return items
+
+
+def rows_of(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the objects that an object of lists holds; [] if it is none."""
+    lists = {key: value for key, value in columns.items() if value is not None}
+    if not lists or not all(isinstance(value, list) for value in lists.values()):
+        return []
+    if len(set(map(len, lists.values()))) > 1:
+        return []
+    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
 
 
 class Turns(NamedTuple):
@@ -262,7 +327,7 @@ def read_messages(items: Sequence[Any], settings: SftSettings, where: str = "mes
     messages, weights, parts, unread, noticed = turns = Turns([], [], [], set(), Counter())
     roles = known_roles(settings.role_names)
     is_renamed = bool(settings.fields or settings.ignore_keys)
-    for number, original in enumerate(items, 1):
+    for number, original in enumerate(chat_messages(items, settings, where), 1):
         item = original
         if is_renamed and isinstance(original, dict):
             item = renamed(original, settings, in_message=True)
@@ -429,12 +494,24 @@ def _content_of(item: Mapping[str, Any], role: str, settings: SftSettings, where
     value = first_present(item, CONTENT_KEYS)
     if is_refusal(item):
         value = item["refusal"]
+    if role == "tool":
+        return read_result(value, settings, where)
     if role != CALL_ROLE:
         return read_content(value, settings, where)
+    reasoning, value = _thought_before(value)
     calls = read_calls(value, settings, where)
     if not calls:
         raise ChatError(_BROKEN_CALL, f"{where}: expected a call, found {shown(value)}")
-    return Content(calls=tuple(calls))
+    return Content(reasoning=reasoning, calls=tuple(calls))
+
+
+def _thought_before(value: Any) -> tuple[str | None, Any]:
+    """Return the reasoning between tags before the JSON of a call, None if none, and the JSON."""
+    if isinstance(value, str):
+        for tags in REASONING_TAGS:
+            if halves := split_reasoning(value, tags):
+                return halves
+    return None, value
 
 
 def _read_reasoning(

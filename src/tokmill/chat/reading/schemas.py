@@ -22,6 +22,7 @@ from tokmill.chat.names import (
     PREFERENCE_KEYS,
     PROMPT_KEYS,
     REASONING_KEYS,
+    ROLE_KEYS,
     ROLE_NAMES,
     SYSTEM_KEYS,
     TOOL_KEYS,
@@ -42,12 +43,15 @@ from tokmill.chat.names import (
     text_of,
     wrong_type,
 )
+from tokmill.chat.reading.agents import gemini_messages, gemini_text
 from tokmill.chat.reading.messages import (
     Turns,
     check_media,
     message_list,
+    read_content,
     read_messages,
     read_tools,
+    rows_of,
 )
 from tokmill.chat.reading.table_nulls import without_table_nulls
 from tokmill.chat.weights import NOT_TRAINED, prompt_weights, times_record_weight
@@ -148,7 +152,7 @@ def _unread_keys(
 
     `record`: the record `original`, with its keys under the known names.
     """
-    filled = tuple([key for key, value in record.items() if value or is_filled(value)])
+    filled = tuple([key for key, value in record.items() if is_filled(value)])
     read = _read_keys(filled, name)
     if record is original:
         return frozenset(filled) - read
@@ -193,16 +197,39 @@ def preference(record: Mapping[str, Any], kind: str | None, settings: SftSetting
 
 def _advice(record: Mapping[str, Any], kind: str | None, keys: Sequence[str]) -> str:
     """Return the option with which a record that has preferences is trained on."""
-    if kind is not None:  # an answer stands beside them
+    turns = filled_key(record, (*TURN_KEYS, "conversations"))
+    asks = bool(turns) and kind in ("messages", "conversations")
+    asks = asks and not _is_answered(record[turns], turns)
+    if kind is not None and not (asks and "chosen" in keys):  # an answer stands beside them
         return f"--ignore-keys={','.join(keys)} trains on the rest of the record"
     chosen = record.get("chosen")
-    if isinstance(chosen, dict) or "chosen" not in keys:
-        return "put it under completion, or at the end of messages"
-    first = chosen[0] if isinstance(chosen, list) and chosen else None
+    first = chosen[0] if isinstance(chosen, list) and chosen else chosen
     # A reply alone is the answer to a prompt; other messages are the whole chat.
-    is_chat = isinstance(first, dict) and ROLE_NAMES.get(str(first.get("role"))) != "assistant"
-    field = "messages" if is_chat else "completion"
-    return f"--fields={field}=chosen trains on the chosen ones, and leaves the others out"
+    is_message, is_chat = isinstance(first, dict), False
+    if isinstance(first, dict):
+        is_chat = ROLE_NAMES.get(str(first_present(first, ROLE_KEYS))) != "assistant"
+    is_asked = asks or filled_key(record, (*PROMPT_KEYS, "instruction"))
+    if chosen is None or (is_message and not is_chat and not is_asked):
+        return "put it under completion, or at the end of messages"
+    fields = "completion=chosen"
+    if is_chat:
+        fields = "messages=chosen"
+    elif asks:
+        fields = f"prompt={turns},completion=chosen"
+    elif not is_asked:  # a whole chat as one text
+        fields = "text=chosen"
+    return f"--fields={fields} trains on the chosen ones, and leaves the others out"
+
+
+def _is_answered(turns: Any, where: str) -> bool:
+    """Return whether the last message of a chat is the assistant's."""
+    try:
+        items = message_list(turns, where)
+    except ChatError:
+        return True
+    last = items[-1] if items else None
+    name = first_present(last, ROLE_KEYS) if isinstance(last, dict) else None
+    return ROLE_NAMES.get(str(name).lower()) not in ("user", "tool")
 
 
 def is_kto(label: Any) -> bool:
@@ -241,10 +268,16 @@ def recognise(record: Mapping[str, Any]) -> str | None:
 
 def _has_turns(record: Mapping[str, Any]) -> bool:
     """Return whether a record has turns under another name, and no half of a sample beside them."""
-    turns = first_present(record, TURN_KEYS)
-    are_turns = bool(turns) and isinstance(turns, list) and all(type(t) is dict for t in turns)
-    are_turns |= isinstance(turns, str) and turns.lstrip().startswith("[{")
-    return are_turns and not filled_key(record, (*PROMPT_KEYS, *ANSWER_KEYS, "instruction"))
+    if not _are_objects(first_present(record, TURN_KEYS)):
+        return False
+    return not filled_key(record, (*PROMPT_KEYS, *ANSWER_KEYS, "instruction"))
+
+
+def _are_objects(value: Any) -> bool:
+    """Return whether a value is a list of objects, or JSON text that begins so."""
+    if isinstance(value, str):
+        return value.lstrip().startswith("[{")
+    return bool(value) and isinstance(value, list) and all(type(item) is dict for item in value)
 
 
 def _read_dialog(key: str, record: Mapping[str, Any], settings: SftSettings) -> Conversation:
@@ -256,16 +289,7 @@ def _read_dialog(key: str, record: Mapping[str, Any], settings: SftSettings) -> 
     items = message_list(record[key], key)
     turns = read_messages(items, settings)
     tools = read_tools(record, items[0] if items else None)
-    unread = _unread_in(turns, key, settings)
-    dialog = Conversation(
-        turns.messages,
-        turns.weights,
-        tools,
-        tuple(unread),
-        parts=turns.parts,
-        noticed=turns.noticed,
-    )
-    return _with_beside(dialog, record, settings)
+    return _dialog(turns, tools, key, record, settings)
 
 
 def _unread_in(turns: Turns, where: str, settings: SftSettings) -> Iterable[str]:
@@ -277,14 +301,12 @@ def _unread_in(turns: Turns, where: str, settings: SftSettings) -> Iterable[str]
 def _read_prompt(record: Mapping[str, Any], settings: SftSettings) -> Conversation:
     """Return a prompt and its completion, texts or lists of messages."""
     prompt, answer = (first_present(record, keys) for keys in (PROMPT_KEYS, ANSWER_KEYS))
-    if not isinstance(prompt, list) and not isinstance(answer, list):
+    if not isinstance(prompt, list | dict) and not isinstance(answer, list | dict):
         return _read_pair(PROMPT_KEYS, record, settings)
     if answer is None:
         raise _no_such_fields(" or ".join(ANSWER_KEYS), record)
-    items = [] if prompt is None else prompt
-    for where, value in (("prompt", items), ("completion", answer)):
-        if not isinstance(value, list):
-            raise wrong_type(where, "a list of messages, as the other is one", value)
+    items = _messages_of(prompt, "prompt", "user")
+    answer = _messages_of(answer, "completion", "assistant")
     asked = read_messages(items, settings, "prompt message")
     weights, parts = asked.weights, asked.parts
     of_prompt = None if is_everything(settings.train) else NOT_TRAINED
@@ -306,6 +328,71 @@ def _read_prompt(record: Mapping[str, Any], settings: SftSettings) -> Conversati
         noticed=asked.noticed + replies.noticed,
     )
     return _with_beside(dialog, record, settings, of_prompt)
+
+
+def _messages_of(value: Any, where: str, role: str) -> list[Any]:
+    """Return the messages of half a sample: a list, one message, or the text of one of `role`."""
+    if isinstance(value, list):
+        return value
+    if isinstance(value, dict):
+        return rows_of(value) or [value]
+    if value is None:
+        return []
+    return [{"role": role, "content": text_of(value, where)}]
+
+
+def _read_contents(record: Mapping[str, Any], settings: SftSettings) -> Conversation:
+    """Return the conversation of Gemini's contents."""
+    contents = record.get("contents")
+    if contents is None:
+        raise _no_such_fields("contents", record)
+    listed = [contents] if isinstance(contents, dict) else message_list(contents, "contents")
+    turns = read_messages(gemini_messages(listed, "content"), settings, "content")
+    unread = {key.replace("content[]", "parts[]") for key in turns.unread}
+    turns = turns._replace(unread=unread)
+    instruction = filled_key(record, _INSTRUCTION_KEYS)
+    if instruction and not filled_key(record, SYSTEM_KEYS):
+        text = gemini_text(record[instruction], instruction)
+        record = {**record, SYSTEM_KEYS[0]: text}
+    return _dialog(turns, read_tools(record), "contents", record, settings)
+
+
+def _read_responses(record: Mapping[str, Any], settings: SftSettings) -> Conversation:
+    """Return the conversation of OpenAI's Responses: what went in, and what came out."""
+    items: list[Any] = []
+    for where, role in (("input", "user"), ("output", "assistant")):
+        value = record.get(where)
+        if isinstance(value, str) and _are_objects(value):
+            value = message_list(value, where)
+        items += _messages_of(value, where, role)
+    if not items:
+        raise _no_such_fields("input or output", record)
+    turns = read_messages(items, settings, "item")
+    instructions = record.get("instructions")
+    if is_filled(instructions) and not filled_key(record, SYSTEM_KEYS):
+        record = {**record, SYSTEM_KEYS[0]: instructions}
+    where = "input" if is_filled(record.get("input")) else "output"
+    return _dialog(turns, read_tools(record), where, record, settings)
+
+
+def _dialog(
+    turns: Turns,
+    tools: list[Any] | None,
+    where: str,
+    record: Mapping[str, Any],
+    settings: SftSettings,
+) -> Conversation:
+    """Return the conversation of turns under the field `where`, and of what stands beside them."""
+    unread = _unread_in(turns, where, settings)
+    dialog = Conversation(
+        turns.messages,
+        turns.weights,
+        tools,
+        tuple(unread),
+        parts=turns.parts,
+        noticed=turns.noticed,
+    )
+    return _with_beside(dialog, record, settings)
 
 
 def _with_beside(
@@ -333,7 +420,7 @@ def _with_beside(
     key = filled_key(record, SYSTEM_KEYS)
     if not key or known_roles(settings.role_names)["system"] == DROP:
         return dialog
-    system = text_of(record[key], key)
+    system = _system_text(record[key], key, settings)
     own = [m["content"] for m in dialog.messages if m["role"] in _SYSTEM_ROLES]
     if not own:
         dialog.messages.insert(0, {"role": "system", "content": system})
@@ -341,6 +428,16 @@ def _with_beside(
     elif system not in own:
         dialog.unread = (*dialog.unread, given_fields(settings.fields).get("system", key))
     return dialog
+
+
+def _system_text(value: Any, key: str, settings: SftSettings) -> str:
+    """Return a system message beside the turns: a text, or as at Anthropic a list of parts."""
+    content = read_content(value, settings, key) if isinstance(value, list) else None
+    if content is None:
+        return text_of(value, key)
+    if content.reasoning is not None or content.calls:
+        raise wrong_type(key, "text alone", value)
+    return content.text
 
 
 def _read_pair(
@@ -363,11 +460,27 @@ def _read_pair(
     answer = first_present(record, ANSWER_KEYS)
     if answer is None:
         raise _no_such_fields(" or ".join(ANSWER_KEYS), record)
-    reply: Message = {"role": "assistant", "content": text_of(answer, "answer")}
-    if reasoning := _optional_text(record, REASONING_KEYS):
-        reply["reasoning_content"] = reasoning
+    if isinstance(answer, list | dict):
+        said = _messages_of(answer, "completion", "assistant")
+        replies = read_messages(said, settings, "completion message")
+        unread = tuple(_unread_in(replies, "completion", settings))
+    else:
+        reply: Message = {"role": "assistant", "content": text_of(answer, "answer")}
+        replies, unread = Turns([reply], [None], [], set(), Counter()), ()
+    reasoning = _optional_text(record, REASONING_KEYS)
+    if reasoning and replies.messages:
+        replies.messages[0].setdefault("reasoning_content", reasoning)
     return _with_beside(
-        Conversation([user, reply], [None, None], read_tools(record)), record, settings
+        Conversation(
+            [user, *replies.messages],
+            [None, *replies.weights],
+            read_tools(record),
+            unread,
+            parts=replies.parts,
+            noticed=replies.noticed,
+        ),
+        record,
+        settings,
     )
 
 
@@ -418,6 +531,8 @@ def _with_advice(error: ChatError, key: str) -> ChatError:
     return ChatError(error.reason, f"{error.message}: --ignore-keys {key} leaves it out")
 
 
+_INSTRUCTION_KEYS = ("systemInstruction", "system_instruction")
+
 _BESIDE = (SYSTEM_KEYS, TOOL_KEYS, HISTORY_KEYS, WEIGHT_KEYS, (VARIABLES_KEY,))
 _BESIDE_TEXTS = (INPUT_KEYS, REASONING_KEYS, *_BESIDE)
 
@@ -433,8 +548,12 @@ class _Schema:
     keys: tuple[tuple[str, ...], ...]
     read: Reader
     beside: tuple[tuple[str, ...], ...]
+    are_objects: bool = False
+    """Whether one of the fields must be a list of objects: their names alone are too common."""
 
     def fits(self, record: Mapping[str, Any]) -> bool:
+        if self.are_objects:
+            return any(_are_objects(record.get(key)) for keys in self.keys for key in keys)
         return all(first_present(record, keys) is not None for keys in self.keys)
 
 
@@ -452,6 +571,14 @@ _TABLE = {
     "alpaca": _Schema(
         "instruction and output", (("instruction",), ANSWER_KEYS),
         partial(_read_pair, ("instruction",)), _BESIDE_TEXTS
+    ),
+    "gemini": _Schema(
+        "contents", (("contents",),), _read_contents,
+        ((*SYSTEM_KEYS, *_INSTRUCTION_KEYS), *_BESIDE[1:]), are_objects=True,
+    ),
+    "responses": _Schema(
+        "input and output, lists of items", (("input",), ("output",)), _read_responses,
+        ((*SYSTEM_KEYS, "instructions"), *_BESIDE[1:]), are_objects=True,
     ),
     "text": _Schema("text", (("text",),), _read_text, (WEIGHT_KEYS, (VARIABLES_KEY,))),
 }  # fmt: skip
