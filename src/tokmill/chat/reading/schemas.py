@@ -422,6 +422,8 @@ def _with_beside(
         return dialog
     system = _system_text(record[key], key, settings)
     own = [m["content"] for m in dialog.messages if m["role"] in _SYSTEM_ROLES]
+    if not system:  # a list of parts without text
+        return dialog
     if not own:
         dialog.messages.insert(0, {"role": "system", "content": system})
         dialog.weights.insert(0, weight)
