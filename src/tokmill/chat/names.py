@@ -144,9 +144,53 @@ def role_of(name: str, role_names: tuple[str, ...]) -> str | None:
     return known.get(name) or known.get(name.strip().lower())
 
 
-def advised_role(*, is_first: bool) -> str:
-    """Return the role to try for an unknown name: who speaks first is seldom who answers."""
-    return "user" if is_first else "assistant"
+_TOOL_WORDS = frozenset(
+    (
+        "tool", "tools", "function", "functions", "environment", "env", "observation",
+        "observations", "observer", "executor", "execution", "interpreter", "terminal", "shell",
+        "bash", "python", "sandbox", "api", "result", "results", "output", "outputs", "browser",
+        "retriever", "retrieval",
+    )
+)  # fmt: skip
+"""Words in the name of a role that speaks of what a tool returned."""
+
+ROLE_GAP = "ROLE"
+"""What stands for a role that only the user knows."""
+
+
+def is_tool_name(name: str) -> bool:
+    """Return whether the name of a role is that of what a tool returned."""
+    words = re.split(r"[^a-z]+", name.lower())
+    return not _TOOL_WORDS.isdisjoint(words) and ROLE_NAMES.keys().isdisjoint(words[-1:])
+
+
+def advised_roles(unknown: Sequence[str], first: str, known: Collection[str]) -> dict[str, str]:
+    """Return the role to try for each unknown name, a gap where nothing speaks for one.
+
+    `first`: who speaks first, and seldom answers; `known`: roles that the chats have already. One
+    of the unknown names at most may be the assistant, so that no critic is trained.
+    """
+    roles: dict[str, str] = {}
+    taken = set(known)
+    for name in unknown:
+        if is_tool_name(name):
+            role = "tool"
+        elif name == first and "user" not in taken:
+            role = "user"
+        elif "assistant" not in taken:
+            role = "assistant"
+        elif "user" not in taken:
+            role = "user"
+        else:
+            role = ROLE_GAP
+        roles[name] = role
+        taken.add(role)
+    return roles
+
+
+def advised_gap(names: Collection[str]) -> str:
+    """Return what a gap among advised roles stands for; '' if there is none."""
+    return f"{ROLE_GAP} is yours to choose: tool, user, system or drop; " * (ROLE_GAP in names)
 
 
 def check_names(settings: SftSettings) -> None:

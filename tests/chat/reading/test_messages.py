@@ -50,8 +50,8 @@ def test_every_name_of_a_role_is_known_in_both_forms(said, role):
         (
             "narrator",
             "unknown role",
-            "'narrator': say who that is (NAME=drop leaves it out): --role-names "
-            "narrator=assistant",
+            "'narrator': say who that is (tool, user, system, assistant; drop leaves it out): "
+            "--role-names narrator=ROLE",
         ),
         ("", "unknown role", "''"),
         (None, "unknown role", "null"),

@@ -5,6 +5,7 @@ import tomllib
 
 import pytest
 
+from tokmill.chat.conversation import ChatError
 from tokmill.chat.reading.detect import resolve_schema
 from tokmill.chat.reading.schemas import read_conversation
 from tokmill.errors import UsageError
@@ -132,3 +133,49 @@ def test_the_advice_can_be_copied_into_a_file():
     assert (settled.schema, settled.role_names) == ("messages", ("agent=assistant", "client=user"))
     with pytest.raises(UsageError, match=r"^--fields=messages=KEY: not in the data"):
         resolve_schema(SftSettings(fields=("messages=KEY",)), [{"lines": TURNS}], "data")
+
+
+CHAT = ("user", "assistant")
+
+
+@pytest.mark.parametrize(
+    ("roles", "advised"),
+    [
+        ((*CHAT, "environment"), "environment=tool"),
+        ((*CHAT, "context"), "context=ROLE"),
+        ((*CHAT, "critic"), "critic=ROLE"),
+        (("context", *CHAT), "context=ROLE"),
+        ((*CHAT, "Tool-Result", "critic"), "Tool-Result=tool,critic=ROLE"),
+        (("human", "gpt", "code_executor"), "code_executor=tool"),
+        (("human", "tool_call", "sandbox"), "sandbox=tool"),
+        (("human", "client", "tool_call"), "client=ROLE"),
+        (("user", "agent", "critic"), "agent=assistant,critic=ROLE"),
+        (("client", "agent", "env"), "client=user,agent=assistant,env=tool"),
+        (("bot", "user"), "bot=assistant"),
+        (("bot", "assistant"), "bot=user"),
+        (("assistant", "visitor"), "visitor=user"),
+    ],
+)
+@pytest.mark.parametrize("keys", [("role", "content"), ("from", "value")])
+def test_no_second_assistant_is_advised_and_results_are_those_of_a_tool(roles, advised, keys):
+    call = '{"name": "f", "arguments": {}}'
+    turns = [dict(zip(keys, (r, call if r == "tool_call" else "x"), strict=True)) for r in roles]
+    said = refusal({"messages": turns}, {"messages": turns})
+    assert f"--role-names={advised} (" in said
+    assert ("ROLE is yours to choose: tool, user, system or drop" in said) == ("ROLE" in advised)
+    if "ROLE" not in advised:
+        named = SftSettings(role_names=tuple(advised.split(",")))
+        settled = resolve_schema(named, [{"messages": turns}])
+        assert len(read_conversation({"messages": turns}, "messages", settled).messages) == len(
+            roles
+        )
+
+
+@pytest.mark.parametrize("name", ["environment", "critic", "context"])
+def test_an_unknown_role_in_one_chat_among_known_ones_is_never_advised_as_the_assistant(name):
+    role = "tool" if name == "environment" else "ROLE"
+    with pytest.raises(ChatError) as caught:
+        read_conversation(
+            {"messages": [USER, {"role": name, "content": "x"}]}, "messages", SETTINGS
+        )
+    assert caught.value.message.endswith(f"--role-names {name}={role}")

@@ -15,6 +15,7 @@ from tokmill.chat.control_strings import RenderedTexts
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.names import (
     ANSWER_KEYS,
+    CALL_ROLE,
     CONTENT_KEYS,
     LABEL_KEY,
     PREFERENCE_KEYS,
@@ -22,7 +23,8 @@ from tokmill.chat.names import (
     ROLE_KEYS,
     ROLE_NAMES,
     TURN_KEYS,
-    advised_role,
+    advised_gap,
+    advised_roles,
     check_names,
     first_present,
     given_fields,
@@ -32,6 +34,7 @@ from tokmill.chat.names import (
     role_of,
     shown_keys,
 )
+from tokmill.chat.reading.messages import rows_of
 from tokmill.chat.reading.schemas import FIELDS_BY_SCHEMA, MIXED, is_kto, preference, recognise
 from tokmill.errors import UsageError
 from tokmill.settings.names import in_toml
@@ -149,15 +152,20 @@ def _check_roles(records: Records, settings: SftSettings, where: str) -> None:
     chats = [
         [first_present(renamed(item, settings, in_message=True), ROLE_KEYS) for item in items]
         for record in records[:_N_LOOKED_AT]
-        if (items := _objects(first_present(record, keys)))
+        if (items := _turns(first_present(record, keys)))
     ]
     roles = [[_role(name, settings) for name in chat] for chat in chats]
     names = list(dict.fromkeys(name for chat in chats for name in chat if isinstance(name, str)))
     unknown = [name for name in names if not _role(name, settings)]
     if unknown and all(None in chat for chat in roles):
-        pairs = [f"{name}={advised_role(is_first=name == names[0])}" for name in unknown[:4]]
+        known = {role for chat in roles for role in chat if role}
+        if CALL_ROLE in known:
+            known.add("assistant")
+        advised = advised_roles(unknown[:4], names[0], known)
+        pairs = [f"{name}={role}" for name, role in advised.items()]
         raise _unclear(
-            f"{where}: unknown roles in every record: name them (NAME=drop leaves one out): ",
+            f"{where}: unknown roles in every record: name them (NAME=drop leaves one out): "
+            f"{advised_gap(advised.values())}",
             f"--role-names={shlex.quote(','.join(pairs))}",
         )
     answers = any(pair == ("user", "system") for chat in roles for pair in pairwise(chat))
@@ -204,6 +212,10 @@ def _lists_in(records: Records) -> dict[str, list[Mapping[str, Any]]]:
             if key not in PREFERENCE_KEYS and (items := _objects(value)):
                 lists.setdefault(key, []).extend(items)
     return lists
+
+
+def _turns(value: Any) -> Sequence[Mapping[str, Any]]:
+    return rows_of(value) if isinstance(value, dict) else _objects(value)
 
 
 def _objects(value: Any) -> list[Mapping[str, Any]]:

@@ -26,16 +26,17 @@ from tokmill.chat.names import (
     PART_KEYS,
     PROMPT_KEYS,
     REASONING_KEYS,
+    ROLE_GAP,
     ROLE_KEYS,
     ROLE_NAMES,
     SWITCH_KEYS,
     TOOL_KEYS,
-    advised_role,
     as_object,
     filled_key,
     first_present,
     is_filled,
     is_refusal,
+    is_tool_name,
     known_names,
     known_roles,
     parsed,
@@ -480,9 +481,12 @@ def _read_role(name: Any, settings: SftSettings, where: str) -> str:
     role = None if name is None else role_of(name, settings.role_names)
     if role is None:
         known = ", ".join(ROLE_NAMES)
-        is_first = where.endswith("message 1") and not where.startswith("completion")
-        pair = shlex.quote(f"{name}={advised_role(is_first=is_first)}")
-        advice = f": say who that is (NAME=drop leaves it out): --role-names {pair}" if name else ""
+        # The chats beside this one have who asks and who answers, else the run would not be here.
+        role = "tool" if is_tool_name(name or "") else ROLE_GAP
+        pair = shlex.quote(f"{name}={role}")
+        choices = "tool, user, system, assistant" if role == ROLE_GAP else "tool"
+        advice = f": say who that is ({choices}; drop leaves it out): --role-names {pair}"
+        advice = advice if name else ""
         raise ChatError(
             "unknown role", f"{where}: expected a role of {known}, found {shown(name)}{advice}"
         )
