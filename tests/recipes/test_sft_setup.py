@@ -10,6 +10,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer
 
 import tokmill
+from tests.fixtures.datasets import TOKENIZER
 from tokmill.chat.control_strings import KEPT_CONTROL
 from tokmill.chat.own_templates import own_source
 from tokmill.dataset.checksum import sha256_hex
@@ -50,6 +51,22 @@ def settled(chat_config):
         return config, tokenizer, pool.source
 
     return run
+
+
+def test_a_flag_that_may_say_what_is_trained_stops_the_run_in_any_of_its_files(
+    write_rows, tmp_path
+):
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "mask": 0}]
+    plain = [{key: turn[key] for key in ("role", "content")} for turn in turns]
+    paths = [
+        write_rows(tmp_path / f"{i}.jsonl", [{"messages": chat}] * 3)
+        for i, chat in enumerate((plain, turns))
+    ]
+    with pytest.raises(UsageError, match=r"first records of .*: messages\[\]\.mask has only flags \(0\)"):
+        tokmill.sft(
+            paths, tokenizer=str(TOKENIZER), output=tmp_path / "out", template="plain",
+            progress=False,
+        )  # fmt: skip
 
 
 def test_a_run_of_pretraining_has_no_settings_of_sft():

@@ -103,12 +103,15 @@ _OF_RECORD = {
     "tools": TOOL_KEYS[0],
     "text": "text",
     "reasoning": REASONING_KEYS[0],
+    "weight": WEIGHT_KEYS[0],
 }
 _OF_MESSAGE = {
     "role": "role",
     "content": "content",
     "reasoning": REASONING_KEYS[0],
     "tool_calls": "tool_calls",
+    "weight": "weight",
+    "masked": "masked",
 }
 """The key that is read first, for each field that --fields may name."""
 

@@ -420,9 +420,26 @@ class _Groups:
         for group in both:
             group.settings = replace(group.settings, renderer=f"sections:unclear={unclear}")
 
+    def _look_for_flags(self) -> None:
+        """Refuse flags of chats that may say what is trained, and warn of others.
+
+        Raises:
+            UsageError: nothing reads such a flag.
+        """
+        if self._source.config.sft is None:
+            return
+        from tokmill.chat.reading.flags import check_flags, flag_note
+
+        for group in self.resolved:
+            where = files_in_words(group.files)
+            check_flags(group.records, group.settings, f"first records of {where}")
+            if note := flag_note(group.records, group.settings):
+                self._source.discovery.warnings.append(f"{where}: {note}")
+
     def readings(self) -> list[FoundReading]:
         """Return the readings, each with its files, in the order of their first files."""
         self._decide_sections()
+        self._look_for_flags()
         if self._not_seen and self.resolved:
             keys = ", ".join(self.resolved[0].fields.keys or self.resolved[0].records[0])
             self._source.discovery.unmatched.append(

@@ -346,7 +346,7 @@ def read_messages(items: Sequence[Any], settings: SftSettings, where: str = "mes
             unread.add(f"role={first_present(item, ROLE_KEYS)}")
             continue
         if not is_plain:
-            unread |= _unread_in_message(original, settings)
+            unread |= unread_in_message(original, settings)
         messages.append(message)
         weights.append(weight)
     return turns
@@ -621,7 +621,7 @@ _NO_PARTS = frozenset(("tools", *CALL_KEYS, *DETAIL_KEYS))
 _READ_IN_PART = frozenset(("type", *PART_KEYS, *SWITCH_KEYS))
 
 
-def _unread_in_message(item: Mapping[str, Any], settings: SftSettings) -> set[str]:
+def unread_in_message(item: Mapping[str, Any], settings: SftSettings) -> set[str]:
     """Return the filled keys of a message and its parts, by its names, that nothing reads."""
     ignored = {*settings.ignore_keys}
     named = known_names(settings.fields, in_message=True)
