@@ -62,7 +62,7 @@ def test_a_flag_that_may_say_what_is_trained_stops_the_run_in_any_of_its_files(
         write_rows(tmp_path / f"{i}.jsonl", [{"messages": chat}] * 3)
         for i, chat in enumerate((plain, turns))
     ]
-    with pytest.raises(UsageError, match=r"first records of .*: messages\[\]\.mask has only flags \(0\)"):
+    with pytest.raises(UsageError, match=r"first records of .*: messages\[\]\.mask has only flags"):
         tokmill.sft(
             paths, tokenizer=str(TOKENIZER), output=tmp_path / "out", template="plain",
             progress=False,

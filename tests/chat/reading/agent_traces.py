@@ -90,7 +90,8 @@ def make_trace(seed: int) -> Trace:
             calls = []
             for _ in range(rng.randint(1, 3)):
                 n_calls += 1
-                arguments = {text(1): value() for _ in range(rng.randint(0, 3))}
+                # A null of its own would be one that a table has put there: see `table_nulls`.
+                arguments = {text(1): value() or 0 for _ in range(rng.randint(0, 3))}
                 result = rng.choice([text(), {"r": value()}])
                 calls.append(Call(f"call{n_calls:05}", rng.choice(names), arguments, result))
             order = rng.sample(range(len(calls)), len(calls))

@@ -61,7 +61,7 @@ def test_a_flag_that_is_text_is_to_be_written_as_true_or_false():
 
 def test_the_options_that_are_named_read_the_flag():
     record = chat("trainable", False, True, True, False)
-    for field, weights in (("weight", [0, 1, 1, 0]), ("masked", [1, 0, 0, 1])):
+    for field, weights in (("weight", [None, 1, None, 0]), ("masked", [None, 0, None, 1])):
         settings = SftSettings(fields=(f"{field}=trainable",))
         check_flags([record], settings, "a.jsonl")
         settled = resolve_schema(settings, [record])

@@ -373,7 +373,7 @@ WHOLE = [USER, {"role": "assistant", "content": "chosen"}]
 def test_the_option_that_a_preference_row_names_trains_on_its_chosen_reply(record):
     with pytest.raises(UsageError, match="preference data") as caught:
         resolve_schema(SETTINGS, [record])
-    advice = re.search(r"--(fields|ignore-keys) (\S+) trains", str(caught.value))
+    advice = re.search(r"--(fields|ignore-keys)=(\S+) trains", str(caught.value))
     assert advice is not None
     option = {advice[1].replace("-", "_"): tuple(advice[2].split(","))}
     settled = resolve_schema(SftSettings(**option), [record])

@@ -121,7 +121,41 @@ CHATTED = (
     sft(
         "one role",
         {"a.jsonl": CHATS + lines(chat(("pilot", "Who?"), ("assistant", STORY)), n=20)},
-        "--role-names pilot=user",
+        Step("--role-names pilot=ROLE", "--role-names pilot=user"),
+    ),
+    sft(
+        "flags of another trainer",
+        {
+            "a.jsonl": lines(
+                {
+                    "messages": [
+                        {"role": "user", "content": "Who?"},
+                        {"role": "assistant", "content": STORY, "trainable": True},
+                        {"role": "user", "content": "No."},
+                        {"role": "assistant", "content": "Yes.", "trainable": False},
+                    ]
+                },
+                n=3,
+            )
+        },
+        "--fields=masked=trainable",
+        "--fields=weight=trainable",
+        "--ignore-keys=trainable",
+    ),
+    sft(
+        "flags of another meaning",
+        {
+            "a.jsonl": lines(
+                {
+                    "messages": [
+                        {"role": "user", "content": "Who?", "edited": False},
+                        {"role": "assistant", "content": STORY, "edited": True},
+                    ]
+                },
+                n=3,
+            )
+        },
+        Step("--fields=weight=KEY", "tokmill sft a.jsonl -t CHAT -o new --fields=weight=edited"),
     ),
     sft(
         "images",
