@@ -197,3 +197,25 @@ def test_the_advice_for_preference_data_makes_the_run(sft, known, tmp_path, reco
     assert ids_and_mask(tmp_path / "out") == known
     if record.get("rejected", True):
         assert "rejected" in outcome.out.partition("unread keys")[2]
+
+
+def test_empty_think_blocks_beside_reasoning_are_a_warning_everywhere(sft, tokmill, tmp_path):
+    user = {"role": "user", "content": "q"}
+    replies = [
+        {"role": "assistant", "content": "a"},
+        {"role": "assistant", "content": "a", "reasoning_content": "t"},
+    ]
+    lines = [json.dumps({"messages": [user, reply]}) for reply in replies]
+    chats = tmp_path / "mixed.jsonl"
+    chats.write_text("\n".join(lines))
+    options = (chats, "--tokenizer", SAMPLES / "tokenizer", "--template", "qwen3-training")
+    expected = "1 of 2 trained replies begin with an empty think block"
+    planned = tokmill("plan", *options, "--recipe", "sft")
+    assert expected in planned.err
+    made = sft(chats, "--template", "qwen3-training")
+    assert expected in rows(made.out)["warning"]
+    page = tmp_path / "page.html"
+    assert tokmill("report", tmp_path / "out", "--html", page).code == 0
+    assert expected in page.read_text()
+    quiet = sft(chats, "--template", "qwen3-training", "--train=-empty-reasoning", "--overwrite")
+    assert "empty think block" not in quiet.out

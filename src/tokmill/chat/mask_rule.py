@@ -72,7 +72,7 @@ _EMPTY = "|".join(
     rf"(?:{re.escape(opens)})?\s*+{re.escape(closes)}"
     for opens, closes in (*REASONING_TAGS, ("<|channel>thought", "<channel|>"))
 )
-_EMPTY_BLOCK = re.compile(rf"\A\s*+(?:{_EMPTY})\s*")
+EMPTY_BLOCK = re.compile(rf"\A\s*+(?:{_EMPTY})\s*")
 """An empty block that begins a reply; its opening tag may stand in the prompt."""
 
 
@@ -118,7 +118,7 @@ def mask_rule(settings: SftSettings) -> MaskRule:
         raise UsageError(f"unknown role {unknown[0]!r}; known: {known}", "sft.roles")
     weighed = [weighing(text) for text in settings.weigh]
     if not (trains_all or EMPTY_REASONING in names):
-        weighed.append((_EMPTY_BLOCK, 0.0))
+        weighed.append((EMPTY_BLOCK, 0.0))
     boundary = preset.boundary if settings.boundary == "preset" else settings.boundary
     boundary, _, straddling = boundary.partition("-")
     return MaskRule(

@@ -18,6 +18,7 @@ from tokmill.chat.control_strings import (
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.escaping import cannot_carry, n_edges, with_edges
 from tokmill.chat.inline_tags import InlineReader, inline_forms
+from tokmill.chat.inserted import inserted_counts, note_inserted
 from tokmill.chat.limits import TextLimit
 from tokmill.chat.noticed import LostFields, reply_counts
 from tokmill.chat.reading.calls_in_row import with_joined_calls
@@ -106,6 +107,7 @@ class RecordWriter:
         weights, turn_ends = segment_weights(columns.table, self._rule)
         names_roles = bool(self._settings.role_names)
         odd = reply_counts(columns, weights, self._rule, names_roles=names_roles)
+        inserted = inserted_counts(columns, weights)
         batch = SampleBatch(
             columns.text,
             columns.offsets,
@@ -116,7 +118,7 @@ class RecordWriter:
             [],
             {reason: np.array(rows, np.int64) for reason, rows in outcomes.drops.items()},
             outcomes.unread(n_records),
-            {**outcomes.noticed(), **odd},
+            {**outcomes.noticed(), **odd, **inserted},
         )
         return Written(batch, outcomes.refused)
 
@@ -147,7 +149,8 @@ class RecordWriter:
             conversation = with_edges(plain)
         if not is_rendered and (conversation.is_text or self._may_hold(conversation.messages)):
             conversation = self._read(conversation, counts)
-        conversation, _ = with_joined_calls(conversation, counts)
+        conversation, numbers = with_joined_calls(conversation, counts)
+        originals = [plain.messages[i] for i in numbers]
         samples = []
         n_counted = 0
         for chat in self._chats(conversation, counts):
@@ -167,6 +170,7 @@ class RecordWriter:
                 raise cannot_carry()
             if self._rule.appends_eos:
                 sample.append_eos(self._vocabulary.eos)
+            note_inserted(sample, chat, originals)
             for pattern, factor in self._rule.weighed:
                 sample.weigh(pattern, factor)
             n_characters = sample.n_characters()

@@ -44,6 +44,9 @@ class Kind(IntEnum):
     """A header that a template has inside its generation tag; trained unless a user masks it."""
 
 
+SAID = (Kind.HEADER_INSIDE, Kind.CONTENT, Kind.REASONING, Kind.TOOL_CALL)
+"""Kinds of what a reply says."""
+
 ENDS = (Kind.EOT, Kind.EOT_OUTSIDE, Kind.END)
 """Kinds of which one ends a turn."""
 
@@ -75,13 +78,14 @@ class Columns(NamedTuple):
     """Segments as columns: n of them, none empty.
 
     `text`: large_string. `ids`: (n,) int32, control token or `TEXT`. `table`: kinds and turns.
-    `offsets`: (n_samples + 1,) int64, where samples begin.
+    `offsets`: (n_samples + 1,) int64, where samples begin. `counted_as`: of each turn.
     """
 
     text: pa.LargeStringArray
     ids: npt.NDArray[np.int32]
     table: SegmentTable
     offsets: npt.NDArray[np.int64]
+    counted_as: list[str]
 
 
 _KIND_BITS = 8
@@ -95,6 +99,16 @@ def segment_code(control: int, kind: int) -> int:
     `control`: an id, `TEXT`, or `UNMERGED_TEXT` for text to be encoded apart from text before it.
     """
     return control * (1 << _KIND_BITS) + kind
+
+
+def kind_of(code: int) -> int:
+    """Return the kind in a `segment_code`."""
+    return code & _KIND_MASK
+
+
+def is_control(code: int) -> bool:
+    """Return whether a `segment_code` is that of a control token."""
+    return code >> _KIND_BITS >= 0
 
 
 _TEXT_CODES = [segment_code(TEXT, kind) for kind in Kind]
@@ -121,6 +135,7 @@ class Turn:
     `weight`: as the record gives it, None where the mask rule decides. `parts`: strings, `codes`:
     a `segment_code` of each. `factors`: the weight that each has within the turn, NaN where it has
     that of the turn; [] if all have. `scales`: what each weight is multiplied with; [] if with 1.
+    `counted_as`: the counter of such a reply if it is trained, see `chat.inserted`.
     """
 
     role: str
@@ -129,6 +144,7 @@ class Turn:
     codes: list[int]
     factors: list[float]
     scales: list[float]
+    counted_as: str = ""
 
 
 class Sample:
@@ -240,12 +256,9 @@ class Sample:
         ]
 
 
-_SAID = (Kind.HEADER_INSIDE, Kind.CONTENT, Kind.REASONING, Kind.TOOL_CALL)
-
-
 def _weigh_turn(turn: Turn, pattern: re.Pattern[str], factor: float) -> None:
     """Cut segments of a turn where matches of a pattern begin and end, and weigh those within."""
-    is_said = [code & _KIND_MASK in _SAID for code in turn.codes]
+    is_said = [code & _KIND_MASK in SAID for code in turn.codes]
     text = "".join(part for part, said in zip(turn.parts, is_said, strict=True) if said)
     matches = (match.span() for match in pattern.finditer(text) if match.group())
     edges = list(chain.from_iterable(matches))  # of n matches 2n, in order
@@ -284,6 +297,7 @@ def columns_of(samples: Iterable[Sample]) -> Columns:
     parts: list[str] = []
     codes: list[int] = []
     roles, weights, lengths, n_turns = [], [], [], []
+    counted_as: list[str] = []
     factors: list[tuple[int, list[float]]] = []
     scales: list[tuple[int, list[float]]] = []
     for sample in samples:
@@ -298,6 +312,7 @@ def columns_of(samples: Iterable[Sample]) -> Columns:
             roles.append(_ROLE_NUMBERS[turn.role])
             weights.append(np.nan if turn.weight is None else turn.weight)
             lengths.append(len(turn.codes))
+            counted_as.append(turn.counted_as)
     text, coded = pa.array(parts, pa.large_string()), np.array(codes, np.int64)
     of_turn = np.repeat(np.arange(len(roles)), np.array(lengths, np.int64))
     of_sample = np.repeat(np.arange(len(n_turns)), np.array(n_turns, np.int64))
@@ -317,7 +332,7 @@ def columns_of(samples: Iterable[Sample]) -> Columns:
         of_sample,
     )
     offsets = np.searchsorted(of_sample[of_turn], np.arange(len(n_turns) + 1))
-    return Columns(text, (coded >> _KIND_BITS).astype(np.int32), table, offsets)
+    return Columns(text, (coded >> _KIND_BITS).astype(np.int32), table, offsets, counted_as)
 
 
 def _placed(

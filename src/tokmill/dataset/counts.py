@@ -25,7 +25,9 @@ CHECKED, CHECKED_BYTES, ROUTED = "checked", "checked_bytes", "routed"
 documents encoded by the reference: the engine raises, or is not exact on their characters."""
 
 TRAINED_TURNS = "trained turns"
-"""Key of `Counts.counters` that says nothing unusual: the others are compared with it."""
+REASONED_REPLIES = "trained replies with reasoning"
+USUAL = frozenset((TRAINED_TURNS, REASONED_REPLIES))
+"""Keys of `Counts.counters` that say nothing unusual: the others are compared with them."""
 
 NOTICED_RECORDS = 20
 """Most records behind a counter that are kept to be shown."""

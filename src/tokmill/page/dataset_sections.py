@@ -295,7 +295,7 @@ def statistics_for(
 def training_section(manifest: Mapping[str, Any]) -> Section | None:
     """Return which tokens of SFT are trained, and how full packed rows are; None for neither."""
     rows = detail_rows(manifest, "")
-    named = ("trained tokens", "mask", "noticed")
+    named = ("trained tokens", "warning", "mask", "noticed")
     mask = [row for row in rows if row[0] in named and manifest.get("kind") == "sft"]
     packs = [row for row in rows if row[0].startswith("packs, ")]
     parts = [("Trained tokens", mask), ("Packed rows", packs)]

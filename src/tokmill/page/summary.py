@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from tokmill.dataset.counts import CHECKED, ROUTED, SKIPPED, TRAINED_TURNS
+from tokmill.dataset.counts import CHECKED, ROUTED, SKIPPED, USUAL
 from tokmill.dataset.rules import rule_in_words, rules_in
 from tokmill.engines.engine import REFERENCE
 from tokmill.fields import ENOUGH, describe_fields, noted_sources, percent, used_share
@@ -74,6 +74,7 @@ def summary_rows(manifest: Mapping[str, Any], directory: str, n_bytes: int) -> R
         ("unknown", _unknown(totals)),
         ("tokens", _tokens(manifest)),
         ("trained", _trained(totals) if _is_sft(manifest) else ""),
+        ("warning", _warning(totals)),
         ("packing", "; ".join(f"{split} {_rows(pack)}" for split, pack in packs.items())),
         ("engine", engine_line(manifest["engine"], totals.get("checks"))),
         ("time", _time(manifest["run"])),
@@ -251,6 +252,7 @@ def _mask_rows(manifest: Mapping[str, Any]) -> Rows:
     return [
         ("trained tokens", _share(totals)),
         ("by source", _shares(sources) if len(sources) > 1 else ""),
+        ("warning", _warning(totals)),
         ("mask", "; ".join([rule, trained_parts(mask)] if mask.get("trained") else [rule])),
         (
             "noticed",
@@ -262,6 +264,16 @@ def _mask_rows(manifest: Mapping[str, Any]) -> Rows:
 def _trained(totals: Mapping[str, Any]) -> str:
     text = _by_reason(_noticed(totals), written=_sized(totals, noticed))
     return _share(totals) + (f"; noticed {text}" if text else "")
+
+
+def _warning(totals: Mapping[str, Any]) -> str:
+    """Return what of the trained text should be looked at before training; '' if nothing."""
+    counters = totals.get("counters", {})
+    if not counters:
+        return ""
+    from tokmill.chat.inserted import thinking_note
+
+    return thinking_note(counters)
 
 
 def _sized(
@@ -282,7 +294,7 @@ def _sized(
 def _noticed(totals: Mapping[str, Any]) -> dict[str, int]:
     """Return the counters that say something unusual."""
     counters = totals.get("counters", {})
-    said_elsewhere = (TRAINED_TURNS, UNKNOWN_TOKENS, LOST_BYTES)
+    said_elsewhere = {*USUAL, UNKNOWN_TOKENS, LOST_BYTES}
     return {name: n for name, n in counters.items() if n and name not in said_elsewhere}
 
 

@@ -36,9 +36,10 @@ from tokmill.storage import free_bytes
 from tokmill.tokenizer.kept import tokenizer_for_plan
 from tokmill.tokenizer.unknown_text import unknown_line
 from tokmill.values import EMPTY
-from tokmill.words import plural
+from tokmill.words import counted, plural
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Sequence
 
     from tokmill.bill.formula import Bill
@@ -121,6 +122,9 @@ def _forecast(prepared: Prepared, note: Callable[[str], None], start_s: float) -
     sampled = encoded_sample(spec, parts, renderers, _sample_bytes(_input_bytes(parts)))
     counts = sampled.totals()
     _check_not_empty(sampled)
+    if spec.config.sft is not None:
+        for line in _chat_notes(counts.counters):
+            note(line)
     size, disk = predict(spec, parts, sampled)
     tokens, documents, text = map(sampled.total, ("tokens", "documents", "text_bytes"))
     compare_s, compare_bytes = comparison_cost(
@@ -190,6 +194,15 @@ def _renderer_names(renderers: Renderers, counts: Counts) -> str:
     shares = [f"{name} {percent(n / by_script.total())}" for name, n in by_script.most_common()]
     others = [name for name in names if name not in by_script]
     return ", ".join([*others, *shares]) + " of the documents, by the script of each file"
+
+
+def _chat_notes(counters: Counter[str]) -> list[str]:
+    """Return what a sample of chats shows of text that the template inserts."""
+    from tokmill.chat.inserted import INSERTED, thinking_note
+
+    found = [counted(counters[name], name) for name in INSERTED if counters[name]]
+    lines = [f"in the sample: {', '.join(found)}"] if found else []
+    return [*lines, *filter(None, [thinking_note(counters)])]
 
 
 def _check_not_empty(sampled: InputSample) -> None:

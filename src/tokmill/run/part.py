@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from tokmill.dataset.counts import TRAINED_TURNS, Counts
+from tokmill.dataset.counts import USUAL, Counts
 from tokmill.dataset.layout import (
     ORIGIN,
     PARTS,
@@ -510,7 +510,7 @@ def count_block(counts: Counts, block: EncodedBlock) -> Increments:
     ):
         sums.update({name: n for name, n in of_block.items() if n})  # 0 depends on the block
     for name, n in progress.counters.items():
-        if n and name != TRAINED_TURNS:
+        if n and name not in USUAL:
             counts.notice(name, block.places[block.counters[name] > 0, 0].tolist())
     if block.unread_keys is not None:
         _count_unread_keys(counts, block.unread_keys, block.rows)

@@ -338,7 +338,7 @@ def test_any_text_is_written_whole_and_makes_no_control_token(turns, source):
     sample = sample_of(source, *messages)
     expected = "".join(f"<|im_start|>{role}\n{content}<|im_end|>\n" for role, content in turns)
     assert sample.whole_text() == expected
-    text, ids, table, _ = columns_of([sample])
+    text, ids, table, *_ = columns_of([sample])
     assert [id_ for id_ in ids if id_ >= 0] == [2, 3] * len(turns)
     replies = [
         (part, turn)

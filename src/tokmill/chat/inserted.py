@@ -1,0 +1,127 @@
+"""Text that a template inserts into trained replies, and that stands in no record.
+
+Some templates begin a reply without reasoning with an empty think block (Qwen3), others have the
+prompt of a reply inside their generation tags, or words of their own. All of it is trained. A model
+that is trained on many empty blocks learns not to think, which is seldom what reasoning in other
+replies of the same run is for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokmill.chat.control_strings import REASONING_TAGS
+from tokmill.chat.mask_rule import EMPTY_BLOCK
+from tokmill.chat.segments import SAID, Kind, is_control, kind_of
+from tokmill.dataset.counts import REASONED_REPLIES, TRAINED_TURNS
+from tokmill.words import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from tokmill.chat.conversation import Conversation, Message
+    from tokmill.chat.segments import Columns, Sample, Turn
+
+EMPTY_THINKING = (
+    "trained replies that begin with an empty think block of the template "
+    "(--train=-empty-reasoning leaves it out)"
+)
+OTHER_TEXT = "trained replies with other text of the template"
+PROMPTED = "trained replies that begin with the prompt of the template (--train=-prompt)"
+
+INSERTED = (EMPTY_THINKING, PROMPTED, OTHER_TEXT)
+
+_OPENING = tuple(opens for opens, _ in REASONING_TAGS)
+
+
+def note_inserted(sample: Sample, chat: Conversation, originals: Sequence[Message]) -> None:
+    """Note at each turn of a reply what its template has inserted, or that it has reasoning.
+
+    `originals`: the messages of the chat as the record has them. There may be fewer turns than
+    replies: those of the history may be context.
+    """
+    replies = [i for i, message in enumerate(chat.messages) if message["role"] == "assistant"]
+    turns = [turn for turn in sample.turns if turn.role == "assistant"]
+    if len(turns) > len(replies):
+        return  # whose they are is unknown
+    for turn, i in zip(turns, replies[len(replies) - len(turns) :], strict=True):
+        message = chat.messages[i]
+        said = [part for part, code in zip(turn.parts, turn.codes, strict=True)
+                if kind_of(code) in SAID]  # fmt: skip
+        if len(said) == 1 and said[0] == message["content"] and len(message) == 2:
+            continue  # nearly all
+        turn.counted_as = _counted_as("".join(said), turn, message, originals[i])
+
+
+def _counted_as(text: str, turn: Turn, message: Message, original: Message) -> str:
+    """Return the counter of a reply; '' if it says what the record says.
+
+    `text`: what it says, tokens and all. `original`: the message as the record has it.
+    """
+    if EMPTY_BLOCK.match(text):
+        return "" if EMPTY_BLOCK.match(original["content"]) else EMPTY_THINKING
+    if message.get("reasoning_content", "").strip() or text.lstrip().startswith(_OPENING):
+        return REASONED_REPLIES
+    if message.get("tool_calls"):
+        return ""  # a call is written in the words of the template
+    before, content, behind = _plain_text(turn).partition(original["content"].strip())
+    is_inserted = bool(content or not original["content"].strip()) and (before + behind).strip()
+    return OTHER_TEXT if is_inserted else ""
+
+
+def _plain_text(turn: Turn) -> str:
+    """Return what a reply says without control tokens, and names of parts between two of them."""
+    plain = []
+    segments = list(zip(turn.parts, turn.codes, strict=True))
+    filled = [(part, code) for part, code in segments if part]
+    for i, (part, code) in enumerate(filled):
+        around = [filled[k][1] for k in (i - 1, i + 1) if 0 <= k < len(filled)]
+        is_name = len(around) == 2 and all(map(is_control, around)) and part.isalpha()
+        if kind_of(code) in SAID and not is_control(code) and not is_name:
+            plain.append(part)
+    return "".join(plain)
+
+
+def inserted_counts(
+    columns: Columns, weights: npt.NDArray[np.float32]
+) -> dict[str, npt.NDArray[np.int64]]:
+    """Return how many trained replies of each sample have such text: (n_samples,) by name.
+
+    A reply is one of them if what it begins with is trained. `weights`: (n_segments,).
+    """
+    table = columns.table
+    n_samples = len(columns.offsets) - 1
+    named: dict[str, npt.NDArray[np.int64]] = {}
+    is_prompt = (table.kinds == Kind.HEADER_INSIDE) & (weights > 0)
+    if is_prompt.any():
+        turns = np.unique(table.turns[is_prompt])
+        named[PROMPTED] = turns
+    if any(columns.counted_as):
+        is_said = np.isin(table.kinds, SAID)
+        said_turns, first = np.unique(table.turns[is_said], return_index=True)
+        is_trained = weights[np.flatnonzero(is_said)[first]] > 0
+        counted_as = np.array(columns.counted_as)[said_turns]
+        for name in filter(None, set(columns.counted_as)):
+            named[name] = said_turns[(counted_as == name) & is_trained]
+    return {
+        name: np.bincount(table.samples[turns], minlength=n_samples)
+        for name, turns in named.items()
+        if len(turns)
+    }
+
+
+def thinking_note(counters: Mapping[str, int]) -> str:
+    """Return a warning of empty think blocks beside reasoning; '' if there is nothing to say."""
+    n_empty, n_reasoned = counters.get(EMPTY_THINKING, 0), counters.get(REASONED_REPLIES, 0)
+    if not (n_empty and n_reasoned):
+        return ""
+    n_trained = counters.get(TRAINED_TURNS, 0)
+    return (
+        f"{n_empty:,} of {counted(n_trained, 'trained replies')} begin with an empty think block "
+        f"that the template inserts and no record has, beside {n_reasoned:,} with reasoning: they "
+        "teach the model not to think; --train=-empty-reasoning leaves the blocks untrained"
+    )
