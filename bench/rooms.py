@@ -22,7 +22,7 @@ ROOMS = {
     "run, executors": 5_050,
     "mixing": 3_250,
     "recipes, render": 3_050,
-    "sources": 5_300,
+    "sources": 5_550,
     "chat, masks": 9_600,
     "engines, tokenizer": 6_350,
     "dataset, place": 6_500,

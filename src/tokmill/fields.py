@@ -499,9 +499,17 @@ class Number(str):
     """A number of a record, as the record writes it: no digit is lost."""
 
 
-def load_exact(text: bytes | str) -> Any:
+def load_exact(
+    text: bytes | str, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None
+) -> Any:
     """Return the value of a JSON text, with a `Number` for each number; raises as `json.loads`."""
-    return json.loads(text, parse_float=Number, parse_int=Number, parse_constant=Number)
+    return json.loads(
+        text,
+        parse_float=Number,
+        parse_int=Number,
+        parse_constant=Number,
+        object_pairs_hook=object_pairs_hook,
+    )
 
 
 def json_in(value: Any, load: Callable[[str], Any] = json.loads) -> Any:

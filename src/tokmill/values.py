@@ -98,7 +98,8 @@ class Records:
     `rejects`: other records, in order of place in each block. `ends`: of each block. `samples`:
     some rows in order, each with its complete record, to weigh the fields that are left out; their
     places in the slice alone decide which rows these are. `metadata`: a column of large_string for
-    each field that is kept, a row for each record; None if none is.
+    each field that is kept, a row for each record; None if none is. `replaced`: by row, the
+    characters U+FFFD that stand for what is no text in the source; 0 or no entry for most.
     """
 
     batch: pa.RecordBatch
@@ -109,6 +110,7 @@ class Records:
     ends: Sequence[BlockEnd] = ()
     samples: Sequence[tuple[int, Mapping[str, Any]]] = ()
     metadata: pa.RecordBatch | None = None
+    replaced: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def unread(self) -> UnreadInput | None:

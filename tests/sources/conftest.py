@@ -27,7 +27,8 @@ SCHEMA = pa.schema(
 class Read(NamedTuple):
     """Rows, the place of each in the file, and rejects as (line, byte offset, reason, raw).
 
-    `unread` is (line, byte offset, reason, bytes of text, stored byte, stored bytes).
+    `unread` is (line, byte offset, reason, bytes of text, stored byte, stored bytes). `replaced` is
+    by row, `metadata` what is kept of each row.
     """
 
     rows: list[dict[str, Any]]
@@ -37,6 +38,8 @@ class Read(NamedTuple):
     input_bytes: int
     messages: list[str]
     unread: list[tuple[int, int, str, int, int, int]]
+    replaced: dict[int, int]
+    metadata: list[dict[str, Any]]
 
 
 def read_slice(
@@ -46,7 +49,7 @@ def read_slice(
     schema: pa.Schema = SCHEMA,
     batch_bytes: int = 1 << 20,
 ) -> Read:
-    found = Read([], [], [], [], 0, [], [])
+    found = Read([], [], [], [], 0, [], [], {}, [])
     n_bytes = 0
     with open_slice(piece, settings or InputSettings(), schema, batch_bytes) as reader:
         for block in reader.blocks():
@@ -54,6 +57,10 @@ def read_slice(
             records = block.parse()
             assert records.batch.schema.names == schema.names
             records.batch.validate(full=True)
+            n_before = len(found.rows)
+            found.replaced.update({n_before + row: n for row, n in records.replaced.items()})
+            if records.metadata is not None:
+                found.metadata.extend(records.metadata.to_pylist())
             found.rows.extend(records.batch.to_pylist())
             for row in range(records.batch.num_rows):
                 found.places.append(

@@ -4,13 +4,14 @@ import pyarrow as pa
 import pytest
 
 from tokmill.errors import UsageError
+from tokmill.settings.schema import InputSettings
 from tokmill.sources.columns import fit_columns
 
 
 def fit_array(array, kind):
     """Return a column as another type."""
     batch = pa.RecordBatch.from_arrays([array], ["c"])
-    return fit_columns(batch, pa.schema([("c", kind)]), 1000, "f").batch.column(0)
+    return fit_columns(batch, pa.schema([("c", kind)]), InputSettings(), "f").batch.column(0)
 
 
 SECTION = pa.struct([("title", pa.string()), ("content", pa.string())])
@@ -75,7 +76,8 @@ def test_what_a_cast_would_give_another_meaning_is_refused(column, kind):
 def test_rows_that_are_not_utf8_are_left_out():
     texts = pa.array([b"a", b"\xff", None, b"b"]).view(pa.string())
     batch = pa.RecordBatch.from_arrays([texts], ["t"])
-    fitted = fit_columns(batch, pa.schema([("t", pa.string()), ("u", pa.string())]), 100, "f")
+    schema = pa.schema([("t", pa.string()), ("u", pa.string())])
+    fitted = fit_columns(batch, schema, InputSettings(max_record_bytes=100), "f")
     assert fitted.batch.to_pylist() == [{"t": t, "u": None} for t in ("a", None, "b")]
     assert fitted.rows.tolist() == [0, 2, 3]
     assert {row: why[0] for row, why in fitted.refused.items()} == {1: "invalid UTF-8"}

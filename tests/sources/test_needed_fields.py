@@ -69,7 +69,8 @@ def test_a_cell_that_is_not_read_may_hold_bytes_that_are_not_utf8(batch_bytes, t
     found = read(tmp_path / "a.csv", schema=schema, batch_bytes=batch_bytes)
     assert [row["text"] for row in found.rows] == ["first", "a b", "last"]
     assert [(line, reason) for line, _, reason, _ in found.rejects] == [(3, "invalid UTF-8")]
-    assert found.messages == ["byte 0xff at byte 4 of the record: invalid start byte"]
+    advice = "--on-bad-text=replace writes U+FFFD for it"
+    assert found.messages == [f"byte 0xff at byte 4 of the record: invalid start byte; {advice}"]
 
 
 @pytest.mark.parametrize("what", UNREAD)

@@ -10,6 +10,7 @@ from tokmill.dataset.rules import rule_in_words, rules_in
 from tokmill.engines.engine import REFERENCE
 from tokmill.fields import ENOUGH, describe_fields, noted_sources, percent, used_share
 from tokmill.page.kept_markers import markers_line, markers_row
+from tokmill.sources.bad_text import REPLACED_CHARACTERS, REPLACED_RECORDS, replaced_line
 from tokmill.tokenizer.unknown_text import LOST_BYTES, UNKNOWN_TOKENS, unknown_line
 from tokmill.words import count, counted, epochs, plural, printable, seconds, size
 
@@ -30,6 +31,15 @@ _MOST_UNREAD = 3
 _MOST_UNUSED = 8
 _MOST_READINGS = 4
 _KINDS = ("bin", "idx", "mask", "weight", "origin")
+
+_SAID_ELSEWHERE = {
+    *USUAL,
+    UNKNOWN_TOKENS,
+    LOST_BYTES,
+    REPLACED_CHARACTERS,
+    REPLACED_RECORDS,
+}
+"""Counters that have a row of their own, or say nothing unusual."""
 
 _NO_ENGINES = ("mix", "import")
 """Names of the engine of datasets whose tokens were there before; the reason says whence."""
@@ -72,6 +82,7 @@ def summary_rows(manifest: Mapping[str, Any], directory: str, n_bytes: int) -> R
         ("fields", fields_line(manifest)),
         ("kept text", markers_row(manifest)),
         ("unknown", _unknown(totals)),
+        ("replaced", replaced_line(totals.get("counters", {}))),
         ("tokens", _tokens(manifest)),
         ("trained", _trained(totals) if _is_sft(manifest) else ""),
         ("warning", _warning(totals)),
@@ -100,6 +111,7 @@ def detail_rows(manifest: Mapping[str, Any], directory: str) -> Rows:
         ("fields", fields_line(manifest)),
         ("kept text", markers_row(manifest)),
         ("unknown", _unknown(totals)),
+        ("replaced", replaced_line(totals.get("counters", {}))),
         ("tokens", _tokens(manifest)),
         *(_mask_rows(manifest) if _is_sft(manifest) else ()),
         *((f"packs, {split}", _packing(pack)) for split, pack in manifest.get("packs", {}).items()),
@@ -294,8 +306,7 @@ def _sized(
 def _noticed(totals: Mapping[str, Any]) -> dict[str, int]:
     """Return the counters that say something unusual."""
     counters = totals.get("counters", {})
-    said_elsewhere = {*USUAL, UNKNOWN_TOKENS, LOST_BYTES}
-    return {name: n for name, n in counters.items() if n and name not in said_elsewhere}
+    return {name: n for name, n in counters.items() if n and name not in _SAID_ELSEWHERE}
 
 
 def share_of(n: float, total: float) -> str:
@@ -571,6 +582,7 @@ def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
     kept = markers_line(
         plan["counters"], plan["encoded_documents"], can_separate=plan["can_separate"]
     )
+    replaced = replaced_line(plan["counters"])
     return [
         ("input", f"{files}, {size(plan['input_bytes'])}, in {parts}; {sampled}"),
         ("renderer", _renderer(plan)),
@@ -584,6 +596,7 @@ def forecast_rows(plan: Mapping[str, Any], free_bytes: int) -> Rows:
         ("rejects", f"{plan['reject_fraction']:.2%} of the {records}{_limit(plan)}"),
         *([("kept text", f"{kept} (in the {records})")] if kept else ()),
         *([("unknown", f"{plan['unknown']} (in the {records})")] if plan["unknown"] else ()),
+        *([("replaced", f"{replaced} (in the {records})")] if replaced else ()),
     ]
 
 

@@ -14,8 +14,9 @@ import numpy as np
 import xxhash
 
 from tokmill.errors import TokenizerError
-from tokmill.offsets import byte_offsets
+from tokmill.offsets import byte_offsets, starts_run
 from tokmill.recipes.memory_bounds import BLOCK_COPIES
+from tokmill.sources.bad_text import REPLACED_CHARACTERS, REPLACED_RECORDS
 from tokmill.sources.json_formats import parse_blocks
 from tokmill.timing import StageTimer
 
@@ -106,6 +107,7 @@ def process_blocks(
         records = parse_blocks(blocks)
         timer.end("parse")
         encoded, refused = encode(records, timer)
+        encoded = replace(encoded, counters={**encoded.counters, **_replaced(records, encoded)})
         first = first_reject = 0
         results = []
         for number, (block, end) in enumerate(zip(blocks, records.ends, strict=True)):
@@ -131,6 +133,22 @@ def process_blocks(
         timer.end("narrow")
         results[0] = replace(results[0], stage_s=timer.seconds)
         return results
+
+
+def _replaced(records: Records, encoded: EncodedBlock) -> Mapping[str, npt.NDArray[np.int64]]:
+    """Return the counters of what was no text, (n,) by name; the first document of a record has it.
+
+    Nothing if all was text.
+    """
+    if not any(records.replaced.values()):
+        return {}
+    n_replaced = np.zeros(records.batch.num_rows, np.int64)
+    n_replaced[list(records.replaced)] = list(records.replaced.values())
+    of_document = n_replaced[encoded.rows] * starts_run(encoded.rows)
+    return {
+        REPLACED_CHARACTERS: of_document,
+        REPLACED_RECORDS: (of_document > 0).astype(np.int64),
+    }
 
 
 def _part_of(joined: EncodedBlock, rows: range) -> EncodedBlock:

@@ -36,6 +36,9 @@ class _Input(TypedDict, total=False):
     keep: Names
     """Fields of the records to keep beside the tokens, such as url,meta.language: a column of
     strings for each in a .meta file beside every shard."""
+    on_bad_text: str
+    """Bytes that are not UTF-8, and halves of surrogate pairs, in a field that is read; reject:
+    reject the record; replace: write U+FFFD for each, and count them."""
     max_record_bytes: Amount
     """Reject longer records; they are never held in memory."""
     max_decompression_ratio: int
@@ -432,6 +435,9 @@ class SourceArguments(TypedDict, total=False):
     csv_escape: str
     """Character that escapes quotes, delimiters and line breaks in CSV files, such as \\, or
     none; auto: none, and a file that may have backslash escapes is an error."""
+    on_bad_text: str
+    """Bytes that are not UTF-8, and halves of surrogate pairs, in a field that is read; reject:
+    reject the record; replace: write U+FFFD for each, and count them."""
     renderer: str | Callable[[Any], Any]
     """How a record becomes text; auto: by the keys of the first records; sections: encyclopedia
     or article, by the script of each file; encyclopedia:separator=:,terminator=。 names what

@@ -89,6 +89,14 @@ class InputSettings:
         in_plan_if_set=True,
         metavar="FIELD,…",
     )
+    on_bad_text: str = dataset_setting(
+        "reject",
+        "Bytes that are not UTF-8, and halves of surrogate pairs, in a field that is read; reject: "
+        "reject the record; replace: write U+FFFD for each, and count them.",
+        choices=("reject", "replace"),
+        in_plan_if_set=True,
+        of_source=True,
+    )
     max_record_bytes: int = dataset_setting(
         64 << 20,
         "Reject longer records; they are never held in memory.",
@@ -110,6 +118,11 @@ class InputSettings:
                 f"expected different fields, such as url,meta.language; found {self.keep!r}",
                 "input.keep",
             )
+
+    @property
+    def replaces_bad_text(self) -> bool:
+        """Return whether U+FFFD is written for what is no text."""
+        return self.on_bad_text == "replace"
 
     @property
     def all_paths(self) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tokmill.errors import StorageError, UsageError
+from tokmill.sources.bad_text import bytes_for_text, change_leaves
 from tokmill.sources.blocks import HEAD_ROWS
-from tokmill.sources.columns import bytes_for_text, change_leaves
 from tokmill.sources.formats import Format
 from tokmill.sources.row_reader import RowReader, wanted_columns
 from tokmill.sources.streams import broken_file, unreadable

@@ -25,10 +25,12 @@ import pyarrow as pa
 
 from tokmill.fields import Number, json_in, load_exact
 from tokmill.offsets import offsets_of
+from tokmill.sources.bad_text import ADVICE, Replacer, bytes_for_text, change_leaves, with_halves
 from tokmill.sources.utf8 import Bytes, find_bad, is_utf8, utf8_message
 from tokmill.values import RAW_LIMIT_BYTES, WHOLE_RECORD, BlockEnd, RecordPlace, Records, Reject
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import BinaryIO
 
@@ -51,6 +53,9 @@ _EVERY = 1000
 _HEAD_BYTES = 64 << 10
 _EVERY_NEAR, _NEAR_BYTES = 8, 1 << 20
 _LONGEST_BYTES = 1 << 20
+
+INVALID_UTF8 = "invalid UTF-8"
+"""The reason of a record that has bytes which are no text."""
 
 Refused = dict[int, tuple[str, str]]
 """Reason and message of each record that is no row, by its number."""
@@ -150,7 +155,7 @@ def not_utf8(data: Bytes, starts: Numbers, stops: Numbers) -> Refused:
         return None if is_utf8(data, int(starts[first]), int(stops[last - 1])) else -1
 
     return {
-        row: ("invalid UTF-8", utf8_message(bytes(memoryview(data)[starts[row] : stops[row]])))
+        row: (INVALID_UTF8, utf8_message(bytes(memoryview(data)[starts[row] : stops[row]])))
         for row in find_bad(len(starts), check)
     }
 
@@ -207,7 +212,7 @@ def span_records(
     sampled = sampled_rows(places[rows], (stops - starts)[rows], is_head)
     if wants_record_json(blocks[0].reading.schema):
         sampled = []
-    keep = blocks[0].reading.settings.keep
+    settings = blocks[0].reading.settings
     return Records(
         batch,
         places[rows],
@@ -216,45 +221,50 @@ def span_records(
         rejects=rejects,
         ends=ends,
         samples=[(row, sample) for row in sampled if (sample := record(row)) is not None],
-        metadata=metadata_of((read_kept(text(row)) for row in range(len(rows))), keep)
-        if keep
+        metadata=metadata_of((read_kept(text(row)) for row in range(len(rows))), settings)
+        if settings.keep
         else None,
     )
 
 
-def metadata_of(records: Iterable[Mapping[str, Any] | None], keep: Sequence[str]) -> pa.RecordBatch:
-    """Return the values at some paths of records as columns of strings, null where there is none.
+def metadata_of(
+    records: Iterable[Mapping[str, Any] | None], settings: InputSettings
+) -> pa.RecordBatch:
+    """Return the fields of records that are kept as columns of strings, null where there is none.
 
     A value that is no string is written as JSON, its numbers as the record writes them. None is a
     record that cannot be read; so is a value that is nested too deeply for Python.
     """
+    keep = settings.keep
     columns: list[list[bytes | None]] = [[] for _ in keep]
     for record in records:
         for path, column in zip(keep, columns, strict=True):
             value = value_at(record or {}, path)
             if value is not None and not isinstance(value, str):
                 try:
-                    value = _json_text(value)
+                    value = json_text(value)
                 except RecursionError:
                     value = None
-            # JSON inside a string may hold half of a surrogate pair.
+            if value is not None and settings.replaces_bad_text:
+                value = Replacer().value(value)
+            # A record that was accepted may hold half of a surrogate pair here.
             column.append(None if value is None else value.encode("utf-8", "backslashreplace"))
     arrays = [pa.array(column, pa.large_string()) for column in columns]
     return pa.RecordBatch.from_arrays(arrays, names=list(keep))
 
 
-def _json_text(value: Any) -> str:
+def json_text(value: Any) -> str:
     """Return a value of `load_exact` as JSON, like `json.dumps`, which has no place for numbers."""
     if isinstance(value, Number):
         return value
     parts = []
     if isinstance(value, dict):
         for key, inner in value.items():
-            parts.append(f"{json.dumps(key, ensure_ascii=False)}: {_json_text(inner)}")
+            parts.append(f"{json.dumps(key, ensure_ascii=False)}: {json_text(inner)}")
         return "{" + ", ".join(parts) + "}"
     if isinstance(value, list):
         for inner in value:
-            parts.append(_json_text(inner))  # noqa: PERF401  one frame for each level
+            parts.append(json_text(inner))  # noqa: PERF401  one frame for each level
         return "[" + ", ".join(parts) + "]"
     return json.dumps(value, ensure_ascii=False)
 
@@ -292,6 +302,11 @@ def join_records(parsed: Sequence[Records]) -> Records:
         records, own = found(row)
         return records.keys(own)
 
+    replaced = {
+        before + row: n
+        for before, records in zip(rows, parsed, strict=False)
+        for row, n in records.replaced.items()
+    }
     return Records(
         pa.concat_batches([records.batch for records in parsed]),
         np.concatenate([records.places for records in parsed]),
@@ -310,6 +325,7 @@ def join_records(parsed: Sequence[Records]) -> Records:
         metadata=pa.concat_batches([records.metadata for records in parsed])
         if parsed[0].metadata is not None
         else None,
+        replaced=replaced,
     )
 
 
@@ -357,15 +373,27 @@ def span_texts(data: Bytes, starts: Numbers, stops: Numbers) -> pa.LargeStringAr
     return pa.Array.from_buffers(pa.large_string(), len(starts), buffers)
 
 
-def row_batch(batch: pa.RecordBatch, refused: Refused) -> pa.RecordBatch:
-    """Return the rows of a table as JSON; rows that cannot be are refused, and null."""
+def row_batch(
+    batch: pa.RecordBatch, refused: Refused, replaced: Counter[int] | None = None
+) -> pa.RecordBatch:
+    """Return the rows of a table as JSON; rows that cannot be are refused, and null.
+
+    With `replaced`, text that is not UTF-8 is replaced, and its characters are added to their row.
+    """
     texts: list[str | None] = [None] * batch.num_rows
 
     def check(first: int, last: int) -> int | None:
         try:
             texts[first:last] = map(_as_json, _rows(batch.slice(first, last - first)))
-        except (UnicodeDecodeError, ValueError) as error:
-            refused[first] = "invalid UTF-8", f"cannot be read as text: {error}"
+        except UnicodeDecodeError as error:
+            if last - first == 1 and replaced is not None:
+                texts[first] = _replaced_row(batch, first, replaced)
+            if texts[first] is not None:
+                return None
+            refused[first] = INVALID_UTF8, f"cannot be read as text: {error}{ADVICE}"
+            return -1
+        except ValueError as error:
+            refused[first] = INVALID_UTF8, f"cannot be read as text: {error}"
             return -1
         return None
 
@@ -384,6 +412,21 @@ def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
             return list(batch.to_pylist())
         return [row for i in range(batch.num_rows) for row in _rows(batch.slice(i, 1))]
     return rows
+
+
+def _replaced_row(batch: pa.RecordBatch, row: int, replaced: Counter[int]) -> str | None:
+    """Return a row as JSON, with U+FFFD for what is not UTF-8; None if it cannot be."""
+    record: dict[str, Any] = {}
+    try:
+        for name, column in zip(batch.schema.names, batch.slice(row, 1).columns, strict=True):
+            kind = change_leaves(column.type, bytes_for_text)
+            record[name] = column.cast(kind).to_pylist()[0]
+        replacer = Replacer()
+        text = _as_json(replacer.value(record))
+    except (ValueError, pa.ArrowException):
+        return None
+    replaced[row] += replacer.n_replaced
+    return text
 
 
 def _as_json(row: dict[str, Any]) -> str:
@@ -428,9 +471,12 @@ def row_samples(batch: pa.RecordBatch) -> Samples:
 def json_record(
     line: bytes | str, load: Callable[[bytes | str], Any] = json.loads
 ) -> dict[str, Any] | None:
-    """Return the object on a line of JSON; None if it is none, or Python cannot read it."""
+    """Return the object on a line of JSON; None if it is none, or Python cannot read it.
+
+    What is no text in it is half of a surrogate pair.
+    """
     try:
-        record = load(line)
+        record = load(with_halves(line) if isinstance(line, bytes) else line)
     except (ValueError, RecursionError):  # Arrow accepts deeper nesting than Python
         return None
     return record if isinstance(record, dict) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -9,14 +10,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.errors import UsageError
-from tokmill.sources.blocks import Refused, batch_of, row_batch, too_large, wants_record_json
+from tokmill.sources.bad_text import ADVICE, bytes_for_text, change_leaves, replaced_rows
+from tokmill.sources.blocks import (
+    INVALID_UTF8,
+    Refused,
+    batch_of,
+    row_batch,
+    too_large,
+    wants_record_json,
+)
 from tokmill.sources.json_lines import parse_lines
 from tokmill.sources.utf8 import find_bad, is_valid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
     import numpy.typing as npt
+
+    from tokmill.settings.schema import InputSettings
 
 _CELL = "c"
 
@@ -24,41 +35,56 @@ _CELL = "c"
 class Fitted(NamedTuple):
     """The converted rows: a batch, and the row of the input of each, (n_rows,) int64.
 
-    `refused`: reason and message of the other rows.
+    `refused`: reason and message of the other rows. `replaced`: by row of the input, the characters
+    that replace what is no text.
     """
 
     batch: pa.RecordBatch
     rows: npt.NDArray[np.int64]
     refused: Refused
+    replaced: Mapping[int, int]
 
 
 def fit_columns(
-    batch: pa.RecordBatch, schema: pa.Schema, max_record_bytes: int, where: str
+    batch: pa.RecordBatch, schema: pa.Schema, settings: InputSettings, where: str
 ) -> Fitted:
     """Return a batch with exactly the columns of `schema`; a missing column is all null.
 
     Text of any Arrow type becomes `string`. Text in a column that should be a list or a struct is
     parsed as JSON. Rows with text that is not UTF-8, with JSON that does not parse, or with more
-    than `max_record_bytes` of text are refused.
+    than `max_record_bytes` of text are refused. With `on_bad_text` replace, text that is not UTF-8
+    is replaced.
 
     Raises:
         UsageError: a column has a type that does not fit; `where` names the file.
     """
     refused: Refused = {}
+    replaced = Counter[int]() if settings.replaces_bad_text else None
     if wants_record_json(schema):
-        fitted = row_batch(batch, refused)
+        fitted = row_batch(batch, refused, replaced)
     else:
-        columns = [_fit_column(batch, field, where, refused) for field in schema]
+        columns = [_fit_column(batch, field, where, refused, replaced) for field in schema]
         fitted = batch_of(columns, schema, batch.num_rows)
+    max_record_bytes = settings.max_record_bytes
     if fitted.nbytes > max_record_bytes:  # else no row is too large
         sizes = sum(map(_text_bytes, fitted.columns), np.zeros(batch.num_rows, np.int64))
         refused |= too_large(sizes, max_record_bytes)
     rows = np.delete(np.arange(batch.num_rows), sorted(refused))
-    return Fitted(fitted.take(pa.array(rows)) if refused else fitted, rows, refused)
+    batch = fitted.take(pa.array(rows)) if refused else fitted
+    return Fitted(batch, rows, refused, replaced or {})
 
 
-def _fit_column(batch: pa.RecordBatch, field: pa.Field, where: str, refused: Refused) -> pa.Array:
-    """Return a column as the type of its field; rows that cannot be are refused, and null."""
+def _fit_column(
+    batch: pa.RecordBatch,
+    field: pa.Field,
+    where: str,
+    refused: Refused,
+    replaced: Counter[int] | None,
+) -> pa.Array:
+    """Return a column as the type of its field; rows that cannot be are refused, and null.
+
+    `replaced`: see `row_batch`.
+    """
     index = batch.schema.get_field_index(field.name)
     if index < 0:
         return pa.nulls(batch.num_rows, field.type)
@@ -77,11 +103,15 @@ def _fit_column(batch: pa.RecordBatch, field: pa.Field, where: str, refused: Ref
         part = fitted if is_all else fitted.take(pa.array(range(first, last)))
         return None if is_valid(part) else -1
 
-    if bad := find_bad(len(fitted), check):
-        refused.update(dict.fromkeys(bad, ("invalid UTF-8", "text that is not UTF-8")) | refused)
+    bad = find_bad(len(fitted), check)
+    if bad and replaced is not None:
+        fitted = replaced_rows(fitted, bad, replaced)
+    elif bad:
+        why = INVALID_UTF8, f"text that is not UTF-8{ADVICE}"
+        refused.update(dict.fromkeys(bad, why) | refused)
         rows = np.arange(len(fitted))
         fitted = fitted.take(pa.array(rows, mask=np.isin(rows, bad)))
-    return _parse_cells(fitted, field.type, refused) if is_json else fitted
+    return _parse_cells(fitted, field.type, refused, replaced) if is_json else fitted
 
 
 def _cast(array: pa.Array, want: pa.DataType) -> Any:
@@ -124,27 +154,9 @@ def is_text(kind: pa.DataType) -> bool:
     return any(is_kind(kind) for is_kind in _TEXTS)
 
 
-def change_leaves(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """Return a type with a change made to each type in it that is no list or struct."""
-
-    def changed(field: pa.Field) -> pa.Field:
-        return field.with_type(change_leaves(field.type, change))
-
-    if pa.types.is_list(kind):
-        return pa.list_(changed(kind.value_field))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(changed(kind.value_field))
-    if pa.types.is_struct(kind):
-        return pa.struct(map(changed, kind))
-    return change(kind)
-
-
-def bytes_for_text(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the same layout whose bytes Arrow does not check."""
-    return {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(kind, kind)
-
-
-def _parse_cells(text: pa.Array, want: pa.DataType, refused: Refused) -> pa.Array:
+def _parse_cells(
+    text: pa.Array, want: pa.DataType, refused: Refused, replaced: Counter[int] | None
+) -> pa.Array:
     """Parse each cell with the JSON parser of this package; an empty cell is null."""
     cells = pc.fill_null(text.cast(pa.large_string()), "")
     cells = pc.replace_substring_regex(cells, "[\r\n]", " ")
@@ -153,7 +165,10 @@ def _parse_cells(text: pa.Array, want: pa.DataType, refused: Refused) -> pa.Arra
     opening, closing, nothing = around
     lines = pc.binary_join_element_wise(opening, cells, closing, nothing)
     data = b"".join(lines.cast(pa.large_binary()).to_pylist())
-    parsed = parse_lines(data, pa.schema([(_CELL, want)]))
+    schema = pa.schema([(_CELL, want)])
+    parsed = parse_lines(data, schema, replaces_bad_text=replaced is not None)
+    if replaced is not None:
+        replaced.update(parsed.replaced)
     places = np.full(len(text), -1, dtype=np.int64)
     places[parsed.rows] = np.arange(len(parsed.rows))
     refused.update(parsed.refused | refused)

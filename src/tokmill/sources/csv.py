@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from tokmill.errors import UsageError
+from tokmill.sources.bad_text import by_row
 from tokmill.sources.blocks import columns_to_read, not_utf8, one_batch, span_records, too_large
 from tokmill.sources.byte_reader import ByteReader, Cuts
 from tokmill.sources.columns import fit_columns
@@ -130,15 +131,16 @@ class CsvParser:
         refused = too_large(stops - starts, limit)
         good = np.delete(np.arange(len(starts)), sorted(refused))
         cells, parsed = self._cells(schema, data, starts, stops, good, refused)
-        fitted = fit_columns(cells, schema, limit, self.where)
+        fitted = fit_columns(cells, schema, block.reading.settings, self.where)
         for row, why in fitted.refused.items():
             number = int(parsed[row])
             refused[number] = bad_bytes.get(number, why)
         rows = parsed[fitted.rows]
         spans = starts, stops
-        return span_records(
+        records = span_records(
             [block], [0], data, spans, fitted.batch, rows, refused, self._record, self._record
         )
+        return replace(records, replaced=by_row(fitted.replaced, fitted.rows))
 
     def _record(self, line: bytes) -> dict[str, Any]:
         """Return the cells of a record by name; the first of several with one name counts."""

@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
@@ -14,6 +15,7 @@ import numpy as np
 
 from tokmill.errors import UsageError
 from tokmill.extensions import one_line
+from tokmill.sources.bad_text import by_row
 from tokmill.sources.blocks import (
     BytesBlock,
     exact_record,
@@ -59,10 +61,16 @@ def parse_blocks(blocks: Sequence[Block]) -> Records:
         return join_records([block.parse() for block in blocks])
     pieces = [b.data if b is lines[-1] else b.data.removesuffix(b"\n") + b"\n" for b in lines]
     data, reading = b"".join(pieces), lines[0].reading
-    parsed = parse_lines(data, reading.schema, reading.settings.max_record_bytes)
+    settings = reading.settings
+    parsed = parse_lines(
+        data,
+        reading.schema,
+        settings.max_record_bytes,
+        replaces_bad_text=settings.replaces_bad_text,
+    )
     before = [0, *accumulate(map(len, pieces[:-1]))]
     spans = parsed.line_starts, parsed.line_stops
-    return span_records(
+    records = span_records(
         lines,
         before,
         data,
@@ -73,6 +81,7 @@ def parse_blocks(blocks: Sequence[Block]) -> Records:
         json_record,
         exact_record,
     )
+    return replace(records, replaced=by_row(parsed.replaced, parsed.rows))
 
 
 def _parse_block(block: BytesBlock) -> Records:
@@ -221,7 +230,8 @@ def _records_as_lines(chunks: Iterator[bytes], read: Read) -> Iterator[bytes]:
                     f"{read.__module__}:{read.__qualname__}: expected dicts of JSON values, one "
                     f"for each record; found {type(record).__name__}"
                 )
-            line = json.dumps(record, ensure_ascii=False).encode("utf-8", "surrogatepass")
+            text = json.dumps(record, ensure_ascii=False)
+            line = text.encode("utf-8", "backslashreplace")  # half of a surrogate pair, as JSON
             held.append(line + b"\n")
             n_held += len(line) + 1
             n_read = file.tell()

@@ -3,14 +3,14 @@
 The parser of Arrow gets many lines in one call. Its result is used only if the lines would give the
 same result one by one. Otherwise the lines are split (at the bad line, if it names one) and parsed
 again, down to single lines. So the result of a line never depends on other lines or on block
-limits. A line that is refused for a field that is not read is read once more, without that field.
+limits. A line that is refused for a field that is not read, or for text that is to be replaced, is
+read once more, without that field or text.
 
 The texts, rejects and places of a run depend on the parser, so a plan names it.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
+from tokmill.fields import load_exact
+from tokmill.sources.bad_text import ADVICE, Replacer, with_halves
 from tokmill.sources.blocks import (
+    INVALID_UTF8,
+    json_text,
     not_utf8,
     one_batch,
     span_texts,
@@ -40,7 +44,7 @@ _NO_LIMIT = 1 << 62
 _MOST_SHOWN = 1 << 10
 """Bytes of a line that is no object which are looked at for the message."""
 
-REASONS_OF_ONE_FIELD = ("malformed JSON", "invalid UTF-8")
+REASONS_OF_ONE_FIELD = ("malformed JSON", INVALID_UTF8)
 """Reasons that may lie in a field that is not read."""
 
 _OPEN, _CLOSE, _NEWLINE, _RETURN = (ord(c) for c in "{}\n\r")
@@ -61,7 +65,8 @@ class Parsed(NamedTuple):
 
     `rows`: (n_rows,) int64, the 0-based line of each row of `batch`. `line_starts`, `line_stops`:
     (n_lines,) int64, the bytes of each line without the blanks around it. `refused`: reason and
-    message of each line that is no record and not blank, by its number.
+    message of each line that is no record and not blank, by its number. `replaced`: by line, the
+    characters that replace what is no text.
     """
 
     batch: pa.RecordBatch
@@ -69,6 +74,7 @@ class Parsed(NamedTuple):
     line_starts: npt.NDArray[np.int64]
     line_stops: npt.NDArray[np.int64]
     refused: dict[int, tuple[str, str]]
+    replaced: dict[int, int]
 
 
 class Failure(NamedTuple):
@@ -79,7 +85,13 @@ class Failure(NamedTuple):
     row: int = -1
 
 
-def parse_lines(data: Bytes, schema: pa.Schema, max_record_bytes: int = _NO_LIMIT) -> Parsed:
+def parse_lines(
+    data: Bytes,
+    schema: pa.Schema,
+    max_record_bytes: int = _NO_LIMIT,
+    *,
+    replaces_bad_text: bool = False,
+) -> Parsed:
     """Return the records of a block of JSON Lines with their spans, and the lines refused.
 
     Each line is one record; blank lines (space, tab, carriage return) are skipped. The batch has
@@ -128,39 +140,58 @@ def parse_lines(data: Bytes, schema: pa.Schema, max_record_bytes: int = _NO_LIMI
     if failed:
         rows = np.delete(rows, failed)
     if is_whole:
-        batch = whole_batch(span_texts(data, starts[rows], stops[rows]))
-        return Parsed(batch, rows, starts, stops, refused)
-    for row in sorted(refused):
-        if refused[row][0] in REASONS_OF_ONE_FIELD:
-            line = bytes(memoryview(data)[starts[row] : stops[row]])
-            if (table := _read_needed(line, schema)) is not None:
-                tables.append(table)
-                rows = np.append(rows, row)
-                del refused[row]
+        texts = span_texts(data, starts[rows], stops[rows])
+        tables = [pa.Table.from_batches([whole_batch(texts)])]
+    replaced: dict[int, int] = {}
+    for row in sorted(row for row, why in refused.items() if why[0] in REASONS_OF_ONE_FIELD):
+        again = _read_again(bytes(memoryview(data)[starts[row] : stops[row]]), schema)
+        reason, message = refused[row]
+        if again is None:
+            refused[row] = reason, message.removesuffix(ADVICE)
+        elif again.n_replaced and not replaces_bad_text:
+            if reason != INVALID_UTF8:  # whose message says it
+                refused[row] = reason, f"{message}{ADVICE}"
+        else:
+            tables.append(again.table)
+            rows = np.append(rows, row)
+            replaced[row] = again.n_replaced
+            del refused[row]
     batch = one_batch(tables, schema)
     if len(rows) and (np.diff(rows) < 0).any():  # a line that was read again belongs further up
         order = np.argsort(rows)
         batch, rows = batch.take(pa.array(order)), rows[order]
-    return Parsed(batch, rows, starts, stops, refused)
+    return Parsed(batch, rows, starts, stops, refused, replaced)
 
 
-def _read_needed(line: bytes, schema: pa.Schema) -> pa.Table | None:
-    """Return a refused record without the fields that are not read; None if it is still refused.
+class _Again(NamedTuple):
+    """A record that was refused and read again, and the characters that were replaced for that."""
+
+    table: pa.Table
+    n_replaced: int
+
+
+def _read_again(line: bytes, schema: pa.Schema) -> _Again | None:
+    """Return a refused record with its text replaced and without the fields that are not read.
 
     A field that is not read may hold half a character, bytes that are not UTF-8, a number that no
-    parser takes, or a key twice; the text of the record is whole then.
+    parser takes, or a key twice; the text of the record is whole then. None if it is still refused.
     """
+    is_whole, replacer = wants_record_json(schema), Replacer()
     try:
-        # Bytes that are not UTF-8 become surrogates, which cannot be encoded again.
-        record = json.loads(line.decode("utf-8", "surrogateescape"), object_pairs_hook=_unique)
-        needed = _needed(record, pa.struct(list(schema)))
-        data = json.dumps(needed, ensure_ascii=False).encode()
+        record = load_exact(with_halves(line), object_pairs_hook=_unique)
+        needed = _needed(record, None if is_whole else pa.struct(list(schema)))
+        text = json_text(replacer.value(needed))
+        data = text.encode()
     except (ValueError, RecursionError):
         return None
     if not needed:
         return None  # it has none of the fields: what is wrong in it says more
-    table = read_json(pa.py_buffer(data), 1, schema)
-    return table if isinstance(table, pa.Table) else None
+    table = read_json(pa.py_buffer(data), 1, pa.schema([]) if is_whole else schema)
+    if not isinstance(table, pa.Table):
+        return None
+    if is_whole:
+        table = pa.Table.from_batches([whole_batch(pa.array([text], pa.large_string()))])
+    return _Again(table, replacer.n_replaced)
 
 
 class _Twice(NamedTuple):
@@ -176,14 +207,18 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _needed(value: Any, kind: pa.DataType) -> Any:
-    """Return a value with the fields of a type alone.
+def _needed(value: Any, kind: pa.DataType | None) -> Any:
+    """Return a value with the fields of a type alone; None: with all fields.
 
     Raises:
         ValueError: an object has one of them twice.
     """
     if isinstance(value, _Twice):
         raise ValueError(f"{value.key} twice")
+    if kind is None:
+        if isinstance(value, dict):
+            return {key: _needed(inner, None) for key, inner in value.items()}
+        return [_needed(inner, None) for inner in value] if isinstance(value, list) else value
     if pa.types.is_struct(kind) and isinstance(value, dict):
         return {
             field.name: _needed(value[field.name], field.type)

@@ -6,6 +6,7 @@ Blocks are limited by the bytes of their rows after decoding.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.errors import StorageError
+from tokmill.sources.bad_text import by_row, change_leaves
 from tokmill.sources.blocks import (
     HEAD_ROWS,
     columns_to_read,
@@ -25,7 +27,7 @@ from tokmill.sources.blocks import (
     too_large,
     wants_record_json,
 )
-from tokmill.sources.columns import change_leaves, fit_columns, is_text
+from tokmill.sources.columns import fit_columns, is_text
 from tokmill.sources.streams import check_ratio
 from tokmill.values import RAW_LIMIT_BYTES, BlockEnd, RecordPlace, Records, Reject
 
@@ -72,7 +74,10 @@ class RowBlock:
         limit = reading.settings.max_record_bytes
         is_refused = self.n_bytes > MOST_FITTED_BYTES and batch.num_rows == 1
         fitted = fit_columns(
-            batch.slice(0, 0) if is_refused else batch, reading.schema, limit, self.source.where
+            batch.slice(0, 0) if is_refused else batch,
+            reading.schema,
+            reading.settings,
+            self.source.where,
         )
         refused = fitted.refused
         if is_refused:
@@ -91,14 +96,16 @@ class RowBlock:
             ends=[BlockEnd(len(rows), len(rejects), None)],
             samples=self._samples(batch, rows),
             metadata=self._metadata(batch, rows) if reading.settings.keep else None,
+            replaced=by_row(fitted.replaced, rows),
         )
 
     def _metadata(self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:
         """Return the fields that are kept of some rows; null if a value of them is not UTF-8."""
-        keep = self.source.reading.settings.keep
-        columns = columns_to_read(pa.schema([]), batch.schema.names, keep)
-        texts = row_batch(batch.select(columns).take(rows), {}).column(0)
-        return metadata_of((exact_record(text or "") for text in texts.to_pylist()), keep)
+        settings = self.source.reading.settings
+        columns = columns_to_read(pa.schema([]), batch.schema.names, settings.keep)
+        replaced = Counter[int]() if settings.replaces_bad_text else None
+        texts = row_batch(batch.select(columns).take(rows), {}, replaced).column(0)
+        return metadata_of((exact_record(text or "") for text in texts.to_pylist()), settings)
 
     def _samples(self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> Samples:
         """Return the first rows of the slice with the columns that are left out, too.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from tokmill.sources.bad_text import replaced_rows
 from tokmill.sources.blocks import (
     batch_of,
     not_utf8,
@@ -88,10 +90,16 @@ def parse_text(block: BytesBlock) -> Records:
     spans = zip(starts.tolist(), stops.tolist(), strict=True)
     rows = np.flatnonzero([_BLACK.search(data, *span) is not None for span in spans])
     unfit = not_utf8(data, starts[rows], stops[rows])
+    bad: list[int] = []
+    if settings.replaces_bad_text:
+        bad, unfit = rows[list(unfit)].tolist(), {}
     unfit |= too_large((stops - starts)[rows], settings.max_record_bytes, _advice(separator))
     refused = {int(rows[i]): why for i, why in unfit.items()}
     rows = np.delete(rows, sorted(unfit))
-    texts, schema = span_texts(data, starts[rows], stops[rows]), block.reading.schema
+    schema, replaced = block.reading.schema, Counter[int]()
+    texts = span_texts(data, starts[rows], stops[rows])
+    if bad:
+        texts = replaced_rows(texts, np.flatnonzero(np.isin(rows, bad)).tolist(), replaced)
     if wants_record_json(schema):
         lines = [json.dumps({TEXT_COLUMN: text}, ensure_ascii=False) for text in texts.to_pylist()]
         batch = whole_batch(pa.array(lines, pa.large_string()))
@@ -104,7 +112,8 @@ def parse_text(block: BytesBlock) -> Records:
     records = span_records(
         [block], [0], data, (starts, stops), batch, rows, refused, _record, _record
     )
-    return replace(records, samples=())  # a text has no other field
+    # A text has no other field.
+    return replace(records, samples=(), replaced=replaced)
 
 
 def _record(text: bytes) -> dict[str, Any]:

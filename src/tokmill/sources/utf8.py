@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from tokmill.sources.bad_text import ADVICE
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -111,13 +113,15 @@ def find_bad(n: int, check: Callable[[int, int], int | None]) -> list[int]:
 
 
 def utf8_message(data: bytes) -> str:
-    """Return where a record is not UTF-8, and which encoding it may be in."""
+    """Return where a record is not UTF-8, and which encoding it may be in, or what to do."""
     try:
         data.decode()
     except UnicodeDecodeError as error:
         place = f"byte 0x{data[error.start]:02x} at byte {error.start} of the record"
         encodings = encodings_of(data)
-        return f"{place}: {error.reason}" + (f"; {encodings}" if encodings else "")
+        found = f"{place}: {error.reason}" + (f"; {encodings}" if encodings else "")
+        is_sure = encodings is not None and len(encodings.names) == 1
+        return found if is_sure else f"{found}{ADVICE}"
     return "not UTF-8"
 
 
