@@ -22,7 +22,7 @@ ROOMS = {
     "run, executors": 5_050,
     "mixing": 3_250,
     "recipes, render": 3_050,
-    "sources": 5_550,
+    "sources": 5_800,
     "chat, masks": 9_600,
     "engines, tokenizer": 6_350,
     "dataset, place": 6_500,
@@ -31,7 +31,7 @@ ROOMS = {
     "bill": 11_500,
     "settings": 1_900,
     TOP: 3_000,
-    ALL: 67_500,
+    ALL: 69_500,
 }
 
 

@@ -20,6 +20,7 @@ from tokmill.chat.inline_tags import (
     trailing_blocks,
 )
 from tokmill.chat.limits import Unlimited
+from tokmill.chat.noticed import LOST_BLOCKS
 from tokmill.chat.own_templates import own_source
 from tokmill.chat.render_pool import ChatRenderer, Writers
 from tokmill.settings.sft import SftSettings
@@ -270,3 +271,36 @@ def test_every_other_call_is_read_as_it_stands(arguments):
 
 def test_a_call_has_its_name_first_as_templates_write_it():
     assert list(read_call('{"arguments": {}, "name": "f"}') or ()) == ["name", "arguments"]
+
+
+@pytest.mark.parametrize("tag", ["seed:think", "mm:think", "thought", "reasoning"])
+def test_the_reasoning_tags_of_a_family_are_those_that_its_template_writes(rendered, tag):
+    opens, closes = f"<{tag}>", f"</{tag}>"
+    source = FIELD.replace("<think>", opens).replace("</think>", closes)
+    text, noticed, _ = rendered(source, QUESTION, bot(f"{opens}\nR\n{closes}\n\nA"))
+    assert noticed == {READ_REASONING: 1}
+    assert text.endswith(f"{opens}\nR\n{closes}\n\nA‹<|im_end|>›\n")
+    text, noticed, _ = rendered(
+        source, QUESTION, bot("<think>\nR\n</think>\n\nA"), inline_tags="fields"
+    )
+    assert (noticed, opens in text, "<think>" in text) == ({READ_REASONING: 1}, True, False)
+
+
+@pytest.mark.parametrize("tag", ["seed:think", "mm:think"])
+def test_a_family_whose_template_reads_its_tags_itself_keeps_the_block(rendered, tag):
+    source = DROPS.replace("</think>", f"</{tag}>").replace("<think>", f"<{tag}>")
+    text, noticed, _ = rendered(source, QUESTION, bot(f"<{tag}>\nR\n</{tag}>\n\nA"))
+    assert noticed == {READ_REASONING: 1}
+    assert f"<{tag}>\nR\n</{tag}>\n\nA" in text
+
+
+def test_where_fields_would_keep_a_block_that_is_cut_out_the_count_names_the_option(rendered):
+    source = DROPS.replace("<think>\n' }}", "' }}").replace(
+        "+ content }}", "+ ('<think>' + m.reasoning_content + '</think>' if "
+        "m.reasoning_content else '') + content }}"
+    )  # fmt: skip
+    chat = (QUESTION, bot("<think>\nR\n</think>\n\nA"))
+    text, noticed, _ = rendered(source, *chat, preset="trl")
+    assert ("R" in text, noticed) == (False, {LOST_BLOCKS: 1})
+    text, noticed, _ = rendered(source, *chat, preset="trl", inline_tags="fields")
+    assert ("‹<think>›R‹</think>›A" in text, noticed) == (True, {READ_REASONING: 1})

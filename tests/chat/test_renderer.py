@@ -17,7 +17,9 @@ from tokmill.chat.noticed import (
     LOST_REASONING,
     LOST_TOOLS,
     UNENDED_REPLIES,
+    WRITTEN_BY,
 )
+from tokmill.chat.own_templates import own_source
 
 EMPTY_TURN = [{"role": "user", "content": ""}]
 
@@ -245,3 +247,31 @@ def test_reasoning_that_some_turns_lose_is_counted_where_it_is_lost(lost):
     assert lost(HIDES_REASONING, *chat) == {LOST_REASONING: [2]}
     # A sample for each turn shows each reply as the last.
     assert lost(HIDES_REASONING, *chat, samples="turn") == {}
+
+
+FIELDS_DROPPED = (
+    "{%- set ns = namespace(kept=[]) -%}{%- for m in messages -%}"
+    "{%- set ns.kept = ns.kept + [{'role': m.role, 'content': m.content}] -%}{%- endfor -%}"
+    "{%- set messages = ns.kept -%}"
+)
+"""Before a template, so that it gets no reasoning and no calls, as a family's own may want none."""
+
+
+@pytest.mark.parametrize(
+    "family", ["qwen3-training", "qwen3.5-training", "smollm3-training", "nemotron-3-training"]
+)
+def test_of_a_family_with_a_training_template_the_count_names_that_one(noticed, family):
+    chat = [said("user", "a"), said("assistant", "b", reasoning_content="r")]
+    found = noticed(chat, template=FIELDS_DROPPED + own_source(family), date="2026-11-29")
+    assert found[LOST_REASONING] == [1]
+    assert [name for name in found if name.startswith(WRITTEN_BY)] == [f"{WRITTEN_BY} {family}"]
+
+
+@pytest.mark.parametrize(
+    "source", [TEXTS_ALONE, FIELDS_DROPPED + own_source("qwen2.5-training"), HIDES_REASONING]
+)
+def test_of_no_family_no_template_is_named(noticed, source):
+    thought = said("assistant", "b", reasoning_content="r")
+    found = noticed([said("user", "a"), thought, said("user", "c"), thought], template=source)
+    assert found[LOST_REASONING]
+    assert not [name for name in found if name.startswith(WRITTEN_BY)]

@@ -5,11 +5,12 @@ from collections import Counter
 
 import pytest
 
+from tokmill.chat.noticed import LOST_BLOCKS, LOST_REASONING, WRITTEN_BY
 from tokmill.dataset.counts import Counts
 from tokmill.errors import RecordError, UnreadInputError
 from tokmill.recipes.spec import Increments
 from tokmill.run.forecast import check_sample
-from tokmill.run.reject_limits import RejectLimit, check_outcome, describe_unread
+from tokmill.run.reject_limits import RejectLimit, check_chats, check_outcome, describe_unread
 from tokmill.run.sample import InputSample, SampledPiece
 from tokmill.settings.schema import LimitSettings
 from tokmill.sources.slices import SourceFile
@@ -214,3 +215,19 @@ def test_one_of_several_sources_without_a_trained_token_is_an_error():
     )
     check(source("a"), untrained, max_reject_fraction=1.0)
     check(source("a"), source("b", 1, drops={"no trained token": 7}))
+
+
+@pytest.mark.parametrize(
+    ("beside", "advice"),
+    [
+        ({f"{WRITTEN_BY} kimi-k2-thinking-training": 9},
+         "allows; --template=kimi-k2-thinking-training writes them, or leave a field out"),
+        ({LOST_BLOCKS: 9}, "allows; --inline-tags=fields reads think blocks as fields"),
+        ({}, "allows; no training template of this model's family writes them"),
+    ],
+)  # fmt: skip
+def test_the_advice_on_lost_reasoning_is_of_the_model_that_loses_it(beside, advice):
+    with pytest.raises(RecordError) as caught:
+        check_chats(LimitSettings(), {LOST_REASONING: 9, **beside}, 10)
+    assert advice in str(caught.value)
+    assert "smollm3" not in str(caught.value)

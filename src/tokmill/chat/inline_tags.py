@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.chat.control_strings import CALL_TAGS, REASONING_TAGS, THOUGHT_TAGS
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.escaping import Placeholders
-from tokmill.chat.noticed import LOST_REASONING
+from tokmill.chat.noticed import LOST_BLOCKS, LOST_REASONING
 from tokmill.chat.segments import Kind
 
 if TYPE_CHECKING:
@@ -68,7 +68,8 @@ class InlineForms:
     the generation prompt puts behind such a tag, None if it writes no tag. If it does, replies that
     have the closing tag alone get the opening one, too. `calls`: `field` or
     `token` for calls that end a reply, '' if they are text. `loses_tokens`: whether the template
-    leaves out reasoning between `tokens` of its last reply.
+    leaves out reasoning between `tokens` of its last reply; `writes_fields`: whether it writes
+    reasoning that stands in a field.
     """
 
     fields: tuple[Tags, ...] = ()
@@ -78,6 +79,7 @@ class InlineForms:
     after_open: str | None = None
     calls: str = ""
     loses_tokens: bool = False
+    writes_fields: bool = False
 
     @property
     def closing_tags(self) -> list[str]:
@@ -91,15 +93,16 @@ def inline_forms(
 ) -> InlineForms:
     """Return the tags to recognise with this template."""
     written = partial(_written, template)
+    every_tag = _every_tag(template, vocabulary)
     if settings.inline_tags == "fields":
-        fields = tuple(dict.fromkeys([*_field_tags(written), *REASONING_TAGS]))
+        fields = tuple(dict.fromkeys([*_field_tags(written), *every_tag]))
         return InlineForms(fields, _empty(written, fields), calls="field")
     # With parse, all such strings are control tokens, and templates see them.
     if settings.inline_tags == "text" or settings.preset in _TEXT_PRESETS or vocabulary.parse:
         return InlineForms()
     known = [
         tags
-        for tags in (*REASONING_TAGS, CALL_TAGS)
+        for tags in (*every_tag, CALL_TAGS)
         if any(tag in vocabulary.control for tag in tags) or tags[1] in template.literals
     ]
     is_seen = settings.preset in _SEEN_PRESETS
@@ -119,7 +122,22 @@ def inline_forms(
         prompt[len(begun) :] if any(begun.endswith(tags[0]) for tags in tokens) else None,
         calls,
         not hides and any(_loses(written, tags) for tags in tokens),
+        _THOUGHT in written(_REASONED),
     )
+
+
+_CLOSING_TAG = re.compile(r"</([a-z_.:-]*(?:think|thought|reason)[a-z_.:-]*)>")
+
+
+def _every_tag(template: ChatTemplate, vocabulary: Vocabulary) -> tuple[Tags, ...]:
+    """Return the tags of reasoning that data sets use, and those of the template's own family.
+
+    Such as <seed:think>, which the template writes or the tokenizer has.
+    """
+    texts = (template.literals, *vocabulary.control)
+    names = [name for text in texts for name in _CLOSING_TAG.findall(text)]
+    own = [(f"<{name}>", f"</{name}>") for name in names]
+    return tuple(dict.fromkeys([*REASONING_TAGS, *own]))
 
 
 def _field_tags(written: Written) -> tuple[Tags, ...]:
@@ -219,9 +237,15 @@ class InlineReader:
         for tags in self._forms.tokens:
             text = content if self._forms.after_open is None else opened(content, tags)
             if leading_block(text, tags) is not None:
-                counts[LOST_REASONING if self._forms.loses_tokens else READ_REASONING] += 1
+                counts[self._count_of_block()] += 1
                 return {**message, "content": self._with_placeholders(text, tags, placeholders)}
         return message
+
+    def _count_of_block(self) -> str:
+        """Return the name under which a leading block counts that stays in its text."""
+        if not self._forms.loses_tokens:
+            return READ_REASONING
+        return LOST_BLOCKS if self._forms.writes_fields else LOST_REASONING
 
     def _with_placeholders(self, content: str, tags: Tags, placeholders: Placeholders) -> str:
         """Return a text with placeholders for the tags of its block, begun as the prompt begins."""

@@ -41,7 +41,10 @@ LOST_MESSAGES = {
         "assistant": "replies", "tool": "tool messages",
     }.items()
 }  # fmt: skip
-LOST = frozenset((LOST_REASONING, LOST_CALLS, LOST_TOOLS, *LOST_MESSAGES.values()))
+LOST_BLOCKS = "replies whose think block the template leaves out, but not with --inline-tags fields"
+LOST = frozenset((LOST_REASONING, LOST_BLOCKS, LOST_CALLS, LOST_TOOLS, *LOST_MESSAGES.values()))
+WRITTEN_BY = "chats of which the template leaves out what this one writes:"
+"""The beginning of a count that ends with the name of the family's training template."""
 
 _MOST_SHAPES = 4096
 _TEXT_ALONE = 2
@@ -51,11 +54,17 @@ _TEXT_ALONE = 2
 class LostFields:
     """Counts what one template leaves out; threads may share one.
 
-    `written`: returns the text of a conversation as the template writes it.
+    `written`: returns the text of a conversation as the template writes it; `by_family`: the same
+    with the training template of its family, and the name of that, '' if there is none.
     """
 
-    def __init__(self, written: Callable[[Conversation], str]) -> None:
+    def __init__(
+        self,
+        written: Callable[[Conversation], str],
+        by_family: Callable[[Conversation], tuple[str, str]],
+    ) -> None:
         self._written = written
+        self._by_family = by_family
         self._lost: dict[object, list[tuple[int, str]]] = {}
 
     def count(self, conversation: Conversation, counts: Counter[str], first: int = 0) -> None:
@@ -93,7 +102,13 @@ class LostFields:
             text = self._written(probe).casefold()
         except ChatError:  # it may ask for more than words, such as ids of calls in its own form
             return []
-        return [(i, name) for i, name, word in words if word not in text]
+        lost = [(i, name, word) for i, name, word in words if word not in text]
+        found = [(i, name) for i, name, _ in lost]
+        if lost:
+            family, text = self._by_family(probe)
+            if family and all(word in text.casefold() for _, _, word in lost):
+                found.append((lost[0][0], f"{WRITTEN_BY} {family}"))
+        return found
 
 
 def _shape(message: Message) -> object:

@@ -76,7 +76,7 @@ class RecordWriter:
         self._drops = settings.history_reasoning == "drop"
         self._vocabulary = vocabulary
         forms = inline_forms(settings, template, vocabulary)
-        self._lost = LostFields(self._text_of)
+        self._lost = LostFields(self._text_of, self._text_of_family)
         self._inline = InlineReader(forms)
         self._kept = ControlStringCounter(vocabulary)
         looked_for = self._kept.strings.union(forms.closing_tags)
@@ -186,6 +186,18 @@ class RecordWriter:
         sample = Sample(self._vocabulary.control)
         self._template.render(conversation, sample)
         return sample.whole_text()
+
+    def _text_of_family(self, conversation: Conversation) -> tuple[str, str]:
+        """Return the name of the family's training template, '' if none, and what it writes."""
+        family = self._template.family
+        if family is None:
+            return "", ""
+        sample = Sample(self._vocabulary.control)
+        try:
+            family.render(conversation, sample)
+        except ChatError:
+            return "", ""
+        return family.name, sample.whole_text()
 
     def _without_edges(self, plain: Conversation, chat: Conversation) -> Sample:
         """Return the sample that a conversation makes without the edges of its parts."""

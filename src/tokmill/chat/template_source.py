@@ -37,6 +37,10 @@ class ChatTemplate(Protocol):
     literals: str
     generation_prompt: str
 
+    @property
+    def family(self) -> ChatTemplate | None:
+        """The training template that writes plain chats as this one does, None if none does."""
+
     def render(self, conversation: Conversation, sample: Sample) -> None:
         """Write it into an empty sample. Raises `ChatError` where it cannot."""
 

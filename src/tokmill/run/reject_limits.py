@@ -167,11 +167,29 @@ def check_chats(limits: LimitSettings, counters: Mapping[str, int], n_samples: i
         raise RecordError(
             f"{', '.join(counted(n, name) for name, n in lost.items())}: more in "
             f"{plural(n_samples, 'sample')} than --max-reject-fraction="
-            f"{limits.max_reject_fraction:g} allows; choose a --template that writes them (a "
-            "training template of these models, such as smollm3-training; chatml and "
-            "qwen3-training write tools, tool calls, tool messages and reasoning), or leave a "
-            "field out on purpose, as with --ignore-keys=tool_calls"
+            f"{limits.max_reject_fraction:g} allows; {_advice_on_lost(counters)}, or leave a field "
+            "out on purpose, as with --ignore-keys=tool_calls"
         )
+
+
+def _advice_on_lost(counters: Mapping[str, int]) -> str:
+    """Return what to do about fields that a template leaves out."""
+    from tokmill.chat.noticed import LOST_BLOCKS, WRITTEN_BY
+
+    advice = [
+        f"--template={name.removeprefix(WRITTEN_BY).strip()} writes them"
+        for name in sorted(counters)
+        if name.startswith(WRITTEN_BY) and counters[name]
+    ]
+    if counters.get(LOST_BLOCKS):
+        advice.append("--inline-tags=fields reads think blocks as fields, which it writes")
+    if not advice:
+        advice = [
+            "no training template of this model's family writes them: choose a --template that "
+            "does, such as a copy of its own that you change (chatml does, for a tokenizer that "
+            "has its tokens)"
+        ]
+    return ", ".join(advice)
 
 
 def check_outcome(

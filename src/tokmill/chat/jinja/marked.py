@@ -105,6 +105,11 @@ class MarkedTemplate:
                     turn = sample.begin_turn(piece["role"], conversation.weights[i])
                 parts, codes = turn.parts, turn.codes
 
+    @property
+    def family(self) -> None:
+        """No training template: a built-in template writes all fields, or is chosen for none."""
+        return
+
     def text_of(self, messages: list[Message]) -> str:
         """Return the text of messages as this template writes it."""
         sample = Sample(self._environment.control)

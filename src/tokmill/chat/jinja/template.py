@@ -224,6 +224,11 @@ class JinjaTemplate:
                     return prompt if prompt != opener[1] and replied != asking else ""
         return ""
 
+    @property
+    def family(self) -> JinjaTemplate | None:
+        """The training template that writes plain chats as this one does, None if none does."""
+        return self._twin
+
     @cached_property
     def _twin(self) -> JinjaTemplate | None:
         """The training template that writes as this one does, but for turns that this one hides.
