@@ -33,6 +33,7 @@ MANIFEST = {
         "bos": None,
     },
     "engine": ENGINE,
+    "rules": {},
     "dtype": "uint16",
     "totals": {
         "records": 1008,
