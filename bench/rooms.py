@@ -23,7 +23,7 @@ ROOMS = {
     "mixing": 3_250,
     "recipes, render": 3_050,
     "sources": 5_800,
-    "chat, masks": 9_600,
+    "chat, masks": 10_000,
     "engines, tokenizer": 6_350,
     "dataset, place": 6_500,
     "trainers, loader": 6_750,

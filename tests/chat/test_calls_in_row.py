@@ -63,6 +63,7 @@ TWO = written("a", "b")
         ([said("", reasoning_content="t"), swift("a")], f"<think>\nt\n</think>\n\n{written('a')}"),
         ([said("I look.", weight=1), swift("a"), swift("b")], "I look.\n" + TWO),
         ([said("I look.", name="x"), calling("a", name="x")], "I look.\n" + written("a")),
+        ([calling("a", id="m-1", n=1, model="a b"), calling("b", id="m-2", n=2, model="a b")], TWO),
     ],
 )
 @pytest.mark.parametrize("samples", ["conversation", "turn"])
@@ -83,6 +84,7 @@ def test_calls_in_a_row_are_one_turn(show_messages, messages, reply, samples):
         ([said("a"), calling("c", reasoning_content="t")], 2),
         ([said("a", train=False), calling("c")], 2),
         ([said("a", name="x"), calling("c", name="y")], 2),
+        ([calling("a", tool_plan="I look."), calling("c", tool_plan="And there.")], 2),
     ],
 )
 def test_other_replies_in_a_row_stay_apart(show_messages, messages, n_turns):

@@ -23,6 +23,7 @@ from tokmill.chat.limits import Unlimited
 from tokmill.chat.noticed import LOST_BLOCKS
 from tokmill.chat.own_templates import own_source
 from tokmill.chat.render_pool import ChatRenderer, Writers
+from tokmill.dataset.counts import USUAL
 from tokmill.settings.sft import SftSettings
 
 FIELD = """{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' }}
@@ -71,7 +72,11 @@ def rendered(vocabulary, whole_records, shown):
             f"‹{text}›" if id_ >= 0 else text
             for text, id_ in zip(batch.text.to_pylist(), batch.control.tolist(), strict=True)
         ]
-        noticed = {name: int(n.sum()) for name, n in batch.counters.items() if n.sum()}
+        noticed = {
+            name: int(n.sum())
+            for name, n in batch.counters.items()
+            if n.sum() and name not in USUAL
+        }
         refused = [reject.reason for _, reject in batch.refused]
         return "".join(control), refused or noticed, shown(batch)
 

@@ -20,6 +20,7 @@ from tokmill.chat.noticed import (
     WRITTEN_BY,
 )
 from tokmill.chat.own_templates import own_source
+from tokmill.dataset.counts import USUAL
 
 EMPTY_TURN = [{"role": "user", "content": ""}]
 
@@ -125,7 +126,9 @@ def noticed(make_renderer, whole_records):
     def find(*samples, template="chatml", **settings):
         lines = [json.dumps({"messages": messages}) for messages in samples]
         batch = make_renderer(template, **settings).render(whole_records(lines))
-        return {name: counts.tolist() for name, counts in batch.counters.items()}
+        return {
+            name: counts.tolist() for name, counts in batch.counters.items() if name not in USUAL
+        }
 
     return find
 
@@ -190,7 +193,9 @@ def jinja_noticed(whole_records):
         renderer = ChatRenderer(chosen, "a template", write)
         batch = renderer.render(whole_records([json.dumps({"messages": messages})]))
         assert not batch.refused
-        return {name: counts.tolist() for name, counts in batch.counters.items()}
+        return {
+            name: counts.tolist() for name, counts in batch.counters.items() if name not in USUAL
+        }
 
     return find
 

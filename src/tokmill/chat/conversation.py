@@ -16,7 +16,8 @@ Message = dict[str, Any]
 """Always `role` (system, developer, user, assistant, tool) and `content` (str). If the record has
 them: `reasoning_content` (str), `tool_calls` (list of {"type": "function", "function": {"name":
 str, "arguments": object}}, perhaps with `id`), `name`, `tool_call_id`, `with_input` (true for an
-instruction with an input under a heading)."""
+instruction with an input under a heading), and all other keys of the record's message that nothing
+else reads: a template may."""
 
 
 PART_WEIGHTS = "weights inside a message"
@@ -53,6 +54,26 @@ class ChatError(Exception):
         return partial(ChatError, is_drop=self.is_drop), (self.reason, self.message)
 
 
+@dataclass(slots=True)
+class Extras:
+    """What a record says beyond what is read of it: its template gets that.
+
+    `keys`: those of messages, which stand in the messages. `record`: keys of the record itself.
+    `bare`: of each message that has nothing but such keys: these, and the error if the template
+    takes none of them.
+    """
+
+    keys: set[str] = field(default_factory=set)
+    record: dict[str, Any] = field(default_factory=dict)
+    bare: list[tuple[frozenset[str], ChatError]] = field(default_factory=list)
+
+    def add(self, other: Extras) -> Extras:
+        """Add what other messages of the same record say; return both."""
+        self.keys |= other.keys
+        self.bare += other.bare
+        return self
+
+
 def count_differs(n_replies: int, n_spans: int) -> ChatError:
     """Return the error for a template that does not mark one span for each reply."""
     return ChatError(
@@ -72,7 +93,7 @@ class Conversation:
     characters in the texts that stand for tags; `hides_tags`: whether a template must not see those
     of the last message. `variables`: for the template. `is_text`: the record is a single text,
     perhaps a rendered conversation. `parts`: those with a weight of their own, in order. `noticed`:
-    counts of what was done to the record while it was read.
+    counts of what was done to the record while it was read. `extras`: what else the record says.
     """
 
     messages: list[Message]
@@ -85,3 +106,4 @@ class Conversation:
     parts: list[PartWeight] = field(default_factory=list)
     is_text: bool = False
     noticed: Counter[str] = field(default_factory=Counter)
+    extras: Extras = field(default_factory=Extras)

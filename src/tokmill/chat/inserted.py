@@ -35,6 +35,9 @@ PROMPTED = "trained replies that begin with the prompt of the template (--train=
 
 INSERTED = (EMPTY_THINKING, PROMPTED, OTHER_TEXT)
 
+_TEXTS = frozenset(("role", "content", "name", "reasoning_content"))
+"""Keys of a message of which all text is known."""
+
 _OPENING = tuple(opens for opens, _ in REASONING_TAGS)
 
 
@@ -66,11 +69,12 @@ def _counted_as(text: str, turn: Turn, message: Message, original: Message) -> s
         return "" if EMPTY_BLOCK.match(original["content"]) else EMPTY_THINKING
     if message.get("reasoning_content", "").strip() or text.lstrip().startswith(_OPENING):
         return REASONED_REPLIES
-    if message.get("tool_calls"):
-        return ""  # a call is written in the words of the template
-    before, content, behind = _plain_text(turn).partition(original["content"].strip())
-    is_inserted = bool(content or not original["content"].strip()) and (before + behind).strip()
-    return OTHER_TEXT if is_inserted else ""
+    if not _TEXTS.issuperset(message):
+        return ""  # a call, or a key that the template reads: it may write them in words of its own
+    content = original["content"].strip()
+    said = _plain_text(turn)
+    rest = said.replace(content, "", 1) if content in said else ""
+    return OTHER_TEXT if rest.strip() else ""
 
 
 def _plain_text(turn: Turn) -> str:

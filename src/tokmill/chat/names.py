@@ -85,7 +85,16 @@ ROLE_NAMES = {
     "human": "user",
     **dict.fromkeys(("assistant", "gpt", "model", "chatgpt", "bing", "bard"), "assistant"),
     **dict.fromkeys(
-        ("tool", "function", "observation", "ipython", "function_response", "tool_response"), "tool"
+        (
+            "tool",
+            "function",
+            "observation",
+            "ipython",
+            "environment",
+            "function_response",
+            "tool_response",
+        ),
+        "tool",
     ),
     **dict.fromkeys((CALL_ROLE, "tool_call"), CALL_ROLE),
 }
@@ -392,6 +401,9 @@ def check_read(names: Collection[str], read: Collection[str], where: str) -> Non
 
 def _taken(names: Collection[str]) -> str:
     """Return the first name that tokmill sets, such as eos_token, or ''."""
-    return next(
-        (n for n in names if n in _OURS or n.startswith("tokmill_") or n.endswith("_token")), ""
-    )
+    return next(filter(is_ours, names), "")
+
+
+def is_ours(name: str) -> bool:
+    """Return whether tokmill sets a variable of templates itself."""
+    return name in _OURS or name.startswith("tokmill_") or name.endswith("_token")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.compute as pc
 
-from tokmill.chat.conversation import ChatError, Conversation
+from tokmill.chat.conversation import ChatError, Conversation, Extras
 from tokmill.chat.segments import ENDS, ROLES, Kind
 from tokmill.offsets import starts_run
 
@@ -74,6 +74,7 @@ class LostFields:
             tuple(map(_shape, conversation.messages)),
             bool(conversation.tools),
             repr(variables) if variables else "",
+            tuple(conversation.extras.record),
         )
         lost = self._lost.get(shape)
         if lost is None:
@@ -96,7 +97,11 @@ class LostFields:
             tools = [_TOOL]
             words.append((0, LOST_TOOLS, _TOOL_WORD))
         probe = Conversation(
-            messages, [None] * len(messages), tools, variables=conversation.variables
+            messages,
+            [None] * len(messages),
+            tools,
+            variables=conversation.variables,
+            extras=Extras(record=conversation.extras.record),
         )
         try:
             text = self._written(probe).casefold()

@@ -178,6 +178,7 @@ class RecordWriter:
                 raise ChatError("empty", "the sample has no text")
             outcomes.text_limit.spend(n_characters, record.n_characters, record.row)
             samples.append(sample)
+        _note_taken(plain, samples)
         outcomes.add(record.row or 0, len(samples), counts)
         return samples
 
@@ -249,6 +250,25 @@ class RecordWriter:
         if not chats:
             raise ChatError("no trained token", "it has no assistant turn", is_drop=True)
         yield from (without_reasoning(chat, Counter()) for chat in chats) if self._drops else chats
+
+
+def _note_taken(conversation: Conversation, samples: Sequence[Sample]) -> None:
+    """Leave the keys that the template took out of a conversation's unread keys.
+
+    Raises:
+        ChatError: a message has nothing that the template writes.
+    """
+    taken = set[str]().union(*(sample.taken for sample in samples))
+    for keys, error in conversation.extras.bare:
+        if keys.isdisjoint(taken):
+            raise error
+    of_record = set[str]().union(*(sample.taken_of_record for sample in samples))
+    unread = []
+    for name in conversation.unread:
+        _, is_of_message, key = name.partition("[].")
+        if key not in taken if is_of_message else name not in of_record:
+            unread.append(name)
+    conversation.unread = tuple(unread)
 
 
 class _Outcomes:

@@ -151,12 +151,15 @@ class Sample:
     """Collects the turns of one sample; templates call it.
 
     `text`, `control` and `pieces` add to the turn opened last. `noted`: what a user should know.
+    `taken`, `taken_of_record`: the keys of `Extras` that the template has read.
     """
 
     def __init__(self, control: Mapping[str, int], noted: Counter[str] | None = None) -> None:
         self._control = control
         self.turns: list[Turn] = []
         self.noted = Counter[str]() if noted is None else noted
+        self.taken = set[str]()
+        self.taken_of_record = set[str]()
 
     def begin_turn(self, role: str, weight: float | None = None) -> Turn:
         """Open a turn; `weight`: as the record gives it."""

@@ -134,6 +134,11 @@ def read(record, settings=SETTINGS):
     return read_conversation(record, "mixed", settings)
 
 
+def own_keys(messages):
+    """Return messages without further keys of their format, which a template may read too."""
+    return [{k: v for k, v in m.items() if k not in ("id", "status", "is_error")} for m in messages]
+
+
 def refusal(record):
     with pytest.raises(ChatError) as caught:
         read(record)
@@ -152,7 +157,7 @@ def test_a_chat_with_calls_is_the_same_in_every_format(record, form):
     if isinstance(record.get("system"), str):
         record["system"] = "be kind"
     conversation = read(record)
-    assert conversation.messages == CHAT
+    assert own_keys(conversation.messages) == CHAT
     assert conversation.tools == [TOOL]
     assert conversation.weights == [None] * len(CHAT)
 
@@ -248,7 +253,7 @@ def test_results_without_ids_belong_to_the_calls_of_their_name_in_order():
 def test_text_beside_results_is_the_message_of_the_user_behind_them():
     found = {"type": "tool_result", "tool_use_id": "c", "content": "x", "is_error": True}
     conversation = read(asked(found, {"type": "text", "text": "and?"}))
-    assert conversation.messages[2:] == [
+    assert own_keys(conversation.messages)[2:] == [
         result("x", "w", "c"),
         {"role": "user", "content": "and?"},
         REPLY,

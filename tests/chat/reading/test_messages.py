@@ -31,7 +31,7 @@ def refusal(*items, settings=SETTINGS):
         ("human", "user"), ("user", "user"), ("gpt", "assistant"), ("assistant", "assistant"),
         ("model", "assistant"), ("chatgpt", "assistant"), ("bing", "assistant"),
         ("bard", "assistant"), ("system", "system"), ("developer", "developer"), ("tool", "tool"),
-        ("function", "tool"), ("observation", "tool"), ("ipython", "tool"),
+        ("function", "tool"), ("observation", "tool"), ("ipython", "tool"), ("environment", "tool"),
         ("function_response", "tool"),
         ("tool_response", "tool"),
     ],
@@ -40,7 +40,8 @@ def test_every_name_of_a_role_is_known_in_both_forms(said, role):
     plain = ([{"role": role, "content": "x"}], [None])
     assert read({"role": said, "content": "x"}) == plain
     assert read({"from": said, "value": "x"}) == plain
-    assert read({"from": said, "value": "x", "id": 7}) == plain
+    more = {"role": role, "content": "x", "id": 7}  # for the template, which may read it
+    assert read({"from": said, "value": "x", "id": 7}) == ([more], [None])
     assert read({"role": None, "from": said, "content": None, "value": "x"}) == plain
 
 
@@ -61,8 +62,8 @@ def test_an_unknown_role_is_an_error_and_never_a_guess(said, reason, found):
     assert refusal({"role": "user", "content": "x"}, {"role": said, "content": "x"}) == (
         reason,
         "message 2: expected a role of system, developer, user, human, assistant, gpt, model, "
-        "chatgpt, bing, bard, tool, function, observation, ipython, function_response, "
-        f"tool_response, function_call, tool_call, found {found}",
+        "chatgpt, bing, bard, tool, function, observation, ipython, environment, "
+        f"function_response, tool_response, function_call, tool_call, found {found}",
     )
 
 
@@ -210,7 +211,7 @@ def test_a_refusal_is_the_reply_where_it_says_nothing_else():
     without = {"role": "assistant", "refusal": "I cannot."}
     assert read(without) == read(refused)
     answered = {**refused, "content": "Yes."}
-    assert read(answered) == ([{"role": "assistant", "content": "Yes."}], [None])
+    assert read(answered) == ([answered], [None])
 
 
 USER, REPLY = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}

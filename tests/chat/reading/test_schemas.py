@@ -138,8 +138,9 @@ def test_one_half_of_a_sample_may_be_a_text_and_the_other_messages(record):
          "trained, found 1.0"),
         ({"prompt": [USER], "completion": [{"role": "bot", "content": "a"}]}, "unknown role",
          "completion message 1: expected a role of system, developer, user, human, assistant, gpt, "
-         "model, chatgpt, bing, bard, tool, function, observation, ipython, function_response, "
-         "tool_response, function_call, tool_call, found 'bot': say who that is (tool, user, "
+         "model, chatgpt, bing, bard, tool, function, observation, ipython, environment, "
+         "function_response, tool_response, function_call, tool_call, found 'bot': say who that is "
+         "(tool, user, "
          "system, assistant; drop leaves it out): --role-names bot=ROLE"),
     ],
 )  # fmt: skip

@@ -32,7 +32,8 @@ def test_turns_and_their_keys_have_several_names(record):
     settled = resolve_schema(SETTINGS, [record, record])
     assert (settled.schema, settled.fields) == ("messages", ())
     read = read_conversation(record, "messages", settled)
-    assert read.messages == [USER, REPLY]
+    texts = [{key: message[key] for key in USER} for message in read.messages]
+    assert texts == [USER, REPLY]
     assert read.unread == (("id", "turns[].n") if "id" in record else ())
 
 
@@ -141,7 +142,7 @@ CHAT = ("user", "assistant")
 @pytest.mark.parametrize(
     ("roles", "advised"),
     [
-        ((*CHAT, "environment"), "environment=tool"),
+        ((*CHAT, "env"), "env=tool"),
         ((*CHAT, "context"), "context=ROLE"),
         ((*CHAT, "critic"), "critic=ROLE"),
         (("context", *CHAT), "context=ROLE"),
@@ -171,9 +172,9 @@ def test_no_second_assistant_is_advised_and_results_are_those_of_a_tool(roles, a
         )
 
 
-@pytest.mark.parametrize("name", ["environment", "critic", "context"])
+@pytest.mark.parametrize("name", ["env", "critic", "context"])
 def test_an_unknown_role_in_one_chat_among_known_ones_is_never_advised_as_the_assistant(name):
-    role = "tool" if name == "environment" else "ROLE"
+    role = "tool" if name == "env" else "ROLE"
     with pytest.raises(ChatError) as caught:
         read_conversation(
             {"messages": [USER, {"role": name, "content": "x"}]}, "messages", SETTINGS

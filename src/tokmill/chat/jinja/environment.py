@@ -28,7 +28,7 @@ from tokmill.errors import UsageError
 from tokmill.words import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from jinja2.parser import Parser
     from jinja2.runtime import Context
@@ -174,16 +174,78 @@ class _GenerationTags(Extension):
         return [node.set_lineno(line) for node in (start, nodes.Scope(body), stop)]
 
 
+class NotingMessage(dict[str, Any]):
+    """A message that notes which of its keys a template reads.
+
+    `watched`: keys to note. `taken`: gets them.
+    """
+
+    __slots__ = ("_taken", "_watched")
+
+    def __init__(self, message: Mapping[str, Any], watched: set[str], taken: set[str]) -> None:
+        super().__init__(message)
+        self._watched, self._taken = watched, taken
+
+    def _note(self, key: object) -> None:
+        if key in self._watched:
+            self._taken.add(str(key))
+
+    def _note_all(self) -> None:
+        self._taken |= self._watched & dict.keys(self)
+
+    def __getitem__(self, key: str) -> Any:
+        self._note(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return what a dict does, and note the key."""
+        self._note(key)
+        return super().get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        self._note(key)
+        return super().__contains__(key)
+
+    def __iter__(self) -> Iterator[str]:
+        self._note_all()
+        return super().__iter__()
+
+    def keys(self) -> Any:
+        """Return what a dict does, and note all keys."""
+        self._note_all()
+        return super().keys()
+
+    def items(self) -> Any:
+        """Return what a dict does, and note all keys."""
+        self._note_all()
+        return super().items()
+
+    def values(self) -> Any:
+        """Return what a dict does, and note all keys."""
+        self._note_all()
+        return super().values()
+
+    def copy(self) -> dict[str, Any]:
+        """Return what a dict does, and note all keys."""
+        self._note_all()
+        return super().copy()
+
+    def __repr__(self) -> str:
+        self._note_all()
+        return super().__repr__()
+
+
 class _Environment(ImmutableSandboxedEnvironment):
     """The sandbox, which reads fields of messages faster."""
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """Return an attribute, or an item of a dict."""
-        if type(obj) is dict and attribute not in _DICT_ATTRIBUTES:
+        if type(obj) in _MESSAGES and attribute not in _DICT_ATTRIBUTES:
             return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
         return super().getattr(obj, attribute)
 
 
+_MESSAGES = (dict, NotingMessage)
 _DICT_ATTRIBUTES = frozenset(dir(dict))
 
 

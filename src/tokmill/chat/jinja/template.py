@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokmill.chat.control_strings import TokenSplitter
 from tokmill.chat.conversation import ChatError, count_differs
 from tokmill.chat.escaping import ControlEscaper, escaped_forms
-from tokmill.chat.jinja.environment import MARKS, compile_template, first_words, source_facts
+from tokmill.chat.jinja.environment import (
+    MARKS,
+    NotingMessage,
+    compile_template,
+    first_words,
+    source_facts,
+)
 from tokmill.chat.jinja.span_writer import SpanWriter, find_reply_frame
 from tokmill.chat.jinja.spans import (
     ADVICE,
@@ -30,6 +36,7 @@ from tokmill.chat.jinja.spans import (
 from tokmill.chat.mask_rule import mask_rule
 from tokmill.chat.names import HISTORY_REASONING, REASONING_KEYS, check_read, chosen_variables
 from tokmill.chat.own_templates import TRAINING, own_source
+from tokmill.chat.reading.table_nulls import for_template
 from tokmill.chat.segments import Kind
 from tokmill.chat.weights import last_user, other_speakers, span_weights, whole_text_weight
 from tokmill.errors import UsageError
@@ -49,6 +56,9 @@ _NO_MARKS = ("", "", "")
 
 BY_TWIN = "chats of which the tokenizer's own template hides turns or reasoning, written by"
 _REASONING = frozenset(REASONING_KEYS)
+
+_TOOL_ROLES = ("tool", "environment", "observation", "ipython")
+"""Names of the role tool; a template gets the first that it knows."""
 
 _USER: Message = {"role": "user", "content": "a"}
 _REPLY: Message = {"role": "assistant", "content": "b"}
@@ -79,7 +89,8 @@ class _Inputs(NamedTuple):
 
     `placeholders`: characters in the messages that stand for tags. The template sees the tags; but
     with `hides_last` not those of the last message, the reply to be trained, from which many
-    templates would remove them with the text between them.
+    templates would remove them with the text between them. `watched`: keys of messages of which
+    those that the template reads are added to `taken`.
     """
 
     messages: list[Message]
@@ -87,9 +98,30 @@ class _Inputs(NamedTuple):
     variables: Mapping[str, Any] | None = None
     placeholders: Mapping[str, Placeholder] | None = None
     hides_last: bool = False
+    watched: set[str] | None = None
+    taken: set[str] | None = None
 
-    def seen(self, *, prompt: bool) -> list[Message]:
-        """Return the messages as the template is to see them; with `prompt`, none is the reply."""
+    def seen(self, *, prompt: bool, tool_role: str) -> list[Message]:
+        """Return the messages as the template is to see them; with `prompt`, none is the reply.
+
+        `tool_role`: its name of the role tool.
+        """
+        messages = self._with_tags(prompt=prompt)
+        if tool_role != "tool":
+            messages = [
+                {**message, "role": tool_role} if message["role"] == "tool" else message
+                for message in messages
+            ]
+        if not self.watched or self.taken is None:
+            return messages
+        return [
+            message
+            if self.watched.isdisjoint(message)
+            else NotingMessage(message, self.watched, self.taken)
+            for message in messages
+        ]
+
+    def _with_tags(self, *, prompt: bool) -> list[Message]:
         if not self.placeholders:
             return self.messages
         n_with_tags = len(self.messages) - (self.hides_last and not prompt)
@@ -149,8 +181,12 @@ class JinjaTemplate:
         self._drops = settings.history_reasoning == "drop"
         self._reads_history = HISTORY_REASONING in facts.variables
         history = {HISTORY_REASONING: "drop"} if self._drops else {}
+        self._read, self._chosen = facts.variables - variables.keys(), chosen
         self._variables = {**variables, "documents": None, **history, **chosen}
         self._knows_developer = "developer" in source
+        strings = set(facts.literals.split("\0"))
+        known = [name for name in _TOOL_ROLES if name in strings]
+        self._tool_role = known[0] if known else "tool"
         self._escaper = ControlEscaper(control, parse=parse)
         self._split = TokenSplitter(control)
         self._is_strict = settings.spans == "prefix"
@@ -175,13 +211,19 @@ class JinjaTemplate:
         values: list[Any] = [
             self._prepared(conversation.messages),
             conversation.tools,
-            conversation.variables or {},
+            self._variables_of(conversation, sample),
         ]
         marks, separator = self._escaper.marks, ""
         if not self._escaper.is_clean(values):
             values, separator = self._escaper.escaped(values), marks[2]
         inputs = _Inputs(
-            values[0], values[1], values[2], conversation.placeholders, conversation.hides_tags
+            values[0],
+            values[1],
+            values[2],
+            conversation.placeholders,
+            conversation.hides_tags,
+            conversation.extras.keys,
+            sample.taken,
         )
         if self._trains_all:
             self._write_all(inputs, whole_text_weight(conversation), separator, sample)
@@ -197,6 +239,18 @@ class JinjaTemplate:
         weights = span_weights(conversation, spoken, len(parts) // 2)
         roles = roles_between(messages, spoken, len(parts) // 2)
         self._writer.write(parts, roles, weights, sample, separator=separator, speakers=speakers)
+
+    def _variables_of(self, conversation: Conversation, sample: Sample) -> Mapping[str, Any]:
+        """Return the variables that a record gives: its own, and keys of it that are read here.
+
+        Those of the settings win over such keys.
+        """
+        extras, own = conversation.extras.record, conversation.variables or {}
+        if not extras:
+            return own
+        read = {key: for_template(extras[key]) for key in self._read if key in extras}
+        sample.taken_of_record |= read.keys()
+        return {**read, **self._chosen, **own}
 
     def text_of(
         self,
@@ -288,7 +342,12 @@ class JinjaTemplate:
                 message = {**message, "role": "system"}
             if not _REASONING.isdisjoint(message):
                 reasoning = next(message[name] for name in REASONING_KEYS if name in message)
-                message = {"thinking": reasoning, **message, "reasoning_content": reasoning}
+                message = {
+                    "thinking": reasoning,
+                    "reasoning": reasoning,
+                    **message,
+                    "reasoning_content": reasoning,
+                }
             prepared.append(message)
         return prepared
 
@@ -385,7 +444,7 @@ class JinjaTemplate:
             beginning = _Inputs(messages[:n_messages], *inputs[1:])
             return self._text(beginning, _NO_MARKS, prompt=prompt)
 
-        is_plain = not (inputs.tools or inputs.placeholders or inputs.variables)
+        is_plain = not (inputs.tools or inputs.placeholders or inputs.variables or inputs.taken)
         if len(replies) > MOST_PROVEN and is_plain and not self._is_strict:
             other = partial(self._with_messages, inputs)
             spans = spans_by_frames(rendering, render, other, messages, replies, marks)
@@ -431,7 +490,7 @@ class JinjaTemplate:
         return {
             **self._variables,
             **(inputs.variables or {}),
-            "messages": inputs.seen(prompt=prompt),
+            "messages": inputs.seen(prompt=prompt, tool_role=self._tool_role),
             "tools": inputs.tools,
             "add_generation_prompt": prompt,
         }

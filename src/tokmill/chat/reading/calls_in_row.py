@@ -17,6 +17,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from tokmill.fields import is_text
+
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Sequence
@@ -51,7 +53,7 @@ def with_joined_calls(conversation: Conversation, counts: Counter[str]) -> Joine
             reply = messages[-1]
             if _belongs_to(message, reply) and _is_alike(weight, weights[-1]):
                 calls = [*reply.get("tool_calls", ()), *message["tool_calls"]]
-                messages[-1] = {**reply, "tool_calls": calls}
+                messages[-1] = {**message, **reply, "tool_calls": calls}
                 weights[-1] = weight if weights[-1] is None else weights[-1]
                 counts[JOINED] += 1
                 continue
@@ -64,7 +66,10 @@ def with_joined_calls(conversation: Conversation, counts: Counter[str]) -> Joine
 
 def _belongs_to(message: Message, reply: Message) -> bool:
     """Return whether a message of the assistant has calls alone, and the speaker of a reply."""
-    has_more = message["content"] or message.get("reasoning_content")
+    others = (value for key, value in message.items() if reply.get(key) != value)
+    # Not only content and reasoning: a template may write other texts, such as a plan of the call.
+    says_more = any(isinstance(value, str) and is_text(value) for value in others)
+    has_more = says_more or message["content"] or message.get("reasoning_content")
     has_calls_alone = bool(message.get("tool_calls")) and not has_more
     return has_calls_alone and message.get("name") in (None, reply.get("name"))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.chat.control_strings import REASONING_TAGS
-from tokmill.chat.conversation import PART_WEIGHTS, ChatError, PartWeight
+from tokmill.chat.conversation import PART_WEIGHTS, ChatError, Extras, PartWeight
 from tokmill.chat.inline_tags import split_reasoning
 from tokmill.chat.names import (
     ANSWER_KEYS,
@@ -53,6 +53,7 @@ from tokmill.chat.reading.agents import (
     declared_functions,
     with_parameters,
 )
+from tokmill.chat.reading.table_nulls import for_template
 from tokmill.chat.weights import (
     NOT_TRAINED,
     message_weight,
@@ -313,7 +314,7 @@ class Turns(NamedTuple):
     """Messages, the weight that each gives, and the parts of them that give their own.
 
     `unread`: the filled keys that nothing reads, those of parts as `content[].id`. `noticed`:
-    counts of what was done to the messages.
+    counts of what was done to the messages. `extras`: those of such keys that templates get.
     """
 
     messages: list[Message]
@@ -321,11 +322,14 @@ class Turns(NamedTuple):
     parts: list[PartWeight]
     unread: set[str]
     noticed: Counter[str]
+    extras: Extras
 
 
 def read_messages(items: Sequence[Any], settings: SftSettings, where: str = "message") -> Turns:
     """Return the messages of a list, and their weights."""
-    messages, weights, parts, unread, noticed = turns = Turns([], [], [], set(), Counter())
+    messages, weights, parts, unread, noticed, extras = turns = Turns(
+        [], [], [], set(), Counter(), Extras()
+    )
     roles = known_roles(settings.role_names)
     is_renamed = bool(settings.fields or settings.ignore_keys)
     for number, original in enumerate(chat_messages(items, settings, where), 1):
@@ -346,7 +350,10 @@ def read_messages(items: Sequence[Any], settings: SftSettings, where: str = "mes
             unread.add(f"role={first_present(item, ROLE_KEYS)}")
             continue
         if not is_plain:
-            unread |= unread_in_message(original, settings)
+            read = _read_keys(original, settings)
+            unread |= unread_in_message(original, settings, read)
+            read = read if item is original else _read_keys(item, settings)
+            _add_extras(message, item, read, extras, f"{where} {number}")
         messages.append(message)
         weights.append(weight)
     return turns
@@ -392,7 +399,7 @@ def _read_message(
         message["reasoning_content"] = reasoning
     if calls := _read_all_calls(item, content, settings, where):
         message["tool_calls"] = calls
-    _check_whole(item, message, where)
+    _check_role(message, where)
     for key in ("name", "tool_call_id"):
         if (value := item.get(key)) is not None:
             message[key] = text_of(value, f"{where}: {key}")
@@ -560,8 +567,8 @@ def _read_all_calls(
     return calls
 
 
-def _check_whole(item: Mapping[str, Any], message: Message, where: str) -> None:
-    """Refuse a message of which templates would leave out a part."""
+def _check_role(message: Message, where: str) -> None:
+    """Refuse a message with a part that templates would leave out."""
     reasoning, calls = message.get("reasoning_content"), message.get("tool_calls")
     if message["role"] != "assistant" and (reasoning or calls):
         raise ChatError(
@@ -569,11 +576,31 @@ def _check_whole(item: Mapping[str, Any], message: Message, where: str) -> None:
             f"{where}: expected {'tool calls' if calls else 'reasoning'} of the assistant only, "
             f"found them at role {message['role']}",
         )
+
+
+def _add_extras(
+    message: Message, item: Mapping[str, Any], read: frozenset[str], extras: Extras, where: str
+) -> None:
+    """Add the keys of an item that are not `read` to its message, for the template.
+
+    A message that has nothing else is refused later, if the template does not take them.
+    """
+    taken = {*message, *read, *_NEVER_HANDED, *(["refusal"] if is_refusal(item) else [])}
+    keys = [key for key in item if key not in taken]
+    handed = {key: value for key in keys if (value := for_template(item[key])) is not None}
+    message |= handed
+    extras.keys |= handed.keys()
     has_content = any(key in item for key in CONTENT_KEYS)
-    if not (reasoning or calls or has_content or is_refusal(item)):
-        raise ChatError(
-            "no such fields", f"{where}: expected content, found {shown_keys(list(item))}"
-        )
+    if message.get("reasoning_content") or message.get("tool_calls") or has_content:
+        return
+    if is_refusal(item):
+        return
+    error = ChatError(
+        "no such fields", f"{where}: expected content, found {shown_keys(list(item))}"
+    )
+    if not handed:
+        raise error
+    extras.bare.append((frozenset(handed), error))
 
 
 _OTHER_NAMES = {
@@ -621,12 +648,26 @@ _NO_PARTS = frozenset(("tools", *CALL_KEYS, *DETAIL_KEYS))
 _READ_IN_PART = frozenset(("type", *PART_KEYS, *SWITCH_KEYS))
 
 
-def unread_in_message(item: Mapping[str, Any], settings: SftSettings) -> set[str]:
-    """Return the filled keys of a message and its parts, by its names, that nothing reads."""
-    ignored = {*settings.ignore_keys}
+_NEVER_HANDED = frozenset(("with_input", *ROLE_KEYS, *CONTENT_KEYS, *MEDIA_KEYS))
+"""Keys of messages that only tokmill sets, and those that are empty if nothing has read them."""
+
+
+def _read_keys(item: Mapping[str, Any], settings: SftSettings) -> frozenset[str]:
+    """Return the keys of a message that are read here."""
     named = known_names(settings.fields, in_message=True)
     own = {filled_key(item, ROLE_KEYS), filled_key(item, CONTENT_KEYS)}
-    read = (_READ_HERE | own) - ignored | named.keys()
+    return frozenset((_READ_HERE | own) - {*settings.ignore_keys} | named.keys())
+
+
+def unread_in_message(
+    item: Mapping[str, Any], settings: SftSettings, read: frozenset[str] | None = None
+) -> set[str]:
+    """Return the filled keys of a message and its parts, by its names, that nothing reads.
+
+    `read`: the keys of the message that are read; None: those that are read here.
+    """
+    read = _read_keys(item, settings) if read is None else read
+    ignored = {*settings.ignore_keys}
     unread = {key for key in item if key not in read and is_filled(item[key])}
     if "refusal" not in ignored and is_refusal(item):
         unread.discard("refusal")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from tokmill.chat.conversation import ChatError, Conversation
+from tokmill.chat.conversation import ChatError, Conversation, Extras
 from tokmill.chat.mask_rule import is_everything
 from tokmill.chat.names import (
     ANSWER_KEYS,
@@ -33,6 +33,7 @@ from tokmill.chat.names import (
     first_present,
     given_fields,
     is_filled,
+    is_ours,
     known_names,
     known_roles,
     parse_json,
@@ -132,6 +133,10 @@ def read_conversation(
             record, conversation.messages, conversation.weights, settings
         )
     unread = _unread_keys(original, record, name, settings)
+    if unread:
+        conversation.extras.record = {
+            key: record[key] for key in sorted(unread) if key in record and not is_ours(key)
+        }
     if unread or conversation.unread:
         conversation.unread = tuple(sorted(unread.union(conversation.unread)))
     return conversation
@@ -326,6 +331,7 @@ def _read_prompt(record: Mapping[str, Any], settings: SftSettings) -> Conversati
         tuple(unread),
         parts=parts + replies.parts,
         noticed=asked.noticed + replies.noticed,
+        extras=asked.extras.add(replies.extras),
     )
     return _with_beside(dialog, record, settings, of_prompt)
 
@@ -391,6 +397,7 @@ def _dialog(
         tuple(unread),
         parts=turns.parts,
         noticed=turns.noticed,
+        extras=turns.extras,
     )
     return _with_beside(dialog, record, settings)
 
@@ -417,6 +424,7 @@ def _with_beside(
         dialog.weights[start:start] = history.weights if weight is None else [weight] * n
         dialog.parts = [*history.parts, *dialog.parts]
         dialog.noticed.update(history.noticed)
+        dialog.extras.add(history.extras)
     key = filled_key(record, SYSTEM_KEYS)
     if not key or known_roles(settings.role_names)["system"] == DROP:
         return dialog
@@ -468,7 +476,7 @@ def _read_pair(
         unread = tuple(_unread_in(replies, "completion", settings))
     else:
         reply: Message = {"role": "assistant", "content": text_of(answer, "answer")}
-        replies, unread = Turns([reply], [None], [], set(), Counter()), ()
+        replies, unread = Turns([reply], [None], [], set(), Counter(), Extras()), ()
     reasoning = _optional_text(record, REASONING_KEYS)
     if reasoning and replies.messages:
         replies.messages[0].setdefault("reasoning_content", reasoning)
@@ -480,6 +488,7 @@ def _read_pair(
             unread,
             parts=replies.parts,
             noticed=replies.noticed,
+            extras=replies.extras,
         ),
         record,
         settings,
@@ -518,7 +527,7 @@ def _read_history(value: Any, key: str, settings: SftSettings) -> Turns:
             raise wrong_type(where, "a list of a question and its answer", pair)
         messages += [{"role": "user", "content": text_of(pair[0], where)}]
         messages += [{"role": "assistant", "content": text_of(pair[1], where)}]
-    return Turns(messages, [None] * len(messages), [], set(), Counter())
+    return Turns(messages, [None] * len(messages), [], set(), Counter(), Extras())
 
 
 def _optional_text(record: Mapping[str, Any], keys: Sequence[str]) -> str:

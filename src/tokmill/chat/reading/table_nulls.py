@@ -109,6 +109,21 @@ def _is_named(tool: Any, function: Mapping[str, Any]) -> bool:
     return isinstance(described, dict) and described.get("name") == function["name"]
 
 
+_DEEPEST = 64
+
+
+def for_template(value: Any, depth: int = 0) -> Any:
+    """Return a value that only a template reads, without keys that are null; None if too deep."""
+    if depth == _DEEPEST:
+        return None
+    if isinstance(value, dict):
+        held = {key: for_template(item, depth + 1) for key, item in value.items()}
+        return {key: item for key, item in held.items() if item is not None}
+    if isinstance(value, list):
+        return [for_template(item, depth + 1) for item in value]
+    return value
+
+
 def has_null(value: Any) -> bool:
     """Return whether a key within a value of JSON is null."""
     return next(_nulls_in(value), None) is not None
