@@ -35,6 +35,18 @@ def indices_of(
     return indices
 
 
+def before_first(
+    indices: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Return how many values of each entry stand before the first of `indices`; all if none is.
+
+    `indices`: into the flat array, increasing. Shape (n,).
+    """
+    following = np.append(indices, offsets[-1])[np.searchsorted(indices, offsets[:-1])]
+    before: npt.NDArray[np.int64] = np.minimum(following, offsets[1:]) - offsets[:-1]
+    return before
+
+
 def starts_run(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Return where a value differs from the one before it; the first always does."""
     starts = np.ones(len(values), bool)

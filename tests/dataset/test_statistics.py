@@ -112,6 +112,33 @@ def test_samples_with_equal_ids_and_other_masks_are_not_equal(make_sft) -> None:
     assert (duplicates.documents, duplicates.most, duplicates.example) == (1, 2, 0)
 
 
+@pytest.mark.parametrize("at_once", [1, 3, 1 << 20])
+def test_the_prompt_of_a_sample_is_what_stands_before_its_first_trained_token(
+    make_sft, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(module, "_CHUNK_TOKENS", at_once)
+    samples = {
+        "train-0000000-0000": [
+            ([1, 7, 8, 3], [0, 0, 1, 1]),
+            ([1, 7, 8, 9, 3], [0, 1, 0, 1, 1]),
+        ],
+        "train-0000000-0001": [([1, 7, 8, 9, 3], [0, 0, 0, 0, 1])],
+    }
+    directory, manifest = make_sft(samples)
+    statistics = read_statistics(directory, manifest)
+    assert statistics.prompts is not None
+    assert (statistics.prompts.values.tolist(), statistics.prompts.counts.tolist()) == (
+        [1, 2, 4],
+        [1, 1, 1],
+    )
+    assert statistics.as_json()["prompts"]["longest"] == 4
+
+
+def test_without_masks_there_are_no_prompts(pretrained: Dataset) -> None:
+    assert pretrained.stats().prompts is None
+    assert "prompts" not in pretrained.stats().as_json()
+
+
 def test_an_id_outside_the_vocabulary_is_one_line(make_dataset) -> None:
     documents = {"train-0000000-0000": [[1, 4_000_000_000, 2]]}
     directory, manifest = make_dataset(documents, "uint32")

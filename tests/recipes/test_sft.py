@@ -121,6 +121,37 @@ def test_limits_count_all_tokens_and_the_reason_is_one(process):
     assert drops(encoded) == {"more than max_tokens": [3], "fewer than min_tokens": [0, 4]}
 
 
+LONG_PROMPT = "prompt of more than max_prompt_tokens"
+
+
+def test_samples_with_long_prompts_are_dropped_with_a_count_of_their_own(process):
+    rows = [chat("a", "b"), chat("abc", "b"), chat("abcd", "b"), chat("abcdefgh", "b" * 9)]
+    whole = process(rows, SftSettings(template="plain"))
+    lengths = [mask.index(1) for _, mask in samples(whole)]
+    assert lengths == sorted(lengths)
+    for i, most in enumerate(lengths):
+        encoded = process(rows, SftSettings(template="plain", max_prompt_tokens=most))
+        assert samples(encoded) == samples(whole)[: i + 1]
+        dropped = [*range(i + 1, len(rows))]
+        assert drops(encoded) == ({LONG_PROMPT: dropped} if dropped else {})
+    # Of two reasons the prompt is told, which no rule of length mends.
+    settings = SftSettings(
+        template="plain", max_prompt_tokens=lengths[2], too_long="truncate-right"
+    )
+    encoded = process(rows, settings, max_tokens=lengths[2])
+    assert drops(encoded)[LONG_PROMPT] == [3]
+
+
+def test_only_the_turns_whose_history_is_too_long_are_dropped(process):
+    rows = [chat("a", "b", "a", "b", "a", "b")]
+    whole = samples(process(rows, SftSettings(samples="turn")))
+    most = whole[1][1].index(1)
+    settings = SftSettings(samples="turn", max_prompt_tokens=most)
+    encoded = process(rows, settings)
+    assert samples(encoded) == whole[:2]
+    assert drops(encoded) == {LONG_PROMPT: [0]}
+
+
 def test_samples_without_a_target_are_dropped(process):
     rows = [chat("a", "b"), chat("a", "b", weight=0), chat("a")]
     encoded = process(rows)

@@ -21,6 +21,7 @@ from tokmill.dataset.manifest_shape import sidecars_of
 from tokmill.dataset.reader import open_shard
 from tokmill.dataset.sidecars import open_index
 from tokmill.errors import VerifyError
+from tokmill.offsets import before_first, offsets_of
 from tokmill.storage import storage_errors
 
 if TYPE_CHECKING:
@@ -98,6 +99,14 @@ class Lengths:
         upto = np.cumsum(self.counts)
         return int(self.values[np.searchsorted(100 * upto, percent * upto[-1])])
 
+    def summary(self) -> dict[str, Any]:
+        """Return mean, longest and percentiles as plain values."""
+        return {
+            "mean": self.mean,
+            "longest": self.longest,
+            "percentiles": {str(p): self.percentile(p) for p in PERCENTILES},
+        }
+
     def longer(self, context: int) -> int:
         """Return the documents with more tokens than a context."""
         return int(self.counts[self.values > context].sum())
@@ -162,6 +171,7 @@ class Statistics:
         splits: `documents` and `tokens` of each split.
         sources: of each input file its `path` and the same counts as in `totals`.
         lengths: documents by length.
+        prompts: documents by the tokens before their first trained one; None for pretraining.
         id_counts: (vocabulary,) int64, how often each id occurs.
         frequent: the ids that occur most, the most frequent first.
         unused: examples of ids that never occur, evenly spread.
@@ -180,18 +190,19 @@ class Statistics:
     n_unused: int
     duplicates: Duplicates
     no_texts: str = ""
+    prompts: Lengths | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the statistics as plain values, without `id_counts`."""
         lengths = self.lengths
+        prompts = {} if self.prompts is None else {"prompts": self.prompts.summary()}
         return {
             "totals": _counts(self.totals),
             "splits": self.splits,
             "sources": [{"path": row["path"], **_counts(row)} for row in self.sources],
+            **prompts,
             "lengths": {
-                "mean": lengths.mean,
-                "longest": lengths.longest,
-                "percentiles": {str(p): lengths.percentile(p) for p in PERCENTILES},
+                **lengths.summary(),
                 "documents_by_length": np.trim_zeros(lengths.documents, "b").tolist(),
                 "tokens_by_length": np.trim_zeros(lengths.tokens, "b").tolist(),
             },
@@ -241,6 +252,9 @@ def read_statistics(
             split["tokens"] += len(shard.tokens)
         duplicates = hashes.duplicates()
     lengths = read_lengths(directory, manifest)
+    prompts = None
+    if "mask" in sidecars_of(manifest):
+        prompts = Lengths.of(_prompt_lengths(directory, manifest))
     checked.finish()
     never = np.flatnonzero(counts == 0)
     n_examples = min(MOST_IDS, len(never))
@@ -253,6 +267,7 @@ def read_statistics(
     return Statistics(
         manifest["totals"], splits, tuple(manifest["sources"]), lengths, counts,
         frequent, unused, len(never), duplicates,
+        prompts=prompts,
     )  # fmt: skip
 
 
@@ -266,6 +281,20 @@ def _count_ids(directory: Path, shard: Shard, counts: Counts) -> None:
                 f"{len(counts):,}; see tokmill verify"
             )
         counts += np.bincount(ids, minlength=len(counts))
+
+
+def _prompt_lengths(directory: Path, manifest: dict[str, Any]) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the tokens before the first trained one of each document."""
+    for entry in manifest["shards"]:
+        shard = open_shard(directory, manifest, entry)
+        start = 0
+        if shard.mask is None:
+            return
+        for run in shard.runs(_CHUNK_TOKENS):
+            offsets = offsets_of(shard.lengths[run])
+            mask = shard.mask[start : start + int(offsets[-1])]
+            yield before_first(np.flatnonzero(mask), offsets)
+            start += int(offsets[-1])
 
 
 def _hashes_of(shard: Shard) -> Iterator[bytes]:

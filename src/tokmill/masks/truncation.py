@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 TOO_SHORT = "fewer than min_tokens"
 TOO_LONG = "more than max_tokens"
+LONG_PROMPT = "prompt of more than max_prompt_tokens"
 UNTRAINED = "no trained token"
 CUT_SAMPLES = "cut samples"
 """Counts samples that are a part of a longer one, so they may end unlike complete samples."""

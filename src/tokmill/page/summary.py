@@ -162,7 +162,10 @@ def statistics_rows(statistics: Statistics) -> Rows:
     if examples := statistics.unused[:_MOST_UNUSED]:
         texts = (f"{named.id} {quoted(named.text)}".strip() for named in examples)
         unused += f"\nsuch as {', '.join(texts)}"
-    rows = [("lengths", lengths_text(lengths)), ("duplicates", repeated), ("unused ids", unused)]
+    rows = [("lengths", lengths_text(lengths))]
+    if statistics.prompts is not None:
+        rows.append(("prompts", lengths_text(statistics.prompts)))
+    rows += [("duplicates", repeated), ("unused ids", unused)]
     return rows + ([("no texts", statistics.no_texts)] if statistics.no_texts else [])
 
 

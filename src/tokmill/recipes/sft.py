@@ -21,8 +21,8 @@ from tokmill.engines.spot_check import SpotCheck
 from tokmill.errors import TokenizerError
 from tokmill.masks.encoder import SampleEncoder
 from tokmill.masks.layout import SampleRules
-from tokmill.masks.truncation import CUT_SAMPLES, TOO_SHORT, truncate
-from tokmill.offsets import byte_offsets, starts_run
+from tokmill.masks.truncation import CUT_SAMPLES, LONG_PROMPT, TOO_SHORT, truncate
+from tokmill.offsets import before_first, byte_offsets, starts_run
 from tokmill.recipes.encoded import EncodedBlock, narrow_ids, process_blocks, validation_documents
 from tokmill.recipes.memory_bounds import engine_bytes, n_writers
 from tokmill.recipes.sft_setup import make_chat_renderer, sft_settings
@@ -95,7 +95,10 @@ class SftRecipe:
         encoded = self._encoder.encode(samples, timer)
         refused = self._refused(samples, encoded, records)
         encoded = encoded.selected(~np.isin(samples.rows[encoded.samples], list(refused)))
-        kept, drops, lost = self._truncate(samples, encoded)
+        has_long_prompt = self._have_long_prompts(encoded)
+        long_prompts = encoded.selected(has_long_prompt)
+        encoded = encoded.selected(~has_long_prompt)
+        kept, drops, lost = self._truncate(samples, encoded, long_prompts)
         source = encoded.samples[kept.source]
         is_first = starts_run(source)
         checks: dict[str, npt.NDArray[np.int64]] = {}
@@ -160,10 +163,22 @@ class SftRecipe:
         holders = np.searchsorted(samples.offsets, np.flatnonzero(is_held), "right") - 1
         return [int(sample) for sample in np.unique(holders)]
 
+    def _have_long_prompts(self, encoded: EncodedSamples) -> npt.NDArray[np.bool_]:
+        """Return which samples have too many tokens before the first trained one."""
+        tokens, most = encoded.tokens, self._settings.max_prompt_tokens
+        if not most:
+            return np.zeros(len(encoded.samples), bool)
+        trained = np.flatnonzero(tokens.weights > 0)
+        is_long: npt.NDArray[np.bool_] = before_first(trained, tokens.offsets) > most
+        return is_long
+
     def _truncate(
-        self, samples: SampleBatch, encoded: EncodedSamples
+        self, samples: SampleBatch, encoded: EncodedSamples, long_prompts: EncodedSamples
     ) -> tuple[Truncated, dict[str, npt.NDArray[np.int64]], dict[str, npt.NDArray[np.int64]]]:
-        """Return the samples within the limits, the rows of others by reason, and what is lost."""
+        """Return the samples within the limits, the rows of others by reason, and what is lost.
+
+        `long_prompts`: samples that were left out before.
+        """
         limits, settings = self._limits, self._settings
         kept = truncate(
             encoded.tokens, limits.max_tokens, settings.too_long, settings.window_overlap
@@ -183,6 +198,10 @@ class SftRecipe:
             reason: np.stack([samples.rows[encoded.samples[numbers]], n_tokens], axis=1)
             for reason, (numbers, n_tokens) in lost.items()
         }
+        if len(long_prompts.samples):
+            n_tokens = np.diff(long_prompts.tokens.offsets)
+            of_rows = samples.rows[long_prompts.samples]
+            lost_tokens[LONG_PROMPT] = np.stack([of_rows, n_tokens], axis=1)
         for reason in lost_tokens.keys() - {CUT_SAMPLES}:
             rows.setdefault(reason, []).append(lost_tokens[reason][:, 0])
         drops = {reason: np.sort(np.concatenate(parts)) for reason, parts in rows.items()}

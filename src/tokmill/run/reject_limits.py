@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.dataset.counts import TRAINED_TURNS, unread_from_json
 from tokmill.dataset.writer import describe_entry, read_rejects
 from tokmill.errors import RecordError, UnreadInputError
-from tokmill.masks.truncation import TOO_LONG, UNTRAINED
+from tokmill.masks.truncation import LONG_PROMPT, TOO_LONG, UNTRAINED
 from tokmill.timing import add_seconds
 from tokmill.tokenizer.unknown_text import LOST_BYTES, UNKNOWN_TOKENS
 from tokmill.values import EMPTY
@@ -49,6 +49,7 @@ _ADVICE = {
     EMPTY: "name the field that holds the text (--fields)",
     UNTRAINED: "a sample needs a trained part (--train) of a turn (--roles, --turns) with a weight",
     TOO_LONG: "raise --max-tokens",
+    LONG_PROMPT: "raise --max-prompt-tokens",
     "fewer than min_tokens": "lower --min-tokens",
 }
 """Advice if every record was dropped, by the most frequent reason."""

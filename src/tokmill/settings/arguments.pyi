@@ -200,6 +200,9 @@ class _Sft(TypedDict, total=False):
     """Tokens where trained text begins or ends; split: text on both sides is encoded apart, as
     a model meets it at inference; joint: as one text, and a token with bytes of both sides is
     trained (joint-mask: it is not; joint-reject: the record is rejected)."""
+    max_prompt_tokens: Amount
+    """Drop samples with more tokens than this before their first trained one, as trainers of
+    reinforcement learning do; 0: no limit. 32k is 32,768."""
     too_long: str
     """Samples of more than max_tokens; drop-turns: leave out the last turns; truncate-right:
     cut the end off; truncate-left: cut the beginning off, with the system message; window: cut

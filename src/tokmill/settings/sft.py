@@ -138,6 +138,13 @@ class SftSettings:
         "is trained (joint-mask: it is not; joint-reject: the record is rejected).",
         choices=("preset", "split", "joint", "joint-mask", "joint-reject"),
     )
+    max_prompt_tokens: int = dataset_setting(
+        0,
+        "Drop samples with more tokens than this before their first trained one, as trainers of "
+        "reinforcement learning do; 0: no limit.",
+        minimum=0,
+        unit="context",
+    )
     too_long: str = dataset_setting(
         "drop",
         "Samples of more than max_tokens; drop-turns: leave out the last turns; truncate-right: "
