@@ -100,6 +100,8 @@ class Records:
     places in the slice alone decide which rows these are. `metadata`: a column of large_string for
     each field that is kept, a row for each record; None if none is. `replaced`: by row, the
     characters U+FFFD that stand for what is no text in the source; 0 or no entry for most.
+    `doubtful`: by row of whole records, why the parser refuses it. Each value that is to blame is
+    or has half of a surrogate pair in its JSON: the record counts if nobody reads these values.
     """
 
     batch: pa.RecordBatch
@@ -111,6 +113,7 @@ class Records:
     samples: Sequence[tuple[int, Mapping[str, Any]]] = ()
     metadata: pa.RecordBatch | None = None
     replaced: Mapping[int, int] = field(default_factory=dict)
+    doubtful: Mapping[int, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def unread(self) -> UnreadInput | None:

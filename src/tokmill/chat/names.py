@@ -253,24 +253,40 @@ _SHOWN_CHARACTERS = 40
 _SHOWN_KEYS = 20
 
 
-def parse_json(text: str, reason: str, where: str) -> Any:
-    """Return the value of a JSON text; integers are exact, the last of equal keys wins."""
+def may_hold_halves(text: str) -> bool:
+    """Return whether a JSON text may hold half of a surrogate pair; if not, it holds none."""
+    return _SURROGATE.search(text) is not None
+
+
+def check_text(value: Any, where: str) -> None:
+    """Check that no text in a value of JSON has half of a surrogate pair; raises `ChatError`."""
     try:
-        value = json.loads(text)
-        if not text.isascii():
-            text.encode()
-        if _SURROGATE.search(text):  # perhaps a lone one
-            json.dumps(value, ensure_ascii=False).encode()
+        json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         surrogate = shown(error.object[error.start])
         raise ChatError(
             "lone surrogate", f"{where}: expected text that can be UTF-8, found {surrogate} in it"
         ) from None
+
+
+def parse_json(text: str, reason: str, where: str) -> Any:
+    """Return the value of a JSON text; integers are exact, the last of equal keys wins."""
+    value = load_json(text, reason, where)
+    if not text.isascii():
+        check_text(text, where)
+    if may_hold_halves(text):
+        check_text(value, where)
+    return value
+
+
+def load_json(text: str, reason: str, where: str) -> Any:
+    """Return the value of a JSON text, which may hold halves of surrogate pairs."""
+    try:
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ChatError(
             reason, f"{where}: expected JSON, found {shown(text)}: {str(error).lower()}"
         ) from None
-    return value
 
 
 def parsed(value: Any, reason: str, where: str) -> Any:

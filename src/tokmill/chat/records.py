@@ -20,6 +20,7 @@ from tokmill.chat.escaping import cannot_carry, n_edges, with_edges
 from tokmill.chat.inline_tags import InlineReader, inline_forms
 from tokmill.chat.inserted import inserted_counts, note_inserted
 from tokmill.chat.limits import TextLimit
+from tokmill.chat.names import check_text, may_hold_halves
 from tokmill.chat.noticed import LostFields, reply_counts
 from tokmill.chat.reading.calls_in_row import with_joined_calls
 from tokmill.chat.reading.schemas import parse_record, read_conversation
@@ -130,6 +131,8 @@ class RecordWriter:
                     conversation = read_conversation(
                         parse_record(record), self._settings.schema, self._settings
                     )
+                    if may_hold_halves(record):
+                        _check_text(conversation)
                     samples = self._write(conversation, _Record(row, len(record)), outcomes)
                 except ChatError as error:
                     outcomes.refuse(row, error)
@@ -269,6 +272,12 @@ def _note_taken(conversation: Conversation, samples: Sequence[Sample]) -> None:
         if key not in taken if is_of_message else name not in of_record:
             unread.append(name)
     conversation.unread = tuple(unread)
+
+
+def _check_text(conversation: Conversation) -> None:
+    """Check that what is read of a record can be UTF-8; raises `ChatError`."""
+    read = [conversation.messages, conversation.tools, conversation.variables]
+    check_text(read, "record")
 
 
 class _Outcomes:

@@ -92,7 +92,8 @@ class ChatRenderer:
             beginning = records.raw(error.row)[:_SHOWN_BYTES].decode(errors="replace")
             raise TemplateLimitError(f"{error}, which begins {beginning!r}") from None
         refused = [
-            (row, records.reject(row, reason, message)) for row, reason, message in written.refused
+            (row, records.reject(row, *records.doubtful.get(row, (reason, message))))
+            for row, reason, message in written.refused
         ]
         return replace(written.samples, refused=refused)
 

@@ -72,9 +72,12 @@ class FunctionRenderer:
         Raises:
             UsageError: the function raised, or returned something else than one string a row.
         """
-        batch = records.batch
+        batch, rows = records.batch, np.arange(records.batch.num_rows)
         if self.schema is _WHOLE:
             batch = batch.rename_columns(["record"])
+        if records.doubtful:  # nobody knows what the function reads
+            rows = np.delete(rows, list(records.doubtful))
+            batch = batch.take(pa.array(rows))
         try:
             returned = self._function(batch) if batch.num_rows else pa.array([], pa.string())
         except (Exception, SystemExit) as error:  # whatever somebody else's function raises
@@ -89,9 +92,9 @@ class FunctionRenderer:
         kept = [own for own, n in zip(pieces, lengths, strict=False) if own is not None and n > 0]
         return DocumentBatch(
             text.filter(pa.array(lengths > 0)).cast(pa.large_string()),
-            np.flatnonzero(lengths > 0),
-            {},
-            {reason: np.flatnonzero(is_of) for reason, is_of in drops.items() if is_of.any()},
+            rows[lengths > 0],
+            {row: records.reject(row, *why) for row, why in records.doubtful.items()},
+            {reason: rows[is_of] for reason, is_of in drops.items() if is_of.any()},
             kept if pieces else None,
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,12 +22,17 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+T = TypeVar("T")
+
 ADVICE = "; --on-bad-text=replace writes U+FFFD for it"
 """The end of the message about a record that would be read then."""
 
 REPLACED_CHARACTERS = "characters replaced by U+FFFD"
 REPLACED_RECORDS = "records with replaced characters"
 """Names of counters: what was no text in the records of documents, and these records."""
+
+HALF = "\udfff"
+"""Half of a surrogate pair, which stands for what is no text until it is replaced or refused."""
 
 _REPLACEMENT = "\ufffd"
 _HALF = re.compile("[\ud800-\udfff]")
@@ -37,7 +42,7 @@ _AS_HALF = "tokmill.half"
 def _as_half(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeDecodeError):
         raise error
-    return "\udfff", error.end
+    return HALF, error.end
 
 
 codecs.register_error(_AS_HALF, _as_half)
@@ -46,6 +51,11 @@ codecs.register_error(_AS_HALF, _as_half)
 def with_halves(data: bytes) -> str:
     """Return bytes as text, with half of a surrogate pair for each part that is not UTF-8."""
     return data.decode("utf-8", _AS_HALF)
+
+
+def escaped(text: str) -> str:
+    """Return the text of JSON that halves of surrogate pairs, inside strings, are escaped in."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class Replacer:
@@ -120,8 +130,9 @@ def replaced_line(counters: Mapping[str, int]) -> str:
     return f"{plural(n, 'character')} in {records}: U+FFFD stands for what was no text"
 
 
-def by_row(replaced: Mapping[int, int], rows: npt.NDArray[np.int64]) -> dict[int, int]:
-    """Return the replaced characters of records, by their numbers, for the rows that they are."""
-    if not replaced:
+def by_row(of_record: Mapping[int, T], rows: npt.NDArray[np.int64]) -> dict[int, T]:
+    """Return values of records, by their numbers, for the rows that they are."""
+    if not of_record:
         return {}
-    return {row: replaced[number] for row, number in enumerate(rows.tolist()) if number in replaced}
+    numbers = enumerate(rows.tolist())
+    return {row: of_record[number] for row, number in numbers if number in of_record}

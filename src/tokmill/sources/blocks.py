@@ -25,7 +25,14 @@ import pyarrow as pa
 
 from tokmill.fields import Number, json_in, load_exact
 from tokmill.offsets import offsets_of
-from tokmill.sources.bad_text import ADVICE, Replacer, bytes_for_text, change_leaves, with_halves
+from tokmill.sources.bad_text import (
+    ADVICE,
+    Replacer,
+    bytes_for_text,
+    change_leaves,
+    escaped,
+    with_halves,
+)
 from tokmill.sources.utf8 import Bytes, find_bad, is_utf8, utf8_message
 from tokmill.values import RAW_LIMIT_BYTES, WHOLE_RECORD, BlockEnd, RecordPlace, Records, Reject
 
@@ -307,6 +314,11 @@ def join_records(parsed: Sequence[Records]) -> Records:
         for before, records in zip(rows, parsed, strict=False)
         for row, n in records.replaced.items()
     }
+    doubtful = {
+        before + row: why
+        for before, records in zip(rows, parsed, strict=False)
+        for row, why in records.doubtful.items()
+    }
     return Records(
         pa.concat_batches([records.batch for records in parsed]),
         np.concatenate([records.places for records in parsed]),
@@ -326,6 +338,7 @@ def join_records(parsed: Sequence[Records]) -> Records:
         if parsed[0].metadata is not None
         else None,
         replaced=replaced,
+        doubtful=doubtful,
     )
 
 
@@ -374,11 +387,15 @@ def span_texts(data: Bytes, starts: Numbers, stops: Numbers) -> pa.LargeStringAr
 
 
 def row_batch(
-    batch: pa.RecordBatch, refused: Refused, replaced: Counter[int] | None = None
+    batch: pa.RecordBatch,
+    refused: Refused,
+    replaced: Counter[int] | None = None,
+    doubtful: Refused | None = None,
 ) -> pa.RecordBatch:
     """Return the rows of a table as JSON; rows that cannot be are refused, and null.
 
     With `replaced`, text that is not UTF-8 is replaced, and its characters are added to their row.
+    Else with `doubtful`, see `Records`, such rows are no refused ones but doubtful.
     """
     texts: list[str | None] = [None] * batch.num_rows
 
@@ -386,11 +403,15 @@ def row_batch(
         try:
             texts[first:last] = map(_as_json, _rows(batch.slice(first, last - first)))
         except UnicodeDecodeError as error:
+            why = INVALID_UTF8, f"cannot be read as text: {error}{ADVICE}"
             if last - first == 1 and replaced is not None:
-                texts[first] = _replaced_row(batch, first, replaced)
+                texts[first] = _row_by_bytes(batch, first, replaced)
+            elif last - first == 1 and doubtful is not None:
+                texts[first] = _row_by_bytes(batch, first)
+                doubtful[first] = why
             if texts[first] is not None:
                 return None
-            refused[first] = INVALID_UTF8, f"cannot be read as text: {error}{ADVICE}"
+            refused[first] = why
             return -1
         except ValueError as error:
             refused[first] = INVALID_UTF8, f"cannot be read as text: {error}"
@@ -414,19 +435,27 @@ def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     return rows
 
 
-def _replaced_row(batch: pa.RecordBatch, row: int, replaced: Counter[int]) -> str | None:
-    """Return a row as JSON, with U+FFFD for what is not UTF-8; None if it cannot be."""
+def _row_by_bytes(
+    batch: pa.RecordBatch, row: int, replaced: Counter[int] | None = None
+) -> str | None:
+    """Return a row that is not UTF-8 as JSON, None if it cannot be; see `row_batch`."""
     record: dict[str, Any] = {}
     try:
         for name, column in zip(batch.schema.names, batch.slice(row, 1).columns, strict=True):
             kind = change_leaves(column.type, bytes_for_text)
             record[name] = column.cast(kind).to_pylist()[0]
+        if replaced is None:
+            return escaped(json.dumps(record, ensure_ascii=False, default=_with_halves))
         replacer = Replacer()
         text = _as_json(replacer.value(record))
     except (ValueError, pa.ArrowException):
         return None
     replaced[row] += replacer.n_replaced
     return text
+
+
+def _with_halves(value: Any) -> str:
+    return with_halves(value) if isinstance(value, bytes) else str(value)
 
 
 def _as_json(row: dict[str, Any]) -> str:

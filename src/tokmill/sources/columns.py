@@ -36,13 +36,14 @@ class Fitted(NamedTuple):
     """The converted rows: a batch, and the row of the input of each, (n_rows,) int64.
 
     `refused`: reason and message of the other rows. `replaced`: by row of the input, the characters
-    that replace what is no text.
+    that replace what is no text. `doubtful`: by row of the input, see `Records`.
     """
 
     batch: pa.RecordBatch
     rows: npt.NDArray[np.int64]
     refused: Refused
     replaced: Mapping[int, int]
+    doubtful: Refused
 
 
 def fit_columns(
@@ -59,9 +60,10 @@ def fit_columns(
         UsageError: a column has a type that does not fit; `where` names the file.
     """
     refused: Refused = {}
+    doubtful: Refused = {}
     replaced = Counter[int]() if settings.replaces_bad_text else None
     if wants_record_json(schema):
-        fitted = row_batch(batch, refused, replaced)
+        fitted = row_batch(batch, refused, replaced, doubtful)
     else:
         columns = [_fit_column(batch, field, where, refused, replaced) for field in schema]
         fitted = batch_of(columns, schema, batch.num_rows)
@@ -71,7 +73,7 @@ def fit_columns(
         refused |= too_large(sizes, max_record_bytes)
     rows = np.delete(np.arange(batch.num_rows), sorted(refused))
     batch = fitted.take(pa.array(rows)) if refused else fitted
-    return Fitted(batch, rows, refused, replaced or {})
+    return Fitted(batch, rows, refused, replaced or {}, doubtful)
 
 
 def _fit_column(

@@ -140,7 +140,14 @@ class CsvParser:
         records = span_records(
             [block], [0], data, spans, fitted.batch, rows, refused, self._record, self._record
         )
-        return replace(records, replaced=by_row(fitted.replaced, fitted.rows))
+        doubtful = {
+            row: bad_bytes.get(int(parsed[row]), why) for row, why in fitted.doubtful.items()
+        }
+        return replace(
+            records,
+            replaced=by_row(fitted.replaced, fitted.rows),
+            doubtful=by_row(doubtful, fitted.rows),
+        )
 
     def _record(self, line: bytes) -> dict[str, Any]:
         """Return the cells of a record by name; the first of several with one name counts."""

@@ -10,7 +10,6 @@ import pyarrow as pa
 from tokmill.fields import FieldSample
 from tokmill.sources.blocks import json_record, row_samples
 from tokmill.sources.formats import format_named, open_slice
-from tokmill.sources.json_lines import REASONS_OF_ONE_FIELD
 from tokmill.sources.row_reader import RowBlock
 from tokmill.sources.slices import Slice
 from tokmill.sources.streams import CHUNK_BYTES, peeked_stdin
@@ -78,14 +77,7 @@ def _records(file: SourceFile, settings: InputSettings) -> Iterator[dict[str, An
     if holds == "text":
         yield {TEXT_COLUMN: TEXT_COLUMN}  # the only field, whatever the file holds
     elif holds in ("json", "csv"):
-        for block in _blocks(file, settings, _WHOLE):
-            records = block.parse()
-            yield from _objects(records)
-            # Without the field that broke them they may be read: see `json_lines`.
-            for reject in records.rejects:
-                if reject.reason in REASONS_OF_ONE_FIELD:
-                    record = json_record(reject.raw.decode("utf-8", "replace"))
-                    yield from [record] if record else []
+        yield from _whole_records(file, settings)
     else:
         for block in _blocks(file, settings, _WHOLE):
             if isinstance(block, RowBlock):
@@ -96,10 +88,6 @@ def _records(file: SourceFile, settings: InputSettings) -> Iterator[dict[str, An
 def _whole_records(file: SourceFile, settings: InputSettings) -> Iterator[dict[str, Any]]:
     """Yield the records that the parser accepts, as Python objects."""
     for block in _blocks(file, settings, _WHOLE):
-        yield from _objects(block.parse())
-
-
-def _objects(records: Records) -> Iterator[dict[str, Any]]:
-    for text in records.batch.column(0).to_pylist():
-        if (record := json_record(text)) is not None:
-            yield record
+        for text in block.parse().batch.column(0).to_pylist():
+            if (record := json_record(text)) is not None:
+                yield record

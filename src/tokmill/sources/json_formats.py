@@ -81,7 +81,11 @@ def parse_blocks(blocks: Sequence[Block]) -> Records:
         json_record,
         exact_record,
     )
-    return replace(records, replaced=by_row(parsed.replaced, parsed.rows))
+    return replace(
+        records,
+        replaced=by_row(parsed.replaced, parsed.rows),
+        doubtful=by_row(parsed.doubtful, parsed.rows),
+    )
 
 
 def _parse_block(block: BytesBlock) -> Records:

@@ -12,14 +12,16 @@ The texts, rejects and places of a run depend on the parser, so a plan names it.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
-from tokmill.fields import load_exact
-from tokmill.sources.bad_text import ADVICE, Replacer, with_halves
+from tokmill.fields import Number, load_exact
+from tokmill.sources.bad_text import ADVICE, HALF, Replacer, escaped, with_halves
 from tokmill.sources.blocks import (
     INVALID_UTF8,
     json_text,
@@ -44,7 +46,7 @@ _NO_LIMIT = 1 << 62
 _MOST_SHOWN = 1 << 10
 """Bytes of a line that is no object which are looked at for the message."""
 
-REASONS_OF_ONE_FIELD = ("malformed JSON", INVALID_UTF8)
+_REASONS_OF_ONE_FIELD = ("malformed JSON", INVALID_UTF8)
 """Reasons that may lie in a field that is not read."""
 
 _OPEN, _CLOSE, _NEWLINE, _RETURN = (ord(c) for c in "{}\n\r")
@@ -66,7 +68,7 @@ class Parsed(NamedTuple):
     `rows`: (n_rows,) int64, the 0-based line of each row of `batch`. `line_starts`, `line_stops`:
     (n_lines,) int64, the bytes of each line without the blanks around it. `refused`: reason and
     message of each line that is no record and not blank, by its number. `replaced`: by line, the
-    characters that replace what is no text.
+    characters that replace what is no text. `doubtful`: by line, see `Records`.
     """
 
     batch: pa.RecordBatch
@@ -75,6 +77,7 @@ class Parsed(NamedTuple):
     line_stops: npt.NDArray[np.int64]
     refused: dict[int, tuple[str, str]]
     replaced: dict[int, int]
+    doubtful: dict[int, tuple[str, str]]
 
 
 class Failure(NamedTuple):
@@ -143,55 +146,95 @@ def parse_lines(
         texts = span_texts(data, starts[rows], stops[rows])
         tables = [pa.Table.from_batches([whole_batch(texts)])]
     replaced: dict[int, int] = {}
-    for row in sorted(row for row, why in refused.items() if why[0] in REASONS_OF_ONE_FIELD):
-        again = _read_again(bytes(memoryview(data)[starts[row] : stops[row]]), schema)
-        reason, message = refused[row]
-        if again is None:
-            refused[row] = reason, message.removesuffix(ADVICE)
-        elif again.n_replaced and not replaces_bad_text:
-            if reason != INVALID_UTF8:  # whose message says it
-                refused[row] = reason, f"{message}{ADVICE}"
-        else:
-            tables.append(again.table)
-            rows = np.append(rows, row)
-            replaced[row] = again.n_replaced
-            del refused[row]
+    doubtful: dict[int, tuple[str, str]] = {}
+    for row in sorted(row for row, why in refused.items() if why[0] in _REASONS_OF_ONE_FIELD):
+        line, (reason, message) = bytes(memoryview(data)[starts[row] : stops[row]]), refused[row]
+        again = (
+            _read_whole(line, replaces_bad_text=replaces_bad_text)
+            if is_whole
+            else _read_needed(line, schema)
+        )
+        if again is None or not again.is_text_alone:
+            message = message.removesuffix(ADVICE)
+        elif again.n_replaced and not replaces_bad_text and reason != INVALID_UTF8:
+            message += ADVICE  # that of other bytes has it
+        refused[row] = reason, message
+        if again is None or (again.n_replaced and not (replaces_bad_text or is_whole)):
+            continue
+        tables.append(again.table)
+        rows = np.append(rows, row)
+        replaced[row] = again.n_replaced if replaces_bad_text else 0
+        if is_whole and not (replaces_bad_text and again.is_text_alone):
+            doubtful[row] = refused[row]
+        del refused[row]
     batch = one_batch(tables, schema)
     if len(rows) and (np.diff(rows) < 0).any():  # a line that was read again belongs further up
         order = np.argsort(rows)
         batch, rows = batch.take(pa.array(order)), rows[order]
-    return Parsed(batch, rows, starts, stops, refused, replaced)
+    return Parsed(batch, rows, starts, stops, refused, replaced, doubtful)
 
 
 class _Again(NamedTuple):
-    """A record that was refused and read again, and the characters that were replaced for that."""
+    """A record that was refused and read again: a table of one row.
+
+    `n_replaced`: the characters that are to be replaced in it. `is_text_alone`: nothing else is
+    wrong.
+    """
 
     table: pa.Table
     n_replaced: int
+    is_text_alone: bool
 
 
-def _read_again(line: bytes, schema: pa.Schema) -> _Again | None:
+def _read_needed(line: bytes, schema: pa.Schema) -> _Again | None:
     """Return a refused record with its text replaced and without the fields that are not read.
 
     A field that is not read may hold half a character, bytes that are not UTF-8, a number that no
     parser takes, or a key twice; the text of the record is whole then. None if it is still refused.
     """
-    is_whole, replacer = wants_record_json(schema), Replacer()
+    replacer = Replacer()
     try:
         record = load_exact(with_halves(line), object_pairs_hook=_unique)
-        needed = _needed(record, None if is_whole else pa.struct(list(schema)))
-        text = json_text(replacer.value(needed))
-        data = text.encode()
+        needed = _needed(record, pa.struct(list(schema)))
+        data = json_text(replacer.value(needed)).encode()
     except (ValueError, RecursionError):
         return None
     if not needed:
         return None  # it has none of the fields: what is wrong in it says more
-    table = read_json(pa.py_buffer(data), 1, pa.schema([]) if is_whole else schema)
+    table = read_json(pa.py_buffer(data), 1, schema)
     if not isinstance(table, pa.Table):
         return None
-    if is_whole:
-        table = pa.Table.from_batches([whole_batch(pa.array([text], pa.large_string()))])
-    return _Again(table, replacer.n_replaced)
+    return _Again(table, replacer.n_replaced, is_text_alone=True)
+
+
+def _read_whole(line: bytes, *, replaces_bad_text: bool) -> _Again | None:
+    """Return all of a refused record, in which half of a surrogate pair marks what is wrong.
+
+    None if it is no JSON.
+    """
+    replacer = Replacer()
+    try:
+        record = load_exact(with_halves(line))
+        text = escaped(json_text(_marked(record)))
+    except (ValueError, RecursionError):
+        return None
+    is_accepted = False
+    with suppress(ValueError):  # two keys may become the same
+        replaced = escaped(json_text(_marked(replacer.value(record))))
+        table = read_json(pa.py_buffer(replaced.encode()), 1, pa.schema([]))
+        is_accepted = isinstance(table, pa.Table)
+        text = replaced if replaces_bad_text else text
+    row = whole_batch(pa.array([text], pa.large_string()))
+    return _Again(pa.Table.from_batches([row]), replacer.n_replaced, is_accepted)
+
+
+def _marked(value: Any) -> Any:
+    """Return a value of JSON with half of a surrogate pair for numbers that no parser takes."""
+    if isinstance(value, Number) and not isfinite(float(value)):
+        return HALF
+    if isinstance(value, dict):
+        return {key: _marked(inner) for key, inner in value.items()}
+    return [_marked(inner) for inner in value] if isinstance(value, list) else value
 
 
 class _Twice(NamedTuple):
@@ -207,18 +250,14 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _needed(value: Any, kind: pa.DataType | None) -> Any:
-    """Return a value with the fields of a type alone; None: with all fields.
+def _needed(value: Any, kind: pa.DataType) -> Any:
+    """Return a value with the fields of a type alone.
 
     Raises:
         ValueError: an object has one of them twice.
     """
     if isinstance(value, _Twice):
         raise ValueError(f"{value.key} twice")
-    if kind is None:
-        if isinstance(value, dict):
-            return {key: _needed(inner, None) for key, inner in value.items()}
-        return [_needed(inner, None) for inner in value] if isinstance(value, list) else value
     if pa.types.is_struct(kind) and isinstance(value, dict):
         return {
             field.name: _needed(value[field.name], field.type)

@@ -97,6 +97,7 @@ class RowBlock:
             samples=self._samples(batch, rows),
             metadata=self._metadata(batch, rows) if reading.settings.keep else None,
             replaced=by_row(fitted.replaced, rows),
+            doubtful=by_row(fitted.doubtful, rows),
         )
 
     def _metadata(self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64]) -> pa.RecordBatch:

@@ -36,7 +36,7 @@ from tokmill.chat.names import (
     is_ours,
     known_names,
     known_roles,
-    parse_json,
+    load_json,
     parsed,
     read_variables,
     renamed,
@@ -91,8 +91,8 @@ _SYSTEM_ROLES = ("system", "developer")
 
 
 def parse_record(text: str) -> dict[str, Any]:
-    """Return the object of a line of JSON."""
-    record = parse_json(text, "malformed JSON", "record")
+    """Return the object of a line of JSON, in which halves of surrogate pairs may stand."""
+    record = load_json(text, "malformed JSON", "record")
     if not isinstance(record, dict):
         raise wrong_type("record", "an object", record)
     return record

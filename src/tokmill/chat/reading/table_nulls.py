@@ -113,8 +113,11 @@ _DEEPEST = 64
 
 
 def for_template(value: Any, depth: int = 0) -> Any:
-    """Return a value that only a template reads, without keys that are null; None if too deep."""
-    if depth == _DEEPEST:
+    """Return a value that only a template reads, without keys that are null.
+
+    None if it is too deep, or text with half of a surrogate pair, which cannot be UTF-8.
+    """
+    if depth == _DEEPEST or (isinstance(value, str) and not _is_utf8(value)):
         return None
     if isinstance(value, dict):
         held = {key: for_template(item, depth + 1) for key, item in value.items()}
@@ -122,6 +125,13 @@ def for_template(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list):
         return [for_template(item, depth + 1) for item in value]
     return value
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def has_null(value: Any) -> bool:
