@@ -21,7 +21,10 @@ HISTORY = {
         "one renderer for all files of a source with sections",
         "each file with sections by its own script",
     ),
-    CHATS: ("as the first version",),
+    CHATS: (
+        "as the first version",
+        "tool calls in a row are one turn; nulls of tables and weights of prompts are not trained",
+    ),
 }
 """By rule, what each of its numbers means, from 1 on."""
 
