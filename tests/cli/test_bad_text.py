@@ -6,6 +6,8 @@ import gzip
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import tokmill
@@ -41,6 +43,24 @@ def test_a_run_counts_what_it_replaced(name, words, pretrain, tmp_path):
         assert [dataset.text(i).removesuffix("<eos>") for i in range(4)] == TEXTS
     record = json.loads(next((tmp_path / "out").glob("parts/*.json")).read_bytes())
     assert record["slices"][0]["counters"] == COUNTERS
+
+
+@pytest.mark.parametrize("ending", ["txt", "csv", "parquet", "json"])
+def test_each_format_is_replaced_as_a_run_reads_it(ending, pretrain, tmp_path):
+    kept = () if ending == "txt" else ("--keep", "text")  # a text has no fields
+    source = tmp_path / f"in.{ending}"
+    if ending == "parquet":
+        table = pa.table({"text": pa.array([b"a", b"b \xff"]).view(pa.string()), "id": ["1", "2"]})
+        pq.write_table(table, source)
+    else:
+        texts = {"txt": b"b \xff", "csv": b"id,text\n1,a\n2,b \xff\n"}
+        source.write_bytes(texts.get(ending, b'[{"text": "a"}, {"text": "b \xff", "id": 1}]'))
+    outcome = pretrain(source, "--on-bad-text=replace", *kept)
+    assert outcome.code == 0, outcome.err
+    with tokmill.open(tmp_path / "out") as dataset:
+        assert dataset.text(-1).removesuffix("<eos>") == "b \ufffd"
+        if kept:
+            assert dataset.meta(-1) == {"text": "b \ufffd"}
 
 
 def test_plan_says_it_too(tokmill, tokenizer_dir, tmp_path):

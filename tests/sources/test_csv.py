@@ -57,7 +57,9 @@ def test_an_open_quote_gives_the_rows_before_and_the_rest_is_unread(batch_bytes,
     assert [row["a"] for row in found.rows] == ["1"]
     assert found.rejects == []
     assert found.unread == [(2, 8, "open quote", 9, -1, 0)]
-    assert found.messages == ["a quoted field is not closed before the end of the file"]
+    (message,) = found.messages
+    assert message.startswith("a quoted field is not closed before the end of the file: ")
+    assert message.endswith("--csv-quote=none, which makes quotes text")
 
 
 def test_a_header_with_an_open_quote_is_unread_and_no_column(read_csv):

@@ -277,7 +277,8 @@ class CsvSplitter:
     def unfinished(self) -> str:
         """Return an error if a quote is open, else ''."""
         return (
-            "a quoted field is not closed before the end of the file"
+            "a quoted field is not closed before the end of the file: close it, or use "
+            "--csv-quote=none, which makes quotes text"
             if self._state == _QUOTED
             else ""
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from tokmill.sources.bad_text import replaced_rows
+from tokmill.sources.bad_text import replaced_rows, with_halves
 from tokmill.sources.blocks import (
     batch_of,
     not_utf8,
@@ -117,7 +117,7 @@ def parse_text(block: BytesBlock) -> Records:
 
 
 def _record(text: bytes) -> dict[str, Any]:
-    return {TEXT_COLUMN: text.decode()}
+    return {TEXT_COLUMN: with_halves(text)}
 
 
 def _open_text(slice_: Slice, reading: Reading) -> ByteReader:
