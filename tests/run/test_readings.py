@@ -229,6 +229,29 @@ def test_a_text_inside_an_object_is_advised_and_can_be_named(suffix, tmp_path, c
     assert first_document(reading) == "en: x"
 
 
+@pytest.mark.parametrize("renderer", ["article", "encyclopedia", "sections"])
+@pytest.mark.parametrize(
+    "pair", ["title=meta.t", "summary=meta.t", "sections=meta.s", "section_content=body.text"]
+)
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_a_path_is_refused_where_a_key_is_expected(pair, renderer, suffix, tmp_path, configure):
+    items = [{"title": "h", "content": BODY, "body": {"text": BODY}}]
+    path = tmp_path / f"a{suffix}"
+    write(path, [{"title": "T", "meta": {"t": "T", "s": items}, "sections": items}])
+    message = f"{pair}: renderer {renderer} expects a key there, found a field of the object "
+    with pytest.raises(UsageError, match=re.escape(message) + ".*--renderer=MODULE:FUNCTION"):
+        fields_read(configure(tmp_path / "o", path, renderer=renderer, fields=(pair,)))
+
+
+def test_a_key_with_a_dot_beside_its_object_is_a_key(tmp_path, configure):
+    items = [{"title": "h", "a.b": BODY, "a": {}}]
+    write(tmp_path / "a.jsonl", [{"meta.t": "T", "meta": {"t": "no"}, "sections": items}])
+    fields = ("title=meta.t", "section_content=a.b")
+    config = configure(tmp_path / "o", tmp_path / "a.jsonl", renderer="article", fields=fields)
+    (reading,) = find_readings(inputs_of(config, None), None)
+    assert first_document(reading) == f"T\n\nh\n{BODY}"
+
+
 def test_a_key_with_a_dot_is_still_a_key(tmp_path, configure):
     write(tmp_path / "a.csv", [{"id": "1", "meta.text": BODY}])
     config = configure(tmp_path / "o", tmp_path / "a.csv", fields=("text=meta.text",))

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from tokmill.errors import UsageError
 from tokmill.render.detect import advice
 from tokmill.render.function import FunctionRenderer, find_renderer
+from tokmill.settings.schema import KEYS_OF_RECORDS
 from tokmill.values import EMPTY, WHOLE_RECORD, DocumentBatch
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 
 _MOST_LISTED = 12
+_OF_SECTIONS = ("encyclopedia", "article", "sections")
 
 
 class Renderer(Protocol):
@@ -50,6 +52,8 @@ def make_renderer(settings: RenderSettings, sample: FieldSample | None = None) -
     _refuse_twins(renderer.schema)
     if sample:
         _refuse_lists(name, renderer.schema, sample)
+        if name in _OF_SECTIONS:
+            _refuse_paths(settings, sample)
     names = set(renderer.schema.names)
     if sample and sample.keys and not names & {*sample.keys, WHOLE_RECORD}:
         wanted, keys = ", ".join(renderer.schema.names), list(sample.keys)
@@ -69,6 +73,29 @@ def _refuse_lists(name: str, schema: pa.Schema, sample: FieldSample) -> None:
             raise UsageError(
                 f"{sample.where}: {field.name} is a list: renderer {name} expects text under it: "
                 "join the list first, or give a renderer of your own (--renderer=MODULE:FUNCTION)"
+            )
+
+
+def _refuse_paths(settings: RenderSettings, sample: FieldSample) -> None:
+    """Refuse a path to a field of an object where sections are read: only text has paths."""
+    sections = settings.key_of("sections")
+    of_record = set(sample.keys)
+    of_section = {
+        path.removeprefix(f"{sections}[].")
+        for path in sample.fields
+        if path.startswith(f"{sections}[].")
+    }
+    for role in KEYS_OF_RECORDS:
+        key, keys = settings.key_of(role), of_section if role.startswith("section_") else of_record
+        head, dot, _ = key.partition(".")
+        if role != "text" and dot and key not in keys and head in keys:
+            template = "\\n".join(f"{{{settings.key_of(r)}}}" for r in ("title", "summary"))
+            is_text = role in ("title", "summary")
+            texts = f"name the texts with --renderer=template --template='{template}', or "
+            raise UsageError(
+                f"{sample.where}: {role}={key}: renderer {settings.renderer_name} expects a key "
+                f"there, found a field of the object {head}: {texts if is_text else ''}give a "
+                "renderer of your own (--renderer=MODULE:FUNCTION)"
             )
 
 

@@ -47,6 +47,26 @@ RECORDS = (
         more=" --renderer text",
     ),
     pretrain(
+        "a path where a key is expected",
+        {
+            "a.jsonl": lines(
+                {"meta": {"title": "Ferry"}, "summary": STORY, "sections": [{"content": STORY}]},
+                n=3,
+            ),
+            "own.py": OWN,
+        },
+        Step(
+            "--renderer=template --template='{meta.title}\\n{summary}'",
+            "tokmill pretrain a.jsonl -t TOK -o out --renderer=template "
+            "--template='{meta.title}\\n{summary}'",
+        ),
+        Step(
+            "--renderer=MODULE:FUNCTION",
+            "tokmill pretrain a.jsonl -t TOK -o out --renderer=own:text",
+        ),
+        more=" --renderer article --fields title=meta.title",
+    ),
+    pretrain(
         "one text of several",
         {"a.jsonl": lines({"body": STORY, "meta": {"x": [{"y": STORY}]}}, n=3)},
         "--renderer=text --fields=text=body",
