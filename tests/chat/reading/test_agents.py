@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.reading.schemas import read_conversation
@@ -314,6 +316,41 @@ def test_text_behind_calls_is_refused_as_in_other_formats(record):
     assert refusal(record)[0] == "order of parts"
 
 
+def test_what_a_message_says_beside_its_results_is_not_lost():
+    found = {"type": "tool_result", "tool_use_id": "c", "content": "x"}
+    record = asked(found)
+    record["messages"][2] |= {"train": True, "at": 7}
+    assert (read(record).weights[2], read(record).unread) == (1.0, ("messages[].at",))
+    record = parts({"functionCall": {"name": "w"}})
+    answer = {"functionResponse": {"name": "w", "response": {}}}
+    record["contents"].append({"role": "user", "parts": [answer], "train": True, "at": 7})
+    assert (read(record).weights[2], read(record).unread) == (1.0, ("contents[].at",))
+
+
+def test_an_item_with_a_role_of_its_own_keeps_its_call():
+    made = {"type": "function_call", "role": "assistant", "call_id": "c", "name": "w",
+            "arguments": "{}"}  # fmt: skip
+    found = {"type": "function_call_output", "role": "tool", "call_id": "c", "output": "x"}
+    assert read(items(made, found)).messages[1:] == [
+        {"role": "assistant", "content": "", "tool_calls": [call("w", {}, "c")]},
+        result("x", "w", "c"),
+    ]
+
+
+def test_named_roles_and_fields_are_read_among_items():
+    settings = SftSettings(role_names=("bot=assistant",), fields=("role=who", "content=said"))
+    record = items({"type": "reasoning", "content": "r"}, {"who": "bot", "said": "a"})
+    assert read(record, settings).messages[1] == {**REPLY, "reasoning_content": "r"}
+
+
+def test_thousands_of_calls_are_matched_in_time():
+    made = [{"functionCall": {"name": f"f{i}", "args": {}}} for i in range(5_000)]
+    found = [{"functionResponse": {"name": f"f{i}", "response": "x"}} for i in range(5_000)]
+    record = parts(*made)
+    record["contents"].append({"role": "user", "parts": found})
+    assert [m["name"] for m in read(record).messages[2:]] == [f"f{i}" for i in range(5_000)]
+
+
 def test_a_weight_of_a_block_is_kept():
     reply = {"type": "message", **REPLY, "train": False}
     assert read(items({"type": "reasoning", "summary": []}, reply)).weights == [None, 0.0]
@@ -449,3 +486,42 @@ def test_types_of_a_schema_are_lowered_and_properties_with_such_names_stay():
         },
         "required": ["type"],
     }
+
+
+SIMPLE = st.none() | st.booleans() | st.integers(0, 1) | st.sampled_from(["", "c", "user", "{}"])
+TYPES = ["text", "thinking", "tool_use", "tool_result", "message", "reasoning", "function_call",
+         "function_call_output", "output_text", "new"]  # fmt: skip
+KEYS = ["text", "content", "id", "name", "input", "tool_use_id", "call_id", "arguments", "output",
+        "summary", "role", "parts", "functionCall", "functionResponse", "thought", "args",
+        "response", "train"]  # fmt: skip
+OBJECTS = st.recursive(
+    SIMPLE,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.builds(
+            lambda kind, rest: {**kind, **rest},
+            st.fixed_dictionaries({}, optional={"type": st.sampled_from(TYPES)}),
+            st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(
+    st.sampled_from(["messages", "contents", "input", "tools", "system", "instructions"]), OBJECTS
+)
+def test_whatever_stands_in_such_a_record_is_read_or_refused_with_a_reason(key, value):
+    records = [{key: value}, {key: [value]}, {"messages": [USER, REPLY], key: value},
+               {"contents": [{"role": "user", "parts": value}]},
+               {"messages": [USER, {"role": "assistant", "content": [value]}]}]  # fmt: skip
+    for record in records:
+        for schema in ("mixed", "gemini", "responses"):
+            try:
+                found = read_conversation(record, schema, SETTINGS)
+            except ChatError as error:
+                outcome = bool(error.reason), "\n" not in error.message
+            else:
+                contents = {type(message["content"]) for message in found.messages}
+                outcome = contents == {str}, len(found.messages) == len(found.weights)
+            assert outcome == (True, True)

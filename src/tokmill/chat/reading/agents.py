@@ -22,7 +22,6 @@ from tokmill.chat.names import (
     CONTENT_KEYS,
     REASONING_KEYS,
     ROLE_KEYS,
-    ROLE_NAMES,
     SWITCH_KEYS,
     as_object,
     filled_key,
@@ -30,6 +29,7 @@ from tokmill.chat.names import (
     is_filled,
     known_names,
     renamed,
+    role_of,
     shown,
     shown_keys,
     wrong_type,
@@ -63,6 +63,8 @@ class _Chat:
         self._reply: list[Any] = []
         self._beside_reply: dict[str, Any] = {}
         self._calls: list[_Call] = []
+        self._number_by_id: dict[str, int] = {}
+        self._first_open = 0
         self._is_answered: list[bool] = []
         self._results: list[tuple[int, dict[str, Any]]] = []
 
@@ -92,7 +94,10 @@ class _Chat:
 
     def call_part(self, call: Item, arguments: Any, rest: Item) -> dict[str, Any]:
         """Return the part of a call, an object with name and id, and note the call."""
-        self._calls.append(_Call(call.get("id"), call.get("name")))
+        id_ = call.get("id")
+        if isinstance(id_, str):
+            self._number_by_id[id_] = len(self._calls)
+        self._calls.append(_Call(id_, call.get("name")))
         self._is_answered.append(False)
         own = {"id": call.get("id"), "name": call.get("name"), "arguments": arguments}
         return {**rest, "type": "tool_call", "value": own}
@@ -118,22 +123,26 @@ class _Chat:
 
     def _number_of(self, wanted: _Call) -> int:
         """Return the number of a call: the last of its id, else the first without a result."""
-        numbers = range(len(self._calls))
-        if wanted.id is not None:
-            found = [i for i in numbers if self._calls[i].id == wanted.id][-1:]
-        else:
-            found = [
-                i
-                for i in numbers
-                if not self._is_answered[i] and wanted.name in (None, self._calls[i].name)
-            ]
-        if not found:
+        number: int | None = None
+        if isinstance(wanted.id, str):
+            number = self._number_by_id.get(wanted.id)
+        elif wanted.id is None:
+            number = self._first_without_result(wanted.name)
+        if number is None:
             raise ChatError(
                 _LOST_RESULT,
                 f"{self._where} {len(self.messages) + 1}: expected the result of an earlier call, "
                 f"found one of {shown(wanted.name if wanted.id is None else wanted.id)}",
             )
-        return found[0]
+        return number
+
+    def _first_without_result(self, name: str | None) -> int | None:
+        while self._first_open < len(self._calls) and self._is_answered[self._first_open]:
+            self._first_open += 1
+        for number in range(self._first_open, len(self._calls)):
+            if not self._is_answered[number] and name in (None, self._calls[number].name):
+                return number
+        return None
 
 
 def chat_messages(items: Sequence[Any], settings: SftSettings, where: str) -> Sequence[Any]:
@@ -165,6 +174,13 @@ def _may_differ(items: Sequence[Any]) -> bool:
             if type(value) is list:
                 return True
     return False
+
+
+def _beside_content(item: Item, settings: SftSettings) -> dict[str, Any]:
+    """Return what a message says besides its role and content, such as a weight."""
+    names = known_names(settings.fields, in_message=True)
+    used = (*ROLE_KEYS, *CONTENT_KEYS)
+    return {key: value for key, value in item.items() if names.get(key, key) not in used}
 
 
 def _rest(item: Item, *used: str) -> dict[str, Any]:
@@ -208,7 +224,8 @@ def _from_anthropic(items: Sequence[Any], settings: SftSettings, where: str) -> 
                 content = _result_content(
                     block.get("content"), f"{where} {number}, part {place}: tool_result"
                 )
-                rest = _rest(block, "type", "tool_use_id", "content")
+                rest = _beside_content(item, settings)
+                rest |= _rest(block, "type", "tool_use_id", "content")
                 chat.add_result(_Call(block.get("tool_use_id"), None), content, rest)
             else:
                 parts.append(block)
@@ -234,8 +251,11 @@ def _type_of(item: Any, settings: SftSettings) -> str:
     """Return the type of an item that has no role; '' for a message."""
     if not isinstance(item, dict) or not isinstance(item.get("type"), str):
         return ""
+    kind = str(item["type"])
+    if kind in ("function_call", "function_call_output") and not filled_key(item, CONTENT_KEYS):
+        return kind
     has_role = filled_key(renamed(item, settings, in_message=True), ROLE_KEYS)
-    return "" if has_role else str(item["type"])
+    return "" if has_role else kind
 
 
 def _are_response_items(items: Sequence[Any], settings: SftSettings) -> bool:
@@ -258,7 +278,7 @@ def _from_responses(items: Sequence[Any], settings: SftSettings, where: str) -> 
         elif not kind:
             if chat.has_reply(*_TEXT_BLOCKS):
                 chat.end()
-            _add_text(chat, item)
+            _add_text(chat, renamed(item, settings, in_message=True))
         elif kind == "reasoning":
             _add_reasoning(chat, item, here)
         elif kind == "function_call":
@@ -282,8 +302,11 @@ def _is_reply(item: Any, settings: SftSettings) -> bool:
     """Return whether an item is a text of the assistant, and nothing else."""
     if not isinstance(item, dict) or filled_key(item, (*CALL_KEYS, *REASONING_KEYS)):
         return False
-    role = first_present(renamed(item, settings, in_message=True), ROLE_KEYS)
-    return isinstance(role, str) and ROLE_NAMES.get(role) == "assistant"
+    known = renamed(item, settings, in_message=True)
+    if not any(key in known for key in CONTENT_KEYS):
+        return False
+    role = first_present(known, ROLE_KEYS)
+    return isinstance(role, str) and role_of(role, settings.role_names) == "assistant"
 
 
 def _add_text(chat: _Chat, item: Item) -> None:
@@ -351,6 +374,7 @@ def gemini_messages(contents: Sequence[Any], where: str) -> list[Any]:
                 if parts:
                     chat.add({**rest, "content": parts})
                     parts = []
+                beside = {**_rest(rest, *ROLE_KEYS), **beside}
                 _add_gemini_result(chat, part[key], beside, f"{here}, part {place}: {key}")
             elif kind == "call":
                 call = part[key]

@@ -6,8 +6,20 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.chat.conversation import ChatError
-from tokmill.chat.names import TURN_KEYS, WEIGHT_KEYS, is_filled, renamed
-from tokmill.chat.reading.messages import message_list, unread_in_message
+from tokmill.chat.names import (
+    CALL_KEYS,
+    CONTENT_KEYS,
+    DETAIL_KEYS,
+    PART_KEYS,
+    REASONING_KEYS,
+    ROLE_KEYS,
+    SWITCH_KEYS,
+    TURN_KEYS,
+    WEIGHT_KEYS,
+    is_filled,
+    renamed,
+)
+from tokmill.chat.reading.messages import message_list
 from tokmill.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,6 +31,14 @@ if TYPE_CHECKING:
 
 _LISTS = (*TURN_KEYS, "conversations", "prompt", "completion", "history", "input", "output")
 _OF_TRAINING = re.compile(r"train|mask|loss|learn|supervis|weight", re.IGNORECASE)
+_WITH_PARTS = frozenset((*CONTENT_KEYS, *REASONING_KEYS))
+_READ_IN_PART = frozenset(("type", *PART_KEYS, *SWITCH_KEYS))
+_READ_IN_MESSAGE = frozenset(
+    (
+        *ROLE_KEYS, *CONTENT_KEYS, *REASONING_KEYS, *CALL_KEYS, *SWITCH_KEYS, *DETAIL_KEYS,
+        "name", "tool_call_id", "tools",
+    )
+)  # fmt: skip
 _TEXTS = frozenset(("0", "1", "true", "false"))
 
 
@@ -109,7 +129,7 @@ def _unread_values(
         items = _objects(record.get(field))
         counts.add(len(items))
         for item in items:
-            yield from _of_message(renamed(item, settings, in_message=True), settings)
+            yield from _of_message(renamed(item, settings, in_message=True))
     for key, value in record.items():
         if isinstance(value, list) and value and len(value) in counts:
             if key not in _LISTS and not any(isinstance(one, dict | list) for one in value):
@@ -118,15 +138,15 @@ def _unread_values(
             yield key, "record", value
 
 
-def _of_message(item: Mapping[str, Any], settings: SftSettings) -> Iterator[tuple[str, str, Any]]:
-    for name in sorted(unread_in_message(item, settings)):
-        field, _, key = name.rpartition("[].")
-        if not field:
-            yield key, "message", item[key]
-            continue
-        for part in item[field]:
-            if isinstance(part, dict) and is_filled(part.get(key)):
-                yield key, "part", part[key]
+def _of_message(item: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    for key, value in item.items():
+        if key not in _READ_IN_MESSAGE and is_filled(value):
+            yield key, "message", value
+        parts = value if isinstance(value, list) and key in _WITH_PARTS else ()
+        for part in parts:
+            for own, flag in part.items() if isinstance(part, dict) else ():
+                if own not in _READ_IN_PART and is_filled(flag):
+                    yield own, "part", flag
 
 
 def _objects(value: Any) -> list[Mapping[str, Any]]:
