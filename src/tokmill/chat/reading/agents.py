@@ -444,8 +444,10 @@ def gemini_text(value: Any, where: str) -> str:
 
 # ---- tools
 
-_DECLARATIONS = ("functionDeclarations", "function_declarations")
-_PARAMETERS = ("input_schema", "inputSchema", "parametersJsonSchema", "parameters_json_schema")
+_DECLARATIONS = frozenset(("functionDeclarations", "function_declarations"))
+_PARAMETERS = frozenset(
+    ("input_schema", "inputSchema", "parametersJsonSchema", "parameters_json_schema")
+)
 """The key of Gemini's tools, and the names of `parameters` at Anthropic, in MCP and at Gemini."""
 
 
@@ -453,7 +455,9 @@ def declared_functions(tool: Any) -> list[Any]:
     """Return the functions in an entry of a list of tools: one, or those that Gemini declares."""
     if tool is None:
         return []
-    key = filled_key(tool, _DECLARATIONS) if isinstance(tool, dict) else ""
+    if not isinstance(tool, dict) or _DECLARATIONS.isdisjoint(tool):
+        return [tool]
+    key = filled_key(tool, _DECLARATIONS)
     if not key or len([name for name in tool if is_filled(tool[name])]) > 1:
         return [tool]
     declared = tool[key] if isinstance(tool[key], list) else [tool[key]]
@@ -493,6 +497,8 @@ def _lower_schema(schema: Any) -> Any:
 
 def with_parameters(function: dict[str, Any]) -> dict[str, Any]:
     """Return a function whose parameters have this name, as templates expect."""
+    if _PARAMETERS.isdisjoint(function):
+        return function
     key = filled_key(function, _PARAMETERS)
     if not key or is_filled(function.get("parameters")):
         return function

@@ -182,10 +182,12 @@ def _part_text(part: dict[str, Any], where: str) -> str:
 
 def read_result(value: Any, settings: SftSettings, where: str) -> Content:
     """Return what a tool returned: text and typed parts as such, any other value as JSON."""
+    if isinstance(value, str):
+        return Content(value)
     is_list = isinstance(value, list)
     types = {part.get("type") for part in value if isinstance(part, dict)} if is_list else ()
     are_parts = any(isinstance(name, str) and _is_part_type(name) for name in types)
-    if value is None or isinstance(value, str) or are_parts or not (is_filled(value)):
+    if are_parts or not is_filled(value):
         return read_content(value, settings, where)
     return Content(json.dumps(value, ensure_ascii=False))
 
@@ -217,7 +219,8 @@ def read_tools(record: Mapping[str, Any], first: Any = None) -> list[Any] | None
 def _read_tool(value: Any, where: str) -> dict[str, Any]:
     tool, function = _function_in(value, _BROKEN_TOOLS, where)
     if tool.get("type") == "function" and function is not tool:
-        return {**tool, "function": with_parameters(function)}
+        canonical = with_parameters(function)
+        return tool if canonical is function else {**tool, "function": canonical}
     rest = {key: tool[key] for key in tool if key not in ("type", "function")}
     if function is not tool:
         return {"type": "function", **rest, "function": with_parameters(function)}
@@ -351,7 +354,7 @@ def read_messages(items: Sequence[Any], settings: SftSettings, where: str = "mes
             continue
         if not is_plain:
             read = _read_keys(original, settings)
-            unread |= unread_in_message(original, settings, read)
+            unread |= _unread_in_message(original, settings, read)
             read = read if item is original else _read_keys(item, settings)
             _add_extras(message, item, read, extras, f"{where} {number}")
         messages.append(message)
@@ -518,7 +521,7 @@ def _content_of(item: Mapping[str, Any], role: str, settings: SftSettings, where
 
 def _thought_before(value: Any) -> tuple[str | None, Any]:
     """Return the reasoning between tags before the JSON of a call, None if none, and the JSON."""
-    if isinstance(value, str):
+    if isinstance(value, str) and not value.startswith("{"):
         for tags in REASONING_TAGS:
             if halves := split_reasoning(value, tags):
                 return halves
@@ -659,14 +662,10 @@ def _read_keys(item: Mapping[str, Any], settings: SftSettings) -> frozenset[str]
     return frozenset((_READ_HERE | own) - {*settings.ignore_keys} | named.keys())
 
 
-def unread_in_message(
-    item: Mapping[str, Any], settings: SftSettings, read: frozenset[str] | None = None
+def _unread_in_message(
+    item: Mapping[str, Any], settings: SftSettings, read: frozenset[str]
 ) -> set[str]:
-    """Return the filled keys of a message and its parts, by its names, that nothing reads.
-
-    `read`: the keys of the message that are read; None: those that are read here.
-    """
-    read = _read_keys(item, settings) if read is None else read
+    """Return the filled keys of a message and its parts, by its names, that are not `read`."""
     ignored = {*settings.ignore_keys}
     unread = {key for key in item if key not in read and is_filled(item[key])}
     if "refusal" not in ignored and is_refusal(item):

@@ -157,7 +157,9 @@ def _unread_keys(
 
     `record`: the record `original`, with its keys under the known names.
     """
-    filled = tuple([key for key, value in record.items() if is_filled(value)])
+    filled = tuple(  # for every record: most values need no call
+        [k for k, v in record.items() if (v and type(v) is not list) or is_filled(v)]
+    )
     read = _read_keys(filled, name)
     if record is original:
         return frozenset(filled) - read
@@ -473,26 +475,22 @@ def _read_pair(
     if isinstance(answer, list | dict):
         said = _messages_of(answer, "completion", "assistant")
         replies = read_messages(said, settings, "completion message")
-        unread = tuple(_unread_in(replies, "completion", settings))
-    else:
-        reply: Message = {"role": "assistant", "content": text_of(answer, "answer")}
-        replies, unread = Turns([reply], [None], [], set(), Counter(), Extras()), ()
-    reasoning = _optional_text(record, REASONING_KEYS)
-    if reasoning and replies.messages:
-        replies.messages[0].setdefault("reasoning_content", reasoning)
-    return _with_beside(
-        Conversation(
+        dialog = Conversation(
             [user, *replies.messages],
             [None, *replies.weights],
             read_tools(record),
-            unread,
+            tuple(_unread_in(replies, "completion", settings)),
             parts=replies.parts,
             noticed=replies.noticed,
             extras=replies.extras,
-        ),
-        record,
-        settings,
-    )
+        )
+    else:
+        reply: Message = {"role": "assistant", "content": text_of(answer, "answer")}
+        dialog = Conversation([user, reply], [None, None], read_tools(record))
+    reasoning = _optional_text(record, REASONING_KEYS)
+    if reasoning and len(dialog.messages) > 1:
+        dialog.messages[1].setdefault("reasoning_content", reasoning)
+    return _with_beside(dialog, record, settings)
 
 
 def _read_text(record: Mapping[str, Any], _settings: SftSettings) -> Conversation:
