@@ -25,7 +25,7 @@ ROOMS = {
     "sources": 5_800,
     "chat, masks": 10_000,
     "engines, tokenizer": 6_350,
-    "dataset, place": 6_500,
+    "dataset, place": 6_700,
     "trainers, loader": 6_750,
     "page": 3_000,
     "bill": 11_500,

@@ -15,14 +15,12 @@ from tokmill.chat.inline_tags import (
     LOST_REASONING,
     READ_CALLS,
     READ_REASONING,
-    read_call,
-    split_reasoning,
-    trailing_blocks,
 )
 from tokmill.chat.limits import Unlimited
 from tokmill.chat.noticed import LOST_BLOCKS
 from tokmill.chat.own_templates import own_source
 from tokmill.chat.render_pool import ChatRenderer, Writers
+from tokmill.chat.tagged_blocks import read_call, split_reasoning, trailing_blocks
 from tokmill.dataset.counts import USUAL
 from tokmill.settings.sft import SftSettings
 

@@ -20,13 +20,20 @@ import re
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tokmill.chat.control_strings import CALL_TAGS, REASONING_TAGS, THOUGHT_TAGS
+from tokmill.chat.control_strings import CALL_TAGS, REASONING_TAGS
 from tokmill.chat.conversation import ChatError
 from tokmill.chat.escaping import Placeholders
 from tokmill.chat.noticed import LOST_BLOCKS, LOST_REASONING
 from tokmill.chat.segments import Kind
+from tokmill.chat.tagged_blocks import (
+    leading_block,
+    opened,
+    read_call,
+    split_reasoning,
+    trailing_blocks,
+)
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -34,7 +41,6 @@ if TYPE_CHECKING:
 
     from tokmill.chat.control_strings import Tags, Vocabulary
     from tokmill.chat.conversation import Conversation, Message
-    from tokmill.chat.escaping import Span
     from tokmill.chat.template_source import ChatTemplate
     from tokmill.settings.sft import SftSettings
 
@@ -45,9 +51,6 @@ _TEXT_PRESETS = frozenset({"torchtune", "nanochat", "baby-llama2"})
 
 _SEEN_PRESETS = frozenset({"trl", "llamafactory"})
 """Frameworks that give contents unchanged to the template, and then look for control tokens."""
-
-_SOLUTION_TAGS: Tags = ("<|begin_of_solution|>", "<|end_of_solution|>")
-"""The tags of the rest of a reply behind `THOUGHT_TAGS`."""
 
 _QUESTION, _REPLY, _THOUGHT, _NAME, _VALUE = "Qx1", "Rz3", "Tw5", "Fu7", "Vs9"
 _REASONED = {"content": _REPLY, "reasoning_content": _THOUGHT}
@@ -274,89 +277,3 @@ class InlineReader:
             for begin, end in blocks
         ]
         return {**message, "content": content[: blocks[0][0][0]].rstrip("\n"), "tool_calls": calls}
-
-
-def opened(text: str, tags: Tags) -> str:
-    """Return a text with the opening tag of its reasoning, if it has only the closing one.
-
-    As servers of DeepSeek-R1, QwQ and Qwen3-Thinking return replies. Not for [/THINK], which
-    ordinary text may hold by chance.
-    """
-    reasoning, closes, _ = text.partition(tags[1])
-    if not closes or tags[0] in reasoning or closes.startswith("["):
-        return text
-    return tags[0] + "\n" + text.lstrip("\n")
-
-
-def leading_block(text: str, tags: Tags) -> tuple[Span, Span] | None:
-    """Return the positions of both tags of a block that begins a text; white space may precede."""
-    start = 0 if text.startswith(tags[0]) else len(text) - len(text.lstrip())
-    if not text.startswith(tags[0], start):
-        return None
-    inner = start + len(tags[0])
-    stop = text.find(tags[1], inner)
-    return None if stop < 0 else ((start, inner), (stop, stop + len(tags[1])))
-
-
-def split_reasoning(text: str, tags: Tags) -> tuple[str, str] | None:
-    """Return the reasoning of a leading block and the rest of the text, without newlines between.
-
-    The templates of Qwen3 and minimind read such a text in the same way.
-    """
-    block = leading_block(text, tags)
-    if block is None:
-        return None
-    (_, start), (stop, end) = block
-    rest = text[end:].lstrip("\n")
-    solution = leading_block(rest, _SOLUTION_TAGS) if tags == THOUGHT_TAGS else None
-    if solution is not None and not rest[solution[1][1] :].strip():
-        rest = rest[solution[0][1] : solution[1][0]].strip("\n")
-    return text[start:stop].strip("\n"), rest
-
-
-def trailing_blocks(text: str) -> list[tuple[Span, Span]]:
-    """Return the positions of the tags of the tool calls that end a text, in order.
-
-    If a block right before them is no valid call, all of them are text.
-    """
-    opens, closes = CALL_TAGS
-    blocks: list[tuple[Span, Span]] = []
-    stop = len(text)
-    while True:
-        while stop and text[stop - 1].isspace():
-            stop -= 1
-        if not text.endswith(closes, 0, stop):
-            return blocks[::-1]
-        inner_stop = stop - len(closes)
-        start = text.rfind(opens, 0, inner_stop)
-        if start < 0 or read_call(text[start + len(opens) : inner_stop]) is None:
-            return []
-        blocks.append(((start, start + len(opens)), (inner_stop, stop)))
-        stop = start
-
-
-def read_call(text: str) -> dict[str, Any] | None:
-    """Return the name and arguments of a call in JSON; None if a template would lose some of it.
-
-    Such as another key, a repeated key, or a number or string that JSON cannot represent.
-    """
-    try:
-        call = json.loads(text, object_pairs_hook=_unique)
-        # Refuses NaN, numbers too large and half a surrogate pair: JSON has none of them.
-        json.dumps(call, ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(call, dict) or call.keys() != {"name", "arguments"}:
-        return None
-    name, arguments = call["name"], call["arguments"]
-    # Templates put the name between quotes themselves, so that it must need no escapes.
-    is_plain = bool(name) and json.dumps(name, ensure_ascii=False) == f'"{name}"'
-    is_call = is_plain and isinstance(arguments, dict)
-    return {"name": name, "arguments": arguments} if is_call else None
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise ValueError("a repeated key")
-    return members

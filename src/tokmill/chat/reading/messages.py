@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.chat.control_strings import REASONING_TAGS
 from tokmill.chat.conversation import PART_WEIGHTS, ChatError, Extras, PartWeight
-from tokmill.chat.inline_tags import split_reasoning
 from tokmill.chat.names import (
     ANSWER_KEYS,
     CALL_KEYS,
@@ -54,6 +53,7 @@ from tokmill.chat.reading.agents import (
     with_parameters,
 )
 from tokmill.chat.reading.table_nulls import for_template
+from tokmill.chat.tagged_blocks import split_reasoning
 from tokmill.chat.weights import (
     NOT_TRAINED,
     message_weight,
