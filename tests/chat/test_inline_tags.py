@@ -70,11 +70,9 @@ def rendered(vocabulary, whole_records, shown):
             f"‹{text}›" if id_ >= 0 else text
             for text, id_ in zip(batch.text.to_pylist(), batch.control.tolist(), strict=True)
         ]
-        noticed = {
-            name: int(n.sum())
-            for name, n in batch.counters.items()
-            if n.sum() and name not in USUAL
-        }
+        odd = [name for name in batch.counters if name not in USUAL]
+        noticed = {name: int(batch.counters[name].sum()) for name in odd}
+        noticed = {name: n for name, n in noticed.items() if n}
         refused = [reject.reason for _, reject in batch.refused]
         return "".join(control), refused or noticed, shown(batch)
 

@@ -92,13 +92,13 @@ def test_a_weight_that_speaks_of_replies_is_ignored_at_other_roles(show_messages
 )
 def test_ignored_weights_are_counted(record, n):
     conversation = read_conversation(record, "messages", SftSettings())
-    assert conversation.noticed[IGNORED_WEIGHTS] == n
+    assert conversation.extras.noticed[IGNORED_WEIGHTS] == n
 
 
 def test_a_prompt_may_have_weights_that_speak_of_replies():
     record = {"prompt": [{"role": "user", "content": "q", "weight": 1}], "completion": [REPLIED]}
     conversation = read_conversation(record, "prompt", SftSettings())
-    assert conversation.noticed[IGNORED_WEIGHTS] == 1
+    assert conversation.extras.noticed[IGNORED_WEIGHTS] == 1
 
 
 def test_a_weight_counts_at_a_role_that_is_trained(show_messages):

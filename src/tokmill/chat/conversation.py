@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +19,9 @@ str, "arguments": object}}, perhaps with `id`), `name`, `tool_call_id`, `with_in
 instruction with an input under a heading), and all other keys of the record's message that nothing
 else reads: a template may."""
 
+
+Counts = defaultdict[str, int]
+"""By the name of a counter; made faster than `Counter`."""
 
 PART_WEIGHTS = "weights inside a message"
 """The reason of a record whose parts have weights that cannot be kept."""
@@ -60,17 +63,23 @@ class Extras:
 
     `keys`: those of messages, which stand in the messages. `record`: keys of the record itself.
     `bare`: of each message that has nothing but such keys: these, and the error if the template
-    takes none of them.
+    takes none of them. `has_calls`: whether a message has tool calls. `noticed`: counts of what was
+    done to the messages while they were read.
     """
 
     keys: set[str] = field(default_factory=set)
     record: dict[str, Any] = field(default_factory=dict)
     bare: list[tuple[frozenset[str], ChatError]] = field(default_factory=list)
+    has_calls: bool = False
+    noticed: Counts = field(default_factory=partial(defaultdict, int))
 
     def add(self, other: Extras) -> Extras:
         """Add what other messages of the same record say; return both."""
         self.keys |= other.keys
         self.bare += other.bare
+        self.has_calls |= other.has_calls
+        for name, n in other.noticed.items():
+            self.noticed[name] += n
         return self
 
 
@@ -92,8 +101,8 @@ class Conversation:
     functions. `unread`: filled keys of the record that nothing reads, sorted. `placeholders`:
     characters in the texts that stand for tags; `hides_tags`: whether a template must not see those
     of the last message. `variables`: for the template. `is_text`: the record is a single text,
-    perhaps a rendered conversation. `parts`: those with a weight of their own, in order. `noticed`:
-    counts of what was done to the record while it was read. `extras`: what else the record says.
+    perhaps a rendered conversation. `parts`: those with a weight of their own, in order. `extras`:
+    what else the record says.
     """
 
     messages: list[Message]
@@ -105,5 +114,4 @@ class Conversation:
     variables: dict[str, Any] | None = None
     parts: list[PartWeight] = field(default_factory=list)
     is_text: bool = False
-    noticed: Counter[str] = field(default_factory=Counter)
     extras: Extras = field(default_factory=Extras)

@@ -14,8 +14,9 @@ import numpy as np
 
 from tokmill.chat.control_strings import REASONING_TAGS
 from tokmill.chat.mask_rule import EMPTY_BLOCK
-from tokmill.chat.segments import SAID, Kind, is_control, kind_of
+from tokmill.chat.segments import KIND_MASK, SAID, SAID_KINDS, Kind, is_control
 from tokmill.dataset.counts import REASONED_REPLIES, TRAINED_TURNS
+from tokmill.offsets import starts_run
 from tokmill.words import counted
 
 if TYPE_CHECKING:
@@ -33,7 +34,16 @@ EMPTY_THINKING = (
 OTHER_TEXT = "trained replies with other text of the template"
 PROMPTED = "trained replies that begin with the prompt of the template (--train=-prompt)"
 
+_COUNTERS = ("", EMPTY_THINKING, OTHER_TEXT, REASONED_REPLIES)
+"""By number, for `Turn.counted_as`."""
+
 INSERTED = (EMPTY_THINKING, PROMPTED, OTHER_TEXT)
+
+_IS_SAID = np.zeros(len(Kind), bool)
+_IS_SAID[list(SAID)] = True
+
+_PLAIN = 2
+"""A message with so many keys has a role and a content."""
 
 _TEXTS = frozenset(("role", "content", "name", "reasoning_content"))
 """Keys of a message of which all text is known."""
@@ -47,17 +57,20 @@ def note_inserted(sample: Sample, chat: Conversation, originals: Sequence[Messag
     `originals`: the messages of the chat as the record has them. There may be fewer turns than
     replies: those of the history may be context.
     """
-    replies = [i for i, message in enumerate(chat.messages) if message["role"] == "assistant"]
     turns = [turn for turn in sample.turns if turn.role == "assistant"]
+    replies = [i for i, message in enumerate(chat.messages) if message["role"] == "assistant"]
     if len(turns) > len(replies):
         return  # whose they are is unknown
     for turn, i in zip(turns, replies[len(replies) - len(turns) :], strict=True):
         message = chat.messages[i]
-        said = [part for part, code in zip(turn.parts, turn.codes, strict=True)
-                if kind_of(code) in SAID]  # fmt: skip
-        if len(said) == 1 and said[0] == message["content"] and len(message) == 2:
-            continue  # nearly all
-        turn.counted_as = _counted_as("".join(said), turn, message, originals[i])
+        said = [
+            part
+            for part, code in zip(turn.parts, turn.codes, strict=True)
+            if code & KIND_MASK in SAID_KINDS
+        ]
+        if len(message) > _PLAIN or said != [message["content"]]:  # nearly never
+            name = _counted_as("".join(said), turn, message, originals[i])
+            turn.counted_as = _COUNTERS.index(name)
 
 
 def _counted_as(text: str, turn: Turn, message: Message, original: Message) -> str:
@@ -67,10 +80,11 @@ def _counted_as(text: str, turn: Turn, message: Message, original: Message) -> s
     """
     if EMPTY_BLOCK.match(text):
         return "" if EMPTY_BLOCK.match(original["content"]) else EMPTY_THINKING
-    if message.get("reasoning_content", "").strip() or text.lstrip().startswith(_OPENING):
+    reasoning = message.get("reasoning_content", "").strip()
+    if (reasoning and reasoning in text) or text.lstrip().startswith(_OPENING):
         return REASONED_REPLIES
-    if not _TEXTS.issuperset(message):
-        return ""  # a call, or a key that the template reads: it may write them in words of its own
+    if reasoning or not _TEXTS.issuperset(message):
+        return ""  # a template writes reasoning, calls and other keys in words of its own
     content = original["content"].strip()
     said = _plain_text(turn)
     rest = said.replace(content, "", 1) if content in said else ""
@@ -85,7 +99,7 @@ def _plain_text(turn: Turn) -> str:
     for i, (part, code) in enumerate(filled):
         around = [filled[k][1] for k in (i - 1, i + 1) if 0 <= k < len(filled)]
         is_name = len(around) == 2 and all(map(is_control, around)) and part.isalpha()
-        if kind_of(code) in SAID and not is_control(code) and not is_name:
+        if code & KIND_MASK in SAID_KINDS and not is_control(code) and not is_name:
             plain.append(part)
     return "".join(plain)
 
@@ -104,13 +118,13 @@ def inserted_counts(
     if is_prompt.any():
         turns = np.unique(table.turns[is_prompt])
         named[PROMPTED] = turns
-    if any(columns.counted_as):
-        is_said = np.isin(table.kinds, SAID)
-        said_turns, first = np.unique(table.turns[is_said], return_index=True)
-        is_trained = weights[np.flatnonzero(is_said)[first]] > 0
-        counted_as = np.array(columns.counted_as)[said_turns]
-        for name in filter(None, set(columns.counted_as)):
-            named[name] = said_turns[(counted_as == name) & is_trained]
+    if columns.counted_as.any():
+        said = np.flatnonzero(_IS_SAID[table.kinds])
+        first = said[starts_run(table.turns[said])]
+        said_turns, is_trained = table.turns[first], weights[first] > 0
+        counted_as = columns.counted_as[said_turns]
+        for number, name in enumerate(_COUNTERS[1:], 1):
+            named[name] = said_turns[(counted_as == number) & is_trained]
     return {
         name: np.bincount(table.samples[turns], minlength=n_samples)
         for name, turns in named.items()

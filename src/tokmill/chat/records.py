@@ -145,7 +145,9 @@ class RecordWriter:
         self, conversation: Conversation, record: _Record, outcomes: _Outcomes
     ) -> list[Sample]:
         """Return the samples of a conversation; add their rows and counts to `outcomes`."""
-        counts = Counter[str](conversation.noticed)
+        counts = Counter[str]()
+        if conversation.extras.noticed:
+            counts.update(conversation.extras.noticed)
         is_rendered = conversation.is_text and self._settings.rendered_text == "parse"
         plain = conversation
         if plain.parts:
@@ -153,7 +155,9 @@ class RecordWriter:
         if not is_rendered and (conversation.is_text or self._may_hold(conversation.messages)):
             conversation = self._read(conversation, counts)
         conversation, numbers = with_joined_calls(conversation, counts)
-        originals = [plain.messages[i] for i in numbers]
+        originals = plain.messages
+        if len(numbers) < len(originals):
+            originals = [plain.messages[i] for i in numbers]
         samples = []
         n_counted = 0
         for chat in self._chats(conversation, counts):
@@ -261,6 +265,8 @@ def _note_taken(conversation: Conversation, samples: Sequence[Sample]) -> None:
     Raises:
         ChatError: a message has nothing that the template writes.
     """
+    if not (conversation.unread or conversation.extras.bare):
+        return
     taken = set[str]().union(*(sample.taken for sample in samples))
     for keys, error in conversation.extras.bare:
         if keys.isdisjoint(taken):

@@ -78,18 +78,20 @@ class Columns(NamedTuple):
     """Segments as columns: n of them, none empty.
 
     `text`: large_string. `ids`: (n,) int32, control token or `TEXT`. `table`: kinds and turns.
-    `offsets`: (n_samples + 1,) int64, where samples begin. `counted_as`: of each turn.
+    `offsets`: (n_samples + 1,) int64, where samples begin. `counted_as`: (n_turns,) int64.
     """
 
     text: pa.LargeStringArray
     ids: npt.NDArray[np.int32]
     table: SegmentTable
     offsets: npt.NDArray[np.int64]
-    counted_as: list[str]
+    counted_as: npt.NDArray[np.int64]
 
 
 _KIND_BITS = 8
-_KIND_MASK = (1 << _KIND_BITS) - 1
+KIND_MASK = (1 << _KIND_BITS) - 1
+"""The bits of a `segment_code` that hold the kind."""
+
 _ROLE_NUMBERS = {role: number for number, role in enumerate(ROLES)}
 
 
@@ -101,9 +103,8 @@ def segment_code(control: int, kind: int) -> int:
     return control * (1 << _KIND_BITS) + kind
 
 
-def kind_of(code: int) -> int:
-    """Return the kind in a `segment_code`."""
-    return code & _KIND_MASK
+SAID_KINDS = frozenset(map(int, SAID))
+"""As plain numbers, which are compared faster."""
 
 
 def is_control(code: int) -> bool:
@@ -135,7 +136,7 @@ class Turn:
     `weight`: as the record gives it, None where the mask rule decides. `parts`: strings, `codes`:
     a `segment_code` of each. `factors`: the weight that each has within the turn, NaN where it has
     that of the turn; [] if all have. `scales`: what each weight is multiplied with; [] if with 1.
-    `counted_as`: the counter of such a reply if it is trained, see `chat.inserted`.
+    `counted_as`: the number of the counter of such a reply, see `chat.inserted`; 0 for none.
     """
 
     role: str
@@ -144,7 +145,7 @@ class Turn:
     codes: list[int]
     factors: list[float]
     scales: list[float]
-    counted_as: str = ""
+    counted_as: int = 0
 
 
 class Sample:
@@ -158,8 +159,8 @@ class Sample:
         self._control = control
         self.turns: list[Turn] = []
         self.noted = Counter[str]() if noted is None else noted
-        self.taken = set[str]()
-        self.taken_of_record = set[str]()
+        self.taken: set[str] = set()
+        self.taken_of_record: set[str] = set()
 
     def begin_turn(self, role: str, weight: float | None = None) -> Turn:
         """Open a turn; `weight`: as the record gives it."""
@@ -193,7 +194,7 @@ class Sample:
             segments = list(zip(turn.parts, turn.codes, strict=True))
             turn.parts, turn.codes = [], []
             for part, code in segments:
-                kind = within = Kind(code & _KIND_MASK)
+                kind = within = Kind(code & KIND_MASK)
                 for piece in split(part):
                     placeholder = placeholders.get(piece)
                     if placeholder is None:
@@ -215,7 +216,7 @@ class Sample:
         A sample that ends with eos, or with white space behind it, gets no other one.
         """
         for turn in self.turns:
-            kinds = {i: code & _KIND_MASK for i, code in enumerate(turn.codes) if turn.parts[i]}
+            kinds = {i: code & KIND_MASK for i, code in enumerate(turn.codes) if turn.parts[i]}
             if turn.role == "assistant" and set(kinds.values()).isdisjoint(ENDS):
                 said = [i for i, kind in kinds.items() if kind not in _SUFFIXES]
                 at = max(said, default=-1) + 1
@@ -261,7 +262,7 @@ class Sample:
 
 def _weigh_turn(turn: Turn, pattern: re.Pattern[str], factor: float) -> None:
     """Cut segments of a turn where matches of a pattern begin and end, and weigh those within."""
-    is_said = [code & _KIND_MASK in SAID for code in turn.codes]
+    is_said = [code & KIND_MASK in SAID for code in turn.codes]
     text = "".join(part for part, said in zip(turn.parts, is_said, strict=True) if said)
     matches = (match.span() for match in pattern.finditer(text) if match.group())
     edges = list(chain.from_iterable(matches))  # of n matches 2n, in order
@@ -287,7 +288,7 @@ def _weigh_turn(turn: Turn, pattern: re.Pattern[str], factor: float) -> None:
             is_within = bisect_right(edges, left) % 2 == 1 or (last > first and not is_text)
             piece = part[left - start : right - start]
             cut.append((piece, code, of_part, scale * factor if is_within else scale))
-            code = _TEXT_CODES[code & _KIND_MASK] if is_text else code
+            code = _TEXT_CODES[code & KIND_MASK] if is_text else code
         start = stop
     turn.parts, turn.codes, turn.factors, turn.scales = map(list, zip(*cut, strict=True))
 
@@ -300,7 +301,7 @@ def columns_of(samples: Iterable[Sample]) -> Columns:
     parts: list[str] = []
     codes: list[int] = []
     roles, weights, lengths, n_turns = [], [], [], []
-    counted_as: list[str] = []
+    counted_as: list[int] = []
     factors: list[tuple[int, list[float]]] = []
     scales: list[tuple[int, list[float]]] = []
     for sample in samples:
@@ -326,7 +327,7 @@ def columns_of(samples: Iterable[Sample]) -> Columns:
         text, coded = text.filter(pa.array(filled)), coded[filled]
         of_turn, of_part, scale = of_turn[filled], of_part[filled], scale[filled]
     table = SegmentTable(
-        coded & _KIND_MASK,
+        coded & KIND_MASK,
         of_turn,
         of_part,
         scale,
@@ -335,7 +336,9 @@ def columns_of(samples: Iterable[Sample]) -> Columns:
         of_sample,
     )
     offsets = np.searchsorted(of_sample[of_turn], np.arange(len(n_turns) + 1))
-    return Columns(text, (coded >> _KIND_BITS).astype(np.int32), table, offsets, counted_as)
+    return Columns(
+        text, (coded >> _KIND_BITS).astype(np.int32), table, offsets, np.array(counted_as, np.int64)
+    )
 
 
 def _placed(

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from tokmill.chat.conversation import Conversation, Message
+    from tokmill.chat.conversation import Conversation, Counts, Message
     from tokmill.chat.mask_rule import MaskRule
     from tokmill.chat.segments import SegmentTable
     from tokmill.settings.sft import SftSettings
@@ -115,7 +115,7 @@ _OF_REPLIES = _OF_MESSAGE - {"train", "training"}
 
 
 def without_reply_weights(
-    item: Mapping[str, Any], settings: SftSettings, where: str, counts: Counter[str]
+    item: Mapping[str, Any], settings: SftSettings, where: str, counts: Counts
 ) -> Mapping[str, Any]:
     """Return a message of a record that is no reply, without weights that speak of replies.
 
@@ -128,7 +128,7 @@ def without_reply_weights(
     return kept
 
 
-def _without_weights(item: Any, settings: SftSettings, where: str, counts: Counter[str]) -> Any:
+def _without_weights(item: Any, settings: SftSettings, where: str, counts: Counts) -> Any:
     """Return a message, or a part of one, without weights of replies; these must be right."""
     if not isinstance(item, dict) or _OF_REPLIES.isdisjoint(item):
         return item

@@ -54,8 +54,8 @@ def test_rows_of_a_table_are_read_as_they_were_before_it():
         expected, found = read(before), read(after)
         assert found.messages == expected.messages
         assert found.tools == expected.tools
-        assert found.noticed[LEFT_OUT]
-        assert not found.noticed[KEPT]
+        assert found.extras.noticed[LEFT_OUT]
+        assert not found.extras.noticed[KEPT]
 
 
 OPEN = {"additionalProperties": True}
@@ -89,7 +89,7 @@ UNION = {"anyOf": [{"$ref": "#/$defs/P"}, {"type": "null"}]}
 def test_a_null_of_a_key_that_a_closed_schema_does_not_have_goes(schema, given, expected):
     item = record(given, schema)
     assert arguments_of(item) == [expected]
-    assert read(item).noticed[LEFT_OUT]
+    assert read(item).extras.noticed[LEFT_OUT]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_null_of_a_key_that_a_closed_schema_does_not_have_goes(schema, given, 
 def test_a_null_that_may_be_meant_stays_and_is_counted(schemas, given):
     item = record(given, *schemas)
     assert arguments_of(item) == [given]
-    assert read(item).noticed[KEPT] == 1
+    assert read(item).extras.noticed[KEPT] == 1
 
 
 @pytest.mark.parametrize("as_text", ["arguments", "tool_calls", "value"])
@@ -127,7 +127,7 @@ def test_arguments_that_are_json_text_stay_as_they_are_written(as_text):
         call = json.dumps({"name": "f", "arguments": given})
         item["messages"][1] = {"from": "function_call", "value": call}
     assert arguments_of(item) == [given]
-    assert not read(item).noticed.total()
+    assert not any(read(item).extras.noticed.values())
 
 
 @pytest.mark.parametrize(
@@ -161,14 +161,14 @@ def test_a_null_that_no_schema_can_have_goes(schema, expected):
 def test_a_null_that_a_schema_can_have_stays_and_is_counted(schema):
     read_back = read(record({}, tool({"p": schema})))
     assert read_back.tools == [tool({"p": schema})]
-    assert read_back.noticed[KEPT] == 1
+    assert read_back.extras.noticed[KEPT] == 1
 
 
 def test_elements_of_lists_stay():
     schema = {"enum": ["a", None], "type": ["string", None]}
     read_back = read(record({}, tool({"p": schema})))
     assert read_back.tools == [tool({"p": schema})]
-    assert not read_back.noticed.total()
+    assert not any(read_back.extras.noticed.values())
 
 
 def test_keys_of_a_tool_that_are_null_go():

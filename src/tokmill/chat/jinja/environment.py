@@ -240,12 +240,12 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """Return an attribute, or an item of a dict."""
-        if type(obj) in _MESSAGES and attribute not in _DICT_ATTRIBUTES:
+        is_message = type(obj) is dict or type(obj) is NotingMessage
+        if is_message and attribute not in _DICT_ATTRIBUTES:
             return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
         return super().getattr(obj, attribute)
 
 
-_MESSAGES = (dict, NotingMessage)
 _DICT_ATTRIBUTES = frozenset(dir(dict))
 
 

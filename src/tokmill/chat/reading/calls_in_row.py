@@ -14,7 +14,6 @@ A text behind a reply is a turn of its own, as templates write it, and counted.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokmill.fields import is_text
@@ -41,9 +40,14 @@ def with_joined_calls(conversation: Conversation, counts: Counter[str]) -> Joine
 
     Adds to `counts` how many were joined, and how many replies still follow another one.
     """
+    before = ""
+    for message in conversation.messages:
+        if message["role"] == before == "assistant":
+            break
+        before = message["role"]
+    else:  # nearly always
+        return Joined(conversation, range(len(conversation.messages)))
     roles = [message["role"] for message in conversation.messages]
-    if not any(left == right == "assistant" for left, right in pairwise(roles)):
-        return Joined(conversation, range(len(roles)))
     messages: list[Message] = []
     weights: list[float | None] = []
     numbers: list[int] = []

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -64,7 +63,7 @@ from tokmill.chat.weights import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokmill.chat.conversation import Message
+    from tokmill.chat.conversation import Counts, Message
     from tokmill.settings.sft import SftSettings
 
 _PARTS = {
@@ -316,23 +315,20 @@ def rows_of(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
 class Turns(NamedTuple):
     """Messages, the weight that each gives, and the parts of them that give their own.
 
-    `unread`: the filled keys that nothing reads, those of parts as `content[].id`. `noticed`:
-    counts of what was done to the messages. `extras`: those of such keys that templates get.
+    `unread`: the filled keys that nothing reads, those of parts as `content[].id`. `extras`:
+    what templates get of them.
     """
 
     messages: list[Message]
     weights: list[float | None]
     parts: list[PartWeight]
     unread: set[str]
-    noticed: Counter[str]
     extras: Extras
 
 
 def read_messages(items: Sequence[Any], settings: SftSettings, where: str = "message") -> Turns:
     """Return the messages of a list, and their weights."""
-    messages, weights, parts, unread, noticed, extras = turns = Turns(
-        [], [], [], set(), Counter(), Extras()
-    )
+    messages, weights, parts, unread, extras = turns = Turns([], [], [], set(), Extras())
     roles = known_roles(settings.role_names)
     is_renamed = bool(settings.fields or settings.ignore_keys)
     for number, original in enumerate(chat_messages(items, settings, where), 1):
@@ -348,7 +344,7 @@ def read_messages(items: Sequence[Any], settings: SftSettings, where: str = "mes
         is_plain = message is not None and item is original
         if message is None:
             place = f"{where} {number}"
-            message, weight = _read_message(item, settings, place, parts, noticed)
+            message, weight = _read_message(item, settings, place, parts, extras.noticed)
         if message["role"] == DROP:
             unread.add(f"role={first_present(item, ROLE_KEYS)}")
             continue
@@ -379,7 +375,7 @@ def _plain_message(item: Any, roles: Mapping[str, str]) -> Message | None:
 
 
 def _read_message(
-    item: Any, settings: SftSettings, where: str, parts: list[PartWeight], noticed: Counter[str]
+    item: Any, settings: SftSettings, where: str, parts: list[PartWeight], noticed: Counts
 ) -> tuple[Message, float | None]:
     """Return a message and its weight; add the parts that have their own to `parts`.
 
@@ -588,11 +584,13 @@ def _add_extras(
 
     A message that has nothing else is refused later, if the template does not take them.
     """
-    taken = {*message, *read, *_NEVER_HANDED, *(["refusal"] if is_refusal(item) else [])}
-    keys = [key for key in item if key not in taken]
+    keys = [key for key in item if key not in read and key not in _NEVER_HANDED]
+    if keys and is_refusal(item):
+        keys.remove("refusal")
     handed = {key: value for key in keys if (value := for_template(item[key])) is not None}
     message |= handed
     extras.keys |= handed.keys()
+    extras.has_calls |= "tool_calls" in message
     has_content = any(key in item for key in CONTENT_KEYS)
     if message.get("reasoning_content") or message.get("tool_calls") or has_content:
         return

@@ -5,7 +5,6 @@ A schema is one row of the table: its fields, its keys, its reader.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -122,9 +121,9 @@ def read_conversation(
         raise _of_other_schema(record, name, error) from None
     if settings.default_system:
         _add_default_system(conversation, settings)
-    if conversation.tools or any("tool_calls" in message for message in conversation.messages):
+    if conversation.tools or conversation.extras.has_calls:
         conversation.tools = without_table_nulls(
-            record, conversation.messages, conversation.tools, conversation.noticed
+            record, conversation.messages, conversation.tools, conversation.extras.noticed
         )
     if is_special:
         if record.get(VARIABLES_KEY) is not None:
@@ -332,7 +331,6 @@ def _read_prompt(record: Mapping[str, Any], settings: SftSettings) -> Conversati
         read_tools(record, (items or answer or [None])[0]),
         tuple(unread),
         parts=parts + replies.parts,
-        noticed=asked.noticed + replies.noticed,
         extras=asked.extras.add(replies.extras),
     )
     return _with_beside(dialog, record, settings, of_prompt)
@@ -398,7 +396,6 @@ def _dialog(
         tools,
         tuple(unread),
         parts=turns.parts,
-        noticed=turns.noticed,
         extras=turns.extras,
     )
     return _with_beside(dialog, record, settings)
@@ -425,7 +422,6 @@ def _with_beside(
         dialog.messages[start:start] = history.messages
         dialog.weights[start:start] = history.weights if weight is None else [weight] * n
         dialog.parts = [*history.parts, *dialog.parts]
-        dialog.noticed.update(history.noticed)
         dialog.extras.add(history.extras)
     key = filled_key(record, SYSTEM_KEYS)
     if not key or known_roles(settings.role_names)["system"] == DROP:
@@ -481,7 +477,6 @@ def _read_pair(
             read_tools(record),
             tuple(_unread_in(replies, "completion", settings)),
             parts=replies.parts,
-            noticed=replies.noticed,
             extras=replies.extras,
         )
     else:
@@ -525,7 +520,7 @@ def _read_history(value: Any, key: str, settings: SftSettings) -> Turns:
             raise wrong_type(where, "a list of a question and its answer", pair)
         messages += [{"role": "user", "content": text_of(pair[0], where)}]
         messages += [{"role": "assistant", "content": text_of(pair[1], where)}]
-    return Turns(messages, [None] * len(messages), [], set(), Counter(), Extras())
+    return Turns(messages, [None] * len(messages), [], set(), Extras())
 
 
 def _optional_text(record: Mapping[str, Any], keys: Sequence[str]) -> str:

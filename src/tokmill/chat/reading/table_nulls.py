@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokmill.chat.conversation import ChatError
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from tokmill.chat.conversation import Message
+    from tokmill.chat.conversation import Counts, Message
 
     Schema = dict[str, Any]
 
@@ -69,7 +68,7 @@ def without_table_nulls(
     record: Mapping[str, Any],
     messages: Iterable[Message],
     tools: list[Any] | None,
-    counts: Counter[str],
+    counts: Counts,
 ) -> list[Any] | None:
     """Return the tools of a record without the nulls of a table, and take those out of its calls.
 
@@ -136,7 +135,16 @@ def _is_utf8(text: str) -> bool:
 
 def has_null(value: Any) -> bool:
     """Return whether a key within a value of JSON is null."""
-    return next(_nulls_in(value), None) is not None
+    waiting = [value]
+    for item in waiting:
+        if isinstance(item, dict):
+            values = item.values()
+            if None in values:
+                return True
+            waiting += values
+        elif isinstance(item, list):
+            waiting += item
+    return False
 
 
 def _nulls_in(value: Any) -> Iterator[str]:
@@ -157,7 +165,7 @@ def _objects_in(value: Any) -> Iterator[dict[str, Any]]:
             waiting += item
 
 
-def _tool_without_nulls(tool: Any, counts: Counter[str]) -> Any:
+def _tool_without_nulls(tool: Any, counts: Counts) -> Any:
     """Return a tool, or the function in it, without keys and keywords that are null."""
     if not isinstance(tool, dict):
         return tool
@@ -174,7 +182,7 @@ def _tool_without_nulls(tool: Any, counts: Counter[str]) -> Any:
     return kept
 
 
-def _schema_without_nulls(schema: Any, counts: Counter[str]) -> Any:
+def _schema_without_nulls(schema: Any, counts: Counts) -> Any:
     """Return a schema, or a list of schemas, without keywords and properties that are null."""
     if isinstance(schema, list):
         return [_schema_without_nulls(item, counts) for item in schema]
@@ -195,7 +203,7 @@ def _schema_without_nulls(schema: Any, counts: Counter[str]) -> Any:
     return kept
 
 
-def _counted(key: str, value: Any, counts: Counter[str]) -> Any:
+def _counted(key: str, value: Any, counts: Counts) -> Any:
     """Return a value that is kept under a key; count it if it is null, or the nulls in it."""
     counts[KEPT] += sum(1 for _ in _nulls_in({key: value}))
     return value
@@ -215,7 +223,7 @@ def _of_function(function: Mapping[str, Any]) -> _Place:
     return _Place(schema, schema)
 
 
-def _value_without_nulls(value: Any, places: Sequence[_Place], counts: Counter[str]) -> Any:
+def _value_without_nulls(value: Any, places: Sequence[_Place], counts: Counts) -> Any:
     """Return a value of arguments without the nulls that none of its schemas allows.
 
     `places`: the schemas that it may follow; [] if they are unknown.
